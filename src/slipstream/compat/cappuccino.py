@@ -33,7 +33,7 @@ from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
 from slipstream.kernels.vector_env import member_indices
 from slipstream.markets.data.bars import timeframe_seconds
-from slipstream.markets.data.calendar import calendar
+from slipstream.markets.data.calendar import get_calendar
 from slipstream.markets.data.panel import Panel
 from slipstream.markets.features.panel_features import PanelFeatures
 from slipstream.markets.portfolio.config import Config
@@ -379,7 +379,7 @@ def _loaded(
     layout = Segments()
     layout.add((config.lookback - 1, rows), 0, training=True)
     data = arrays_of(PanelTable(panel, features), layout, config)
-    params = records_of(config, data, {"train": [0]}, _BAR, calendar("24/7", _BAR))
+    params = records_of(config, data, {"train": [0]}, _BAR, get_calendar("24/7", _BAR))
     return KernelData(data, params, state=state_dtype(assets))
 
 

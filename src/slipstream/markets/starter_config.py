@@ -18,11 +18,23 @@ from slipstream.core.safe_io import resolve_folder
 from slipstream.core.text import stamp
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.markets.data.bars import timeframe_name
-from slipstream.markets.data.check import check, complete, merged
+from slipstream.markets.data.check import check, complete_fix, merge_fixes
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.data_issue import Finding, Remedy, RemedyError, advice, joined, pasted
-from slipstream.markets.data.file_discovery import SUFFIXES, no_files, parts_of, price_files
-from slipstream.markets.data.raw_table import RawTable, bare_names, read, read_frame
+from slipstream.markets.data.data_issue import (
+    DataIssue,
+    FixableDataError,
+    SuggestedFix,
+    describe_fixes,
+    format_fix,
+    join_issues,
+)
+from slipstream.markets.data.file_discovery import (
+    SUFFIXES,
+    expand_parts,
+    no_files_error,
+    price_files,
+)
+from slipstream.markets.data.raw_table import RawTable, list_bare_symbols, read_frame, read_table
 from slipstream.markets.data.symbols import FIAT, MarketKind, find_pair, market_kind, parse
 from slipstream.markets.data.timestamps import MISSING, bar_length
 from slipstream.markets.features.feature_registry import expand, warm_up_rows
@@ -368,29 +380,29 @@ def propose(section: dict[str, object]) -> Proposal:
     for _ in range(_ROUNDS):
         config = validate(DataConfig, section, "data")
         found = check(config)
-        proven = [one for one in found.stops if _is_proven(one.remedies)]
-        remedy = merged(one.remedies[0] for one in proven)
-        if not remedy or not replace(found, findings=tuple(proven)).mended_by(
-            way := complete(remedy, config, found.files)
+        proven = [one for one in found.errors if _is_proven(one.fixes)]
+        fix = merge_fixes(one.fixes[0] for one in proven)
+        if not fix or not replace(found, issues=tuple(proven)).is_fixed_by(
+            way := complete_fix(fix, config, found.files)
         ):
             break
-        groups: dict[tuple[str, str], list[Finding]] = {}
+        groups: dict[tuple[str, str], list[DataIssue]] = {}
         for one in proven:
             groups.setdefault((one.kind, one.message), []).append(one)
         for (_, message), group in groups.items():
-            together = merged(one.remedies[0] for one in group) or {}
+            together = merge_fixes(one.fixes[0] for one in group) or {}
             names = ", ".join(one.symbol for one in group)
-            reasons.append(f"{pasted(together)}: {names}: {message}.")
+            reasons.append(f"{format_fix(together)}: {names}: {message}.")
         section |= way
-    left = joined(found.stops, found.symbols)
-    if found.ways:
-        left.append(advice(found.ways))
+    left = join_issues(found.errors, found.symbols)
+    if found.fixes:
+        left.append(describe_fixes(found.fixes))
     return Proposal(section, tuple(reasons), tuple(left))
 
 
-def _is_proven(remedies: tuple[Remedy, ...]) -> bool:
+def _is_proven(fixes: tuple[SuggestedFix, ...]) -> bool:
     """Whether there is one thing to write, and it is no choice of the user's."""
-    return len(remedies) == 1 and set(remedies[0]) <= _PROVEN
+    return len(fixes) == 1 and set(fixes[0]) <= _PROVEN
 
 
 def describe_folder(path: str | Path, prefer: MarketKind | None = None) -> FolderDescription:
@@ -410,7 +422,7 @@ def describe_folder(path: str | Path, prefer: MarketKind | None = None) -> Folde
         )
     files = [(root.stem, root)] if root.is_file() else price_files(root)
     if not files:
-        raise no_files(root)
+        raise no_files_error(root)
     if root.is_file() and root.suffix.lower() not in SUFFIXES:
         raise DataError(
             f"{str(root)!r} is no .parquet, .csv or .feather file: name one, or a folder."
@@ -424,7 +436,7 @@ def _describe(name: str, path: Path) -> list[FileDescription]:
     own = name if parse(name) is not None else find_pair(name) or name
     config = DataConfig(folder=str(path.parent), files={own: path.name}, symbols=(own,))
     try:
-        named = bare_names(read_frame(parts_of(path)[0], config, path.name)[1])
+        named = list_bare_symbols(read_frame(expand_parts(path)[0], config, path.name)[1])
     except DataError as error:
         return [FileDescription(own, path.name, problem=str(error))]
     # CryptoDataDownload: Binance_BTCUSDT_1h.csv, and a column that says BTCUSDT.
@@ -436,21 +448,21 @@ def _describe(name: str, path: Path) -> list[FileDescription]:
 def _one(symbol: str, path: Path, config: DataConfig) -> FileDescription:
     try:
         try:
-            return _described(read(symbol, path, config), config)
-        except RemedyError as error:
-            if error.kind != "columns" or not error.remedies:
+            return _described(read_table(symbol, path, config), config)
+        except FixableDataError as error:
+            if error.kind != "columns" or not error.fixes:
                 raise
-            renamed = config.model_copy(update=dict(error.remedies[0]))
-            return _described(read(symbol, path, renamed), renamed)
+            renamed = config.model_copy(update=dict(error.fixes[0]))
+            return _described(read_table(symbol, path, renamed), renamed)
     except DataError as error:
         alone = {"symbols": (symbol,), "files": {symbol: path.name}}
-        ways = check(config.model_copy(update=alone)).ways
-        advised = f" {advice(ways)}" if ways else ""
+        ways = check(config.model_copy(update=alone)).fixes
+        advised = f" {describe_fixes(ways)}" if ways else ""
         return FileDescription(symbol, path.name, problem=f"{error}{advised}")
 
 
 def _described(table: RawTable, config: DataConfig) -> FileDescription:
-    time = table.stamps.time[table.stamps.time != MISSING]
+    time = table.timestamps.time[table.timestamps.time != MISSING]
     return FileDescription(
         symbol=table.symbol,
         file=table.path.name,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # whoever asks whether files are planted loads no panel
 
 import math
 
-from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.data.calendar import is_weekend
 
 BASIS_POINT = 1e-4
 LOG_VOLUME = 10.0  # mean logarithm of a bar's volume
@@ -448,7 +448,7 @@ class PlantedForex(PlantedMarket):
         weeks = bars * bar_seconds // (5 * 86400) + 2
         rows = np.arange(weeks * 7 * 86400 // bar_seconds, dtype=np.int64)
         grid = _FOREX_START + rows * bar_seconds
-        return grid[~in_weekend(grid)][:bars]
+        return grid[~is_weekend(grid)][:bars]
 
     @property
     def gain(self) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.data.calendar import is_weekend
 
 START = 1_740_348_000  # Sunday 2025-02-23 22:00 UTC: the week opens in New York; clocks change soon
 BAR = 900
@@ -16,7 +16,7 @@ BAR = 900
 def grid(bars: int) -> np.ndarray:
     """UTC seconds of the first bars of the forex week's quarter hours."""
     times = START + BAR * np.arange(2 * bars + 400)
-    return times[~in_weekend(times)][:bars]
+    return times[~is_weekend(times)][:bars]
 
 
 def write_symbol(

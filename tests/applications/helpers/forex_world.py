@@ -9,7 +9,7 @@ import numpy as np
 from slipstream.core.random import stream
 from slipstream.kernels.kernel import KernelData, params_table
 from slipstream.kernels.kernel_registry import load_kernel
-from slipstream.markets.data.calendar import calendar
+from slipstream.markets.data.calendar import get_calendar
 from slipstream.markets.forex import kernel as forex
 from slipstream.markets.forex.forex_state import FLAT, NIGHT, ROLL, records_of
 
@@ -117,7 +117,7 @@ def _loaded(config: forex.Config, bars: list[Bar], pip: float, inverse: bool) ->
         currency=np.array([ord(letter) for letter in config.account_currency]),
     )
     params = records_of(
-        config, data, {"train": [[0]], "train_window": [[0]]}, BAR, calendar("fx", BAR)
+        config, data, {"train": [[0]], "train_window": [[0]]}, BAR, get_calendar("fx", BAR)
     )
     return KernelData(data, params)
 

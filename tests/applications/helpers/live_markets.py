@@ -13,7 +13,7 @@ import pytest
 import slipstream
 from slipstream.core.storage import checkpoint, yaml_file
 from slipstream.core.storage.atomic_io import write_json, write_text
-from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.data.calendar import is_weekend
 from slipstream.markets.live import deployment_gates as deploying
 from slipstream.markets.live.account_comparison import compare
 from slipstream.markets.live.deployment import Deployment
@@ -33,7 +33,7 @@ GATES = ("confirmed", "holdout", "pbo", "dsr", "costs", "cuts")
 def week(bars: int, size: int = 900) -> np.ndarray:
     """Opens of the forex week."""
     times = SUNDAY + size * np.arange(2 * bars + 400)
-    return times[~in_weekend(times)][:bars]
+    return times[~is_weekend(times)][:bars]
 
 
 def table(time: np.ndarray, price: float, seed: int, step: float = 3e-4) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from slipstream.core.random import stream
 from slipstream.kernels.interpreter import Records
 from slipstream.kernels.kernel import KernelData, params_table
 from slipstream.kernels.kernel_registry import load_kernel
-from slipstream.markets.data.calendar import calendar
+from slipstream.markets.data.calendar import get_calendar
 from slipstream.markets.data.panel import Panel
 from slipstream.markets.features.panel_features import PanelFeatures
 from slipstream.markets.portfolio import kernel as portfolio
@@ -82,7 +82,7 @@ def build(panel: Panel, columns: int = 2, seed: int = 0, **settings: Any) -> Ker
     for low, high in panel.segments.tolist():
         picked["window"].append(layout.add((low + older, high), 0, training=False))
     data = arrays_of(table, layout, config)
-    params = records_of(config, data, picked, BAR, calendar("24/7", BAR))
+    params = records_of(config, data, picked, BAR, get_calendar("24/7", BAR))
     return KernelData(data, params, state=state_dtype(len(panel.symbols)))
 
 

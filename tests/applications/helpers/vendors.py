@@ -16,7 +16,7 @@ import pytest
 from slipstream.core.config import validate
 from slipstream.core.storage import yaml_file
 from slipstream.core.timeline import DAY, NEW_YORK, clock, local_time
-from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.data.calendar import is_weekend
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import Market, load_market
 
@@ -76,7 +76,7 @@ def truth(
     first = second(start)
     time = np.arange(first, first + days * DAY, min(bar_seconds, HOUR), dtype=np.int64)
     if "USDT" not in symbol:
-        time = time[~in_weekend(time)]
+        time = time[~is_weekend(time)]
         local = local_time(time, NEW_YORK)
         if symbol.startswith("XAU"):
             time = time[local % DAY // HOUR != 17]

@@ -20,8 +20,8 @@ from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD
 from slipstream.markets.data.bars import NUMBERS, Bars
-from slipstream.markets.data.calendar import in_weekend
-from slipstream.markets.data.market import Market, market_of
+from slipstream.markets.data.calendar import is_weekend
+from slipstream.markets.data.market import Market, market_from_bars
 from slipstream.markets.data.symbols import MarketKind
 from slipstream.markets.features.feature_registry import FEATURES
 
@@ -61,7 +61,7 @@ def walk(
 def week(bars: int, size: int = 900) -> NDArray[np.int64]:
     """Opens of the forex week from Sunday, 2025-02-23, on; clocks change two weeks later."""
     times = SUNDAY + size * np.arange(2 * bars + 400)
-    return np.asarray(times[~in_weekend(times)][:bars])
+    return np.asarray(times[~is_weekend(times)][:bars])
 
 
 def clock(bars: int, size: int = 300) -> NDArray[np.int64]:
@@ -91,7 +91,7 @@ class World(NamedTuple):
     def until(self, stop: int) -> Market:
         """The market of all bars that open before a moment."""
         known = tuple(one.between(0, stop) for one in self.bars)
-        market = market_of(known, self.size, self.kind)
+        market = market_from_bars(known, self.size, self.kind)
         return Market(
             market.bars,
             self.size,

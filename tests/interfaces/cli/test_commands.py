@@ -295,7 +295,7 @@ def test_init_writes_what_the_files_prove_and_train_takes_it(slipstream, prices)
     (prices / "notes.csv").write_text("buy milk\n")
     outcome = slipstream("init", "forex", "prices")
     text = " ".join(outcome.out.split())
-    assert "`time_zone: America/New_York`: EURUSD: time stamps must say which zone" in text
+    assert "`time_zone: America/New_York`: EURUSD: time stamps must state their zone" in text
     assert "`price_scale: {EURUSD: 0.00001}`: EURUSD: prices near 1" in text
     assert "notes.csv: cannot be read: notes.csv must hold a time and four prices" in text
     Path("my.yaml").write_text(outcome.out)
@@ -312,7 +312,7 @@ def test_init_leaves_a_zone_empty_that_nothing_proves(slipstream, prices):
     assert resolve(Path("my.yaml")).env_settings["data"]["time_zone"] is None
     refusal = slipstream("train", "my.yaml")
     assert refusal.code == 2 and one_paragraph(refusal.err)
-    assert "time stamps must say which zone they are in" in refusal.err
+    assert "time stamps must state their zone" in refusal.err
 
 
 def test_train_without_prices_names_init(slipstream):

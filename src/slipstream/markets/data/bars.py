@@ -72,7 +72,7 @@ class Bars:
         """Every column by name, extra columns last."""
         return {"time": self.time, **{name: getattr(self, name) for name in NUMBERS}, **self.extra}
 
-    def at(self, rows: slice | IntArray) -> Bars:
+    def take(self, rows: slice | IntArray) -> Bars:
         """The bars of some rows."""
         extra = {name: column[rows] for name, column in self.extra.items()}
         numbers = {name: getattr(self, name)[rows] for name in NUMBERS}
@@ -81,7 +81,7 @@ class Bars:
     def between(self, start: int, stop: int) -> Bars:
         """The bars whose open lies in [start, stop), UTC seconds."""
         first, last = np.searchsorted(self.time, [start, stop])
-        return self.at(slice(first, last))
+        return self.take(slice(first, last))
 
 
 def _locked(column: NDArray[np.generic], dtype: type[np.generic]) -> NDArray[np.generic]:

@@ -43,7 +43,7 @@ class Calendar(NamedTuple):
     days_per_year: float
 
 
-def calendar(kind: MarketKind, bar_seconds: int) -> Calendar:
+def get_calendar(kind: MarketKind, bar_seconds: int) -> Calendar:
     """The calendar of a market: 260 days a year for fx (M15: 24,960 bars), 365 for 24/7."""
     days = 260.0 if kind == "fx" else 365.0
     per_year = days * DAY / bar_seconds if bar_seconds <= DAY else 365.0 * DAY / bar_seconds
@@ -93,7 +93,7 @@ def closed_seconds(start: IntArray, stop: IntArray) -> IntArray:
     return _closed_before(stop) - _closed_before(start)
 
 
-def in_weekend(time: IntArray) -> BoolArray:
+def is_weekend(time: IntArray) -> BoolArray:
     """Whether a bar opens while the forex market is closed, bool [n]."""
     return _week(local_time(time, NEW_YORK))[1] >= 5 * DAY
 

@@ -1,6 +1,6 @@
-"""The data check: reads a market's files and finds all that is odd; loading goes through it, too.
+"""Data check: read the files of a market and report every issue. Loading uses the same check.
 
-Nothing stops at the first problem. Whoever loads refuses what is an error in the end.
+The check does not stop at the first issue; loading refuses the data if any of them is an error.
 """
 
 from __future__ import annotations
@@ -19,123 +19,125 @@ from slipstream.core.errors import DataError, SlipstreamError
 from slipstream.core.safe_io import resolve_folder
 from slipstream.core.text import did_you_mean, plural, printable, stamp
 from slipstream.markets.data.bars import Bars, timeframe_name, timeframe_seconds
-from slipstream.markets.data.cleaning import Inspected, clean, kind_of
+from slipstream.markets.data.cleaning import FileInspection, clean, get_market_kind
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.data_issue import (
     ALL,
     CATALOGUE,
-    Finding,
-    Remedy,
-    RemedyError,
-    advice,
-    joined,
+    DataIssue,
+    FixableDataError,
+    SuggestedFix,
+    describe_fixes,
+    join_issues,
 )
 from slipstream.markets.data.file_discovery import find_files, price_files
-from slipstream.markets.data.quality import hole_findings, quality_findings
-from slipstream.markets.data.raw_table import RawTable, read
-from slipstream.markets.data.timezone_inference import Proof, among_others, prove, week_findings
+from slipstream.markets.data.quality import hole_issues, quality_issues
+from slipstream.markets.data.raw_table import RawTable, read_table
+from slipstream.markets.data.timezone_inference import (
+    ZoneInference,
+    infer_mixed_zone,
+    infer_zone,
+    week_issues,
+)
 
-_BY_SYMBOL = ("price_scale", "point")  # keys of `data` that hold one value, or one by symbol
+_BY_SYMBOL = ("price_scale", "point")  # keys that hold one value or a mapping by symbol
 
 
 @dataclass(frozen=True, eq=False)
-class Check:
-    """A market's files and everything that was found in them.
+class DataCheck:
+    """Files of a market and their issues.
 
     Attributes:
-        config: what was asked for.
-        files: by symbol, readable or not.
-        inspected: the readable ones.
-        findings: in the order of the files, then of all.
+        config: the section that was checked.
+        files: path by symbol, readable or not.
+        inspections: of the readable files.
+        issues: in the order of the files, then those of the whole market.
     """
 
     config: DataConfig
     files: dict[str, Path]
-    inspected: tuple[Inspected, ...]
-    findings: tuple[Finding, ...]
+    inspections: tuple[FileInspection, ...]
+    issues: tuple[DataIssue, ...]
 
     @property
-    def stops(self) -> tuple[Finding, ...]:
-        """What loading refuses."""
-        return tuple(finding for finding in self.findings if finding.severity == "error")
+    def errors(self) -> tuple[DataIssue, ...]:
+        """Issues that loading refuses."""
+        return tuple(issue for issue in self.issues if issue.severity == "error")
 
     @property
     def loadable(self) -> bool:
-        """Whether loading would accept this data."""
-        return not self.stops
+        """True if loading accepts the data."""
+        return not self.errors
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """The symbols of all files."""
+        """Symbols of all files."""
         return tuple(self.files)
 
     @property
     def summary(self) -> tuple[str, ...]:
-        """A line for each readable file."""
-        return tuple(_facts(one) for one in self.inspected)
+        """One line per readable file."""
+        return tuple(_describe_inspection(one) for one in self.inspections)
 
-    def of(self, kind: str, symbol: str | None = None) -> tuple[Finding, ...]:
-        """The findings of one kind, of one symbol if given."""
+    def issues_of_kind(self, kind: str, symbol: str | None = None) -> tuple[DataIssue, ...]:
+        """Return the issues of one kind, optionally of one symbol."""
         return tuple(
-            finding
-            for finding in self.findings
-            if finding.kind == kind and symbol in (None, finding.symbol)
+            issue for issue in self.issues if issue.kind == kind and symbol in (None, issue.symbol)
         )
 
     @cached_property
-    def ways(self) -> tuple[Remedy, ...]:
-        """Alternatives for the `data` section that mend all of that, each tried on the folder."""
-        ways = ways_out(self.findings, self.config, self.files)
-        return tuple(way for way in ways if self.mended_by(way))
+    def fixes(self) -> tuple[SuggestedFix, ...]:
+        """Alternative sets of `data` keys that fix all errors, each verified on the folder."""
+        ways = combine_fixes(self.issues, self.config, self.files)
+        return tuple(way for way in ways if self.is_fixed_by(way))
 
-    def mended_by(self, way: Remedy) -> bool:
-        """Whether the folder, read so, has nothing of what stops now, and wants no other value.
+    def is_fixed_by(self, way: SuggestedFix) -> bool:
+        """Return True if no fixable error remains under a fix and no new error contradicts it.
 
-        A remedy may bring to light what stops next.
+        A fix may reveal further errors.
         """
         try:
             tried = validate(DataConfig, {**self.config.model_dump(), **way}, "data")
-            left = check(tried).stops
+            left = check(tried).errors
         except SlipstreamError:
             return False
-        mended = {(one.symbol, one.kind) for one in self.stops if one.remedies}
+        mended = {(one.symbol, one.kind) for one in self.errors if one.fixes}
         return not any(
-            (one.symbol, one.kind) in mended or any(revokes(other, way) for other in one.remedies)
+            (one.symbol, one.kind) in mended or any(contradicts(other, way) for other in one.fixes)
             for one in left
         )
 
 
-def check(config: DataConfig) -> Check:
-    """Reads, cleans and checks the prices that `config` names; never stops at the first problem.
+def check(config: DataConfig) -> DataCheck:
+    """Read, clean and check the prices of a config without stopping at the first issue.
 
     Raises:
-        DataError: only where there is nothing to check: no folder, no files, none of the symbols.
+        DataError: there is nothing to check: no folder, no files, none of the symbols.
     """
-    findings: list[Finding] = []
-    files = _files(config, findings)
-    tables = _tables(files, config, findings)
-    findings += _unknown_names(tables, config)
-    naive = [one for one in tables if one.needs_zone and one.readings.origin != "mixed"]
-    proof = prove(naive, config)
-    inspected = [_inspected(table, config, proof, findings) for table in tables]
+    issues: list[DataIssue] = []
+    files = _files(config, issues)
+    tables = _tables(files, config, issues)
+    issues += _unknown_names(tables, config)
+    naive = [one for one in tables if one.needs_zone and one.local_times.origin != "mixed"]
+    proof = infer_zone(naive, config)
+    inspected = [_inspect(table, config, proof, issues) for table in tables]
     usable = [one.bars for one in inspected if one.bars is not None]
     if usable:
-        leave_out: Remedy = {"symbols": [bars.symbol for bars in usable]}
-        findings = [
-            replace(one, remedies=(leave_out,)) if one.kind == "too_few" else one
-            for one in findings
+        leave_out: SuggestedFix = {"symbols": [bars.symbol for bars in usable]}
+        issues = [
+            replace(one, fixes=(leave_out,)) if one.kind == "too_few" else one for one in issues
         ]
     lengths = {one.table.symbol: one.bar_seconds for one in inspected}
     bars = {one.table.symbol: len(one.table) for one in inspected}
-    disagreement = agreed_length(lengths, config.timeframe, bars)
-    findings += [disagreement] if disagreement is not None else []
-    findings += _ends(usable)
-    accepted = tuple(_accepted(one, config) for one in findings)
-    return Check(config, files, tuple(inspected), accepted)
+    disagreement = timeframe_issue(lengths, config.timeframe, bars)
+    issues += [disagreement] if disagreement is not None else []
+    issues += _range_issues(usable)
+    accepted = tuple(_apply_allowed(one, config) for one in issues)
+    return DataCheck(config, files, tuple(inspected), accepted)
 
 
-def render(found: Check) -> str:
-    """The report as plain text; a finding shared by several symbols takes one line."""
+def render(found: DataCheck) -> str:
+    """Return the report as plain text; an issue shared by several symbols takes one line."""
     folder = str(resolve_folder(found.config.folder))
     lines = [f"Data check of {printable(folder)}"]
     lines += [f"  {printable(line)}" for line in found.summary]
@@ -144,39 +146,39 @@ def render(found: Check) -> str:
         ("warning", "Warnings"),
         ("info", "For your information"),
     ):
-        chosen = [finding for finding in found.findings if finding.severity == severity]
+        chosen = [issue for issue in found.issues if issue.severity == severity]
         if chosen:
             lines += ["", f"{title}:"]
-            lines += [f"  {line}" for line in joined(chosen, found.symbols)]
-        if severity == "error" and found.ways:
-            lines.append(f"  {advice(found.ways)}")
+            lines += [f"  {line}" for line in join_issues(chosen, found.symbols)]
+        if severity == "error" and found.fixes:
+            lines.append(f"  {describe_fixes(found.fixes)}")
     lines += ["", _verdict(found)]
-    if not found.inspected:
+    if not found.inspections:
         return "\n".join(lines)
-    kinds = [kind_of(symbol, found.config) for symbol in found.files]
-    # A single coin cannot be balanced against others.
+    kinds = [get_market_kind(symbol, found.config) for symbol in found.files]
+    # A portfolio needs at least two coins.
     environment = "portfolio" if len(kinds) > 1 and set(kinds) == {"24/7"} else "forex"
     command = f"slipstream init {environment} {shlex.quote(folder)} > my.yaml"
-    lines.append(f"`{printable(command)}` writes a config of all that these files prove.")
+    lines.append(f"`{printable(command)}` writes a config from these files.")
     return "\n".join(lines)
 
 
-def _verdict(found: Check) -> str:
-    warnings = sum(one.severity == "warning" for one in found.findings)
-    if found.stops:
-        return f"Not loadable: {plural(len(found.stops), 'error')}, {warnings} warnings."
+def _verdict(found: DataCheck) -> str:
+    warnings = sum(one.severity == "warning" for one in found.issues)
+    if found.errors:
+        return f"Not loadable: {plural(len(found.errors), 'error')}, {warnings} warnings."
     return f"Loadable, with {plural(warnings, 'warning')}."
 
 
-def _facts(one: Inspected) -> str:
-    """A file in a line: format, bars, range, market, spread."""
+def _describe_inspection(one: FileInspection) -> str:
+    """Describe a file in one line: format, bars, range, market, spread."""
     table, bars = one.table, one.bars
     if bars is None:
         return f"{table.symbol}: {table.dialect.name}, no usable bars"
     spread = f"spread: {table.spread_source}"
     if table.spread is not None:
         spread += f" (median {float(np.median(bars.spread)):.3g})"
-    note = f", if stamps are {one.assumed}" if one.assumed else ""
+    note = f", if stamps are {one.assumed_zone}" if one.assumed_zone else ""
     return (
         f"{bars.symbol}: {table.dialect.name}, {plural(len(bars), 'bar')} of "
         f"{timeframe_name(one.bar_seconds)}, {stamp(int(bars.time[0]))} to "
@@ -184,19 +186,19 @@ def _facts(one: Inspected) -> str:
     )
 
 
-def _accepted(finding: Finding, config: DataConfig) -> Finding:
-    if finding.severity != "error" or finding.kind not in config.accept:
-        return finding
+def _apply_allowed(issue: DataIssue, config: DataConfig) -> DataIssue:
+    if issue.severity != "error" or issue.kind not in config.accept:
+        return issue
     return replace(
-        finding,
+        issue,
         severity="warning",
-        action=f"loaded all the same, for `accept` names {finding.kind}",
+        action=f"loaded, because `accept` names {issue.kind}",
         accepted=True,
     )
 
 
-def _files(config: DataConfig, findings: list[Finding]) -> dict[str, Path]:
-    """The files to look at; a symbol with two files or none becomes a finding."""
+def _files(config: DataConfig, issues: list[DataIssue]) -> dict[str, Path]:
+    """Return the files to check; a symbol with two files or none becomes an issue."""
     try:
         return find_files(config)
     except DataError as error:
@@ -211,40 +213,42 @@ def _files(config: DataConfig, findings: list[Finding]) -> dict[str, Path]:
             try:
                 files |= find_files(config.model_copy(update={"symbols": (name,)}))
             except DataError as problem:
-                findings.append(_refusal(name, "file", problem))
+                issues.append(_error_issue(name, "file", problem))
         if not files:
             raise error
         return files
 
 
-def _tables(files: dict[str, Path], config: DataConfig, findings: list[Finding]) -> list[RawTable]:
+def _tables(files: dict[str, Path], config: DataConfig, issues: list[DataIssue]) -> list[RawTable]:
     tables = []
     problems: dict[str, DataError] = {}
     for symbol, path in files.items():
         try:
-            tables.append(read(symbol, path, config))
+            tables.append(read_table(symbol, path, config))
         except DataError as error:
             problems[symbol] = error
-    ways: list[Remedy] = [{"symbols": [table.symbol for table in tables]}] if tables else []
-    findings += [_refusal(name, "unreadable", problem, ways) for name, problem in problems.items()]
+    ways: list[SuggestedFix] = [{"symbols": [table.symbol for table in tables]}] if tables else []
+    issues += [
+        _error_issue(name, "unreadable", problem, ways) for name, problem in problems.items()
+    ]
     return tables
 
 
-def _refusal(
-    symbol: str, kind: str, problem: DataError | str, remedies: Sequence[Remedy] = ()
-) -> Finding:
-    """What stops; an error may know its own kind and remedies."""
-    if isinstance(problem, RemedyError):
-        kind, remedies = problem.kind, problem.remedies
-    return Finding.of(symbol, kind, str(problem).rstrip("."), remedies=remedies)
+def _error_issue(
+    symbol: str, kind: str, problem: DataError | str, fixes: Sequence[SuggestedFix] = ()
+) -> DataIssue:
+    """Create an issue that stops loading; the exception may carry its own kind and fixes."""
+    if isinstance(problem, FixableDataError):
+        kind, fixes = problem.kind, problem.fixes
+    return DataIssue.from_kind(symbol, kind, str(problem).rstrip("."), fixes=fixes)
 
 
-def _unknown_names(tables: Sequence[RawTable], config: DataConfig) -> list[Finding]:
-    """Entries of the config that name what no file has."""
+def _unknown_names(tables: Sequence[RawTable], config: DataConfig) -> list[DataIssue]:
+    """Report entries of the config that name columns or symbols of no file."""
     if not tables:
         return []
     have = [name for table in tables for name in table.dialect.columns]
-    findings = []
+    issues = []
     root = resolve_folder(config.folder)
     known = {name for name, _ in price_files(root)} if root.is_dir() else set()
     known |= {*config.files, *(table.symbol for table in tables)}
@@ -254,12 +258,12 @@ def _unknown_names(tables: Sequence[RawTable], config: DataConfig) -> list[Findi
         if strange:
             message = f"`{key}` names {strange[0]!r}, which has no file; "
             message += did_you_mean(strange[0], sorted(known))
-            findings.append(_refusal(ALL, "file", message, ({key: dict.fromkeys(strange)},)))
+            issues.append(_error_issue(ALL, "file", message, ({key: dict.fromkeys(strange)},)))
     missing = [name for name in config.columns if name not in have]
     if missing:
         table = tables[0]
-        findings.append(
-            _refusal(
+        issues.append(
+            _error_issue(
                 ALL if len(tables) > 1 else table.symbol,
                 "columns",
                 f"`columns` names {missing[0]!r}, which {table.path.name} does not have: its "
@@ -267,69 +271,67 @@ def _unknown_names(tables: Sequence[RawTable], config: DataConfig) -> list[Findi
                 ({"columns": dict.fromkeys(missing)},),
             )
         )
-    return findings
+    return issues
 
 
-def _inspected(
-    table: RawTable, config: DataConfig, proof: Proof, findings: list[Finding]
-) -> Inspected:
+def _inspect(
+    table: RawTable, config: DataConfig, proof: ZoneInference, issues: list[DataIssue]
+) -> FileInspection:
     assumed = ""
     if table.needs_zone:
-        own = among_others(table, config) if table.readings.origin == "mixed" else proof
-        findings.append(_naive(table, own))
+        own = infer_mixed_zone(table, config) if table.local_times.origin == "mixed" else proof
+        issues.append(_naive_time_issue(table, own))
         assumed = own.zone or "UTC"
         table = replace(table, zone=assumed)
     one = clean(table, config, assumed)
-    findings += [*one.findings, *_declared(table, config), *_odd(one, config)]
+    issues += [*one.issues, *_side_issues(table, config), *_bar_issues(one, config)]
     return one
 
 
-def _naive(table: RawTable, proof: Proof) -> Finding:
-    """Stamps without a zone: which one is proven, or what would be usual."""
-    naive = table.readings.naive
-    first = np.datetime64(int(table.readings.seconds[np.flatnonzero(naive)[0]]), "s")
+def _naive_time_issue(table: RawTable, proof: ZoneInference) -> DataIssue:
+    """Report timestamps without a time zone, with the inferred zone or the usual ones."""
+    naive = table.local_times.naive
+    first = np.datetime64(int(table.local_times.seconds[np.flatnonzero(naive)[0]]), "s")
     example = str(first).replace("T", " ")
     count = int(naive.sum())
-    if table.readings.origin == "mixed":
+    if table.local_times.origin == "mixed":
         what = (
-            f"{count:,} of {len(table):,} time stamps, such as {example!r}, carry no zone and "
-            f"stand among others that do; `time_zone` reads those that have none: {proof.words}"
+            f"{count:,} of {len(table):,} time stamps, such as {example!r}, carry no zone, and the "
+            f"others do; `time_zone` applies to those without a zone: {proof.explanation}"
         )
     else:
-        what = (
-            f"time stamps must say which zone they are in, and {example!r} does not; {proof.words}"
-        )
+        what = f"time stamps must state their zone, and {example!r} does not; {proof.explanation}"
     if proof.zone is None:
-        usual = (table.dialect.zone_hint,) if proof.contenders is None else proof.contenders
+        usual = (table.dialect.zone_hint,) if proof.candidates is None else proof.candidates
         listed = " or ".join(f"`time_zone: {zone}`" for zone in usual)
         example = f", for example {listed}" if usual else ""
         what += f": set `time_zone` to that of the source{example}"
-    remedies = () if proof.remedy is None else (proof.remedy,)
-    return Finding.of(table.symbol, "naive_time", what, count, remedies=remedies)
+    fixes = () if proof.fix is None else (proof.fix,)
+    return DataIssue.from_kind(table.symbol, "naive_time", what, count, fixes=fixes)
 
 
-def _odd(one: Inspected, config: DataConfig) -> list[Finding]:
-    """What is odd about the bars of one file, none of which loading changes."""
+def _bar_issues(one: FileInspection, config: DataConfig) -> list[DataIssue]:
+    """Return issues of the bars of one file that loading keeps."""
     if one.bars is None:
         return []
-    findings = hole_findings(one.bars, one.bar_seconds, one.kind)
-    if one.kind == "fx" and not one.assumed:
-        findings += week_findings(one.table, one.bars, one.bar_seconds, config)
-    return findings + quality_findings(one.bars, one.bar_seconds, one.kind, one.table.path.name)
+    issues = hole_issues(one.bars, one.bar_seconds, one.kind)
+    if one.kind == "fx" and not one.assumed_zone:
+        issues += week_issues(one.table, one.bars, one.bar_seconds, config)
+    return issues + quality_issues(one.bars, one.bar_seconds, one.kind, one.table.path.name)
 
 
-def _declared(table: RawTable, config: DataConfig) -> list[Finding]:
-    """Bid or ask prices that the config calls mid."""
+def _side_issues(table: RawTable, config: DataConfig) -> list[DataIssue]:
+    """Report bid or ask prices that the config reads as mid prices."""
     side = table.side
     if side == "mid" or config.price_side != "mid":
         return []
     source = table.dialect.name if table.dialect.side == side else "a file of this name"
     message = f"{source} holds {side} prices only: set `price_side: {side}` and a spread"
-    return [Finding.of(table.symbol, f"{side}_only", message, len(table))]
+    return [DataIssue.from_kind(table.symbol, f"{side}_only", message, len(table))]
 
 
-def _ends(markets: list[Bars]) -> list[Finding]:
-    """Symbols that start later or end earlier than others."""
+def _range_issues(markets: list[Bars]) -> list[DataIssue]:
+    """Report symbols that start later or end earlier than others."""
     if len(markets) < 2:
         return []
     first = [int(bars.time[0]) for bars in markets]
@@ -343,7 +345,7 @@ def _ends(markets: list[Bars]) -> list[Finding]:
 
     ends = f"symbols start {describe(first)} and end {describe(last)} UTC"
     if max(first) > min(last):
-        # As many as are listed at one moment, and it is a beginning.
+        # The largest set of symbols with bars at the same time; it is reached at a first bar.
         together = max(
             ([one for one in markets if one.time[0] <= t <= one.time[-1]] for t in sorted(first)),
             key=lambda some: (len(some), sum(map(len, some))),
@@ -351,18 +353,18 @@ def _ends(markets: list[Bars]) -> list[Finding]:
         names = [one.symbol for one in together]
         message = f"{ends}: there is no moment at which all have bars"
         ways = ({"symbols": names},)
-        return [Finding.of(ALL, "no_common_period", message, len(markets), remedies=ways)]
+        return [DataIssue.from_kind(ALL, "no_common_period", message, len(markets), fixes=ways)]
     common = (max(first), min(last))
     message = f"{ends}; all have bars from {stamp(common[0])} to {stamp(common[1])}"
-    return [Finding.of(ALL, "unequal_ends", message, len(markets), times=common)]
+    return [DataIssue.from_kind(ALL, "unequal_ends", message, len(markets), times=common)]
 
 
-def agreed_length(
+def timeframe_issue(
     lengths: dict[str, int], wanted: str | None, bars: Mapping[str, int]
-) -> Finding | None:
-    """A finding when symbols disagree about the bar length, or with the config's `timeframe`.
+) -> DataIssue | None:
+    """Report symbols that disagree about the bar length, or with the config's `timeframe`.
 
-    The remedy is the length of most symbols; of as many, of most bars.
+    The fix is the length of most symbols; in case of a tie, of most bars.
     """
     names = {symbol: timeframe_name(length) for symbol, length in lengths.items() if length > 0}
     alike = len(set(names.values())) == 1
@@ -373,65 +375,69 @@ def agreed_length(
         if wrong:
             own = names[wrong[0]]
             asked = f"`timeframe: {wanted}` asks for {timeframe_name(expected)}"
-            ways: list[Remedy] = [{"symbols": right}] if right else []
-            return Finding.of(
+            ways: list[SuggestedFix] = [{"symbols": right}] if right else []
+            return DataIssue.from_kind(
                 wrong[0],
                 "timeframe",
                 f"bars of {own} where {asked}",
                 len(wrong),
                 "loading refuses: bars are never resampled",
-                remedies=[{"timeframe": own}] if alike else ways,
+                fixes=[{"timeframe": own}] if alike else ways,
             )
     if alike or not names:
         return None
     listed = ", ".join(f"{symbol} {name}" for symbol, name in names.items())
     lists = [[s for s in names if names[s] == one] for one in dict.fromkeys(names.values())]
     lists.sort(key=lambda some: (len(some), sum(bars[s] for s in some)), reverse=True)
-    return Finding.of(
+    return DataIssue.from_kind(
         ALL,
         "timeframe",
         f"bars of different lengths ({listed})",
         len(names),
         "loading refuses: name symbols of one length",
-        remedies=[{"symbols": one} for one in lists],
+        fixes=[{"symbols": one} for one in lists],
     )
 
 
-def ways_out(
-    findings: Sequence[Finding], config: DataConfig, files: Mapping[str, Path]
-) -> tuple[Remedy, ...]:
-    """Alternatives for all findings that stop loading, complete: they replace keys of `config`.
+def combine_fixes(
+    issues: Sequence[DataIssue], config: DataConfig, files: Mapping[str, Path]
+) -> tuple[SuggestedFix, ...]:
+    """Return alternative fixes for all errors together; each replaces keys of `config`.
 
     Args:
-        findings: of all symbols.
-        config: what the remedies are written into.
+        issues: of all symbols.
+        config: section that the fixes are written into.
         files: of the symbols that are loaded.
     """
-    stops = [finding for finding in findings if finding.severity == "error"]
-    ways: list[Remedy] = []
+    stops = [issue for issue in issues if issue.severity == "error"]
+    ways: list[SuggestedFix] = []
 
-    def add(found: Remedy | None) -> None:
-        way = complete(found or {}, config, files)
+    def add(found: SuggestedFix | None) -> None:
+        way = complete_fix(found or {}, config, files)
         if way and way not in ways:
             ways.append(way)
 
-    for k in range(max((len(one.remedies) for one in stops), default=0)):
-        add(merged(one.remedies[min(k, len(one.remedies) - 1)] for one in stops if one.remedies))
+    for k in range(max((len(one.fixes) for one in stops), default=0)):
+        add(merge_fixes(one.fixes[min(k, len(one.fixes) - 1)] for one in stops if one.fixes))
     accepted = tuple(dict.fromkeys(one.kind for one in stops if CATALOGUE[one.kind].acceptable))
     if accepted:
-        others = [one.remedies[0] for one in stops if one.remedies and one.kind not in accepted]
-        if complete(merged(others) or {}, config, files) not in ways:  # which mends them, too
-            add(merged([*others, {"accept": [*config.accept, *accepted]}]))
+        others = [one.fixes[0] for one in stops if one.fixes and one.kind not in accepted]
+        if (
+            complete_fix(merge_fixes(others) or {}, config, files) not in ways
+        ):  # which mends them, too
+            add(merge_fixes([*others, {"accept": [*config.accept, *accepted]}]))
     return tuple(ways)
 
 
-def complete(found: Remedy, config: DataConfig, files: Mapping[str, Path]) -> dict[str, Any]:
-    """A remedy together with what the keys that it replaces say already."""
+def complete_fix(
+    found: SuggestedFix, config: DataConfig, files: Mapping[str, Path]
+) -> dict[str, Any]:
+    """Merge a fix with the present values of the keys that it replaces."""
     way: dict[str, Any] = {}
     for key, value in found.items():
         before = getattr(config, key)
         if key == "files":
-            way |= _renamed(value, config, files)
+            way |= _complete_files(value, config, files)
         elif not isinstance(value, Mapping):
             way[key] = value
         elif isinstance(before, dict):  # None takes an entry out
@@ -444,10 +450,10 @@ def complete(found: Remedy, config: DataConfig, files: Mapping[str, Path]) -> di
     return way
 
 
-def _renamed(
+def _complete_files(
     value: Mapping[str, str], config: DataConfig, files: Mapping[str, Path]
 ) -> dict[str, Any]:
-    """`files` that give some files new names, and keep the others of the folder."""
+    """Return `files` with new names for some files and the present names of the others."""
     kept = {s: path.name for s, path in files.items() if path.name not in value.values()}
     way: dict[str, Any] = {"files": {**kept, **value}}
     if config.symbols is not None:
@@ -456,32 +462,32 @@ def _renamed(
     return way
 
 
-def merged(remedies: Iterable[Remedy]) -> dict[str, Any] | None:
-    """All of them at once, `symbols` those that all name; None where two contradict each other."""
+def merge_fixes(fixes: Iterable[SuggestedFix]) -> dict[str, Any] | None:
+    """Merge fixes into one, with the symbols that all of them name; None if two contradict."""
     result: dict[str, Any] = {}
-    for remedy in remedies:
-        for key, value in remedy.items():
+    for fix in fixes:
+        for key, value in fix.items():
             before: Any = result.get(key, value)
             if key == "symbols":
                 result[key] = [name for name in before if name in value]
-            elif _differ(before, value):
+            elif _is_conflict(before, value):
                 return None
             else:
                 result[key] = {**before, **value} if isinstance(value, Mapping) else value
     return None if result.get("symbols") == [] else result
 
 
-def revokes(remedy: Remedy, way: Remedy) -> bool:
-    """Whether a remedy gives a key that `way` sets another value; fewer symbols are none."""
-    for key in remedy.keys() & way.keys() - {"symbols", "files"}:
-        mappings = isinstance(remedy[key], Mapping) and isinstance(way[key], Mapping)
-        if not mappings or _differ(way[key], remedy[key]):
+def contradicts(fix: SuggestedFix, way: SuggestedFix) -> bool:
+    """Return True if a fix sets a key to another value than `way`; fewer symbols are allowed."""
+    for key in fix.keys() & way.keys() - {"symbols", "files"}:
+        mappings = isinstance(fix[key], Mapping) and isinstance(way[key], Mapping)
+        if not mappings or _is_conflict(way[key], fix[key]):
             return True
     return False
 
 
-def _differ(old: Any, new: Any) -> bool:
-    """Whether two values contradict each other; mappings where they share a name."""
+def _is_conflict(old: Any, new: Any) -> bool:
+    """Return True if two values differ; mappings only if they share a key with different values."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return any(old.get(name, one) != one for name, one in new.items())
     return bool(old != new)

@@ -1,23 +1,22 @@
-"""Cleaning: what loading does about each kind of bad data, in one place.
+"""Cleaning: the action of loading on each kind of bad data.
 
-The rules, in the order in which they are applied:
+Rules, in the order in which they are applied:
 
     refused, or dropped with `bad_bars: drop`:
-        unreadable stamps, wall-clock times that do not exist, missing numbers, prices that are
-        not positive, high < low, open or close outside [low, high], negative volume, missing or
-        negative spread
-    refused, unless the config's `accept` names it:
+        unreadable timestamps, wall-clock times that do not exist, missing numbers, prices that
+        are not positive, high < low, open or close outside [low, high], negative volume, missing
+        or negative spread
+    refused, unless the config allows it:
         prices that jump by a power of ten, prices in another unit, spreads in another unit
     refused:
         bid or ask prices without a spread
-    mended:
-        unsorted rows are sorted; of rows with the same stamp the last stays; flat weekend
+    fixed:
+        unsorted rows are sorted; of rows with the same timestamp the last is kept; flat weekend
         candles of a forex market are dropped
     kept (`check` reports them):
-        everything else, such as holes, zero volume, stale prices, odd stamps
+        everything else, such as holes, zero volume, stale prices, misaligned timestamps
 
-Nothing is ever filled, interpolated or resampled. What shows that prices or spreads are in another
-unit comes last.
+Nothing is filled, interpolated or resampled. The detection of wrong units follows below.
 """
 
 from __future__ import annotations
@@ -31,91 +30,96 @@ from slipstream.core.text import plural, stamp
 from slipstream.core.timeline import DAY
 from slipstream.markets.data import symbols
 from slipstream.markets.data.bars import Bars, BoolArray, FloatArray, IntArray, timeframe_name
-from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.data.calendar import is_weekend
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.data_issue import Finding, Remedy, first_times
-from slipstream.markets.data.dialect import PRICES, rename
-from slipstream.markets.data.file_discovery import parts_of
+from slipstream.markets.data.data_issue import DataIssue, SuggestedFix, first_times
+from slipstream.markets.data.dialect import PRICES, map_columns
+from slipstream.markets.data.file_discovery import expand_parts
 from slipstream.markets.data.raw_table import RawTable, Spread
-from slipstream.markets.data.timestamps import bar_length, latest, many_share, row_spacing
+from slipstream.markets.data.timestamps import (
+    bar_length,
+    has_many_duplicates,
+    latest_valid_time,
+    row_spacing,
+)
 
-_LARGEST, _SMALLEST_PRICE = 1e100, 1e-20  # beyond: a sentinel of somebody's database
+_LARGEST, _SMALLEST_PRICE = 1e100, 1e-20  # values beyond are sentinels of a database
 _ROUNDING = 1e-9  # relative: files written with float32 or scaled prices
 
 
 @dataclass(frozen=True, eq=False)
-class Inspected:
-    """One file, as it is and cleaned, and what was found on the way.
+class FileInspection:
+    """One file before and after cleaning, with its issues.
 
     Attributes:
-        table: as it is; stamps without a zone are placed as if in `assumed`.
-        bars: what is left when every bad bar is dropped, even where loading would refuse: `check`
-            goes on with them. None when fewer than two are left.
-        bar_seconds: length of a bar, 0 where there is none.
+        table: the file's rows; timestamps without a zone are read in `assumed_zone`.
+        bars: bars left after dropping every bad one, even if loading would refuse them: the data
+            check continues with them. None if fewer than two are left.
+        bar_seconds: length of a bar; 0 if unknown.
         kind: trading hours.
-        findings: in the order in which they were made.
-        assumed: a zone that nobody has confirmed; empty where none had to be assumed.
+        issues: in the order in which they were found.
+        assumed_zone: an unconfirmed time zone; empty if none had to be assumed.
     """
 
     table: RawTable
     bars: Bars | None
     bar_seconds: int
     kind: symbols.MarketKind
-    findings: tuple[Finding, ...]
-    assumed: str = ""
+    issues: tuple[DataIssue, ...]
+    assumed_zone: str = ""
 
 
-def kind_of(symbol: str, config: DataConfig) -> symbols.MarketKind:
-    """The market kind of a symbol under this config."""
+def get_market_kind(symbol: str, config: DataConfig) -> symbols.MarketKind:
+    """Return the trading hours of a symbol under this config."""
     return symbols.market_kind(symbol) if config.market == "auto" else config.market
 
 
-def clean(table: RawTable, config: DataConfig, assumed: str = "") -> Inspected:
-    """Applies the rules above to one file."""
-    kind = kind_of(table.symbol, config)
-    findings: list[Finding] = []
+def clean(table: RawTable, config: DataConfig, assumed_zone: str = "") -> FileInspection:
+    """Apply the rules above to one file."""
+    kind = get_market_kind(table.symbol, config)
+    issues: list[DataIssue] = []
     if table.unknown:
         message = f"{plural(table.unknown, 'bar')} with volume -1"
-        findings.append(Finding.of(table.symbol, "unknown_volume", message, table.unknown))
+        issues.append(DataIssue.from_kind(table.symbol, "unknown_volume", message, table.unknown))
     if table.unpaired:
         message = f"{plural(table.unpaired, 'row')} of bid or ask without the other side"
-        findings.append(Finding.of(table.symbol, "unpaired", message, table.unpaired))
-    rows = _readable_rows(table, config, findings)
-    time = table.stamps.time[rows]
+        issues.append(DataIssue.from_kind(table.symbol, "unpaired", message, table.unpaired))
+    rows = _readable_rows(table, config, issues)
+    time = table.timestamps.time[rows]
     bar_seconds = bar_length(time)
     time = time - bar_seconds * (config.time_is == "close")
-    findings += Finding.where(
+    issues += DataIssue.at_bars(
         table.symbol,
         "future",
         time,
-        time > latest(),
+        time > latest_valid_time(),
         "bar",
         " after today",
         ", first at {} UTC: the stamps are read in the wrong unit, or in the wrong order of day, "
         "month and year",
     )
-    order = _order(table, rows, time, findings)
+    order = _sort_rows(table, rows, time, issues)
     time, rows = time[order], rows[order]
-    good = _sound_rows(table, config, rows, time, findings)
+    good = _sound_rows(table, config, rows, time, issues)
     time, rows = time[good], rows[good]
     columns = {name: column[rows] for name, column in table.columns.items()}
     spread = np.zeros(len(rows)) if table.spread is None else table.spread.width[rows]
-    findings += _one_sided(table, config)
+    issues += _missing_spread_issues(table, config)
     side = "mid" if table.dialect.two_sided else config.price_side
     shift = {"mid": 0.0, "bid": 0.5, "ask": -0.5}[side] * spread
     for name in PRICES:
         columns[name] = columns[name] + shift
-    jumps = jump_findings(table.symbol, columns["close"], time)
-    units = unit_findings(table, columns["close"], config)
-    if jumps:  # no one factor is right for all of the file
-        units = [replace(one, remedies=()) for one in units]
-    # The unit of a spread can be judged once that of the prices is known.
-    findings += units or spread_findings(table, config)
-    findings += jumps
+    jumps = jump_issues(table.symbol, columns["close"], time)
+    units = unit_issues(table, columns["close"], config)
+    if jumps:  # no single factor fits the whole file
+        units = [replace(one, fixes=()) for one in units]
+    # The unit of a spread can be checked once the unit of the prices is known.
+    issues += units or spread_issues(table, config)
+    issues += jumps
     keep = ~_weekend_candles(kind, time, bar_seconds, table.silent[rows])
-    said = " without volume while the forex market was closed"
-    findings += Finding.where(
-        table.symbol, "weekend_flat", time, ~keep, "flat candle", said, first=""
+    suffix = " without volume while the forex market was closed"
+    issues += DataIssue.at_bars(
+        table.symbol, "weekend_flat", time, ~keep, "flat candle", suffix, first=""
     )
     if int(keep.sum()) < 2 or bar_seconds == 0:
         usable = int(keep.sum())
@@ -123,8 +127,8 @@ def clean(table: RawTable, config: DataConfig, assumed: str = "") -> Inspected:
             f"{plural(usable, 'usable bar')}, at least two are needed: leave the symbol out of "
             "`symbols`"
         )
-        findings.append(Finding.of(table.symbol, "too_few", message, usable))
-        return Inspected(table, None, bar_seconds, kind, tuple(findings), assumed)
+        issues.append(DataIssue.from_kind(table.symbol, "too_few", message, usable))
+        return FileInspection(table, None, bar_seconds, kind, tuple(issues), assumed_zone)
     bars = Bars(
         table.symbol,
         time[keep],
@@ -132,38 +136,40 @@ def clean(table: RawTable, config: DataConfig, assumed: str = "") -> Inspected:
         spread=spread[keep],
         extra={name: column[rows][keep] for name, column in table.extra.items()},
     )
-    return Inspected(table, bars, bar_seconds, kind, tuple(findings), assumed)
+    return FileInspection(table, bars, bar_seconds, kind, tuple(issues), assumed_zone)
 
 
-def _readable_rows(table: RawTable, config: DataConfig, findings: list[Finding]) -> IntArray:
-    """File rows whose stamp says when they happened."""
-    missing, skipped = table.stamps.missing, table.stamps.skipped
+def _readable_rows(table: RawTable, config: DataConfig, issues: list[DataIssue]) -> IntArray:
+    """Return the rows with a valid timestamp."""
+    missing, skipped = table.timestamps.missing, table.timestamps.skipped
     if missing.any():
         count, first = int(missing.sum()), int(np.flatnonzero(missing)[0]) + 1
         message = f"{plural(count, 'unreadable time stamp')}, the first in data row {first:,}"
-        choice = _choice(config, count, len(table))
-        findings.append(Finding.of(table.symbol, "bad_time", message, count, **choice))
-    findings += Finding.where(
+        choice = _bad_bars_fields(config, count, len(table))
+        issues.append(DataIssue.from_kind(table.symbol, "bad_time", message, count, **choice))
+    issues += DataIssue.at_bars(
         table.symbol,
         "nonexistent_time",
-        table.stamps.time,
+        table.timestamps.time,
         skipped,
         "stamp",
         f" in an hour that the clocks of {table.zone} skipped",
         ", the first near {} UTC: that is not the zone of this file",
-        **_choice(config, int(skipped.sum()), len(table)),
+        **_bad_bars_fields(config, int(skipped.sum()), len(table)),
     )
     return np.flatnonzero(~missing & ~skipped)
 
 
-def _order(table: RawTable, rows: IntArray, time: IntArray, findings: list[Finding]) -> IntArray:
-    """Row order that sorts by time; of rows with the same stamp the last in the file."""
+def _sort_rows(
+    table: RawTable, rows: IntArray, time: IntArray, issues: list[DataIssue]
+) -> IntArray:
+    """Return the row order that sorts by time; of rows with equal timestamps the last is kept."""
     symbol, part = table.symbol, table.part[rows]
     backwards = (np.diff(time, prepend=time[:1]) < 0) & (np.diff(part, prepend=part[:1]) == 0)
     if backwards.any():
         count, times = int(backwards.sum()), first_times(time, backwards)
         message = f"time runs backwards {plural(count, 'time')}, first at {stamp(times[0])}"
-        findings.append(Finding.of(symbol, "unsorted", message, count, times=times))
+        issues.append(DataIssue.from_kind(symbol, "unsorted", message, count, times=times))
     order = np.argsort(time, kind="stable")
     ordered = time[order]
     superseded = np.zeros(len(ordered), dtype=np.bool_)
@@ -176,55 +182,55 @@ def _order(table: RawTable, rows: IntArray, time: IntArray, findings: list[Findi
         values = column[rows][order]
         same = (values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1]))
         unlike[:-1] |= ~same
-    if many_share(int((superseded & unlike).sum()), len(ordered)):
-        findings.append(_coarse(table, time))
+    if has_many_duplicates(int((superseded & unlike).sum()), len(ordered)):
+        issues.append(_coarse_time_issue(table, time))
     differ = across & unlike
     if differ.any():
         first = int(np.flatnonzero(differ)[0])
-        names = [parts_of(table.path)[k].name for k in part[order][first : first + 2]]
-        said = f" of {plural(int(across.sum()), 'bar')} that two of its files hold differ"
+        names = [expand_parts(table.path)[k].name for k in part[order][first : first + 2]]
+        suffix = f" of {plural(int(across.sum()), 'bar')} that two of its files hold differ"
         where = f" in {names[0]} and {names[1]}, whose bars stay where this is accepted"
-        findings += Finding.where(
-            symbol, "overlap", ordered, differ, "bar", said, ", first at {}" + where
+        issues += DataIssue.at_bars(
+            symbol, "overlap", ordered, differ, "bar", suffix, ", first at {}" + where
         )
-    said = " with the stamp of another bar"
-    findings += Finding.where(
-        symbol, "duplicate", ordered, superseded, "bar", said, ", first at {}"
+    suffix = " with the stamp of another bar"
+    issues += DataIssue.at_bars(
+        symbol, "duplicate", ordered, superseded, "bar", suffix, ", first at {}"
     )
     return kept
 
 
-def _coarse(table: RawTable, time: IntArray) -> Finding:
-    """Return the finding of stamps that many different bars share."""
+def _coarse_time_issue(table: RawTable, time: IntArray) -> DataIssue:
+    """Report timestamps that many different bars share."""
     distinct = len(np.unique(time))
     message = (
         f"{plural(len(time), 'row')} have {plural(distinct, 'time stamp')} between them, the first "
         f"is {stamp(int(time[0]))}: stamps lack their hours, or a spreadsheet rounded them. Export "
         "the file again with full stamps"
     )
-    spacing = row_spacing(table.readings)
+    spacing = row_spacing(table.local_times)
     ways = []
     if spacing:
         name = timeframe_name(spacing)
         message += f"; rows of {name} without a hole would fit these stamps in one way"
         ways = [{"row_spacing": name}]
-    return Finding.of(table.symbol, "coarse_time", message, len(time), remedies=ways)
+    return DataIssue.from_kind(table.symbol, "coarse_time", message, len(time), fixes=ways)
 
 
 def _sound_rows(
-    table: RawTable, config: DataConfig, rows: IntArray, time: IntArray, findings: list[Finding]
+    table: RawTable, config: DataConfig, rows: IntArray, time: IntArray, issues: list[DataIssue]
 ) -> BoolArray:
-    """Which bars have possible numbers; reports the others."""
+    """Return a mask of bars with possible numbers and report the others."""
     columns = {name: column[rows] for name, column in table.columns.items()}
     if table.spread is not None:
         columns["spread"] = table.spread.width[rows]
     good = np.ones(len(rows), dtype=np.bool_)
 
     def report(kind: str, bad: BoolArray, what: str) -> None:
-        bad = bad & good  # a bar that is bad twice is counted once
-        choice = _choice(config, int(bad.sum()), len(bad))
-        findings.extend(
-            Finding.where(
+        bad = bad & good  # counts each bar once
+        choice = _bad_bars_fields(config, int(bad.sum()), len(bad))
+        issues.extend(
+            DataIssue.at_bars(
                 table.symbol, kind, time, bad, "bar", f" with {what}", ", the first at {}", **choice
             )
         )
@@ -251,7 +257,7 @@ def _sound_rows(
     return good
 
 
-def _one_sided(table: RawTable, config: DataConfig) -> list[Finding]:
+def _missing_spread_issues(table: RawTable, config: DataConfig) -> list[DataIssue]:
     if config.price_side == "mid" or table.spread is not None:
         return []
     message = (
@@ -259,54 +265,55 @@ def _one_sided(table: RawTable, config: DataConfig) -> list[Finding]:
         "`spread_pips`, or name the file's spread column in `columns`"
     )
     ways = ({"spread_pips": 1.0}, {"price_side": "mid"})
-    return [Finding.of(table.symbol, "no_spread", message, len(table), remedies=ways)]
+    return [DataIssue.from_kind(table.symbol, "no_spread", message, len(table), fixes=ways)]
 
 
 def _weekend_candles(kind: str, time: IntArray, bar_seconds: int, silent: BoolArray) -> BoolArray:
-    """Candles that a vendor invented while the forex market was closed, bool [n]."""
+    """Return a mask of candles invented while the forex market was closed, bool [n]."""
     if kind != "fx" or bar_seconds > DAY or len(time) == 0:
         return np.zeros(len(time), dtype=np.bool_)
-    closed: BoolArray = silent & in_weekend(time) & in_weekend(time + bar_seconds - 1)
+    closed: BoolArray = silent & is_weekend(time) & is_weekend(time + bar_seconds - 1)
     return closed
 
 
-def _choice(config: DataConfig, count: int, of: int) -> dict[str, Any]:
-    """What `bad_bars` does about `count` of `of` bars: fields of their finding."""
+def _bad_bars_fields(config: DataConfig, count: int, of: int) -> dict[str, Any]:
+    """Return issue fields for `count` of `of` bad bars under the config's `bad_bars`."""
     if config.bad_bars == "drop":
         return {"severity": "warning", "action": "loading drops them"}
-    if 2 * count >= of:  # nothing worth loading would be left
+    if 2 * count >= of:  # too few bars would be left
         return {}
     return {
         "action": "loading refuses, or drops them with `bad_bars: drop`",
-        "remedies": ({"bad_bars": "drop"},),
+        "fixes": ({"bad_bars": "drop"},),
     }
 
 
 _JUMP_TOLERANCE = 0.15  # in log10: ratios within 10**(1 +- 0.15) of a power of ten
-# How far beyond the range of three decades a price may lie. A wrong unit is off by ten or more;
-# the majors' ranges are less than a factor of 2.5 wide, so that nothing passes in between.
+# Tolerance beyond the price range of three decades. A wrong unit is off by a factor of ten or
+# more; the ranges of the major pairs are less than a factor of 2.5 wide.
 _BEYOND = 2.0
 _NOISE = 1e-7  # relative: 103428.00000000001 and float32 points are whole numbers
-_CHECKED = 5000  # rows that tell how fine prices are
+_CHECKED = 5000  # rows sampled for the resolution of prices
 _MOST_DIGITS = 9
-# Of the price, in the median over bars. Retail spreads of exotic pairs stay below 0.5 %.
+# Largest plausible median spread as a fraction of the price. Retail spreads of exotic pairs stay
+# below 0.5 %.
 _NONSENSE = 0.01
-# Whole numbers beside finer prices are points above this share; 5 rupiah of 16,000 are not.
+# Whole-number spreads beside finer prices are points above this share; 5 rupiah of 16,000 are not.
 _WHOLE = 5e-4
-# Whole numbers from here on are points, not pips: nobody deals at four pips all day.
+# Whole numbers from here on are points, not pips: a median spread of four pips is implausible.
 _POINTS = 4.0
 _NOTHING = 1e-7  # of the price: a hundredth of a pip of EURUSD
-_FRACTION = 0.1  # of a point, less than which spreads in points cannot be in the median
-_FEWEST = 100  # bars that tell the last digit of a quote
+_FRACTION = 0.1  # smallest plausible median of spreads in points
+_FEWEST = 100  # bars needed to determine the last digit of quotes
 
 
-def unit_findings(table: RawTable, close: FloatArray, config: DataConfig) -> list[Finding]:
-    """Prices beyond any that the pair has had: they are in another unit.
+def unit_issues(table: RawTable, close: FloatArray, config: DataConfig) -> list[DataIssue]:
+    """Report prices outside the range that the pair has had: they are in another unit.
 
     Args:
         table: the file.
         close: mid closes of its usable bars, float64 [n].
-        config: for the scale that the remedy replaces.
+        config: for the scale that the fix replaces.
     """
     usual = symbols.usual_range(table.symbol)
     if usual is None or len(close) == 0 or config.market == "24/7":
@@ -315,35 +322,35 @@ def unit_findings(table: RawTable, close: FloatArray, config: DataConfig) -> lis
     median = float(np.median(close))
     if low / _BEYOND <= median <= high * _BEYOND:
         return []
-    whole = bool(whole_numbers(table.quoted).all())
+    whole = bool(is_whole(table.quoted).all())
     message = (
         f"prices near {median:g} where {low:.3g} to {high:.3g} is usual"
         + (", all of them whole numbers: these are points" if whole else ": another unit")
         + ", and pips and costs would be off by as much"
     )
-    kind, ways = "integer_prices" if whole else "units", _scales(table, median, usual, config)
-    return [Finding.of(table.symbol, kind, message, len(close), remedies=ways)]
+    kind, ways = "integer_prices" if whole else "units", _scale_fixes(table, median, usual, config)
+    return [DataIssue.from_kind(table.symbol, kind, message, len(close), fixes=ways)]
 
 
-def _scales(
+def _scale_fixes(
     table: RawTable, median: float, usual: tuple[float, float], config: DataConfig
-) -> tuple[Remedy, ...]:
-    """The power of ten that brings prices into their range; or the pair the other way round."""
+) -> tuple[SuggestedFix, ...]:
+    """Return the power of ten that brings prices into their range, or the inverted pair."""
     low, high = usual
     centre = 0.5 * (np.log10(low) + np.log10(high))
     power = round(centre - np.log10(median))
-    pair = symbols.pair_in(table.symbol)
+    pair = symbols.extract_pair(table.symbol)
     if pair is not None and low <= 1.0 / median <= high and not low <= median * 10.0**power <= high:
         turned = pair.quote + pair.base
         return ({"files": {turned: table.path.name}},)
     if not low / _BEYOND <= median * 10.0**power <= high * _BEYOND:
         return ()
-    scale = float(f"{config.scale_of(table.symbol) * 10.0**power:.12g}")
+    scale = float(f"{config.price_scale_for(table.symbol) * 10.0**power:.12g}")
     return ({"price_scale": {table.symbol: scale}},)
 
 
-def jump_findings(symbol: str, close: FloatArray, time: IntArray) -> list[Finding]:
-    """Closes that jump by a power of ten."""
+def jump_issues(symbol: str, close: FloatArray, time: IntArray) -> list[DataIssue]:
+    """Report closes that jump by a power of ten."""
     if len(close) < 2:
         return []
     step = np.log10(close[1:] / close[:-1])
@@ -356,18 +363,18 @@ def jump_findings(symbol: str, close: FloatArray, time: IntArray) -> list[Findin
         f"the close jumps by a power of ten {plural(count, 'time')}, first x{ratio:.4g} at "
         f"{stamp(times[0])}: the unit of the prices changes inside the file"
     )
-    return [Finding.of(symbol, "scale_jump", message, count, times=times)]
+    return [DataIssue.from_kind(symbol, "scale_jump", message, count, times=times)]
 
 
-def whole_numbers(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which values are whole but for the noise of floats, bool [n]."""
+def is_whole(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return a mask of values that are whole up to floating-point noise, bool [n]."""
     return np.abs(values - np.rint(values)) <= _NOISE * np.maximum(np.abs(values), 1.0)
 
 
-def resolution(prices: FloatArray) -> float:
-    """The power of ten that all prices are multiples of, price units: 1.10342 -> 0.00001.
+def price_resolution(prices: FloatArray) -> float:
+    """Return the power of ten that all prices are multiples of, price units: 1.10342 -> 0.00001.
 
-    1e-9 where they are finer than that, as computed prices are.
+    1e-9 if they are finer than that, as computed prices are.
     """
     some = prices[:: max(len(prices) // _CHECKED, 1)]
     some = some[np.isfinite(some)]
@@ -378,8 +385,8 @@ def resolution(prices: FloatArray) -> float:
     return float(10.0**-_MOST_DIGITS)
 
 
-def spread_findings(table: RawTable, config: DataConfig) -> list[Finding]:
-    """Spread columns that cannot be in the unit that they are read in."""
+def spread_issues(table: RawTable, config: DataConfig) -> list[DataIssue]:
+    """Report spread columns that cannot be in the unit in which they are read."""
     spread = table.spread
     if spread is None:
         return []
@@ -389,15 +396,15 @@ def spread_findings(table: RawTable, config: DataConfig) -> list[Finding]:
             return []
         message = f"`spread_pips: {config.spread_pips:g}` is {100.0 * share:.3g} % of the price"
         action = "loading refuses: a pip is 0.01 where the quote is JPY, else 0.0001"
-        return [Finding.of(table.symbol, "spread_unit", message, len(table), action)]
+        return [DataIssue.from_kind(table.symbol, "spread_unit", message, len(table), action)]
     if spread.meaning == "spread_points":
         found = _coarser_point(table, spread, config)
         if found is not None:
             return [found]
     column = spread.column[np.isfinite(spread.column)]
     typical = _median(column[column > 0.0])
-    whole = bool(len(column) > 0 and whole_numbers(column).all())
-    finer = resolution(table.quoted) < 1.0
+    whole = bool(len(column) > 0 and is_whole(column).all())
+    finer = price_resolution(table.quoted) < 1.0
     if spread.meaning == "spread" and whole and finer and share > _WHOLE:
         what = f"whole numbers (median {typical:g}) beside finer prices: these are points"
     elif spread.meaning == "spread_points" and 0.0 < typical < _FRACTION:
@@ -408,8 +415,8 @@ def spread_findings(table: RawTable, config: DataConfig) -> list[Finding]:
         return []
     meant = "price units" if spread.meaning == "spread" else spread.meaning.removeprefix("spread_")
     message = f"the column of spreads, read as {meant}, holds {what}"
-    ways = _readings(table, spread, config)
-    return [Finding.of(table.symbol, "spread_unit", message, len(table), remedies=ways)]
+    ways = _spread_unit_fixes(table, spread, config)
+    return [DataIssue.from_kind(table.symbol, "spread_unit", message, len(table), fixes=ways)]
 
 
 def _share(width: FloatArray, close: FloatArray) -> float:
@@ -421,51 +428,53 @@ def _median(values: FloatArray) -> float:
     return float(np.median(values)) if len(values) else 0.0
 
 
-def _readings(table: RawTable, spread: Spread, config: DataConfig) -> tuple[Remedy, ...]:
-    """Other units in which the column would be a spread: one where its numbers leave one."""
+def _spread_unit_fixes(
+    table: RawTable, spread: Spread, config: DataConfig
+) -> tuple[SuggestedFix, ...]:
+    """Return other units in which the column could be a spread; a single one if unambiguous."""
     assert spread.column is not None
     column = spread.column[np.isfinite(spread.column)]
     header, point = spread_header(table, config), _point(table, config)
     units = {
-        "spread": config.scale_of(table.symbol),
+        "spread": config.price_scale_for(table.symbol),
         "spread_points": point,
-        "spread_pips": symbols.pip(table.symbol),
+        "spread_pips": symbols.pip_size(table.symbol),
     }
     del units[spread.meaning]
     shares = {m: _share(spread.column * u, table.columns["close"]) for m, u in units.items()}
     found = [meaning for meaning, share in shares.items() if _NOTHING < share <= _NONSENSE]
-    if whole_numbers(column).all() and _median(column[column > 0.0]) >= _POINTS:
+    if is_whole(column).all() and _median(column[column > 0.0]) >= _POINTS:
         found = [m for m in found if m == "spread_points"] or found
-    elif whole_numbers(10.0 * column).all() and not whole_numbers(column).all():
+    elif is_whole(10.0 * column).all() and not is_whole(column).all():
         found = [m for m in found if m == "spread_pips"] or found
-    remedies: list[Remedy] = []
+    fixes: list[SuggestedFix] = []
     for meaning in found or ["unused_spread"]:
-        remedy: dict[str, object] = {"columns": {header: meaning}}
-        if meaning == "spread_points" and point != config.point_of(table.symbol):
-            remedy["point"] = {table.symbol: point}
-        remedies.append(remedy)
-    return tuple(remedies)
+        fix: dict[str, object] = {"columns": {header: meaning}}
+        if meaning == "spread_points" and point != config.point_size_for(table.symbol):
+            fix["point"] = {table.symbol: point}
+        fixes.append(fix)
+    return tuple(fixes)
 
 
 def spread_header(table: RawTable, config: DataConfig) -> str:
-    """The file's own name of its spread column."""
+    """Return the file's own name of its spread column."""
     assert table.spread is not None
-    names = rename(table.dialect, config.columns, table.symbol)
+    names = map_columns(table.dialect, config.columns, table.symbol)
     return next(theirs for theirs, ours in names.items() if ours == table.spread.meaning)
 
 
 def _point(table: RawTable, config: DataConfig) -> float:
-    """The unit of the prices' last digit, where that is coarser than the config's point."""
-    given = config.point_of(table.symbol)
+    """Return the unit of the prices' last digit if it is coarser than the config's point."""
+    given = config.point_size_for(table.symbol)
     if len(table) < _FEWEST:
         return given
-    own = max(resolution(table.columns[name]) for name in ("open", "close"))
+    own = max(price_resolution(table.columns[name]) for name in ("open", "close"))
     return own if own > 1.5 * given else given
 
 
-def _coarser_point(table: RawTable, spread: Spread, config: DataConfig) -> Finding | None:
-    """A point is the last digit of the quotes; a smaller one would make every spread too small."""
-    given, own = config.point_of(table.symbol), _point(table, config)
+def _coarser_point(table: RawTable, spread: Spread, config: DataConfig) -> DataIssue | None:
+    """Report a point smaller than the last digit of the quotes: every spread would be too small."""
+    given, own = config.point_size_for(table.symbol), _point(table, config)
     if own == given:
         return None
     typical = _median(spread.column[spread.column > 0.0]) if spread.column is not None else 0.0
@@ -474,4 +483,4 @@ def _coarser_point(table: RawTable, spread: Spread, config: DataConfig) -> Findi
         f"digit is {own:g}"
     )
     ways = ({"point": {table.symbol: own}},)
-    return Finding.of(table.symbol, "point_size", message, len(table), remedies=ways)
+    return DataIssue.from_kind(table.symbol, "point_size", message, len(table), fixes=ways)

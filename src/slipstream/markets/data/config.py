@@ -88,7 +88,7 @@ class DataConfig(Config):
     market: Literal["auto", "fx", "24/7"] = "auto"
 
     @classmethod
-    def refuse_absent(cls, section: Mapping[str, Any], name: str) -> None:
+    def require_folder(cls, section: Mapping[str, Any], name: str) -> None:
         """Raise ConfigError if no folder is given.
 
         Args:
@@ -115,16 +115,16 @@ class DataConfig(Config):
                 raise ValueError("each symbol may be named once")
         return value
 
-    def scale_of(self, symbol: str) -> float:
+    def price_scale_for(self, symbol: str) -> float:
         """The factor of one symbol's prices."""
         if isinstance(self.price_scale, dict):
             return self.price_scale.get(symbol, 1.0)
         return self.price_scale
 
-    def point_of(self, symbol: str) -> float:
+    def point_size_for(self, symbol: str) -> float:
         """Price units of one symbol's point."""
         given = self.point.get(symbol) if isinstance(self.point, dict) else self.point
-        return names.point(symbol) if given is None else given
+        return names.point_size(symbol) if given is None else given
 
     @field_validator("accept", mode="before")
     @classmethod
@@ -135,7 +135,7 @@ class DataConfig(Config):
                 continue
             if isinstance(name, str) and name in CATALOGUE:
                 entry = CATALOGUE[name]
-                how = f"its remedy is {entry.remedy}" if entry.remedy else "it stops nothing"
+                how = f"its remedy is {entry.fix}" if entry.fix else "it stops nothing"
                 raise ValueError(f"{name} cannot be accepted: {how}")
             advice = did_you_mean(str(name), ACCEPTABLE)
             raise ValueError(f"{name!r} is no finding that can be accepted; {advice}")

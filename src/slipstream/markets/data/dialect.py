@@ -86,7 +86,7 @@ class Dialect:
     skip: int = 0
 
 
-def simple(name: str) -> str:
+def normalize_header(name: str) -> str:
     """A header name at its plainest: ``<TICKVOL>`` -> ``tickvol``."""
     return re.sub(r"[^a-z0-9]+", " ", name.lower()).strip()
 
@@ -129,11 +129,11 @@ def sniff(text: str, separator: str | None, label: str) -> Dialect:
     words = (k for k, row in enumerate(body) if _numbers_in(row) or re.search(r"\d", row[0]))
     below = min(next(words, 0), _PREAMBLE)
     for row in body[:below]:
-        if _OURS.get(simple(row[0])) in ("time", "date"):
+        if _OURS.get(normalize_header(row[0])) in ("time", "date"):
             fields = (row[0], *fields[1:])
     names = _as_wide(fields, body[below:])
     first = numbers[head + below] + 1  # of the rows
-    return replace(with_header(names, "CSV", separator), header=fields, skip=first)
+    return replace(dialect_from_header(names, "CSV", separator), header=fields, skip=first)
 
 
 def _cells(line: str, separator: str) -> list[str]:
@@ -142,7 +142,7 @@ def _cells(line: str, separator: str) -> list[str]:
 
 def _names_prices(row: Sequence[str]) -> bool:
     """Return whether at least three cells are names of prices."""
-    names = [_OURS.get(simple(cell)) or (sided(cell) or ("", ""))[1] for cell in row]
+    names = [_OURS.get(normalize_header(cell)) or (parse_side(cell) or ("", ""))[1] for cell in row]
     return len(set(names) & set(PRICES)) >= 3
 
 
@@ -160,7 +160,10 @@ def _as_wide(names: tuple[str, ...], rows: list[list[str]]) -> tuple[str, ...]:
     if not widths or widths.most_common(1)[0][0] != len(names) + 1:
         return names
     rows = [row for row in rows if len(row) == len(names) + 1]
-    at = next((k for k, one in enumerate(names) if _OURS.get(simple(one)) in ("time", "date")), -1)
+    at = next(
+        (k for k, one in enumerate(names) if _OURS.get(normalize_header(one)) in ("time", "date")),
+        -1,
+    )
     first, next_to = [row[0] for row in rows], [row[at + 1] for row in rows]
     if at < 0:
         return ("time", *names)
@@ -178,7 +181,7 @@ def _is_row(line: str, separator: str | None) -> bool:
     return any(line.count(mark) >= 4 and line.strip(f"{mark} ") for mark in marks)
 
 
-def rename(dialect: Dialect, columns: dict[str, str], label: str) -> dict[str, str]:
+def map_columns(dialect: Dialect, columns: dict[str, str], label: str) -> dict[str, str]:
     """The file's column name -> ours, extra columns in snake case, the config's `columns` first.
 
     `columns` may name some that this file lacks: another file of the folder has them.
@@ -193,14 +196,16 @@ def rename(dialect: Dialect, columns: dict[str, str], label: str) -> dict[str, s
         names[theirs] = ours
         taken.add(ours)
     rest = [name for name in dialect.columns if name not in names]
-    plain = [simple(name) for name in rest]
-    refuse_twins([n for n, one in zip(rest, plain, strict=True) if plain.count(one) > 1], label)
+    plain = [normalize_header(name) for name in rest]
+    check_duplicate_columns(
+        [n for n, one in zip(rest, plain, strict=True) if plain.count(one) > 1], label
+    )
     for name in sorted(rest, key=_rank):
-        ours = _OURS.get(simple(name), "")
-        if dialect.name == "MetaTrader" and simple(name) == "spread":
+        ours = _OURS.get(normalize_header(name), "")
+        if dialect.name == "MetaTrader" and normalize_header(name) == "spread":
             ours = "spread_points"
         if not ours or ours in taken:
-            ours = simple(name).replace(" ", "_")
+            ours = normalize_header(name).replace(" ", "_")
         if not ours or ours.startswith(("unnamed", "index_level")):
             continue
         while ours in taken:
@@ -211,14 +216,14 @@ def rename(dialect: Dialect, columns: dict[str, str], label: str) -> dict[str, s
         # CryptoDataDownload: "Volume BTC" and, in the other currency, "Volume USDT".
         sized = [name for name in names if names[name].startswith("volume_")]
         if sized:
-            base = [name for name in sized if simple(name).split()[-1] not in _QUOTES]
+            base = [name for name in sized if normalize_header(name).split()[-1] not in _QUOTES]
             names[(base or sized)[0]] = "volume"
     if "time" not in taken and "date" in taken:
         return {theirs: "time" if ours == "date" else ours for theirs, ours in names.items()}
     return {name: names[name] for name in dialect.columns if name in names}
 
 
-def sided(name: str) -> tuple[str, str] | None:
+def parse_side(name: str) -> tuple[str, str] | None:
     """Return the side and the price that a name states: ``BidOpen`` -> ``("bid", "open")``.
 
     The price is empty where the name is that of a side alone, a quote at the close.
@@ -233,9 +238,9 @@ def sided(name: str) -> tuple[str, str] | None:
     return side.replace("offer", "ask"), _OURS.get(price or letter, "")
 
 
-def refuse_twins(names: Sequence[str], label: str) -> None:
+def check_duplicate_columns(names: Sequence[str], label: str) -> None:
     """Raises DataError where columns of one name hold times or prices: which are right?"""
-    twins = [name for name in names if _OURS.get(simple(name)) in ("time", *PRICES)]
+    twins = [name for name in names if _OURS.get(normalize_header(name)) in ("time", *PRICES)]
     if twins:
         named = ", or give it a name of its own by `columns`, as THEIRS: ours"
         raise DataError(
@@ -246,7 +251,7 @@ def refuse_twins(names: Sequence[str], label: str) -> None:
 
 def _rank(name: str) -> int:
     """Sorts aliases in their order of preference, so that <TICKVOL> beats <VOL>."""
-    plain = simple(name)
+    plain = normalize_header(name)
     ours = _OURS.get(plain)
     return ALIASES[ours].split(", ").index(plain) if ours else 99
 
@@ -306,10 +311,10 @@ def _order(rows: list[list[str]], label: str) -> tuple[str, ...]:
     return best
 
 
-def with_header(names: tuple[str, ...], format_: str, separator: str = ",") -> Dialect:
+def dialect_from_header(names: tuple[str, ...], format_: str, separator: str = ",") -> Dialect:
     """The dialect of a table whose columns are named; `format_` where the names do not say."""
     names = tuple(name.lstrip("\ufeff") for name in names)
-    plain = {simple(name) for name in names}
+    plain = {normalize_header(name) for name in names}
     brackets = any(name.startswith("<") and name.endswith(">") for name in names)
     # MetaTrader 5, by its export or by its Python package (copy_rates).
     if (brackets and "ticker" not in plain) or {"tick volume", "spread"} <= plain:

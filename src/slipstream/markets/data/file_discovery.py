@@ -20,7 +20,7 @@ from slipstream.core.errors import DataError
 from slipstream.core.safe_io import resolve_folder
 from slipstream.core.text import did_you_mean
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.data_issue import RemedyError
+from slipstream.markets.data.data_issue import FixableDataError
 from slipstream.markets.data.symbols import find_pair
 
 SUFFIXES = (".parquet", ".csv", ".feather")
@@ -66,11 +66,11 @@ def find_files(config: DataConfig) -> dict[str, Path]:
     else:
         wanted = config.symbols
     if not wanted:
-        raise no_files(root)
+        raise no_files_error(root)
     return {symbol: named.get(symbol) or _pick(symbol, found, root) for symbol in wanted}
 
 
-def no_files(root: Path) -> DataError:
+def no_files_error(root: Path) -> DataError:
     """What to do about a folder without prices; packed ones are named."""
     packed = [path for path in sorted(root.iterdir()) if path.suffix.lower() in _PACKED]
     do = "put one file for each symbol there, or name another folder"
@@ -113,7 +113,7 @@ def price_files(root: Path, whole: Iterable[str] = ()) -> list[tuple[str, Path]]
             if match and path not in joined and path.stem not in whole:
                 groups.setdefault((match["head"], path.suffix), []).append(path)
         for key, group in groups.items():
-            if len(group) > 1 and (spelling is not _NUMBERED or _counts(group)):
+            if len(group) > 1 and (spelling is not _NUMBERED or _is_sequence(group)):
                 parts.setdefault(key, group)
     joined = {path for group in parts.values() for path in group}
     found = [(path.stem, path) for path in paths if path not in joined]
@@ -122,10 +122,10 @@ def price_files(root: Path, whole: Iterable[str] = ()) -> list[tuple[str, Path]]
         # Bars of two lengths are two symbols, and the check says so.
         name = symbol if heads.count(symbol) == 1 else head[:-1]
         found.append((name, root / _pattern(head, suffix, group)))
-    return sorted(_paired(found, whole), key=lambda one: one[1].name)
+    return sorted(_pair_sides(found, whole), key=lambda one: one[1].name)
 
 
-def chosen_data(
+def override_data_config(
     config: DataConfig, folder: str | Path | None, symbols: Sequence[str] | None
 ) -> DataConfig:
     """The section with another folder or other symbols; None keeps what it has."""
@@ -143,7 +143,7 @@ def chosen_data(
     return validate(DataConfig, section, "env.data")
 
 
-def _counts(group: list[Path]) -> bool:
+def _is_sequence(group: list[Path]) -> bool:
     """Return whether numbers count parts: EURUSD_1 and EURUSD_2, not the lengths 15 and 60."""
     matches = [_NUMBERED.fullmatch(path.stem) for path in group]
     plain = sorted(int(match["number"]) for match in matches if match and match["number"])
@@ -160,7 +160,7 @@ def _pattern(head: str, suffix: str, group: list[Path]) -> str:
     )
 
 
-def _paired(found: list[tuple[str, Path]], whole: set[str]) -> list[tuple[str, Path]]:
+def _pair_sides(found: list[tuple[str, Path]], whole: set[str]) -> list[tuple[str, Path]]:
     """Return the files with those of bid and of ask that are alike but for that word as one."""
     pairs: dict[str, list[tuple[str, Path]]] = {}
     for symbol, path in found:
@@ -177,13 +177,13 @@ def _paired(found: list[tuple[str, Path]], whole: set[str]) -> list[tuple[str, P
     return alone
 
 
-def side_of(path: Path) -> str:
+def detect_side(path: Path) -> str:
     """Return the side that a file's name states, ``bid`` or ``ask``; empty if it states none."""
     found = {match.lower() for match in _SIDE.findall(path.stem)}
     return found.pop() if len(found) == 1 else ""
 
 
-def parts_of(path: Path) -> list[Path]:
+def expand_parts(path: Path) -> list[Path]:
     """The files that a path stands for: itself, or what a pattern fits, in the order of names."""
     if glob.has_magic(path.name) and not os.path.lexists(path):
         return sorted(path.parent.glob(path.name)) or [path]
@@ -202,17 +202,17 @@ def _pick(symbol: str, found: dict[str, list[Path]], root: Path) -> Path:
         return paths[0]
     if len(paths) > 1:
         names = ", ".join(path.name for path in paths)
-        remedy = {"files": {symbol: paths[0].name}}
-        raise RemedyError(
+        fix = {"files": {symbol: paths[0].name}}
+        raise FixableDataError(
             "file",
             f"Symbol {symbol} must have one file in {str(root)!r}, it has {len(paths)} "
             f"({names}): remove all but one, or say which in `files`.",
-            remedy,
+            fix,
         )
     named = [paths for name, paths in found.items() if find_pair(name) == symbol.upper()]
     if len(named) == 1 and len(named[0]) == 1:
         file = named[0][0].name
-        raise RemedyError(
+        raise FixableDataError(
             "file",
             f"Symbol {symbol} must have a file of its name in {str(root)!r}, and {file} contains "
             "it.",

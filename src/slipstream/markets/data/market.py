@@ -11,11 +11,11 @@ import numpy as np
 from slipstream.core.errors import DataError
 from slipstream.core.text import did_you_mean, plural, printable
 from slipstream.markets.data.bars import Bars
-from slipstream.markets.data.check import Check, check
+from slipstream.markets.data.check import DataCheck, check
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.data_issue import CATALOGUE, advice, joined
+from slipstream.markets.data.data_issue import CATALOGUE, describe_fixes, join_issues
 from slipstream.markets.data.raw_table import RawTable
-from slipstream.markets.data.symbols import MarketKind, pip
+from slipstream.markets.data.symbols import MarketKind, pip_size
 
 _TOLD = 5  # errors that a refusal names
 _SAID = ("calendar", "broker_time", "bid_only", "ask_only")  # warnings told in full when loading
@@ -70,16 +70,16 @@ def load_market(config: DataConfig) -> Market:
     """
     found = check(config)
     _refuse(found)
-    inspected = found.inspected
+    inspected = found.inspections
     bars = tuple(one.bars for one in inspected if one.bars is not None)
-    accepted = tuple(joined([one for one in found.findings if one.accepted], found.symbols))
+    accepted = tuple(join_issues([one for one in found.issues if one.accepted], found.symbols))
     kind: MarketKind = "fx" if all(one.kind == "fx" for one in inspected) else "24/7"
     spreads = _spread_notes([one.table for one in inspected], config)
-    notes = (*accepted, *_mended(found), *spreads, *_odd_notes(found))
+    notes = (*accepted, *_fix_notes(found), *spreads, *_odd_notes(found))
     return Market(bars, inspected[0].bar_seconds, kind, content_hash(bars), notes, accepted)
 
 
-def market_of(bars: tuple[Bars, ...], bar_seconds: int, kind: MarketKind = "fx") -> Market:
+def market_from_bars(bars: tuple[Bars, ...], bar_seconds: int, kind: MarketKind = "fx") -> Market:
     """A market of bars that are already in memory, such as a planted one."""
     return Market(bars, bar_seconds, kind, content_hash(bars), ())
 
@@ -95,23 +95,23 @@ def content_hash(bars: tuple[Bars, ...]) -> str:
     return digest.hexdigest()
 
 
-def _refuse(found: Check) -> None:
+def _refuse(found: DataCheck) -> None:
     """Raises DataError with everything that stops, in one paragraph with its remedies."""
-    if not found.stops:
+    if not found.errors:
         return
     named = [
         replace(one, symbol=f"{one.symbol} ({found.files[one.symbol].name})")
         if one.symbol in found.files and not one.message.startswith(one.symbol)
         else one
-        for one in found.stops
+        for one in found.errors
     ]
-    sentences = [one.removesuffix("; loading refuses.") + "." for one in joined(named, ())]
+    sentences = [one.removesuffix("; loading refuses.") + "." for one in join_issues(named, ())]
     sentences = [one.replace("..", ".") if one.endswith("..") else one for one in sentences]
     told = [*sentences[:_TOLD]]
     if len(sentences) > _TOLD:
         told.append(f"And {plural(len(sentences) - _TOLD, 'other error')}.")
-    if found.ways:
-        told.append(advice(found.ways))
+    if found.fixes:
+        told.append(describe_fixes(found.fixes))
     raise DataError(" ".join([*told, f"{_check_command(found.config)} lists everything."]))
 
 
@@ -127,24 +127,24 @@ def _check_command(config: DataConfig) -> str:
     return f"`slipstream data check {printable(shlex.join(words))}`"
 
 
-def _mended(found: Check) -> list[str]:
+def _fix_notes(found: DataCheck) -> list[str]:
     """What loading changed, and figures that the calendar makes wrong."""
     chosen = [
         one
-        for one in found.findings
+        for one in found.issues
         if one.severity == "warning"
         and not one.accepted
-        and (CATALOGUE[one.kind].effect in ("mends", "stops") or one.kind in _SAID)
+        and (CATALOGUE[one.kind].effect in ("fixed", "error") or one.kind in _SAID)
     ]
-    return joined(chosen, found.symbols)
+    return join_issues(chosen, found.symbols)
 
 
-def _odd_notes(found: Check) -> list[str]:
+def _odd_notes(found: DataCheck) -> list[str]:
     """One sentence that counts what loading keeps."""
     kinds = [
         one.kind
-        for one in found.findings
-        if one.severity == "warning" and CATALOGUE[one.kind].effect == "warns"
+        for one in found.issues
+        if one.severity == "warning" and CATALOGUE[one.kind].effect == "warning"
     ]
     counts = {kind: kinds.count(kind) for kind in kinds if kind not in _SAID}
     if not counts:
@@ -170,10 +170,10 @@ def _spread_notes(tables: list[RawTable], config: DataConfig) -> list[str]:
     for table in tables:
         spread = table.spread
         if spread is not None and spread.meaning == "spread_points":
-            pips = float(np.nanmedian(spread.width)) / pip(table.symbol)
+            pips = float(np.nanmedian(spread.width)) / pip_size(table.symbol)
             notes.append(
                 f"{table.symbol}: the file's spreads are points of "
-                f"{config.point_of(table.symbol):g}, {pips:.3g} pips in the median."
+                f"{config.point_size_for(table.symbol):g}, {pips:.3g} pips in the median."
             )
     if config.price_side != "mid":
         notes.append(
@@ -183,7 +183,7 @@ def _spread_notes(tables: list[RawTable], config: DataConfig) -> list[str]:
     ignored = [
         table.symbol
         for table in tables
-        if config.time_zone not in (None, "UTC") and table.readings.origin == "aware"
+        if config.time_zone not in (None, "UTC") and table.local_times.origin == "aware"
     ]
     if ignored:
         notes.append(

@@ -32,7 +32,7 @@ from slipstream.markets.data.bars import (
     IntArray,
     timeframe_name,
 )
-from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.data.calendar import is_weekend
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import Market, load_market
 from slipstream.markets.data.symbols import MarketKind
@@ -98,10 +98,12 @@ def load_panel(data: DataConfig, universe: Universe = "common") -> Panel:
     Raises:
         DataError: what `load_market` refuses, and what `panel_of` does.
     """
-    return panel_of(load_market(data), universe, data.bad_bars == "drop")
+    return align_panel(load_market(data), universe, data.bad_bars == "drop")
 
 
-def panel_of(market: Market, universe: Universe = "common", drop_strays: bool = False) -> Panel:
+def align_panel(
+    market: Market, universe: Universe = "common", drop_misaligned: bool = False
+) -> Panel:
     """Aligns the assets of a market.
 
     Args:
@@ -113,7 +115,7 @@ def panel_of(market: Market, universe: Universe = "common", drop_strays: bool = 
         DataError: assets without a common period, or with bars off the common grid.
     """
     size, notes = market.bar_seconds, list(market.notes)
-    assets = _on_one_grid(market, drop_strays, notes)
+    assets = _on_one_grid(market, drop_misaligned, notes)
     start, stop = _period(assets, universe, size, notes)
     time = _rows(assets, start, stop, market)
     seams = np.flatnonzero(_steps(time, market) > 1) + 1
@@ -184,7 +186,7 @@ def _on_one_grid(market: Market, drop: bool, notes: list[str]) -> tuple[Bars, ..
                 "with `bad_bars: drop`."
             )
         notes.append(f"{what}: dropped.")
-        assets.append(one.at(np.flatnonzero(~stray)))
+        assets.append(one.take(np.flatnonzero(~stray)))
     return tuple(assets)
 
 
@@ -231,7 +233,7 @@ def _rows(assets: tuple[Bars, ...], start: int, stop: int, market: Market) -> In
         inside = one.between(start, stop + 1).time
         seen[(inside - start) // market.bar_seconds] = True
     if market.kind == "fx":
-        open_ = seen | ~in_weekend(grid)
+        open_ = seen | ~is_weekend(grid)
         grid, seen = grid[open_], seen[open_]
     known = np.flatnonzero(seen)
     missing = np.diff(known) - 1
@@ -253,7 +255,7 @@ def _steps(time: IntArray, market: Market) -> IntArray:
     if market.kind == "fx":
         for row in np.flatnonzero(steps > 1):
             skipped = np.arange(time[row] + market.bar_seconds, time[row + 1], market.bar_seconds)
-            steps[row] = 1 + np.count_nonzero(~in_weekend(skipped))
+            steps[row] = 1 + np.count_nonzero(~is_weekend(skipped))
     return steps
 
 

@@ -1,6 +1,6 @@
-"""Quality: holes, odd prices and odd volumes, all of which loading keeps.
+"""Quality: holes, unusual prices and unusual volumes, all of which loading keeps.
 
-Holes are bars that are not there; they are told apart into weekends, holidays, outages and gaps.
+Holes are missing bars, classified as weekends, holidays, outages and gaps.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from slipstream.core.text import plural, stamp
 from slipstream.core.timeline import DAY, NEW_YORK, local_time
 from slipstream.markets.data import symbols
 from slipstream.markets.data.bars import Bars, BoolArray, FloatArray, IntArray, timeframe_name
-from slipstream.markets.data.calendar import calendar, calendar_warning, closed_seconds
-from slipstream.markets.data.data_issue import Finding, Severity, first_times, pasted
+from slipstream.markets.data.calendar import calendar_warning, closed_seconds, get_calendar
+from slipstream.markets.data.data_issue import DataIssue, Severity, first_times, format_fix
 from slipstream.markets.data.symbols import MarketKind
 
 _KEPT_SIZES = 8
@@ -22,19 +22,19 @@ _HOLIDAY_SECONDS = 3 * 3600  # shorter holes around Christmas are ordinary gaps
 _OUTAGE_BARS = 3  # bars without trading before a hole that make it an outage
 _WEEKEND_SECONDS = 40 * 3600
 _CLOSED_DAYS = {"Christmas": (12, 25), "New Year": (1, 1)}
-_STRETCH = 60  # steps of another length that are no accident
-_STALE_RUN = 5  # bars with one and the same price
+_STRETCH = 60  # shortest run of steps of another length that is reported
+_STALE_RUN = 5  # shortest run of bars with the same price that is reported
 _LARGE_MOVE = 0.10
 _COARSE_TICK = 5e-4
 _BOUNCE = -0.02
-_NOISE = 3.0  # deviations, 1 / sqrt(n) each, that chance may show
-_AHEAD = 8.0  # t value from which on a column may contain the future
+_NOISE = 3.0  # standard errors, 1 / sqrt(n) each, that chance may explain
+_AHEAD = 8.0  # t value from which a column may contain the future
 _LEAST_PAIRS = 100
 _WIDE_PIPS, _WIDE_SHARE = 50.0, 1e-3
 
 
-def quality_findings(bars: Bars, bar_seconds: int, kind: MarketKind, file: str) -> list[Finding]:
-    """Everything about one symbol's numbers that its user should know.
+def quality_issues(bars: Bars, bar_seconds: int, kind: MarketKind, file: str) -> list[DataIssue]:
+    """Return all issues of one symbol's numbers.
 
     Args:
         bars: the cleaned bars.
@@ -56,42 +56,42 @@ def quality_findings(bars: Bars, bar_seconds: int, kind: MarketKind, file: str) 
     ]
 
 
-def _years(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Finding]:
-    warning = calendar_warning(bars.time, bar_seconds, calendar(kind, bar_seconds))
-    return [] if warning is None else [Finding.of(bars.symbol, "calendar", warning)]
+def _years(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[DataIssue]:
+    warning = calendar_warning(bars.time, bar_seconds, get_calendar(kind, bar_seconds))
+    return [] if warning is None else [DataIssue.from_kind(bars.symbol, "calendar", warning)]
 
 
-def _name(symbol: str, kind: MarketKind, file: str) -> list[Finding]:
+def _name(symbol: str, kind: MarketKind, file: str) -> list[DataIssue]:
     if symbols.parse(symbol) is not None:
         return []
     guess = symbols.find_pair(symbol)
-    named = pasted({"files": {guess: file}})
+    named = format_fix({"files": {guess: file}})
     advice = f", though it contains {guess}: {named} names it" if guess else ""
     message = f"the name does not parse into two currencies{advice}"
     action = f"loading takes it as a {kind} market; a forex account cannot convert its profit"
     severity: Severity = "warning" if guess or kind == "fx" else "info"
-    return [Finding.of(symbol, "symbol_name", message, 1, action, severity)]
+    return [DataIssue.from_kind(symbol, "symbol_name", message, 1, action, severity)]
 
 
-def _silence(bars: Bars) -> list[Finding]:
+def _silence(bars: Bars) -> list[DataIssue]:
     flat, empty = bars.high == bars.low, bars.volume == 0.0
     if (bars.volume > 0.0).any():
-        findings = _share(bars, "zero_volume", empty, "zero-volume bar", 1e-3)
+        issues = _share(bars, "zero_volume", empty, "zero-volume bar", 1e-3)
     else:
-        findings = [Finding.of(bars.symbol, "no_volume", "there is no volume", len(bars))]
-    return findings + _share(bars, "flat", flat, "flat bar", 0.01)
+        issues = [DataIssue.from_kind(bars.symbol, "no_volume", "there is no volume", len(bars))]
+    return issues + _share(bars, "flat", flat, "flat bar", 0.01)
 
 
-def _share(bars: Bars, kind: str, mask: BoolArray, noun: str, many: float) -> list[Finding]:
-    """Bars that are worth a warning where their share is `many` or more."""
+def _share(bars: Bars, kind: str, mask: BoolArray, noun: str, many: float) -> list[DataIssue]:
+    """Report bars, as a warning if their share is `many` or more."""
     share = float(mask.mean())
     severity = "warning" if share >= many else "info"
-    said = f" ({100 * share:.2g} %)"
-    return Finding.where(bars.symbol, kind, bars.time, mask, noun, said, severity=severity)
+    suffix = f" ({100 * share:.2g} %)"
+    return DataIssue.at_bars(bars.symbol, kind, bars.time, mask, noun, suffix, severity=severity)
 
 
-def _stale(bars: Bars, ignore: BoolArray) -> list[Finding]:
-    """Runs of bars that repeat one price exactly, but for those to `ignore`, bool [n]."""
+def _stale(bars: Bars, ignore: BoolArray) -> list[DataIssue]:
+    """Report runs of bars that repeat one price exactly, except those to `ignore`, bool [n]."""
     same = (bars.high == bars.low) & ~ignore
     same[1:] &= bars.close[1:] == bars.close[:-1]
     run = _runs(same)
@@ -106,41 +106,40 @@ def _stale(bars: Bars, ignore: BoolArray) -> list[Finding]:
         f"{plural(count, 'stale bar')} repeating the price before them, in "
         f"{plural(int(starts.sum()), 'run')} of up to {longest}, first {stamp(times[0])} UTC"
     )
-    return [Finding.of(bars.symbol, "stale", message, count, times=times)]
+    return [DataIssue.from_kind(bars.symbol, "stale", message, count, times=times)]
 
 
-def _moves(bars: Bars, bar_seconds: int) -> list[Finding]:
+def _moves(bars: Bars, bar_seconds: int) -> list[DataIssue]:
     limit = _LARGE_MOVE * max(1.0, (bar_seconds / 3600.0) ** 0.5)
     move = np.append(0.0, bars.close[1:] / bars.close[:-1] - 1.0)
     largest = float(move[np.argmax(np.abs(move))])
-    said = (
+    suffix = (
         f" more than {100 * limit:.0f} % away from the close before, the largest "
         f"{100 * largest:+.1f} %"
     )
     large = np.abs(move) > limit
-    return Finding.where(bars.symbol, "large_move", bars.time, large, "close", said)
+    return DataIssue.at_bars(bars.symbol, "large_move", bars.time, large, "close", suffix)
 
 
-def _bounce(bars: Bars) -> list[Finding]:
-    """Finds signs that a fill at the close just seen would earn the bid-ask bounce."""
+def _bounce(bars: Bars) -> list[DataIssue]:
+    """Report signs that a fill at the last observed close would profit from the bid-ask bounce."""
     signs = []
-    tick, median = smallest_step(bars.close), float(np.median(bars.close))
+    tick, median = tick_size(bars.close), float(np.median(bars.close))
     if tick / median > _COARSE_TICK:
         sign = f"the tick of {tick:g} is {1e4 * tick / median:.1f} bp of the price"
         signs.append(("coarse_tick", sign))
-    correlation = lag_one(np.diff(np.log(bars.close)))
+    correlation = lag_one_autocorrelation(np.diff(np.log(bars.close)))
     if correlation < min(_BOUNCE, -_NOISE / max(len(bars) - 1, 1) ** 0.5):
         signs.append(("bounce", f"lag-1 autocorrelation of returns is {correlation:.3f}"))
     bounce = "fills at the same close would earn the bounce"
-    return [Finding.of(bars.symbol, kind, f"{sign}: {bounce}") for kind, sign in signs]
+    return [DataIssue.from_kind(bars.symbol, kind, f"{sign}: {bounce}") for kind, sign in signs]
 
 
-def _look_ahead(bars: Bars) -> list[Finding]:
-    """Find columns that may hold the future: they correlate with the next bar's return.
+def _look_ahead(bars: Bars) -> list[DataIssue]:
+    """Report columns that may contain the future: they correlate with the next bar's return.
 
-    A column is tried as it is, by its change, and by its ratio to the close if it is a price. What
-    the last two returns predict of the next one is taken out first, for a bouncing price is no
-    look-ahead.
+    A column is tested as it is, by its change, and by its ratio to the close if it is a price. The
+    prediction from the last two returns is removed first: a bouncing price is no look-ahead.
     """
     if not bars.extra or len(bars) < _LEAST_PAIRS + 3:
         return []
@@ -154,19 +153,19 @@ def _look_ahead(bars: Bars) -> list[Finding]:
             ratio = column / bars.close
         if 0.5 < float(np.nanmedian(ratio) if np.isfinite(ratio).any() else 0.0) < 2.0:
             forms["the ratio to the close of "] = ratio
-        values = {said: _t_value(one[2:-1], ahead) for said, one in forms.items()}
-        said = max(values, key=lambda form: abs(values[form]))
-        if abs(values[said]) > _AHEAD:
+        values = {suffix: _t_value(one[2:-1], ahead) for suffix, one in forms.items()}
+        suffix = max(values, key=lambda form: abs(values[form]))
+        if abs(values[suffix]) > _AHEAD:
             message = (
-                f"{said}column `{name}` correlates with the next bar's return (t = "
-                f"{values[said]:.1f}): it may contain the future"
+                f"{suffix}column `{name}` correlates with the next bar's return (t = "
+                f"{values[suffix]:.1f}): it may contain the future"
             )
-            found.append(Finding.of(bars.symbol, "look_ahead", message))
+            found.append(DataIssue.from_kind(bars.symbol, "look_ahead", message))
     return found
 
 
 def _t_value(column: FloatArray, ahead: FloatArray) -> float:
-    """Return the t value of a correlation over the rows where the column is known."""
+    """Return the t value of a correlation over the rows in which the column is finite."""
     known = np.isfinite(column)
     count = int(known.sum())
     mine, theirs = column[known], ahead[known]
@@ -181,26 +180,26 @@ def _t_value(column: FloatArray, ahead: FloatArray) -> float:
     return rho * float(np.sqrt((count - 2) / max(1.0 - rho * rho, 1e-12)))
 
 
-def smallest_step(close: FloatArray) -> float:
-    """The smallest change between closes that is not rounding, price units; 0 if none."""
+def tick_size(close: FloatArray) -> float:
+    """Return the smallest change between closes that is not rounding, price units; 0 if none."""
     steps = np.abs(np.diff(close))
     steps = steps[steps > 1e-8 * float(np.median(close))]
     return float(steps.min()) if len(steps) else 0.0
 
 
-def lag_one(returns: FloatArray) -> float:
-    """Lag-1 autocorrelation; 0 where it has no meaning."""
+def lag_one_autocorrelation(returns: FloatArray) -> float:
+    """Return the lag-1 autocorrelation; 0 if it is undefined."""
     if len(returns) < 100 or np.ptp(returns[1:]) == 0.0 or np.ptp(returns[:-1]) == 0.0:
         return 0.0
     return float(np.corrcoef(returns[1:], returns[:-1])[0, 1])
 
 
-def _spacing(bars: Bars, bar_seconds: int) -> list[Finding]:
-    """Long stretches in which no two bars are a bar apart, and most are one other length apart."""
+def _spacing(bars: Bars, bar_seconds: int) -> list[DataIssue]:
+    """Report long runs of bars that are mostly one other length apart."""
     steps = np.diff(bars.time)
     other = steps != bar_seconds
     seams = np.flatnonzero(np.diff(other, prepend=~other[:1], append=~other[-1:]))
-    findings = []
+    issues = []
     for start, stop in zip(seams[:-1].tolist(), seams[1:].tolist(), strict=True):
         if not other[start] or stop - start < _STRETCH:
             continue
@@ -214,29 +213,31 @@ def _spacing(bars: Bars, bar_seconds: int) -> list[Finding]:
             f"among bars of {timeframe_name(bar_seconds)}"
         )
         times = (first,)
-        findings.append(Finding.of(bars.symbol, "spacing", message, stop - start, times=times))
-    return findings
+        issues.append(
+            DataIssue.from_kind(bars.symbol, "spacing", message, stop - start, times=times)
+        )
+    return issues
 
 
-def _alignment(bars: Bars, bar_seconds: int) -> list[Finding]:
-    """Stamps off the grid that most stamps share (on days and longer, off whole hours)."""
+def _alignment(bars: Bars, bar_seconds: int) -> list[DataIssue]:
+    """Report timestamps off the grid of most timestamps (off whole hours for days and longer)."""
     grid = min(bar_seconds, 3600)
     phase = bars.time % grid
     phases, counts = np.unique(phase, return_counts=True)
     off = phase != phases[np.argmax(counts)]
-    said = f" off the {grid}-second grid of the others"
-    return Finding.where(bars.symbol, "misaligned", bars.time, off, "stamp", said)
+    suffix = f" off the {grid}-second grid of the others"
+    return DataIssue.at_bars(bars.symbol, "misaligned", bars.time, off, "stamp", suffix)
 
 
-def _wide(bars: Bars) -> list[Finding]:
-    """Single bars of a pair with a spread above 50 pips."""
+def _wide(bars: Bars) -> list[DataIssue]:
+    """Report single bars of a pair with a spread above 50 pips."""
     if symbols.market_kind(bars.symbol) != "fx":
         return []
-    # Fifty pips of an ounce of gold are half a cent: wide in pips and in the price, too.
-    pip = symbols.pip(bars.symbol)
+    # Fifty pips of an ounce of gold are half a cent: require a wide spread in pips and in price.
+    pip = symbols.pip_size(bars.symbol)
     wide = bars.spread > np.maximum(_WIDE_PIPS * pip, _WIDE_SHARE * bars.close)
-    said = f" with a spread above 50 pips, the widest {float(bars.spread.max()) / pip:.0f} pips"
-    return Finding.where(bars.symbol, "wide_spread", bars.time, wide, "bar", said)
+    suffix = f" with a spread above 50 pips, the widest {float(bars.spread.max()) / pip:.0f} pips"
+    return DataIssue.at_bars(bars.symbol, "wide_spread", bars.time, wide, "bar", suffix)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,8 +247,8 @@ class Holes:
     Attributes:
         row: row of the bar before each hole, int64 [k].
         start, stop: UTC seconds of the first missing open and of the bar after the hole, int64 [k].
-        missing: bars missing in all, int64 [k].
-        in_session: those of them that fall into trading hours, int64 [k].
+        missing: missing bars, int64 [k].
+        in_session: missing bars within trading hours, int64 [k].
     """
 
     row: IntArray
@@ -258,7 +259,7 @@ class Holes:
 
 
 def find_holes(time: IntArray, bar_seconds: int, kind: MarketKind) -> Holes:
-    """All holes of a series of bar opens."""
+    """Return all holes of a series of bar opens."""
     row = np.flatnonzero(np.diff(time) > bar_seconds)
     start, stop = time[row] + bar_seconds, time[row + 1]
     missing = -((start - stop) // bar_seconds)
@@ -272,12 +273,12 @@ def find_holes(time: IntArray, bar_seconds: int, kind: MarketKind) -> Holes:
     return Holes(row, start, stop, missing, np.maximum(in_session, 0))
 
 
-def hole_findings(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Finding]:
-    """Counts weekends, and reports holidays, outages and gaps, gaps by size."""
+def hole_issues(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[DataIssue]:
+    """Count weekends and report holidays, outages and gaps, gaps by size."""
     if bar_seconds > DAY:
         return []
     holes = find_holes(bars.time, bar_seconds, kind)
-    findings = _weekends(bars.symbol, holes) if kind == "fx" else []
+    issues = _weekends(bars.symbol, holes) if kind == "fx" else []
     open_holes = holes.in_session > 0
     quiet_run = _run_length(bars.silent)
     for index in np.flatnonzero(open_holes).tolist():
@@ -298,11 +299,11 @@ def hole_findings(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Findin
                 f"exchange outage: {missing} between {stamp(last)} and {end} UTC, after {quiet} "
                 "flat zero-volume bars"
             )
-        findings.append(Finding.of(bars.symbol, found, message, times=(since,), size=size))
-    return findings + _gaps(bars.symbol, holes, open_holes)
+        issues.append(DataIssue.from_kind(bars.symbol, found, message, times=(since,), size=size))
+    return issues + _gaps(bars.symbol, holes, open_holes)
 
 
-def _weekends(symbol: str, holes: Holes) -> list[Finding]:
+def _weekends(symbol: str, holes: Holes) -> list[DataIssue]:
     weekend = closed_seconds(holes.start, holes.stop) >= _WEEKEND_SECONDS
     if not weekend.any():
         return []
@@ -316,20 +317,20 @@ def _weekends(symbol: str, holes: Holes) -> list[Finding]:
     exceptions = f" ({' and '.join(others)}, when clocks change)" if others else ""
     message = f"{plural(count, 'weekend')} of {usual} bars{exceptions}"
     first = first_times(holes.start, weekend)
-    return [Finding.of(symbol, "weekend", message, count, times=first, size=usual)]
+    return [DataIssue.from_kind(symbol, "weekend", message, count, times=first, size=usual)]
 
 
-def _gaps(symbol: str, holes: Holes, chosen: BoolArray) -> list[Finding]:
+def _gaps(symbol: str, holes: Holes, chosen: BoolArray) -> list[DataIssue]:
     sizes, counts = np.unique(holes.in_session[chosen], return_counts=True)
     listed = sizes if len(sizes) <= _KEPT_SIZES else sizes[np.argsort(counts)[-_KEPT_SIZES:]]
-    findings = []
+    issues = []
 
-    def report(rows: BoolArray, said: str, size: int) -> None:
+    def report(rows: BoolArray, suffix: str, size: int) -> None:
         count, times = int(rows.sum()), first_times(holes.start, rows)
-        message = f"{plural(count, 'hole')} of {said}"
+        message = f"{plural(count, 'hole')} of {suffix}"
         if size in listed:  # the rows are those of one size
             message += f", {'at' if count == 1 else 'first'} {stamp(times[0])} UTC"
-        findings.append(Finding.of(symbol, "gap", message, count, times=times, size=size))
+        issues.append(DataIssue.from_kind(symbol, "gap", message, count, times=times, size=size))
 
     for size in np.sort(listed).tolist():
         report(chosen & (holes.in_session == size), plural(size, "missing bar"), size)
@@ -337,11 +338,11 @@ def _gaps(symbol: str, holes: Holes, chosen: BoolArray) -> list[Finding]:
     if rest.any():
         largest = int(holes.in_session[rest].max())
         report(rest, f"other sizes, up to {largest:,} missing bars", largest)
-    return findings
+    return issues
 
 
 def _holiday(holes: Holes, index: int, bar_seconds: int) -> str | None:
-    """Name of the closed day that a hole overlaps (from 17:00 the day before), if long enough."""
+    """Return the closed day that a hole overlaps (from 17:00 the day before), if long enough."""
     if holes.in_session[index] * bar_seconds < _HOLIDAY_SECONDS:
         return None
     moments = np.arange(holes.start[index], holes.stop[index], 3600, dtype=np.int64)[: 24 * 14]
@@ -354,13 +355,13 @@ def _holiday(holes: Holes, index: int, bar_seconds: int) -> str | None:
 
 
 def _run_length(mask: BoolArray) -> IntArray:
-    """For each row the number of true values in a row that end there, int64 [n]."""
+    """Return the length of the run of true values that ends at each row, int64 [n]."""
     rows = np.arange(1, len(mask) + 1)
     return rows - np.maximum.accumulate(np.where(mask, 0, rows))
 
 
 def _outage_bars(bars: Bars, bar_seconds: int, kind: MarketKind) -> BoolArray:
-    """Silent bars that lead into a hole, bool [n]."""
+    """Return a mask of silent bars that lead into a hole, bool [n]."""
     holes = find_holes(bars.time, bar_seconds, kind)
     quiet = bars.silent
     run_id = _runs(quiet)
@@ -368,5 +369,5 @@ def _outage_bars(bars: Bars, bar_seconds: int, kind: MarketKind) -> BoolArray:
 
 
 def _runs(mask: BoolArray) -> IntArray:
-    """A number for each stretch of equal values, int64 [n]."""
+    """Return the index of the run of equal values of each row, int64 [n]."""
     return np.cumsum(np.append(True, mask[1:] != mask[:-1]))

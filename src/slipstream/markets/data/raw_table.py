@@ -20,19 +20,19 @@ from slipstream.core.text import refuse_path
 from slipstream.markets.data import symbols, timestamps
 from slipstream.markets.data.bars import BoolArray, FloatArray, IntArray, timeframe_seconds
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.data_issue import RemedyError
+from slipstream.markets.data.data_issue import FixableDataError
 from slipstream.markets.data.dialect import (
     PRICES,
     SYMBOL_NAMES,
     Dialect,
-    refuse_twins,
-    rename,
-    sided,
-    simple,
+    check_duplicate_columns,
+    dialect_from_header,
+    map_columns,
+    normalize_header,
+    parse_side,
     sniff,
-    with_header,
 )
-from slipstream.markets.data.file_discovery import parts_of, side_of
+from slipstream.markets.data.file_discovery import detect_side, expand_parts
 
 SPREADS = ("spread", "spread_points", "spread_pips")
 _CORE = {"time", "date", *PRICES, "volume", *SPREADS}
@@ -99,7 +99,7 @@ class RawTable:
     symbol: str
     path: Path
     dialect: Dialect
-    readings: timestamps.Readings
+    local_times: timestamps.LocalTimestamps
     zone: str | None
     columns: dict[str, FloatArray]
     quoted: FloatArray
@@ -111,12 +111,12 @@ class RawTable:
     spread_replaced: bool = False
 
     def __len__(self) -> int:
-        return len(self.readings.seconds)
+        return len(self.local_times.seconds)
 
     @property
     def needs_zone(self) -> bool:
         """Whether some stamps have no zone, and nothing says which."""
-        return self.zone is None and bool(self.readings.naive.any())
+        return self.zone is None and bool(self.local_times.naive.any())
 
     @property
     def side(self) -> Literal["mid", "bid", "ask"]:
@@ -134,9 +134,9 @@ class RawTable:
         return "none" if self.spread is None else self.spread.source
 
     @cached_property
-    def stamps(self) -> timestamps.Stamps:
+    def timestamps(self) -> timestamps.Timestamps:
         """Moments of the rows, before `time_is` is applied; as if in UTC where no zone is known."""
-        return timestamps.placed(self.readings, self.zone or "UTC")
+        return timestamps.to_utc(self.local_times, self.zone or "UTC")
 
     @property
     def silent(self) -> BoolArray:
@@ -146,62 +146,64 @@ class RawTable:
         return quiet
 
 
-def read(symbol: str, path: Path, config: DataConfig) -> RawTable:
+def read_table(symbol: str, path: Path, config: DataConfig) -> RawTable:
     """Reads one file, or a symbol's parts as one; refuses only what cannot be understood at all.
 
     Raises:
-        RemedyError: missing columns, unknown time format, several symbols in one table.
+        FixableDataError: missing columns, unknown time format, several symbols in one table.
         DataError: unreadable or empty file.
     """
     label = f"{symbol} ({path.name})"
-    paths = parts_of(path)
-    parts = [_part(symbol, one, config) for one in paths]
-    sides = [side_of(one) for one in paths]
+    paths = expand_parts(path)
+    parts = [_read_part(symbol, one, config) for one in paths]
+    sides = [detect_side(one) for one in paths]
     dialect, unpaired = parts[0][0], 0
     part = np.repeat(np.arange(len(parts)), [one.height for _, one in parts])
     if set(sides) == {"bid", "ask"}:
         bid, ask = (
-            _together(
+            _concat_parts(
                 [one for (_, one), its in zip(parts, sides, strict=True) if its == side], label
             )
             for side in ("bid", "ask")
         )
-        frame, unpaired = _both_sides(bid, ask, config, label)
+        frame, unpaired = _merge_sides(bid, ask, config, label)
         dialect = replace(dialect, two_sided=True, side="mid")
         part = np.zeros(frame.height, dtype=np.int64)
     else:
-        frame = _together([one for _, one in parts], label)
-    scale = config.scale_of(symbol)
-    quoted = numbers(frame["close"])
+        frame = _concat_parts([one for _, one in parts], label)
+    scale = config.price_scale_for(symbol)
+    quoted = to_float(frame["close"])
     columns = {
-        name: (quoted if name == "close" else numbers(frame[name])) * scale for name in PRICES
+        name: (quoted if name == "close" else to_float(frame[name])) * scale for name in PRICES
     }
     volume = np.zeros(frame.height)
     if "volume" in frame.columns and not is_blank(frame["volume"]):
-        volume = numbers(frame["volume"])  # a column of nothing is no volume
+        volume = to_float(frame["volume"])  # a column of nothing is no volume
     unknown = volume == _UNKNOWN
     volume[unknown] = 0.0
     extra = {
-        name: numbers(frame[name])
+        name: to_float(frame[name])
         for name in frame.columns
         if name not in _CORE and is_numeric(frame[name])
     }
-    readings = timestamps.parse(frame["time"], config.time_format, label)
-    shown = readings.seconds
-    if config.row_spacing and timestamps.many_share(len(shown) - len(np.unique(shown)), len(shown)):
-        rebuilt = timestamps.rebuild(readings, timeframe_seconds(config.row_spacing))
+    local_times = timestamps.parse(frame["time"], config.time_format, label)
+    shown = local_times.seconds
+    if config.row_spacing and timestamps.has_many_duplicates(
+        len(shown) - len(np.unique(shown)), len(shown)
+    ):
+        rebuilt = timestamps.rebuild_timestamps(local_times, timeframe_seconds(config.row_spacing))
         if rebuilt is None:
             raise DataError(
                 f"{label}: `row_spacing: {config.row_spacing}` does not fit: no single start puts "
                 "every row at its stamp. Rows are missing or the length is another one. Export the "
                 "file again with full time stamps."
             )
-        readings = rebuilt
+        local_times = rebuilt
     return RawTable(
         symbol=symbol,
         path=path,
         dialect=dialect,
-        readings=readings,
+        local_times=local_times,
         zone=config.time_zone or dialect.zone,
         columns={**columns, "volume": volume},
         quoted=quoted,
@@ -215,7 +217,7 @@ def read(symbol: str, path: Path, config: DataConfig) -> RawTable:
     )
 
 
-def _together(frames: list[pl.DataFrame], label: str) -> pl.DataFrame:
+def _concat_parts(frames: list[pl.DataFrame], label: str) -> pl.DataFrame:
     """Return the rows of a symbol's parts as one table of the columns that all have."""
     shared = [name for name in frames[0].columns if all(name in one for one in frames)]
     try:
@@ -227,7 +229,7 @@ def _together(frames: list[pl.DataFrame], label: str) -> pl.DataFrame:
         ) from None
 
 
-def _both_sides(
+def _merge_sides(
     bid: pl.DataFrame, ask: pl.DataFrame, config: DataConfig, label: str
 ) -> tuple[pl.DataFrame, int]:
     """Return mid prices and spread of a bid and an ask file, and how many rows have no partner."""
@@ -240,27 +242,27 @@ def _both_sides(
             "export both for the same time, or name one of them in `files`."
         )
     own, other = own[shown], other[shown]
-    made = {name: 0.5 * (numbers(bid[name])[own] + numbers(ask[name])[other]) for name in PRICES}
-    made["spread"] = numbers(ask["open"])[other] - numbers(bid["open"])[own]
+    made = {name: 0.5 * (to_float(bid[name])[own] + to_float(ask[name])[other]) for name in PRICES}
+    made["spread"] = to_float(ask["open"])[other] - to_float(bid["open"])[own]
     frame = bid[own].with_columns(pl.Series(name, column) for name, column in made.items())
     return frame, len(bid) + len(ask) - 2 * len(own)
 
 
-def _part(symbol: str, path: Path, config: DataConfig) -> tuple[Dialect, pl.DataFrame]:
+def _read_part(symbol: str, path: Path, config: DataConfig) -> tuple[Dialect, pl.DataFrame]:
     """One file's dialect and its rows under our names."""
     label = f"{symbol} ({path.name})"
     dialect, frame = read_frame(path, config, label)
-    frame = of_symbol(frame, symbol, path, label)
-    dialect, frame = _middled(_dated(frame), dialect, config)
-    frame = named(frame, dialect, config, label)
+    frame = filter_symbol(frame, symbol, path, label)
+    dialect, frame = _mid_from_sides(_join_date_columns(frame), dialect, config)
+    frame = rename_columns(frame, dialect, config, label)
     if frame.height == 0:
         raise DataError(
             f"{label} holds no bars: it has a header and nothing else. Put bars into it, or take "
             "the file away and leave its symbol out of `symbols`."
         )
-    if "date" in frame.columns and is_clock(frame["time"]):
+    if "date" in frame.columns and is_time_of_day(frame["time"]):
         date = frame["date"]
-        date = timestamps.digits(date) if date.dtype.is_numeric() else date.cast(pl.String)
+        date = timestamps.integer_text(date) if date.dtype.is_numeric() else date.cast(pl.String)
         frame = frame.with_columns(time=date.str.strip_chars() + " " + _clock(frame["time"]))
     return dialect, frame
 
@@ -282,15 +284,17 @@ def _clock(column: pl.Series) -> pl.Series:
     return text.str.zfill(6)
 
 
-def _dated(frame: pl.DataFrame) -> pl.DataFrame:
+def _join_date_columns(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame with a date, and a time, of columns for year, month, day and hour."""
-    own = {simple(name): name for name in frame.columns}
+    own = {normalize_header(name): name for name in frame.columns}
     if not {"year", "month", "day"} <= own.keys() or "date" in own:
         return frame
 
     def part(name: str) -> pl.Series:
         column = frame[own[name]]
-        column = timestamps.digits(column.cast(pl.Float64) if column.dtype.is_float() else column)
+        column = timestamps.integer_text(
+            column.cast(pl.Float64) if column.dtype.is_float() else column
+        )
         return column.cast(pl.String).str.strip_chars().str.zfill(2)
 
     date = part("year") + "-" + part("month") + "-" + part("day")
@@ -304,7 +308,7 @@ def _dated(frame: pl.DataFrame) -> pl.DataFrame:
     return frame
 
 
-def _middled(
+def _mid_from_sides(
     frame: pl.DataFrame, dialect: Dialect, config: DataConfig
 ) -> tuple[Dialect, pl.DataFrame]:
     """Return prices and spread of columns of bid and ask.
@@ -316,11 +320,11 @@ def _middled(
     dialect = replace(dialect, columns=tuple(frame.columns))
     sides: dict[str, dict[str, str]] = {"bid": {}, "ask": {}}
     for name in frame.columns:
-        found = None if name in config.columns else sided(name)
+        found = None if name in config.columns else parse_side(name)
         if found is not None:
             sides[found[0]].setdefault(found[1], name)
     bid, ask = sides["bid"], sides["ask"]
-    names = rename(dialect, config.columns, "")
+    names = map_columns(dialect, config.columns, "")
     ours = set(names.values())
     used = {*bid.values(), *ask.values()}
     complete = [side for side in sides if set(PRICES) <= sides[side].keys()]
@@ -331,10 +335,10 @@ def _middled(
     if len(min(used, key=len)) <= 2 and len(complete) < 2:  # BO, AC: too short to prove anything
         return dialect, frame
     made: dict[str, FloatArray] = {}
-    width = None if both is None else numbers(frame[ask[both]]) - numbers(frame[bid[both]])
+    width = None if both is None else to_float(frame[ask[both]]) - to_float(frame[bid[both]])
     if not plain:
         for name in PRICES:
-            quotes = [numbers(frame[sides[side][name]]) for side in complete]
+            quotes = [to_float(frame[sides[side][name]]) for side in complete]
             made[name] = np.mean(quotes, axis=0)
             if len(complete) == 1 and width is not None:
                 made[name] += (0.5 if complete == ["bid"] else -0.5) * width
@@ -345,7 +349,7 @@ def _middled(
         close = frame[next(theirs for theirs, one in names.items() if one == "close")]
         for name, own in sides.items():
             quote = own.get("close", own.get(""))
-            if quote and (np.mean(numbers(close) == numbers(frame[quote])) > 0.99):
+            if quote and (np.mean(to_float(close) == to_float(frame[quote])) > 0.99):
                 side = "bid" if name == "bid" else "ask"
     elif width is None:
         side = "bid" if complete == ["bid"] else "ask"
@@ -370,11 +374,11 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
             str(path).encode()  # polars opens no other path
             scan = pl.scan_parquet(path, glob=False) if suffix == ".parquet" else pl.scan_ipc(path)
             _check_memory(scan, label)
-            frame = _plain(scan.collect())
-            dialect = with_header(tuple(frame.columns), suffix[1:].capitalize())
+            frame = _decode_columns(scan.collect())
+            dialect = dialect_from_header(tuple(frame.columns), suffix[1:].capitalize())
         else:
             dialect, frame = _read_text(path, config, label)
-        return dialect, decimals(frame, config, label)
+        return dialect, normalize_decimals(frame, config, label)
     except UnicodeEncodeError:
         raise DataError(f"{label} cannot be read. {refuse_path(str(path))}") from None
     except (*_BROKEN, OSError, UnicodeDecodeError) as error:
@@ -385,7 +389,7 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
         ) from None
 
 
-def _plain(frame: pl.DataFrame) -> pl.DataFrame:
+def _decode_columns(frame: pl.DataFrame) -> pl.DataFrame:
     """The same with text where other programs wrote categories or bytes."""
     coded = [n for n, kind in frame.schema.items() if kind in (pl.Categorical, pl.Enum, pl.Binary)]
     return frame.with_columns(pl.col(name).cast(pl.String, strict=False) for name in coded)
@@ -441,7 +445,9 @@ def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
     if again:  # the header stands again where files were joined
         frame = frame.filter(~pl.all_horizontal(again).fill_null(False))
     if len(set(dialect.columns)) < len(names):
-        refuse_twins([name for name in dialect.columns if dialect.columns.count(name) > 1], label)
+        check_duplicate_columns(
+            [name for name in dialect.columns if dialect.columns.count(name) > 1], label
+        )
     return replace(dialect, columns=tuple(names)), frame
 
 
@@ -455,23 +461,25 @@ def _as_utf8(content: bytes, errors: str = "strict") -> bytes:
 def _spread(frame: pl.DataFrame, symbol: str, config: DataConfig) -> Spread | None:
     """Full spread in price units: the config's pips, else a column, else none."""
     if config.spread_pips is not None:
-        width = config.spread_pips * symbols.pip(symbol)
+        width = config.spread_pips * symbols.pip_size(symbol)
         return Spread(np.full(frame.height, width), f"{config.spread_pips:g} pips from the config")
     filled = [name for name in SPREADS if name in frame.columns]
     filled = [name for name in filled if not is_blank(frame[name])]
     meaning = next(iter(filled), None)
     if meaning is None:
         return None
-    column = numbers(frame[meaning])
+    column = to_float(frame[meaning])
     if meaning == "spread":
-        return Spread(column * config.scale_of(symbol), "column spread", column, meaning)
-    unit = config.point_of(symbol) if meaning == "spread_points" else symbols.pip(symbol)
+        return Spread(column * config.price_scale_for(symbol), "column spread", column, meaning)
+    unit = config.point_size_for(symbol) if meaning == "spread_points" else symbols.pip_size(symbol)
     return Spread(column * unit, f"column {meaning} x {unit:g}", column, meaning)
 
 
-def named(frame: pl.DataFrame, dialect: Dialect, config: DataConfig, label: str) -> pl.DataFrame:
+def rename_columns(
+    frame: pl.DataFrame, dialect: Dialect, config: DataConfig, label: str
+) -> pl.DataFrame:
     """The frame under our names, with at least a time and four prices."""
-    names = rename(dialect, config.columns, label)
+    names = map_columns(dialect, config.columns, label)
     frame = frame.select(list(names)).rename(names)
     if "time" not in frame.columns:
         moments = [name for name in frame.columns if frame[name].dtype in (pl.Datetime, pl.Date)]
@@ -479,13 +487,13 @@ def named(frame: pl.DataFrame, dialect: Dialect, config: DataConfig, label: str)
             frame = frame.rename({moments[0]: "time"})
     missing = [name for name in ("time", *PRICES) if name not in frame.columns]
     if missing:
-        raise _without(missing, frame, dialect, config, label)
+        raise _missing_columns_error(missing, frame, dialect, config, label)
     return frame
 
 
-def _without(
+def _missing_columns_error(
     missing: list[str], frame: pl.DataFrame, dialect: Dialect, config: DataConfig, label: str
-) -> RemedyError:
+) -> FixableDataError:
     """The error that names columns that are missing, and those that hold them if numbers tell."""
     listed = ", ".join(name or '""' for name in dialect.columns)
     given = {theirs: ours for theirs, ours in config.columns.items() if theirs in dialect.columns}
@@ -496,15 +504,17 @@ def _without(
     unknown = [theirs for theirs in config.columns if theirs not in given]
     if unknown:
         message += f" (`columns` names {unknown[0]!r}, which is not there)"
-    found = _guess(frame, missing, dialect)
+    found = _guess_columns(frame, missing, dialect)
     if found is None:
-        return RemedyError(
+        return FixableDataError(
             "columns", f"{message}: say which is which by `columns`, as THEIRS: ours."
         )
-    return RemedyError("columns", f"{message}.", {"columns": {**given, **found}})
+    return FixableDataError("columns", f"{message}.", {"columns": {**given, **found}})
 
 
-def _guess(frame: pl.DataFrame, missing: list[str], dialect: Dialect) -> dict[str, str] | None:
+def _guess_columns(
+    frame: pl.DataFrame, missing: list[str], dialect: Dialect
+) -> dict[str, str] | None:
     """The file's names of missing columns, where what they hold leaves one reading.
 
     A missing time is the only column that holds stamps. Missing prices are found where four
@@ -526,14 +536,14 @@ def _guess(frame: pl.DataFrame, missing: list[str], dialect: Dialect) -> dict[st
             (
                 numeric[k : k + 4]
                 for k in range(len(numeric) - 3)
-                if _is_ohlc([numbers(head[n]) for n in numeric[k : k + 4]])
+                if _is_ohlc([to_float(head[n]) for n in numeric[k : k + 4]])
             ),
             None,
         )
         if four is None:
             return None
         found |= dict(zip(four, PRICES, strict=True))
-    theirs_of = {simple(name).replace(" ", "_"): name for name in dialect.columns}
+    theirs_of = {normalize_header(name).replace(" ", "_"): name for name in dialect.columns}
     return {theirs_of.get(name, name): ours for name, ours in found.items()}
 
 
@@ -541,12 +551,12 @@ def _holds_stamps(column: pl.Series) -> bool:
     if column.dtype.is_numeric():
         return False
     try:
-        readings = timestamps.parse(column, None, "")
+        local_times = timestamps.parse(column, None, "")
     except DataError:
         return False
-    steps = np.sign(np.diff(readings.seconds))
+    steps = np.sign(np.diff(local_times.seconds))
     ordered = len(steps) > 0 and max(np.mean(steps > 0), np.mean(steps < 0)) > 0.9
-    return bool(ordered and (readings.seconds != timestamps.MISSING).all())
+    return bool(ordered and (local_times.seconds != timestamps.MISSING).all())
 
 
 def _is_ohlc(columns: list[FloatArray]) -> bool:
@@ -555,44 +565,47 @@ def _is_ohlc(columns: list[FloatArray]) -> bool:
     return bool(inside.mean() > 0.99 and (high > low).any() and (low > 0.0).mean() > 0.99)
 
 
-def of_symbol(frame: pl.DataFrame, symbol: str, path: Path, label: str) -> pl.DataFrame:
+def filter_symbol(frame: pl.DataFrame, symbol: str, path: Path, label: str) -> pl.DataFrame:
     """The rows of one symbol, of a table with a column that names several."""
-    names, column = symbols_in(frame)
+    names, column = list_symbols(frame)
     if len(names) < 2:
         return frame
-    chosen = [name for name in names if _bare(name) == _bare(symbol)]
+    chosen = [name for name in names if _bare_symbol(name) == _bare_symbol(symbol)]
     if chosen:
         return frame.filter(pl.col(column).cast(pl.String).str.strip_chars().is_in(chosen))
     listed = names[:_LISTED]
-    remedy = {"files": {_bare(name): path.name for name in names}}
-    raise RemedyError(
+    fix = {"files": {_bare_symbol(name): path.name for name in names}}
+    raise FixableDataError(
         "several_symbols",
         f"{label} holds {len(names)} symbols in its column {column!r} ({', '.join(listed)}"
         f"{', ...' if len(names) > _LISTED else ''}), none of them {symbol}: name those to load.",
-        remedy,
+        fix,
     )
 
 
-def symbols_in(frame: pl.DataFrame) -> tuple[list[str], str]:
+def list_symbols(frame: pl.DataFrame) -> tuple[list[str], str]:
     """The symbols that a column of a table names, in order, and that column's name."""
     for name in frame.columns:
-        if simple(name) in SYMBOL_NAMES and frame[name].dtype in (pl.String, pl.Categorical):
+        if normalize_header(name) in SYMBOL_NAMES and frame[name].dtype in (
+            pl.String,
+            pl.Categorical,
+        ):
             values = frame[name].cast(pl.String).str.strip_chars().drop_nulls()
             return values.unique(maintain_order=True).to_list(), name
     return [], ""
 
 
-def bare_names(frame: pl.DataFrame) -> list[str]:
+def list_bare_symbols(frame: pl.DataFrame) -> list[str]:
     """The symbols that a column of a table names, as a config's `symbols` would."""
-    return [_bare(name) for name in symbols_in(frame)[0]]
+    return [_bare_symbol(name) for name in list_symbols(frame)[0]]
 
 
-def _bare(name: str) -> str:
+def _bare_symbol(name: str) -> str:
     """A name without prefix and marks: ``C:EUR/USD`` -> ``EURUSD``."""
     return re.sub(r"[^A-Z0-9]", "", re.sub(r"^[CXI]:", "", name.upper()))
 
 
-def is_clock(column: pl.Series) -> bool:
+def is_time_of_day(column: pl.Series) -> bool:
     """Whether a column is a time of day, which needs its date beside it."""
     if column.dtype == pl.Time:
         return True
@@ -619,34 +632,34 @@ def is_numeric(column: pl.Series) -> bool:
     return bool(column.drop_nulls().cast(pl.Float64, strict=False).null_count() == 0)
 
 
-def numbers(column: pl.Series) -> FloatArray:
+def to_float(column: pl.Series) -> FloatArray:
     """A column as float64 [n], NaN where it is missing or not a number."""
     if column.dtype == pl.String:
         column = column.str.strip_chars()
         cast = column.cast(pl.Float64, strict=False)
         if cast.null_count() > column.null_count() and column.str.contains(_LETTERED).any():
-            return _lettered(column)  # 12.5K, 1.2M
+            return _parse_suffixed(column)  # 12.5K, 1.2M
         column = cast
     elif column.dtype.is_nested() or column.dtype.is_temporal():
         return np.full(len(column), np.nan)
     return column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy().copy()
 
 
-def _lettered(column: pl.Series) -> FloatArray:
+def _parse_suffixed(column: pl.Series) -> FloatArray:
     """Numbers that end in K, M or B, float64 [n]."""
     values = column.str.strip_chars_end("KMB").cast(pl.Float64, strict=False)
     letters = column.str.slice(-1).replace_strict(_SIZES, default=1.0, return_dtype=pl.Float64)
     return (values * letters).fill_null(np.nan).to_numpy().copy()
 
 
-def decimals(frame: pl.DataFrame, config: DataConfig, label: str) -> pl.DataFrame:
+def normalize_decimals(frame: pl.DataFrame, config: DataConfig, label: str) -> pl.DataFrame:
     """Return text columns of numbers with decimal points and without marks between thousands.
 
     A column's own numbers decide whether its commas are decimal: 1,10 and 1.234,5 are, 1,234.5
     and 1,234,567 are not. Numbers such as 1,234 alone are decided by the file's other columns.
 
     Raises:
-        RemedyError: no column decides.
+        FixableDataError: no column decides.
     """
     texts: dict[str, pl.Series] = {}
     marks: dict[str, set[str]] = {}
@@ -672,7 +685,7 @@ def decimals(frame: pl.DataFrame, config: DataConfig, label: str) -> pl.DataFram
         elif len(own) == 1:
             (decimal,) = own
         else:
-            raise RemedyError(
+            raise FixableDataError(
                 "decimal",
                 f"{label}: the comma in numbers such as {text.filter(grouped)[0]!r} in column "
                 f"{name!r} may be decimal or stand between thousands, and no column decides.",

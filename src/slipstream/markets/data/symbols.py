@@ -81,27 +81,27 @@ def find_pair(text: str) -> str | None:
     return None
 
 
-def pair_in(symbol: str) -> Pair | None:
+def extract_pair(symbol: str) -> Pair | None:
     """The currencies of a symbol, or of the fiat pair in a longer name: ``EURUSD_H1``."""
     return parse(symbol) or parse(find_pair(symbol) or "")
 
 
 def market_kind(symbol: str) -> MarketKind:
     """Trading hours: ``"fx"`` for two fiat currencies (or a metal in one), else ``"24/7"``."""
-    pair = pair_in(symbol)
+    pair = extract_pair(symbol)
     fx = pair is not None and pair.base in FIAT | METALS and pair.quote in FIAT
     return "fx" if fx else "24/7"
 
 
-def pip(symbol: str) -> float:
+def pip_size(symbol: str) -> float:
     """Price units of one pip: 0.01 where the quote currency is JPY, else 0.0001."""
-    pair = pair_in(symbol)
+    pair = extract_pair(symbol)
     return 0.01 if pair is not None and pair.quote == "JPY" else 0.0001
 
 
-def point(symbol: str) -> float:
+def point_size(symbol: str) -> float:
     """Price units of one point, a tenth of a pip (the unit of MetaTrader's spread column)."""
-    return pip(symbol) / 10.0
+    return pip_size(symbol) / 10.0
 
 
 def usual_range(symbol: str) -> tuple[float, float] | None:
@@ -109,7 +109,7 @@ def usual_range(symbol: str) -> tuple[float, float] | None:
 
     The pair may be hidden in a longer name, such as that of a file.
     """
-    pair = pair_in(symbol)
+    pair = extract_pair(symbol)
     if pair is None or pair.base not in _DOLLARS or pair.quote not in _DOLLARS:
         return None
     base, quote = _DOLLARS[pair.base], _DOLLARS[pair.quote]

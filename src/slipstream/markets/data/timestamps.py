@@ -12,7 +12,7 @@ import polars as pl
 from slipstream.core.errors import DataError
 from slipstream.core.timeline import DAY, clock
 from slipstream.markets.data.bars import BoolArray, IntArray
-from slipstream.markets.data.data_issue import RemedyError
+from slipstream.markets.data.data_issue import FixableDataError
 
 _DATES = ("%Y-%m-%d", "%Y.%m.%d", "%Y/%m/%d", "%Y%m%d", "%d.%m.%Y")
 _CLOCKS = (
@@ -47,7 +47,7 @@ Origin = Literal["aware", "epoch", "naive", "mixed"]
 
 
 @dataclass(frozen=True, eq=False)
-class Readings:
+class LocalTimestamps:
     """What a file's clock showed, before anything is known about its zone.
 
     Attributes:
@@ -64,7 +64,7 @@ class Readings:
 
 
 @dataclass(frozen=True, eq=False)
-class Stamps:
+class Timestamps:
     """Moments, and which of them no clock showed.
 
     Attributes:
@@ -82,19 +82,19 @@ class Stamps:
         return absent
 
 
-def placed(readings: Readings, zone: str) -> Stamps:
+def to_utc(local_times: LocalTimestamps, zone: str) -> Timestamps:
     """The moments of readings; `zone` is that of naive rows, and of epochs of a broker's clock."""
-    local = readings.seconds
-    chosen = readings.naive | (readings.origin == "epoch")
+    local = local_times.seconds
+    chosen = local_times.naive | (local_times.origin == "epoch")
     chosen = chosen & (local != MISSING)
     time, skipped = local, np.zeros(len(local), dtype=np.bool_)
     if zone != "UTC" and chosen.any():
         time = local.copy()
         time[chosen], skipped[chosen] = clock(zone, local[chosen]).utc(local[chosen])
-    return Stamps(time, skipped)
+    return Timestamps(time, skipped)
 
 
-def parse(column: pl.Series, time_format: str | None, label: str) -> Readings:
+def parse(column: pl.Series, time_format: str | None, label: str) -> LocalTimestamps:
     """Reads a column of stamps.
 
     Args:
@@ -103,7 +103,7 @@ def parse(column: pl.Series, time_format: str | None, label: str) -> Readings:
         label: name of the file, for messages.
 
     Raises:
-        RemedyError: no format fits, or two do.
+        FixableDataError: no format fits, or two do.
         DataError: these are no stamps.
     """
     numbers = column.dtype.is_numeric()
@@ -115,7 +115,7 @@ def parse(column: pl.Series, time_format: str | None, label: str) -> Readings:
         trial = sample.cast(pl.Float64, strict=False)  # a word among numbers is one bad row
         numbers = time_format is None and len(trial) > 2 * trial.null_count()
     if numbers:
-        whole = digits(column)
+        whole = integer_text(column)
         compact = _calendar(whole)
         if compact is not None:
             return _readings(_seconds(compact, False), None, "naive")
@@ -138,20 +138,20 @@ def parse(column: pl.Series, time_format: str | None, label: str) -> Readings:
     return _readings(_seconds(column, aware), None, "aware" if aware else "naive")
 
 
-def _readings(seconds: pl.Series, naive: BoolArray | None, origin: Origin) -> Readings:
+def _readings(seconds: pl.Series, naive: BoolArray | None, origin: Origin) -> LocalTimestamps:
     """Makes readings of seconds; `naive` are rows without a zone, where only some have none."""
     local = seconds.fill_null(MISSING).to_numpy().astype(np.int64)
     absent = (local < _OLDEST) | (local >= _LATEST)
     if naive is None:
         naive = np.full(len(local), origin == "naive")
-    return Readings(np.where(absent, MISSING, local), naive, origin)
+    return LocalTimestamps(np.where(absent, MISSING, local), naive, origin)
 
 
 def _seconds(column: pl.Series, aware: bool) -> pl.Series:
     return column.cast(pl.Datetime("us", "UTC" if aware else None)).dt.epoch("s")
 
 
-def digits(column: pl.Series) -> pl.Series:
+def integer_text(column: pl.Series) -> pl.Series:
     """Return whole numbers as text, without the point that a float adds."""
     if column.dtype == pl.String:
         return column.str.replace(r"\.0*$", "")
@@ -169,20 +169,20 @@ def _calendar(text: pl.Series) -> pl.Series | None:
     if len(whole) == 0 or not whole.head(_SAMPLE).str.len_chars().is_in(_COMPACT).all():
         return None
     padded = whole.str.head(14).str.pad_end(14, "0")
-    if _sane(_strptime(padded, "%Y%m%d%H%M%S", False)) < 0.99 * len(whole):
+    if _count_valid(_strptime(padded, "%Y%m%d%H%M%S", False)) < 0.99 * len(whole):
         return None
     return _strptime(text.str.head(14).str.pad_end(14, "0"), "%Y%m%d%H%M%S", False)
 
 
-def _sane(parsed: pl.Series, last: int | None = None) -> int:
+def _count_valid(parsed: pl.Series, last: int | None = None) -> int:
     """Count the moments between 1900 and today, or `last`."""
     seconds = _seconds(
         parsed, isinstance(parsed.dtype, pl.Datetime) and bool(parsed.dtype.time_zone)
     )
-    return int(seconds.is_between(_OLDEST, last or latest()).sum())
+    return int(seconds.is_between(_OLDEST, last or latest_valid_time()).sum())
 
 
-def latest() -> int:
+def latest_valid_time() -> int:
     """Return the last moment at which a bar may have begun, UTC seconds."""
     return int(time.time()) + _AHEAD
 
@@ -216,7 +216,7 @@ def _day_numbers(column: pl.Series) -> pl.Series | None:
     values = column.drop_nulls()
     for epoch in _DAY_EPOCHS:
         seconds = ((values - epoch) * DAY).round()
-        if len(values) and seconds.is_between(_DAYS_FROM, latest()).all():
+        if len(values) and seconds.is_between(_DAYS_FROM, latest_valid_time()).all():
             found = ((column - epoch) * DAY).round()
             minute = (found / 60.0).round() * 60.0
             return (
@@ -227,7 +227,7 @@ def _day_numbers(column: pl.Series) -> pl.Series | None:
     return None
 
 
-def _from_text(column: pl.Series, time_format: str | None, label: str) -> Readings:
+def _from_text(column: pl.Series, time_format: str | None, label: str) -> LocalTimestamps:
     text = (
         column.str.replace(r"\s*(?:GMT|UTC)\s*([+-]\d{2}:?\d{2})$", "$1")
         .str.replace(r"\s*(?:GMT|UTC|Z)$", "+0000")
@@ -235,12 +235,12 @@ def _from_text(column: pl.Series, time_format: str | None, label: str) -> Readin
         .str.replace(r"(:\d{2}(?:\.\d+)?)([+-]\d{2})$", "${1}${2}00")
     )
     if time_format is None:
-        text = _respelt(text)
+        text = _normalize_text(text)
     if text.null_count() == len(text):
         raise DataError(f"{label}: every time stamp is empty.")
     aware = text.str.contains(_OFFSET).fill_null(False)
     if time_format is not None and ("%z" in time_format or "%#z" in time_format):
-        parsed = _fitted(_strptime(column, time_format, True), time_format, column, label)
+        parsed = _check_format(_strptime(column, time_format, True), time_format, column, label)
         return _readings(_seconds(parsed, True), None, "aware")
     naive = (~aware & text.is_not_null()).to_numpy()
     if not naive.any() or not aware.any():
@@ -260,7 +260,7 @@ def _from_text(column: pl.Series, time_format: str | None, label: str) -> Readin
     return _readings(pl.Series(seconds), naive, "mixed" if naive.any() else "aware")
 
 
-def _respelt(text: pl.Series) -> pl.Series:
+def _normalize_text(text: pl.Series) -> pl.Series:
     """Write names of months as numbers and hours without minutes with them.
 
     Names are English or German, in any case: the locale does not matter.
@@ -289,7 +289,7 @@ def _respelt(text: pl.Series) -> pl.Series:
     )
 
 
-def _fitted(parsed: pl.Series, form: str, column: pl.Series, label: str) -> pl.Series:
+def _check_format(parsed: pl.Series, form: str, column: pl.Series, label: str) -> pl.Series:
     if parsed.null_count() == len(parsed):
         raise DataError(
             f"{label}: `time_format: {form}` fits no stamp; the first is "
@@ -305,7 +305,9 @@ def _parse_text(
     suffix = "%#z" if aware else ""
     if time_format is not None:
         source = text if aware else column
-        return _fitted(_strptime(source, time_format + suffix, aware), time_format, column, label)
+        return _check_format(
+            _strptime(source, time_format + suffix, aware), time_format, column, label
+        )
     sample = text.drop_nulls().head(_SAMPLE)
     # A format may fit the first rows by accident only if all its rivals fit fewer of them.
     best, best_count = "", 0
@@ -319,9 +321,11 @@ def _parse_text(
         for hour in _CLOCKS:
             forms = tuple(date + hour for date in dates)
             if max(_fits(sample, form + suffix, aware) for form in forms) > best_count:
-                return _strptime(text, _decided(text, forms, suffix, aware, label) + suffix, aware)
+                return _strptime(
+                    text, _choose_format(text, forms, suffix, aware, label) + suffix, aware
+                )
     if best_count == 0:
-        raise RemedyError(
+        raise FixableDataError(
             "time_format",
             f"{label}: time stamps such as {column.drop_nulls()[0]!r} are in no known format: say "
             "which in `time_format`, in the letters of strptime, such as %Y-%m-%d %H:%M:%S.",
@@ -329,7 +333,9 @@ def _parse_text(
     return _strptime(text, best + suffix, aware)
 
 
-def _decided(text: pl.Series, forms: tuple[str, ...], suffix: str, aware: bool, label: str) -> str:
+def _choose_format(
+    text: pl.Series, forms: tuple[str, ...], suffix: str, aware: bool, label: str
+) -> str:
     """Return the format that fits most rows; of several, the only one that sorts the rows."""
     fits = [_fits(text, form + suffix, aware) for form in forms]
     best = [form for form, count in zip(forms, fits, strict=True) if count == max(fits)]
@@ -346,7 +352,7 @@ def _decided(text: pl.Series, forms: tuple[str, ...], suffix: str, aware: bool, 
         if len(left) == 1:
             return left[0]
     first = text.drop_nulls()[0]
-    raise RemedyError(
+    raise FixableDataError(
         "time_format",
         f"{label}: time stamps such as {first!r} may begin with the day or with the month, and no "
         "row decides.",
@@ -356,7 +362,9 @@ def _decided(text: pl.Series, forms: tuple[str, ...], suffix: str, aware: bool, 
 
 def _fits(text: pl.Series, form: str, aware: bool) -> int:
     parsed = _strptime(text, form, aware)
-    return 2 * _sane(parsed) + _sane(parsed, _LATEST)  # later than today: only if nothing else fits
+    return 2 * _count_valid(parsed) + _count_valid(
+        parsed, _LATEST
+    )  # later than today: only if nothing else fits
 
 
 def _strptime(text: pl.Series, form: str, aware: bool) -> pl.Series:
@@ -373,18 +381,18 @@ def _strptime(text: pl.Series, form: str, aware: bool) -> pl.Series:
         return pl.Series([None] * len(text), dtype=dtype)
 
 
-def many_share(repeated: int, rows: int) -> bool:
+def has_many_duplicates(repeated: int, rows: int) -> bool:
     """Return whether so many rows with the stamp of another row are no mere duplicates."""
     return repeated > max(_SHARED * rows, 2)
 
 
-def rebuild(readings: Readings, spacing: int) -> Readings | None:
+def rebuild_timestamps(local_times: LocalTimestamps, spacing: int) -> LocalTimestamps | None:
     """Return the moments of equally spaced rows whose stamps were shortened.
 
     Numbers were rounded, dates and hours were cut off. None if no start fits all stamps, or
     several do; a start is a multiple of `spacing`.
     """
-    shown = readings.seconds
+    shown = local_times.seconds
     descending = bool(shown[0] > shown[-1])
     steps = np.diff(np.unique(shown))
     if len(steps) == 0 or (shown == MISSING).any():
@@ -393,17 +401,17 @@ def rebuild(readings: Readings, spacing: int) -> Readings | None:
     order = slice(None, None, -1 if descending else 1)
     passed = spacing * np.arange(len(shown), dtype=np.int64)
     offset = shown[order] - passed
-    early = grain // 2 if readings.origin == "epoch" else 0
+    early = grain // 2 if local_times.origin == "epoch" else 0
     late = grain // 2 if early else grain - 1
     first = -(-(int(offset.max()) - early) // spacing)
     if first != (int(offset.min()) + late) // spacing:
         return None
-    return replace(readings, seconds=(first * spacing + passed)[order])
+    return replace(local_times, seconds=(first * spacing + passed)[order])
 
 
-def row_spacing(readings: Readings) -> int:
+def row_spacing(local_times: LocalTimestamps) -> int:
     """Return the only usual bar length that rebuilds coarse stamps, seconds; 0 if there is none."""
-    found = [length for length in _LENGTHS if rebuild(readings, length) is not None]
+    found = [length for length in _LENGTHS if rebuild_timestamps(local_times, length) is not None]
     return found[0] if len(found) == 1 else 0
 
 

@@ -20,12 +20,12 @@ from slipstream.core.text import plural
 from slipstream.core.timeline import DAY, NEW_YORK, clock, day_number, local_time
 from slipstream.markets.data import symbols
 from slipstream.markets.data.bars import Bars, IntArray
-from slipstream.markets.data.calendar import in_weekend
-from slipstream.markets.data.cleaning import kind_of
+from slipstream.markets.data.calendar import is_weekend
+from slipstream.markets.data.cleaning import get_market_kind
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.data_issue import Finding, Remedy
+from slipstream.markets.data.data_issue import DataIssue, SuggestedFix
 from slipstream.markets.data.raw_table import RawTable
-from slipstream.markets.data.timestamps import MISSING, Readings, bar_length
+from slipstream.markets.data.timestamps import MISSING, LocalTimestamps, bar_length
 
 HOUR = 3600
 LONGEST_BAR = 4 * HOUR  # longer bars do not show when a week begins
@@ -58,15 +58,15 @@ ZONES = (
     "Pacific/Auckland",
 )
 # Weekends by which another zone must be worse, and by which the proven one may be wrong.
-FEWEST = 2
-SLOPPY = 0.02  # a vendor's mistakes: one weekend of a year
+MIN_WEEKENDS = 2
+MAX_OUTSIDE_SHARE = 0.02  # a vendor's mistakes: one weekend of a year
 # Share of weekends whose first bar must open with the market before stamps are said to mark closes:
 # a last tick at 17:00 sharp does not make them.
-EXACT = 0.2
+MIN_EXACT_SHARE = 0.2
 _OTHER_END = {"open": "close", "close": "open"}
 
 
-class Edges(NamedTuple):
+class WeekEdges(NamedTuple):
     """Stamps at which weeks end and begin in the readings of one file or of several.
 
     Attributes:
@@ -89,7 +89,7 @@ class Edges(NamedTuple):
         return len(self.last)
 
 
-class Fit(NamedTuple):
+class ZoneFit(NamedTuple):
     """One reading of the stamps, and how well it fits the week.
 
     Attributes:
@@ -110,22 +110,22 @@ class Fit(NamedTuple):
     moments: IntArray
 
 
-def edges_of(table: RawTable, bar_seconds: int) -> Edges:
+def find_week_edges(table: RawTable, bar_seconds: int) -> WeekEdges:
     """The edges in one file's readings; none where its market or its bars do not show them."""
     # Where only some stamps need a zone, the readings are of two clocks.
-    mixed = table.readings.origin == "mixed"
-    seconds = table.stamps.time if mixed else table.readings.seconds
+    mixed = table.local_times.origin == "mixed"
+    seconds = table.timestamps.time if mixed else table.local_times.seconds
     seconds = np.unique(seconds[(seconds != MISSING) & ~table.silent])
     nothing = np.zeros(0, dtype=np.int64)
     if not 0 < bar_seconds <= LONGEST_BAR or len(seconds) < 2:
-        return Edges(*(nothing,) * 6)
+        return WeekEdges(*(nothing,) * 6)
     hole = np.diff(seconds) - bar_seconds
     row = np.flatnonzero((hole >= _SHORTEST) & (hole <= _LONGEST))
     after = seconds[1:][(hole >= _HOLIDAY[0]) & (hole <= _HOLIDAY[1])]
     reopened = after[[_is_holiday(second) for second in after.tolist()]] if len(after) else nothing
-    pair = symbols.pair_in(table.symbol)
+    pair = symbols.extract_pair(table.symbol)
     late = HOUR if pair is not None and pair.base in symbols.METALS else 0
-    return Edges(
+    return WeekEdges(
         seconds[row],
         seconds[row + 1],
         reopened,
@@ -141,12 +141,12 @@ def _is_holiday(second: int) -> bool:
     return any((day.month, day.day) in _HOLIDAYS for day in days)
 
 
-def pooled(edges: Sequence[Edges]) -> Edges:
+def concat_edges(edges: Sequence[WeekEdges]) -> WeekEdges:
     """The edges of several files of one source."""
-    return Edges(*(np.concatenate(columns) for columns in zip(*edges, strict=True)))
+    return WeekEdges(*(np.concatenate(columns) for columns in zip(*edges, strict=True)))
 
 
-def fit(edges: Edges, zone: str, time_is: str) -> Fit:
+def evaluate_zone(edges: WeekEdges, zone: str, time_is: str) -> ZoneFit:
     """Judges one reading."""
     back = time_is == "close"
     last, first = (_utc(one, zone) - back * edges.size for one in (edges.last, edges.first))
@@ -156,7 +156,7 @@ def fit(edges: Edges, zone: str, time_is: str) -> Fit:
     evening = _centred(local_time(again, NEW_YORK) - 17 * HOUR, DAY)
     outside = (late <= -edges.size) | (early <= -edges.size)
     lacking = (late >= HOUR) | (early >= HOUR)
-    return Fit(
+    return ZoneFit(
         zone,
         time_is,
         int(outside.sum()),
@@ -167,25 +167,25 @@ def fit(edges: Edges, zone: str, time_is: str) -> Fit:
     )
 
 
-def fits(edges: Edges, time_is: str) -> list[Fit]:
+def rank_zones(edges: WeekEdges, time_is: str) -> list[ZoneFit]:
     """All known zones, the best first, those that mean the same moments once."""
-    found: list[Fit] = []
+    found: list[ZoneFit] = []
     for zone in ZONES:
-        one = fit(edges, zone, time_is)
+        one = evaluate_zone(edges, zone, time_is)
         if not any(np.array_equal(one.moments, other.moments) for other in found):
             found.append(one)
-    return sorted(found, key=likelier)
+    return sorted(found, key=fit_sort_key)
 
 
-def likelier(one: Fit) -> tuple[int, int, int]:
+def fit_sort_key(one: ZoneFit) -> tuple[int, int, int]:
     """Sorts readings, the best first."""
     return one.outside, one.lacking, one.holidays
 
 
-def alike(edges: Edges, chosen: Fit) -> list[str]:
+def equivalent_zones(edges: WeekEdges, chosen: ZoneFit) -> list[str]:
     """All known zones under which the edges are the same moments."""
-    readings = (fit(edges, zone, chosen.time_is) for zone in ZONES)
-    return [one.zone for one in readings if np.array_equal(one.moments, chosen.moments)]
+    local_times = (evaluate_zone(edges, zone, chosen.time_is) for zone in ZONES)
+    return [one.zone for one in local_times if np.array_equal(one.moments, chosen.moments)]
 
 
 def _utc(stamps: IntArray, zone: str) -> IntArray:
@@ -196,7 +196,7 @@ def _centred(seconds: IntArray, period: int) -> IntArray:
     return (seconds + period // 2) % period - period // 2
 
 
-class Proof(NamedTuple):
+class ZoneInference(NamedTuple):
     """What is known about the zone of some files.
 
     Attributes:
@@ -207,13 +207,13 @@ class Proof(NamedTuple):
             contradicts; None where the files say nothing about any.
     """
 
-    words: str
+    explanation: str
     zone: str | None = None
     time_is: str = "open"
-    contenders: tuple[str, ...] | None = None
+    candidates: tuple[str, ...] | None = None
 
     @property
-    def remedy(self) -> Remedy | None:
+    def fix(self) -> SuggestedFix | None:
         """What to write; None where nothing is proven."""
         if self.zone is None:
             return None
@@ -221,93 +221,95 @@ class Proof(NamedTuple):
         return {"time_zone": self.zone, **marks}
 
 
-def tolerated(edges: Edges) -> int:
+def max_outside(edges: WeekEdges) -> int:
     """Weekends with bars outside that a right zone may have."""
-    return int(SLOPPY * len(edges))
+    return int(MAX_OUTSIDE_SHARE * len(edges))
 
 
-def prove(tables: Sequence[RawTable], config: DataConfig) -> Proof:
+def infer_zone(tables: Sequence[RawTable], config: DataConfig) -> ZoneInference:
     """Finds the zone of files of one source from all their weekends together."""
-    forex = [table for table in tables if kind_of(table.symbol, config) == "fx"]
+    forex = [table for table in tables if get_market_kind(table.symbol, config) == "fx"]
     if not forex:
-        return Proof("a market that never closes does not show it")
-    each = [edges_of(table, bar_length(table.readings.seconds)) for table in forex]
-    proof = _judged(pooled(each), forex, config)
-    if proof.zone is not None or not len(pooled(each)):
+        return ZoneInference("a market that never closes does not show it")
+    each = [find_week_edges(table, bar_length(table.local_times.seconds)) for table in forex]
+    proof = _infer_from_edges(concat_edges(each), forex, config)
+    if proof.zone is not None or not len(concat_edges(each)):
         return proof
-    likely = (one.zone for one in fits(pooled(each), config.time_is))
-    named = proof.contenders or (forex[0].dialect.zone_hint, *likely)
+    likely = (one.zone for one in rank_zones(concat_edges(each), config.time_is))
+    named = proof.candidates or (forex[0].dialect.zone_hint, *likely)
     allowed = tuple(
         zone
         for zone in named
-        if all(fit(one, zone, config.time_is).outside <= tolerated(one) for one in each)
+        if all(evaluate_zone(one, zone, config.time_is).outside <= max_outside(one) for one in each)
     )
-    return proof._replace(contenders=allowed if proof.contenders else allowed[:1])
+    return proof._replace(candidates=allowed if proof.candidates else allowed[:1])
 
 
-def _judged(edges: Edges, tables: Sequence[RawTable], config: DataConfig) -> Proof:
-    if len(edges) < FEWEST:
-        return Proof(f"{plural(len(edges), 'weekend')} cannot show it")
-    found = fits(edges, config.time_is)
-    if found[0].outside > tolerated(edges) or 10 * found[0].lacking > len(edges):
+def _infer_from_edges(
+    edges: WeekEdges, tables: Sequence[RawTable], config: DataConfig
+) -> ZoneInference:
+    if len(edges) < MIN_WEEKENDS:
+        return ZoneInference(f"{plural(len(edges), 'weekend')} cannot show it")
+    found = rank_zones(edges, config.time_is)
+    if found[0].outside > max_outside(edges) or 10 * found[0].lacking > len(edges):
         # Or stamps of the bars' other end: then they must be told from a missing first bar.
-        found += fits(edges, _OTHER_END[config.time_is])
-        found.sort(key=likelier)
-        if found[0].time_is != config.time_is and found[0].exact < EXACT:
-            return Proof(f"{plural(len(edges), 'weekend')} fit no known zone well")
+        found += rank_zones(edges, _OTHER_END[config.time_is])
+        found.sort(key=fit_sort_key)
+        if found[0].time_is != config.time_is and found[0].exact < MIN_EXACT_SHARE:
+            return ZoneInference(f"{plural(len(edges), 'weekend')} fit no known zone well")
     best = found[0]
     hints = [table.dialect.zone_hint for table in tables]
     weekends = plural(len(edges), "weekend")
     if len(tables) > 1:
         weekends += f" of {len(tables)} files"
-    if best.outside > tolerated(edges):
-        return Proof(f"the openings and closings of {weekends} fit no known zone")
-    rivals = [one for one in found[1:] if not beaten(one, best, edges)]
-    names = alike(edges, best)
+    if best.outside > max_outside(edges):
+        return ZoneInference(f"the openings and closings of {weekends} fit no known zone")
+    rivals = [one for one in found[1:] if not is_worse(one, best, edges)]
+    names = equivalent_zones(edges, best)
     zone = next((hint for hint in hints if hint in names), names[0])
     if rivals:
-        contenders = tuple(dict.fromkeys([zone, *(one.zone for one in rivals)]))
-        listed = " and ".join(contenders)
+        candidates = tuple(dict.fromkeys([zone, *(one.zone for one in rivals)]))
+        listed = " and ".join(candidates)
         words = f"{weekends} fit {listed} equally well"
-        return Proof(words, time_is=best.time_is, contenders=contenders)
+        return ZoneInference(words, time_is=best.time_is, candidates=candidates)
     same = " and ".join(name for name in names if name != zone)
     also = f", which over these bars means the same as {same}," if same else ""
     words = f"the openings and closings of {weekends} fit {zone}{also} and no other known zone"
     if best.time_is == "close":
         words += ", if stamps mark the closes of bars"
-    return Proof(words, zone, best.time_is)
+    return ZoneInference(words, zone, best.time_is)
 
 
-def beaten(one: Fit, best: Fit, edges: Edges) -> bool:
+def is_worse(one: ZoneFit, best: ZoneFit, edges: WeekEdges) -> bool:
     """Whether `one` is so much worse than `best` that chance or a vendor cannot explain it.
 
     A week under other clocks has a bar outside at one end and lacks one at the other: two marks.
     Bars that a right zone may have outside leave none.
     """
     outside, lacking = one.outside - best.outside, one.lacking - best.lacking
-    if outside >= 1 and outside + lacking >= FEWEST + tolerated(edges):
+    if outside >= 1 and outside + lacking >= MIN_WEEKENDS + max_outside(edges):
         return True
     if outside == lacking == 0:
-        return one.holidays - best.holidays >= FEWEST
+        return one.holidays - best.holidays >= MIN_WEEKENDS
     # Equally possible, but an hour would have to be missing at most weekends.
-    return outside >= 0 and lacking >= max(FEWEST, len(edges) // 2)
+    return outside >= 0 and lacking >= max(MIN_WEEKENDS, len(edges) // 2)
 
 
-def among_others(table: RawTable, config: DataConfig) -> Proof:
+def infer_mixed_zone(table: RawTable, config: DataConfig) -> ZoneInference:
     """The zone of naive stamps among others, from their own weekends or from where they go on."""
-    naive = table.readings.naive
+    naive = table.local_times.naive
     part = replace(
         table,
-        readings=Readings(table.readings.seconds[naive], naive[naive], "naive"),
+        local_times=LocalTimestamps(table.local_times.seconds[naive], naive[naive], "naive"),
         columns={name: column[naive] for name, column in table.columns.items()},
     )
-    own = prove([part], config)
-    return own if own.zone is not None else _continued(table)
+    own = infer_zone([part], config)
+    return own if own.zone is not None else _infer_from_continuity(table)
 
 
-def _continued(table: RawTable) -> Proof:
+def _infer_from_continuity(table: RawTable) -> ZoneInference:
     """The zone in which naive stamps go on where the others leave off."""
-    seconds, naive = table.readings.seconds, table.readings.naive
+    seconds, naive = table.local_times.seconds, table.local_times.naive
     known = seconds != MISSING
     seconds, naive = seconds[known], naive[known]
     seam = np.flatnonzero(naive[1:] != naive[:-1])
@@ -320,21 +322,21 @@ def _continued(table: RawTable) -> Proof:
     best = max(counts, key=counts.__getitem__)
     ties = tuple(zone for zone in ZONES if counts[zone] == counts[best])
     if 2 * counts[best] <= len(seam):
-        return Proof("under no known zone would they go on where those leave off")
+        return ZoneInference("under no known zone would they go on where those leave off")
     moved = {clock(zone, seconds[naive]).utc(seconds[naive])[0].tobytes() for zone in ties}
     if len(moved) > 1:
-        return Proof(f"{' and '.join(ties)} fit equally well", contenders=ties)
-    return Proof(f"under {best} they go on where those leave off", best)
+        return ZoneInference(f"{' and '.join(ties)} fit equally well", candidates=ties)
+    return ZoneInference(f"under {best} they go on where those leave off", best)
 
 
-def week_findings(
+def week_issues(
     table: RawTable, bars: Bars, bar_seconds: int, config: DataConfig
-) -> list[Finding]:
+) -> list[DataIssue]:
     """Stamps in a wrong zone, of the wrong end of the bar, weekend bars of one forex symbol."""
-    edges = edges_of(table, bar_seconds)
-    if len(edges) >= FEWEST:
-        zone = "UTC" if table.readings.origin in ("aware", "mixed") else table.zone or "UTC"
-        current = fit(edges, zone, config.time_is)
+    edges = find_week_edges(table, bar_seconds)
+    if len(edges) >= MIN_WEEKENDS:
+        zone = "UTC" if table.local_times.origin in ("aware", "mixed") else table.zone or "UTC"
+        current = evaluate_zone(edges, zone, config.time_is)
         found = _other_end(table, edges, current) or _other_zone(table, edges, current)
         if found is not None:
             return [found]
@@ -342,27 +344,27 @@ def week_findings(
     return broker + _weekend_bars(bars, bar_seconds, table.dialect.zone_hint if broker else None)
 
 
-def _explains(other: Fit, current: Fit, edges: Edges) -> bool:
+def _explains(other: ZoneFit, current: ZoneFit, edges: WeekEdges) -> bool:
     """Whether under another reading hardly a bar lies in the weekend, where now many do.
 
     Or, for bars of hours, whether all weeks begin and end to the bar, where now most lack an hour.
     A few bars outside are a vendor's mistakes, and no reason to look for another reading.
     """
-    if other.outside > tolerated(edges) or not beaten(current, other, edges):
+    if other.outside > max_outside(edges) or not is_worse(current, other, edges):
         return False
-    if current.outside > tolerated(edges):
+    if current.outside > max_outside(edges):
         return True
     most = 2 * (current.lacking - other.lacking) >= len(edges)
     return most and 10 * other.lacking <= len(edges)
 
 
-def _other_end(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
+def _other_end(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssue | None:
     """Stamps that mark the closes of bars where opens were expected, or the reverse."""
     time_is = _OTHER_END[current.time_is]
-    other = fit(edges, current.zone, time_is)
+    other = evaluate_zone(edges, current.zone, time_is)
     if not _explains(other, current, edges) or 2 * current.outside < len(edges):
         return None
-    if time_is == "close" and other.exact < EXACT:
+    if time_is == "close" and other.exact < MIN_EXACT_SHARE:
         return None
     what = (
         "the week's first stamp is one bar after 17:00 New York and its last at 17:00: stamps "
@@ -372,16 +374,16 @@ def _other_end(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
         "stamps mark the open of the bars"
     )
     kind, ways = f"{time_is}_labelled", ({"time_is": time_is},)
-    return Finding.of(table.symbol, kind, what, current.outside, remedies=ways)
+    return DataIssue.from_kind(table.symbol, kind, what, current.outside, fixes=ways)
 
 
-def _other_zone(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
+def _other_zone(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssue | None:
     """A zone under which no bar lies in the weekend, where many do as the stamps are."""
-    found = [one for one in fits(edges, current.time_is) if _explains(one, current, edges)]
+    found = [one for one in rank_zones(edges, current.time_is) if _explains(one, current, edges)]
     if not found and current.time_is == "open":
-        found = [one for one in fits(edges, "close") if _explains(one, current, edges)]
-        found = [one for one in found if one.exact >= EXACT]
-    stated = table.readings.origin in ("aware", "mixed")
+        found = [one for one in rank_zones(edges, "close") if _explains(one, current, edges)]
+        found = [one for one in found if one.exact >= MIN_EXACT_SHARE]
+    stated = table.local_times.origin in ("aware", "mixed")
     if stated:  # a file that says its zone is believed but for weeks that begin and end elsewhere
         found = [one for one in found if 10 * one.lacking <= len(edges)]
     if not found:
@@ -391,18 +393,18 @@ def _other_zone(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
     hours = float(np.median(moved[moved != 0])) / HOUR
     # One season off by an hour may be a vendor who keeps UTC hours; a file that states its zone is
     # then believed, unless the hour comes and goes with another zone's clocks.
-    changes = min(int((moved == 0).sum()), int((moved != 0).sum())) >= FEWEST
-    believed = table.readings.origin in ("aware", "mixed", "epoch")
+    changes = min(int((moved == 0).sum()), int((moved != 0).sum())) >= MIN_WEEKENDS
+    believed = table.local_times.origin in ("aware", "mixed", "epoch")
     doubtful = believed and abs(hours) < 2.0 and not changes
-    remedies: list[Remedy] = []
+    fixes: list[SuggestedFix] = []
     if not stated:
-        end = fit(edges, current.zone, _OTHER_END[current.time_is])
-        if _explains(end, current, edges) and not beaten(end, best, edges):
-            remedies.append({"time_is": end.time_is})
-        ways = [best, *(one for one in found[1:] if not beaten(one, best, edges))]
+        end = evaluate_zone(edges, current.zone, _OTHER_END[current.time_is])
+        if _explains(end, current, edges) and not is_worse(end, best, edges):
+            fixes.append({"time_is": end.time_is})
+        ways = [best, *(one for one in found[1:] if not is_worse(one, best, edges))]
         for one in ways:
             marks = {} if one.time_is == current.time_is else {"time_is": one.time_is}
-            remedies.append({"time_zone": one.zone, **marks})
+            fixes.append({"time_zone": one.zone, **marks})
     count, odd = current.outside, "have bars while the market is closed"
     if not count:
         count, odd = current.lacking, "lack bars while the market is open"
@@ -414,27 +416,27 @@ def _other_zone(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
     )
     if doubtful:
         action = "loading takes them as they are"
-        return Finding.of(table.symbol, "local_time", message, count, action, "warning")
-    return Finding.of(table.symbol, "local_time", message, count, remedies=remedies)
+        return DataIssue.from_kind(table.symbol, "local_time", message, count, action, "warning")
+    return DataIssue.from_kind(table.symbol, "local_time", message, count, fixes=fixes)
 
 
-def _broker_time(table: RawTable, edges: Edges, config: DataConfig) -> list[Finding]:
+def _broker_time(table: RawTable, edges: WeekEdges, config: DataConfig) -> list[DataIssue]:
     """Finds MetaTrader's epochs that nothing places."""
-    broker = table.dialect.name == "MetaTrader" and table.readings.origin == "epoch"
+    broker = table.dialect.name == "MetaTrader" and table.local_times.origin == "epoch"
     if not broker or config.time_zone is not None:
         return []
-    if len(edges) >= FEWEST:
-        utc, *others = sorted(fits(edges, config.time_is), key=lambda one: one.zone != "UTC")
-        if utc.zone == "UTC" and all(beaten(one, utc, edges) for one in others):
+    if len(edges) >= MIN_WEEKENDS:
+        utc, *others = sorted(rank_zones(edges, config.time_is), key=lambda one: one.zone != "UTC")
+        if utc.zone == "UTC" and all(is_worse(one, utc, edges) for one in others):
             return []
     message = (
         "MetaTrader counts the seconds of the broker's clock, which is rarely UTC (most brokers "
         "keep America/New_York+7), and these weekends do not show which: set `time_zone`"
     )
-    return [Finding.of(table.symbol, "broker_time", message, len(table))]
+    return [DataIssue.from_kind(table.symbol, "broker_time", message, len(table))]
 
 
-def _weekend_bars(bars: Bars, bar_seconds: int, hint: str | None) -> list[Finding]:
+def _weekend_bars(bars: Bars, bar_seconds: int, hint: str | None) -> list[DataIssue]:
     """Finds bars while the market is closed; at half the weekends these are no mistakes.
 
     Args:
@@ -444,18 +446,18 @@ def _weekend_bars(bars: Bars, bar_seconds: int, hint: str | None) -> list[Findin
     """
     if bar_seconds > LONGEST_BAR:
         return []
-    inside = in_weekend(bars.time) & in_weekend(bars.time + bar_seconds - 1)
+    inside = is_weekend(bars.time) & is_weekend(bars.time + bar_seconds - 1)
     if not inside.any():
         return []
     week = day_number(bars.time) // 7
     bad, of = len(np.unique(week[inside])), int(week[-1] - week[0]) + 1
-    said = f" between Friday and Sunday 17:00 New York, at {bad} of {plural(of, 'weekend')}"
+    suffix = f" between Friday and Sunday 17:00 New York, at {bad} of {plural(of, 'weekend')}"
     does: dict[str, Any]
-    if bad < FEWEST or 2 * bad < of:
+    if bad < MIN_WEEKENDS or 2 * bad < of:
         does = {"severity": "warning", "action": "loading keeps them"}
-    elif hint and not in_weekend(clock(hint, bars.time).utc(bars.time)[0]).any():
+    elif hint and not is_weekend(clock(hint, bars.time).utc(bars.time)[0]).any():
         action = "loading refuses: the broker's clock is in another zone than UTC"
-        does = {"action": action, "remedies": ({"time_zone": hint},)}
+        does = {"action": action, "fixes": ({"time_zone": hint},)}
     else:
         does = {"action": "loading refuses: no known zone explains them"}
-    return Finding.where(bars.symbol, "weekend_bars", bars.time, inside, "bar", said, **does)
+    return DataIssue.at_bars(bars.symbol, "weekend_bars", bars.time, inside, "bar", suffix, **does)

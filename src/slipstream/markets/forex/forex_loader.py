@@ -37,14 +37,14 @@ from slipstream.markets.data.calendar import (
     FRIDAY,
     SATURDAY,
     Calendar,
-    calendar,
     day_weekday,
+    get_calendar,
     swap_nights,
 )
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.file_discovery import chosen_data, find_files
+from slipstream.markets.data.file_discovery import find_files, override_data_config
 from slipstream.markets.data.market import Market, load_market
-from slipstream.markets.data.symbols import parse, pip
+from slipstream.markets.data.symbols import parse, pip_size
 from slipstream.markets.features.feature_registry import (
     compute,
     longest_memory,
@@ -111,7 +111,7 @@ def load_window(
     that are in memory already, `market`, stand in place of those of `config.data`. `data` and
     `symbols` replace the folder and the symbols of that section.
     """
-    config = config.model_copy(update={"data": chosen_data(config.data, data, symbols)})
+    config = config.model_copy(update={"data": override_data_config(config.data, data, symbols)})
     market = load_market(config.data) if market is None else market
     tables, warm_up = tables_of(market, config)
     first = min(int(table.time[0]) for table in tables) if start is None else start
@@ -248,7 +248,7 @@ def _assemble(
         facts: more of them for the run directory, JSON-able.
     """
     data = _arrays(tables, layout, config)
-    days = calendar(market.kind, market.bar_seconds)
+    days = get_calendar(market.kind, market.bar_seconds)
     counts = {table.symbol: len(table.time) for table in tables}
     trained = next(iter(windows.values()))
     bars = _bars_in(data, counts, trained)
@@ -295,7 +295,7 @@ def with_params(loaded: KernelData, config: Config) -> KernelData | None:
         return None
     folds = facts["folds"]
     _split(folds["bars"], FoldPlan(**folds["plan"]), folds["embargo_bars"], config)
-    data, days = loaded.data, calendar(facts["kind"], facts["bar_seconds"])
+    data, days = loaded.data, get_calendar(facts["kind"], facts["bar_seconds"])
     if any(getattr(before, name) != getattr(config, name) for name in _CLOCK):
         bits = [
             calendar_bits(time, facts["bar_seconds"], days.day_roll, config)
@@ -448,7 +448,7 @@ def _constants(
 
     constants = [
         (
-            pip(tables[one.symbol].symbol),
+            pip_size(tables[one.symbol].symbol),
             float(tables[one.symbol].rates.inverse),
             max(variance(one.symbol, one.scale), 1e-16),
         )
@@ -513,9 +513,9 @@ def _round_trips(config: Config, tables: Mapping[str, NDArray[np.float64]]) -> d
     trips = {}
     for symbol, bars in tables.items():
         price = float(bars[:, CLOSE].mean())
-        cost = float(bars[:, SPREAD].mean()) + 2.0 * config.slippage_pips * pip(symbol)
+        cost = float(bars[:, SPREAD].mean()) + 2.0 * config.slippage_pips * pip_size(symbol)
         cost += 2.0 * config.commission_per_million * 1e-6 * price
-        trips[symbol] = {"pips": cost / pip(symbol), "basis_points": 1e4 * cost / price}
+        trips[symbol] = {"pips": cost / pip_size(symbol), "basis_points": 1e4 * cost / price}
     return trips
 
 
@@ -573,7 +573,7 @@ class SymbolTable(NamedTuple):
 
 def tables_of(market: Market, config: Config) -> tuple[list[SymbolTable], int]:
     """The tables of a market's symbols, and the longest warm-up among them in bars."""
-    days = calendar(market.kind, market.bar_seconds)
+    days = get_calendar(market.kind, market.bar_seconds)
     made = [_table(bars, market, days, config) for bars in market.bars]
     return [table for table, _ in made], max(warm_up for _, warm_up in made)
 

@@ -27,6 +27,7 @@ from slipstream.core.storage.status_file import DEPLOYMENT, LEDGER, LOG, Status,
 from slipstream.core.text import log_time
 from slipstream.core.timeline import DAY
 from slipstream.markets.evaluation.holdout_register import opened_days, price_series
+from slipstream.markets.evaluation.market_backtest import MarketBacktest
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.deployment_gates import deploy
 from slipstream.markets.live.paper_account import BARS

@@ -22,10 +22,10 @@ from slipstream.core.safe_io import UnreadableError, content
 from slipstream.core.storage.atomic_io import AppendedFile, make_folder, write_bytes
 from slipstream.core.text import plural, stamp
 from slipstream.markets.data.bars import NUMBERS, Bars, FloatArray, IntArray
-from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.data.calendar import is_weekend
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.data_issue import ACCEPTABLE
-from slipstream.markets.data.market import Market, load_market, market_of
+from slipstream.markets.data.market import Market, load_market, market_from_bars
 from slipstream.markets.data.symbols import MarketKind
 
 # Times the usual spread, and share of the price. Points read as a price of yen are 1,000 times and
@@ -80,7 +80,7 @@ class Shape(NamedTuple):
     def together(self, bars: Sequence[Bars]) -> Market:
         """The market of bars in that order."""
         traded = len(self.symbols)
-        market = market_of(tuple(bars[:traded]), self.bar_seconds, self.kind)
+        market = market_from_bars(tuple(bars[:traded]), self.bar_seconds, self.kind)
         return replace(market, converting=tuple(bars[traded:]))
 
     def ahead(self, bars: Sequence[Bars], last: int) -> Market:
@@ -104,13 +104,13 @@ class Shape(NamedTuple):
     def missing(self, last: int, now: int) -> int:
         """Bars between two opens that are not there although the market was open."""
         between = np.arange(last + self.bar_seconds, now, self.bar_seconds, dtype=np.int64)
-        closed = in_weekend(between) if self.kind == "fx" and len(between) else np.zeros(0, bool)
+        closed = is_weekend(between) if self.kind == "fx" and len(between) else np.zeros(0, bool)
         return len(between) - int(np.count_nonzero(closed))
 
     def next_open(self, last: int) -> int:
         """When the next bar would open, by the calendar."""
         following = last + self.bar_seconds
-        while self.kind == "fx" and in_weekend(np.array([following]))[0]:
+        while self.kind == "fx" and is_weekend(np.array([following]))[0]:
             following += self.bar_seconds
         return following
 

@@ -24,7 +24,7 @@ from slipstream.core.safe_io import UnreadableError, content
 from slipstream.core.timeline import validate_zone
 from slipstream.markets.data.bars import Bars, timeframe_name
 from slipstream.markets.data.data_issue import ACCEPTABLE
-from slipstream.markets.data.symbols import pip
+from slipstream.markets.data.symbols import pip_size
 from slipstream.markets.live.bar_store import Moment, Shape, moments_of
 from slipstream.markets.live.exchange import Exchange
 from slipstream.training.runs.policies import DeployedPolicy
@@ -254,7 +254,7 @@ class ExchangeFeed:
         self.exchange, self._shape, self._grace = exchange, shape, grace
         self._history = history + _AGAIN
         pips = data.get("spread_pips") or 0.0
-        self._spread = {name: float(pips) * pip(name) for name in shape.names}
+        self._spread = {name: float(pips) * pip_size(name) for name in shape.names}
         self._next, self._patience, self._clock = 0.0, _LOOK_SECONDS, 0.0
 
     def pause(self) -> float:

@@ -15,10 +15,10 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.timeline import DEVELOPMENT, EVERYTHING, FoldPlan, train_split
 from slipstream.kernels.kernel import KernelData
 from slipstream.kernels.spec import TrainingContext
-from slipstream.markets.data.calendar import calendar
-from slipstream.markets.data.file_discovery import chosen_data
+from slipstream.markets.data.calendar import get_calendar
+from slipstream.markets.data.file_discovery import override_data_config
 from slipstream.markets.data.market import Market
-from slipstream.markets.data.panel import Panel, load_panel, panel_of
+from slipstream.markets.data.panel import Panel, align_panel, load_panel
 from slipstream.markets.data.symbols import parse
 from slipstream.markets.features.feature_registry import (
     longest_memory,
@@ -92,7 +92,7 @@ def load_window(
     that are in memory already, `market`, stand in place of those of `config.data`. `data` and
     `symbols` replace the folder and the symbols of that section.
     """
-    config = config.model_copy(update={"data": chosen_data(config.data, data, symbols)})
+    config = config.model_copy(update={"data": override_data_config(config.data, data, symbols)})
     table, rows, _ = _table(config, market)
     time = table.panel.time[rows]
     low = 0 if start is None else int(np.searchsorted(time, start))
@@ -149,7 +149,7 @@ def with_params(loaded: KernelData, config: Config) -> KernelData | None:
         folds = facts["folds"]
         least = min(config.max_steps, RUNWAY) + 1
         make_folds(folds["bars"], FoldPlan(**folds["plan"]), folds["embargo_bars"], min_train=least)
-    days = calendar(facts["kind"], facts["bar_seconds"])
+    days = get_calendar(facts["kind"], facts["bar_seconds"])
     spreads = {name: trip["spread_bp"] for name, trip in facts["round_trip"].items()}
     kept = len(loaded.warnings) - len(notes_of(before, facts["bar_seconds"]))
     return KernelData(
@@ -183,7 +183,7 @@ def _table(
     if market is None:
         panel = load_panel(config.data, config.universe)
     else:
-        panel = panel_of(market, config.universe, config.data.bad_bars == "drop")
+        panel = align_panel(market, config.universe, config.data.bad_bars == "drop")
     features = panel_features(config.features, panel)
     table = PanelTable(panel, features)
     known = table.known
@@ -251,7 +251,7 @@ def _assemble(
         facts: dict[str, Any] = {"windows_utc_seconds": windows}
     else:
         facts = {"folds": folds}
-    days = calendar(panel.kind, panel.bar_seconds)
+    days = get_calendar(panel.kind, panel.bar_seconds)
     provenance = {
         "market_sha256": panel.hash,
         "accepted": list(panel.accepted),

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from slipstream.core.text import percent, span
-from slipstream.markets.data.symbols import FIAT, pair_in, pip
+from slipstream.markets.data.symbols import FIAT, extract_pair, pip_size
 from slipstream.markets.evaluation.performance import (
     Account,
     Performance,
@@ -128,7 +128,10 @@ def _members(held: SplitView) -> Table:
         cells = [number(size, 2) for size in sizes]
         rows.append([f"member {run.number(index)}", *_result(p), *cells])
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "net", "follows")
-    note = f"{summary_text.DRAWDOWN} Exposure: mean of its size. Net: mean with its sign, shorts below 0."
+    note = (
+        f"{summary_text.DRAWDOWN} Exposure: mean of its size. "
+        "Net: mean with its sign, shorts below 0."
+    )
     intervals = {f"member {run.number(k)}": p.interval for k, p in enumerate(of)}
     if market is not None:
         name, account = market
@@ -464,10 +467,10 @@ def round_trips(trips: Mapping[str, tuple[float, float]]) -> list[str]:
     """Cost of opening and closing in basis points, and in pips where these mean anything."""
     parts = []
     for name, (pips, points) in trips.items():
-        pair = pair_in(name)
+        pair = extract_pair(name)
         cost = f"{number(pips, 2)} pips"
         if pair is not None and pair.base not in FIAT:  # an ounce, a coin
-            cost = f"{pips * pip(name):.3g} {pair.quote}"
+            cost = f"{pips * pip_size(name):.3g} {pair.quote}"
         parts.append(f"{name} {cost} ({number(points, 2)} bp)")
     return [f"Round trip: {', '.join(parts)}."] if parts else []
 

@@ -91,7 +91,7 @@ def test_weekends_last_48_hours_but_47_and_49_when_clocks_change():
         assert cal.closed_seconds(start, stop).tolist() == [hours * 3600]
         assert cal.closed_seconds(start - 7200, stop + 7200).tolist() == [hours * 3600]
         assert cal.closed_seconds(start - 7200, start).tolist() == [0]
-        assert cal.in_weekend(np.concatenate([start - 1, start, stop - 1, stop])).tolist() == [
+        assert cal.is_weekend(np.concatenate([start - 1, start, stop - 1, stop])).tolist() == [
             False,
             True,
             True,
@@ -100,22 +100,22 @@ def test_weekends_last_48_hours_but_47_and_49_when_clocks_change():
 
 
 def test_years():
-    fx = cal.calendar("fx", 900)
+    fx = cal.get_calendar("fx", 900)
     assert (fx.bars_per_year, fx.days_per_year, fx.day_roll) == (
         24960,
         260,
         "17:00 America/New_York",
     )
-    coins = cal.calendar("24/7", 300)
+    coins = cal.get_calendar("24/7", 300)
     assert (coins.bars_per_year, coins.days_per_year, coins.day_roll) == (105120, 365, "00:00 UTC")
-    assert cal.calendar("fx", 3600).bars_per_year == 6240
-    assert cal.calendar("fx", 86400).bars_per_year == 260
+    assert cal.get_calendar("fx", 3600).bars_per_year == 6240
+    assert cal.get_calendar("fx", 86400).bars_per_year == 260
 
 
 def test_a_warning_when_the_year_is_not_the_calendars():
     time = np.arange(1546300800, 1546300800 + 200 * 86400, 300, dtype=np.int64)
-    assert cal.calendar_warning(time, 300, cal.calendar("24/7", 300)) is None
+    assert cal.calendar_warning(time, 300, cal.get_calendar("24/7", 300)) is None
     assert "off by more than 2 %" in (
-        cal.calendar_warning(time, 300, cal.calendar("fx", 300)) or ""
+        cal.calendar_warning(time, 300, cal.get_calendar("fx", 300)) or ""
     )
-    assert cal.calendar_warning(time[:288], 300, cal.calendar("fx", 300)) is None
+    assert cal.calendar_warning(time[:288], 300, cal.get_calendar("fx", 300)) is None

@@ -17,7 +17,7 @@ PRICES = ("open", "high", "low", "close")
 def findings(folder: str, **options: object) -> dict[str, object]:
     """Findings by kind, the harmless count of weekends left out."""
     report = check(DataConfig(folder=folder, **options))
-    return {one.kind: one for one in report.findings if one.kind != "weekend"}
+    return {one.kind: one for one in report.issues if one.kind != "weekend"}
 
 
 def scaled(frame: pl.DataFrame, factor: object) -> pl.DataFrame:
@@ -35,7 +35,7 @@ def repriced(frame: pl.DataFrame, close: np.ndarray) -> pl.DataFrame:
 def test_sound_data_raises_no_alarm(folder, frame):
     path = folder(EURUSD=frame(), GBPUSD=frame(seed=4))
     report = check(DataConfig(folder=path))
-    assert [(one.kind, one.count, one.size) for one in report.findings] == [("weekend", 5, 192)] * 2
+    assert [(one.kind, one.count, one.size) for one in report.issues] == [("weekend", 5, 192)] * 2
     assert report.loadable
     assert "all symbols: 5 weekends of 192 bars; they count as one step." in render(report)
     assert "\nLoadable, with 0 warnings.\n`slipstream init forex " in render(report)
@@ -43,7 +43,7 @@ def test_sound_data_raises_no_alarm(folder, frame):
 
 def test_weekends_in_the_weeks_when_clocks_change(folder, frame):
     report = check(DataConfig(folder=folder(EURUSD=frame(bars=25_000))))
-    (weekend,) = report.findings
+    (weekend,) = report.issues
     assert weekend.count == 52
     assert "192 bars (188 once and 196 once, when clocks change)" in weekend.message
 
@@ -52,10 +52,10 @@ def test_single_holes_by_size(folder, frame):
     keep = np.ones(2400, dtype=bool)
     keep[[50, 150, 300, 301]] = False
     report = check(DataConfig(folder=folder(EURUSD=frame().filter(pl.Series(keep)))))
-    gaps = [(one.size, one.count) for one in report.of("gap", "EURUSD")]
+    gaps = [(one.size, one.count) for one in report.issues_of_kind("gap", "EURUSD")]
     assert gaps == [(1, 2), (2, 1)]
-    assert report.of("gap")[0].times[0] == int(frame()["timestamp"][50].timestamp())
-    assert "nothing is filled" in report.of("gap")[0].action
+    assert report.issues_of_kind("gap")[0].times[0] == int(frame()["timestamp"][50].timestamp())
+    assert "nothing is filled" in report.issues_of_kind("gap")[0].action
     assert report.loadable
 
 
@@ -66,10 +66,10 @@ def test_holidays_are_not_gaps(folder, frame):
         2020, 12, 25, 22, time_zone="UTC"
     )  # fmt: skip
     report = check(DataConfig(folder=folder(EURUSD=one.filter((stamp < start) | (stamp >= stop)))))
-    (holiday,) = report.of("holiday")
+    (holiday,) = report.issues_of_kind("holiday")
     assert holiday.size == 56
     assert holiday.message.startswith("Christmas hole of 56 missing bars")
-    assert not report.of("gap")
+    assert not report.issues_of_kind("gap")
 
 
 def test_an_exchange_outage_is_told_from_a_gap(folder, frame):
@@ -192,13 +192,13 @@ def test_prices_in_points(folder, frame):
     one = frame().with_columns((pl.col(name) * 1e5).round().cast(pl.Int64) for name in PRICES)
     found = findings(folder(EURUSD=one))
     assert found["integer_prices"].severity == "error"
-    assert found["integer_prices"].remedies == ({"price_scale": {"EURUSD": 1e-5}},)
+    assert found["integer_prices"].fixes == ({"price_scale": {"EURUSD": 1e-5}},)
 
 
 def test_suspicious_units(folder, frame):
     found = findings(folder(USDJPY=scaled(frame(), 1.3)))
     assert found["units"].severity == "error"
-    assert found["units"].remedies == ({"price_scale": {"USDJPY": 100.0}},)
+    assert found["units"].fixes == ({"price_scale": {"USDJPY": 100.0}},)
 
 
 @pytest.mark.parametrize("factor", [10.0, 100.0, 0.1, 1000.0])
@@ -225,7 +225,7 @@ def in_zone(one: pl.DataFrame, zone: str) -> pl.DataFrame:
 def test_stamps_in_another_zone_than_the_config_says(folder, frame, zone):
     found = findings(folder(EURUSD=in_zone(frame(bars=20_000), zone)), time_zone="Asia/Dubai")
     assert found["local_time"].severity == "error"
-    assert found["local_time"].remedies == ({"time_zone": zone},)
+    assert found["local_time"].fixes == ({"time_zone": zone},)
 
 
 @pytest.mark.parametrize("zone", LOCAL)
@@ -233,7 +233,7 @@ def test_no_zone_is_hinted_where_stamps_state_one(folder, frame, zone):
     one = in_zone(frame(bars=20_000), zone)
     path = folder(EURUSD=one.with_columns(pl.col("timestamp").dt.replace_time_zone("UTC")))
     found = findings(path)["local_time"]
-    assert (found.severity, found.remedies) == ("error", ())
+    assert (found.severity, found.fixes) == ("error", ())
     assert "time_zone" not in render(check(DataConfig(folder=path)))
 
 
@@ -248,9 +248,9 @@ def test_close_labelled_bars(folder, frame):
     path = folder(EURUSD=late)
     found = findings(path)
     assert found["close_labelled"].severity == "error"
-    assert found["close_labelled"].remedies == ({"time_is": "close"},)
+    assert found["close_labelled"].fixes == ({"time_is": "close"},)
     assert not findings(path, time_is="close")
-    assert findings(folder(EURUSD=frame()), time_is="close")["open_labelled"].remedies == (
+    assert findings(folder(EURUSD=frame()), time_is="close")["open_labelled"].fixes == (
         {"time_is": "open"},
     )
 
@@ -298,7 +298,7 @@ def test_a_name_that_says_ask_is_believed_by_check_and_init(tmp_path, frame):
     one.write_csv(tmp_path / "EURUSD_ASK.csv", separator="\t")
     (described,) = describe_folder(tmp_path).files
     assert described.price_side == "ask"
-    (found,) = check(DataConfig(folder=str(tmp_path))).of("ask_only")
+    (found,) = check(DataConfig(folder=str(tmp_path))).issues_of_kind("ask_only")
     assert found.message.startswith("a file of this name holds ask prices only")
 
 
@@ -356,7 +356,7 @@ def test_naive_and_unreadable_stamps(tmp_path, frame):
     broken = pl.when(pl.int_range(pl.len()) == 9).then(pl.lit("??")).otherwise(pl.col("timestamp"))
     one.with_columns(broken.alias("timestamp")).write_csv(tmp_path / "EURUSD.csv")
     found = findings(str(tmp_path))
-    assert found["naive_time"].remedies == ({"time_zone": "UTC"},)
+    assert found["naive_time"].fixes == ({"time_zone": "UTC"},)
     assert "openings and closings of 5 weekends fit UTC" in found["naive_time"].message
     assert "data row 10" in found["bad_time"].message
 
@@ -377,7 +377,7 @@ def test_every_problem_of_a_folder_is_reported_at_once(tmp_path, folder, frame, 
     Path(tmp_path / "USDCAD.parquet").write_bytes(b"rubbish")
     frame().write_csv(tmp_path / "NZDUSD.csv")
     report = check(DataConfig(folder=path))
-    kinds = {(one.symbol, one.kind) for one in report.findings if one.severity == "error"}
+    kinds = {(one.symbol, one.kind) for one in report.issues if one.severity == "error"}
     assert kinds == {
         ("EURUSD", "nan"),
         ("USDCHF", "too_few"),
@@ -388,7 +388,7 @@ def test_every_problem_of_a_folder_is_reported_at_once(tmp_path, folder, frame, 
     assert not report.loadable
     assert "Errors: loading refuses this data:" in render(report)
     assert "Not loadable: 5 errors" in render(report)
-    assert report.ways[0]["bad_bars"] == "drop"
+    assert report.fixes[0]["bad_bars"] == "drop"
 
 
 def test_nothing_to_check_is_an_error(tmp_path):
@@ -401,12 +401,12 @@ def test_nothing_to_check_is_an_error(tmp_path):
 def test_real_forex_prices(forex_m15):
     report = check(DataConfig(folder=str(forex_m15)))
     assert report.loadable
-    weekends = {one.symbol: one.count for one in report.of("weekend")}
+    weekends = {one.symbol: one.count for one in report.issues_of_kind("weekend")}
     assert weekends == {"EURUSD": 51, "GBPUSD": 52, "USDCHF": 52, "USDJPY": 52}
-    assert all("188 once and 196 once" in one.message for one in report.of("weekend"))
-    holidays = [(one.symbol, one.size) for one in report.of("holiday")]
+    assert all("188 once and 196 once" in one.message for one in report.issues_of_kind("weekend"))
+    holidays = [(one.symbol, one.size) for one in report.issues_of_kind("holiday")]
     assert holidays == [(symbol, size) for symbol in weekends for size in (56, 96)]
-    gaps = {(one.symbol, one.size): one.count for one in report.of("gap")}
+    gaps = {(one.symbol, one.size): one.count for one in report.issues_of_kind("gap")}
     assert gaps == {
         ("EURUSD", 1): 4,
         ("GBPUSD", 1): 2,
@@ -415,21 +415,25 @@ def test_real_forex_prices(forex_m15):
         ("USDJPY", 1): 1,
         ("USDJPY", 20): 1,
     }
-    assert [one.symbol for one in report.of("bounce")] == ["EURUSD", "GBPUSD"]
-    kinds = {one.kind for one in report.findings}
+    assert [one.symbol for one in report.issues_of_kind("bounce")] == ["EURUSD", "GBPUSD"]
+    kinds = {one.kind for one in report.issues}
     assert kinds == {"weekend", "holiday", "gap", "bounce", "flat", "unequal_ends"}
 
 
 def test_real_crypto_prices(crypto_5m):
     report = check(DataConfig(folder=str(crypto_5m)))
     assert report.loadable
-    assert [(one.size, one.times) for one in report.of("outage")] == [(16, (1679661300,))] * 7
-    assert all("after 14 flat zero-volume bars" in one.message for one in report.of("outage"))
-    assert not report.of("gap")
-    assert report.of("zero_volume", "AAVE")[0].count == 303
-    assert "(3.9 %)" in report.of("flat", "AAVE")[0].message
-    assert [one.symbol for one in report.of("coarse_tick")] == ["AVAX"]
-    assert {one.symbol for one in report.of("bounce")} == set(report.symbols) - {"AVAX"}
-    moves = {one.symbol: one.count for one in report.of("large_move")}
+    assert [(one.size, one.times) for one in report.issues_of_kind("outage")] == [
+        (16, (1679661300,))
+    ] * 7
+    assert all(
+        "after 14 flat zero-volume bars" in one.message for one in report.issues_of_kind("outage")
+    )
+    assert not report.issues_of_kind("gap")
+    assert report.issues_of_kind("zero_volume", "AAVE")[0].count == 303
+    assert "(3.9 %)" in report.issues_of_kind("flat", "AAVE")[0].message
+    assert [one.symbol for one in report.issues_of_kind("coarse_tick")] == ["AVAX"]
+    assert {one.symbol for one in report.issues_of_kind("bounce")} == set(report.symbols) - {"AVAX"}
+    moves = {one.symbol: one.count for one in report.issues_of_kind("large_move")}
     assert moves == {"AAVE": 3, "AVAX": 1, "LINK": 2, "LTC": 1, "UNI": 2}
-    assert len(report.of("unequal_ends")) == 1
+    assert len(report.issues_of_kind("unequal_ends")) == 1

@@ -13,7 +13,7 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.markets.data.check import check, render
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.data_issue import ACCEPTABLE, CATALOGUE
-from slipstream.markets.data.file_discovery import chosen_data
+from slipstream.markets.data.file_discovery import override_data_config
 from slipstream.markets.data.market import load_market
 from slipstream.markets.starter_config import describe_folder, propose
 
@@ -106,9 +106,9 @@ def test_every_remedy_works_when_pasted(tmp_path, frame, name):
         load(section)
     report = check(DataConfig(**section))
     kind = name.partition(",")[0]
-    assert kind in {one.kind for one in report.findings if one.severity == "error"}
+    assert kind in {one.kind for one in report.issues if one.severity == "error"}
     ways = remedies(refusal.value)
-    assert ways == [dict(way) for way in report.ways]
+    assert ways == [dict(way) for way in report.fixes]
     assert any("accept" in way for way in ways) == CATALOGUE[kind].acceptable
     assert [way for way in ways if "accept" not in way] or own.get("spread_pips")
     for way in ways:
@@ -196,8 +196,8 @@ def test_units_of_a_spread_are_proven_or_asked_for(tmp_path, frame, values, ways
     one = scaled(frame(), 1.0, 5)
     column = np.resize(np.array(values), len(one))
     one.with_columns(spread=pl.Series(column)).write_parquet(tmp_path / "EURUSD.parquet")
-    (finding,) = check(DataConfig(folder=str(tmp_path))).of("spread_unit")
-    assert [way["columns"]["spread"] for way in finding.remedies] == ways
+    (finding,) = check(DataConfig(folder=str(tmp_path))).issues_of_kind("spread_unit")
+    assert [way["columns"]["spread"] for way in finding.fixes] == ways
     section = propose(describe_folder(tmp_path).data_section).section
     assert section.get("columns") == ({"spread": ways[0]} if len(ways) == 1 else None)
 
@@ -205,7 +205,7 @@ def test_units_of_a_spread_are_proven_or_asked_for(tmp_path, frame, values, ways
 def test_acceptance_is_by_name(folder, frame):
     path = folder(EURUSD=scaled(frame(), 100.0))
     taken = load({"folder": path, "accept": "units"})
-    assert taken.accepted[0].endswith("loaded all the same, for `accept` names units.")
+    assert taken.accepted[0].endswith("loaded, because `accept` names units.")
     assert "data check warns of" not in " ".join(taken.notes)
     with pytest.raises(ConfigError, match="nan cannot be accepted: its remedy is `bad_bars: drop`"):
         load({"folder": path, "accept": ["nan"]})
@@ -218,13 +218,13 @@ def test_acceptance_is_by_name(folder, frame):
 
 
 def test_the_documents_have_the_same_table():
-    lines = (ROOT / "docs/data.md").read_text().partition("## All findings")[2].splitlines()
+    lines = (ROOT / "docs/data.md").read_text().partition("## All issues")[2].splitlines()
     table = {line.split("`")[1]: line for line in lines if line.startswith("| `")}
     assert list(table) == list(CATALOGUE)
     for name, entry in CATALOGUE.items():
         effect = entry.effect + (", accept" if name in ACCEPTABLE else "")
         _, named, does, means, remedy, _ = (cell.strip() for cell in table[name].split("|"))
-        assert (named, does, remedy) == (f"`{name}`", effect, entry.remedy) and means
+        assert (named, does, remedy) == (f"`{name}`", effect, entry.fix) and means
 
 
 def test_terminal_escapes_in_names_are_shown_not_sent(tmp_path, frame):
@@ -286,6 +286,6 @@ def test_other_prices_need_no_units_of_symbols_that_are_not_there(folder, frame)
     path = folder(EURUSD=frame())
     units = {"EURUSD": 1.0, "USDJPY": 0.01}
     data = DataConfig(folder="elsewhere", price_scale=units, point=0.1)
-    chosen = chosen_data(data, path, ["EURUSD"])
+    chosen = override_data_config(data, path, ["EURUSD"])
     assert chosen.price_scale == {"EURUSD": 1.0} and chosen.point == 0.1
     assert load_market(chosen).symbols == ("EURUSD",)

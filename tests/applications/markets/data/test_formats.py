@@ -18,7 +18,7 @@ from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.dialect import sniff
 from slipstream.markets.data.file_discovery import price_files
 from slipstream.markets.data.market import load_market
-from slipstream.markets.data.raw_table import read
+from slipstream.markets.data.raw_table import read_table
 from slipstream.markets.starter_config import describe_folder, propose
 
 PRICES = "1.10,1.12,1.09,1.11"
@@ -33,7 +33,7 @@ def bars_of(tmp_path: Path, text: str | bytes, name: str = "EURUSD.csv", **optio
 
 def dialect_of(tmp_path: Path, **options: object) -> str:
     config = DataConfig(folder=str(tmp_path), time_zone="UTC", **options)
-    return read("EURUSD", tmp_path / "EURUSD.csv", config).dialect.name
+    return read_table("EURUSD", tmp_path / "EURUSD.csv", config).dialect.name
 
 
 def seconds(*moment: int) -> int:
@@ -214,7 +214,7 @@ def test_a_folder_of_monthly_klines_is_joined(tmp_path):
     assert len(list(tmp_path.iterdir())) == 10
     report = check(DataConfig(folder=str(tmp_path)))
     assert report.symbols == ("BTCUSDT", "ETHUSDT") and report.loadable
-    assert {one.kind for one in report.findings} <= {"weekend", "bounce", "calendar"}
+    assert {one.kind for one in report.issues} <= {"weekend", "bounce", "calendar"}
     section = propose(describe_folder(tmp_path).data_section).section
     files = {"BTCUSDT": "BTCUSDT-1h-202*.csv", "ETHUSDT": "ETHUSDT-1h-202*.csv"}
     assert section["files"] == {k: v.replace("202*", "20*") for k, v in files.items()}
@@ -232,7 +232,7 @@ def test_overlapping_parts_must_agree(tmp_path):
     one = months("BTCUSDT")
     binance_months(tmp_path / "equal", one, 1.0)
     report = check(DataConfig(folder=str(tmp_path / "equal")))
-    assert not [found for found in report.findings if found.severity != "info"]
+    assert not [found for found in report.issues if found.severity != "info"]
     market = load_market(DataConfig(folder=str(tmp_path / "equal")))
     np.testing.assert_array_equal(market.bars[0].time, one.time)
     binance_months(tmp_path / "differing", one, 1.00001)
@@ -278,7 +278,7 @@ def test_days_before_hours_stop(tmp_path):
     mixed = one.rows((one.time >= split) | daily)
     units(1.0, spread="price")(tmp_path, mixed)
     config = DataConfig(folder=str(tmp_path))
-    (found,) = check(config).of("spacing")
+    (found,) = check(config).issues_of_kind("spacing")
     assert re.match("520 bars of 1d from 2019-01-07 22:00 to 2021-01", found.message)
     with pytest.raises(DataError, match="among bars of 1h; loading refuses"):
         load_market(config)
@@ -291,8 +291,8 @@ def test_of_a_mixed_folder_the_longer_history_is_named_and_no_way_twice(tmp_path
     units(1.0)(tmp_path, truth("BTCUSDT", 300, "2022-08-01", 1))
     units(1.0, spread="price")(tmp_path, truth("EURUSD", HOUR, "2024-01-01", 60))
     report = check(DataConfig(folder=str(tmp_path)))
-    assert next(way["symbols"] for way in report.ways) == ["EURUSD"]
-    assert not any("accept" in way for way in report.ways)
+    assert next(way["symbols"] for way in report.fixes) == ["EURUSD"]
+    assert not any("accept" in way for way in report.fixes)
 
 
 def test_packed_files_are_named(tmp_path):
@@ -435,7 +435,7 @@ def test_rows_that_do_not_fit_into_memory_are_refused_before_they_are_read(
     for name in ("read_parquet", "read_ipc"):
         monkeypatch.setattr(raw_table.pl, name, lambda *_, **__: pytest.fail("its rows were read"))
     with pytest.raises(ResourceError, match=r"EURUSD.*has 1,000 rows.*fewer"):
-        raw_table.read("EURUSD", path, DataConfig(folder=str(tmp_path)))
+        raw_table.read_table("EURUSD", path, DataConfig(folder=str(tmp_path)))
 
 
 def test_a_row_that_is_cut_off_does_not_decide_the_order_of_prices():

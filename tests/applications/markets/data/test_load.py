@@ -250,7 +250,7 @@ def test_naive_stamps_are_refused_with_a_suggestion(folder, frame):
         load(path, time_zone="Etc/GMT+5")
     taken = load(path, time_zone="Etc/GMT+5", accept=["local_time"])
     assert taken.bars[0].time[0] == 1577916000 + 5 * 3600
-    assert "for `accept` names local_time" in taken.accepted[0]
+    assert "because `accept` names local_time" in taken.accepted[0]
     assert taken.notes[0] == taken.accepted[0]
 
 

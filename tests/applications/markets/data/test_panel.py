@@ -9,8 +9,8 @@ import pytest
 from slipstream.core.errors import DataError
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.market import load_market, market_of
-from slipstream.markets.data.panel import Panel, load_panel, panel_of
+from slipstream.markets.data.market import load_market, market_from_bars
+from slipstream.markets.data.panel import Panel, align_panel, load_panel
 
 BAR = 300
 START = 1_700_000_100  # a multiple of 300
@@ -33,7 +33,7 @@ def asset(symbol: str, slots: list[int], price: float = 100.0) -> Bars:
 
 
 def panel(*assets: Bars, universe: str = "common", kind: str = "24/7") -> Panel:
-    return panel_of(market_of(assets, BAR, kind), universe)  # type: ignore[arg-type]
+    return align_panel(market_from_bars(assets, BAR, kind), universe)  # type: ignore[arg-type]
 
 
 def slots(one: Panel) -> list[int]:
@@ -224,10 +224,10 @@ def test_bars_off_the_grid_are_refused_or_dropped():
     time = asset("B", list(range(12))).time.copy()
     time[6] += 60
     stray = Bars(**{**vars(asset("B", list(range(12)))), "time": time})
-    market = market_of((good, stray), BAR, "24/7")
+    market = market_from_bars((good, stray), BAR, "24/7")
     with pytest.raises(DataError, match=r"B: 1 bar of 5m open between two bars.*`bad_bars: drop`"):
-        panel_of(market)
-    one = panel_of(market, drop_strays=True)
+        align_panel(market)
+    one = align_panel(market, drop_misaligned=True)
     assert np.flatnonzero(~one.tradable[:, 1]).tolist() == [6]
     assert any("dropped" in note for note in one.notes)
 

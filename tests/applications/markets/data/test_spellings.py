@@ -337,7 +337,9 @@ def test_quotes_beside_prices_are_a_spread(tmp_path, own):
     ]
     write(tmp_path / "EURUSD.csv", ["time", *PRICES, "Bid", "Ask"], rows)
     loaded(section_of(tmp_path, EURO, price_side=own), equal(EURO, volume=False, spread=SPREAD))
-    assert bool(check(DataConfig(**section_of(tmp_path, EURO))).of("bid_only")) == (own == "bid")
+    assert bool(check(DataConfig(**section_of(tmp_path, EURO))).issues_of_kind("bid_only")) == (
+        own == "bid"
+    )
 
 
 PAIRS = [
@@ -364,7 +366,7 @@ def test_bid_and_ask_in_two_files(tmp_path, pair):
     for section in (section_of(tmp_path, EURO), {"folder": str(tmp_path)}):
         loaded(section, matches)
     assert load({"folder": str(tmp_path)}).symbols == ("EURUSD",)
-    (found,) = check(DataConfig(folder=str(tmp_path))).of("unpaired")
+    (found,) = check(DataConfig(folder=str(tmp_path))).issues_of_kind("unpaired")
     assert found.count == 2
     loaded(propose(describe_folder(tmp_path).data_section).section, matches)
 
@@ -503,7 +505,7 @@ def test_of_two_volumes_the_base_is_taken(tmp_path, names, volume):
 def test_a_volume_of_minus_one_is_unknown(tmp_path, value):
     write(tmp_path / "EURUSD.csv", HEAD, [[*r[:5], value] for r in rows_of(EURO, spelt("%s"))])
     loaded(section_of(tmp_path, EURO), equal(EURO, volume=False))
-    (found,) = check(DataConfig(**section_of(tmp_path, EURO))).of("unknown_volume")
+    (found,) = check(DataConfig(**section_of(tmp_path, EURO))).issues_of_kind("unknown_volume")
     assert found.count == len(EURO.time) and found.severity == "warning"
 
 
@@ -551,10 +553,10 @@ def test_bars_after_today_stop(tmp_path, stamp):
     late = Truth("EURUSD", EURO.time + 30 * 365 * DAY, EURO.prices, EURO.volume, EURO.points, HOUR)
     write(tmp_path / "EURUSD.csv", HEAD, rows_of(late, spelt(stamp)))
     report = check(DataConfig(**section_of(tmp_path, late)))
-    (found,) = report.of("future")
+    (found,) = report.issues_of_kind("future")
     assert found.severity == "error" and "after today" in found.message
     accepting = check(DataConfig(**section_of(tmp_path, late, accept=("future",))))
-    assert accepting.of("future")[0].severity == "warning"
+    assert accepting.issues_of_kind("future")[0].severity == "warning"
 
 
 @pytest.mark.parametrize("sundays", [False, True])
@@ -573,7 +575,7 @@ def test_weekends_between_daily_bars_are_no_holes(tmp_path, sundays, roll):
     )  # fmt: skip
     write(tmp_path / "EURUSD.csv", HEAD, rows_of(one, spelt("%Y-%m-%dT%H:%MZ")))
     report = check(DataConfig(folder=str(tmp_path)))
-    assert report.loadable and not report.of("gap")
+    assert report.loadable and not report.issues_of_kind("gap")
     gone = one.rows(np.arange(len(days)) % 50 != 22)
     write(tmp_path / "EURUSD.csv", HEAD, rows_of(gone, spelt("%Y-%m-%dT%H:%MZ")))
-    assert check(DataConfig(folder=str(tmp_path))).of("gap")
+    assert check(DataConfig(folder=str(tmp_path))).issues_of_kind("gap")

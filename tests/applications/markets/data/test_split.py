@@ -6,7 +6,7 @@ import pytest
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.markets.data.bars import Bars
-from slipstream.markets.data.market import market_of
+from slipstream.markets.data.market import market_from_bars
 from slipstream.markets.folds import SplitConfig, split_times
 from slipstream.markets.synthetic import PlantedForex
 
@@ -20,7 +20,7 @@ def hourly(symbol: str, first: int, count: int) -> Bars:
 
 
 def test_fractions_of_time_and_an_embargo_after_each_boundary():
-    market = market_of((hourly("A", 0, 1000),), 3600, "24/7")
+    market = market_from_bars((hourly("A", 0, 1000),), 3600, "24/7")
     times = split_times(market, SPLIT, embargo_bars=24)
     start = 1_600_000_000
     assert times == {
@@ -32,7 +32,7 @@ def test_fractions_of_time_and_an_embargo_after_each_boundary():
 
 def test_the_embargo_counts_bars_not_hours_over_weekends():
     (bars,) = PlantedForex().path(4800, seed=1)
-    market = market_of((bars,), 900)
+    market = market_from_bars((bars,), 900)
     times = split_times(market, SPLIT, embargo_bars=300)
     for before, after in (("train", "validation"), ("validation", "test")):
         between = bars.between(times[before][1], times[after][0])
@@ -40,7 +40,7 @@ def test_the_embargo_counts_bars_not_hours_over_weekends():
 
 
 def test_no_symbols_training_overlaps_anothers_test():
-    market = market_of((hourly("A", 0, 1000), hourly("B", 300, 900)), 3600, "24/7")
+    market = market_from_bars((hourly("A", 0, 1000), hourly("B", 300, 900)), 3600, "24/7")
     times = split_times(market, SPLIT, embargo_bars=50)
     edges = [moment for name in ("train", "validation", "test") for moment in times[name]]
     assert edges == sorted(edges)
@@ -52,14 +52,14 @@ def test_no_symbols_training_overlaps_anothers_test():
 
 
 def test_a_split_may_be_left_out():
-    market = market_of((hourly("A", 0, 1000),), 3600, "24/7")
+    market = market_from_bars((hourly("A", 0, 1000),), 3600, "24/7")
     two = split_times(market, SplitConfig(train=0.7, validation=0.0, test=0.3), 10)
     assert list(two) == ["train", "test"]
 
 
 @pytest.mark.parametrize("embargo", [200, 5000])
 def test_too_few_bars_is_an_error(embargo):
-    market = market_of((hourly("A", 0, 1000),), 3600, "24/7")
+    market = market_from_bars((hourly("A", 0, 1000),), 3600, "24/7")
     with pytest.raises(DataError, match=r"Split `validation` .* all its bars are 200"):
         split_times(market, SPLIT, embargo_bars=embargo)
 

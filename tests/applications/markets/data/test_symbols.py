@@ -37,10 +37,10 @@ def test_kinds_pips_and_points():
     assert symbols.market_kind("GBPJPY") == "fx"
     assert symbols.market_kind("XAUUSD") == "fx"
     assert symbols.market_kind("BTCUSD") == "24/7"
-    assert symbols.pip("USDJPY") == 0.01
-    assert symbols.pip("EURUSD") == 0.0001
-    assert symbols.pip("BTC") == 0.0001
-    assert symbols.point("USDJPY") == pytest.approx(0.001)
+    assert symbols.pip_size("USDJPY") == 0.01
+    assert symbols.pip_size("EURUSD") == 0.0001
+    assert symbols.pip_size("BTC") == 0.0001
+    assert symbols.point_size("USDJPY") == pytest.approx(0.001)
 
 
 def test_pairs_hidden_in_file_names():

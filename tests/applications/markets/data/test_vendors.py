@@ -36,7 +36,7 @@ from slipstream.core.timeline import DAY
 from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import Market
-from slipstream.markets.data.symbols import pip
+from slipstream.markets.data.symbols import pip_size
 from slipstream.markets.starter_config import describe_folder, propose
 
 FX = [name for name, vendor in VENDORS.items() if "fx" in vendor.markets]
@@ -58,7 +58,7 @@ def assert_true(market: Market, truths: list[Truth], vendor: Vendor, section: di
         if vendor.spread:
             np.testing.assert_allclose(bars.spread, one.points * one.point, rtol=1e-6)
         elif "spread_pips" in section:
-            np.testing.assert_allclose(bars.spread, pip(one.symbol))
+            np.testing.assert_allclose(bars.spread, pip_size(one.symbol))
 
 
 def through(folder: Path, vendor: Vendor, truths: list[Truth]) -> str:
@@ -193,8 +193,8 @@ def subsets(path: Path) -> dict[str, pl.DataFrame]:
 def judged(folder: Path, symbol: str, part: pl.DataFrame, **options: object) -> set[str]:
     part.write_parquet(folder / f"{symbol}.parquet")
     found = check(DataConfig(folder=str(folder), symbols=(symbol,), **options))
-    assert not found.stops, (symbol, found.stops)
-    return {one.kind for one in found.findings if one.severity == "warning"}
+    assert not found.errors, (symbol, found.errors)
+    return {one.kind for one in found.issues if one.severity == "warning"}
 
 
 def test_real_forex_prices_in_parts_raise_no_false_alarm(tmp_path, forex_m15):
@@ -228,8 +228,8 @@ def test_clean_files_raise_no_alarm(tmp_path, symbol, span):
     bar_seconds, start, days = SHORT[span]
     units(1.0, spread="price")(tmp_path, truth(symbol, bar_seconds, start, days))
     found = check(DataConfig(folder=str(tmp_path)))
-    assert {one.kind for one in found.findings} <= {"weekend", "gap", "coarse_tick", "calendar"}
-    assert not found.stops
+    assert {one.kind for one in found.issues} <= {"weekend", "gap", "coarse_tick", "calendar"}
+    assert not found.errors
 
 
 def shown_zones(error: Exception) -> list[str]:
@@ -255,7 +255,7 @@ def test_no_zone_is_named_that_the_file_contradicts(tmp_path, zone, span):
     bar_seconds, start, days = SHORT[span]
     one = truth("EURUSD", bar_seconds, start, days + 3)
     iso(NAIVE, "time", zone)(tmp_path, one)
-    with pytest.raises(DataError, match="must say which zone") as refusal:
+    with pytest.raises(DataError, match="must state their zone") as refusal:
         load({"folder": str(tmp_path)})
     for named in shown_zones(refusal.value):
         load({"folder": str(tmp_path), "time_zone": named})
@@ -332,7 +332,7 @@ def test_sloppy_vendors_raise_no_alarm(tmp_path, seeds):
         zone = ["UTC", "America/New_York", "America/New_York+7", "Europe/London"][seed % 4]
         iso(NAIVE, "time", zone)(tmp_path, padded)
         kinds = {
-            found.kind for found in check(DataConfig(folder=str(tmp_path), time_zone=zone)).findings
+            found.kind for found in check(DataConfig(folder=str(tmp_path), time_zone=zone)).issues
         }
         assert "weekend_bars" in kinds and not kinds & {"local_time", "close_labelled"}
 

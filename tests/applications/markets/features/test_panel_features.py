@@ -9,8 +9,8 @@ import pytest
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.markets.data.bars import Bars
-from slipstream.markets.data.market import market_of
-from slipstream.markets.data.panel import Panel, panel_of
+from slipstream.markets.data.market import market_from_bars
+from slipstream.markets.data.panel import Panel, align_panel
 from slipstream.markets.features.feature_registry import FEATURE_SETS, compute, expand, warm_up_rows
 from slipstream.markets.features.panel_features import (
     PanelFeatures,
@@ -52,7 +52,7 @@ def replaced(bars: Bars, **columns: np.ndarray) -> Bars:
 
 
 def panel(*assets: Bars, universe: str = "common") -> Panel:
-    return panel_of(market_of(assets, BAR, "24/7"), universe)  # type: ignore[arg-type]
+    return align_panel(market_from_bars(assets, BAR, "24/7"), universe)  # type: ignore[arg-type]
 
 
 def hand(opens, highs, lows, closes, volumes) -> Bars:
@@ -149,8 +149,8 @@ def test_each_segment_equals_the_same_bars_alone():
     one = panel(*(rows_of(bars, keep) for bars in assets))
     assert one.segments.tolist() == [[0, 700], [700, 1580]]
     split = panel_features(SHORT, one)
-    first = panel_features(SHORT, panel(*(bars.at(slice(0, 700)) for bars in assets)))
-    second = panel_features(SHORT, panel(*(bars.at(slice(720, None)) for bars in assets)))
+    first = panel_features(SHORT, panel(*(bars.take(slice(0, 700)) for bars in assets)))
+    second = panel_features(SHORT, panel(*(bars.take(slice(720, None)) for bars in assets)))
     np.testing.assert_array_equal(split.values[:700], first.values)
     np.testing.assert_array_equal(split.values[700:], second.values)
     warm_up = warm_up_rows(SHORT)

@@ -229,7 +229,7 @@ def test_later_rows_change_no_reading_of_a_file(
     frame.write_csv(prices)
     if what != "order":  # read anew, the whole file would be refused
         section = DataConfig(**data, timeframe="30m")
-        assert {one.kind for one in check(section).stops} & {"local_time", "spread_unit"}
+        assert {one.kind for one in check(section).errors} & {"local_time", "spread_unit"}
     if OTHER[what]:
         with pytest.raises(DataError, match=OTHER[what]):
             paper("demo", once=True, longest_gap=2_000)

@@ -203,7 +203,7 @@ def test_streams_give_the_bits_of_all_bars(call: Any) -> None:
         outputs(name, walk(400), columns, *parameters)  # the last one is not fed
     for rows in (400, 401, 402, 450, 600):
         with streams.used(continues=True):
-            made = outputs(name, walk(rows + 1).at(slice(350, None)), columns, *parameters)
+            made = outputs(name, walk(rows + 1).take(slice(350, None)), columns, *parameters)
         for one, full in zip(made, whole, strict=True):
             assert one[:-1].tobytes() == full[350:rows].tobytes()
 
@@ -216,7 +216,7 @@ def test_bars_that_do_not_continue_a_stream_are_refused() -> None:
             outputs(call[0], bars, call[1], call[2])
 
     rsi(walk(400), False)
-    for strange in (walk(500).at(slice(450, None)), walk(500).at(np.r_[300:380, 381:500])):
+    for strange in (walk(500).take(slice(450, None)), walk(500).take(np.r_[300:380, 381:500])):
         with pytest.raises(HistoryError):
             rsi(strange, True)
     with pytest.raises(HistoryError, match="not computed"):

@@ -207,7 +207,7 @@ def test_a_second_look_at_the_hold_out_is_said_first(run, html):
 
 
 def test_accepted_findings_of_the_data_come_first(run):
-    words = "EURUSD: prices near 110000; loaded all the same, for `accept` names units."
+    words = "EURUSD: prices near 110000; loaded, because `accept` names units."
     page = build_page(replace(run, accepted=(words,), holdout_reads=2))
     assert page.warnings[0] == words and "evaluated 2 times" in page.warnings[1]
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.data.calendar import is_weekend
 from slipstream.markets.evaluation import holdout_register
 from slipstream.markets.evaluation.holdout_register import (
     PriceRegister,
@@ -161,7 +161,7 @@ def write(folder, symbol, hours):
     """One path of forty weeks in bars of so many hours."""
     random = np.random.default_rng(0)
     time = SUNDAY + HOUR * np.arange(40 * 168)
-    time = time[~in_weekend(time)][: 40 * 120]
+    time = time[~is_weekend(time)][: 40 * 120]
     close = 1.1 * np.exp(np.cumsum(random.normal(0, 1.2e-3, len(time))))
     opens = np.concatenate([[1.1], close[:-1]])
     high = np.maximum(opens, close) + 1e-4

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from slipstream.core.storage.folder_registry import state_folder
-from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.data.calendar import is_weekend
 from slipstream.markets.evaluation.holdout_register import (
     DAY,
     FILE,
@@ -39,7 +39,7 @@ def walk(seed=0, noise=0.0):
     """Times and closes of an hourly week-day market, about 150 trading days."""
     random = np.random.default_rng(seed)
     time = SUNDAY + HOUR * np.arange(HOURS)
-    time = time[~in_weekend(time)]
+    time = time[~is_weekend(time)]
     close = np.cumsum(np.random.default_rng(0).normal(0, 1.2e-3, len(time)))
     return time, close + noise * np.cumsum(random.normal(0, 1.2e-3, len(time)))
 

@@ -9,8 +9,8 @@ from slipstream.core.errors import DataError
 from slipstream.markets.data.bars import FloatArray
 from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.market import load_market, market_of
-from slipstream.markets.data.panel import load_panel, panel_of
+from slipstream.markets.data.market import load_market, market_from_bars
+from slipstream.markets.data.panel import align_panel, load_panel
 from slipstream.markets.features.panel_features import panel_features
 from slipstream.markets.synthetic import PlantedCrypto
 
@@ -137,7 +137,7 @@ def test_written_files_load_unchanged_and_the_check_is_content(tmp_path):
         loaded = load_market(config).symbol(one.symbol)
         for name, column in one.columns().items():
             np.testing.assert_array_equal(loaded.columns()[name], column)
-    kinds = {finding.kind for finding in check(config).findings}
+    kinds = {finding.kind for finding in check(config).issues}
     assert kinds == {"symbol_name", "look_ahead"}  # its signal foresees the drift, by construction
     panel = load_panel(config)
     assert panel.symbols == SYMBOLS
@@ -158,7 +158,7 @@ def test_the_default_features_show_the_hot_asset():
     Measured: 0.76 of the optimum, and 0.91 with a score over 1,440 bars, in which long regimes
     do not become the mean. A network on all features sees more: `../learning/test_portfolio.py`.
     """
-    panel = panel_of(market_of(MARKET.path(60_000, seed=1), 300, "24/7"))
+    panel = align_panel(market_from_bars(MARKET.path(60_000, seed=1), 300, "24/7"))
     features = panel_features(("portfolio",), panel)
     assert features.values.shape == (60_000, 7, 14)
     rows = np.arange(features.warm_up, 60_000)

@@ -102,5 +102,5 @@ def test_written_files_load_unchanged_and_the_check_is_content(tmp_path):
     for name, column in drawn.columns().items():
         np.testing.assert_array_equal(loaded.columns()[name], column)
     report = check(config)
-    kinds = {finding.kind for finding in report.findings}
+    kinds = {finding.kind for finding in report.issues}
     assert kinds - {"look_ahead"} == {"weekend"}  # `signal` foresees the drift, by construction

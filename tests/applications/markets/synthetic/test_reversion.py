@@ -10,8 +10,8 @@ import pytest
 from slipstream.core.errors import DataError
 from slipstream.markets.data.bars import FloatArray
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.market import load_market, market_of
-from slipstream.markets.data.panel import load_panel, panel_of
+from slipstream.markets.data.market import load_market, market_from_bars
+from slipstream.markets.data.panel import align_panel, load_panel
 from slipstream.markets.features.panel_features import panel_features
 from slipstream.markets.synthetic import PlantedReversion
 
@@ -166,5 +166,5 @@ def test_other_files_have_no_shocks(frame, folder):
 
 
 def test_panels_of_the_generator_need_no_files():
-    panel = panel_of(market_of(STANDARD.path(500, seed=1), 300, "24/7"))
+    panel = align_panel(market_from_bars(STANDARD.path(500, seed=1), 300, "24/7"))
     np.testing.assert_array_equal(STANDARD.state(panel), table("shock", 500, 1))

@@ -12,7 +12,7 @@ import study_world
 import slipstream
 from slipstream.core.storage import logbook
 from slipstream.core.storage.status_file import read_events, read_status
-from slipstream.report import canvas, page, run_page
+from slipstream.report import page, plot_style, run_page
 from slipstream.studies import start
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.callbacks.tensorboard import TensorBoardWriter
