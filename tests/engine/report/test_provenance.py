@@ -9,7 +9,7 @@ import study_world
 from slipstream import api
 from slipstream.core.storage import csv_table, resource_monitor
 from slipstream.core.storage.resource_monitor import COLUMNS, Machine, MachineTable
-from slipstream.report import canvas
+from slipstream.report import plot_style
 from slipstream.report.history import machine_columns, machine_pictures
 from slipstream.report.run_evaluation import evaluate_run
 from slipstream.report.run_page import build_page
@@ -21,7 +21,7 @@ from slipstream.report.study.study_view import read_view
 def lively(monkeypatch):
     """A new look whenever one is asked for; small pictures."""
     monkeypatch.setattr(resource_monitor, "_SECONDS", 0.0)
-    monkeypatch.setattr(canvas, "DPI", 40)
+    monkeypatch.setattr(plot_style, "DPI", 40)
 
 
 def names(page):

@@ -145,7 +145,7 @@ def test_clock_features(demo_bars):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_future_never_changes_the_past(demo_bars, name):
-    bars = demo_bars.at(slice(0, 1200))
+    bars = demo_bars.take(slice(0, 1200))
     cut = 900
     other = shaken(bars, np.arange(1200) > cut)
     before = column(name, bars)[: cut + 1]
@@ -159,7 +159,7 @@ def test_values_do_not_depend_on_where_the_file_begins(demo_bars, name, start):
     """Tolerance: 1e-6 of the feature's own standard deviation."""
     warm_up = warm_up_rows([name])
     whole = column(name, demo_bars)[start + warm_up :]
-    part = column(name, demo_bars.at(slice(start, None)))[warm_up:]
+    part = column(name, demo_bars.take(slice(start, None)))[warm_up:]
     assert np.abs(whole - part).max() <= 1e-6 * whole.std()
 
 
@@ -168,7 +168,7 @@ def test_values_do_not_depend_on_where_the_file_begins(demo_bars, name, start):
 def test_warm_up_suffices_for_other_windows(demo_bars, stem, n):
     name = f"{stem}_{n}"
     warm_up = warm_up_rows([name])
-    whole, part = column(name, demo_bars), column(name, demo_bars.at(slice(777, None)))
+    whole, part = column(name, demo_bars), column(name, demo_bars.take(slice(777, None)))
     assert np.abs(whole[777 + warm_up :] - part[warm_up:]).max() <= 1e-6 * whole[warm_up:].std()
 
 
@@ -263,7 +263,7 @@ def test_nan_after_the_warm_up_names_symbol_column_and_time(demo_bars):
 
 def test_too_few_bars_for_the_warm_up(demo_bars):
     with pytest.raises(DataError, match=r"more bars than the .* it has 100"):
-        compute(["rsi_14"], demo_bars.at(slice(0, 100)), HOUR)
+        compute(["rsi_14"], demo_bars.take(slice(0, 100)), HOUR)
 
 
 def test_every_feature_forgets_a_block_after_its_warm_up_but_the_cumulative_ones(demo_bars):
@@ -273,7 +273,7 @@ def test_every_feature_forgets_a_block_after_its_warm_up_but_the_cumulative_ones
     the block and a warm-up nothing may show it (1e-6 of a feature's deviation). What does never
     forgets: exactly those may call themselves cumulative, and studies refuse them.
     """
-    bars = demo_bars.at(slice(0, 3_000))
+    bars = demo_bars.take(slice(0, 3_000))
     row = np.arange(3_000)
     other = shaken(bars, (row >= 400) & (row < 500))
     endless, shown = [], []
