@@ -10,7 +10,7 @@ import slipstream
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
 
 run = slipstream.train(
-    "cartpole", total_steps=steps, num_envs=32, callbacks=[slipstream.ConsoleCallback()]
+    "cartpole", total_timesteps=steps, num_envs=32, callbacks=[slipstream.ConsoleCallback()]
 )
 best = run.result["members"][0]
 print(f"the policy of step {best['best_steps']:,} was chosen; on fresh episodes it scores")

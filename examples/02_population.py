@@ -14,7 +14,7 @@ run = slipstream.train(
     "cartpole",
     members=len(rates),
     num_envs=16,
-    total_steps=steps,
+    total_timesteps=steps,
     overrides={"agent.learning_rate": rates},
 )
 for rate, member in zip(rates, run.result["members"], strict=True):

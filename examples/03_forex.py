@@ -22,7 +22,7 @@ run = slipstream.train(
                 "spread_pips": 0.8,
             },
         },
-        "training": {"members": 2, "num_envs": 16, "total_steps": steps},
+        "training": {"members": 2, "num_envs": 16, "total_timesteps": steps},
     }
 )
 for track in slipstream.evaluate(run)["test"][0]:

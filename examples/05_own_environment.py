@@ -22,9 +22,9 @@ print(f"{shop.name} keeps the kernel contract")
 
 run = slipstream.train(
     shop,
-    total_steps=steps,
+    total_timesteps=steps,
     num_envs=32,
-    overrides={"env.delivery": 2.0, "agent.entropy_coef": 0.01},  # any field of any section
+    overrides={"env.delivery": 2.0, "agent.ent_coef": 0.01},  # any field of any section
     report=False,
 )
 (episodes,) = slipstream.evaluate(run)["test"]  # one member's; fresh episodes

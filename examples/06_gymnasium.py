@@ -12,8 +12,8 @@ steps = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
 run = slipstream.train(
     {
         "env": {"name": "gym:Acrobot-v1", "kwargs": {}},  # kwargs go to gymnasium.make
-        "agent": {"horizon": 128, "minibatch": 256, "entropy_coef": 0.01},
-        "training": {"num_envs": 8, "total_steps": steps},
+        "agent": {"n_steps": 128, "batch_size": 256, "ent_coef": 0.01},
+        "training": {"num_envs": 8, "total_timesteps": steps},
         "evaluation": {"episodes": 10, "every": 0.25},
     },
     report=False,

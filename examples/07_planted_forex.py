@@ -25,8 +25,8 @@ with tempfile.TemporaryDirectory() as folder:
                 "features": ["signal", "noise_0", "noise_1"],  # columns of the file
                 "commission_per_million": 200.0,  # 2 basis points a leg
             },
-            "agent": {"horizon": 256, "minibatch": 256, "discount": 0.9, "gae_lambda": 0.9},
-            "training": {"num_envs": 12, "total_steps": steps},
+            "agent": {"n_steps": 256, "batch_size": 256, "gamma": 0.9, "gae_lambda": 0.9},
+            "training": {"num_envs": 12, "total_timesteps": steps},
         },
         report=False,
     )

@@ -24,7 +24,7 @@ def act(tensors, manifest, row, mask=None):
     mean, factor = tensors["observation.mean"], tensors["observation.inverse_std"]
     limit, network = manifest["observation"]["clip"], manifest["network"]
     x = np.clip((np.asarray(row, np.float32).ravel() - mean) * factor, -limit, limit)
-    for i in range(len(network["widths"]) + 1):
+    for i in range(len(network["net_arch"]) + 1):
         if i:
             x = np.tanh(x) if network["activation"] == "tanh" else np.maximum(x, 0)
         x = x @ tensors[f"weights.actor.{i}.weight"] + tensors[f"weights.actor.{i}.bias"]
@@ -50,7 +50,7 @@ if __name__ == "__main__":
     import slipstream  # only to have a policy to read
 
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
-    run = slipstream.train("cartpole", total_steps=steps, out="runs/numpy")
+    run = slipstream.train("cartpole", total_timesteps=steps, out="runs/numpy")
     tensors, manifest = load(run.path / "best/member-000")
     for row in np.random.default_rng(0).uniform(-0.2, 0.2, (5, 4)):
         print(act(tensors, manifest, row), slipstream.load_policy(run).act(row))

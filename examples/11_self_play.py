@@ -13,7 +13,7 @@ steps = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000_000
 
 run = slipstream.train(
     "tictactoe",
-    total_steps=steps,
+    total_timesteps=steps,
     overrides={
         # One seat is shown; in the other one sits the learner as it was an iteration ago.
         "env.self_play": {"sampling": "latest", "snapshot_iterations": 1},

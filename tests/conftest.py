@@ -227,8 +227,8 @@ def smallest_study():
     """The config of a study of two trials that takes a second."""
     return {
         "env": {"name": "cartpole"},
-        "agent": {"horizon": 8, "minibatch": 16, "epochs": 1, "widths": [4]},
-        "training": {"num_envs": 2, "total_steps": 64},
+        "agent": {"n_steps": 8, "batch_size": 16, "n_epochs": 1, "net_arch": [4]},
+        "training": {"num_envs": 2, "total_timesteps": 64},
         "study": {
             "n_trials": 2,
             "fold_seeds": 2,

@@ -43,7 +43,9 @@ def test_python_blocks_run(
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__docs__"}
     # As written, but for the length of training: the first iterations show that it runs.
-    text = re.sub(r"total_steps=[\d_]+", "total_steps=2048, num_envs=8", (ROOT / page).read_text())
+    text = re.sub(
+        r"total_timesteps=[\d_]+", "total_timesteps=2048, num_envs=8", (ROOT / page).read_text()
+    )
     blocks = list(BLOCK.finditer(text))
     assert blocks
     for block in blocks:

@@ -44,7 +44,7 @@ def run(alone: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_it_trains_from_the_command_line(alone: Path) -> None:
     code = "import slipstream; print(slipstream.__file__); from slipstream.cli import main; main()"
-    words = ("train", "cartpole", "--total-steps", "2048", "--set", "training.num_envs=8")
+    words = ("train", "cartpole", "--total-timesteps", "2048", "--set", "training.num_envs=8")
     done = run(alone, "-c", code, *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(alone))

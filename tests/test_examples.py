@@ -21,7 +21,7 @@ SHORT = {
     "intraday.py": ["2048"],
     "service.py": ["2048"],
     "crypto.sh": [
-        *("--total-steps", "3_072", "--set", "study.confirmation={top: 1, seeds: 1}"),
+        *("--total-timesteps", "3_072", "--set", "study.confirmation={top: 1, seeds: 1}"),
         *("--set", "study.final_seeds=1", "--no-report"),
     ],
 }

@@ -63,7 +63,7 @@ def test_the_notebook_runs_and_draws_progress_and_curves(tmp_path: Path, quiet: 
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_stop_button_keeps_a_checkpoint(tmp_path: Path, quiet: None) -> None:
-    code = 'slipstream.train("cartpole", total_steps=50_000_000, out="stopped", report=False)'
+    code = 'slipstream.train("cartpole", total_timesteps=50_000_000, out="stopped", report=False)'
     notebook = nbformat.v4.new_notebook()
     notebook.cells = [
         nbformat.v4.new_code_cell("import slipstream"),

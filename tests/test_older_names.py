@@ -17,7 +17,7 @@ def test_a_class_of_another_system_is_answered_with_a_line_that_works(name, tmp_
     names = {"slipstream": slipstream, "ENV": "pendulum" if name in ("SAC", "TD3") else "cartpole"}
     if name != "PPO":
         line = line.replace("overrides={", "overrides={'agent.learning_starts': 8, ")
-    small = ", total_steps=64, num_envs=2, report=False)"
+    small = ", total_timesteps=64, num_envs=2, report=False)"
     monkeypatch.chdir(tmp_path)
     made = eval(line[:-1] + small if ".train(" in line else line, names)
     if ".train(" not in line:

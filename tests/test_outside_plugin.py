@@ -14,7 +14,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGE = "".join((DOCS / f"extending{part}.md").read_text() for part in ("", "-plugins"))
 PROGRAM = """
 import slipstream, walk_plugin
-run = slipstream.train("walk", total_steps=2048, num_envs=8, out="run")
+run = slipstream.train("walk", total_timesteps=2048, num_envs=8, out="run")
 assert {"Started", "Finished"} <= set(walk_plugin.events), walk_plugin.events
 assert "The exit is at the right end." in (run.path / "report.html").read_text()
 """

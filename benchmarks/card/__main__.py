@@ -19,7 +19,7 @@ STEPS = {  # seconds that each may take
     "tests": 240,
     "resume": 240,
     "graph": 60,
-    "minibatch": 420,
+    "batch_size": 420,
     "halves": 120,
     "suite": 420,
 }

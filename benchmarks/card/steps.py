@@ -103,10 +103,10 @@ def resume(device: str, out: str, steps: int = 40_000) -> Answer:
 
 
 def _train(path: Path, device: str, steps: int) -> list[str]:
-    settings = ("training.learner=torch", "training.checkpoint_every=0.02", "agent.horizon=64")
+    settings = ("training.learner=torch", "training.checkpoint_every=0.02", "agent.n_steps=64")
     sets = [word for setting in settings for word in ("--set", setting)]
     return [
-        *(*_COMMAND, "train", "cartpole", "--device", device, "--total-steps", str(steps)),
+        *(*_COMMAND, "train", "cartpole", "--device", device, "--total-timesteps", str(steps)),
         *("--out", str(path), "--no-report", *sets),
     ]
 
@@ -179,7 +179,7 @@ def _minibatch(device: str, members: int, width: int) -> Callable[[], Any]:
         gymnasium.spaces.Box(-np.inf, np.inf, (_INPUTS,), np.float32),
         gymnasium.spaces.Discrete(_CHOICES),
     )
-    config = PPOConfig(horizon=_ROWS, minibatch=_ROWS, widths=(width, width))
+    config = PPOConfig(n_steps=_ROWS, batch_size=_ROWS, net_arch=(width, width))
     policy = TorchPPO(config, spec, range(members), 1).policy
     own = TorchGroup(policy, 1, everyone, where)
     group, network = own.group(policy.parameters), own.network
@@ -242,7 +242,7 @@ def _milliseconds(call: Callable[[], Any], seconds: float, device: str) -> float
 
 
 def halves(
-    device: str, out: str, copies: int = 16_384, horizon: int = 64, seconds: float = 5.0
+    device: str, out: str, copies: int = 16_384, n_steps: int = 64, seconds: float = 5.0
 ) -> Answer:
     """Steps per second of PPO on planted prices, with one half of the copies stepped while a card
     acts for the other (see `TorchPPO.halves`), and without.
@@ -251,7 +251,7 @@ def halves(
     with tempfile.TemporaryDirectory(prefix="slipstream-card-") as folder:
         PlantedForex().write(folder, 60_000, 1)
         env = {"name": "forex", "data": {"folder": folder, "spread_pips": 0.5}}
-        agent = {"widths": [256, 256], "horizon": horizon, "epochs": 1}
+        agent = {"net_arch": [256, 256], "n_steps": n_steps, "n_epochs": 1}
         for members in (1, 16):
             training = {"num_envs": copies // members, "members": members}
             config = {"env": env, "agent": agent, "training": training}

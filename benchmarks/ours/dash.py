@@ -135,7 +135,7 @@ def training(seconds: float) -> Iterator[Callable[[bool], float]]:
         run = Path(parent) / "run"
         command = [sys.executable, "-m", "slipstream", "train", "cartpole", "--no-report"]
         command += ["--members", str(threads()), "--num-envs", "64", "--out", str(run)]
-        command += ["--total-steps", "500_000_000"]  # it is ended before
+        command += ["--total-timesteps", "500_000_000"]  # it is ended before
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=_own(Path(parent)))
 
         def rate(watched: bool) -> float:

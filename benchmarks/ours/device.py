@@ -155,21 +155,21 @@ def mean_trial(members: int = _FOLDS, **agent: Any) -> Iterator[tuple[dict[str, 
         return float(np.mean([one[0] if isinstance(one, list) else one for one in numbers]))
 
     copies, rows = 16, 4096
-    widths = [int(mean("agent.widths"))] * 3
-    horizon = math.ceil(mean("agent.rollout_rows") / rows) * rows // copies
-    own = {"widths": widths, "activation": "relu", "minibatch": rows, "horizon": horizon}
-    own |= {"epochs": int(mean("agent.epochs")), **agent}
+    widths = [int(mean("agent.net_arch"))] * 3
+    n_steps = math.ceil(mean("agent.rollout_rows") / rows) * rows // copies
+    own = {"net_arch": widths, "activation": "relu", "batch_size": rows, "n_steps": n_steps}
+    own |= {"n_epochs": int(mean("agent.n_epochs")), **agent}
     env: dict[str, Any] = {"name": "portfolio", "features": list(PLANTED_FEATURES)}
     for path, value in settings_of("cappuccino").items():
         at, (section, *between, key) = env, path.split(".")
         for one in between if section == "env" else ():
             at = at.setdefault(one, {})
         at |= {key: value} if section == "env" else {}
-    training = {"num_envs": copies, "members": members, "total_steps": 10**9}
+    training = {"num_envs": copies, "members": members, "total_timesteps": 10**9}
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         PlantedCrypto().write(folder, _BARS)
         config = {"env": {**env, "data": {"folder": folder}}, "agent": own, "training": training}
-        yield {**config, "evaluation": {"every": 1.0}}, mean("training.total_steps")
+        yield {**config, "evaluation": {"every": 1.0}}, mean("training.total_timesteps")
 
 
 def cappuccino(
@@ -193,12 +193,12 @@ def cappuccino(
             config["training"] |= {"learner": learner, "precision": precision}
             env = {name: value for name, value in config["env"].items() if name != "name"}
             seen = math.prod(resolve_environment("portfolio", env).spec.observation_shape)
-            layers = list(pairwise([seen + 1, *own["widths"]]))  # of the actor, and of the critic
+            layers = list(pairwise([seen + 1, *own["net_arch"]]))  # of the actor, and of the critic
             # An update begins with the critic's values of its rollout: once forward.
             values = sum(2.0 * a * b for a, b in layers)
-            answer = speed(config, seconds, 2.0 * own["epochs"] * operations(layers) + values)
+            answer = speed(config, seconds, 2.0 * own["n_epochs"] * operations(layers) + values)
         else:
             answer = phases(config, seconds, device)
     work = _FOLDS * total / answer["steps_per_second"]
     told = {"trial_hours": work / 3600, "days": _TRIALS * work / 86_400}
-    return {**answer, **told, "width": own["widths"][0]}
+    return {**answer, **told, "width": own["net_arch"][0]}

@@ -48,7 +48,7 @@ def portable(
         seconds: that are spent acting.
     """
     spec = resolve_environment(name, settings).spec
-    tensors, manifest = pack(Policy([spec], [0], widths=tuple(widths)))
+    tensors, manifest = pack(Policy([spec], [0], net_arch=tuple(widths)))
     shape, numbers = spec.observation_shape, math.prod(spec.observation_shape)
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as place:
         folder = checkpoint.save(Path(place) / "policy", tensors, {"policy": manifest})

@@ -91,7 +91,7 @@ def speed(config: Mapping[str, Any], seconds: float, operations: float = 0.0) ->
     learning = last.seconds_update - first.seconds_update
     return {
         "steps_per_second": members * steps / elapsed,
-        "updates_per_step": updates / steps,
+        "utd_ratio": updates / steps,
         "gflops": members * steps * operations / learning / 1e9,
     }
 
@@ -219,7 +219,7 @@ def dqn_updates(agent: Mapping[str, Any], transitions: int, seconds: float) -> d
         transitions: that the replay holds.
         seconds: to measure over.
     """
-    settings = {"replay_size": transitions, "learning_starts": transitions, **agent}
+    settings = {"buffer_size": transitions, "learning_starts": transitions, **agent}
     config = DQNConfig(iteration=10_000, **settings)
     shard = Shard(resolve_environment("cartpole", {}), config, [0], range(1), 1)
     shard.reset()
@@ -249,7 +249,7 @@ def gym_defaults(env_id: str, steps: int, seed: int, episodes: int) -> dict[str,
         began = time.perf_counter()
         run = slipstream.train(
             f"gym:{env_id}",
-            total_steps=steps,
+            total_timesteps=steps,
             seed=seed,
             out=Path(folder) / "run",
             report=False,

@@ -24,8 +24,8 @@ from slipstream.training.settings.config import resolve
 
 SPACE = {
     "agent.learning_rate": {"low": 1e-4, "high": 3e-3, "log": True},
-    "agent.discount": {"low": 0.85, "high": 0.999},
-    "agent.entropy_coef": {"low": 1e-5, "high": 1e-2, "log": True},
+    "agent.gamma": {"low": 0.85, "high": 0.999},
+    "agent.ent_coef": {"low": 1e-5, "high": 1e-2, "log": True},
 }
 STEPS = 100_000  # of a member
 
@@ -72,7 +72,7 @@ def add_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
 def write_run(folder: Path, members: int = 4, iterations: int = 400, **status: Any) -> Path:
     """A run under way; fields of its `Status` may be others."""
     folder.mkdir(parents=True)
-    config = resolve("cartpole", {"training.members": members, "agent.epochs": 8})
+    config = resolve("cartpole", {"training.members": members, "agent.n_epochs": 8})
     write_text(folder / "config.yaml", config.to_yaml())
     command = f"slipstream train cartpole --members {members}"
     write_sealed(folder / "provenance.json", {"command": command})
@@ -105,7 +105,7 @@ def write_study_folder(
 ) -> Path:
     """A study under way: trials that ended, and some whose folds are trained now."""
     folder.mkdir(parents=True)
-    base = resolve("cartpole", {"training.total_steps": STEPS})
+    base = resolve("cartpole", {"training.total_timesteps": STEPS})
     space = SearchSpace.from_mapping(SPACE, base)
     study = StudyConfig.model_validate({"n_trials": 2 * trials, "space": SPACE})
     write_text(folder / "study.yaml", write_study(base, study, space))
@@ -115,8 +115,8 @@ def write_study_folder(
         for number in range(trials + under_way):
             params = {
                 "agent.learning_rate": float(10 ** draws.uniform(-4, -2.5)),
-                "agent.discount": float(draws.uniform(0.85, 0.999)),
-                "agent.entropy_coef": float(10 ** draws.uniform(-5, -2)),
+                "agent.gamma": float(draws.uniform(0.85, 0.999)),
+                "agent.ent_coef": float(10 ** draws.uniform(-5, -2)),
             }
             at = began + 40.0 * number
             _ask(ledger, Ask(number, 1_000 * number, params, params, (), at))
@@ -157,7 +157,7 @@ def append_members(folder: Path, first: int, count: int, folds: int, points: int
 
 def add_trial(folder: Path, number: int, kind: str = "complete", reason: str = "") -> None:
     """A trial that is asked and ends now."""
-    params = dict.fromkeys(SPACE, 1e-3) | {"agent.discount": 0.97}
+    params = dict.fromkeys(SPACE, 1e-3) | {"agent.gamma": 0.97}
     with Ledger(folder / "ledger.db") as ledger:
         ledger.add_ask(Ask(number, 1_000 * number, params, params))
         score = None if kind == "failed" else 1.0

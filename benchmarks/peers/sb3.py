@@ -89,7 +89,7 @@ def ppo_forex(
     model.learn(10**9, callback=watch)
     rate = (watch.last_step - watch.first_step) / (watch.ended - watch.began)
     env.close()
-    return {"steps_per_second": rate, "updates_per_step": model.n_epochs / model.batch_size}
+    return {"steps_per_second": rate, "utd_ratio": model.n_epochs / model.batch_size}
 
 
 def ppo_faces(kind: str, num_envs: int, iterations: int) -> dict[str, float]:
@@ -247,11 +247,11 @@ def mean_trial_alone(cores: Sequence[int], seconds: float, **agent: Any) -> dict
         rules = {name: value for name, value in config["env"].items() if name != "name"}
         env = VecMonitor(slipstream.make_face("sb3", config["env"]["name"], copies, **rules))
         sizes = {
-            "n_steps": own["horizon"],
-            "batch_size": own["minibatch"],
-            "n_epochs": own["epochs"],
+            "n_steps": own["n_steps"],
+            "batch_size": own["batch_size"],
+            "n_epochs": own["n_epochs"],
         }
-        network = {"net_arch": own["widths"], "activation_fn": torch.nn.ReLU}
+        network = {"net_arch": own["net_arch"], "activation_fn": torch.nn.ReLU}
         model = PPO("MlpPolicy", env, seed=1, device="cpu", policy_kwargs=network, **sizes)
         watch = _Iterations(seconds, warm_up=0)
         model.learn(10**9, callback=watch)

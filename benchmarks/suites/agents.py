@@ -56,14 +56,14 @@ def dqn_time_to_score(settings: SuiteOptions) -> Iterable[Row]:
     """
     seeds = range(1, 6) if settings.full else (1,)
     for spec in settings.spec["rows"]:
-        agent = {**spec["ours"]["agent"], "widths": spec["widths"]}
+        agent = {**spec["ours"]["agent"], "net_arch": spec["net_arch"]}
         tests = {"every": 1 / _TESTS, "episodes": 20}
         config = {**spec["ours"], "agent": agent, "evaluation": tests}
-        peer = {**spec["peer"], "widths": spec["widths"]}
+        peer = {**spec["peer"], "net_arch": spec["net_arch"]}
         ran = race(config, peer, seeds, score=spec["score"], tests=_TESTS)
         sides = (ran.mine, ran.theirs)
         after = " and ".join(f"{statistics.median(a['steps'] for a in s):,.0f}" for s in sides)
-        size = "x".join(map(str, spec["widths"]))
+        size = "x".join(map(str, spec["net_arch"]))
         yield ran.row(settings, spec, after=after, size=size, seeds=plural(len(seeds), "seed"))
 
 

@@ -154,7 +154,7 @@ def gym_defaults(settings: SuiteOptions) -> Iterable[Row]:
 def _pair(game: GymGame, steps: int, seed: int) -> tuple[Cell, Cell]:
     asked = {"env_id": game.env_id, "steps": steps, "seed": seed, "episodes": game.episodes}
     names = versions()
-    config = resolve(f"gym:{game.env_id}", {"training.total_steps": steps}).as_mapping()
+    config = resolve(f"gym:{game.env_id}", {"training.total_timesteps": steps}).as_mapping()
     ours = {name: names[name] for name in ("slipstream", "gymnasium", "numpy", "numba")}
     peer = {name: names[name] for name in ("stable-baselines3", "gymnasium", "numpy", "torch")}
     mine = {**ours, "config": config}

@@ -25,8 +25,8 @@ from slipstream.markets.synthetic import PlantedCrypto
 BARS = 125_000  # of five minutes; the hold-out leaves some 100,000 to develop on
 FOLDS = 6
 _CONFIG = specs_of("study")["_config"]
-COPIES, _IN_FLIGHT = _CONFIG["training"]["num_envs"], _CONFIG["study"]["trials_in_flight"]
-_ROWS: int = COPIES * _CONFIG["agent"]["horizon"]
+COPIES, _IN_FLIGHT = _CONFIG["training"]["num_envs"], _CONFIG["study"]["max_concurrent_trials"]
+_ROWS: int = COPIES * _CONFIG["agent"]["n_steps"]
 _FULL_HOURS = 0.55  # of --hours for the first of two studies, which has no pruning
 
 # A planted bar opens at the last close: another column takes the place of the one that says so.
@@ -88,7 +88,7 @@ def study_config(env: Mapping[str, Any], size: Size, *, pruning: bool) -> dict[s
     return {
         "env": {"name": "portfolio", **env},
         "agent": _CONFIG["agent"],
-        "training": {**_CONFIG["training"], "total_steps": size.steps},
+        "training": {**_CONFIG["training"], "total_timesteps": size.steps},
         "study": {**_CONFIG["study"], **sizes},
     }
 

@@ -52,14 +52,14 @@ def _cold(command: Sequence[str]) -> float:
     """Seconds to the first update with a cache of compiled code that is empty."""
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         out = Path(folder) / "run"
-        rest = ["--out", str(out), "--total-steps", "100000000", "--no-report"]
+        rest = ["--out", str(out), "--total-timesteps", "100000000", "--no-report"]
         return _first_update(out, [*command, *rest], {"SLIPSTREAM_CACHE": f"{folder}/cache"})
 
 
 def _train_forex(out: Path, steps: int) -> list[str]:
     """Arguments of `slipstream` that train on forex, 64 copies."""
     prices = f"env.data={json.dumps(specs_of('env')['_hourly_eurusd'])}"
-    command = ["train", "forex", "--out", str(out), "--total-steps", str(steps)]
+    command = ["train", "forex", "--out", str(out), "--total-timesteps", str(steps)]
     return [*command, "--num-envs", "64", "--no-report", "--set", prices]
 
 

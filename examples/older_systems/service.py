@@ -14,7 +14,7 @@ settings = VectorizedEnvConfig(
     env_type="SubprocVecEnv", num_envs=8, max_concurrent_envs=16, enable_monitoring=True
 )
 jobs = {
-    name: service.submit(name, settings, total_steps=steps) for name in ("cartpole", "pendulum")
+    name: service.submit(name, settings, total_timesteps=steps) for name in ("cartpole", "pendulum")
 }
 for name, job in jobs.items():
     state = service.wait(job)

@@ -172,7 +172,7 @@ class PortablePolicy:
         shown = {"flat": [_width(seen)], "same": box, "image": [*box[2:], *box[:2]]}
         fine = shown[self._native["layout"]] == shape
         _need(fine and type(self._native["masked"]) is bool, "its rows are no such observations")
-        self._shape, widths = shape, _whole(network["widths"])
+        self._shape, net_arch = shape, _whole(network["net_arch"])
         self._images, self._layers = rows["dtype"] == "uint8" and len(shape) == 3, list[Layer]()
         activation = "relu" if self._images else network["activation"]
         self._relu = {"tanh": False, "relu": True}[activation]
@@ -184,7 +184,7 @@ class PortablePolicy:
             tried = self.outputs(np.zeros((3, *shape), np.uint8))  # raises where shapes do not fit
             _need(tried.shape == (3, self._outputs), "its layers do not follow each other")
             return
-        sizes = [numbers, *widths, self._outputs + dueling]
+        sizes = [numbers, *net_arch, self._outputs + dueling]
         sizes[-2] *= 1 + dueling
         count = sum(name.startswith("weights.actor.") for name in tensors)
         _need(count == 2 * len(sizes) - 2, f"it has {count} tensors of an actor")

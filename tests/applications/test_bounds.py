@@ -58,7 +58,7 @@ def test_slips_of_the_keyboard(kernel: str, path: str, value: float) -> None:
 
 
 def test_agents_too() -> None:
-    for name in ("learning_rate", "clip_range", "entropy_coef", "value_coef", "initial_std"):
+    for name in ("learning_rate", "clip_range", "ent_coef", "vf_coef", "init_std"):
         with pytest.raises(ConfigError, match=f"`agent.{name}`"):
             validate(PPOConfig, {name: 1e300}, "agent")
 

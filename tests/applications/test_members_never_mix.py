@@ -69,8 +69,8 @@ def test_alone_and_in_company(tmp_path, capsys, name, changes, shards):
 def _two_rollouts(asked, environment, members, seed):
     """As it was written, cut short after its sizes were settled."""
     config, _ = resolve_num_envs(asked.with_training(members=members, seed=seed), environment)
-    steps = 2 * config.agent.horizon * config.training.num_envs
-    return config.with_training(total_steps=steps)
+    steps = 2 * config.agent.n_steps * config.training.num_envs
+    return config.with_training(total_timesteps=steps)
 
 
 def _state(path, config, environment, member):

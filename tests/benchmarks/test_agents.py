@@ -86,7 +86,7 @@ def test_learning_in_bfloat16_is_judged_by_the_interval(monkeypatch: pytest.Monk
     lost = 20.0
 
     def answer(worker: str, asked: dict[str, Any], **_: object) -> dict[str, Any]:
-        assert asked["config"]["training"]["total_steps"] == 150_000
+        assert asked["config"]["training"]["total_timesteps"] == 150_000
         less = lost if asked["precision"] == "bfloat16_products" else 0.0
         return {"scores": [480.0 - less, 490.0, *[500.0] * 6], "steps": 150_000}
 
@@ -168,7 +168,7 @@ def test_every_declared_row_has_words_for_what_it_asks(
         *("width", "trial_hours", "days", "gflops", "own", "best", "fastest"),
     )
     figures = dict.fromkeys(("steps_per_second", "seconds", *answers), 1.0)
-    more = {"observation_numbers": 25.0, "updates_per_step": 0.25}
+    more = {"observation_numbers": 25.0, "utd_ratio": 0.25}
     monkeypatch.setattr(declared, "run_worker", lambda *_, **__: {**figures, **more})
     rows = 0
     for suite in SUITES:

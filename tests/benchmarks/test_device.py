@@ -11,7 +11,7 @@ from slipstream.markets.synthetic import PlantedCrypto
 
 
 def test_phases_of_the_torch_form() -> None:
-    agent = {"horizon": 16, "minibatch": 32, "epochs": 1, "widths": [8]}
+    agent = {"n_steps": 16, "batch_size": 32, "n_epochs": 1, "net_arch": [8]}
     training = {"num_envs": 4, "members": 2}
     config = {"env": {"name": "cartpole"}, "agent": agent, "training": training}
     answer = phases(config, 0.05, "cpu")
@@ -22,8 +22,14 @@ def test_phases_of_the_torch_form() -> None:
 
 
 def test_phases_of_learning_from_a_replay() -> None:
-    agent = {"name": "dqn", "widths": [8], "batch": 8, "iteration": 16, "learning_starts": 10}
-    config = {"env": {"name": "cartpole"}, "agent": {**agent, "replay_size": 500}}
+    agent = {
+        "name": "dqn",
+        "net_arch": [8],
+        "batch_size": 8,
+        "iteration": 16,
+        "learning_starts": 10,
+    }
+    config = {"env": {"name": "cartpole"}, "agent": {**agent, "buffer_size": 500}}
     answer = phases({**config, "training": {"num_envs": 1, "members": 2}}, 0.05, "cpu")
     assert set(answer["phases"]) == {"act", "learn", "update"}
     assert answer["updates_per_second"] > 0
@@ -42,19 +48,19 @@ def three_assets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("three_assets")
 def test_the_mean_trial() -> None:
-    small = {"widths": [16], "minibatch": 64, "horizon": 16, "epochs": 1}
+    small = {"net_arch": [16], "batch_size": 64, "n_steps": 16, "n_epochs": 1}
     answer = cappuccino(0.0, "cpu", **small)
     assert answer["width"] == 16 and answer["days"] > 0
 
 
 @pytest.mark.usefixtures("three_assets")
 def test_the_mean_trial_as_the_processor_trains_it() -> None:
-    small = {"widths": [8, 8, 8], "minibatch": 64, "horizon": 4, "epochs": 1}
+    small = {"net_arch": [8, 8, 8], "batch_size": 64, "n_steps": 4, "n_epochs": 1}
     answer = cappuccino(0.0, learner="compiled", members=1, **small)
     assert answer["steps_per_second"] > 0 and answer["gflops"] > 0
     with mean_trial(1) as (config, steps):
-        assert steps == 540_000 and config["agent"]["epochs"] == 10
-        assert (config["agent"]["widths"], config["agent"]["horizon"]) == ([1024] * 3, 512)
+        assert steps == 540_000 and config["agent"]["n_epochs"] == 10
+        assert (config["agent"]["net_arch"], config["agent"]["n_steps"]) == ([1024] * 3, 512)
 
 
 def test_what_the_machine_reaches_is_of_the_fastest_library() -> None:

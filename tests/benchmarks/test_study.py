@@ -109,8 +109,8 @@ def test_the_configs_are_of_the_work_that_rows_name(tmp_path: Path) -> None:
         assert study.space is not None and not isinstance(study.space, str)
         space = SearchSpace.from_mapping(study.space, base)
         assert set(space.to_mapping()) == set(study.space)
-        assert base.training.total_steps == size.steps and base.training.num_envs == 12
-        assert (base.agent.horizon, base.agent.minibatch, base.agent.epochs) == (256, 256, 4)
+        assert base.training.total_timesteps == size.steps and base.training.num_envs == 12
+        assert (base.agent.n_steps, base.agent.batch_size, base.agent.n_epochs) == (256, 256, 4)
 
 
 def test_what_needs_ray_runs_where_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

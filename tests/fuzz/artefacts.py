@@ -11,7 +11,7 @@ from pathlib import Path
 
 from malformed import Case
 
-SMALL = ("--no-report", "--total-steps", "4096", "--num-envs", "4", "--set", "agent.horizon=64")
+SMALL = ("--no-report", "--total-timesteps", "4096", "--num-envs", "4", "--set", "agent.n_steps=64")
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "complete": (("evaluate", "{folder}/it"),),
     "stopped": (("resume", "{folder}/it", "--no-report"), ("status", "{folder}/it")),
@@ -35,10 +35,10 @@ def make(folder: Path) -> None:
     shutil.copytree(folder / "complete", folder / "stopped")
     (folder / "stopped/result.json").unlink()
     _forget_the_end(folder / "stopped/checkpoints")
-    argv = ("tune", "cartpole", "--n-trials", "2", "--total-steps", "4096", "--n-envs", "4")
+    argv = ("tune", "cartpole", "--n-trials", "2", "--total-timesteps", "4096", "--n-envs", "4")
     sizes = ("fold_seeds=2", "confirmation.top=1", "confirmation.seeds=1", "final_seeds=1")
     sets = [word for size in sizes for word in ("--set", f"study.{size}")]
-    call(*argv, "--workers", "1", "--set", "agent.horizon=64", *sets, "--study-name", "study")
+    call(*argv, "--workers", "1", "--set", "agent.n_steps=64", *sets, "--study-name", "study")
     shutil.move(folder / "studies/study", folder / "study")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from malformed import Case, writes
 
 SHOP = (Path(__file__).parents[2] / "examples/kernels/shop.py").read_text(encoding="utf-8")
-TRAIN = ("train", "{folder}/shop.py", "--no-report", "--total-steps", "2048")
+TRAIN = ("train", "{folder}/shop.py", "--no-report", "--total-timesteps", "2048")
 
 # What is wrong: the text that is replaced, and by what.
 CHANGES: dict[str, tuple[str, str]] = {
@@ -102,7 +102,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     ),
     "DEFAULT_HYPERPARAMS of wrong values": (
         "STATE = ",
-        'DEFAULT_HYPERPARAMS = {"ppo": {"agent": {"epochs": "x"}}}\nSTATE = ',
+        'DEFAULT_HYPERPARAMS = {"ppo": {"agent": {"n_epochs": "x"}}}\nSTATE = ',
     ),
     "DEFAULT_HYPERPARAMS that are a list": ("STATE = ", "DEFAULT_HYPERPARAMS = [1]\nSTATE = "),
     "a Config that is no config": ("class Config(config.Config)", "class Config(dict)"),

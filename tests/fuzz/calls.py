@@ -15,8 +15,8 @@ NUMBERS = ("text", "-1", "0", "nan", "inf", "1e400", "true", "[1]", "{}", "", "1
 def options() -> Iterator[Case]:
     """Every option of `train` and `tune` with values that it cannot have."""
     train = ("train", "cartpole", "--no-report")
-    small = ("--total-steps", "256")
-    for option in ("--num-envs", "--members", "--total-steps"):
+    small = ("--total-timesteps", "256")
+    for option in ("--num-envs", "--members", "--total-timesteps"):
         for value in NUMBERS:
             yield Case(f"train {option} {value[:20]!r}", (*train, *small, option, value))
     for value in ("text", "-1", "nan", "1.5", "true", "[1]", "1e30", str(2**63), LONG):
@@ -27,9 +27,9 @@ def options() -> Iterator[Case]:
         yield Case(f"train --track {value[:20]!r}", (*train, *small, "--track", value))
     for value in ("x", "=", "=1", "agent", "agent=1", "agent.", ".epochs=1", "a.b.c.d=1", LONG):
         yield Case(f"train --set {value[:20]!r}", (*train, *small, "--set", value))
-    for value in ("agent.epochs=", "agent.epochs=[", "agent.epochs=!!python/name:os.system"):
+    for value in ("agent.n_epochs=", "agent.n_epochs=[", "agent.n_epochs=!!python/name:os.system"):
         yield Case(f"train --set {value!r}", (*train, *small, "--set", value))
-    tune = ("tune", "cartpole", "--no-report", "--total-steps", "2048", "--study-name", "s")
+    tune = ("tune", "cartpole", "--no-report", "--total-timesteps", "2048", "--study-name", "s")
     for option, values in {
         "--n-trials": ("0", "-1", "text", "1.5", "1e3", "nan"),
         "--workers": ("-1", "text", "1.5"),
@@ -161,7 +161,7 @@ def targets() -> Iterator[Case]:
 
 def folders() -> Iterator[Case]:
     """Run directories that cannot be made."""
-    train = ("train", "cartpole", "--no-report", "--total-steps", "256", "--out")
+    train = ("train", "cartpole", "--no-report", "--total-timesteps", "256", "--out")
     for name in ("/dev/null", "/dev/null/run", "/proc/run", "{folder}/file", "{folder}/file/run"):
         yield Case(f"train --out {name}", (*train, name), _special)
     yield Case("train --out a full folder", (*train, "{folder}"), writes("precious.txt", "keep"))

@@ -11,7 +11,7 @@ from malformed import Case, writes
 
 from slipstream.training.settings.config import resolve
 
-TRAIN = ("train", "{folder}/mine.yaml", "--no-report", "--total-steps", "256")
+TRAIN = ("train", "{folder}/mine.yaml", "--no-report", "--total-timesteps", "256")
 NUMBERS = ("text", True, {"no": "number"}, [[]], float("nan"), float("inf"), -1e308, 1e308)
 OTHERS: dict[type, tuple[Any, ...]] = {
     bool: ("text", 3, {"no": "flag"}, None),
@@ -58,7 +58,7 @@ def bases(prices: dict[str, Path]) -> dict[str, dict[str, Any]]:
 def values_of_wrong_kind(prices: dict[str, Path]) -> Iterator[Case]:
     for name, base in bases(prices).items():
         for path, value in leaves(base):
-            if not path or (path[0] == "training" and path[-1] in ("out", "total_steps")):
+            if not path or (path[0] == "training" and path[-1] in ("out", "total_timesteps")):
                 continue
             for k, wrong in enumerate(wrong_values(value)):
                 text = yaml.safe_dump(replaced(base, path, wrong))
@@ -86,7 +86,7 @@ TEXTS: dict[str, str | bytes] = {
     "an unknown tag": "env: !secret cartpole\n",
     "an alias without anchor": "env: *cartpole\n",
     "a recursive alias": "env: &env\n  name: *env\n",
-    "recursion in a list": "agent: {widths: &w [*w]}\nenv: cartpole\n",
+    "recursion in a list": "agent: {net_arch: &w [*w]}\nenv: cartpole\n",
     "a billion laughs": "".join(
         f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9) if k else 'lol'}]\n" for k in range(12)
     ),
@@ -94,7 +94,7 @@ TEXTS: dict[str, str | bytes] = {
     "deep nesting of mappings": "env: " + "{a: " * 3000 + "1" + "}" * 3000 + "\n",
     "a number of 5,000 digits": f"env: cartpole\ntraining: {{seed: {'9' * 5000}}}\n",
     "a key twice": "env: cartpole\nenv: pendulum\n",
-    "a key twice below": "env: cartpole\nagent: {epochs: 1, epochs: 2}\n",
+    "a key twice below": "env: cartpole\nagent: {n_epochs: 1, n_epochs: 2}\n",
     "a list as a key": "? [a, b]\n: 1\n",
     "a number as a key": "1: 2\n",
     "null as a key": "env: cartpole\nagent: {null: 1}\n",
@@ -106,8 +106,8 @@ TEXTS: dict[str, str | bytes] = {
     "an escape": b"env: \x1b[2Jcartpole\n",
     "random bytes": bytes((k * 7919 + k // 13) % 256 for k in range(4096)),
     "a long word": "env: " + "x" * 200_000 + "\n",
-    "an unknown section": "env: cartpole\nagnet: {epochs: 1}\n",
-    "env is missing": "agent: {epochs: 1}\n",
+    "an unknown section": "env: cartpole\nagnet: {n_epochs: 1}\n",
+    "env is missing": "agent: {n_epochs: 1}\n",
     "env has no name": "env: {gravity: 9.8}\n",
     "a merge of nothing": "env: cartpole\nagent: {<<: 3}\n",
     "lists of unequal lengths": (
@@ -138,9 +138,9 @@ STUDIES: dict[str, Any] = {
     "a range of text": {"space": {"agent.learning_rate": {"low": "a", "high": "b"}}},
     "a range of nan": {"space": {"agent.learning_rate": {"low": float("nan"), "high": 1.0}}},
     "a log range from zero": {"space": {"agent.learning_rate": {"low": 0, "high": 1, "log": True}}},
-    "no choices": {"space": {"agent.widths": {"choices": []}}},
-    "choices of nonsense": {"space": {"agent.widths": {"choices": [[-1], "wide"]}}},
-    "choices and a range": {"space": {"agent.epochs": {"choices": [1], "low": 1, "high": 2}}},
+    "no choices": {"space": {"agent.net_arch": {"choices": []}}},
+    "choices of nonsense": {"space": {"agent.net_arch": {"choices": [[-1], "wide"]}}},
+    "choices and a range": {"space": {"agent.n_epochs": {"choices": [1], "low": 1, "high": 2}}},
     "an unknown name": {"space": {"agent.learnign_rate": "default"}},
     "a default without a range": {"space": {"agent.name": "default"}},
     "rungs turned round": {"pruning": {"rungs": [0.6, 0.3]}},
@@ -165,6 +165,13 @@ STUDIES: dict[str, Any] = {
 def studies() -> Iterator[Case]:
     for name, section in STUDIES.items():
         text = yaml.safe_dump({"env": "cartpole", "study": section})
-        argv = ("tune", "{folder}/mine.yaml", "--total-steps", "2048", "--workers", "1")
-        small = ("--set", "study.trials_in_flight=2", "--study-name", "fuzz", "--hours", "0.001")
+        argv = ("tune", "{folder}/mine.yaml", "--total-timesteps", "2048", "--workers", "1")
+        small = (
+            "--set",
+            "study.max_concurrent_trials=2",
+            "--study-name",
+            "fuzz",
+            "--hours",
+            "0.001",
+        )
         yield Case(f"study: {name}", (*argv, *small), writes("mine.yaml", text))

@@ -11,7 +11,7 @@ import yaml
 from configs import TRAIN, leaves, replaced, wrong_values
 from malformed import Case, writes
 
-_JSON = ("train", "{folder}/mine.json", "--no-report", "--set", "training.total_steps=256")
+_JSON = ("train", "{folder}/mine.json", "--no-report", "--set", "training.total_timesteps=256")
 
 SECTIONS: dict[str, Any] = {
     "a list": [1],

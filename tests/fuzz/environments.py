@@ -22,12 +22,19 @@ def names() -> list[str]:
 
 def environments() -> Iterator[Case]:
     for name in names():
-        argv = ("train", f"gym:broken_envs:{name}-v0", "--no-report", "--total-steps", "2048")
+        argv = ("train", f"gym:broken_envs:{name}-v0", "--no-report", "--total-timesteps", "2048")
         more = ("--set", "training.hang_seconds=0.5") if "Hangs" in name else ()
         yield Case(f"environment: {name}", (*argv, *more))
     for name in ("InitRaises", "ResetRaises", "StepRaises", "HugeSpace", "LateNan", "InitExits"):
-        argv = ("tune", f"gym:broken_envs:{name}-v0", "--n-trials", "1", "--total-steps", "2048")
-        more = ("--workers", "1", "--set", "study.trials_in_flight=1")
+        argv = (
+            "tune",
+            f"gym:broken_envs:{name}-v0",
+            "--n-trials",
+            "1",
+            "--total-timesteps",
+            "2048",
+        )
+        more = ("--workers", "1", "--set", "study.max_concurrent_trials=1")
         yield Case(f"environment of a study: {name}", (*argv, *more))
     yield Case("a module that is missing", ("train", "gym:no_such_module:X-v0", "--no-report"))
     for given in _WRAPPERS:

@@ -35,8 +35,8 @@ import safetensors.numpy
 
 HASHES = Path(__file__).with_name("hashes.json")
 _PROGRAM = "from slipstream.cli import main; main()"
-_AGENT = {"horizon": 32, "epochs": 2}
-_REPLAY = {"widths": [32, 32], "batch": 32, "learning_starts": 500}
+_AGENT = {"n_steps": 32, "n_epochs": 2}
+_REPLAY = {"net_arch": [32, 32], "batch_size": 32, "learning_starts": 500}
 _GATES = ("confirmed", "holdout", "pbo", "dsr", "costs", "cuts")
 _NEWER = 60  # bars that a paper account sees and no training
 _PAPER_FROM = "2022-01-14 16:20"  # where the newest 60 bars of five minutes begin
@@ -54,36 +54,38 @@ def machine() -> str:
 
 def cartpole(folder: Path) -> str:
     """One member, whose minibatches are summed from two parts."""
-    agent = {**_AGENT, "minibatch": 1024, "reward_scaling": "off"}
-    return _trained(folder, {"env": "cartpole", "agent": agent}, num_envs=64, total_steps=20_480)
+    agent = {**_AGENT, "batch_size": 1024, "reward_scaling": "off"}
+    return _trained(
+        folder, {"env": "cartpole", "agent": agent}, num_envs=64, total_timesteps=20_480
+    )
 
 
 def cartpole_members(folder: Path) -> str:
     """Five members with numbers of their own, on every schedule and switch."""
     agent = {
         **_AGENT,
-        "minibatch": 48,
-        "widths": [48, 33],
+        "batch_size": 48,
+        "net_arch": [48, 33],
         "activation": "relu",
         "learning_rate": [1e-4, 3e-4, 1e-3, 2e-3, 3e-3],
-        "discount": [0.9, 0.95, 0.98, 0.99, 0.999],
+        "gamma": [0.9, 0.95, 0.98, 0.99, 0.999],
         "target_kl": 0.02,
         "reward_scaling": "on",
     }
-    training = {"num_envs": 6, "members": 5, "total_steps": 1_920}
+    training = {"num_envs": 6, "members": 5, "total_timesteps": 1_920}
     return _trained(folder, {"env": "cartpole", "agent": agent}, **training)
 
 
 def pendulum(folder: Path) -> str:
     """Continuous actions."""
     config = {"env": "pendulum", "agent": _AGENT}
-    return _trained(folder, config, num_envs=16, members=2, total_steps=5_120)
+    return _trained(folder, config, num_envs=16, members=2, total_timesteps=5_120)
 
 
 def multi_discrete(folder: Path) -> str:
     """PPO over six choices of two."""
     config = {"env": {"name": "probes", "probe": "switches"}, "agent": _AGENT}
-    return _trained(folder, config, num_envs=16, total_steps=2_560)
+    return _trained(folder, config, num_envs=16, total_timesteps=2_560)
 
 
 def dqn(folder: Path) -> str:
@@ -95,7 +97,7 @@ def dqn(folder: Path) -> str:
         "dueling": True,
         **_REPLAY,
     }
-    return _trained(folder, {"env": "cartpole", "agent": agent}, members=2, total_steps=2_048)
+    return _trained(folder, {"env": "cartpole", "agent": agent}, members=2, total_timesteps=2_048)
 
 
 def dqn_masked(folder: Path) -> str:
@@ -103,17 +105,17 @@ def dqn_masked(folder: Path) -> str:
     play = {"opponents": {"snapshots": 2, "random": 1}, "snapshot_iterations": 1}
     agent = {"name": "dqn", **_REPLAY}
     config = {"env": {"name": "tictactoe", "self_play": play}, "agent": agent}
-    return _trained(folder, config, members=2, total_steps=2_048)
+    return _trained(folder, config, members=2, total_timesteps=2_048)
 
 
 def sac(folder: Path) -> str:
     """Continuous actions from a replay."""
-    return _trained(folder, _off_policy("sac"), members=2, total_steps=2_048)
+    return _trained(folder, _off_policy("sac"), members=2, total_timesteps=2_048)
 
 
 def td3(folder: Path) -> str:
     """One action for each state, with two values."""
-    return _trained(folder, _off_policy("td3"), members=2, total_steps=2_048)
+    return _trained(folder, _off_policy("td3"), members=2, total_timesteps=2_048)
 
 
 def hockey(folder: Path) -> str:
@@ -124,13 +126,13 @@ def hockey(folder: Path) -> str:
         "opponents": {"agent": 2, "weak": 1, "strong": 1},
         "self_play": play,
     }
-    config = {"env": env, "agent": {**_AGENT, "widths": [32]}}
-    return _trained(folder, config, num_envs=8, members=2, total_steps=1_280)
+    config = {"env": env, "agent": {**_AGENT, "net_arch": [32]}}
+    return _trained(folder, config, num_envs=8, members=2, total_timesteps=1_280)
 
 
 def gymnasium_ppo(folder: Path) -> str:
     """Gymnasium's CartPole in worker processes."""
-    training = {"num_envs": 4, "members": 2, "total_steps": 1_280, "backend": "process"}
+    training = {"num_envs": 4, "members": 2, "total_timesteps": 1_280, "backend": "process"}
     return _trained(folder, {"env": "gym:CartPole-v1", "agent": _AGENT}, **training)
 
 
@@ -138,7 +140,7 @@ def gymnasium_sac(folder: Path) -> str:
     """Gymnasium's Pendulum in this process, with running statistics of observations."""
     config = _off_policy("sac", observation_normalization=True)
     config["env"] = "gym:Pendulum-v1"
-    return _trained(folder, config, members=2, total_steps=1_280, backend="serial")
+    return _trained(folder, config, members=2, total_timesteps=1_280, backend="serial")
 
 
 def forex_folds(folder: Path) -> str:
@@ -153,7 +155,7 @@ def forex_folds(folder: Path) -> str:
         "space": {"agent.learning_rate": {"low": 1e-4, "high": 3e-3, "log": True}},
     }
     agent = {"name": "dqn", **_REPLAY, "learning_starts": 100}
-    training = {"total_steps": 1_024}
+    training = {"total_timesteps": 1_024}
     return _studied(folder, {"env": env, "agent": agent, "training": training, "study": settings})
 
 
@@ -163,26 +165,28 @@ def forex(folder: Path) -> str:
         _planted("forex").write(folder / "market", 3_000, seed, symbols=(symbol,))
     data = {"folder": str(folder / "market"), "spread_pips": 0.5}
     env = {"name": "forex", "data": data, "lookback": 3, "max_steps": 100}
-    return _trained(folder, {"env": env, "agent": _AGENT}, num_envs=8, members=2, total_steps=2_560)
+    return _trained(
+        folder, {"env": env, "agent": _AGENT}, num_envs=8, members=2, total_timesteps=2_560
+    )
 
 
 def portfolio(folder: Path) -> str:
     """A population of six that orders target weights."""
-    return _trained(folder, _portfolio(folder), num_envs=5, members=6, total_steps=1_600)
+    return _trained(folder, _portfolio(folder), num_envs=5, members=6, total_timesteps=1_600)
 
 
 def portfolio_units(folder: Path) -> str:
     """A population of six that orders units. Its copies are interpreted, which gives the same bits:
     no other quick test compiles a portfolio of seven."""
-    training = {"num_envs": 5, "members": 6, "total_steps": 1_600, "backend": "serial"}
+    training = {"num_envs": 5, "members": 6, "total_timesteps": 1_600, "backend": "serial"}
     return _trained(folder, _portfolio(folder, orders="units"), **training)
 
 
 def resumed(folder: Path) -> str:
     """A run that was killed after its first checkpoint, and resumed."""
     config = folder / "config.yaml"
-    agent = {**_AGENT, "minibatch": 128, "reward_scaling": "off"}
-    training = {"num_envs": 16, "members": 2, "total_steps": 399_360, "checkpoint_every": 0.1}
+    agent = {**_AGENT, "batch_size": 128, "reward_scaling": "off"}
+    training = {"num_envs": 16, "members": 2, "total_timesteps": 399_360, "checkpoint_every": 0.1}
     sections = {"agent": agent, "training": training, "evaluation": _EVALUATION}
     config.write_text(json.dumps({"env": "cartpole", **sections}))
     run = folder / "run"
@@ -205,19 +209,19 @@ def study(folder: Path) -> str:
     """A small study of folds with pruning: its ledger."""
     searched = {
         "agent.learning_rate": {"low": 1e-4, "high": 3e-3, "log": True},
-        "agent.discount": {"low": 0.8, "high": 0.99},
+        "agent.gamma": {"low": 0.8, "high": 0.99},
     }
     settings = {
         "n_trials": 6,
-        "trials_in_flight": 3,
+        "max_concurrent_trials": 3,
         "pruning": {"rungs": [0.5], "startup": 3, "min_correlation": -1.0},
         "confirmation": {"top": 1, "seeds": 2, "bootstrap": 50},
         "final_seeds": 2,
         "space": searched,
     }
     config = {**_portfolio(folder), "study": settings}
-    config["agent"] = {"horizon": 18, "minibatch": 30, "epochs": 2, "widths": [48, 33]}
-    config["training"] = {"num_envs": 5, "total_steps": 360}
+    config["agent"] = {"n_steps": 18, "batch_size": 30, "n_epochs": 2, "net_arch": [48, 33]}
+    config["training"] = {"num_envs": 5, "total_timesteps": 360}
     return _studied(folder, config)
 
 
@@ -227,7 +231,7 @@ def paper_account(folder: Path) -> str:
     config = _portfolio(folder)
     for file in (folder / "newer").glob("*.parquet"):
         polars.read_parquet(file)[:-_NEWER].write_parquet(folder / "market" / file.name)
-    _trained(folder, config, num_envs=5, total_steps=1_600)
+    _trained(folder, config, num_envs=5, total_timesteps=1_600)
     forced = [word for gate in _GATES for word in ("--force", gate)]
     feed = ("--feed", f"replay:{folder / 'newer'}", "--from", _PAPER_FROM)
     for words in (

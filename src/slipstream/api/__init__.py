@@ -2,7 +2,7 @@
 
 ::
 
-    run = slipstream.train("cartpole", members=4, total_steps=200_000)
+    run = slipstream.train("cartpole", members=4, total_timesteps=200_000)
     policy = slipstream.load_policy(run)
     tracks = slipstream.evaluate(run)
 

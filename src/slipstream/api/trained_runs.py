@@ -338,7 +338,7 @@ def exploit(
     whole.environment_against(
         config.env_name, config.env_settings, 0, two
     )  # refused before training
-    changes: dict[str, Any] = {} if steps is None else {"training.total_steps": steps}
+    changes: dict[str, Any] = {} if steps is None else {"training.total_timesteps": steps}
     run = train(
         whole.best_response_config(config, two.place, drawn),
         out=out,

@@ -66,7 +66,7 @@ def train(
         track: ``wandb`` sends config, curves, report and policies to Weights & Biases, too.
         overwrite: remove the run that lies at `out`, as soon as everything else is known to fit.
         say: told in sentences what was chosen or passed over; standard error unless given.
-        **training: fields of the `training` section: num_envs, members, total_steps, seed, ...
+        **training: fields of the `training` section: num_envs, members, total_timesteps, seed, ...
 
     Returns:
         The run: `run.result`, `run.metrics()`, `run.path`.

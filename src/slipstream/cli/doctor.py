@@ -276,8 +276,8 @@ def _advice(run: Run, phases: Phases) -> str:
     config = run.config
     if largest == "start":
         return (
-            "Starting took longest: it is the same for a longer training (training.total_steps), "
-            "and compiled code is kept for the next one."
+            "Starting took longest. It takes equally long for a longer training "
+            "(training.total_timesteps); compiled code is cached for the next run."
         )
     if largest == "evaluation":
         return _evaluations(config.evaluation)
@@ -288,13 +288,13 @@ def _advice(run: Run, phases: Phases) -> str:
             f"The update took longest, and no vectorization helps there: each step of experience "
             f"is paid with {each:.3g} updates of {agent.rows(n):,} rows. Fewer or larger ones are "
             "quicker and learn otherwise, so look at the scores; so do smaller networks "
-            "(agent.widths). Several members trained at once share each product."
+            "(agent.net_arch). Several members trained at once share each product."
         )
     if largest == "policy":
         return (
             "Acting took longest: more copies share the cost of a decision (training.num_envs, now "
             f"{config.training.num_envs}; a budget then has fewer updates, so look at the scores), "
-            "and smaller networks decide faster (agent.widths)."
+            "and smaller networks decide faster (agent.net_arch)."
         )
     if largest == "other":
         return "What took longest is neither training nor evaluation: a slow disk, or other work."

@@ -63,7 +63,7 @@ def runs_and_studies(incomplete: str) -> list[str]:
 
 
 def setting_names(incomplete: str) -> list[str]:
-    """``agent.epochs=`` and others, of the agent and the built-in environment that were named.
+    """``agent.n_epochs=`` and others, of the agent and the built-in environment that were named.
 
     A file of the user's is not run by a tab: beside one, sections but `env` are offered.
     """
@@ -176,7 +176,7 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="A.B=C",
-        help="Sets any field, such as agent.epochs=2 (tune: study.penalty=0).",
+        help="Sets any field, such as agent.n_epochs=2 (tune: study.penalty=0).",
         autocompletion=setting_names,
     ),
 ]
@@ -218,7 +218,7 @@ def train_given(given: Mapping[str, Any]) -> dict[str, Any]:
     from slipstream.core.storage import yaml_file
     from slipstream.training.settings.config import parse_overrides
 
-    flags = {name: given[name] for name in ("num_envs", "members", "total_steps", "seed")}
+    flags = {name: given[name] for name in ("num_envs", "members", "total_timesteps", "seed")}
     flags["device"] = device_given(given)
     named = {
         f"training.{name}": yaml_file.parse(text, f"--{name.replace('_', '-')} {text}")
@@ -237,13 +237,13 @@ def tune_given(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     from slipstream.core.storage import yaml_file
     from slipstream.training.settings.config import parse_overrides
 
-    steps = given["total_steps"]
+    steps = given["total_timesteps"]
     flags: dict[str, Any] = {
         "env.data.folder": given["data_dir"],
         "env.data.timeframe": given["timeframe"],
         "training.num_envs": given["num_envs"],
         "training.device": device_given(given),
-        "training.total_steps": steps and yaml_file.parse(steps, f"--total-steps {steps}"),
+        "training.total_timesteps": steps and yaml_file.parse(steps, f"--total-timesteps {steps}"),
     }
     overrides = parse_overrides(given["set_"] or [])
     overrides |= {path: value for path, value in flags.items() if value is not None}

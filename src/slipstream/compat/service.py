@@ -76,7 +76,8 @@ class AgentTrainingService:
     ::
 
         service = slipstream.AgentTrainingService("trainings")
-        number = service.submit("cartpole", VectorizedEnvConfig(num_envs=8), total_steps=100_000)
+        config = VectorizedEnvConfig(num_envs=8)
+        number = service.submit("cartpole", config, total_timesteps=100_000)
         service.wait(number)
         print(service.results(number)["scores"])
 
@@ -104,7 +105,7 @@ class AgentTrainingService:
             config: as for `slipstream.train`; its `training.num_envs` and `backend` are what
                 `vectorized` says.
             vectorized: copies and how they are stepped; `VectorizedEnvConfig()` unless given.
-            **training: fields of the `training` section: total_steps, seed, ...
+            **training: fields of the `training` section: total_timesteps, seed, ...
 
         Raises:
             ConfigError: the config is none, or asks for more copies than the smallest

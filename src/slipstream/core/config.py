@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.field_names import setting_of_agent
+from slipstream.core.field_names import renamed, setting_of_agent
 from slipstream.core.text import did_you_mean
 
 _TAG = re.compile(r"(constrained-\w+|literal\[.*|tuple\[.*|dict\[.*|int|float|str|bool|none)$")
@@ -180,6 +180,8 @@ def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple
     if entry["type"] == "extra_forbidden":
         choice = {"name"} if where in _NAMED and len(location) == 1 else set()
         known = sorted(choice | set(_fields_at(model, location[:-1])))
+        if (new := renamed(path)) is not None and new.rpartition(".")[2] in known:
+            return f"`{path}` is called ", f"`{new}`", "."
         advice = did_you_mean(location[-1], known, f"known keys: {', '.join(known)}.")
         if where == "training" and (setting := setting_of_agent(location[-1])) is not None:
             advice = f'did you mean `{setting}`? In Python: `overrides={{"{setting}": ...}}`.'

@@ -1,7 +1,6 @@
-"""Names that users write, and what they are called here: of other libraries, options, modules.
+"""Names of other libraries and former names of our own, each with the name that is used here.
 
-Stable-Baselines3's hyper-parameters come first; an unknown key or algorithm is answered with the
-name of this table if it is known where it was written.
+An unknown config key, option, command or module is answered with the name of these tables.
 """
 
 from __future__ import annotations
@@ -14,47 +13,72 @@ _ALGORITHMS = {
     **dict.fromkeys(("ddqn", "dddqn", "rainbow"), ("dqn",)),
     "ddpg": ("td3",),
 }
-_TRAINING = {
-    "n_envs": ("num_envs",),
-    **dict.fromkeys(("timesteps", "total_timesteps"), ("total_steps",)),
-}
-_AGENT = {
-    "batch_size": ("minibatch", "batch"),
-    "buffer_size": ("replay_size",),
-    "ent_coef": ("entropy_coef", "temperature"),
-    "exploration_final_eps": ("exploration_final",),
-    "exploration_initial_eps": ("exploration_initial",),
-    "gamma": ("discount",),
-    "gradient_steps": ("updates_per_step",),
-    "learning_rate": ("agent.learning_rate",),
+_OTHER_LIBRARIES = {
+    "gradient_steps": ("utd_ratio",),
     "lr": ("learning_rate", "agent.learning_rate"),
-    "n_epochs": ("epochs",),
-    "n_steps": ("horizon",),
-    "net_arch": ("widths",),
-    "target_noise_clip": ("smoothing_limit",),
-    "target_policy_noise": ("smoothing_noise",),
-    "target_update_interval": ("target_every",),
-    "tau": ("target_rate",),
-    "train_freq": ("train_every",),
-    "vf_coef": ("value_coef",),
+    "n_envs": ("num_envs",),
+    "timesteps": ("total_timesteps",),
+}
+# Config keys, options and commands that were renamed before the first release.
+_RENAMED = {
+    "agent.batch": "agent.batch_size",
+    "agent.clip": "agent.clip_range",
+    "agent.discount": "agent.gamma",
+    "agent.entropy_coef": "agent.ent_coef",
+    "agent.epochs": "agent.n_epochs",
+    "agent.exploration_final": "agent.exploration_final_eps",
+    "agent.exploration_initial": "agent.exploration_initial_eps",
+    "agent.horizon": "agent.n_steps",
+    "agent.initial_std": "agent.init_std",
+    "agent.initial_temperature": "agent.init_ent_coef",
+    "agent.minibatch": "agent.batch_size",
+    "agent.replay_size": "agent.buffer_size",
+    "agent.smoothing_limit": "agent.target_noise_clip",
+    "agent.smoothing_noise": "agent.target_policy_noise",
+    "agent.target_every": "agent.target_update_interval",
+    "agent.target_rate": "agent.tau",
+    "agent.temperature": "agent.ent_coef",
+    "agent.train_every": "agent.train_freq",
+    "agent.updates_per_step": "agent.utd_ratio",
+    "agent.value_coef": "agent.vf_coef",
+    "agent.widths": "agent.net_arch",
+    "evaluation.actions": "evaluation.deterministic",
+    "study.trials_in_flight": "study.max_concurrent_trials",
+    "training.total_steps": "training.total_timesteps",
+}
+_HYPERPARAMETERS = {
+    "learning_rate",
+    *(new.removeprefix("agent.") for new in _RENAMED.values() if new.startswith("agent.")),
 }
 # The first name that is known in the place where a key was written is suggested.
-_OURS = _ALGORITHMS | _TRAINING | _AGENT
-_OF_AGENTS = {name.removeprefix("agent.") for names in _AGENT.values() for name in names}
+_SUGGESTIONS: dict[str, tuple[str, ...]] = {
+    **_ALGORITHMS,
+    **{name: (name, f"agent.{name}") for name in sorted(_HYPERPARAMETERS)},
+    **{
+        old.rpartition(".")[2]: (new.rpartition(".")[2], new)
+        for old, new in sorted(_RENAMED.items(), reverse=True)
+    },
+    **_OTHER_LIBRARIES,
+}
 _GYMNASIUM = re.compile(r"[\w/:.-]+-v\d+")
 
 
 def field_name(name: str, known: Collection[str]) -> str | None:
-    """What a name of another library, or in other letters, is called among the known ones."""
+    """Return the known name that equals `name` but for case, or that other libraries call so."""
     lower = name.lower()
-    same = next((one for one in known if one.lower() == lower), None)
-    return same or next((one for one in _OURS.get(lower, ()) if one in known), None)
+    same = next((candidate for candidate in known if candidate.lower() == lower), None)
+    return same or next((new for new in _SUGGESTIONS.get(lower, ()) if new in known), None)
+
+
+def renamed(path: str) -> str | None:
+    """Return the present name of a config key (dotted), option or command that was renamed."""
+    return _RENAMED.get(path)
 
 
 def setting_of_agent(name: str) -> str | None:
-    """`agent.KEY` if a key that was written elsewhere is a hyper-parameter; else None."""
-    ours = _AGENT.get(name.lower(), (name,))[0].removeprefix("agent.")
-    return f"agent.{ours}" if ours in _OF_AGENTS else None
+    """Return `agent.KEY` if a key that was written elsewhere is a hyper-parameter, else None."""
+    key = next(iter(_SUGGESTIONS.get(name.lower(), ())), name)
+    return f"agent.{key}" if key in _HYPERPARAMETERS else None
 
 
 def is_gymnasium_id(name: str) -> bool:

@@ -164,7 +164,7 @@ def _study_facts(folder: Path) -> dict[str, Any]:
             facts |= {
                 "n_trials": study.n_trials,
                 "rungs": list(rungs),
-                "steps": values.get("training", {}).get("total_steps"),
+                "steps": values.get("training", {}).get("total_timesteps"),
                 "log": [name for name, one in space.items() if _log(one)],
                 "text": yaml_file.dump(values)[: 64 << 10],
             }

@@ -178,7 +178,7 @@ def outcomes_of(environment: Environment, found: RunEvaluation) -> tuple[Outcome
         return ()
     validated = source.evaluations() if isinstance(source, Run) else {}
     tracks, repeated = found.tracks[found.holdout][found.member], players.repeated
-    alike = () if source.config.evaluation.drawn else repeated
+    alike = repeated if source.config.evaluation.deterministic else ()
     return outcomes(validated, found.number(found.member), tracks, players.names, alike)
 
 

@@ -27,15 +27,15 @@ OPPONENTS = {"self_play": {"sampling": "latest", "snapshot_iterations": 1}}
 DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
-            "horizon": 32,
-            "minibatch": 256,
+            "n_steps": 32,
+            "batch_size": 256,
             "activation": "relu",
-            "discount": 1.0,
+            "gamma": 1.0,
             "learning_rate": 1e-3,
             "learning_rate_schedule": "linear",
-            "entropy_coef": 0.1,
+            "ent_coef": 0.1,
         },
-        "training": {"num_envs": 256, "total_steps": 3_000_000},
+        "training": {"num_envs": 256, "total_timesteps": 3_000_000},
     }
 }
 

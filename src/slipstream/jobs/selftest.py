@@ -13,7 +13,13 @@ from slipstream.core.storage.resource_monitor import Cards
 from slipstream.jobs.process import here, last_words, start
 from slipstream.training.runs.run import CHECKPOINTS, REPORT, RESULT
 
-_TRAIN = ("train", "cartpole", "--num-envs=8", "--total-steps=81920", "--set=training.keep_last=1")
+_TRAIN = (
+    "train",
+    "cartpole",
+    "--num-envs=8",
+    "--total-timesteps=81920",
+    "--set=training.keep_last=1",
+)
 # Trainings of a moment, for what they compile: an agent's loops are the same in all environments.
 _WARM = (("ppo", "pendulum"), ("dqn", "cartpole"), ("sac", "pendulum"), ("td3", "pendulum"))
 _WARM_SECONDS = 75.0  # after which none of them begins, so that two minutes are enough
@@ -73,7 +79,7 @@ def selftest(folder: Path) -> Iterator[tuple[str, float]]:
     warm: list[str] = []
     for agent, env in _WARM:
         if time.monotonic() - first < _WARM_SECONDS:
-            name, steps = f"--set=agent.name={agent}", "--total-steps=2048"
+            name, steps = f"--set=agent.name={agent}", "--total-timesteps=2048"
             _run(folder, agent, "train", env, name, steps, "--no-report", f"--out={agent}")
             warm.append(agent.upper())
     left = "" if len(warm) == len(_WARM) else "; another's first training compiles its own"

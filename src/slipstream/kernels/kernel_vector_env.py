@@ -120,7 +120,7 @@ class KernelVectorEnv(VectorEnv):
         """Copies that go on from where these stand; rules, data and the loop are shared."""
         other = copy.copy(self)
         memo[id(self)] = other
-        shared = ("kernel", "loaded", "spec", "loop", "batch")
+        shared = ("kernel", "loaded", "spec", "loop", "batch_size")
         own = {name: value for name, value in vars(self).items() if name not in shared}
         vars(other).update(copy.deepcopy(own, memo))
         other._bind_batch()

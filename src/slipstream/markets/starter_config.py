@@ -83,10 +83,10 @@ def start(environment: str, folder: str | None) -> tuple[dict[str, Any], list[st
                 "into USD."
             )
         values["agent"] = {
-            "horizon": 256,
-            "minibatch": 1024,
-            "discount": 0.95,
-            "entropy_coef": 0.005,
+            "n_steps": 256,
+            "batch_size": 1024,
+            "gamma": 0.95,
+            "ent_coef": 0.005,
         }
     elif environment == "portfolio":
         env["account_currency"], reasons = _one_quote(names)

@@ -260,7 +260,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
         chosen=tuple(chosen),
         steps=int(max((step for step in trained if isinstance(step, float)), default=0)),
         validations=len(set(validated)),
-        budget=training.total_steps,
+        budget=training.total_timesteps,
         sampled=sampled,
         longest=plan.longest if environment.spec.max_episode_steps is None else None,
     )
@@ -299,12 +299,12 @@ def provenance(run: Run, environment: Environment) -> dict[str, str]:
     copies = f"{first['num_envs']} copies each"
     copies += "".join(f", {one['num_envs']} from step {one['steps']:,} on" for one in later)
     work = (
-        f"{training.total_steps:,} steps per member, {training.members} member(s), {copies}, "
+        f"{training.total_timesteps:,} steps per member, {training.members} member(s), {copies}, "
         f"seed {training.seed}"
     )
     result = run.result or {}
-    if "updates_per_step" in result:
+    if "utd_ratio" in result:
         rows = int(result["update_rows"])
-        work += f"; {result['updates_per_step']:.3g} updates of {rows:,} rows for each step"
+        work += f"; {result['utd_ratio']:.3g} updates of {rows:,} rows for each step"
     digest = environment.provenance.get("market_sha256")
     return origin(run.provenance, {"Training": work}, run.config.hash, digest)

@@ -71,7 +71,9 @@ class StudyConfig(Config):
 
     n_trials: Count = Field(500, description="suggestions tried")
     seed: Seed = Field(0, description="of sampler and members")
-    trials_in_flight: Count = Field(16, description="virtual slots; decides what an ask can know")
+    max_concurrent_trials: Count = Field(
+        16, description="virtual slots; decides what an ask can know"
+    )
     sampler: Literal["tpe", "random", "gp", "cmaes", "qmc"] = Field(
         "tpe", description="who suggests, of Optuna's samplers"
     )

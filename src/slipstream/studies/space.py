@@ -42,7 +42,7 @@ _FEWEST = 20  # trials; below that importances are the sampler's own pattern
 _LARGEST = 2.0**1000  # what any number is checked against before it is counted with
 _DRAWS = 32  # random combinations: all must give valid configs, and they tell what a trial costs
 AGENT, NUM_ENVS = "agent.", "training.num_envs"
-_TRAINING = ("num_envs", "total_steps")
+_TRAINING = ("num_envs", "total_timesteps")
 
 
 class Overrides(NamedTuple):

@@ -420,10 +420,10 @@ class Study:
                 f"and {'' if begun else 'one trial with '}the confirmation of one candidate "
                 f"({plural(plan.study.confirmation.seeds, 'seed')} x {plural(plan.folds, 'fold')}) "
                 f"needs {minutes(need)}. Give --hours {enough:g}, or lower "
-                "training.total_steps. Nothing more was begun."
+                "training.total_timesteps. Nothing more was begun."
             )
         fit = max(1, int(_FIRST * (left - confirm) / each)) if each else count
-        if not ledger.asks() and fit < min(plan.study.trials_in_flight, count):
+        if not ledger.asks() and fit < min(plan.study.max_concurrent_trials, count):
             ledger.record(in_flight=fit)
 
     def _candidates(self, session: Session, search: Search) -> int | None:

@@ -112,7 +112,7 @@ class Trainer:
         if cluster is None:
             check_memory(config, self.environment)
         check_curriculum(config.curriculum, self.environment, config.env_settings)
-        self.progress = events.Progress(budget=settings.total_steps)
+        self.progress = events.Progress(budget=settings.total_timesteps)
         self.best = np.full(self.members, -np.inf)
         self.best_steps = np.zeros(self.members, np.int64)
         self._listeners: list[events.Callback] = [run.callback, *callbacks, notify]
@@ -457,10 +457,10 @@ class Trainer:
             "chosen_on": self.validation,
             "test_is": "the test split" if market else "fresh episodes",
             "test_episodes": None if market else plan.final,
-            "evaluation": {**asdict(plan), "actions": config.evaluation.actions},
+            "evaluation": {**asdict(plan), "deterministic": config.evaluation.deterministic},
             "members": members,
             "progress": asdict(progress),
-            "updates_per_step": progress.updates / max(progress.steps, 1),
+            "utd_ratio": progress.updates / max(progress.steps, 1),
             "update_rows": config.agent.rows(self.num_envs),
             "steps_per_second": progress.steps * self.members / max(progress.wall, 1e-9),
         }

@@ -186,7 +186,7 @@ def make_shard(
                 device=training.device,
                 precision=training.precision,
                 longest=EvaluationPlan.of(config, environment).longest,
-                drawn=config.evaluation.drawn,
+                drawn=not config.evaluation.deterministic,
                 check_stop=check_stop,
                 curriculum=None if curriculum is None else curriculum.among(len(members)),
             )

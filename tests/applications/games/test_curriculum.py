@@ -24,8 +24,8 @@ TWO = {
     ]
 }
 SMALL = {
-    "agent": {"horizon": 16, "minibatch": 64, "epochs": 1, "widths": [8]},
-    "training": {"num_envs": 4, "total_steps": 100_000, "members": 2, "shards": 1},
+    "agent": {"n_steps": 16, "batch_size": 64, "n_epochs": 1, "net_arch": [8]},
+    "training": {"num_envs": 4, "total_timesteps": 100_000, "members": 2, "shards": 1},
     "evaluation": {"episodes": 2, "every": 1.0},
 }
 
@@ -110,14 +110,20 @@ def test_a_resumed_curriculum_goes_on_exactly():
 
 @pytest.mark.parametrize("prioritised", [False, True])
 def test_a_phase_may_begin_without_what_was_kept(prioritised):
-    agent = {"name": "dqn", "widths": [8], "batch": 8, "learning_starts": 16, "iteration": 16}
-    agent |= {"replay_size": 400, "updates_per_step": 0.5, "prioritised": prioritised}
+    agent = {
+        "name": "dqn",
+        "net_arch": [8],
+        "batch_size": 8,
+        "learning_starts": 16,
+        "iteration": 16,
+    }
+    agent |= {"buffer_size": 400, "utd_ratio": 0.5, "prioritised": prioritised}
     phases = [{"steps": 192}, {"steps": 128, "env": {"gravity": 5.0}, "clear_replay": True}, {}]
     config = RunConfig.from_mapping(
         {
             "env": {"name": "cartpole"},
             "agent": agent,
-            "training": {"num_envs": 4, "total_steps": 1000, "members": 2},
+            "training": {"num_envs": 4, "total_timesteps": 1000, "members": 2},
             "curriculum": {"phases": phases},
         }
     )

@@ -33,14 +33,14 @@ def test_what_will_help_follows_from_the_agent():
     assert told.startswith("The update takes 99% of the time: more copies will not help; smaller ")
     assert "train_freq" in told and told.endswith("PPO or a card (training.device) will.")
     told = update_share_warning(resolve("cartpole", {"training.num_envs": 8}), 0.96)
-    assert "epochs" in told and "PPO" not in told and "train_freq" not in told
+    assert "n_epochs" in told and "PPO" not in told and "train_freq" not in told
 
 
 def test_a_games_metrics_stand_beside_its_scores(tmp_path):
     values = {
-        "agent": {"horizon": 16, "minibatch": 64, "epochs": 1, "widths": [8]},
+        "agent": {"n_steps": 16, "batch_size": 64, "n_epochs": 1, "net_arch": [8]},
         "env": {"name": "hockey", "opponents": {"idle": 1.0}},
-        "training": {"num_envs": 8, "total_steps": 128},
+        "training": {"num_envs": 8, "total_timesteps": 128},
         "evaluation": {"episodes": 3},
     }
     run = slipstream.train(values, out=tmp_path / "run", report=False)
@@ -71,7 +71,7 @@ def test_a_game_arrives_with_who_judges_it():
 
 def test_a_game_that_ends_itself_is_not_cut():
     """Hockey's games of 251 steps were cut after 120 and counted as drawn."""
-    given = {"training.total_steps": 60_000, "env.self_play": {"opponents": {"random": 1}}}
+    given = {"training.total_timesteps": 60_000, "env.self_play": {"opponents": {"random": 1}}}
     config = resolve("hockey", given)
     environment = resolve_environment(config.env_name, config.env_settings)
     assert not any("declares no time limit" in one for one in remarks(config, environment))
@@ -88,7 +88,7 @@ def test_a_game_without_opponents_gets_those_that_it_suggests():
     assert base.env_settings["opponents"]["strong"] == 0.0 and len(said) == 1
 
 
-PPO = {"agent.horizon": 16, "agent.minibatch": 32, "agent.epochs": 1, "agent.widths": [8]}
+PPO = {"agent.n_steps": 16, "agent.batch_size": 32, "agent.n_epochs": 1, "agent.net_arch": [8]}
 
 
 def _stop_after(path, updates):
@@ -110,7 +110,7 @@ def _last(run):
 
 def test_self_play_that_was_asked_to_stop_ends_with_the_same_state(tmp_path):
     env = {"name": "hockey", "self_play": {}}
-    training = {"num_envs": 2, "total_steps": 320, "checkpoint_every": 0.25}
+    training = {"num_envs": 2, "total_timesteps": 320, "checkpoint_every": 0.25}
     config = resolve({"env": env, "training": training}, {**PPO, "evaluation.episodes": 2})
     whole = Run.create(config, tmp_path / "whole")
     train(config, whole, [])
@@ -129,7 +129,7 @@ def test_self_play_that_was_asked_to_stop_ends_with_the_same_state(tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("number", [8, 2])
 def test_a_game_goes_on_with_another_number_of_environments(tmp_path, number):
-    told = {"num_envs": 4, "members": 1, "total_steps": 2048, "shards": 1, "report": False}
+    told = {"num_envs": 4, "members": 1, "total_timesteps": 2048, "shards": 1, "report": False}
     with pytest.raises(Interrupted):
         slipstream.train(
             "hockey",

@@ -168,11 +168,11 @@ def test_what_is_told():
 def test_a_run_on_other_prices(folders, tmp_path):
     env = {"name": "forex", "features": FEATURES, "max_steps": 50}
     env["data"] = {"folder": str(shutil.copytree(folders / "hours", tmp_path / "own"))}
-    agent = {"horizon": 16, "minibatch": 32, "epochs": 1, "widths": [8]}
+    agent = {"n_steps": 16, "batch_size": 32, "n_epochs": 1, "net_arch": [8]}
     run = slipstream.train(
         {"env": env, "agent": agent},
         num_envs=4,
-        total_steps=128,
+        total_timesteps=128,
         out=tmp_path / "run",
         report=False,
         say=lambda _: None,

@@ -40,7 +40,7 @@ def test_every_symbol_is_traded_by_an_agent_that_needs_one_copy(tmp_path, symbol
     assert (said is None) == (symbols == 1)
     if said is not None:
         assert "1 of 3 training records" in said and "at least 3" in said
-    sized, said = resolve_num_envs(resolve(values, {"training.total_steps": 100}), environment)
+    sized, said = resolve_num_envs(resolve(values, {"training.total_timesteps": 100}), environment)
     assert sized.training.num_envs == 1 and said.startswith("num_envs: auto is 1 copy")
     assert ("1 of 3 training records" in said) == (symbols == 3)
 
@@ -51,10 +51,10 @@ def test_the_agent_of_a_whole_config_is_switched(env, name, tmp_path):
     """What `init` writes is PPO's: another agent takes its own settings, and that is said."""
     settings = {"data": {"folder": str(tmp_path)}}
     written = resolve({"env": {"name": env, **settings}, "training": {"members": 3}}).as_mapping()
-    changes = {"agent.name": name, "agent.discount": 0.5}
+    changes = {"agent.name": name, "agent.gamma": 0.5}
     switched = resolve(written, changes)
     plain = resolve({"env": written["env"], "training": {"members": 3}}, changes)
-    assert switched == plain and switched.agent.discount == 0.5
+    assert switched == plain and switched.agent.gamma == 0.5
     if name == "ppo":
         assert switched.note is None
     else:

@@ -34,7 +34,12 @@ def config():
     settings = {
         "env": {"name": "cartpole", "max_steps": 50},
         "agent": {"name": str(Q_LEARNING), "steps": 32, "buffer_size": 1_500, "alpha": 0.5},
-        "training": {"members": 3, "num_envs": 8, "total_steps": 2_560, "checkpoint_every": 0.2},
+        "training": {
+            "members": 3,
+            "num_envs": 8,
+            "total_timesteps": 2_560,
+            "checkpoint_every": 0.2,
+        },
         "evaluation": {"episodes": 10, "every": 0.5},
     }
     return resolve(settings)

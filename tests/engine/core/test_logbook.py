@@ -34,10 +34,10 @@ from slipstream.training.trainer import resume, train
 
 SETTINGS = {
     "training.num_envs": 4,
-    "training.total_steps": 4 * 16 * 6,
-    "agent.horizon": 16,
-    "agent.minibatch": 32,
-    "agent.widths": [8],
+    "training.total_timesteps": 4 * 16 * 6,
+    "agent.n_steps": 16,
+    "agent.batch_size": 32,
+    "agent.net_arch": [8],
     "evaluation.episodes": 2,
     "evaluation.max_steps": 20,
 }

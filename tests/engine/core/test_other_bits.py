@@ -57,8 +57,8 @@ def test_a_run_that_goes_on_says_it_once(tmp_path, capsys):
         if isinstance(event, Updated) and event.progress.iterations == 3:
             raise BrokenOffError
 
-    settings = {"num_envs": 8, "total_steps": 1_024, "report": False}
-    settings["overrides"] = {"agent.horizon": 32, "training.checkpoint_every": 0.25}
+    settings = {"num_envs": 8, "total_timesteps": 1_024, "report": False}
+    settings["overrides"] = {"agent.n_steps": 32, "training.checkpoint_every": 0.25}
     with pytest.raises(BrokenOffError):
         slipstream.train("cartpole", out=tmp_path / "a", callbacks=[break_off], **settings)
     run = Run.open(tmp_path / "a")

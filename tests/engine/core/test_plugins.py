@@ -150,7 +150,7 @@ def test_commands_that_do_not_fit_are_left_out(install, tmp_path, text, reason):
         text=True,
         check=False,
     )
-    assert done.returncode == 0 and "--total-steps" in done.stdout
+    assert done.returncode == 0 and "--total-timesteps" in done.stdout
     assert (
         "The command module more_commands of the package my-more" in done.stderr
         and reason in done.stderr

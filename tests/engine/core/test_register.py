@@ -18,7 +18,7 @@ from slipstream.core.storage import folder_registry
 from slipstream.core.storage.atomic_io import write_sealed
 from slipstream.training.runs.run import Run
 
-AGENT = {"agent.horizon": 16, "agent.minibatch": 32, "agent.epochs": 1}
+AGENT = {"agent.n_steps": 16, "agent.batch_size": 32, "agent.n_epochs": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +134,12 @@ def test_a_kill_leaves_whole_entries_only(state, tmp_path):
 
 def test_runs_of_python_are_entered_with_their_own_id(tmp_path):
     run = slipstream.train(
-        "cartpole", out=tmp_path / "run", overrides=AGENT, num_envs=4, total_steps=128, report=False
+        "cartpole",
+        out=tmp_path / "run",
+        overrides=AGENT,
+        num_envs=4,
+        total_timesteps=128,
+        report=False,
     )
     (entry,) = folder_registry.entries()
     assert entry.path == str(run.path) and entry.name == "cartpole" and entry.present
@@ -152,7 +157,7 @@ def test_an_entry_with_a_key_of_a_later_version_is_read(state, tmp_path):
 
 def test_a_run_is_opened_by_its_name_from_every_folder(tmp_path, monkeypatch):
     path = slipstream.train(
-        "cartpole", out=tmp_path / "a" / "r1", overrides=AGENT, num_envs=4, total_steps=128
+        "cartpole", out=tmp_path / "a" / "r1", overrides=AGENT, num_envs=4, total_timesteps=128
     ).path
     (tmp_path / "b").mkdir()
     monkeypatch.chdir(tmp_path / "b")

@@ -59,8 +59,8 @@ def test_our_agents_train_on_them_and_are_evaluated(kind, tmp_path):
     name, kwargs = target(kind)
     config = {
         "env": {"name": name, "kwargs": kwargs},
-        "agent": {"horizon": 32, "minibatch": 64, "widths": [16]},
-        "training": {"num_envs": 4, "total_steps": 640},
+        "agent": {"n_steps": 32, "batch_size": 64, "net_arch": [16]},
+        "training": {"num_envs": 4, "total_timesteps": 640},
         "evaluation": {"episodes": 5},
     }
     run = slipstream.train(config, out=tmp_path / "run", report=False)

@@ -98,10 +98,10 @@ def measure(faults: int, seed: int = 0, workers: int = 4, steps: int = 8_000) ->
 def _train(out: Path, seed: int, workers: int, steps: int) -> tuple[Any, str | None]:
     config = {
         "env": {"name": "gym:slipstream_chaos:SlipstreamChaos-v0", "kwargs": {"hangs": 0.0005}},
-        "agent": {"name": "ppo", "horizon": 32, "widths": [8], "epochs": 1, "minibatch": 64},
+        "agent": {"name": "ppo", "n_steps": 32, "net_arch": [8], "n_epochs": 1, "batch_size": 64},
         "training": {
             "num_envs": 2 * workers,
-            "total_steps": steps,
+            "total_timesteps": steps,
             "workers": workers,
             "backend": "process",
             "hang_seconds": 0.5,

@@ -147,7 +147,7 @@ def test_masks_are_those_of_the_observation_and_the_same_in_workers(how, width):
     ],
 )
 def test_agents_train_and_are_evaluated_on_allowed_choices_alone(tmp_path, agent, how):
-    own = {"horizon": 32, "minibatch": 64, "learning_rate": 3e-3}
+    own = {"n_steps": 32, "batch_size": 64, "learning_rate": 3e-3}
     if agent == "dqn":
         own = {"learning_starts": 200, "exploration_steps": 1_000, "learning_rate": 3e-3}
     changes = {f"agent.{name}": value for name, value in own.items()}
@@ -156,7 +156,7 @@ def test_agents_train_and_are_evaluated_on_allowed_choices_alone(tmp_path, agent
     changes["training.backend"] = "process" if (agent, how) == ("ppo", "info") else "serial"
     out = tmp_path / "run"
     run = slipstream.train(
-        maker(how), out=out, overrides=changes, total_steps=steps, num_envs=2, report=False
+        maker(how), out=out, overrides=changes, total_timesteps=steps, num_envs=2, report=False
     )
     (member,) = run.result["members"]
     scores = [episode.ret for episode in slipstream.evaluate(out)["test"][0]]
@@ -298,9 +298,9 @@ def test_a_bad_mask_of_a_vector_environment_is_one_paragraph(how, kind):
 def test_training_on_a_vector_environment_that_is_lent_takes_allowed_choices(tmp_path):
     vec = pytest.importorskip("stable_baselines3.common.vec_env")
     lent = vec.VecFrameStack(vec.DummyVecEnv([maker("info")] * 2), 2)
-    changes = {"agent.horizon": 32, "agent.minibatch": 64, "evaluation.episodes": 4}
+    changes = {"agent.n_steps": 32, "agent.batch_size": 64, "evaluation.episodes": 4}
     run = slipstream.train(
-        lent, out=tmp_path / "run", overrides=changes, total_steps=400, report=False
+        lent, out=tmp_path / "run", overrides=changes, total_timesteps=400, report=False
     )
     (member,) = run.result["members"]
     assert member["best_score"] > 0 and slipstream.load_policy(run).native.masked

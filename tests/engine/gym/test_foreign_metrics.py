@@ -59,8 +59,8 @@ def test_numbers_of_an_info():
 def test_they_reach_the_tables_and_the_page(shop, tmp_path, backend):
     config = {
         "env": {"name": shop, "metrics": ["sold", "till", "absent"]},
-        "agent": {"horizon": 16, "widths": [8], "epochs": 1, "minibatch": 32},
-        "training": {"num_envs": 2, "total_steps": 256, "backend": backend, "workers": 1},
+        "agent": {"n_steps": 16, "net_arch": [8], "n_epochs": 1, "batch_size": 32},
+        "training": {"num_envs": 2, "total_timesteps": 256, "backend": backend, "workers": 1},
         "evaluation": {"episodes": 2},
     }
     run = slipstream.train(config, out=tmp_path / "run", report=False)

@@ -54,10 +54,10 @@ def settings(env, members=1, **more):
     return resolve(
         {
             "env": env,
-            "agent": {"horizon": 32, "minibatch": 64, "epochs": 2},
+            "agent": {"n_steps": 32, "batch_size": 64, "n_epochs": 2},
             "training": {
                 "num_envs": 4,
-                "total_steps": 1_280,
+                "total_timesteps": 1_280,
                 "checkpoint_every": 0.2,
                 "members": members,
             },
@@ -305,10 +305,10 @@ def test_the_result_is_of_episodes_that_chose_nothing(tmp_path):
 
 def test_few_steps_are_said_to_be_a_whole_rollout(tmp_path):
     events = []
-    run = Run.create(settings("cartpole", **{"training.total_steps": 1}), tmp_path / "run")
+    run = Run.create(settings("cartpole", **{"training.total_timesteps": 1}), tmp_path / "run")
     train(run.config, run, [events.append])
     run.close()
     (started,) = [event for event in events if isinstance(event, Started)]
     (note,) = started.notes
-    assert "total_steps is 1, and 128 steps per member are trained: one iteration" in note
+    assert "total_timesteps is 1, and 128 steps per member are trained: one iteration" in note
     (run.path / "result.json").unlink()

@@ -17,8 +17,8 @@ from slipstream.training.settings.config import resolve
 
 CONFIG = {
     "env": {"name": "gym:CartPole-v1"},
-    "agent": {"name": "ppo", "horizon": 16, "widths": [8], "minibatch": 64},
-    "training": {"total_steps": 256, "num_envs": 16, "backend": "serial", "shards": 1},
+    "agent": {"name": "ppo", "n_steps": 16, "net_arch": [8], "batch_size": 64},
+    "training": {"total_timesteps": 256, "num_envs": 16, "backend": "serial", "shards": 1},
     "evaluation": {"episodes": 2},
 }
 

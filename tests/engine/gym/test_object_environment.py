@@ -48,7 +48,7 @@ class Locked(Walk):
 def trained(target, path, **more):
     heard = []
     run = slipstream.train(
-        target, out=path, total_steps=2048, report=False, say=heard.append,
+        target, out=path, total_timesteps=2048, report=False, say=heard.append,
         overrides={"evaluation.episodes": 3}, **more,
     )  # fmt: skip
     return run, " ".join([*run.provenance["notes"], *heard])
@@ -145,7 +145,7 @@ def test_vector_environments_of_others_are_trained_on(kind, tmp_path):
 @pytest.mark.long
 def test_a_search_takes_functions_and_refuses_what_cannot_be_made_again(tmp_path):
     study = {"n_trials": 2, "confirmation": {"top": 1, "seeds": 1}, "final_seeds": 1}
-    less = {"training.total_steps": 1024, "training.num_envs": 2, "evaluation.episodes": 2}
+    less = {"training.total_timesteps": 1024, "training.num_envs": 2, "evaluation.episodes": 2}
     folder = slipstream.tune(
         lambda: Walk(), study_name=str(tmp_path / "study"), study=study, overrides=less,
         workers=1, report=False, say=lambda sentence: None,
@@ -165,8 +165,8 @@ def test_a_stopped_run_goes_on_and_elsewhere_says_what_to_register(tmp_path, mon
 
     with pytest.raises(Interrupted):
         slipstream.train(
-            Walk, out=tmp_path / "run", total_steps=3072, num_envs=2, report=False,
-            overrides={"evaluation.episodes": 2, "agent.horizon": 64}, callbacks=[stop],
+            Walk, out=tmp_path / "run", total_timesteps=3072, num_envs=2, report=False,
+            overrides={"evaluation.episodes": 2, "agent.n_steps": 64}, callbacks=[stop],
             checkpoint_every=0.1, say=lambda sentence: None,
         )  # fmt: skip
     known = dict(objects._REGISTRY)

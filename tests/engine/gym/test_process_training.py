@@ -100,8 +100,8 @@ def flaky(tmp_path, monkeypatch):
 def trained(env, out, every=0, **training):
     config = {
         "env": {"name": env, "kwargs": {"every": every}},
-        "agent": {"name": "ppo", "horizon": 32, "widths": [8], "epochs": 1, "minibatch": 64},
-        "training": {"num_envs": 4, "total_steps": 512, "workers": 2, **training},
+        "agent": {"name": "ppo", "n_steps": 32, "net_arch": [8], "n_epochs": 1, "batch_size": 64},
+        "training": {"num_envs": 4, "total_timesteps": 512, "workers": 2, **training},
         "evaluation": {"episodes": 4, "every": 0.5},
     }
     said = []
@@ -163,7 +163,7 @@ def test_backends_are_tried_in_order_and_the_choice_is_said_and_recorded(
 
 def test_a_kernel_is_compiled_not_stepped_by_processes(tmp_path):
     with pytest.raises(ConfigError, match=r"cartpole.*backend `process`.*compiled"):
-        slipstream.train("cartpole", out=tmp_path / "run", backend="process", total_steps=1000)
+        slipstream.train("cartpole", out=tmp_path / "run", backend="process", total_timesteps=1000)
     assert not (tmp_path / "run").exists()
 
 
@@ -246,7 +246,11 @@ def test_what_ends_its_process_later_is_said(first, tmp_path, monkeypatch, how, 
     config = {"env": {"name": name, "kwargs": {**kwargs(how), "after": 100}}}
     with pytest.raises(SlipstreamError, match=words):
         slipstream.train(
-            config, out=tmp_path / "run", total_steps=4_000, num_envs=2, hang_seconds=PATIENCE[how]
+            config,
+            out=tmp_path / "run",
+            total_timesteps=4_000,
+            num_envs=2,
+            hang_seconds=PATIENCE[how],
         )
     assert who() and os.getpid() not in who()
 
@@ -258,7 +262,7 @@ def test_a_lone_member_is_the_same_here_and_in_a_child(first, tmp_path, monkeypa
     config = {"env": {"name": name, "kwargs": {**kwargs(""), "after": 1}}}
     runs = []
     for backend in ("auto", "serial"):
-        more = {"total_steps": 4_000, "num_envs": 2, "backend": backend, "report": False}
+        more = {"total_timesteps": 4_000, "num_envs": 2, "backend": backend, "report": False}
         runs.append(slipstream.train(config, out=tmp_path / backend, **more))
         assert "stepped at last" in capfd.readouterr().out
     one, other = map(weights, runs)

@@ -36,10 +36,10 @@ def _train(out, pipe):
             "gym:CartPole-v1",
             out=out,
             num_envs=4,
-            total_steps=4_096,
+            total_timesteps=4_096,
             overrides={
                 "training.backend": "process",
-                "agent.horizon": 32,
+                "agent.n_steps": 32,
                 "evaluation.episodes": 2,
             },
             callbacks=[stop],

@@ -79,7 +79,7 @@ def test_moving_statistics_are_refused_in_functions(name, outside):
 
     for given in (make, [make, make], [lambda: gymnasium.make(CARTPOLE), make]):
         with pytest.raises(ConfigError, match=rf"`{name}` normalises") as caught:
-            slipstream.train(given, total_steps=64, report=False)
+            slipstream.train(given, total_timesteps=64, report=False)
         assert "agent.observation_normalization: true" in str(caught.value)
         assert "agent.reward_scaling: on" in str(caught.value)
 
@@ -160,9 +160,9 @@ class MaskedCamera(gymnasium.Env):
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_an_image_whose_only_neighbour_is_the_mask_is_trained_on_as_an_image(tmp_path, backend):
     run = slipstream.train(
-        MaskedCamera, total_steps=64, num_envs=2, report=False, backend=backend,
+        MaskedCamera, total_timesteps=64, num_envs=2, report=False, backend=backend,
         out=tmp_path / "run",
-        overrides={"agent.horizon": 16, "agent.minibatch": 16, "agent.epochs": 1},
+        overrides={"agent.n_steps": 16, "agent.batch_size": 16, "agent.n_epochs": 1},
     )  # fmt: skip
     seen, _ = MaskedCamera().reset(seed=1)
     policy = slipstream.load_policy(run)
@@ -174,7 +174,7 @@ def test_an_image_whose_only_neighbour_is_the_mask_is_trained_on_as_an_image(tmp
 @pytest.mark.parametrize("nested", [False, True])
 def test_an_image_beside_numbers_is_refused(nested):
     with pytest.raises(ConfigError, match=r"image 'camera' \(64, 64, 3\) beside other parts"):
-        slipstream.train(lambda: Camera(nested=nested), total_steps=64, report=False)
+        slipstream.train(lambda: Camera(nested=nested), total_timesteps=64, report=False)
     check_trainable(Camera((5, 5, 3), nested), "object:grid")  # a few cells are no image
 
 

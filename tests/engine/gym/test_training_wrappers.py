@@ -146,12 +146,12 @@ long = pytest.mark.long
 )
 def test_training_reports_the_score_that_evaluations_have(tmp_path, agent):
     make = carts if agent in ("ppo", "dqn") else Steady
-    own = {"horizon": 32, "minibatch": 32} if agent == "ppo" else {"learning_starts": 64}
+    own = {"n_steps": 32, "batch_size": 32} if agent == "ppo" else {"learning_starts": 64}
     changes = {"env.training_wrappers": [HALF], "agent.name": agent, "evaluation.episodes": 2}
     changes |= {f"agent.{name}": value for name, value in own.items()}
     out = tmp_path / "run"
     run = slipstream.train(
-        make, out=out, overrides=changes, total_steps=128, num_envs=1, report=False
+        make, out=out, overrides=changes, total_timesteps=128, num_envs=1, report=False
     )
     (member,) = run.result["members"]
     assert (member["training_score"], member["best_score"]) == (6.0, 6.0)

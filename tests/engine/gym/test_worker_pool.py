@@ -115,8 +115,8 @@ def test_memory_is_measured_and_kept_to(budget, exact_memory):
 def test_a_training_takes_its_workers_there(budget, tmp_path):
     config = {
         "env": "gym:CartPole-v1",
-        "agent": {"horizon": 16, "widths": [8], "epochs": 1, "minibatch": 32},
-        "training": {"num_envs": 2, "total_steps": 64, "workers": 1, "backend": "process"},
+        "agent": {"n_steps": 16, "net_arch": [8], "n_epochs": 1, "batch_size": 32},
+        "training": {"num_envs": 2, "total_timesteps": 64, "workers": 1, "backend": "process"},
         "evaluation": {"episodes": 1},
     }
     # As many copies as there may be: its evaluations, while it waits, are not counted.

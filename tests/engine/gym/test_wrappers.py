@@ -101,7 +101,12 @@ def test_wrappers_are_recorded_and_used_in_evaluations_too(folder, monkeypatch):
         "evaluation": {"episodes": 2},
     }
     run = slipstream.train(
-        sections, out=folder / "run", total_steps=256, num_envs=2, backend="process", report=False
+        sections,
+        out=folder / "run",
+        total_timesteps=256,
+        num_envs=2,
+        backend="process",
+        report=False,
     )
     written = run.config.env_settings["wrappers"]
     assert written == [
@@ -179,6 +184,6 @@ def test_the_pages_configs_train(file, needed, tmp_path, monkeypatch):
     changes = {"evaluation.episodes": 1, "evaluation.max_steps": 20, "training.num_envs": 1}
     out = tmp_path / "run"
     run = slipstream.train(
-        tmp_path / file, out=out, overrides=changes, total_steps=128, report=False
+        tmp_path / file, out=out, overrides=changes, total_timesteps=128, report=False
     )
     assert run.result is not None and run.config.env_settings["wrappers"]

@@ -22,7 +22,7 @@ MARKET = MarketSpec(("A", "B"), "USD", 1e4, 300, 105_120.0, 365.0, "00:00 UTC", 
 SKILL = 0.0  # a test may set it: added to every member's mean daily return
 SPACE = {
     "agent.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True},
-    "agent.epochs": {"low": 1, "high": 8},
+    "agent.n_epochs": {"low": 1, "high": 8},
     "agent.activation": {"choices": ["tanh", "relu"]},
 }
 
@@ -33,12 +33,12 @@ def plan(folds: int = 3, market: MarketSpec | None = MARKET, **study: Any) -> St
         "cartpole",
         {
             "training.num_envs": 8,
-            "training.total_steps": 640,
-            "agent.horizon": 8,
-            "agent.minibatch": 32,
+            "training.total_timesteps": 640,
+            "agent.n_steps": 8,
+            "agent.batch_size": 32,
         },
     )
-    settings = StudyConfig.model_validate({"trials_in_flight": 4, **study})
+    settings = StudyConfig.model_validate({"max_concurrent_trials": 4, **study})
     return StudyPlan(base, settings, SearchSpace.from_mapping(SPACE, base), folds, market)
 
 
@@ -47,7 +47,7 @@ def passes(member: Member, milestone: int) -> DailyReturns:
     agent = member.config.agent
     draws = np.random.default_rng(seed_of("passes", member.seed, milestone))
     assert isinstance(agent.learning_rate, float)
-    skill = 0.004 - 0.002 * abs(np.log10(agent.learning_rate) + 3) - 0.0002 * agent.epochs
+    skill = 0.004 - 0.002 * abs(np.log10(agent.learning_rate) + 3) - 0.0002 * agent.n_epochs
     skill *= milestone / iterations(member.config)
     skill += SKILL
     first = 20_000 + 60 * (int(member.fold[4:]) if member.fold.startswith("fold") else 9)

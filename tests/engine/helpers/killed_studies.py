@@ -12,19 +12,19 @@ from slipstream.training.population.member_state import PolicyStore
 
 CONFIG = """
 env: cartpole
-agent: {horizon: 16, minibatch: 64, epochs: 2}
-training: {num_envs: 8, total_steps: 2560}
+agent: {n_steps: 16, batch_size: 64, n_epochs: 2}
+training: {num_envs: 8, total_timesteps: 2560}
 evaluation: {episodes: 8}
 study:
   n_trials: 5
-  trials_in_flight: 2
+  max_concurrent_trials: 2
   fold_seeds: 2
   pruning: {startup: 2}
   confirmation: {top: 2, seeds: 2, bootstrap: 50}
   final_seeds: 2
   space:
     agent.learning_rate: {low: 1.0e-4, high: 1.0e-2, log: true}
-    agent.epochs: {low: 1, high: 3}
+    agent.n_epochs: {low: 1, high: 3}
 """
 
 

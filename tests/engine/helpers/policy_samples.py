@@ -87,16 +87,16 @@ def _spec(observation, action, native=None, masked=False):
 
 
 POLICIES = {
-    "ppo": (_spec(ROWS, spaces.Discrete(4, start=2), masked=True), {"widths": (9, 6)}),
+    "ppo": (_spec(ROWS, spaces.Discrete(4, start=2), masked=True), {"net_arch": (9, 6)}),
     "ppo_multi": (_spec(ROWS, spaces.MultiDiscrete([3, 2], start=[1, 0])), {"activation": "relu"}),
-    "ppo_box": (_spec(ROWS, BOX), {"widths": (4,)}),
-    "portfolio": (_spec(spaces.Box(-1, 1, (3, 7), np.float32), BOX), {"widths": (8,)}),
-    "nested": (_spec(ROWS, spaces.MultiDiscrete([2, 2]), NESTED), {"widths": (4,)}),
+    "ppo_box": (_spec(ROWS, BOX), {"net_arch": (4,)}),
+    "portfolio": (_spec(spaces.Box(-1, 1, (3, 7), np.float32), BOX), {"net_arch": (8,)}),
+    "nested": (_spec(ROWS, spaces.MultiDiscrete([2, 2]), NESTED), {"net_arch": (4,)}),
     "dqn": (_spec(ROWS, spaces.Discrete(5)), {"head": "q", "activation": "relu"}),
     "dueling": (_spec(ROWS, spaces.Discrete(5)), {"head": "q", "dueling": True}),
     "sac": (_spec(ROWS, BOUNDED), {"head": "squashed_gaussian"}),
     "td3": (_spec(ROWS, BOUNDED), {"head": "tanh"}),
-    "image": (_spec(IMAGE, spaces.Discrete(3), IMAGE), {"widths": (8,)}),
+    "image": (_spec(IMAGE, spaces.Discrete(3), IMAGE), {"net_arch": (8,)}),
 }
 
 
@@ -176,7 +176,7 @@ def _another(name, other, manifest):
         and name.count("[") == 2
     ):
         return type(other) in (int, str)
-    if name.startswith("network.widths") and manifest["network"]["kind"] == "convolution":
+    if name.startswith("network.net_arch") and manifest["network"]["kind"] == "convolution":
         last = other[-1] if isinstance(other, list) and other else other
         return type(last) is int and 1 <= last <= 8
     return False
@@ -236,14 +236,14 @@ SCREEN = spaces.Box(0, 255, (40, 38, 2), np.uint8)
 
 MORE = {
     **POLICIES,
-    "wide": (_spec(WIDE, BOX), {"widths": (130, 24)}),
-    "alone": (_spec(ROWS, spaces.Discrete(3)), {"widths": (1,)}),
+    "wide": (_spec(WIDE, BOX), {"net_arch": (130, 24)}),
+    "alone": (_spec(ROWS, spaces.Discrete(3)), {"net_arch": (1,)}),
     "relu_box": (
         _spec(ROWS, spaces.Box(-np.inf, np.inf, (1,), np.float32)),
         {"activation": "relu"},
     ),
-    "pixels": (_spec(BYTES, spaces.Discrete(3), BYTES), {"widths": (8,)}),
-    "screen": (_spec(SCREEN, BOUNDED, SCREEN), {"widths": (12,)}),
+    "pixels": (_spec(BYTES, spaces.Discrete(3), BYTES), {"net_arch": (8,)}),
+    "screen": (_spec(SCREEN, BOUNDED, SCREEN), {"net_arch": (12,)}),
     "plain": (
         _spec(FAR, BOUNDED),
         {"head": "tanh", "activation": "relu", "observation_normalization": False},
@@ -264,7 +264,7 @@ def policy_of(name):
     if name in IMAGES:
         pytest.importorskip("torch")
     spec, settings = MORE[name]
-    policy = Policy([spec], [3], **{"widths": (20, 9), **settings})
+    policy = Policy([spec], [3], **{"net_arch": (20, 9), **settings})
     draw = np.random.default_rng(1)
     spread, factor = (0.02, 1.0) if name in (*IMAGES, "wide") else (0.3, 3.0)
     for weight in policy.parameters.weights.values():

@@ -15,7 +15,12 @@ from slipstream.training.population.training_segment import Task, run_training_s
 from slipstream.training.settings.config import resolve
 
 TOY = str(Path(__file__).parents[1] / "samples/toy_market.py")
-SIZES = {"training.num_envs": 6, "agent.horizon": 16, "agent.minibatch": 24, "agent.widths": [16]}
+SIZES = {
+    "training.num_envs": 6,
+    "agent.n_steps": 16,
+    "agent.batch_size": 24,
+    "agent.net_arch": [16],
+}
 
 
 class Engine:
@@ -26,9 +31,9 @@ class Engine:
     def member(self, k, env=TOY, fold=None, budget=6, test="test", **overrides):
         """Member k of a study; each has other numbers, and shapes are equal."""
         fold = k % 6 if fold is None else fold
-        own = {"agent.learning_rate": 1e-3 * (k + 1), "agent.discount": 0.9 + 0.01 * (k % 7)}
+        own = {"agent.learning_rate": 1e-3 * (k + 1), "agent.gamma": 0.9 + 0.01 * (k % 7)}
         config = resolve(
-            env, {**SIZES, "training.total_steps": budget * self.rows, **own, **overrides}
+            env, {**SIZES, "training.total_timesteps": budget * self.rows, **own, **overrides}
         )
         split = f"fold{fold}/{test}" if test == "test" else test
         return Member(

@@ -12,9 +12,9 @@ from slipstream.training.environments import kernel_environment
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "kernels"
 RAN = "import pathlib\npathlib.Path(__file__).with_name('{}.ran').touch()\n"
-SMALL = {"num_envs": 4, "total_steps": 256, "report": False, "say": lambda sentence: None}
+SMALL = {"num_envs": 4, "total_timesteps": 256, "report": False, "say": lambda sentence: None}
 FAST = {
-    **{"agent.horizon": 32, "agent.minibatch": 32, "evaluation.episodes": 2},
+    **{"agent.n_steps": 32, "agent.batch_size": 32, "evaluation.episodes": 2},
     "training.backend": "serial",  # no version of a kernel is compiled for these tests
 }
 

@@ -67,7 +67,7 @@ class SkilledPool(FakePool):
             days = np.concatenate([np.arange(DAYS) + FIRST + g * DAYS for g in groups])
             group = np.repeat([0, 1], DAYS)
         agent = member.config.agent
-        merit = 1.0 - abs(np.log10(agent.learning_rate) + 3.0) - 0.02 * agent.epochs
+        merit = 1.0 - abs(np.log10(agent.learning_rate) + 3.0) - 0.02 * agent.n_epochs
         merit = max(merit, 0.05) * milestone / iterations(member.config)
         own = np.random.default_rng(seed_of("own", member.seed, milestone))
         market = np.random.default_rng(7).normal(4e-3, 0.02, 4 * DAYS + HOLDOUT)[days - FIRST]
@@ -118,9 +118,9 @@ def run_study(
         "cartpole",
         {
             "training.num_envs": 8,
-            "training.total_steps": steps,
-            "agent.horizon": 8,
-            "agent.minibatch": 32,
+            "training.total_timesteps": steps,
+            "agent.n_steps": 8,
+            "agent.batch_size": 32,
         },
     )
     study = {

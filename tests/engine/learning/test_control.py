@@ -12,12 +12,12 @@ from slipstream.training.settings.config import resolve
 
 CARTPOLE = cartpole.DEFAULT_HYPERPARAMS["ppo"]["agent"]
 PENDULUM = {
-    "horizon": 256,
-    "minibatch": 512,
-    "epochs": 8,
+    "n_steps": 256,
+    "batch_size": 512,
+    "n_epochs": 8,
     "learning_rate": 1e-3,
     "learning_rate_schedule": "linear",
-    "discount": 0.95,
+    "gamma": 0.95,
     "gae_lambda": 0.9,
 }
 
@@ -74,7 +74,7 @@ def test_pendulum_is_solved_by_every_seed(train):
 
 
 def test_a_gymnasium_environment_learns(train):
-    agent = {**CARTPOLE, "minibatch": 64}
+    agent = {**CARTPOLE, "batch_size": 64}
     shard = train(("gym:CartPole-v1", {}), agent, seeds=[0], num_envs=8, steps=30_000)
     assert (shard.scores() >= 80).all()  # a random policy lives 22 steps
 
@@ -83,6 +83,6 @@ def test_a_gymnasium_environment_learns(train):
 def test_a_kernel_without_settings_learns_by_default(train):
     # Rewards of some 40 a step. Four epochs of four minibatches, of rewards as they are: 3,690.
     name = str(Path(__file__).parents[1] / "samples/inventory.py")
-    config = resolve(name, {"training.total_steps": 60_000})
+    config = resolve(name, {"training.total_timesteps": 60_000})
     shard = train((name, {}), config.agent, seeds=[11, 12, 13, 14], num_envs=8, steps=60_000)
     assert (shard.scores() >= 4_200).all()

@@ -48,10 +48,10 @@ def test_the_unit_of_observations_does_not_decide(name, tmp_path):
                 "gym:SlipstreamLine-v0",
                 out=tmp_path / str(unit),
                 members=3,
-                total_steps=STEPS,
+                total_timesteps=STEPS,
                 overrides=[
                     f"agent.name={name}",
-                    "agent.widths=[64,64]",
+                    "agent.net_arch=[64,64]",
                     f"env.kwargs.unit={unit}",
                 ],
                 report=False,

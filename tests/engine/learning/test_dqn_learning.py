@@ -12,16 +12,16 @@ from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.shard import Shard
 
 PROBE = {
-    "widths": (16, 16),
-    "batch": 32,
-    "replay_size": 2_000,
+    "net_arch": (16, 16),
+    "batch_size": 32,
+    "buffer_size": 2_000,
     "learning_starts": 100,
-    "updates_per_step": 1.0,
+    "utd_ratio": 1.0,
     "learning_rate": 3e-3,
     "learning_rate_schedule": "linear",
-    "target_every": 20,
-    "discount": 0.9,
-    "exploration_final": 0.5,
+    "target_update_interval": 20,
+    "gamma": 0.9,
+    "exploration_final_eps": 0.5,
     "exploration_steps": 0,
     "iteration": 64,
     "observation_normalization": False,
@@ -31,7 +31,7 @@ FORMS = {
     "double": {},
     "dueling": {"dueling": True},
     "three steps": {"n_step": 3, "prioritised": True},
-    "soft target": {"target_rate": 0.05, "target_every": 1},
+    "soft target": {"tau": 0.05, "target_update_interval": 1},
 }
 
 

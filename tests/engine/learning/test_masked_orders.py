@@ -12,23 +12,23 @@ from slipstream.rl.agents.dqn.config import DQNConfig
 SHOP = str(Path(__file__).parents[3] / "examples/kernels/shop.py")
 CAPACITY, MOST_WANTED, STORAGE, DELIVERY, DAYS = 12, 6, 0.1, 2.0, 60
 PPO = {
-    "horizon": 64,
-    "minibatch": 256,
-    "epochs": 6,
+    "n_steps": 64,
+    "batch_size": 256,
+    "n_epochs": 6,
     "learning_rate": 2e-3,
     "learning_rate_schedule": "linear",
-    "discount": 0.95,
+    "gamma": 0.95,
     "gae_lambda": 0.9,
     "reward_scaling": "on",
 }
 DQN = DQNConfig(
-    batch=32,
+    batch_size=32,
     learning_starts=500,
-    updates_per_step=0.25,
+    utd_ratio=0.25,
     learning_rate=2e-3,
     learning_rate_schedule="linear",
-    target_every=100,
-    discount=0.95,
+    target_update_interval=100,
+    gamma=0.95,
     exploration_steps=5_000,
     reward_scaling="on",
 )

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 AGENT = {
-    "horizon": 16,
-    "minibatch": 64,
-    "epochs": 8,
+    "n_steps": 16,
+    "batch_size": 64,
+    "n_epochs": 8,
     "learning_rate": 3e-3,
-    "discount": 0.9,
+    "gamma": 0.9,
     "gae_lambda": 0.95,
     "observation_normalization": False,
-    "widths": (32, 32),
+    "net_arch": (32, 32),
 }
 SEEDS = [0, 1, 2]
 

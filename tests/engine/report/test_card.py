@@ -27,10 +27,10 @@ def command(*words):
 def run(tmp_path_factory):
     return slipstream.train(
         "cartpole",
-        overrides={"agent.horizon": 8, "agent.minibatch": 32, "agent.widths": [8]},
+        overrides={"agent.n_steps": 8, "agent.batch_size": 32, "agent.net_arch": [8]},
         members=2,
         num_envs=4,
-        total_steps=256,
+        total_timesteps=256,
         out=tmp_path_factory.mktemp("runs") / "first",
         report=False,
         say=lambda _: None,

@@ -33,7 +33,7 @@ class Experience:
         return EnvSpec(gymnasium.spaces.Box(low, high, shape, dtype), self.spaces[action], **fields)
 
     def fill(self, agent, rollout, iteration=0, ends=0.05, act=True):
-        t, n = rollout.horizon, rollout.num_envs
+        t, n = rollout.n_steps, rollout.num_envs
         finals, index = [], []
         rollout.carry_over()  # forgets the last block's final observations
         for m, seed in enumerate(agent.seeds):
@@ -76,15 +76,15 @@ class Experience:
         **settings,
     ):
         settings = {
-            "horizon": 16,
-            "minibatch": 24,
+            "n_steps": 16,
+            "batch_size": 24,
             "learning_rate": 1e-2,
-            "entropy_coef": 0.01,
+            "ent_coef": 0.01,
         } | settings
         one = spec if isinstance(spec, EnvSpec) else spec[0]
         form = self._torch_form() if one.is_image or torch_form else PPO
         agent = form(PPOConfig(**settings), spec, seeds, num_envs)
-        rollout = Rollout(one, agent.horizon, len(seeds), num_envs)
+        rollout = Rollout(one, agent.n_steps, len(seeds), num_envs)
         for i in range(iterations):
             self.fill(agent, rollout, int(agent.iterations[0]))
             if after is not None:

@@ -43,7 +43,9 @@ def policy_of(observation, action=ACTIONS[0], members=1, masked=False):
     flat, rows = flat_spaces("X", observation, action)
     native = {"native_observation": observation, "native_action": action}
     spec = EnvSpec(flat, rows, masked=masked, **native)
-    policy = Policy([spec] * members, range(members), widths=(16,), observation_normalization=False)
+    policy = Policy(
+        [spec] * members, range(members), net_arch=(16,), observation_normalization=False
+    )
     policy.parameters.flat *= 5.0  # preferences that no rounding decides
     return policy
 

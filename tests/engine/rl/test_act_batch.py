@@ -20,7 +20,7 @@ ROWS = np.random.default_rng(1).normal(size=(2, 4_000, 3)).astype(np.float32)
 
 def policy_of(head, members=2):
     spec = EnvSpec(observation=OBS, action=HEADS[head])
-    return Policy([spec] * members, list(range(5, 5 + members)), widths=(8,), head=head)
+    return Policy([spec] * members, list(range(5, 5 + members)), net_arch=(8,), head=head)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -58,7 +58,7 @@ def test_noise_of_td3_is_in_halves_of_the_range():
 
 
 def test_defaults_are_those_of_the_agents():
-    assert DQNConfig().exploration_final == 0.05
+    assert DQNConfig().exploration_final_eps == 0.05
     assert TD3Config().exploration_noise == 0.1
 
 

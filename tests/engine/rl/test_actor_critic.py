@@ -18,7 +18,13 @@ from slipstream.rl.nets.layers import loops
 from slipstream.rl.nets.policy_file import pack, unpack
 
 AGENTS = pytest.mark.parametrize("name", ["sac", "td3"])
-SMALL = {"widths": (24, 16), "batch": 33, "replay_size": 200, "learning_starts": 20, "iteration": 5}
+SMALL = {
+    "net_arch": (24, 16),
+    "batch_size": 33,
+    "buffer_size": 200,
+    "learning_starts": 20,
+    "iteration": 5,
+}
 
 
 def config_of(name, **settings):
@@ -65,8 +71,8 @@ def trained(seeds, config, spec, num_envs=2, steps=14, run=None):
 SETTINGS = [
     {},
     {"n_step": 3, "prioritised": True, "max_grad_norm": 0.1},
-    {"observation_normalization": True, "activation": "tanh", "widths": (9,), "batch": 70},
-    {"reward_scaling": "on", "discount": 0.8},
+    {"observation_normalization": True, "activation": "tanh", "net_arch": (9,), "batch_size": 70},
+    {"reward_scaling": "on", "gamma": 0.8},
 ]
 
 
@@ -83,18 +89,18 @@ def test_alone_or_in_company(same_members, name, settings, monkeypatch):
 
 NOISY = {"sac": {}, "td3": {"exploration_noise": 0.5}}
 OWN = {
-    "sac": {"temperature": (0.2, 0.1, 0.3)},
+    "sac": {"ent_coef": (0.2, 0.1, 0.3)},
     "td3": {
         "exploration_noise": (0.3, 0.0, 0.1),
-        "smoothing_noise": (0.1, 0.2, 0.3),
-        "smoothing_limit": (0.4, 0.1, 0.5),
+        "target_policy_noise": (0.1, 0.2, 0.3),
+        "target_noise_clip": (0.4, 0.1, 0.5),
     },
 }
 
 
 @AGENTS
 def test_members_have_their_own_settings(same_members, name):
-    lists = {"learning_rate": (1e-3, 1e-4, 3e-4), "target_rate": (0.01, 0.5, 0.1), **OWN[name]}
+    lists = {"learning_rate": (1e-3, 1e-4, 3e-4), "tau": (0.01, 0.5, 0.1), **OWN[name]}
     spec = spec_of()
     everyone = trained(range(3), config_of(name, **lists), spec)
     for m in range(3):
@@ -102,7 +108,7 @@ def test_members_have_their_own_settings(same_members, name):
         same_members(trained([m], own, spec), [m], everyone)
     if name == "sac":
         log_alpha = everyone.temperature.weights["log_alpha"][:, 0]
-        assert np.exp(log_alpha) == pytest.approx(lists["temperature"])  # fixed ones stay
+        assert np.exp(log_alpha) == pytest.approx(lists["ent_coef"])  # fixed ones stay
 
 
 @AGENTS
@@ -248,12 +254,12 @@ def kept(agent, spec, reward, kinds):
 
 
 PROBE = {
-    "widths": (32, 32),
-    "batch": 64,
-    "replay_size": 4000,
+    "net_arch": (32, 32),
+    "batch_size": 64,
+    "buffer_size": 4000,
     "learning_rate": 3e-3,
-    "discount": 0.5,
-    "target_rate": 0.1,
+    "gamma": 0.5,
+    "tau": 0.1,
 }
 
 
@@ -262,7 +268,7 @@ def probing(name, spec, **settings):
     return load_agent(config)(config, spec, [0, 1], 50)
 
 
-OF_PROBES = {"sac": {"temperature": 1e-4}, "td3": {"smoothing_noise": 0.05}}
+OF_PROBES = {"sac": {"ent_coef": 1e-4}, "td3": {"target_policy_noise": 0.05}}
 
 
 @AGENTS
@@ -320,20 +326,20 @@ def test_images_are_refused_with_what_fits():
 
 @AGENTS
 def test_a_replay_smaller_than_a_batch_is_refused(name):
-    with pytest.raises(ConfigError, match="batch"):
-        config_of(name, batch=300, replay_size=200).check(1)
+    with pytest.raises(ConfigError, match="batch_size"):
+        config_of(name, batch_size=300, buffer_size=200).check(1)
 
 
 @AGENTS
 def test_parts_follow_from_a_members_own_sizes(name):
     config = load_config(name)[1]
     assert config().parts(1) == config().parts(64) == 2
-    assert config(widths=(32, 32)).parts(1) == 1
+    assert config(net_arch=(32, 32)).parts(1) == 1
 
 
 def test_the_actor_waits_for_its_turn():
     """It and all targets are moved at every third update; the critics at each."""
-    config, spec = config_of("td3", target_every=3), spec_of()
+    config, spec = config_of("td3", target_update_interval=3), spec_of()
     agent = load_agent(config)(config, spec, [0], 2)
     replay, rollout = stepped(agent, spec, 12, learn=False)
     changed = []
@@ -364,10 +370,10 @@ def test_the_bounds_that_are_advised_for_unbounded_actions_work(tmp_path):
 
     settings = {"agent.name": "sac", "agent.learning_starts": 8}
     with pytest.raises(ConfigError) as caught:
-        slipstream.train(Unbounded, total_steps=64, overrides=settings)
+        slipstream.train(Unbounded, total_timesteps=64, overrides=settings)
     advice = str(caught.value).split("`")[-2]
     made = eval(advice, {"gymnasium": gymnasium, "make": Unbounded, "SIZE": 5.0})
     run = slipstream.train(
-        made, total_steps=64, num_envs=1, overrides=settings, report=False, out=tmp_path / "run"
+        made, total_timesteps=64, num_envs=1, overrides=settings, report=False, out=tmp_path / "run"
     )
     assert run.result is not None

@@ -54,20 +54,20 @@ def drawn(name, seed):
 
     prioritised, from_parts = bool(rng.integers(2)), bool(rng.integers(2))
     shared = {
-        "batch": int(rng.integers(2, 90)),
-        "replay_size": int(rng.integers(100, 200)),
+        "batch_size": int(rng.integers(2, 90)),
+        "buffer_size": int(rng.integers(100, 200)),
         "learning_starts": 0,
         "iteration": int(rng.integers(1, 4)),
         "n_step": int(rng.integers(1, 4)),
-        "widths": tuple(int(w) for w in rng.integers(3, 40, rng.integers(1, 4))),
+        "net_arch": tuple(int(w) for w in rng.integers(3, 40, rng.integers(1, 4))),
         "activation": one_of("tanh", "relu"),
         "learning_rate": setting(1e-4, 2e-3),
         "learning_rate_schedule": one_of("constant", "linear"),
-        "discount": setting(0.8, 1.0),
+        "gamma": setting(0.8, 1.0),
         "max_grad_norm": one_of(None, setting(0.05, 1.0)),
         "adam_eps": setting(1e-5, 1e-4),
-        "target_rate": setting(0.01, 0.2),
-        "target_every": int(rng.integers(1, 3)),
+        "tau": setting(0.01, 0.2),
+        "target_update_interval": int(rng.integers(1, 3)),
         "observation_normalization": bool(rng.integers(2)),
         "reward_scaling": one_of("on", "off"),
         "prioritised": prioritised,
@@ -75,16 +75,16 @@ def drawn(name, seed):
     if name == "sac":
         config = (SharedSAC if from_parts else SACConfig)(
             **shared,
-            temperature=one_of(None, None, setting(0.01, 0.5)),
-            initial_temperature=setting(0.1, 1.0),
+            ent_coef=one_of("auto", "auto", setting(0.01, 0.5)),
+            init_ent_coef=setting(0.1, 1.0),
             target_entropy=one_of(None, setting(-2.0, 0.5)),
         )
     else:
         config = (SharedTD3 if from_parts else TD3Config)(
             **shared,
             exploration_noise=setting(0.0, 0.5),
-            smoothing_noise=setting(0.1, 1.0),
-            smoothing_limit=setting(0.1, 1.0),
+            target_policy_noise=setting(0.1, 1.0),
+            target_noise_clip=setting(0.1, 1.0),
         )
     space = gymnasium.spaces.Box(-2, 3, (int(rng.integers(1, 12)),), np.float32)
     width = int(rng.integers(1, 20))
@@ -202,7 +202,7 @@ SHARED = {
     "no importance weights": ("0.5 * rows.weight * error**2", "0.5 * error**2"),
     "twice the squared error": ("0.5 * rows.weight", "rows.weight"),
     "targets that stand still": ("target.copy_(", "(lambda x: x)("),
-    "targets at every update": ("% target_every == 0", "% target_every >= 0"),
+    "targets at every update": ("% target_update_interval == 0", "% target_update_interval >= 0"),
     "one learning rate": (
         "chosen, c.learning_rate,",
         "chosen, c.learning_rate[:1].expand_as(norm),",

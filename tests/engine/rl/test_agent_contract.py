@@ -17,7 +17,7 @@ OUTSIDE = (
     *("kernels", "gym", "games", "markets", "studies", "report", "api", "cli", "adapters"),
     *(f"training/{name}" for name in ("population", "processes", "cluster", "autotune")),
 )
-SIZES = {"horizon", "minibatch", "epochs", "widths"}
+SIZES = {"n_steps", "n_epochs", "net_arch"}
 
 
 def test_nothing_outside_reads_an_algorithms_sizes():

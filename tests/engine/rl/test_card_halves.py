@@ -16,7 +16,7 @@ from slipstream.training.shard import Shard
 
 MASKED = str(Path(__file__).parents[1] / "samples/masked.py")
 HORIZON = 16
-CONFIG = PPOConfig(horizon=HORIZON, minibatch=16, epochs=2, widths=(8,), learning_rate=1e-2)
+CONFIG = PPOConfig(n_steps=HORIZON, batch_size=16, n_epochs=2, net_arch=(8,), learning_rate=1e-2)
 
 
 @pytest.fixture

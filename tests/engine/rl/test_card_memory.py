@@ -20,11 +20,11 @@ from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
 
 MEMBERS, COPIES, STEPS = 4, 2, 8
-OFF_POLICY = {"replay_size": 100, "batch": 4, "iteration": STEPS, "learning_starts": 0}
+OFF_POLICY = {"buffer_size": 100, "batch_size": 4, "iteration": STEPS, "learning_starts": 0}
 AGENTS = {
-    "ppo": (TorchPPO, PPOConfig(horizon=STEPS, minibatch=4, widths=(8,)), "discrete"),
-    "dqn": (TorchDQN, DQNConfig(widths=(8,), prioritised=True, **OFF_POLICY), "discrete"),
-    "sac": (TorchSAC, SACConfig(widths=(8,), **OFF_POLICY), "box"),
+    "ppo": (TorchPPO, PPOConfig(n_steps=STEPS, batch_size=4, net_arch=(8,)), "discrete"),
+    "dqn": (TorchDQN, DQNConfig(net_arch=(8,), prioritised=True, **OFF_POLICY), "discrete"),
+    "sac": (TorchSAC, SACConfig(net_arch=(8,), **OFF_POLICY), "box"),
 }
 
 

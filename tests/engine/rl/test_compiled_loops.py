@@ -110,19 +110,19 @@ def gradient(policy, case, x, m, p, order):
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-@pytest.mark.parametrize("widths", [(64, 64), (9,), (300, 16, 8)])
+@pytest.mark.parametrize("net_arch", [(64, 64), (9,), (300, 16, 8)])
 @pytest.mark.parametrize("kind", ["several", "gaussian"])
-def test_gradients_of_a_minibatch_agree_with_autograd(kind, widths, activation, monkeypatch):
+def test_gradients_of_a_minibatch_agree_with_autograd(kind, net_arch, activation, monkeypatch):
     monkeypatch.setitem(globals(), "B", 130)  # three blocks, the last one short
     monkeypatch.setitem(globals(), "R", 260)
     case, inputs = minibatch(kind, False), 7
     box = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
     action = box if kind == "gaussian" else gymnasium.spaces.MultiDiscrete([2, 3])
     spec = EnvSpec(gymnasium.spaces.Box(-1, 1, (inputs,), np.float32), action)
-    policy = Policy([spec] * G, range(G), widths=widths, activation=activation, parts=2)
+    policy = Policy([spec] * G, range(G), net_arch=net_arch, activation=activation, parts=2)
     parameters = policy.parameters
     for name in ("actor", "critic"):  # heads that say something
-        parameters.weights[f"{name}.{len(widths)}.weight"] *= 30.0 if name == "actor" else 1.0
+        parameters.weights[f"{name}.{len(net_arch)}.weight"] *= 30.0 if name == "actor" else 1.0
     x = policy.inputs(R)
     x[..., :inputs] = np.random.default_rng(0).standard_normal((*x.shape[:2], inputs))
     statistics = np.zeros((G, 5))

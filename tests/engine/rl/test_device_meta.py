@@ -67,14 +67,14 @@ def waits(monkeypatch):
         ("discrete", {}, {"target_kl": 0.01, "reward_scaling": "on"}, "float32"),
         ("multi", {}, {"normalize_advantage": False}, "bfloat16_products"),
         ("box", {}, {"activation": "relu", "max_grad_norm": None}, "tf32"),
-        ("discrete", IMAGE, {"widths": (8,)}, "bfloat16_products"),
+        ("discrete", IMAGE, {"net_arch": (8,)}, "bfloat16_products"),
     ],
 )
 def test_ppo_waits_once_a_step_and_once_an_update(
     experience, waits, action, shape, settings, precision
 ):
     spec = experience.spec(action=action, **shape)
-    config = PPOConfig(horizon=STEPS, minibatch=16, epochs=3, **settings)
+    config = PPOConfig(n_steps=STEPS, batch_size=16, n_epochs=3, **settings)
     agent = TorchPPO(config, spec, range(MEMBERS), COPIES, precision=precision)
     masked = 3 if action == "discrete" else 0
     rollout = Rollout(spec, STEPS, MEMBERS, COPIES, masked)
@@ -87,7 +87,7 @@ def test_ppo_waits_once_a_step_and_once_an_update(
 
 def test_a_half_is_waited_for_when_the_other_one_is_under_way(experience, waits):
     spec = experience.spec(action="box")
-    agent = TorchPPO(PPOConfig(horizon=STEPS, minibatch=16), spec, range(MEMBERS), COPIES)
+    agent = TorchPPO(PPOConfig(n_steps=STEPS, batch_size=16), spec, range(MEMBERS), COPIES)
     rollout = Rollout(spec, STEPS, MEMBERS, COPIES)
     experience.fill(agent, rollout, act=False)
     with CopiesDoNotWait():
@@ -115,7 +115,7 @@ def test_learning_from_a_replay_waits_for_priorities_alone(
 ):
     spec = experience.spec(action=action, **shape)
     config = config(
-        **{"replay_size": 200, "batch": 8, "iteration": STEPS, "widths": (8,)},
+        **{"buffer_size": 200, "batch_size": 8, "iteration": STEPS, "net_arch": (8,)},
         **{"learning_starts": 2, "prioritised": prioritised, **settings},
     )
     agent = form(config, spec, range(MEMBERS), COPIES)

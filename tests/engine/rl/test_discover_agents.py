@@ -64,12 +64,14 @@ def test_what_there_is():
 def test_one_file_is_an_agent(counting, tmp_path):
     assert "counting" in discover.list_agents()
     settings = {"agent.name": "counting", "agent.patience": 5, "training.num_envs": 8}
-    config = resolve("cartpole", {**settings, "training.total_steps": 1024, "training.shards": 1})
+    config = resolve(
+        "cartpole", {**settings, "training.total_timesteps": 1024, "training.shards": 1}
+    )
     assert config.agent.patience == 5
     assert resolve(config.as_mapping()) == config
     api.train(config, out=tmp_path / "run", report=False, say=lambda _: None)
     assert sys.modules["slipstream.rl.agents.counting"].updates == 1024 // (
-        8 * config.agent.horizon
+        8 * config.agent.n_steps
     )
     with pytest.raises(ConfigError, match="patience"):
         resolve("cartpole", {"agent.patience": 5})  # a key of the other agent

@@ -24,14 +24,14 @@ from slipstream.training.shard import Shard
 from slipstream.training.trainer import resume, train
 
 SMALL = {
-    "widths": (16, 8),
-    "batch": 16,
-    "replay_size": 150,
+    "net_arch": (16, 8),
+    "batch_size": 16,
+    "buffer_size": 150,
     "learning_starts": 20,
-    "updates_per_step": 0.5,
+    "utd_ratio": 0.5,
     "exploration_steps": 200,
     "iteration": 30,
-    "target_every": 7,
+    "target_update_interval": 7,
 }
 
 # Takes coins in turn; what is not there must not be taken, and whoever takes it pays.
@@ -146,9 +146,9 @@ SETTINGS = {
         "prioritised": True,
         "n_step": 3,
         "dueling": True,
-        "target_rate": 0.1,
+        "tau": 0.1,
         "learning_rate_schedule": "linear",
-        "train_every": 4,
+        "train_freq": 4,
     },
     "no moments": {"num_envs": 2, "double": False, "observation_normalization": False},
 }
@@ -182,13 +182,13 @@ def test_the_interpreted_kernel_gives_the_same():
 def test_members_have_their_own_settings():
     own = {
         "learning_rate": (1e-3, 1e-4, 1e-2),
-        "discount": (0.9, 0.99, 0.5),
-        "target_rate": (1.0, 0.2, 0.5),
+        "gamma": (0.9, 0.99, 0.5),
+        "tau": (1.0, 0.2, 0.5),
         "max_grad_norm": (0.1, 1.0, 10.0),
         "adam_eps": (1e-8, 1e-4, 1e-5),
         "importance_exponent": (0.2, 0.4, 1.0),
-        "exploration_initial": (1.0, 0.5, 0.2),
-        "exploration_final": (0.3, 0.01, 0.0),
+        "exploration_initial_eps": (1.0, 0.5, 0.2),
+        "exploration_final_eps": (0.3, 0.01, 0.0),
         "exploration_steps": (0, 30, 1000),
     }
     together = shard_of("cartpole", range(3), prioritised=True, **own)
@@ -215,7 +215,7 @@ def test_epsilon_falls_over_a_members_own_steps():
 @pytest.mark.parametrize("form", ["compiled", "torch"])
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
 def test_forbidden_choices_are_never_taken(coins, form, epsilon):
-    rates = {"exploration_initial": epsilon, "exploration_final": epsilon}
+    rates = {"exploration_initial_eps": epsilon, "exploration_final_eps": epsilon}
     shard = shard_of(coins, [1, 2], 4, learner=form, learning_starts=0, **rates)
     assert isinstance(shard.agent, TorchDQN) == (form == "torch")
     rollout = shard.collector.experience
@@ -257,8 +257,8 @@ def test_both_forms_explore_alike(coins):
 
 
 def config_of(env, members=1, steps=600, num_envs=2, **overrides):
-    agent = {"name": "dqn", **SMALL, "widths": [16, 8]}
-    training = {"members": members, "num_envs": num_envs, "total_steps": steps}
+    agent = {"name": "dqn", **SMALL, "net_arch": [16, 8]}
+    training = {"members": members, "num_envs": num_envs, "total_timesteps": steps}
     sections = {"env": env, "agent": agent, "training": training, "evaluation": {"episodes": 5}}
     return resolve(sections, {"training.checkpoint_every": 0.2, **overrides})
 
@@ -297,7 +297,7 @@ class StopAt:
 @pytest.mark.parametrize(
     "own",
     [
-        {"agent.replay_size": 5000},
+        {"agent.buffer_size": 5000},
         pytest.param(
             {"agent.prioritised": True, "agent.dueling": True, "training.learner": "torch"},
             marks=pytest.mark.long,
@@ -342,7 +342,7 @@ def test_a_gymnasium_environment_is_learned_from(tmp_path):
 
 
 def test_one_copy_is_what_auto_chooses():
-    config = resolve("probes", {"agent.name": "dqn", "training.total_steps": 200_000})
+    config = resolve("probes", {"agent.name": "dqn", "training.total_timesteps": 200_000})
     choice = choose_num_envs(config, resolve_environment("probes", {}))
     assert choice.num_envs == 1 and "1 copy per member" in choice.reason
     assert resolve("cartpole", {"agent.name": "dqn"}).training.num_envs == 1
@@ -350,9 +350,9 @@ def test_one_copy_is_what_auto_chooses():
 
 def test_what_does_not_fit_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="smaller than a batch of 16"):
-        config_of("cartpole", **{"agent.replay_size": 15})
+        config_of("cartpole", **{"agent.buffer_size": 15})
     with pytest.raises(ConfigError, match="longer than the replay"):
-        config_of("cartpole", **{"agent.replay_size": 40, "agent.n_step": 30})
+        config_of("cartpole", **{"agent.buffer_size": 40, "agent.n_step": 30})
     for name, action, fit in [
         ("pendulum", "Box", "sac, td3 or ppo"),
         ({"name": "probes", "probe": "switches"}, "MultiDiscrete", "Agents that fit: ppo"),
@@ -364,7 +364,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="did you mean `dueling`"):
         config_of("cartpole", **{"agent.duelling": True})
     with pytest.raises(ConfigError, match="lists 2 numbers for 3 members"):
-        config_of("cartpole", 3, **{"agent.exploration_final": [0.1, 0.2]})
+        config_of("cartpole", 3, **{"agent.exploration_final_eps": [0.1, 0.2]})
 
 
 @pytest.mark.long

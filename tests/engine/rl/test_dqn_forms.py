@@ -46,21 +46,21 @@ def drawn(seed):
         return one_of(numbers, numbers[0])
 
     config = (SharedDQN if seed % 8 == 0 else DQNConfig)(
-        replay_size=100,
-        batch=int(one_of(1, 7, 64, 96)),
+        buffer_size=100,
+        batch_size=int(one_of(1, 7, 64, 96)),
         iteration=ROWS,
         n_step=int(rng.integers(1, 5)),
-        widths=tuple(int(w) for w in rng.integers(3, 40, rng.integers(1, 4))),
+        net_arch=tuple(int(w) for w in rng.integers(3, 40, rng.integers(1, 4))),
         activation=one_of("tanh", "relu"),
         double=bool(rng.integers(2)),
         dueling=bool(rng.integers(2)),
         learning_rate=setting(1e-4, 2e-3),
         learning_rate_schedule=one_of("constant", "linear"),
-        discount=setting(0.8, 1.0),
+        gamma=setting(0.8, 1.0),
         max_grad_norm=one_of(None, setting(0.05, 1.0)),
         adam_eps=setting(1e-5, 1e-4),
-        target_rate=one_of(1.0, setting(0.01, 1.0)),
-        target_every=int(rng.integers(1, 4)),
+        tau=one_of(1.0, setting(0.01, 1.0)),
+        target_update_interval=int(rng.integers(1, 4)),
         prioritised=bool(rng.integers(2)),
         importance_exponent=setting(0.2, 0.8),
         observation_normalization=bool(rng.integers(2)),
@@ -181,8 +181,8 @@ MISTAKES = {
         "chosen, c.learning_rate",
         "chosen, c.learning_rate[:1].expand(len(norm))",
     ),
-    "target at once": ("moving.steps % target_every == 0", "moving.steps > 0"),
-    "target copied": ("c.target_rate[:, None] * (", "("),
+    "target at once": ("moving.steps % target_update_interval == 0", "moving.steps > 0"),
+    "target copied": ("c.tau[:, None] * (", "("),
     "no mean of advantages": (" - advantage.mean(-1, keepdim=True)", ""),
     "updates of everybody": ("chosen = chosen & ~moving.failed", "chosen = ~moving.failed"),
 }
@@ -196,7 +196,9 @@ def test_a_mistake_is_found(monkeypatch, mistake):
 
 
 def test_a_batch_may_be_shared_out(same_members):
-    config = SharedDQN(replay_size=400, batch=300, iteration=ROWS, widths=(8, 16), dueling=True)
+    config = SharedDQN(
+        buffer_size=400, batch_size=300, iteration=ROWS, net_arch=(8, 16), dueling=True
+    )
     assert config.parts(2) == 2 and DQNConfig().parts(2) == 1
 
     def crew(tasks):
@@ -213,7 +215,9 @@ def test_a_batch_may_be_shared_out(same_members):
 
 @pytest.mark.parametrize("form", [DQN, TorchDQN])
 def test_a_member_that_diverges_stops_alone(form):
-    config = DQNConfig(replay_size=200, batch=16, iteration=ROWS, widths=(8,), learning_starts=0)
+    config = DQNConfig(
+        buffer_size=200, batch_size=16, iteration=ROWS, net_arch=(8,), learning_starts=0
+    )
     spec = drawn(0)[1]
     agent = form(config, spec, range(3), 2)
     if form is TorchDQN:

@@ -19,9 +19,11 @@ EXAMPLE = Path(__file__).parents[3] / "examples/09_act_with_numpy.py"
 N = 3  # choices
 
 
-def policy_of(widths=(9, 6), dueling=True):
+def policy_of(net_arch=(9, 6), dueling=True):
     spec = EnvSpec(spaces.Box(-np.inf, np.inf, (5,), np.float32), spaces.Discrete(N, start=1))
-    return Policy([spec] * 2, [3, 4], widths=widths, activation="relu", head="q", dueling=dueling)
+    return Policy(
+        [spec] * 2, [3, 4], net_arch=net_arch, activation="relu", head="q", dueling=dueling
+    )
 
 
 def outputs_of(policy, rows):
@@ -29,17 +31,17 @@ def outputs_of(policy, rows):
     return policy.actor(len(rows) // 2).head(rows)[:, :, : N + 1]
 
 
-@pytest.mark.parametrize("widths", [(9, 6), (8,), (16, 16, 24)])
-def test_each_stream_reads_its_own_half(widths):
-    policy, stream = policy_of(widths), widths[-1]
-    last = policy.parameters.weights[f"actor.{len(widths)}.weight"]
+@pytest.mark.parametrize("net_arch", [(9, 6), (8,), (16, 16, 24)])
+def test_each_stream_reads_its_own_half(net_arch):
+    policy, stream = policy_of(net_arch), net_arch[-1]
+    last = policy.parameters.weights[f"actor.{len(net_arch)}.weight"]
     value, advantage = last[:, :stream, N], last[:, stream : 2 * stream, :N]
     assert (value != 0).all() and (advantage != 0).all()
     assert (last != 0).sum() == value.size + advantage.size
     assert ((last != 0) == blocks(last.shape[1:], stream, N).astype(bool)).all()
     rows = np.random.default_rng(0).normal(size=(8, 5)).astype(np.float32)
     before = outputs_of(policy, rows).copy()
-    hidden = policy.parameters.weights[f"actor.{len(widths) - 1}.weight"]
+    hidden = policy.parameters.weights[f"actor.{len(net_arch) - 1}.weight"]
     hidden[..., :stream] += 0.1  # the value's
     after = outputs_of(policy, rows)
     assert np.array_equal(before[..., :N], after[..., :N])
@@ -70,7 +72,7 @@ def test_a_file_gives_the_same_policy_and_needs_no_slipstream():
     act = runpy.run_path(str(EXAMPLE))["act"]
     for m in range(2):
         tensors, manifest = pack(policy, m)
-        assert manifest["network"]["dueling"] and manifest["network"]["widths"] == [9, 6]
+        assert manifest["network"]["dueling"] and manifest["network"]["net_arch"] == [9, 6]
         assert tensors["weights.actor.2.weight"].shape == (12, N + 1)
         assert not [name for name in tensors if "critic" in name]
         again = unpack(tensors, json.loads(json.dumps(manifest)))

@@ -35,7 +35,7 @@ def packed(name):
     if name == "image" and importlib.util.find_spec("torch") is None:
         pytest.skip("images need torch")
     spec, settings = POLICIES[name]
-    settings = {"widths": (6, 4), **settings}
+    settings = {"net_arch": (6, 4), **settings}
     tensors, manifest = pack(Policy([spec], [3], **settings), 0, CONDITIONS)
     return tensors, json.loads(json.dumps(manifest))
 

@@ -21,10 +21,10 @@ def autograd_mlp(weights, name, x, activation):
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-@pytest.mark.parametrize("widths", [(64, 64), (9,), (300, 16, 8)])
-def test_outputs_agree_with_torch_and_pass_through_no_padding(activation, widths):
+@pytest.mark.parametrize("net_arch", [(64, 64), (9,), (300, 16, 8)])
+def test_outputs_agree_with_torch_and_pass_through_no_padding(activation, net_arch):
     members, rows, inputs, outputs = 3, 140, 5, 3
-    network = MlpNetwork(inputs, widths, outputs, activation)
+    network = MlpNetwork(inputs, net_arch, outputs, activation)
     parameters = Parameters(network.shapes(), members)
     draw = np.random.default_rng(0)
     parameters.flat[:] = 0.2 * draw.standard_normal(parameters.flat.shape)

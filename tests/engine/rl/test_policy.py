@@ -31,7 +31,7 @@ def test_an_exported_member_acts_the_same(experience, action):
 def test_the_most_likely_action_is_the_distributions_mode(experience, action, activation):
     """Whatever the number of rows, beside NumPy's and torch's."""
     spec = experience.spec((5,), action)
-    policy = Policy([spec] * 3, range(3), widths=(16, 8), activation=activation)
+    policy = Policy([spec] * 3, range(3), net_arch=(16, 8), activation=activation)
     policy.parameters.flat *= 3.0
     draw = np.random.default_rng(0)
     for rows in (1, 2, 7, 64, 131):
@@ -79,7 +79,7 @@ def test_a_changed_policy_is_refused(experience, damage):
     elif damage == "format":
         manifest["format"] = 99
     else:
-        manifest["network"]["widths"] = [32, 64]
+        manifest["network"]["net_arch"] = [32, 64]
     with pytest.raises(CheckpointError):
         unpack(tensors, manifest)
 
@@ -114,7 +114,7 @@ def test_only_normalised_columns_are_clipped(experience, normalised):
 
 
 def test_nobody_acts_outside_the_bounds(experience):
-    policy = Policy([experience.spec((4,), "box")], [0], initial_std=5.0)
+    policy = Policy([experience.spec((4,), "box")], [0], init_std=5.0)
     obs = np.random.default_rng(0).standard_normal((100, 4)).astype(np.float32)
     actions = policy.act_rows(obs, keys=rng.member_keys([0], rng.ACT, 0))
     assert actions.dtype == np.float32 and np.abs(actions).max() == 2.0

@@ -34,7 +34,7 @@ def test_alone_or_in_company(experience, same_members, width, action):
 def test_large_minibatches(experience, same_members, action):
     """From 1,024 rows on a gradient has two parts, which a lone member may share out."""
     spec = experience.spec((20,), action)
-    sizes = {"num_envs": 64, "horizon": 32, "minibatch": 1024, "iterations": 2, "target_kl": 0.02}
+    sizes = {"num_envs": 64, "n_steps": 32, "batch_size": 1024, "iterations": 2, "target_kl": 0.02}
     everyone, _ = experience.train(range(7), spec, **sizes)
     for chosen in ([4], [1, 2]):
         few, _ = experience.train(chosen, spec, **sizes)
@@ -46,20 +46,20 @@ def test_large_minibatches(experience, same_members, action):
 
 def test_large_minibatches_of_images(experience, same_members):
     spec = experience.spec((1, 8, 8), "discrete", np.uint8)
-    sizes = {"num_envs": 32, "horizon": 32, "minibatch": 1024, "iterations": 1, "widths": (16,)}
+    sizes = {"num_envs": 32, "n_steps": 32, "batch_size": 1024, "iterations": 1, "net_arch": (16,)}
     everyone, _ = experience.train(range(2), spec, **sizes)
     alone, _ = experience.train([1], spec, **sizes)
     same_members(alone, [1], everyone)
 
 
 ODD_SIZES = (
-    {"widths": (48, 33)},
-    {"widths": (17, 1, 72), "activation": "relu"},
-    {"horizon": 7, "num_envs": 13, "minibatch": 91},
-    {"horizon": 7, "num_envs": 13, "minibatch": 7, "widths": (9,)},
-    {"horizon": 27, "num_envs": 5, "minibatch": 45},
-    {"horizon": 24, "num_envs": 1, "minibatch": 3},
-    {"horizon": 1, "num_envs": 6, "minibatch": 3},
+    {"net_arch": (48, 33)},
+    {"net_arch": (17, 1, 72), "activation": "relu"},
+    {"n_steps": 7, "num_envs": 13, "batch_size": 91},
+    {"n_steps": 7, "num_envs": 13, "batch_size": 7, "net_arch": (9,)},
+    {"n_steps": 27, "num_envs": 5, "batch_size": 45},
+    {"n_steps": 24, "num_envs": 1, "batch_size": 3},
+    {"n_steps": 1, "num_envs": 6, "batch_size": 3},
 )
 
 
@@ -83,7 +83,7 @@ def test_odd_sizes_among_ninety_six(experience, same_members, sizes, width, acti
 
 def test_images(experience, same_members):
     spec = experience.spec((1, 12, 12), "discrete", np.uint8)
-    sizes = {"num_envs": 4, "horizon": 8, "minibatch": 16, "iterations": 2, "widths": (32,)}
+    sizes = {"num_envs": 4, "n_steps": 8, "batch_size": 16, "iterations": 2, "net_arch": (32,)}
     everyone, _ = experience.train(range(3), spec, **sizes)
     for chosen in ([1], [0, 1]):
         few, _ = experience.train(chosen, spec, **sizes)
@@ -105,7 +105,7 @@ def test_settings_follow_their_member(experience, same_members):
     settings = {
         "learning_rate": tuple(1e-3 * (m + 1) for m in range(6)),
         "clip_range": tuple(0.1 + 0.02 * m for m in range(6)),
-        "discount": tuple(0.9 + 0.01 * m for m in range(6)),
+        "gamma": tuple(0.9 + 0.01 * m for m in range(6)),
         "adam_eps": tuple(10.0 ** -(m + 3) for m in range(6)),
         "target_kl": tuple(0.001 * (m + 1) for m in range(6)),
         "learning_rate_schedule": "linear",
@@ -113,7 +113,7 @@ def test_settings_follow_their_member(experience, same_members):
     everyone, metrics = experience.train(range(6), spec, **settings)
     assert len(set(metrics["updates"].tolist())) > 1  # some members stopped early
     for chosen in (slice(0, 1), slice(2, 5)):
-        config = PPOConfig(horizon=16, minibatch=24, **settings).select(chosen, 6)
+        config = PPOConfig(n_steps=16, batch_size=24, **settings).select(chosen, 6)
         few, _ = experience.train(
             range(6)[chosen], spec, **{k: getattr(config, k) for k in settings}
         )
@@ -122,7 +122,7 @@ def test_settings_follow_their_member(experience, same_members):
 
 def test_ranges_of_a_lone_members_environments(experience, same_members):
     spec = experience.spec((7,))
-    config = PPOConfig(horizon=16, minibatch=40)
+    config = PPOConfig(n_steps=16, batch_size=40)
     whole, cut = (PPO(config, spec, [3], 20) for _ in range(2))
     rollouts = [Rollout(spec, 16, 1, 20) for _ in range(2)]
     for agent, rollout in zip((whole, cut), rollouts, strict=True):
@@ -140,7 +140,7 @@ def test_ranges_of_a_lone_members_environments(experience, same_members):
 def test_a_crew_of_threads_changes_nothing(experience, same_members, monkeypatch):
     monkeypatch.setattr(PPOConfig, "ROWS_TO_SHARE", 64)
     spec = experience.spec((9,), "box")
-    sizes = {"num_envs": 16, "minibatch": 64}
+    sizes = {"num_envs": 16, "batch_size": 64}
     calm, _ = experience.train([8], spec, **sizes)
     with ThreadPoolExecutor(4) as pool:
         busy, _ = experience.train([8], spec, run=_crew(pool), **sizes)
@@ -177,7 +177,7 @@ def test_training_goes_on_from_its_state(experience, same_members, action):
     spec = experience.spec((5,), action, scale_reward=True)
     whole, _ = experience.train([0, 1, 2], spec, iterations=4)
     first, _ = experience.train([0, 1, 2], spec, iterations=2)
-    config = PPOConfig(horizon=16, minibatch=24, learning_rate=1e-2, entropy_coef=0.01)
+    config = PPOConfig(n_steps=16, batch_size=24, learning_rate=1e-2, ent_coef=0.01)
     second = PPO(config, spec, [0, 1, 2], 6)
     second.load_state_dict(first.state_dict())
     rollout = Rollout(spec, 16, 3, 6)

@@ -16,7 +16,7 @@ def play(agent, rollout, iterations, reward):
     rollout.terminated[:] = True
     for i in range(iterations):
         rollout.obs[:] = rng.standard_normal(rollout.obs.shape)
-        for t in range(rollout.horizon):
+        for t in range(rollout.n_steps):
             rollout.reward[t] = reward(rollout.obs[t], agent.act(rollout, t))
         metrics = agent.update(rollout, i / iterations)
     return metrics
@@ -24,7 +24,7 @@ def play(agent, rollout, iterations, reward):
 
 def test_choices_that_follow_the_observation_are_learned(experience):
     spec = experience.spec((4,))
-    agent = PPO(PPOConfig(horizon=16, minibatch=64, learning_rate=3e-3), spec, [0, 1, 2], 16)
+    agent = PPO(PPOConfig(n_steps=16, batch_size=64, learning_rate=3e-3), spec, [0, 1, 2], 16)
     rollout = Rollout(spec, 16, 3, 16)
 
     def reward(obs, action):
@@ -39,7 +39,7 @@ def test_choices_that_follow_the_observation_are_learned(experience):
 
 def test_a_continuous_target_is_learned(experience):
     spec = experience.spec((3,), "scalar")
-    agent = PPO(PPOConfig(horizon=16, minibatch=64, learning_rate=3e-3), spec, [0, 1], 16)
+    agent = PPO(PPOConfig(n_steps=16, batch_size=64, learning_rate=3e-3), spec, [0, 1], 16)
     rollout = Rollout(spec, 16, 2, 16)
 
     def reward(obs, action):
@@ -54,7 +54,7 @@ def test_a_time_limit_is_not_an_end(experience):
     # Reward 1 a step, cut short every step: the value must be 1 / (1 - gamma), not 1.
     spec = experience.spec((1,))
     config = PPOConfig(
-        horizon=8, minibatch=32, learning_rate=1e-2, discount=0.5, observation_normalization=False
+        n_steps=8, batch_size=32, learning_rate=1e-2, gamma=0.5, observation_normalization=False
     )
     agent = PPO(config, spec, [0], 8)
     rollout = Rollout(spec, 8, 1, 8)
@@ -71,9 +71,9 @@ def test_a_time_limit_is_not_an_end(experience):
 
 def test_whole_gradient_agrees_with_autograd(experience):
     spec = experience.spec((5,), "box")
-    clip, entropy_coef, value_coef = 0.2, 0.03, 0.7
+    clip, ent_coef, vf_coef = 0.2, 0.03, 0.7
     config = PPOConfig(
-        horizon=16, minibatch=96, epochs=1, entropy_coef=entropy_coef, value_coef=value_coef,
+        n_steps=16, batch_size=96, n_epochs=1, ent_coef=ent_coef, vf_coef=vf_coef,
         clip_range=clip, max_grad_norm=None, learning_rate=1e-12, observation_normalization=False,
     )  # fmt: skip
     agent = PPO(config, spec, [0, 1], 6)
@@ -116,7 +116,7 @@ def test_whole_gradient_agrees_with_autograd(experience):
         ratio = (log_prob[m][real] - old[m][real]).exp()
         policy = -torch.minimum(ratio * a, ratio.clamp(1 - clip, 1 + clip) * a).mean()
         value = ((mlp("critic")[m, :, 0][real] - target[m][real]) ** 2).mean()
-        loss = loss + policy + value_coef * value - entropy_coef * entropy[m][real].mean()
+        loss = loss + policy + vf_coef * value - ent_coef * entropy[m][real].mean()
         np.testing.assert_allclose(metrics["policy_loss"][m], policy.item(), rtol=1e-4)
         np.testing.assert_allclose(metrics["value_loss"][m], value.item(), rtol=1e-4)
     loss.backward()
@@ -145,7 +145,7 @@ def test_rows_that_are_not_valid_do_not_count(experience):
 @pytest.mark.parametrize("form", [PPO, TorchPPO])
 def test_a_policy_waits_for_its_first_reward_through_a_resume(experience, form):
     spec = experience.spec()
-    config = PPOConfig(horizon=8, minibatch=16, epochs=2, reward_scaling="on", target_kl=0.5)
+    config = PPOConfig(n_steps=8, batch_size=16, n_epochs=2, reward_scaling="on", target_kl=0.5)
     rollout = Rollout(spec, 8, 2, 4)
 
     def moved(agent, *paid):
@@ -182,7 +182,7 @@ def test_linear_schedule_and_target_kl(experience):
 
 def test_masked_choices_have_no_gradient(experience):
     spec = experience.spec((4,))
-    agent = PPO(PPOConfig(horizon=8, minibatch=32, entropy_coef=0.1), spec, [0], 8)
+    agent = PPO(PPOConfig(n_steps=8, batch_size=32, ent_coef=0.1), spec, [0], 8)
     rollout = Rollout(spec, 8, 1, 8, mask_width=3)
     rollout.mask[..., 1] = False
     before = agent.policy.parameters.weights["actor.2.weight"].copy()
@@ -195,7 +195,7 @@ def test_masked_choices_have_no_gradient(experience):
 
 def test_impossible_sizes_name_the_nearest():
     with pytest.raises(ConfigError, match="96 and 128"):
-        PPOConfig(horizon=64, minibatch=100).rows(6)
+        PPOConfig(n_steps=64, batch_size=100).rows(6)
     with pytest.raises(ConfigError, match="3 numbers for 2 members"):
         PPOConfig(clip_range=(0.1, 0.2, 0.3)).per_member("clip_range", 2)
     with pytest.raises(ConfigError, match="learning_rate"):
@@ -205,17 +205,17 @@ def test_impossible_sizes_name_the_nearest():
 
 
 def test_gradient_parts_follow_from_the_members_own_minibatch():
-    large, small = PPOConfig(horizon=64, minibatch=1024), PPOConfig(horizon=64, minibatch=512)
+    large, small = PPOConfig(n_steps=64, batch_size=1024), PPOConfig(n_steps=64, batch_size=512)
     assert large.parts(32) == 2
     assert small.parts(32) == 1
-    assert PPOConfig(horizon=64).parts(64) == 2  # a quarter of the rollout
-    assert PPOConfig(horizon=45, minibatch=1125).parts(25) == 1  # odd
+    assert PPOConfig(n_steps=64).parts(64) == 2  # a quarter of the rollout
+    assert PPOConfig(n_steps=45, batch_size=1125).parts(25) == 1  # odd
 
 
 def test_config_of_some_members():
-    config = PPOConfig(learning_rate=(0.1, 0.2, 0.3), minibatch=1024)
+    config = PPOConfig(learning_rate=(0.1, 0.2, 0.3), batch_size=1024)
     assert config.select(slice(1, 3), 3) == config.model_copy(update={"learning_rate": (0.2, 0.3)})
-    assert PPOConfig(horizon=10).rows(6) == 15
+    assert PPOConfig(n_steps=10).rows(6) == 15
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
@@ -224,7 +224,7 @@ def test_bytes_of_an_update_cover_what_it_keeps(experience, dtype):
     spec = experience.spec(shape, dtype=dtype)
     kept = 0
     if dtype == np.float32:
-        learner = PPO(PPOConfig(horizon=32, minibatch=64), spec, [0, 1], 8)._learner
+        learner = PPO(PPOConfig(n_steps=32, batch_size=64), spec, [0, 1], 8)._learner
         kept = sum(array.nbytes for array in (*learner._rows, learner._order))
     rows = 2 * 32 * 8
     assert update_bytes(spec, 32, 2, 8) >= kept + rows * 4 * 2
@@ -233,4 +233,4 @@ def test_bytes_of_an_update_cover_what_it_keeps(experience, dtype):
 
 def test_the_compiled_form_takes_no_images(experience):
     with pytest.raises(ConfigError, match=r"leave training\.learner at auto"):
-        PPO(PPOConfig(horizon=8, minibatch=32), experience.spec((1, 8, 8), dtype=np.uint8), [0], 8)
+        PPO(PPOConfig(n_steps=8, batch_size=32), experience.spec((1, 8, 8), dtype=np.uint8), [0], 8)

@@ -79,8 +79,8 @@ def test_a_processors_own_products_are_those_made_of_float32(monkeypatch, own):
 
 
 AGENTS = [
-    (TorchPPO, PPOConfig, "discrete", {}, {"horizon": STEPS, "minibatch": 32}),
-    (TorchPPO, PPOConfig, "discrete", IMAGE, {"horizon": STEPS, "minibatch": 32}),
+    (TorchPPO, PPOConfig, "discrete", {}, {"n_steps": STEPS, "batch_size": 32}),
+    (TorchPPO, PPOConfig, "discrete", IMAGE, {"n_steps": STEPS, "batch_size": 32}),
     (TorchDQN, DQNConfig, "discrete", {}, {"dueling": True}),
     (TorchSAC, SACConfig, "box", {}, {}),
     (TorchTD3, TD3Config, "box", {}, {}),
@@ -90,8 +90,8 @@ AGENTS = [
 def _iteration(experience, form, kind, action, shape, settings, precision):
     """State and metrics after an iteration of random experience."""
     spec = experience.spec(action=action, **shape)
-    off = {"replay_size": 200, "batch": 16, "iteration": STEPS, "learning_starts": 0}
-    config = kind(widths=(16, 16), **(off if kind is not PPOConfig else {}), **settings)
+    off = {"buffer_size": 200, "batch_size": 16, "iteration": STEPS, "learning_starts": 0}
+    config = kind(net_arch=(16, 16), **(off if kind is not PPOConfig else {}), **settings)
     agent = form(config, spec, range(MEMBERS), COPIES, precision=precision)
     rollout = Rollout(spec, STEPS, MEMBERS, COPIES)
     experience.fill(agent, rollout, ends=0.0)
@@ -122,7 +122,7 @@ def test_an_iteration_stays_near(experience, form, kind, action, shape, settings
 @pytest.mark.parametrize(("precision", "says"), [("float32", "ieee"), ("tf32", "tf32")])
 def test_a_card_is_told_whether_to_round(experience, monkeypatch, precision, says):
     spec, places = experience.spec(), (torch.backends.cuda.matmul, torch.backends.cudnn.conv)
-    agent = TorchPPO(PPOConfig(horizon=2, minibatch=8), spec, [0], COPIES, precision=precision)
+    agent = TorchPPO(PPOConfig(n_steps=2, batch_size=8), spec, [0], COPIES, precision=precision)
 
     def told(group=None):
         sums = places[0].allow_bf16_reduced_precision_reduction
@@ -136,8 +136,8 @@ def test_a_card_is_told_whether_to_round(experience, monkeypatch, precision, say
 def test_values_of_a_probe_are_learned_in_bfloat16():
     """The first observed number is the reward: only hidden layers can tell."""
     config = PPOConfig(
-        **{"horizon": 16, "minibatch": 64, "epochs": 8, "learning_rate": 3e-3, "discount": 0.9},
-        **{"observation_normalization": False, "widths": (32, 32)},
+        **{"n_steps": 16, "batch_size": 64, "n_epochs": 8, "learning_rate": 3e-3, "gamma": 0.9},
+        **{"observation_normalization": False, "net_arch": (32, 32)},
     )
     environment = resolve_environment("probes", {"probe": "observed", "max_steps": 8})
     shard = Shard(

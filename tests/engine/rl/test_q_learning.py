@@ -30,7 +30,7 @@ def config_of(env, members=1, steps=2_560, num_envs=4, **overrides):
     settings = {
         "env": env,
         "agent": {"name": str(Q_LEARNING), "steps": 64},
-        "training": {"members": members, "num_envs": num_envs, "total_steps": steps},
+        "training": {"members": members, "num_envs": num_envs, "total_timesteps": steps},
         "evaluation": {"episodes": 10, "every": 0.5},
     }
     return resolve(settings, {"training.checkpoint_every": 0.2, **overrides})
@@ -156,7 +156,7 @@ def test_a_member_is_the_same_alone_and_in_shards(tmp_path):
 @pytest.mark.long
 def test_the_ratio_of_updates_to_data_does_not_depend_on_the_copies(tmp_path):
     for num_envs, steps in ((1, 256), (16, 4_096)):
-        own = {"agent.updates_per_step": 0.3, "agent.starts": 50, "agent.every": 8}
+        own = {"agent.utd_ratio": 0.3, "agent.starts": 50, "agent.every": 8}
         config = config_of("cartpole", 1, steps, num_envs, **own)
         run = trained(config, tmp_path / f"{num_envs}")
         assert run.metrics()["updates"][-1] == (steps - 50) * 3 // 10, num_envs
@@ -165,7 +165,7 @@ def test_the_ratio_of_updates_to_data_does_not_depend_on_the_copies(tmp_path):
 @pytest.mark.long
 def test_a_study_searches_its_settings(tmp_path):
     config = config_of({"name": "cartpole"}, steps=1_280)
-    study = {"n_trials": 4, "trials_in_flight": 2, "final_seeds": 2}
+    study = {"n_trials": 4, "max_concurrent_trials": 2, "final_seeds": 2}
     study["confirmation"] = {"top": 1, "seeds": 2}
     folder = slipstream.tune(
         {**config.as_mapping(), "study": study},

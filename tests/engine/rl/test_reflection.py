@@ -60,13 +60,13 @@ def test_who_has_no_image_is_refused(config):
 @pytest.mark.parametrize(("agent", "name"), [("dqn", "cartpole"), ("sac", "pendulum")])
 def test_both_forms_learn_from_the_same_images(agent, name):
     """The compiled form draws and reflects in its own loop, the torch form by `Replay.sample`."""
-    own = {"name": agent, "batch": 16, "widths": [8], "learning_starts": 64, "iteration": 64}
+    own = {"name": agent, "batch_size": 16, "net_arch": [8], "learning_starts": 64, "iteration": 64}
     weights = {}
     for form, reflected in (("compiled", True), ("torch", True), ("compiled", False)):
         config = resolve(
             {
                 "env": name,
-                "agent": {**own, "updates_per_step": 0.25, "reflect": reflected},
+                "agent": {**own, "utd_ratio": 0.25, "reflect": reflected},
                 "training": {"num_envs": 2, "learner": form},
             }
         )

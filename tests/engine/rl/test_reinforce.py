@@ -29,7 +29,7 @@ def config_of(env, members=1, steps=2_560, **overrides):
     settings = {
         "env": env,
         "agent": {"name": str(REINFORCE), "steps": 32},
-        "training": {"members": members, "num_envs": 8, "total_steps": steps},
+        "training": {"members": members, "num_envs": 8, "total_timesteps": steps},
         "evaluation": {"episodes": 10, "every": 0.5},
     }
     return resolve(settings, {"training.checkpoint_every": 0.2, **overrides})
@@ -59,7 +59,7 @@ def test_it_solves_cartpole_and_leaves_a_run_like_any_other(tmp_path):
     run = slipstream.train(
         "cartpole",
         overrides={"agent.name": str(REINFORCE), "training.members": 3},
-        total_steps=30_000,
+        total_timesteps=30_000,
         num_envs=16,
         out=tmp_path / "run",
         say=lambda _: None,
@@ -91,11 +91,11 @@ def values(probe, **agent):
 def test_probes_have_their_known_values_and_policies():
     known = {"one": (0, 1.0), "observed": (1, 0.0), "delayed": (1, 0.9)}
     for probe, (first, second) in known.items():
-        found, _ = values(probe, **{"agent.discount": 0.9})
+        found, _ = values(probe, **{"agent.gamma": 0.9})
         if probe != "one":  # which never shows a one
             assert found[:, 0] == pytest.approx(first, abs=0.02), probe
         assert found[:, 1] == pytest.approx(second, abs=0.02), probe
-    found, _ = values("endless", **{"agent.discount": 0.9})
+    found, _ = values("endless", **{"agent.gamma": 0.9})
     assert found[:, 1] == pytest.approx(10.0, abs=0.1)  # a time limit is no end
     _, policy = values("matched")
     seen = np.array([[1, 0, 0], [-1, 0, 0]] * 2, np.float32)
@@ -144,7 +144,7 @@ def test_a_member_is_the_same_alone_and_in_shards(tmp_path):
 @pytest.mark.long
 def test_a_study_searches_its_settings(tmp_path):
     config = config_of({"name": "cartpole"}, steps=2_560)
-    study = {"n_trials": 4, "trials_in_flight": 2, "final_seeds": 2}
+    study = {"n_trials": 4, "max_concurrent_trials": 2, "final_seeds": 2}
     study["confirmation"] = {"top": 1, "seeds": 2}
     folder = slipstream.tune(
         {**config.as_mapping(), "study": study},
@@ -164,8 +164,8 @@ def test_what_does_not_fit_is_refused(tmp_path):
     pendulum = config_of("pendulum")
     with pytest.raises(ConfigError, match="reinforce learns one choice a step"):
         trained(pendulum, tmp_path / "pendulum")
-    with pytest.raises(ConfigError, match="horizon"):
-        config_of("cartpole", **{"agent.horizon": 16})  # a key of another agent
+    with pytest.raises(ConfigError, match="n_steps"):
+        config_of("cartpole", **{"agent.n_steps": 16})  # a key of another agent
     with pytest.raises(ConfigError, match=r"no agent file .*missing\.py"):
         resolve("cartpole", {"agent.name": "missing.py"})
     with pytest.raises(ConfigError, match=r"my_agent\.py"):

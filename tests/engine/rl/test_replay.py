@@ -160,6 +160,6 @@ def test_updates_are_counted_exactly():
 def test_sizes_that_do_not_fit_are_refused():
     with pytest.raises(ConfigError, match="20 transitions is smaller than a batch of 32"):
         ReplayPlan(20, 32, 0, 1, 1.0).check(1)
-    with pytest.raises(ConfigError, match=r"agent\.replay_size=40 or more"):
+    with pytest.raises(ConfigError, match=r"agent\.buffer_size=40 or more"):
         ReplayPlan(32, 32, 0, 1, 1.0, n_step=5).check(8)
     ReplayPlan(40, 32, 0, 1, 1.0, n_step=5).check(8)

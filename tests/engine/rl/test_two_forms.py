@@ -33,9 +33,9 @@ def drawn(seed):
     def one_of(*choices):
         return choices[rng.integers(len(choices))]
 
-    members, num_envs, horizon = (int(rng.integers(1, n)) for n in (5, 8, 20))
-    horizon = max(horizon, 3)
-    total = horizon * num_envs
+    members, num_envs, n_steps = (int(rng.integers(1, n)) for n in (5, 8, 20))
+    n_steps = max(n_steps, 3)
+    total = n_steps * num_envs
     divisors = [d for d in range(2, total + 1) if total % d == 0 and total / d <= 8]
     rows = int(one_of(*divisors))
     kind = one_of(PPOConfig, Shared)
@@ -46,17 +46,17 @@ def drawn(seed):
         return one_of(numbers, numbers[0])
 
     config = kind(
-        horizon=horizon,
-        minibatch=rows,
-        epochs=int(rng.integers(1, 4)),
-        widths=tuple(int(w) for w in rng.integers(3, 40, rng.integers(1, 4))),
+        n_steps=n_steps,
+        batch_size=rows,
+        n_epochs=int(rng.integers(1, 4)),
+        net_arch=tuple(int(w) for w in rng.integers(3, 40, rng.integers(1, 4))),
         activation=one_of("tanh", "relu"),
         learning_rate=setting(1e-4, 2e-3),
         learning_rate_schedule=one_of("constant", "linear"),
         clip_range=setting(0.05, 0.4),
-        entropy_coef=setting(0.0, 0.1),
-        value_coef=setting(0.1, 1.0),
-        discount=setting(0.8, 1.0),
+        ent_coef=setting(0.0, 0.1),
+        vf_coef=setting(0.1, 1.0),
+        gamma=setting(0.8, 1.0),
         gae_lambda=setting(0.5, 1.0),
         max_grad_norm=one_of(None, setting(0.05, 1.0)),
         adam_eps=setting(1e-5, 1e-4),
@@ -85,7 +85,7 @@ def drawn(seed):
 def filled(agent, spec, masked, rng):
     """A rollout that the agent acted in, of random numbers, with every kind of row."""
     mask_width = agent.policy.actions.head_width if masked else 0
-    rollout = Rollout(spec, agent.horizon, agent.members, agent.num_envs, mask_width)
+    rollout = Rollout(spec, agent.n_steps, agent.members, agent.num_envs, mask_width)
     to, shape = rollout, rollout.reward.shape
     if to.obs.dtype == np.uint8:
         to.obs[:] = rng.integers(0, 256, to.obs.shape)
@@ -104,7 +104,7 @@ def filled(agent, spec, masked, rng):
     index = np.ascontiguousarray(np.argwhere(to.truncated))
     if len(index):
         rollout.set_finals(Finals(to.obs[1:][tuple(index.T)], index))
-    for t in range(agent.horizon):
+    for t in range(agent.n_steps):
         agent.act(rollout, t)
     return rollout
 
@@ -158,11 +158,11 @@ MISTAKES = {
     **forms.OPTIMISER,
     "sign of the surrogate": ("policy = -torch", "policy = torch"),
     "no clipping": ("bounded = ratio.clamp(1.0 - clip, 1.0 + clip)", "bounded = ratio * 1.0"),
-    "no entropy": ("- c.entropy_coef[:, None] * entropy", ""),
-    "sign of entropy": ("- c.entropy_coef", "+ c.entropy_coef"),
+    "no entropy": ("- c.ent_coef[:, None] * entropy", ""),
+    "sign of entropy": ("- c.ent_coef", "+ c.ent_coef"),
     "half the squared error": (
-        "c.value_coef[:, None] * critic",
-        "c.value_coef[:, None] * critic / 2",
+        "c.vf_coef[:, None] * critic",
+        "c.vf_coef[:, None] * critic / 2",
     ),
     "unnormalised advantages": ("if normalise:", "if False:"),
     "rows that are not real": (
@@ -176,7 +176,7 @@ MISTAKES = {
     "no stop": ("frozen |= statistics", "statistics"),
     "another epsilon": (
         "~frozen, c.learning_rate, c.adam_eps",
-        "~frozen, c.learning_rate, c.discount * 0 + 1e-8",
+        "~frozen, c.learning_rate, c.gamma * 0 + 1e-8",
     ),
     "one learning rate": (
         "~frozen, c.learning_rate",
@@ -193,7 +193,7 @@ def test_a_mistake_is_found(monkeypatch, mistake):
 
 
 def test_a_member_that_diverges_stops_alone():
-    config, spec = PPOConfig(horizon=4, minibatch=8, epochs=2), drawn(0)[1]
+    config, spec = PPOConfig(n_steps=4, batch_size=8, n_epochs=2), drawn(0)[1]
     agents = [TorchPPO(config, spec, range(3), 4) for _ in range(2)]
     together(agents[1])
     for agent in agents:

@@ -15,21 +15,21 @@ from slipstream.rl.nets.policy import Policy
 
 
 class Config(agent.AgentConfig):
-    PER_MEMBER: ClassVar = ("learning_rate", "discount", "exploration")
+    PER_MEMBER: ClassVar = ("learning_rate", "gamma", "exploration")
     LENGTHS: ClassVar = ("steps",)
     SIZES: ClassVar = ("buffer_size",)
 
     learning_rate: float | tuple[float, ...] = Field(
         0.1, description="of the values", json_schema_extra=searched(0.01, 0.5, log=True)
     )
-    discount: float | tuple[float, ...] = Field(0.9, description="gamma, per step")
+    gamma: float | tuple[float, ...] = Field(0.9, description="gamma, per step")
     exploration: float | tuple[float, ...] = Field(0.3, description="share of random actions")
     steps: int = Field(64, ge=1, description="steps of each copy in an iteration")
     buffer_size: int = Field(2_000, description="transitions of a member")
-    batch: int = Field(32, ge=1, description="transitions of an update")
+    batch_size: int = Field(32, ge=1, description="transitions of an update")
     starts: int = Field(100, ge=0, description="steps before the first update")
     every: int = Field(1, ge=1, description="steps between updates")
-    updates_per_step: float = Field(0.5, description="updates for each step")
+    utd_ratio: float = Field(0.5, description="updates for each step")
     n_step: int = Field(1, ge=1, description="rewards that are summed")
     alpha: float = Field(0.0, description="exponent of priorities")
     storage: str = Field("auto", description="of observations")
@@ -38,14 +38,14 @@ class Config(agent.AgentConfig):
         return self.steps
 
     def updates(self, num_envs):
-        return int(self.steps * num_envs * self.updates_per_step)
+        return int(self.steps * num_envs * self.utd_ratio)
 
     def rows(self, num_envs):
-        return self.batch
+        return self.batch_size
 
     def replay(self, num_envs):
         return ReplayPlan(
-            *(self.buffer_size, self.batch, self.starts, self.every, self.updates_per_step),
+            *(self.buffer_size, self.batch_size, self.starts, self.every, self.utd_ratio),
             *(self.n_step, self.alpha, self.storage),
         )
 
@@ -67,10 +67,10 @@ class Agent(agent.Agent):
         self.config, self.members, self.num_envs = config, len(seeds), num_envs
         self.seeds = np.array([seed % 2**64 for seed in seeds], np.uint64)
         self.rate = config.per_member("learning_rate", self.members)
-        self.discount = config.per_member("discount", self.members)
+        self.discount = config.per_member("gamma", self.members)
         self.exploration = config.per_member("exploration", self.members)
         self.policy = Policy(
-            specs, seeds, widths=(), head="q", observation_normalization=False
+            specs, seeds, net_arch=(), head="q", observation_normalization=False
         )  # x W
         self.q = self.policy.parameters.weights["actor.0.weight"]  # [M, D + 1, A]
         self.q[:] = 0.0
@@ -98,7 +98,7 @@ class Agent(agent.Agent):
             members = np.flatnonzero(updates > k)
             keys = rng.own_keys(self.seeds[members], rng.REPLAY, self.counts[members, 1])
             sample = replay.sample(
-                members, keys, self.config.batch, self.config.n_step, self.discount[members]
+                members, keys, self.config.batch_size, self.config.n_step, self.discount[members]
             )
             batch, rate = sample.batch, self.rate[members]
             following = self._values(members, batch.obs_next).max(-1)
@@ -107,7 +107,7 @@ class Agent(agent.Agent):
             chosen = np.eye(self.choices, dtype=np.float32)[batch.action[..., 0].astype(int)]
             error = target - (self._values(members, batch.obs) * chosen).sum(-1)
             step = x.swapaxes(1, 2) @ (chosen * (sample.weight * error)[..., None])
-            step *= (rate / self.config.batch).astype(np.float32)[:, None, None]
+            step *= (rate / self.config.batch_size).astype(np.float32)[:, None, None]
             self.q[members, : x.shape[2], : self.choices] += step
             for i, m in enumerate(members.tolist()):
                 replay.reprioritise(m, sample.index[i], error[i].astype(np.float32))

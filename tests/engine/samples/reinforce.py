@@ -14,7 +14,7 @@ from slipstream.rl.nets.policy import Policy
 
 
 class Config(agent.AgentConfig):
-    PER_MEMBER: ClassVar = ("learning_rate", "discount")
+    PER_MEMBER: ClassVar = ("learning_rate", "gamma")
     LENGTHS: ClassVar = ("steps",)
     SIZES: ClassVar = ("steps",)
 
@@ -23,7 +23,7 @@ class Config(agent.AgentConfig):
         description="of the policy; its gradient's advantages have deviation 1",
         json_schema_extra=searched(0.1, 2.0, log=True),
     )
-    discount: float | tuple[float, ...] = Field(0.99, description="gamma, per step")
+    gamma: float | tuple[float, ...] = Field(0.99, description="gamma, per step")
     steps: int = Field(128, ge=1, description="steps of each copy between two updates")
 
     def iteration_steps(self, num_envs):
@@ -54,8 +54,8 @@ class Agent(agent.Agent):
         self.config, self.members, self.num_envs = config, len(seeds), num_envs
         self.seeds = np.array([seed % 2**64 for seed in seeds], np.uint64)
         self.rate = config.per_member("learning_rate", self.members)[:, None, None]
-        self.discount = config.per_member("discount", self.members)[:, None]
-        self.policy = Policy(specs, seeds, widths=())  # without hidden layers: x W
+        self.discount = config.per_member("gamma", self.members)[:, None]
+        self.policy = Policy(specs, seeds, net_arch=())  # without hidden layers: x W
         self.actor = self.policy.parameters.weights["actor.0.weight"]  # [M, D, A]
         self.critic = self.policy.parameters.weights["critic.0.weight"]  # [M, D, 1]
         self.failed = self.policy.parameters.failed

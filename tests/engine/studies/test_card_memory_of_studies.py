@@ -13,7 +13,7 @@ def test_halved_members_are_told_once(smallest_study, tmp_path, monkeypatch):
     monkeypatch.setattr(torch_agent, "together", lambda members, _: [slice(0, members)])
     update, said = torch_form.PPOGroup.update, []
     smallest_study["training"]["learner"] = "torch"
-    smallest_study["study"]["trials_in_flight"] = 2
+    smallest_study["study"]["max_concurrent_trials"] = 2
 
     def lacking(group, *arguments):
         if group.count > 1:

@@ -68,13 +68,18 @@ def test_commands_that_refusals_name_take_a_folder_with_a_blank(tmp_path, monkey
 
 
 def test_a_setting_that_is_gone_makes_no_other_study():
-    before = {"training": {"double_buffer": False, "total_steps": 5}}
-    assert not difference(before, {"training": {"total_steps": 5}})
-    assert difference(before, {"training": {"total_steps": 6}}).startswith("`training.total_steps`")
+    before = {"training": {"double_buffer": False, "total_timesteps": 5}}
+    assert not difference(before, {"training": {"total_timesteps": 5}})
+    assert difference(before, {"training": {"total_timesteps": 6}}).startswith(
+        "`training.total_timesteps`"
+    )
 
 
 def test_a_setting_that_was_added_makes_no_other_study():
-    before, now = {"training": {"total_steps": 5}}, {"total_steps": 5, "precision": "float32"}
+    before, now = (
+        {"training": {"total_timesteps": 5}},
+        {"total_timesteps": 5, "precision": "float32"},
+    )
     assert not difference(before, {"training": now})
     rounded = difference(before, {"training": {**now, "precision": "tf32"}})
     assert rounded == "`training.precision` was float32 and is tf32"

@@ -53,7 +53,10 @@ def test_minutes_follow_from_steps_and_passes(tmp_path):
 def test_a_rival_space_is_forecast_by_the_speed_of_the_slice():
     """Half of the time is spent on learning, which networks of more numbers make longer."""
     setup, shares = plan(n_trials=10), {"env": 0.5, "update": 0.5}
-    space = {"agent.widths": {"choices": [[512, 512]]}, "training.total_steps": {"choices": [1280]}}
+    space = {
+        "agent.net_arch": {"choices": [[512, 512]]},
+        "training.total_timesteps": {"choices": [1280]},
+    }
     rival = replace(setup, space=SearchSpace.from_mapping(space, setup.base))
     speed = SliceSpeed(0.1, 0.0, None, 12, shares)
     told = rival_sentence("cappuccino", rival, setup, SPEC, speed)
@@ -66,14 +69,14 @@ def test_a_rival_space_is_forecast_by_the_speed_of_the_slice():
 def test_few_updates_are_warned_of(tmp_path):
     """10 iterations x 4 epochs x 1 minibatch are 40 updates, with one epoch 10."""
     setup = plan()
-    agent = setup.base.agent.model_copy(update={"minibatch": 64, "epochs": 4})
+    agent = setup.base.agent.model_copy(update={"batch_size": 64, "n_epochs": 4})
     few = replace(setup, base=replace(setup.base, agent=agent))
     (warning,) = forecast(few, SPEC, SliceSpeed(1e5, 0.1, None, 12), {}, tmp_path).warnings
     assert "Some member makes only 10 updates" in warning  # the space has 1 to 8 epochs
-    fixed = replace(few, space=SearchSpace.from_mapping({"agent.discount": RATES}, few.base))
+    fixed = replace(few, space=SearchSpace.from_mapping({"agent.gamma": RATES}, few.base))
     (warning,) = forecast(fixed, SPEC, SliceSpeed(1e5, 0.1, None, 12), {}, tmp_path).warnings
     assert "Each member makes only 40 updates" in warning
-    many = replace(setup, space=SearchSpace.from_mapping({"agent.discount": RATES}, setup.base))
+    many = replace(setup, space=SearchSpace.from_mapping({"agent.gamma": RATES}, setup.base))
     assert not forecast(many, SPEC, SliceSpeed(1e5, 0.1, None, 12), {}, tmp_path).warnings
 
 
@@ -86,14 +89,14 @@ def test_a_space_of_larger_members_takes_longer_and_needs_more(tmp_path):
         shares = {"env": 0.2, "policy": 0.2, "update": 0.6}
         return forecast(own, SPEC, SliceSpeed(100.0, 0.0, None, 12, shares), {}, tmp_path)
 
-    same = told(**{"agent.discount": RATES})
-    longer = told(**{"training.total_steps": {"choices": [1280]}})
+    same = told(**{"agent.gamma": RATES})
+    longer = told(**{"training.total_timesteps": {"choices": [1280]}})
     assert longer.search_minutes == pytest.approx(2 * same.search_minutes)
     assert "1,280 steps" in longer.sentences[0]
-    either = told(**{"training.total_steps": {"choices": [640, 1280]}})
+    either = told(**{"training.total_timesteps": {"choices": [640, 1280]}})
     assert "640 to 1,280 steps" in either.sentences[0]
     assert same.search_minutes < either.search_minutes < longer.search_minutes
-    wide = told(**{"agent.widths": {"choices": [[512, 512]]}})
+    wide = told(**{"agent.net_arch": {"choices": [[512, 512]]}})
     ratio = (5 * 512 + 512 * 512 + 512 * 2) / (5 * 64 + 64 * 64 + 64 * 2)
     assert wide.search_minutes == pytest.approx((0.2 + 0.8 * ratio) * same.search_minutes, rel=0.02)
     assert wide.disk_bytes > 10 * same.disk_bytes and wide.memory_bytes > 5 * same.memory_bytes
@@ -102,8 +105,8 @@ def test_a_space_of_larger_members_takes_longer_and_needs_more(tmp_path):
 
 def test_a_batch_is_limited_by_its_networks_too():
     """Weights, gradients and Adam's moments of actor and critic, float32."""
-    base = resolve("cartpole", {"training.num_envs": 8, "agent.horizon": 8, "agent.minibatch": 32})
-    wide = resolve(base, {"agent.widths": [1024, 1024]})
+    base = resolve("cartpole", {"training.num_envs": 8, "agent.n_steps": 8, "agent.batch_size": 32})
+    wide = resolve(base, {"agent.net_arch": [1024, 1024]})
     numbers = 2 * (5 * 1024 + 1024 * 1024 + 1024 * 2 - (5 * 64 + 64 * 64 + 64 * 2))
     assert wide.agent.bytes(SPEC, 1, 8) - base.agent.bytes(SPEC, 1, 8) == pytest.approx(
         4 * 4 * numbers, rel=0.01
@@ -257,7 +260,7 @@ def test_a_state_on_the_disk_is_budgeted_once(tmp_path):
 )
 def test_networks_of_a_state_are_forecast_as_they_are(env, name):
     """Weights, moments and targets; every tensor begins on a line of the cache."""
-    config = resolve({"env": env, "agent": {"name": name, "widths": [256, 256]}}).agent
+    config = resolve({"env": env, "agent": {"name": name, "net_arch": [256, 256]}}).agent
     spec = resolve_environment(env, {}).spec
     state = agent_class(config)(config, spec, [0], 8).state_dict()
     real = sum(array.nbytes for array in state.values())
@@ -265,7 +268,7 @@ def test_networks_of_a_state_are_forecast_as_they_are(env, name):
 
 
 def test_what_a_state_has_beside_networks_is_as_measured():
-    setup = plan(n_trials=4, trials_in_flight=4)
+    setup = plan(n_trials=4, max_concurrent_trials=4)
     known = needs(setup, SPEC, None, 2).disk
     state = setup.base.agent.state_bytes(SPEC)
     speed = SliceSpeed(1e5, 0.1, None, 12, state=state + 50_000)
@@ -288,7 +291,7 @@ def test_what_would_end_in_time_is_told(tmp_path):
     assert int(steps.replace(",", "")) <= 320 and found.endswith(
         f"these settings need {minutes(2 * hours * 60)}."
     )
-    assert setup.base.training.total_steps == 640  # nothing was changed
+    assert setup.base.training.total_timesteps == 640  # nothing was changed
 
 
 @pytest.mark.parametrize(("time", "hours"), [("24h", 24), ("90min", 1.5), ("2d", 48), (3, 3)])
@@ -302,7 +305,7 @@ def test_what_is_no_time_is_refused(time):
         hours_of(time)
 
 
-REPLAY = {"env": "cartpole", "agent": {"name": "dqn"}, "training": {"total_steps": 200_000}}
+REPLAY = {"env": "cartpole", "agent": {"name": "dqn"}, "training": {"total_timesteps": 200_000}}
 
 
 def _with_replay(**agent):
@@ -322,26 +325,26 @@ def test_what_replays_keep_and_take_is_told(tmp_path):
     # rows of an observation of 4 numbers, an action, a reward and an ending, float32: and a head
     size = float(re.search(r"([\d.]+) MiB at most", told)[1])
     assert size == pytest.approx(100_000 * 7 * 4 / 2**20, abs=0.05)
-    assert "agent.replay_size says how many" in told
+    assert "agent.buffer_size says how many" in told
 
 
 def test_a_study_keeps_less_than_a_run_unless_told():
     sac = {"env": "pendulum", "agent": {"name": "sac"}}
-    assert base_config(sac).agent.replay_size == 100_000
-    given = {**sac, "agent": {"name": "sac", "replay_size": 500_000}}
-    assert base_config(given).agent.replay_size == 500_000
+    assert base_config(sac).agent.buffer_size == 100_000
+    given = {**sac, "agent": {"name": "sac", "buffer_size": 500_000}}
+    assert base_config(given).agent.buffer_size == 500_000
 
 
 def test_a_replay_that_memory_cannot_hold_is_refused():
-    setup = _with_replay(replay_size=10**12)
-    with pytest.raises(ResourceError, match=r"for its replay.*lower agent.replay_size to \d"):
+    setup = _with_replay(buffer_size=10**12)
+    with pytest.raises(ResourceError, match=r"for its replay.*lower agent.buffer_size to \d"):
         check_memory(setup, SPEC, None)
     check_memory(_with_replay(), SPEC, None)
 
 
 @pytest.mark.parametrize(
     ("setting", "main"),
-    [("training.num_envs=1_000_000_000", "rollouts"), ("agent.widths=[9e5,9e5]", "networks")],
+    [("training.num_envs=1_000_000_000", "rollouts"), ("agent.net_arch=[9e5,9e5]", "networks")],
 )
 def test_a_member_that_memory_cannot_hold_is_refused(setting, main):
     base, study, space = prepare("cartpole", parse_overrides([setting]), {})

@@ -236,7 +236,7 @@ def test_a_rung_is_called_by_its_share_and_told_where_it_lies_instead():
     said: list[str] = []
     log = RungLog(PruningConfig.model_validate({}), said.append)
     stages = plan(pruning={"startup": 0}).stages(
-        resolve(plan().base, {"training.total_steps": 256})
+        resolve(plan().base, {"training.total_timesteps": 256})
     )
     assert stages.shares == (1 / 3, 2 / 3) and stages.milestones == (2, 3, 4)
     log.look(Verdict(16, 0, 2, 0, "continued", 1.0, rho=0.7), stages)

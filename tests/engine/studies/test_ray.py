@@ -32,7 +32,7 @@ pytestmark = [
     ),
 ]
 
-BUDGET = ("--total-steps", "100_000")
+BUDGET = ("--total-timesteps", "100_000")
 # States are handed over every second, and who is silent for eight is given up.
 PROGRAM = """
 from slipstream.training.cluster import cluster_workers, ray_cluster
@@ -169,7 +169,7 @@ def test_the_same_study_on_any_number_of_nodes(nodes, tmp_path, expected, count)
 
 def test_kills(nodes, tmp_path):
     """Of an actor, of one that hangs, of a node, of the owner; a node that joins late is used."""
-    folder, budget = tmp_path / "study", ("--total-steps", "2_000_000")
+    folder, budget = tmp_path / "study", ("--total-timesteps", "2_000_000")
     words = (*begun(folder)[:-2], *budget)
     process = owner(nodes, tmp_path, *words)
     until(lambda: any(one["busy"] for one in told(folder)))
@@ -216,7 +216,7 @@ def test_a_run_and_a_kernel_of_the_users(nodes, tmp_path):
         "from slipstream.kernels.classic.cartpole import Config, Params, Data, STATE, load, reset, "
         "step, observe, spec\n"
     )
-    words = ("train", pole, "--members", "2", "--total-steps", "600_000", "--no-report")
+    words = ("train", pole, "--members", "2", "--total-timesteps", "600_000", "--no-report")
     alone = [sys.executable, "-c", MAIN, *map(str, words), "--out", "alone"]
     subprocess.run(alone, cwd=tmp_path, check=True, capture_output=True)
     late = nodes.add_node(num_cpus=1)
@@ -238,7 +238,7 @@ def test_an_agents_file_of_the_users(nodes, tmp_path):
     own = tmp_path / "mine.py"
     own.write_text((Path(__file__).parents[1] / "samples/reinforce.py").read_text())
     words = ("train", "cartpole", "--set", "agent.name=mine.py", "--members", "2")
-    words += ("--total-steps", "20_000", "--no-report", "--out")
+    words += ("--total-timesteps", "20_000", "--no-report", "--out")
     command = [sys.executable, "-c", MAIN, *words, "alone"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     code, said = ended(owner(nodes, tmp_path, *words, "far"))

@@ -334,7 +334,7 @@ def test_a_trial_that_hardly_trades_is_marked_and_never_the_best(tmp_path):
     assert [t.number for t in trials if "inactive" in t.user_attrs] == [1]
 
 
-STARTS = [{"agent.learning_rate": 3e-4, "agent.activation": "relu"}, {"agent.epochs": 5}]
+STARTS = [{"agent.learning_rate": 3e-4, "agent.activation": "relu"}, {"agent.n_epochs": 5}]
 
 
 def test_the_first_trials_have_the_settings_that_they_start_with(tmp_path):
@@ -422,7 +422,7 @@ def test_a_sampler_that_suggests_otherwise_by_now_is_refused(tmp_path):
     ("settings", "said"),
     [
         ({"agent.activation": {"choices": ["tanh", "relu"]}}, "at least 2 of them.* has 0"),
-        ({"agent.epochs": {"low": 1, "high": 8}, "agent.discount": {"low": 0.9, "high": 0.9}}, "1"),
+        ({"agent.n_epochs": {"low": 1, "high": 8}, "agent.gamma": {"low": 0.9, "high": 0.9}}, "1"),
     ],
 )
 def test_cmaes_needs_numbers(settings, said):
@@ -446,7 +446,7 @@ class TurningPool(FakePool):
     def _outcome(self, member, milestone):
         found = super()._outcome(member, milestone)
         assert found.passes is not None
-        often = member.config.agent.epochs if member.fold == "fold2" else 0
+        often = member.config.agent.n_epochs if member.fold == "fold2" else 0
         metrics = [{**one, "turnover": k * often} for k, one in enumerate(found.passes.metrics)]
         return replace(found, passes=replace(found.passes, metrics=metrics))
 
@@ -464,12 +464,12 @@ def constrained(folder: Path, trials: int, order=0, **study):
 def test_a_trial_beyond_a_constraint_cannot_win_and_the_sampler_learns_it(tmp_path):
     limits = {"constraints": {"turnover": 3}}
     found, whole, search = constrained(tmp_path / "a", 40, **limits)
-    beyond = {one.number for one in found if one.ask.params["agent.epochs"] > 3}
+    beyond = {one.number for one in found if one.ask.params["agent.n_epochs"] > 3}
     bad = [one for one in found if one.standing == "violating"]
     assert bad and {one.number for one in bad} == {
         number for number in beyond if found[number].state == "complete"
     }
-    often = bad[0].ask.params["agent.epochs"]
+    often = bad[0].ask.params["agent.n_epochs"]
     assert bad[0].reason == f"turnover is {often} (at most 3)"
     best = best_trials(found)
     assert best and not beyond & {one.number for one in best}
@@ -479,7 +479,7 @@ def test_a_trial_beyond_a_constraint_cannot_win_and_the_sampler_learns_it(tmp_pa
     }
     assert [str(bad[0].number), bad[0].reason] in failed(found)[0].rows
     free, _, _ = constrained(tmp_path / "b", 40)
-    late = {one.number for one in free[30:] if one.ask.params["agent.epochs"] > 3}
+    late = {one.number for one in free[30:] if one.ask.params["agent.n_epochs"] > 3}
     assert len(beyond & set(range(30, 40))) < len(late)
     constrained(tmp_path / "c", 20, 3, **limits)
     assert constrained(tmp_path / "c", 40, 4, **limits)[1] == whole
@@ -488,7 +488,7 @@ def test_a_trial_beyond_a_constraint_cannot_win_and_the_sampler_learns_it(tmp_pa
 @pytest.mark.long
 def test_gaussian_processes_learn_constraints_too(tmp_path):
     pytest.importorskip("torch")
-    limits = {"sampler": "gp", "constraints": {"turnover": 3}, "trials_in_flight": 2}
+    limits = {"sampler": "gp", "constraints": {"turnover": 3}, "max_concurrent_trials": 2}
     whole = constrained(tmp_path / "a", 13, **limits)[1]
     constrained(tmp_path / "b", 12, 3, **limits)
     assert constrained(tmp_path / "b", 13, 4, **limits)[1] == whole

@@ -19,7 +19,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 @pytest.fixture(scope="module")
 def base():
-    return resolve("cartpole")  # 16 environments, horizon 32, minibatch 256
+    return resolve("cartpole")  # 16 environments, n_steps 32, minibatch 256
 
 
 def trials(space, n, seed=0):
@@ -32,16 +32,16 @@ def trials(space, n, seed=0):
 
 def test_ranges_beside_the_defaults_give_valid_configs(base):
     space = SearchSpace.from_mapping(None, base)
-    assert {"agent.learning_rate", "agent.clip_range", "agent.discount"} <= set(space.ranges)
+    assert {"agent.learning_rate", "agent.clip_range", "agent.gamma"} <= set(space.ranges)
     assert not any(name.startswith("env.") for name in space.ranges)  # physics are given
-    assert not {"agent.widths", "agent.horizon", "agent.minibatch"} & set(space.ranges)
+    assert not {"agent.net_arch", "agent.n_steps", "agent.batch_size"} & set(space.ranges)
     seen = set()
     for params in trials(space, 200):
         values, notes = space.overrides(params, base)
         config = resolve(base, values)
         assert notes == () and values == params
         assert 1e-4 <= config.agent.learning_rate <= 3e-3
-        seen.add(config.agent.discount)
+        seen.add(config.agent.gamma)
     assert seen == {0.8, 0.9, 0.95, 0.98, 0.99, 0.995}
 
 
@@ -49,11 +49,11 @@ def test_every_searched_value_reaches_the_config(base):
     space = SearchSpace.from_mapping(
         {
             "agent.learning_rate": {"low": 1e-4, "high": 3e-3, "log": True},
-            "agent.widths": {"choices": [[64, 64], [128, 128]]},
-            "agent.epochs": {"low": 2, "high": 10, "step": 4},
-            "agent.minibatch": {"low": 5, "high": 7, "power_of": 2},
+            "agent.net_arch": {"choices": [[64, 64], [128, 128]]},
+            "agent.n_epochs": {"low": 2, "high": 10, "step": 4},
+            "agent.batch_size": {"low": 5, "high": 7, "power_of": 2},
             "agent.activation": "default",
-            "training.total_steps": {"choices": [30000, 60000]},
+            "training.total_timesteps": {"choices": [30000, 60000]},
         },
         base,
     )
@@ -62,8 +62,8 @@ def test_every_searched_value_reaches_the_config(base):
         config = resolve(base, space.overrides(params, base).values)
         agent = config.agent
         assert agent.learning_rate == params["agent.learning_rate"]
-        found.append((agent.widths, agent.epochs, agent.minibatch, agent.activation))
-        assert config.training.total_steps in (30000, 60000)
+        found.append((agent.net_arch, agent.n_epochs, agent.batch_size, agent.activation))
+        assert config.training.total_timesteps in (30000, 60000)
     widths, epochs, minibatches, activations = (set(column) for column in zip(*found, strict=True))
     assert widths == {(64, 64), (128, 128)}
     assert epochs == {2, 6, 10}
@@ -72,17 +72,17 @@ def test_every_searched_value_reaches_the_config(base):
 
 
 def test_lists_are_kept_by_storages_as_text(base, tmp_path):
-    space = SearchSpace.from_mapping({"agent.widths": {"choices": [[64, 64], [8]]}}, base)
+    space = SearchSpace.from_mapping({"agent.net_arch": {"choices": [[64, 64], [8]]}}, base)
     url = f"sqlite:///{tmp_path / 'study.db'}"
     study = optuna.create_study(storage=url, study_name="s")
     study.tell(space.ask(study), 1.0)
     again = optuna.load_study(storage=url, study_name="s").trials[0]
     assert again.distributions == space.distributions
-    assert space.overrides(again.params, base).values["agent.widths"] in ([64, 64], [8])
+    assert space.overrides(again.params, base).values["agent.net_arch"] in ([64, 64], [8])
 
 
 @pytest.mark.parametrize(
-    ("num_envs", "minibatch", "asked", "rows"),
+    ("num_envs", "batch_size", "asked", "rows"),
     [
         (16, 256, 512, 512),
         (12, 256, 3072, 3072),  # 12 x 256
@@ -93,16 +93,16 @@ def test_lists_are_kept_by_storages_as_text(base, tmp_path):
     ],
 )
 def test_rollouts_are_rounded_up_and_say_so(base, num_envs, minibatch, asked, rows):
-    values = {"training.num_envs": num_envs, "agent.minibatch": None}
+    values = {"training.num_envs": num_envs, "agent.batch_size": None}
     start = resolve(base, values)
     ranges = {ROLLOUT_ROWS: {"choices": [asked]}}
     if minibatch is not None:
-        ranges["agent.minibatch"] = {"choices": [minibatch]}
+        ranges["agent.batch_size"] = {"choices": [minibatch]}
     space = SearchSpace.from_mapping(ranges, start)
     params = {name: one.choices[0] for name, one in space.ranges.items()}
     changed, notes = space.overrides(params, start)
     config = resolve(start, changed)
-    assert config.agent.horizon * num_envs == rows
+    assert config.agent.n_steps * num_envs == rows
     assert config.agent.rows(num_envs) == (minibatch or 35)
     assert len(notes) == (rows != asked)
     if notes:
@@ -111,8 +111,8 @@ def test_rollouts_are_rounded_up_and_say_so(base, num_envs, minibatch, asked, ro
 
 
 def test_a_rollout_that_more_than_doubles_names_a_better_number_of_copies(base):
-    start = resolve(base, {"training.num_envs": 12, "agent.minibatch": None})
-    ranges = {ROLLOUT_ROWS: {"choices": [3072]}, "agent.minibatch": {"choices": [8192]}}
+    start = resolve(base, {"training.num_envs": 12, "agent.batch_size": None})
+    ranges = {ROLLOUT_ROWS: {"choices": [3072]}, "agent.batch_size": {"choices": [8192]}}
     space = SearchSpace.from_mapping(ranges, start)
     params = {name: one.choices[0] for name, one in space.ranges.items()}
     (note,) = space.overrides(params, start).notes
@@ -123,13 +123,13 @@ def test_a_rollout_that_more_than_doubles_names_a_better_number_of_copies(base):
 
 
 def test_a_tuned_minibatch_rounds_the_horizon_of_the_config(base):
-    space = SearchSpace.from_mapping({"agent.minibatch": {"choices": [96]}}, base)
-    changed, notes = space.overrides({"agent.minibatch": 96}, base)  # 512 rows are asked for
-    assert changed["agent.horizon"] * 16 == 576 and len(notes) == 1
+    space = SearchSpace.from_mapping({"agent.batch_size": {"choices": [96]}}, base)
+    changed, notes = space.overrides({"agent.batch_size": 96}, base)  # 512 rows are asked for
+    assert changed["agent.n_steps"] * 16 == 576 and len(notes) == 1
 
 
 def test_the_same_space_whatever_the_order(base):
-    one = {"agent.epochs": {"low": 1, "high": 4}, "agent.clip_range": {"low": 0.1, "high": 0.3}}
+    one = {"agent.n_epochs": {"low": 1, "high": 4}, "agent.clip_range": {"low": 0.1, "high": 0.3}}
     other = dict(reversed(one.items()))
     spaces = [SearchSpace.from_mapping(values, base) for values in (one, other)]
     assert list(spaces[0].ranges) == list(spaces[1].ranges)
@@ -140,10 +140,10 @@ def test_the_same_space_whatever_the_order(base):
 
 def test_extends_adds_replaces_and_takes_out(base, tmp_path):
     file = tmp_path / "mine.yaml"
-    file.write_text("extends: default\nagent.epochs: default\nagent.clip_range: null\n")
+    file.write_text("extends: default\nagent.n_epochs: default\nagent.clip_range: null\n")
     space = SearchSpace.from_mapping(str(file), base)
     defaults = SearchSpace.from_mapping(None, base)
-    assert set(space.ranges) == set(defaults.ranges) - {"agent.clip_range"} | {"agent.epochs"}
+    assert set(space.ranges) == set(defaults.ranges) - {"agent.clip_range"} | {"agent.n_epochs"}
     file.write_text(f"extends: {file}\n")
     with pytest.raises(ConfigError, match="extends itself"):
         SearchSpace.from_mapping(str(file), base)
@@ -158,22 +158,22 @@ def test_extends_adds_replaces_and_takes_out(base, tmp_path):
         ({"env.gravity": {"low": 1, "high": 20}}, "easiest task"),
         ({"training.seed": {"low": 0, "high": 9}}, "not for a study to vary"),
         ({"evaluation.episodes": {"low": 1, "high": 9}}, "not for a study to vary"),
-        ({"agent.discount": {"low": 0.5, "high": 1.5}}, "reaches 1.5.*less than or equal to 1"),
-        ({"agent.epochs": {"low": 0, "high": 4}}, "reaches 0"),
-        ({"agent.epochs": {"low": 1.5, "high": 4}}, "whole numbers"),
-        ({"agent.epochs": {"low": 4, "high": 1}}, "above `high`"),
-        ({"agent.epochs": {"low": 1, "high": 4, "step": 2}}, "does not lead"),
-        ({"agent.minibatch": {"low": -3, "high": 4, "power_of": 2}}, "at least 0"),
-        ({"agent.widths": {"low": 1, "high": 4}}, "list its values"),
+        ({"agent.gamma": {"low": 0.5, "high": 1.5}}, "reaches 1.5.*less than or equal to 1"),
+        ({"agent.n_epochs": {"low": 0, "high": 4}}, "reaches 0"),
+        ({"agent.n_epochs": {"low": 1.5, "high": 4}}, "whole numbers"),
+        ({"agent.n_epochs": {"low": 4, "high": 1}}, "above `high`"),
+        ({"agent.n_epochs": {"low": 1, "high": 4, "step": 2}}, "does not lead"),
+        ({"agent.batch_size": {"low": -3, "high": 4, "power_of": 2}}, "at least 0"),
+        ({"agent.net_arch": {"low": 1, "high": 4}}, "list its values"),
         ({"agent.activation": {"choices": ["tanh", "gelu"]}}, "reaches 'gelu'"),
         ({"agent.clip_range": {"lo": 0.1, "high": 0.2}}, "did you mean `low`"),
         ({"agent.clip_range": {"low": 0.0, "high": 0.2, "log": True}}, "above 0"),
         ({"agent.clip_range": {"choices": [0.1], "low": 0.1}}, "stands alone"),
         ({"agent.clip_range": {"choices": []}}, "empty"),
-        ({"agent.widths": {"choices": [[8], [8]]}}, "twice"),
+        ({"agent.net_arch": {"choices": [[8], [8]]}}, "twice"),
         ({"agent.clip_range": 0.2}, "must be a range"),
-        ({"agent.rollout_rows": {"low": 8, "high": 9}, "agent.horizon": "default"}, "keep one"),
-        ({"agent.initial_std": "default"}, "no range stands beside"),
+        ({"agent.rollout_rows": {"low": 8, "high": 9}, "agent.n_steps": "default"}, "keep one"),
+        ({"agent.init_std": "default"}, "no range stands beside"),
         ({}, "empty"),
         ("finrl", "There is no search space `finrl`"),
         ("none.yaml", "cannot be read"),
@@ -185,20 +185,20 @@ def test_refusals(base, values, said):
 
 
 def test_a_batch_larger_than_the_replay_is_refused(base):
-    small = resolve("cartpole", {"agent.name": "dqn", "agent.replay_size": 1000})
+    small = resolve("cartpole", {"agent.name": "dqn", "agent.buffer_size": 1000})
     with pytest.raises(ConfigError, match="no config allows"):
-        SearchSpace.from_mapping({"agent.batch": {"choices": [4096]}}, small)
+        SearchSpace.from_mapping({"agent.batch_size": {"choices": [4096]}}, small)
 
 
 def test_sizes_need_a_number_of_environments(base):
     auto = resolve(base, {"training.num_envs": "auto"})
     with pytest.raises(ConfigError, match="number of environments"):
-        SearchSpace.from_mapping({"agent.minibatch": "default"}, auto)
+        SearchSpace.from_mapping({"agent.batch_size": "default"}, auto)
 
 
 def test_parameters_of_another_space_are_refused(base):
-    space = SearchSpace.from_mapping({"agent.epochs": {"low": 1, "high": 4}}, base)
-    for params in ({}, {"agent.epochs": 2, "agent.clip_range": 0.2}, {"agent.epochs": 9}):
+    space = SearchSpace.from_mapping({"agent.n_epochs": {"low": 1, "high": 4}}, base)
+    for params in ({}, {"agent.n_epochs": 2, "agent.clip_range": 0.2}, {"agent.n_epochs": 9}):
         with pytest.raises(ConfigError, match="agent\\."):
             space.overrides(params, base)
 
@@ -229,27 +229,27 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
         ({"agent.learnign_rate": 1e-3}, "did you mean `agent.learning_rate`"),
         ({"agent.learning_rate": 1.0}, "`agent.learning_rate`: 1.0 is outside"),
         ({"agent.learning_rate": "fast"}, "'fast' is no number"),
-        ({"agent.minibatch": 48}, "48 is outside 2\\^5 to 2\\^7"),
-        ({"agent.epochs": 2.5}, "2.5 is outside 1 to 4"),
-        ({"agent.epochs": math.inf}, "inf is outside"),
-        ({"agent.widths": [9]}, "none of the choices"),
+        ({"agent.batch_size": 48}, "48 is outside 2\\^5 to 2\\^7"),
+        ({"agent.n_epochs": 2.5}, "2.5 is outside 1 to 4"),
+        ({"agent.n_epochs": math.inf}, "inf is outside"),
+        ({"agent.net_arch": [9]}, "none of the choices"),
     ],
 )
 def test_settings_to_start_with_are_of_the_space(base, given, said):
     space = SearchSpace.from_mapping(
         {
             "agent.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True},
-            "agent.minibatch": {"low": 5, "high": 7, "power_of": 2},
-            "agent.epochs": {"low": 1, "high": 4},
-            "agent.widths": {"choices": [[64, 64], [8]]},
+            "agent.batch_size": {"low": 5, "high": 7, "power_of": 2},
+            "agent.n_epochs": {"low": 1, "high": 4},
+            "agent.net_arch": {"choices": [[64, 64], [8]]},
         },
         base,
     )
-    fine = {"agent.minibatch": 64, "agent.widths": (8,), "agent.epochs": 3.0}
+    fine = {"agent.batch_size": 64, "agent.net_arch": (8,), "agent.n_epochs": 3.0}
     assert space.starts([{}, fine])[1] == {
-        "agent.minibatch": 6,
-        "agent.widths": "[8]",
-        "agent.epochs": 3,
+        "agent.batch_size": 6,
+        "agent.net_arch": "[8]",
+        "agent.n_epochs": 3,
     }
     space.check_starts([fine], base)
     with pytest.raises(ConfigError, match=f"`study.start_with`, trial 1 .*{said}"):

@@ -27,7 +27,7 @@ def open_mirror(folder: Path, url: str | None, said: list[str], timeout: float =
     return mirror
 
 
-PARAMS = {"agent.learning_rate": 1e-3, "agent.epochs": 2, "agent.activation": "tanh"}
+PARAMS = {"agent.learning_rate": 1e-3, "agent.n_epochs": 2, "agent.activation": "tanh"}
 
 
 def told(values=(), attributes=(), state=optuna.trial.TrialState.RUNNING, score=None):
@@ -260,7 +260,7 @@ def test_after_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(SkilledPool, "collect", until_the_budget_is_half_spent)
     folder = tmp_path / "two"
     with pytest.raises(_CrashError):
-        run_study(folder, trials=40, steps=128, study={"trials_in_flight": 4})
+        run_study(folder, trials=40, steps=128, study={"max_concurrent_trials": 4})
     with Ledger(folder / "ledger.db", read_only=True) as ledger:
         ended = {one.trial for one in ledger.verdicts() if one.kind != "continued"}
     finished = {trial for trial, state in _states(folder).items() if state != "RUNNING"}

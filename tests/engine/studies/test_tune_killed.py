@@ -62,7 +62,7 @@ def test_a_signal_leaves_a_study_that_can_be_resumed(tmp_path, number):
     (tmp_path / "c.yaml").write_text(CONFIG)
     study = StudyFolder(tmp_path / "one")
     with subprocess.Popen(
-        command(tmp_path, "--total-steps", "60_000"),
+        command(tmp_path, "--total-timesteps", "60_000"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -87,7 +87,7 @@ def test_a_signal_leaves_a_study_that_can_be_resumed(tmp_path, number):
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_study_killed_twenty_times_is_the_same_study(tmp_path):
-    longer = ("--total-steps", "400_000")  # it must not end before the last kill
+    longer = ("--total-timesteps", "400_000")  # it must not end before the last kill
     expected = whole(tmp_path / "whole", *longer)
     assert kill_at_random(tmp_path / "killed", 20, *longer) == 20
     assert contents(tmp_path / "killed") == expected

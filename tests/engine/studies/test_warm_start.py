@@ -79,11 +79,11 @@ def test_trials_outside_the_space_are_left_out(source, tmp_path):
     assert [one["params"] for one in found.trials] == [
         {name: one.ask.params[name] for name in fixed} for one in relu
     ]
-    more = {**SPACE, "agent.discount": {"low": 0.9, "high": 0.999}}
+    more = {**SPACE, "agent.gamma": {"low": 0.9, "high": 0.999}}
     found = taken(source, more, tmp_path)
-    assert {one["params"]["agent.discount"] for one in found.trials} == {source.base.agent.discount}
+    assert {one["params"]["agent.gamma"] for one in found.trials} == {source.base.agent.gamma}
     with pytest.raises(ConfigError, match="17 finished trials, none with settings in this"):
-        taken(source, {**SPACE, "agent.epochs": {"low": 20, "high": 30}}, tmp_path)
+        taken(source, {**SPACE, "agent.n_epochs": {"low": 20, "high": 30}}, tmp_path)
 
 
 def test_constraints_are_of_the_new_study(source, tmp_path):

@@ -17,12 +17,12 @@ from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
 AGENT = {
-    "widths": [16, 16],
-    "batch": 32,
+    "net_arch": [16, 16],
+    "batch_size": 32,
     "iteration": 32,
     "learning_starts": 100,
-    "replay_size": 300,  # wraps
-    "updates_per_step": 0.5,
+    "buffer_size": 300,  # wraps
+    "utd_ratio": 0.5,
     "observation_normalization": True,
     "reward_scaling": "on",
 }
@@ -35,7 +35,7 @@ def config_of(name, members=1, env="pendulum", **overrides):
     settings = {
         "env": {"name": env},
         "agent": {"name": name, **AGENT},
-        "training": {"members": members, "num_envs": 2, "total_steps": 640},
+        "training": {"members": members, "num_envs": 2, "total_timesteps": 640},
         "evaluation": {"episodes": 4, "every": 0.5},
     }
     return resolve(settings, {"training.checkpoint_every": 0.2, **overrides})

@@ -11,8 +11,8 @@ from slipstream.training.trainer import Trainer
 
 SMALL = {
     "env": {"name": "cartpole"},
-    "agent": {"horizon": 16, "minibatch": 64, "epochs": 1, "widths": [8]},
-    "training": {"num_envs": 8, "total_steps": 2048},
+    "agent": {"n_steps": 16, "batch_size": 64, "n_epochs": 1, "net_arch": [8]},
+    "training": {"num_envs": 8, "total_timesteps": 2048},
 }
 
 
@@ -64,7 +64,7 @@ def test_an_eta_waits_until_it_can_be_known(tmp_path):
 )
 def test_an_eta_counts_validations_and_the_last_test(tmp_path, episodes, known):
     budget = 200_000
-    training = {"num_envs": 8, "total_steps": budget}
+    training = {"num_envs": 8, "total_timesteps": budget}
     evaluation = {"episodes": episodes, "every": 0.25}
     config = RunConfig.from_mapping({**SMALL, "training": training, "evaluation": evaluation})
     trainer = Trainer(config, Run.create(config, tmp_path / "run"))

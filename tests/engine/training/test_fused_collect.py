@@ -9,12 +9,12 @@ from slipstream.core.errors import KernelError
 from slipstream.kernels.fused import FusedLoop
 
 KERNELS = Path(__file__).parents[1] / "samples"
-AGENT = {"horizon": 48, "minibatch": 48, "epochs": 1, "widths": [8]}
+AGENT = {"n_steps": 48, "batch_size": 48, "n_epochs": 1, "net_arch": [8]}
 
 
 def train(folder, env, **training):
     config = {"env": env, "agent": AGENT, "evaluation": {"every": 1.0, "episodes": 2}}
-    training = {"num_envs": 4, "total_steps": 3 * 4 * 48, **training}
+    training = {"num_envs": 4, "total_timesteps": 3 * 4 * 48, **training}
     slipstream.train(config, out=folder, report=False, say=lambda _: None, **training)
     return slipstream.load_policy(folder)
 

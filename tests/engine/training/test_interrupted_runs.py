@@ -9,8 +9,8 @@ from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
-_ROLLOUTS = {"agent.horizon": 64, "agent.minibatch": 32}
-_REPLAY = {"agent.learning_starts": 100, "agent.iteration": 50, "agent.batch": 16}
+_ROLLOUTS = {"agent.n_steps": 64, "agent.batch_size": 32}
+_REPLAY = {"agent.learning_starts": 100, "agent.iteration": 50, "agent.batch_size": 16}
 RUNS = {
     "ppo": ("cartpole", "ppo", _ROLLOUTS),
     "dqn": ("cartpole", "dqn", _REPLAY),
@@ -42,8 +42,8 @@ def _last(run):
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_that_was_asked_to_stop_ends_with_the_same_state(tmp_path, name):
     target, agent, sizes = RUNS[name]
-    training = {"num_envs": 2, "total_steps": 640, "checkpoint_every": 0.25}
-    sizes = {**sizes, "agent.widths": [8, 8], "evaluation.episodes": 2}
+    training = {"num_envs": 2, "total_timesteps": 640, "checkpoint_every": 0.25}
+    sizes = {**sizes, "agent.net_arch": [8, 8], "evaluation.episodes": 2}
     config = resolve({"env": target, "agent": {"name": agent}, "training": training}, sizes)
     whole = Run.create(config, tmp_path / "whole")
     iterations = []

@@ -17,9 +17,9 @@ from slipstream.training.trainer import resume, train
 STEPS = 20_000
 KILLS = 6
 AGENTS = {
-    "dqn": {"env": "cartpole", "agent": {"name": "dqn", "widths": [16, 8], "batch": 16}},
-    "sac": {"env": "pendulum", "agent": {"name": "sac", "widths": [16, 16], "batch": 32}},
-    "td3": {"env": "pendulum", "agent": {"name": "td3", "widths": [16, 16], "batch": 32}},
+    "dqn": {"env": "cartpole", "agent": {"name": "dqn", "net_arch": [16, 8], "batch_size": 16}},
+    "sac": {"env": "pendulum", "agent": {"name": "sac", "net_arch": [16, 16], "batch_size": 32}},
+    "td3": {"env": "pendulum", "agent": {"name": "td3", "net_arch": [16, 16], "batch_size": 32}},
 }
 PROGRAM = (
     "import sys; from slipstream.training import trainer; "
@@ -49,9 +49,9 @@ def _kill_after_a_checkpoint(path, seconds):
 @pytest.mark.parametrize("size", [150, 2 * STEPS], ids=["wrapped", "not wrapped"])
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path, agent, size):
-    sizes = {"agent.replay_size": size, "agent.n_step": 3, "agent.learning_starts": 100}
-    rhythm = {"agent.iteration": 50, "agent.updates_per_step": 0.5}
-    training = {"num_envs": 1, "members": 2, "total_steps": STEPS, "checkpoint_every": 0.05}
+    sizes = {"agent.buffer_size": size, "agent.n_step": 3, "agent.learning_starts": 100}
+    rhythm = {"agent.iteration": 50, "agent.utd_ratio": 0.5}
+    training = {"num_envs": 1, "members": 2, "total_timesteps": STEPS, "checkpoint_every": 0.05}
     config = resolve({**AGENTS[agent], "training": training}, {**sizes, **rhythm})
     whole = Run.create(config, tmp_path / "whole")
     train(whole.config, whole)

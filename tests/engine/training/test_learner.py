@@ -27,8 +27,8 @@ from slipstream.training.trainer import resume, train
 
 SETTINGS = {
     "env": {"name": "cartpole", "max_steps": 30},
-    "agent": {"horizon": 16, "minibatch": 32, "epochs": 2},
-    "training": {"num_envs": 4, "total_steps": 256, "learner": "torch", "members": 3},
+    "agent": {"n_steps": 16, "batch_size": 32, "n_epochs": 2},
+    "training": {"num_envs": 4, "total_timesteps": 256, "learner": "torch", "members": 3},
     "evaluation": {"episodes": 4, "every": 0.5},
 }
 
@@ -158,7 +158,7 @@ gymnasium.register("Pictures-v0", entry_point=Pictures)
 IMAGES = {
     "env": "gym:Pictures-v0",
     "training.learner": "auto",
-    "agent.widths": [16],
+    "agent.net_arch": [16],
     "training.shards": 1,
 }
 
@@ -172,7 +172,7 @@ def test_a_study_of_images_may_round():
 
 @pytest.mark.long
 def test_images_learn_in_the_torch_form(tmp_path):
-    longer = {"training.total_steps": 2048, "training.members": 1, "agent.learning_rate": 3e-3}
+    longer = {"training.total_timesteps": 2048, "training.members": 1, "agent.learning_rate": 3e-3}
     run = api.train(
         {**SETTINGS, "env": {"name": "gym:Pictures-v0"}},
         out=tmp_path / "run",
@@ -187,13 +187,19 @@ def test_images_learn_in_the_torch_form(tmp_path):
 @pytest.mark.long
 def test_dqn_learns_from_images(tmp_path):
     agent = {
-        **{"name": "dqn", "widths": [16], "batch": 32, "learning_starts": 100, "iteration": 256},
-        **{"learning_rate": 3e-3, "exploration_steps": 500, "discount": 0.5},
+        **{
+            "name": "dqn",
+            "net_arch": [16],
+            "batch_size": 32,
+            "learning_starts": 100,
+            "iteration": 256,
+        },
+        **{"learning_rate": 3e-3, "exploration_steps": 500, "gamma": 0.5},
     }
     run = api.train(
         {"env": {"name": "gym:Pictures-v0"}, "agent": agent},
         out=tmp_path / "run",
-        total_steps=1536,
+        total_timesteps=1536,
         report=False,
         say=lambda sentence: None,
     )

@@ -37,8 +37,8 @@ def spec(p, d):
 def test_forbidden_choices_are_never_taken(tmp_path, members):
     path = tmp_path / "choosy.py"
     path.write_text(KERNEL)
-    agent = {"horizon": 16, "minibatch": 64}
-    training = {"num_envs": 8, "total_steps": 512, "members": members}
+    agent = {"n_steps": 16, "batch_size": 64}
+    training = {"num_envs": 8, "total_timesteps": 512, "members": members}
     config = resolve({"env": {"name": str(path)}, "agent": agent, "training": training})
     run = Run.create(config, tmp_path / "run")
     result = train(run.config, run)

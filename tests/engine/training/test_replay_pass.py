@@ -16,7 +16,7 @@ from slipstream.training.shard import Shard
 
 
 def _shares(**settings: float) -> tuple[float, float, float, float]:
-    config = DQNConfig(iteration=600, learning_starts=0, widths=(16,), **settings)
+    config = DQNConfig(iteration=600, learning_starts=0, net_arch=(16,), **settings)
     shard = Shard(resolve_environment("cartpole", {}), config, [0], range(1), 1)
     shard.reset()
     shard.iterate(0.0)  # compiles
@@ -30,10 +30,10 @@ def _shares(**settings: float) -> tuple[float, float, float, float]:
 
 
 def test_acting_stepping_and_learning_are_timed_apart() -> None:
-    env, policy, update, wall = _shares(updates_per_step=2.0)
+    env, policy, update, wall = _shares(utd_ratio=2.0)
     assert min(env, policy, update) > 0
     assert env + policy + update <= wall
-    idle = _shares(updates_per_step=1e-3)
+    idle = _shares(utd_ratio=1e-3)
     # 1,200 updates against none: whatever the machine does meanwhile.
     assert update / (env + policy) > idle[2] / (idle[0] + idle[1])
 
@@ -43,7 +43,7 @@ def test_the_update_is_compiled_with_the_rest_where_the_environment_is_not(
 ) -> None:
     monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path))
     monkeypatch.setattr(codegen, "_loaded", {})
-    environment, config = resolve_environment("gym:CartPole-v1", {}), DQNConfig(widths=(16,))
+    environment, config = resolve_environment("gym:CartPole-v1", {}), DQNConfig(net_arch=(16,))
     with pytest.raises(InterruptedError), together(lambda work, most: nullcontext()):
         with closing(Shard(environment, config, [0], range(1), 1, "serial")):
             names = [folder.name for folder in wanted() or ()]

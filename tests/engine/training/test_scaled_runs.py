@@ -15,8 +15,13 @@ from slipstream.training.callbacks.events import Updated
 from slipstream.training.runs.run import Run
 from slipstream.training.shard import resized
 
-PPO = {"agent.horizon": 16, "agent.minibatch": 32, "agent.epochs": 1}
-DQN = {"agent.name": "dqn", "agent.batch": 16, "agent.learning_starts": 64, "agent.iteration": 16}
+PPO = {"agent.n_steps": 16, "agent.batch_size": 32, "agent.n_epochs": 1}
+DQN = {
+    "agent.name": "dqn",
+    "agent.batch_size": 16,
+    "agent.learning_starts": 64,
+    "agent.iteration": 16,
+}
 CASES = {
     "ppo": ("cartpole", PPO, 2),
     "scaled rewards": ("pendulum", {**PPO, "agent.reward_scaling": "on"}, 2),
@@ -44,7 +49,7 @@ def bits(run):
 
 
 def stopped(path, name, settings, members):
-    told = {"num_envs": 4, "members": members, "total_steps": 2048, "keep_last": 1, "shards": 1}
+    told = {"num_envs": 4, "members": members, "total_timesteps": 2048, "keep_last": 1, "shards": 1}
     with pytest.raises(Interrupted):
         slipstream.train(
             name, out=path, overrides=settings, callbacks=[stop_at(512, path)], report=False,

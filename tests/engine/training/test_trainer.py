@@ -36,8 +36,13 @@ SETTINGS = {
         "name": "cartpole",
         "max_steps": 50,
     },  # a time limit that is reached: final observations
-    "agent": {"horizon": 32, "minibatch": 128, "epochs": 2},
-    "training": {"num_envs": 8, "total_steps": 2_560, "checkpoint_every": 0.2, "backend": "auto"},
+    "agent": {"n_steps": 32, "batch_size": 128, "n_epochs": 2},
+    "training": {
+        "num_envs": 8,
+        "total_timesteps": 2_560,
+        "checkpoint_every": 0.2,
+        "backend": "auto",
+    },
     "evaluation": {"episodes": 10, "every": 0.5},
 }
 
@@ -157,7 +162,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path, members, environmen
 
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
     config = _config(
-        members=2, **{"training.total_steps": 25_600, "training.checkpoint_every": 0.1}
+        members=2, **{"training.total_timesteps": 25_600, "training.checkpoint_every": 0.1}
     )
     whole = _train(tmp_path, "whole", config)
     run = Run.create(config, tmp_path / "killed")

@@ -27,8 +27,8 @@ from slipstream.training.settings.config import resolve
 
 GAMES = 2000
 SMALL = {
-    "agent": {"horizon": 16, "minibatch": 64, "epochs": 1, "widths": [8]},
-    "training": {"num_envs": 8, "total_steps": 256},
+    "agent": {"n_steps": 16, "batch_size": 64, "n_epochs": 1, "net_arch": [8]},
+    "training": {"num_envs": 8, "total_timesteps": 256},
     "evaluation": {"episodes": 2, "every": 1.0},
 }
 

@@ -25,7 +25,7 @@ from slipstream.studies.start import prepare
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import TrainingConfig, resolve
 
-MINIBATCH = ["--set", "agent.horizon=128", "--set", "agent.minibatch=100"]
+MINIBATCH = ["--set", "agent.n_steps=128", "--set", "agent.batch_size=100"]
 
 
 def one_paragraph(text: str) -> bool:
@@ -57,7 +57,7 @@ def test_help_says_the_defaults_and_offers_nothing_that_is_refused(slipstream):
     training = TrainingConfig()
     text = " ".join(slipstream("train", "--help").out.split())
     assert f"seeds seed + m; {training.members} unless given" in text
-    assert f"else {training.total_steps:_} unless given" in text
+    assert f"else {training.total_timesteps:_} unless given" in text
     assert f"Seed of member 0; {training.seed} unless given" in text
     assert "cpu unless given" in text and "--gpu" in text
     text = " ".join(slipstream("tune", "--help").out.split())
@@ -94,7 +94,7 @@ def test_a_tab_offers_environments_files_runs_and_studies(monkeypatch, capsys, t
     assert tab("init", "mi") == [] and tab("train", "no") == []
     assert tab("resume", "runs/f") == ["runs/first"] == tab("evaluate", "runs/")
     assert tab("study", "status", "p") == ["pole"]
-    assert tab("train", "cartpole", "--set", "agent.epo") == ["agent.epochs="]
+    assert tab("train", "cartpole", "--set", "agent.n_e") == ["agent.n_epochs="]
     assert tab("tune", "hockey", "--set", "env.time_o") == ["env.time_out="]
     dqn = ("train", "shop.py", "--set", "agent.name=dqn", "--set")
     assert tab(*dqn, "agent.learning_st") == ["agent.learning_starts="]
@@ -186,7 +186,7 @@ def test_doctor_says_what_auto_is(slipstream):
 
 @pytest.mark.long
 def test_doctor_says_why_a_run_was_slow(slipstream):
-    assert slipstream("train", "cartpole", "--total-steps", "2048", "--out", "slow").code == 0
+    assert slipstream("train", "cartpole", "--total-timesteps", "2048", "--out", "slow").code == 0
     outcome = slipstream("doctor", "slow")
     assert outcome.code == 0
     text = " ".join(outcome.out.split())
@@ -224,7 +224,7 @@ def test_init_shows_what_a_study_does_unless_told_otherwise(slipstream, prices, 
         assert base == before
     assert study == StudyConfig()
     assert space == SearchSpace.from_mapping(None, base)
-    for key in ("trials_in_flight", "holdout", "min_correlation", "block_days", "final_seeds"):
+    for key in ("max_concurrent_trials", "holdout", "min_correlation", "block_days", "final_seeds"):
         assert f"  {key}: " in below
 
 
@@ -485,7 +485,7 @@ def test_check(slipstream, tmp_path):
     assert done.code == 2 and "`s.seen[s.time, 0]` raised IndexError" in done.err
     for arguments, words in (
         (("gym:CartPole-v1",), "is no kernel"),
-        ((str(OWN_KERNEL), "--set", "agent.epochs=2"), "below `env`"),
+        ((str(OWN_KERNEL), "--set", "agent.n_epochs=2"), "below `env`"),
         ((str(OWN_KERNEL), "--set", "env.max_step=2"), "did you mean `max_steps`"),
     ):
         done = slipstream("check", *arguments)

@@ -23,8 +23,8 @@ from slipstream.core.errors import ConfigError
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.training.runs.run import Run
 
-TRAIN = ["train", "cartpole", "--num-envs", "8", "--total-steps", "4096", "--members", "2"]
-TRAIN += ["--set", "training.shards=1", "--set", "agent.horizon=32", "--no-report"]
+TRAIN = ["train", "cartpole", "--num-envs", "8", "--total-timesteps", "4096", "--members", "2"]
+TRAIN += ["--set", "training.shards=1", "--set", "agent.n_steps=32", "--no-report"]
 TRAIN += ["--set", "evaluation.episodes=4", "--out", "run"]
 
 
@@ -48,7 +48,7 @@ def complete(folder):
 
 LOST = {
     # Long enough for `head` to be gone before the last lines.
-    "head": ("S {train} --total-steps 60000 | head -1; exit ${{PIPESTATUS[0]}}", "Broken pipe"),
+    "head": ("S {train} --total-timesteps 60000 | head -1; exit ${{PIPESTATUS[0]}}", "Broken pipe"),
     "full": ("S {train} > /dev/full", "No space left on device"),
     "closed": ("S {train} >&-", None),
     "both full": ("S {train} > /dev/full 2> /dev/full", None),
@@ -175,7 +175,7 @@ def test_where_no_file_can_be_written_the_traceback_is_shown(slipstream, monkeyp
 def test_ctrl_c_at_any_moment(tmp_path, moment):
     program = "from slipstream.cli import main; print('ready', flush=True); main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", program, *TRAIN, "--total-steps", "100000000"],
+        [sys.executable, "-c", program, *TRAIN, "--total-timesteps", "100000000"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -321,7 +321,7 @@ def test_a_path_that_is_too_long_is_named_without_a_traceback(slipstream, argume
 
 @pytest.mark.long
 def test_a_working_folder_that_was_deleted_is_named(tmp_path):
-    for command in ("train cartpole --total-steps 256", "status x", "doctor"):
+    for command in ("train cartpole --total-timesteps 256", "status x", "doctor"):
         done = shell(f"mkdir gone; cd gone; rmdir ../gone; S {command}", tmp_path)
         assert done.returncode == 2, done.stderr
         assert "working folder has been deleted" in done.stderr and "Traceback" not in done.stderr
@@ -331,26 +331,28 @@ def test_a_working_folder_that_was_deleted_is_named(tmp_path):
     "value", ['!!bool "x"', '!!timestamp "x"', '!!int "x"', '!!float "x"', '!!null "x"']
 )
 def test_a_tag_that_does_not_fit_its_value_is_one_paragraph(slipstream, value):
-    Path("my.yaml").write_text(f"env: cartpole\ntraining: {{total_steps: {value}}}\n")
+    Path("my.yaml").write_text(f"env: cartpole\ntraining: {{total_timesteps: {value}}}\n")
     outcome = slipstream("train", "my.yaml")
     assert outcome.code == 2 and outcome.err.count("\n") == 1, outcome.err
 
 
 def test_a_setting_given_twice_is_refused(slipstream):
-    twice = ["--set", "agent.widths=[8]", "--set", "agent.widths=[16]"]
+    twice = ["--set", "agent.net_arch=[8]", "--set", "agent.net_arch=[16]"]
     outcome = slipstream("train", "cartpole", *twice)
-    assert outcome.code == 2 and "agent.widths is set twice" in outcome.err
-    both = ["--set", "training.total_steps=512", "--total-steps", "256"]
+    assert outcome.code == 2 and "agent.net_arch is set twice" in outcome.err
+    both = ["--set", "training.total_timesteps=512", "--total-timesteps", "256"]
     outcome = slipstream("train", "cartpole", *both)
-    assert outcome.code == 2 and "--total-steps; leave one of them out" in outcome.err
+    assert outcome.code == 2 and "--total-timesteps; leave one of them out" in outcome.err
 
 
 def test_a_budget_that_ends_before_the_first_update_is_refused(slipstream):
     dqn = ["--set", "agent.name=dqn", "--no-report", "--out", "run"]
-    outcome = slipstream("train", "cartpole", *dqn, "--total-steps", "900")
+    outcome = slipstream("train", "cartpole", *dqn, "--total-timesteps", "900")
     assert outcome.code == 2 and "before its first update" in outcome.err
     remedy = re.search(r"agent\.learning_starts=\d+", outcome.err)[0]
-    assert slipstream("train", "cartpole", *dqn, "--total-steps", "900", "--set", remedy).code == 0
+    assert (
+        slipstream("train", "cartpole", *dqn, "--total-timesteps", "900", "--set", remedy).code == 0
+    )
 
 
 def test_a_kernel_file_whose_name_holds_a_null_is_refused():

@@ -37,8 +37,8 @@ def test_another_gpu_is_named_by_the_option_that_was_used():
     "given", [("--gpu", "7"), ("--set", "training.device=cuda:7")], ids=["option", "setting"]
 )
 def test_a_command_with_a_gpu_that_is_not_there_works_once_that_is_left_out(slipstream, given):
-    words = [*TRAIN, "--num-envs", "8", "--total-steps", "256", "--no-report", "--out", "run"]
-    words += ["--set", "agent.horizon=16", "--set", "agent.minibatch=32"]
+    words = [*TRAIN, "--num-envs", "8", "--total-timesteps", "256", "--no-report", "--out", "run"]
+    words += ["--set", "agent.n_steps=16", "--set", "agent.batch_size=32"]
     result = slipstream(*words, *given)
     assert result.code == 2 and f"leave out {' '.join(given)}" in result.err
     assert "--device" not in result.err

@@ -17,8 +17,8 @@ from slipstream.jobs.process import make_room
 from slipstream.jobs.queue import own_queue
 
 MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()"]
-SHORT = ["cartpole", "--num-envs", "8", "--total-steps", "4096", "--no-report"]
-ENDLESS = ["cartpole", "--num-envs", "8", "--total-steps", "50_000_000", "--no-report"]
+SHORT = ["cartpole", "--num-envs", "8", "--total-timesteps", "4096", "--no-report"]
+ENDLESS = ["cartpole", "--num-envs", "8", "--total-timesteps", "50_000_000", "--no-report"]
 
 
 @pytest.fixture(autouse=True)
@@ -221,7 +221,7 @@ def test_replace_leaves_alone_what_is_no_run(slipstream, tmp_path, made):
 @pytest.mark.long
 def test_a_queue_is_worked_off_from_configs_as_they_were(slipstream, tmp_path):
     config = tmp_path / "mine.yaml"
-    config.write_text("env: cartpole\ntraining: {num_envs: 8, total_steps: 4096}\n")
+    config.write_text("env: cartpole\ntraining: {num_envs: 8, total_timesteps: 4096}\n")
     assert slipstream("jobs", "add", "--", "train", "mine.yaml", "--out", "a").code == 0
     config.write_text("env: no_such_environment\n")
     assert slipstream("jobs", "add", "--", "train", "mine.yaml").code == 2

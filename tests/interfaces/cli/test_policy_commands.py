@@ -12,7 +12,7 @@ from slipstream.core.storage import checkpoint
 from slipstream.markets.synthetic import PlantedForex
 from slipstream.training.runs.policies import policy_metadata
 
-FAST = {"agent.horizon": 8, "agent.minibatch": 32, "agent.widths": [8]}
+FAST = {"agent.n_steps": 8, "agent.batch_size": 32, "agent.net_arch": [8]}
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def run(tmp_path):
         "cartpole",
         members=2,
         num_envs=8,
-        total_steps=256,
+        total_timesteps=256,
         out=tmp_path / "run",
         overrides=FAST,
         report=False,
@@ -107,13 +107,13 @@ def test_what_a_study_deploys_is_shown_and_exported(slipstream, run, tmp_path):
         "trial": 7,
         "id": "a",
         "forced": True,
-        "overrides": {"agent.learning_rate": 0.003, "agent.widths": [8, 8], "env.a": {"b": None}},
+        "overrides": {"agent.learning_rate": 0.003, "agent.net_arch": [8, 8], "env.a": {"b": None}},
     }
     folder = checkpoint.save(tmp_path / "policy", tensors, {**facts, "policy": own["policy"]})
     done = slipstream("policy", "show", folder)
     assert done.code == 0, done.err
     told = " ".join(done.out.split())
-    assert "agent.learning_rate 0.003, agent.widths 8 8, env.a.b none" in told
+    assert "agent.learning_rate 0.003, agent.net_arch 8 8, env.a.b none" in told
     for words in ("ppo, seed 0", "first", "deployed by force", own["policy"]["hash"]):
         assert words in done.out, done.out
     if importlib.util.find_spec("onnx"):
@@ -126,9 +126,9 @@ def test_a_market_policy_shows_its_prices_and_costs(slipstream, tmp_path):
     data = {"folder": str(tmp_path / "hours"), "spread_pips": 0.5}
     env = {"name": "forex", "features": ["log_return_1", "rsi_14"], "max_steps": 50, "data": data}
     run = package.train(
-        {"env": {**env, "slippage_pips": 0.25}, "agent": {"widths": [8], "horizon": 16}},
+        {"env": {**env, "slippage_pips": 0.25}, "agent": {"net_arch": [8], "n_steps": 16}},
         num_envs=4,
-        total_steps=128,
+        total_timesteps=128,
         out=tmp_path / "run",
         report=False,
         say=lambda _: None,

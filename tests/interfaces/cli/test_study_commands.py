@@ -41,10 +41,10 @@ from slipstream.training.settings.config import RunConfig
 
 CONFIG = f"""
 env: cartpole
-agent: {{horizon: 8, minibatch: 32}}
-training: {{num_envs: 8, total_steps: 640}}
+agent: {{n_steps: 8, batch_size: 32}}
+training: {{num_envs: 8, total_timesteps: 640}}
 study:
-  trials_in_flight: 4
+  max_concurrent_trials: 4
   pruning: {{startup: 3}}
   confirmation: {{top: 3, seeds: 2, bootstrap: 200}}
   final_seeds: 2
@@ -240,9 +240,9 @@ def test_the_same_study_again_is_left_as_it_is(slipstream, machinery, tmp_path):
 
 def test_another_space_under_the_same_name_is_refused(slipstream, machinery, tmp_path):
     tune(slipstream)
-    done = tune(slipstream, "--set", "study.space={agent.epochs: {low: 1, high: 3}}")
+    done = tune(slipstream, "--set", "study.space={agent.n_epochs: {low: 1, high: 3}}")
     assert done.code == 2
-    assert "begun with other settings" in done.err and "agent.epochs.high" in done.err
+    assert "begun with other settings" in done.err and "`space.agent." in done.err
 
 
 def test_another_minor_version_of_optuna_is_refused(slipstream, machinery, tmp_path, monkeypatch):
@@ -434,17 +434,17 @@ def test_export_and_best(slipstream, machinery, tmp_path):
     tune(slipstream)
     rows = list(csv.DictReader(io.StringIO(slipstream("study", "export", "one").out)))
     assert [row["number"] for row in rows] == [str(n) for n in range(8)]
-    assert {"params.agent.epochs", "folds.2", "score", "state"} <= set(rows[0])
+    assert {"params.agent.n_epochs", "folds.2", "score", "state"} <= set(rows[0])
     done = slipstream("study", "export", "one", "--out", "trials.json")
     assert done.code == 0
     trials = json.loads((tmp_path / "trials.json").read_text())["trials"]
-    assert trials[3]["params"]["agent.epochs"] == int(rows[3]["params.agent.epochs"])
+    assert trials[3]["params"]["agent.n_epochs"] == int(rows[3]["params.agent.n_epochs"])
     text = slipstream("study", "best", "one", "--trial", "3").out
     (tmp_path / "best.yaml").write_text(text)
     from slipstream.training.settings.config import resolve
 
     config = resolve(str(tmp_path / "best.yaml"))
-    assert config.agent.epochs == trials[3]["params"]["agent.epochs"]
+    assert config.agent.n_epochs == trials[3]["params"]["agent.n_epochs"]
     assert slipstream("study", "best", "one", "--trial", "99").code == 2
     assert slipstream("study", "export", "one", "--format", "xml").code == 2
 

@@ -14,9 +14,9 @@ import slipstream as package
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.runs.run import Run
 
-SMALL = {"num_envs": 8, "total_steps": 2_048, "seed": 3}
-FAST = {"agent.horizon": 32, "evaluation.every": 0.5, "evaluation.episodes": 10}
-FLAGS = ["--num-envs", "8", "--total-steps", "2048", "--seed", "3"]
+SMALL = {"num_envs": 8, "total_timesteps": 2_048, "seed": 3}
+FAST = {"agent.n_steps": 32, "evaluation.every": 0.5, "evaluation.episodes": 10}
+FLAGS = ["--num-envs", "8", "--total-timesteps", "2048", "--seed", "3"]
 FLAGS += [part for name, value in FAST.items() for part in ("--set", f"{name}={value}")]
 
 

@@ -11,7 +11,7 @@ import slipstream as package
 from slipstream.core.storage.signals import STOP
 from slipstream.core.storage.status_file import read_status
 
-LONG = ["train", "cartpole", "--num-envs", "8", "--total-steps", "50_000_000", "--out", "run"]
+LONG = ["train", "cartpole", "--num-envs", "8", "--total-timesteps", "50_000_000", "--out", "run"]
 MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()"]
 
 

@@ -82,7 +82,7 @@ def test_listening_beyond_this_machine_says_what_it_means(tmp_path, port):
 def test_a_training_is_stopped_and_resumed_from_the_page(tmp_path, port):
     state = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
     run = tmp_path / "run"
-    command = [*MAIN, "train", "cartpole", "--total-steps", "500_000_000", "--out", str(run)]
+    command = [*MAIN, "train", "cartpole", "--total-timesteps", "500_000_000", "--out", str(run)]
     training = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=state)
 
     def works(before):

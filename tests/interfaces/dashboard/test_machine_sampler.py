@@ -203,7 +203,11 @@ def test_workers_count_also_after_their_end_and_shared_pages_once(exact_memory):
 
 def test_a_run_writes_what_it_took(tmp_path):
     run = api.train(
-        "cartpole", total_steps=8_000, out=tmp_path / "run", report=False, say=lambda sentence: None
+        "cartpole",
+        total_timesteps=8_000,
+        out=tmp_path / "run",
+        report=False,
+        say=lambda sentence: None,
     )
     columns = run.metrics()
     taken = [value for value in columns["memory_gib"] if value is not None]

@@ -139,7 +139,7 @@ def test_a_runs_page_draws_its_curves_and_what_is_appended(serving, tmp_path, op
     assert "Score of recent training episodes, by member" in titles and "policy loss" in titles
     chart = page.locator(".chart:has-text('Score of recent') [role=img]")
     before = chart.get_attribute("aria-label")
-    assert page.get_by_text("agent.epochs").count() >= 1  # what differs from the default
+    assert page.get_by_text("agent.n_epochs").count() >= 1  # what differs from the default
     assert "ETA" in page.inner_text("main") and fits(page)
     add_rows(run, rows_of(3, 61, 70))
     until(lambda: chart.get_attribute("aria-label") != before)
@@ -165,7 +165,7 @@ def test_a_studys_page_shows_trials_on_their_way(serving, tmp_path, opened):
     ends = "[...it.CHARTS].filter((one) => one.how.until).map((one) => one.plot.scales.x.max)"
     assert page.evaluate(f"import('/static/chart.js').then((it) => {ends})") == [100_000] * 2
     assert "● fold 0 ● fold 1" in page.inner_text("main")
-    assert {"agent.learning_rate", "agent.discount"} <= set(titles)
+    assert {"agent.learning_rate", "agent.gamma"} <= set(titles)
     assert "60 of 120" in page.inner_text("dl.tiles") and "is NaN after" in page.inner_text("main")
     assert "The hold-out is closed" in page.inner_text("main")
     told = {"study": "search", "market": True, "objective": "sharpe", "folds": 6, "rungs": []}

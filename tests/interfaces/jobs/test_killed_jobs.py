@@ -50,7 +50,7 @@ def test_killed_jobs_end_with_the_weights_of_undisturbed_ones(
     monkeypatch.chdir(tmp_path)
     for seed in seeds:
         package.train(
-            "cartpole", num_envs=8, total_steps=steps, seed=seed, keep_last=1,
+            "cartpole", num_envs=8, total_timesteps=steps, seed=seed, keep_last=1,
             out=f"calm/{seed}", report=False, say=lambda _: None,
         )  # fmt: skip
     draw = random.Random(each)
@@ -59,7 +59,7 @@ def test_killed_jobs_end_with_the_weights_of_undisturbed_ones(
     with JobQueue(tmp_path / "queue") as queue:
         for seed in seeds:
             folder = tmp_path / "killed" / str(seed)
-            own = [f"--total-steps={steps}", f"--seed={seed}", f"--out={folder}"]
+            own = [f"--total-timesteps={steps}", f"--seed={seed}", f"--out={folder}"]
             first = ["train", *SETTINGS, *own, "--", "cartpole"]
             again = ["resume", "--no-report", str(folder)]
             queue.add("run", folder, first, again, place())

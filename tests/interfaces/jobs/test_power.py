@@ -32,20 +32,20 @@ from slipstream.training.runs.run import Run
 
 TOY = Path(__file__).parents[2] / "engine/samples/toy_market.py"
 MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()"]
-SMALL = ["agent.horizon=16", "agent.minibatch=32", "agent.epochs=1", "agent.widths=[8]"]
+SMALL = ["agent.n_steps=16", "agent.batch_size=32", "agent.n_epochs=1", "agent.net_arch=[8]"]
 TRAIN = [
-    *("--num-envs=4", "--members=3", "--total-steps=1536", "--no-report"),
+    *("--num-envs=4", "--members=3", "--total-timesteps=1536", "--no-report"),
     *(f"--set={one}" for one in (*SMALL, "evaluation.episodes=4", "training.keep_last=2")),
     "--set=training.checkpoint_every=0.3333",
 ]
 STUDY = {
     "env": {"name": str(TOY)},
-    "agent": {"horizon": 16, "minibatch": 24, "epochs": 1, "widths": [8]},
-    "training": {"num_envs": 6, "total_steps": 384},
-    "evaluation": {"actions": "drawn"},  # so that everybody trades, and may win
+    "agent": {"n_steps": 16, "batch_size": 24, "n_epochs": 1, "net_arch": [8]},
+    "training": {"num_envs": 6, "total_timesteps": 384},
+    "evaluation": {"deterministic": False},  # so that everybody trades, and may win
     "study": {
         "n_trials": 4,
-        "trials_in_flight": 2,
+        "max_concurrent_trials": 2,
         "folds": {"method": "kfold", "groups": 2},
         "pruning": {"rungs": [0.5], "startup": 2},
         "confirmation": {"top": 2, "seeds": 2, "bootstrap": 50},
@@ -268,7 +268,8 @@ def retry(name):
     jobs("retry", name)
     tell(f"retried {name}")
 config = os.path.dirname(root) + "/c.yaml"
-for name, *target in (("a", "cartpole"), ("b", "cartpole", "--total-steps=40_000"), ("c", config)):
+more = "--total-timesteps=40_000"
+for name, *target in (("a", "cartpole"), ("b", "cartpole", more), ("c", config)):
     jobs("add", "--", "train", *train, f"--out={root}/runs/{name}", *target)
     tell(f"added {name}")
 tell("stopping b")

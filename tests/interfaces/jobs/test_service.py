@@ -13,8 +13,8 @@ from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.storage.status_file import read_status
 from slipstream.jobs.queue import STOPPED, JobQueue
 
-SMALL = {"total_steps": 4_096, "checkpoint_every": 0.25}
-LONG = {"total_steps": 50_000_000, "checkpoint_every": 0.0002}
+SMALL = {"total_timesteps": 4_096, "checkpoint_every": 0.25}
+LONG = {"total_timesteps": 50_000_000, "checkpoint_every": 0.0002}
 SECONDS = 120.0
 
 
@@ -112,8 +112,8 @@ def test_the_smallest_limit_of_jobs_under_way_governs(service):
 
 
 def test_what_no_machine_can_hold_is_refused_at_once(service):
-    big = {"env": "cartpole", "agent": {"widths": [500_000, 500_000]}}
-    with pytest.raises(ResourceError, match=r"lower .*agent.widths to "):
+    big = {"env": "cartpole", "agent": {"net_arch": [500_000, 500_000]}}
+    with pytest.raises(ResourceError, match=r"lower .*agent.net_arch to "):
         service.submit(big, **SMALL)
     with pytest.raises(ConfigError, match="There is no job 1"):
         service.status(1)
@@ -137,8 +137,8 @@ def test_an_environment_object_is_refused_with_what_can_be_submitted(service, gi
 
 @pytest.mark.long
 def test_a_foreign_environment_is_stepped_as_it_was_asked_for(service):
-    one = service.submit("gym:CartPole-v1", {"env_type": "DummyVecEnv"}, total_steps=4096)
-    two = service.submit("gym:CartPole-v1", {"env_type": "SubprocVecEnv"}, total_steps=4096)
+    one = service.submit("gym:CartPole-v1", {"env_type": "DummyVecEnv"}, total_timesteps=4096)
+    two = service.submit("gym:CartPole-v1", {"env_type": "SubprocVecEnv"}, total_timesteps=4096)
     for job, backend in ((one, "serial"), (two, "process")):
         assert service.wait(job, SECONDS) == "complete", service.status(job)
         found = service.results(job)

@@ -36,7 +36,7 @@ def train(
     members: Annotated[
         str | None, typer.Option(help="Independent learners, seeds seed + m; 1 unless given.")
     ] = None,
-    total_steps: Annotated[
+    total_timesteps: Annotated[
         str | None,
         typer.Option(
             help="Environment steps per member, such as 2_000_000 or 2e6; the environment's own, "

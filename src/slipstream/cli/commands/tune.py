@@ -86,7 +86,7 @@ def resume(
         name, config = shlex.quote(run), shlex.quote(str(opened.path / CONFIG))
         progress.say(
             f"{opened.path} is complete; see `slipstream evaluate {name}`. To train longer, from "
-            f"the start: `slipstream train {config} --total-steps N --out NEW`."
+            f"the start: `slipstream train {config} --total-timesteps N --out NEW`."
         )
         return
     with closing(progress):
@@ -144,7 +144,7 @@ def tune(
         str | None,
         typer.Option(help="A study whose finished trials tell the sampler: its name or folder."),
     ] = None,
-    total_steps: Annotated[
+    total_timesteps: Annotated[
         str | None,
         typer.Option(help="Environment steps per member, such as 100_000; as for train."),
     ] = None,

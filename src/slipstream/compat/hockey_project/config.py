@@ -232,7 +232,7 @@ def sections_of(values: Mapping[str, Any]) -> dict[str, Any]:
     total = sum(phase.episodes for phase in phases)
     most = sum(p.episodes * max(_LONGEST[m] for m in p.environment.weights()) for p in phases)
     # The last phase ends a run; what copies are in when a phase changes or ends counts for nothing.
-    training: dict[str, Any] = {"total_steps": most + (len(phases) + 1) * _COPIES * 251}
+    training: dict[str, Any] = {"total_timesteps": most + (len(phases) + 1) * _COPIES * 251}
     if theirs.training.checkpoint_save_freq is not None:
         every = theirs.training.checkpoint_save_freq
         training |= {"checkpoint_every": min(1.0, every / total), "policy_every_episodes": every}
@@ -368,14 +368,14 @@ class _Agent(NamedTuple):
 
 
 _SHARED: dict[str, str | None] = {
-    "discount": "discount",
-    "hidden_dim": "widths",
+    "discount": "gamma",
+    "hidden_dim": "net_arch",
     "learning_rate": None,  # `hyperparameters` has both, which theirs take
     "batch_size": None,
 }
 _VALUES: dict[str, str | None] = {
     **_SHARED,
-    "target_update_freq": "target_every",
+    "target_update_freq": "target_update_interval",
     "eps": None,  # see `_exploration`, as for the next two
     "eps_min": None,
     "eps_decay": None,
@@ -383,11 +383,11 @@ _VALUES: dict[str, str | None] = {
     "action_fineness": None,  # of the environment
     "use_huber_loss": None,  # see `otherwise`
     "reward_clip": None,  # see `_agent`
-    "buffer_size": "replay_size",
+    "buffer_size": "buffer_size",
 }
 _DDDQN: dict[str, Any] = {
     **{"double": True, "dueling": True, "observation_normalization": False},
-    **{"max_grad_norm": 1.0, "target_every": 50, "widths": [256, 256]},
+    **{"max_grad_norm": 1.0, "target_update_interval": 50, "net_arch": [256, 256]},
 }
 _RANKED = {"per_alpha": "priority_exponent", "per_beta": "importance_exponent"}
 _BY_TYPE = {
@@ -397,29 +397,29 @@ _BY_TYPE = {
         "sac",
         {
             **_SHARED,
-            "tau": "target_rate",
+            "tau": "tau",
             "alpha": None,  # see `_agent`, as for the next
             "learn_alpha": None,
             "noise": None,  # see `otherwise`
             "max_episode_steps": None,  # of its noise
         },
-        {"widths": [256, 256, 256]},
+        {"net_arch": [256, 256, 256]},
     ),
     "TD3": _Agent(
         "td3",
         {
             **_SHARED,
-            "latent_dim": "widths",
-            "tau": "target_rate",
+            "latent_dim": "net_arch",
+            "tau": "tau",
             "expl_noise": "exploration_noise",
-            "policy_noise": "smoothing_noise",
-            "noise_clip": "smoothing_limit",
-            "policy_freq": "target_every",
+            "policy_noise": "target_policy_noise",
+            "noise_clip": "target_noise_clip",
+            "policy_freq": "target_update_interval",
             "priority_replay": "prioritised",
             "normalize_obs": "observation_normalization",
             "max_action": None,  # see `_agent`
         },
-        {"widths": [256, 256]},
+        {"net_arch": [256, 256]},
     ),
     "PPO": _Agent("ppo", _SHARED, {}),  # not among theirs
 }
@@ -446,19 +446,19 @@ def _agent(theirs: HockeyProject) -> dict[str, Any]:
         **known.left_open,
     }
     if kind == "PPO":
-        agent["minibatch"] = theirs.hyperparameters.batch_size
+        agent["batch_size"] = theirs.hyperparameters.batch_size
     else:
         agent |= {
-            "batch": theirs.hyperparameters.batch_size,
-            "updates_per_step": theirs.training.updates_per_step / theirs.training.train_freq,
+            "batch_size": theirs.hyperparameters.batch_size,
+            "utd_ratio": theirs.training.updates_per_step / theirs.training.train_freq,
             "learning_starts": theirs.training.warmup_steps,
-            "replay_size": 1_000_000,
+            "buffer_size": 1_000_000,
         }
     agent |= {ours: given[key] for key, ours in known.names.items() if ours and key in given}
     if known.ours == "dqn":
         agent |= _exploration(theirs)
     if kind == "SAC" and not given.get("learn_alpha", True):
-        agent["temperature"] = given.get("alpha", 0.2)  # learned, theirs begins at 1 as ours does
+        agent["ent_coef"] = given.get("alpha", 0.2)  # learned, theirs begins at 1 as ours does
     return agent
 
 
@@ -468,7 +468,11 @@ def _exploration(theirs: HockeyProject) -> dict[str, Any]:
     first, last = float(own.get("eps", 1.0)), float(own.get("eps_min", 0.01))
     decay = own.get("eps_decay", 0.9995)
     if decay is None:  # epsilon stays
-        return {"exploration_initial": first, "exploration_final": first, "exploration_steps": 0}
+        return {
+            "exploration_initial_eps": first,
+            "exploration_final_eps": first,
+            "exploration_steps": 0,
+        }
     if not (0.0 < decay < 1.0 and 0.0 < last <= first):
         raise ConfigError(
             "`agent.hyperparameters`: epsilon must fall: eps >= eps_min > 0 and 0 < eps_decay < 1."
@@ -479,4 +483,8 @@ def _exploration(theirs: HockeyProject) -> dict[str, Any]:
         longest = max(_LONGEST[mode] for mode in phase.environment.weights())
         steps += min(left, phase.episodes) * longest
         left -= min(left, phase.episodes)
-    return {"exploration_initial": first, "exploration_final": last, "exploration_steps": steps}
+    return {
+        "exploration_initial_eps": first,
+        "exploration_final_eps": last,
+        "exploration_steps": steps,
+    }

@@ -137,7 +137,7 @@ def _name_of(config: RunConfig, num_envs: int) -> str:
     rate, batch = getattr(agent, "learning_rate", 0.0), config.agent.rows(num_envs)
     rate = rate[0] if isinstance(rate, tuple) else rate
     shown = f"{rate:.0e}".replace("e-", "e").replace("+", "")
-    widths = "_".join(str(width) for width in getattr(agent, "widths", ()))
+    widths = "_".join(str(width) for width in getattr(agent, "net_arch", ()))
     settings = json.dumps(config.as_mapping(), sort_keys=True).encode()
     digest = hashlib.md5(settings, usedforsecurity=False).hexdigest()[:8]
     now = datetime.now().strftime("%Y%m%d_%H%M%S")

@@ -176,7 +176,7 @@ def sections_of(values: Mapping[str, Any], env: Mapping[str, Any] | None = None)
                 "`create_vectorized_env(symbols, data_dir)` says it."
             )
         env = environment_of(values, vectorized.symbols, vectorized.data_dir)
-    names = {"total_timesteps": "total_steps"}
+    names = {"total_timesteps": "total_timesteps"}
     read = ("algorithm", "algo_params", "vectorized_training", "log_interval")
     trained = _renamed(training, "training", names, read)
     if "num_envs" in trained and vectorized.n_envs is not None:
@@ -190,7 +190,7 @@ def sections_of(values: Mapping[str, Any], env: Mapping[str, Any] | None = None)
     agent = values.get("agent")
     if agent is None:
         algorithm = str(values.get("algorithm", training.get("algorithm", "DQN"))).upper()
-        agent = _agent(algorithm, given, sb3, trained.get("total_steps", 500_000))
+        agent = _agent(algorithm, given, sb3, trained.get("total_timesteps", 500_000))
     read = ("environment", "algorithm", "algo_params", *_keys()["passed_over"])
     more = {key: value for key, value in values.items() if key not in read}
     return {**more, "env": dict(env), "agent": agent, "training": trained}
@@ -223,14 +223,14 @@ def _agent(algorithm: str, given: Mapping[str, Any], sb3: _SB3, total: Any) -> d
     names = _keys()["algo_params"][_ALGORITHMS[algorithm]]
     agent = {"name": algorithm.lower(), **_renamed(given, "algo_params", names, _SB3.model_fields)}
     if sb3.policy_kwargs.net_arch is not None:
-        agent["widths"] = sb3.policy_kwargs.net_arch
+        agent["net_arch"] = sb3.policy_kwargs.net_arch
     every, each = sb3.train_freq, sb3.gradient_steps
     if every is not None or each is not None:
         every = every[0] if isinstance(every, tuple) else every or 1
-        agent["updates_per_step"] = 1.0 if each == -1 else (1 if each is None else each) / every
+        agent["utd_ratio"] = 1.0 if each == -1 else (1 if each is None else each) / every
     if sb3.target_update_interval is not None:  # environment steps there, updates here
-        pace = agent.get("updates_per_step", 0.25)
-        agent["target_every"] = max(1, round(sb3.target_update_interval * pace))
+        pace = agent.get("utd_ratio", 0.25)
+        agent["target_update_interval"] = max(1, round(sb3.target_update_interval * pace))
     if sb3.exploration_fraction is not None and isinstance(total, int | float):
         agent["exploration_steps"] = round(sb3.exploration_fraction * total)
     return agent

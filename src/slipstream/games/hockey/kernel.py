@@ -72,14 +72,14 @@ from slipstream.kernels.spec import EnvSpec, Metric, Symmetry
 DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
-            "horizon": 64,
-            "minibatch": 4096,
-            "epochs": 4,
+            "n_steps": 64,
+            "batch_size": 4096,
+            "n_epochs": 4,
             "learning_rate": 1e-3,
             "learning_rate_schedule": "linear",
             "reward_scaling": "on",
         },
-        "training": {"num_envs": 512, "total_steps": 60_000_000},
+        "training": {"num_envs": 512, "total_timesteps": 60_000_000},
     }
 }
 

@@ -65,29 +65,29 @@ STATE = np.dtype(
 DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
-            "horizon": 32,
-            "minibatch": 256,
-            "epochs": 10,
+            "n_steps": 32,
+            "batch_size": 256,
+            "n_epochs": 10,
             "learning_rate": 1e-3,
             "learning_rate_schedule": "linear",
-            "discount": 0.98,
+            "gamma": 0.98,
             "gae_lambda": 0.9,
             "reward_scaling": "on",  # else values of 50 are all that the gradient's length is of
         },
-        "training": {"num_envs": 16, "total_steps": 300_000},
+        "training": {"num_envs": 16, "total_timesteps": 300_000},
     },
     "dqn": {
         "agent": {
-            "batch": 128,
-            "updates_per_step": 0.5,
+            "batch_size": 128,
+            "utd_ratio": 0.5,
             "n_step": 3,
             "learning_rate": 1e-3,
             "learning_rate_schedule": "linear",
-            "target_rate": 0.01,
-            "target_every": 1,
+            "tau": 0.01,
+            "target_update_interval": 1,
             "exploration_steps": 8000,
         },
-        "training": {"num_envs": 1, "total_steps": 50_000},
+        "training": {"num_envs": 1, "total_timesteps": 50_000},
     },
 }
 

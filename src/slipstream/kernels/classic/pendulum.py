@@ -52,25 +52,25 @@ STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("angle", "f8"), ("speed", "
 DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
-            "horizon": 256,
-            "minibatch": 512,
-            "epochs": 8,
+            "n_steps": 256,
+            "batch_size": 512,
+            "n_epochs": 8,
             "learning_rate": 1e-3,
             "learning_rate_schedule": "linear",
-            "discount": 0.95,
+            "gamma": 0.95,
             "gae_lambda": 0.9,
         },
-        "training": {"num_envs": 16, "total_steps": 500_000},
+        "training": {"num_envs": 16, "total_timesteps": 500_000},
     },
     # learning_rate and budget of the RL Zoo (Raffin 2020); about -150 from 10,000 steps on
     "sac": {
         "agent": {"learning_rate": 1e-3},
-        "training": {"num_envs": 1, "total_steps": 20_000},
+        "training": {"num_envs": 1, "total_timesteps": 20_000},
     },
     # learning_rate of the paper; batch and budget as for sac
     "td3": {
         "agent": {"learning_rate": 1e-3},
-        "training": {"num_envs": 1, "total_steps": 20_000},
+        "training": {"num_envs": 1, "total_timesteps": 20_000},
     },
 }
 

@@ -72,16 +72,16 @@ from slipstream.markets.shared_rules import (
 DEFAULT_HYPERPARAMS = {
     "dqn": {
         "agent": {
-            "widths": [16, 16],
+            "net_arch": [16, 16],
             "dueling": True,
-            "discount": 0.8,
-            "updates_per_step": 0.02,
+            "gamma": 0.8,
+            "utd_ratio": 0.02,
             "learning_rate": 1.4e-3,
             "learning_rate_schedule": "linear",
-            "target_rate": 0.01,
-            "target_every": 1,
+            "tau": 0.01,
+            "target_update_interval": 1,
         },
-        "training": {"total_steps": 300_000},
+        "training": {"total_timesteps": 300_000},
     }
 }
 

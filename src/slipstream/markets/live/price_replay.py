@@ -152,7 +152,7 @@ class PriceReplay:
         """
         env, out, settings = self._env, self._out, self._policy.config.evaluation
         every, begun = np.arange(env.num_envs), self._steps.copy()
-        seed = settings.seed if settings.drawn else None
+        seed = None if settings.deterministic else settings.seed
         made, traces = list[NDArray[Any]](), list[Trace]()
         while (running := env.book["held"] == 0).any():
             seen = Seen(out.obs, out.mask, every, self._steps)

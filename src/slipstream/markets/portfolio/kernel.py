@@ -59,26 +59,26 @@ from slipstream.markets.shared_rules import (
 DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
-            "horizon": 256,
-            "minibatch": 256,
-            "epochs": 4,
+            "n_steps": 256,
+            "batch_size": 256,
+            "n_epochs": 4,
             "learning_rate": 3e-4,
-            "discount": 0.8,
+            "gamma": 0.8,
             "gae_lambda": 0.3,
         },
-        "training": {"num_envs": 12, "total_steps": 100_000},
+        "training": {"num_envs": 12, "total_timesteps": 100_000},
     },
     # It learns, and PPO learns more: docs/agents.md.
     "sac": {
         "agent": {
-            "widths": [64, 64],
-            "discount": 0.8,
+            "net_arch": [64, 64],
+            "gamma": 0.8,
             "learning_rate": 1e-3,
             "learning_rate_schedule": "linear",
-            "updates_per_step": 0.125,
-            "initial_temperature": 0.05,
+            "utd_ratio": 0.125,
+            "init_ent_coef": 0.05,
         },
-        "training": {"num_envs": 1, "total_steps": 100_000},
+        "training": {"num_envs": 1, "total_timesteps": 100_000},
     },
 }
 

@@ -259,8 +259,8 @@ def _day(seconds: int) -> str:
 def _provenance(folder: StudyFolder) -> dict[str, str]:
     facts, study = folder.provenance, folder.study
     work = (
-        f"seed {study.seed}, sampler {study.sampler}, {study.trials_in_flight} trials in flight, "
-        f"{_steps(folder)} steps a member"
+        f"seed {study.seed}, sampler {study.sampler}, "
+        f"{study.max_concurrent_trials} concurrent trials, {_steps(folder)} steps a member"
     )
     digest = (facts.get("environment") or {}).get("market_sha256")
     return origin(facts, {"Study": work}, facts.get("config_hash"), digest)
@@ -269,9 +269,9 @@ def _provenance(folder: StudyFolder) -> dict[str, str]:
 def _steps(folder: StudyFolder) -> str:
     """Asked for, and trained where whole rollouts are more; a space that varies sizes says more."""
     config = folder.base
-    asked, trained = config.training.total_steps, steps_of(config)
+    asked, trained = config.training.total_timesteps, steps_of(config)
     agent = config.agent
-    sizes = {"training.total_steps", NUM_ENVS}
+    sizes = {"training.total_timesteps", NUM_ENVS}
     sizes |= {AGENT + name for name in (*agent.LENGTHS, *agent.FITTED)}
     if asked == trained or sizes & set(folder.study.space or ()):
         return f"{asked:,}"

@@ -50,14 +50,14 @@ class MemberConfig(Config):
         return {name: value for name, value in values.items() if name not in self.PER_MEMBER}
 
     def per_member(self, name: str, members: int, default: float = np.inf) -> NDArray[np.float64]:
-        """Field `name` as float64 [M]; `default` where it is null.
+        """Return field `name` as float64 [M]; `default` if it is null or "auto".
 
         Raises:
             ConfigError: when a list has another length.
         """
         self.check_length(name, members)
         value = getattr(self, name)
-        if value is None:
+        if value is None or value == "auto":
             return np.full(members, default)
         return np.broadcast_to(np.asarray(value, np.float64), (members,)).copy()
 
@@ -89,7 +89,7 @@ class MemberConfig(Config):
         """One config of members of equal `shape`: its lists have a number for each."""
         changes: dict[str, Any] = {}
         for name in configs[0].PER_MEMBER:
-            if any(getattr(config, name) is not None for config in configs):
+            if any(getattr(config, name) not in (None, "auto") for config in configs):
                 values = [config.per_member(name, 1) for config in configs]
                 changes[name] = tuple(float(value[0]) for value in values)
         return configs[0].model_copy(update=changes)

@@ -58,7 +58,7 @@ class PopulationAgent(Agent):
         self.policy = policy = Policy(
             specs,
             [int(seed) for seed in seeds],
-            widths=config.widths,
+            net_arch=config.net_arch,
             activation=config.activation,
             observation_normalization=config.observation_normalization,
             parts=parts,
@@ -68,7 +68,7 @@ class PopulationAgent(Agent):
         self.groups: dict[str, Parameters] = {"parameters": policy.parameters}
         self.targets: dict[str, NDArray[np.float32]] = {}
         self.counts: dict[str, NDArray[Any]] = {}
-        self.discount = config.per_member("discount", self.members)
+        self.discount = config.per_member("gamma", self.members)
         self._rates: NDArray[np.float64] = config.per_member("learning_rate", self.members)
         scaled = config.reward_scaling == "on" or (
             config.reward_scaling == "auto" and specs[0].scale_reward

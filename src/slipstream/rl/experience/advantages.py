@@ -33,20 +33,20 @@ def advantages(
         gamma, lam: float32 [E], discount and lambda of each environment's member.
         advantage, target: float32 [T, E], written.
     """
-    horizon = len(reward)
-    for t in range(horizon):
+    n_steps = len(reward)
+    for t in range(n_steps):
         for e in range(lo, hi):
             advantage[t, e] = value[t + 1, e]
     for i in range(len(final_index)):
         if lo <= final_index[i, 1] < hi:
             advantage[final_index[i, 0], final_index[i, 1]] = final_value[i]
-    for t in range(horizon - 1, -1, -1):
+    for t in range(n_steps - 1, -1, -1):
         for e in range(lo, hi):
             following = _ZERO if terminated[t, e] else advantage[t, e]
             a = following * gamma[e] + reward[t, e] - value[t, e]
             if not valid[t, e]:
                 a = _ZERO
-            elif t + 1 < horizon and not terminated[t, e] and not truncated[t, e]:
+            elif t + 1 < n_steps and not terminated[t, e] and not truncated[t, e]:
                 a = fused(gamma[e] * lam[e], advantage[t + 1, e], a)
             advantage[t, e] = a
             target[t, e] = a + value[t, e]

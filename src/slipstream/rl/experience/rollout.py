@@ -20,7 +20,7 @@ class Rollout:
 
     Args:
         spec: of the environment.
-        horizon: T, steps.
+        n_steps: T, steps.
         members: M.
         num_envs: N, environments of one member.
         mask_width: choices covered by the environment's action mask, 0 where it has none.
@@ -37,10 +37,10 @@ class Rollout:
     """
 
     def __init__(
-        self, spec: EnvSpec, horizon: int, members: int, num_envs: int, mask_width: int = 0
+        self, spec: EnvSpec, n_steps: int, members: int, num_envs: int, mask_width: int = 0
     ) -> None:
-        self.horizon, self.members, self.num_envs = horizon, members, num_envs
-        t, e = horizon, members * num_envs
+        self.n_steps, self.members, self.num_envs = n_steps, members, num_envs
+        t, e = n_steps, members * num_envs
         shape, numbers = spec.observation_shape, spec.action_width
         self.obs: NDArray[Any] = np.zeros((t + 1, e, *shape), spec.observation_dtype)
         self.actions: NDArray[Any] = np.zeros((t, e, numbers), spec.action_dtype)
@@ -56,7 +56,7 @@ class Rollout:
     @property
     def steps(self) -> int:
         """Environment steps held, T * E."""
-        return self.horizon * self.members * self.num_envs
+        return self.n_steps * self.members * self.num_envs
 
     @property
     def rows(self) -> RolloutRows:
@@ -85,18 +85,18 @@ class Rollout:
 
     def carry_over(self) -> None:
         """Begins the next block with the last observation, and forgets final observations."""
-        self.obs[0] = self.obs[self.horizon]
+        self.obs[0] = self.obs[self.n_steps]
         if self.mask is not None:
-            self.mask[0] = self.mask[self.horizon]
+            self.mask[0] = self.mask[self.n_steps]
         self.final_obs, self.final_index = self.final_obs[:0], self.final_index[:0]
 
 
 def rollout_bytes(
-    spec: EnvSpec, horizon: int, members: int, num_envs: int, mask_width: int = 0
+    spec: EnvSpec, n_steps: int, members: int, num_envs: int, mask_width: int = 0
 ) -> int:
     """Bytes that a `Rollout` of this size allocates (final observations apart)."""
     e = members * num_envs
     numbers = int(np.prod(spec.observation_shape, dtype=np.int64))
     obs = numbers * spec.observation_dtype.itemsize + mask_width
     step = spec.action_width * spec.action_dtype.itemsize + 4 + 4 + 3
-    return (horizon + 1) * e * obs + horizon * e * step
+    return (n_steps + 1) * e * obs + n_steps * e * step

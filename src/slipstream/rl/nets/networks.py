@@ -172,7 +172,7 @@ class Mlp:
 
     Args:
         name: prefix of the parameters' names.
-        sizes: true widths (inputs, hidden..., outputs).
+        sizes: true net_arch (inputs, hidden..., outputs).
         activation: between layers; the last one is linear.
         output_gain: gain of the last layer's orthogonal start; None: all layers start with
             `fan_in_uniform`.
@@ -284,7 +284,7 @@ class MlpNetwork:
 
     Args:
         inputs: D numbers of an observation.
-        widths: hidden layers of each.
+        net_arch: hidden layers of each.
         head_width: outputs of the actor.
         activation: between layers.
         critic: whether there is one. The heads of agents that learn from values alone have none;
@@ -301,7 +301,7 @@ class MlpNetwork:
     def __init__(
         self,
         inputs: int,
-        widths: Sequence[int],
+        net_arch: Sequence[int],
         head_width: int,
         activation: Activation,
         *,
@@ -309,14 +309,14 @@ class MlpNetwork:
         dueling: bool = False,
     ) -> None:
         self.activation = activation
-        self.stream, hidden = 0, tuple(widths)
+        self.stream, hidden = 0, tuple(net_arch)
         if dueling:
-            self.stream, hidden = widths[-1], (*widths[:-1], 2 * widths[-1])
+            self.stream, hidden = net_arch[-1], (*net_arch[:-1], 2 * net_arch[-1])
         self.head_width = head_width + dueling
         sizes, gain = (inputs, *hidden, self.head_width), 0.01 if critic else None
         self.mlps = [Mlp("actor", sizes, activation, gain, self.stream)]
         if critic:
-            self.mlps.append(Mlp("critic", (inputs, *widths, 1), activation, 1.0))
+            self.mlps.append(Mlp("critic", (inputs, *net_arch, 1), activation, 1.0))
         offsets, _ = places(self.shapes())
         self.tables = np.stack([mlp.table(offsets) for mlp in self.mlps])
 

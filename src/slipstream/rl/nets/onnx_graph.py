@@ -127,7 +127,7 @@ def _rows(graph: _Graph, x: str, tensors: Mapping[str, NDArray[Any]], policy: Po
         x = graph("Clip", x, -limit[0], limit[0])
     elif np.isfinite(limit).any():
         x = graph("Min", graph("Max", x, -limit), limit)
-    for i in range(len(policy.widths) + 1):
+    for i in range(len(policy.net_arch) + 1):
         x = graph("Relu" if policy.activation == "relu" else "Tanh", x) if i else x
         x = graph("Gemm", x, *(tensors[f"weights.actor.{i}.{k}"] for k in ("weight", "bias")))
     return x

@@ -53,10 +53,10 @@ class Policy(Summarised):
     Args:
         specs: one EnvSpec per member; they differ in fixed scales only.
         seeds: [M]; a member's first weights follow from its seed alone.
-        widths: hidden layers (an image's dense layer is the last of them).
+        net_arch: hidden layers (an image's dense layer is the last of them).
         activation: between layers.
         observation_normalization: keep running statistics of columns without a fixed scale.
-        initial_std: standard deviation of continuous actions at the start, in policy units.
+        init_std: standard deviation of continuous actions at the start, in policy units.
         parts: gradient buffers.
         head: what the network's outputs mean, see `ActionMap`. Only `logits` and `gaussian` have a
             critic in the policy.
@@ -75,10 +75,10 @@ class Policy(Summarised):
         specs: Sequence[EnvSpec],
         seeds: Sequence[int],
         *,
-        widths: tuple[int, ...] = (64, 64),
+        net_arch: tuple[int, ...] = (64, 64),
         activation: Activation = "tanh",
         observation_normalization: bool = True,
-        initial_std: float = 0.6,
+        init_std: float = 0.6,
         parts: int = 1,
         head: Head | None = None,
         dueling: bool = False,
@@ -89,7 +89,7 @@ class Policy(Summarised):
             )
         spec = specs[0]
         self.members, self.seeds = len(seeds), tuple(int(seed) for seed in seeds)
-        self.widths, self.activation, self.dueling = tuple(widths), activation, dueling
+        self.net_arch, self.activation, self.dueling = tuple(net_arch), activation, dueling
         self.observation_shape = spec.observation_shape
         self.observation_dtype = spec.observation_dtype
         self.actions = ActionMap(spec.action, head)
@@ -98,7 +98,7 @@ class Policy(Summarised):
         self.is_image = self.observation_dtype == np.uint8 and len(self.observation_shape) == 3
         self.scale: ObservationScale | None = None
         self.network = network_of(
-            *(self.observation_shape, self.is_image, self.actions, self.widths),
+            *(self.observation_shape, self.is_image, self.actions, self.net_arch),
             *(activation, dueling),
         )
         if not self.is_image:
@@ -109,7 +109,7 @@ class Policy(Summarised):
         self.parameters = Parameters(shapes, self.members, parts)
         self.network.initialise(self.parameters.weights, self.seeds)
         if self.actions.head == "gaussian":
-            self.parameters.weights["log_std"][:] = math.log(initial_std)
+            self.parameters.weights["log_std"][:] = math.log(init_std)
         self._actors: dict[int, Actor] = {}
         self.packed: tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]] | None = None
         self._acted = 0
@@ -150,7 +150,7 @@ class Policy(Summarised):
             "members": self.members if self.members > 1 else None,
             "observations": "x".join(map(str, self.observation_shape)),
             "actions": ActionMap.space(self.actions.description()),
-            "layers": " and ".join(map(str, self.widths)),
+            "layers": " and ".join(map(str, self.net_arch)),
             "activation": self.activation,
         }
 
@@ -266,7 +266,7 @@ def network_of(
     shape: tuple[int, ...],
     image: bool,
     actions: ActionMap,
-    widths: tuple[int, ...],
+    net_arch: tuple[int, ...],
     activation: Activation,
     dueling: bool,
 ) -> Network:
@@ -274,17 +274,17 @@ def network_of(
 
     Args:
         shape: of an observation row, `image` where that is a uint8 image.
-        actions, widths, activation, dueling: see `Policy`.
+        actions, net_arch, activation, dueling: see `Policy`.
     """
     if image:
         require("torch", "A network for images", "torch")
         from slipstream.rl.nets.torch_networks import ConvolutionalNetwork
 
         c, h, w = shape
-        return ConvolutionalNetwork((c, h, w), widths[-1], actions.head_width)
+        return ConvolutionalNetwork((c, h, w), net_arch[-1], actions.head_width)
     return MlpNetwork(
         math.prod(shape),
-        widths,
+        net_arch,
         actions.head_width,
         activation,
         critic=actions.head in ("logits", "gaussian"),

@@ -40,7 +40,7 @@ _SHAPE: dict[str, Any] = {
     "slipstream": str,
     "seed": int,
     "head": str,
-    "network": {"kind": str, "widths": [int], "activation?": str, "dueling?": bool},
+    "network": {"kind": str, "net_arch": [int], "activation?": str, "dueling?": bool},
     "observation": {"shape": [int], "dtype": str, "clip?": (int, float, type(None), list)},
     "action": {"kind": str, "sizes?": [int], "start?": [int], "low?": _BOUND, "high?": _BOUND},
     "native": {"observation": {}, "layout": str, "action": {}, "masked": bool},
@@ -76,7 +76,7 @@ def pack(
 
 def _described(policy: Policy, m: int) -> dict[str, Any]:
     """The manifest of member m without its hash."""
-    network: dict[str, Any] = {"kind": "mlp", "widths": list(policy.widths)}
+    network: dict[str, Any] = {"kind": "mlp", "net_arch": list(policy.net_arch)}
     observation: dict[str, Any] = {
         "shape": list(policy.observation_shape),
         "dtype": policy.observation_dtype.name,
@@ -197,7 +197,7 @@ def _checked(tensors: Mapping[str, NDArray[Any]], description: dict[str, Any]) -
     if problem is not None:
         raise ValueError(problem)
     network, rows = description["network"], description["observation"]
-    shape, widths, head = tuple(rows["shape"]), tuple(network["widths"]), description["head"]
+    shape, net_arch, head = tuple(rows["shape"]), tuple(network["net_arch"]), description["head"]
     activation, dueling = network.get("activation", "tanh"), network.get("dueling", False)
     if activation not in get_args(Activation):
         raise ValueError(f"the activation {activation!r} is unknown")
@@ -205,11 +205,11 @@ def _checked(tensors: Mapping[str, NDArray[Any]], description: dict[str, Any]) -
         raise ValueError(f"the head {head!r} is never dueling")
     if rows["dtype"] not in ("float32", "uint8") or not 0 <= description["seed"] < 1 << 64:
         raise ValueError(f"rows of {rows['dtype']}, seed {description['seed']}")
-    if min((*shape, *widths), default=1) < 1 or len(widths) > len(tensors):
-        raise ValueError(f"rows of shape {shape} and layers of {widths!s:.80}")
+    if min((*shape, *net_arch), default=1) < 1 or len(net_arch) > len(tensors):
+        raise ValueError(f"rows of shape {shape} and layers of {net_arch!s:.80}")
     actions = ActionMap(ActionMap.space(description["action"]), head)
     image = rows["dtype"] == "uint8" and len(shape) == 3
-    built = network_of(shape, image, actions, widths, activation, dueling)
+    built = network_of(shape, image, actions, net_arch, activation, dueling)
     _check_tensors(tensors, _expected(built, shape, actions), image)
     _check_native(description["native"], shape, rows["dtype"], actions)
     dtype = np.dtype(rows["dtype"])
@@ -221,7 +221,7 @@ def _checked(tensors: Mapping[str, NDArray[Any]], description: dict[str, Any]) -
     with left_out():  # weights that are drawn, for which others come
         policy = Policy(
             *([spec], [description["seed"]]),
-            **{"widths": widths, "activation": activation, "head": head, "dueling": dueling},
+            **{"net_arch": net_arch, "activation": activation, "head": head, "dueling": dueling},
         )
     if policy.scale is not None:
         policy.scale.limit[:] = _limit(rows["clip"], math.prod(shape))

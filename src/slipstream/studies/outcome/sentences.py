@@ -69,7 +69,7 @@ def why_none(result: Mapping[str, Any]) -> list[str]:
     found = [f"Reason: {reason}."] if reason else []
     if not result["market"]:
         loosen = "loosen `study.constraints`, " * bool(near)
-        other = "train longer (--total-steps), or search other settings."
+        other = "train longer (--total-timesteps), or search other settings."
         return [*found, f"What to do now: {loosen}{other}"]
     looser = " with looser `study.constraints`," * bool(near)
     advice = (

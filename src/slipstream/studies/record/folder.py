@@ -352,7 +352,7 @@ def identity(base: RunConfig, config: StudyConfig, space: SearchSpace) -> dict[s
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs, in words: ```agent.epochs` was 4 and is 8``; empty if nothing does."""
+    """What differs, in words: ```agent.n_epochs` was 4 and is 8``; empty if nothing does."""
     old, new = ({**_ADDED, **flat(one)} for one in (before, now))
     keys = [key for key in {**old, **new} if key not in _RETIRED]
     changed = [key for key in keys if old.get(key, _MISSING) != new.get(key, _MISSING)]

@@ -36,12 +36,12 @@ _SPARE = 256 * 2**20  # bytes that a disk must have left
 # What a study may have less of: to end sooner, and how that is told; to take less of a disk.
 _IN_TIME = {
     "study.n_trials": "{:,} trials",
-    "training.total_steps": "{:,} steps a fold",
-    "agent.widths": "width {:,}",
+    "training.total_timesteps": "{:,} steps a fold",
+    "agent.net_arch": "width {:,}",
 }
 _ON_DISK = (
-    *("study.n_trials", "study.trials_in_flight", "study.confirmation.top"),
-    *("study.confirmation.seeds", "agent.widths", "agent.replay_size"),
+    *("study.n_trials", "study.max_concurrent_trials", "study.confirmation.top"),
+    *("study.confirmation.seeds", "agent.net_arch", "agent.buffer_size"),
 )
 MIN_UPDATES = 50  # optimiser updates per member, below which little is learned
 _WARM, _FIRST = 1, 2  # iterations of the slice before it is measured
@@ -141,7 +141,7 @@ def kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
         text += ", and learns no more from older ones"
     return (
         f"{text}; it saves all of them, {kept / 2**20:,.1f} MiB at most, at the end of every "
-        "stretch. agent.replay_size says how many."
+        "stretch. agent.buffer_size says how many."
     )
 
 
@@ -241,7 +241,7 @@ def measure(pool: Pool, plan: StudyPlan, tick: Callable[[], None] = lambda: None
         pool, plan: of the study.
         tick: called now and then; it may raise to leave.
     """
-    count = min(plan.study.trials_in_flight, plan.study.n_trials) * plan.folds
+    count = min(plan.study.max_concurrent_trials, plan.study.n_trials) * plan.folds
     slots = [Slot("measure", k // plan.folds, 0, k % plan.folds) for k in range(count)]
     members = [plan.member(slot, plan.base) for slot in slots]
     _stretch(pool, members, _WARM, tick)  # with its test pass: what is compiled is not measured
@@ -451,7 +451,7 @@ def _warnings(plan: StudyPlan) -> tuple[str, ...]:
     lengths = (NUM_ENVS, *(AGENT + name for name in plan.base.agent.LENGTHS))
     return (
         f"{'Some' if most > least else 'Each'} member makes only {least} updates; below "
-        f"{MIN_UPDATES} little is learned. Raise training.total_steps, or lower "
+        f"{MIN_UPDATES} little is learned. Raise training.total_timesteps, or lower "
         f"{' or '.join(lengths)}.",
     )
 
@@ -556,7 +556,7 @@ def needs(
     """
     study, draws, count = plan.study, plan.draws, plan.study.n_trials
     searched, confirmed = count * plan.folds, sum(confirm_members(plan, count))
-    in_flight = min(study.trials_in_flight, count) * plan.folds
+    in_flight = min(study.max_concurrent_trials, count) * plan.folds
     alone = _member_bytes(plan, spec, observed)
     processes = min(workers or usable_cores(), in_flight)
     together = (workers or usable_cores()) * max_members(alone)
@@ -583,7 +583,7 @@ def needs(
         members = members * study.keep_weights + finals
         return {f"the weights of {members:,} members": members * policy}
 
-    searching = f"states of {in_flight:,} members in flight (study.trials_in_flight x folds)"
+    searching = f"states of {in_flight:,} members in flight (study.max_concurrent_trials x folds)"
     confirming = (
         f"states of {confirmed:,} members of the confirmation (top x seeds x folds), of which "
         f"{trained:,} are trained at a time"

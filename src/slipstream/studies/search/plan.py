@@ -156,7 +156,7 @@ def _lowered(part: Config, names: Sequence[str], most: int) -> Any:
 
 def iterations(config: RunConfig) -> int:
     """Iterations of a member's whole budget."""
-    return math.ceil(config.training.total_steps / config.iteration_steps)
+    return math.ceil(config.training.total_timesteps / config.iteration_steps)
 
 
 def steps_of(config: RunConfig) -> int:

@@ -80,7 +80,7 @@ class Search:
         if mirror is not None:
             mirror.adopt({number: ask.params for number, ask in self._asks.items()})
         self.may_ask: Callable[[], bool] = lambda: True
-        self._in_flight = in_flight or plan.study.trials_in_flight
+        self._in_flight = in_flight or plan.study.max_concurrent_trials
         self.scheduler = Scheduler(self._in_flight, limit)
 
     def run(self, tick: Callable[[], None] = lambda: None) -> None:

@@ -51,7 +51,7 @@ def get_hyperparams(config: RunConfig) -> list[dict[str, float | str | bool]]:
         "env": config.env_name,
         "agent": config.agent_name,
         "num_envs": training.num_envs,
-        "total_steps": training.total_steps,
+        "total_timesteps": training.total_timesteps,
     }
     found = []
     for member in members:

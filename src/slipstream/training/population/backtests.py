@@ -286,7 +286,7 @@ def alike(place: Place) -> tuple[int, ...]:
     """Members with equal ones can be scored together: number of test records, or of episodes."""
     settings = place.member.config.evaluation
     if place.environment.spec.market is not None:
-        return len(_records(place)), settings.drawn, settings.seed
+        return len(_records(place)), settings.deterministic, settings.seed
     purpose = str(place.member.test).rpartition("/")[2]  # folds meet the same episodes
     longest = EvaluationPlan.of(place.member.config, place.environment).longest
     return seed_of(settings.seed, purpose), settings.max_episodes, longest
@@ -320,7 +320,7 @@ def _market(
     settings = places[0].member.config.evaluation
     noted = _NOTED if moved is None else (*_NOTED, _EXPOSURE)
     values, ended = _run(
-        env, policy, noted, longest, check_stop, settings.seed if settings.drawn else None
+        env, policy, noted, longest, check_stop, None if settings.deterministic else settings.seed
     )
     accounts: list[BacktestGrowth | None] = [None] * total
     units = {metric.name: metric.unit for metric in env.spec.metrics}
@@ -498,7 +498,7 @@ def _games(
 
     def act(seen: Seen) -> NDArray[Any]:
         return evaluator.decide(
-            policy, seen, seed if places[0].member.config.evaluation.drawn else None
+            policy, seen, None if places[0].member.config.evaluation.deterministic else seed
         )
 
     with together.evaluation("train", copies, members, backend, longest) as env:

@@ -356,7 +356,7 @@ def _network(
     kind = own["network"]["kind"]
     activation = f", {policy.activation}" if kind == "mlp" else ""
     dueling = ", dueling" if policy.dueling else ""
-    layers = " and ".join(map(str, policy.widths))
+    layers = " and ".join(map(str, policy.net_arch))
     yield "network", f"{kind} of {layers}{activation}{dueling}; head {policy.actions.head}"
     yield "observation", f"{policy.native.observed.words}; rows {own['observation']['shape']}"
     yield "action", str(policy.actions.space(policy.actions.description()))

@@ -52,7 +52,7 @@ _FAULTS, _LONGEST = 20, 2_000  # faults whose texts are kept, and characters of 
 _SHAPES: dict[str, Any] = {
     RESULT: {
         **{"members": [{}], "progress": {}, "score_is": str, "chosen_on": str},
-        **{"updates_per_step?": (int, float), "update_rows?": int},
+        **{"utd_ratio?": (int, float), "update_rows?": int},
     },
     PROVENANCE: {
         "test_reads?": int,
@@ -353,7 +353,7 @@ class Run(Summarised):
 
         def check(manifest: Mapping[str, Any]) -> None:
             check_state_version(manifest, self.config, f"{self.path}", read, again)
-            budget, most = manifest["progress"]["budget"], self.config.training.total_steps
+            budget, most = manifest["progress"]["budget"], self.config.training.total_timesteps
             if budget > max(most, manifest["progress"]["steps"]):  # a curriculum ends at its steps
                 raise CheckpointError(
                     f"A checkpoint of {self.path} has a budget of {budget:,} steps, and the run's "

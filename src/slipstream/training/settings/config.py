@@ -57,7 +57,7 @@ class TrainingConfig(Config):
         description="copies of the environment, per member; auto: by budget and time limit",
     )
     members: Count = Field(1, description="independent learners trained together, seeds seed + m")
-    total_steps: Count = Field(500_000, description="environment steps, per member")
+    total_timesteps: Count = Field(500_000, description="environment steps, per member")
     seed: Seed = Field(0, description="of member 0")
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = Field(
         "cpu", description="cpu, or a card that learns: cuda, cuda:1"
@@ -143,8 +143,9 @@ class EvaluationConfig(Config):
     share: Share = Field(
         0.2, description="of the budget's steps, that validation may take where `episodes` is auto"
     )
-    actions: Literal["greedy", "drawn"] = Field(
-        "greedy", description="greedy: the most likely ones; drawn: as in training"
+    deterministic: bool = Field(
+        True,
+        description="Score the most likely actions; false samples actions as in training.",
     )
     seed: Seed = Field(1_000_003, description="the same episodes every time")
     max_steps: Count | Literal["auto"] = Field(
@@ -163,11 +164,6 @@ class EvaluationConfig(Config):
     def max_episodes(self) -> int:
         """That a score is the mean of, however short they are."""
         return 100 if self.episodes == "auto" else self.episodes
-
-    @property
-    def drawn(self) -> bool:
-        """Whether policies are scored as they act in training."""
-        return self.actions == "drawn"
 
     @property
     def test_seed(self) -> int:
@@ -243,7 +239,7 @@ def ignored_keys(target: object) -> str | None:
 
 
 def parse_overrides(overrides: Overrides) -> dict[str, Any]:
-    """``["agent.epochs=2"]`` -> ``{"agent.epochs": 2}``; a mapping is taken as it is."""
+    """``["agent.n_epochs=2"]`` -> ``{"agent.n_epochs": 2}``; a mapping is taken as it is."""
     if isinstance(overrides, Mapping):
         return dict(overrides)
     parsed: dict[str, Any] = {}
@@ -251,7 +247,7 @@ def parse_overrides(overrides: Overrides) -> dict[str, Any]:
         path, equals, text = one.partition("=")
         if not equals or not all(part.strip() for part in path.split(".")):
             raise ConfigError(
-                f"--set {one}: write it as section.key=value, such as agent.epochs=2."
+                f"--set {one}: write it as section.key=value, such as agent.n_epochs=2."
             )
         if path.strip() in parsed:
             raise ConfigError(f"{path.strip()} is set twice; leave one of the two out.")
@@ -366,11 +362,11 @@ class RunConfig:
         if n != "auto":
             self.agent.check(n)
         plan, budget = self.agent.replay(_COPIES_OF_AUTO if n == "auto" else n), self.training
-        if plan is not None and plan.starts >= budget.total_steps:
+        if plan is not None and plan.starts >= budget.total_timesteps:
             raise ConfigError(
-                f"agent.learning_starts is {plan.starts:,} and training.total_steps "
-                f"{budget.total_steps:,}: the run would end before its first update. Set "
-                f"agent.learning_starts={budget.total_steps // 10}, or train longer."
+                f"agent.learning_starts is {plan.starts:,} and training.total_timesteps "
+                f"{budget.total_timesteps:,}: the run would end before its first update. Set "
+                f"agent.learning_starts={budget.total_timesteps // 10}, or train longer."
             )
 
     def with_training(self, **changes: Any) -> RunConfig:

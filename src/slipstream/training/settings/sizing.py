@@ -25,7 +25,7 @@ from slipstream.training.environments.kernel_environment import KernelEnvironmen
 from slipstream.training.environments.parts import Players, opponent_names
 from slipstream.training.settings.config import RunConfig, TrainingConfig
 
-_HALVED = ("widths", "horizon", "iteration", "num_envs")  # other values would seldom fit together
+_HALVED = ("net_arch", "n_steps", "iteration", "num_envs")  # other values would seldom fit together
 LEAST_EPISODES = 4  # whole ones that a validation has time for, else there are fewer validations
 _SHORTEST = 100  # steps of an episode without a time limit
 MIN_ITERATIONS = 50  # as often, at least, is the policy improved and tried out
@@ -33,10 +33,10 @@ MIN_EPISODES = 10  # of full length, that each copy has time for
 _MEMORY_SHARE = 0.8
 UPDATE_SHARE = 0.9  # of a run's time, from which on that is said
 _LESS = {
-    "batch": "smaller batches (agent.batch)",
-    "updates_per_step": "fewer updates a step (agent.updates_per_step; train_freq elsewhere)",
-    "epochs": "fewer epochs (agent.epochs)",
-    "widths": "smaller networks (agent.widths)",
+    "batch_size": "smaller batches (agent.batch_size)",
+    "utd_ratio": "fewer updates a step (agent.utd_ratio; train_freq elsewhere)",
+    "n_epochs": "fewer epochs (agent.n_epochs)",
+    "net_arch": "smaller networks (agent.net_arch)",
 }
 _MORE = 1.01  # of the budget: whole iterations nearly always make a few steps more
 Learner = Literal["compiled", "torch"]
@@ -64,7 +64,7 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> NumEnvsChoic
     Raises:
         ConfigError: no number of copies fits the agent's other sizes.
     """
-    agent, spec, steps = config.agent, environment.spec, config.training.total_steps
+    agent, spec, steps = config.agent, environment.spec, config.training.total_timesteps
     most, what = environment.kind.max_envs(spec)
     possible = [n for n in range(1, most + 1) if fits(agent, n)]
     if not possible:
@@ -164,7 +164,11 @@ class EvaluationPlan:
     @classmethod
     def of(cls, config: RunConfig, environment: Environment) -> EvaluationPlan:
         """For a run's validations; what the config gives as a number is taken as it is."""
-        settings, budget, spec = config.evaluation, config.training.total_steps, environment.spec
+        settings, budget, spec = (
+            config.evaluation,
+            config.training.total_timesteps,
+            environment.spec,
+        )
         every = settings.every if settings.every_steps is None else settings.every_steps / budget
         longest = min(LONGEST, max(_SHORTEST, budget // 500))
         if settings.max_steps != "auto":
@@ -200,7 +204,7 @@ def final_evaluator(
         seed=settings.test_seed if environment.spec.market is None else settings.seed,
         backend=config.training.chosen_backend,
         longest=plan.longest,
-        drawn=settings.drawn,
+        drawn=not settings.deterministic,
         check_stop=check_stop,
     )
 
@@ -278,7 +282,7 @@ def mends(
     """The largest value of each setting that mends it alone; without those that cannot.
 
     Args:
-        paths: of settings that are to be lowered, such as agent.widths.
+        paths: of settings that are to be lowered, such as agent.net_arch.
         size: what a setting is; 0 where there is none.
         enough: whether a setting of at most that value is small enough; then lower ones are, too.
 
@@ -340,18 +344,18 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
         environment: the config's.
     """
     found = []
-    copies, budget = int(config.training.num_envs), config.training.total_steps
+    copies, budget = int(config.training.num_envs), config.training.total_timesteps
     each = config.iteration_steps
     trained = -(-budget // each) * each
     if trained > _MORE * budget:
         times = "one iteration" if trained == each else f"{trained // each} iterations"
         found.append(
-            f"total_steps is {budget:,}, and {trained:,} steps per member are trained: {times} "
+            f"total_timesteps is {budget:,}, and {trained:,} steps per member are trained: {times} "
             f"of {each // copies} steps x {copies} copies."
         )
-    if copies > 1 and getattr(config.agent, "updates_per_step", None) == VECTOR_STEP:
+    if copies > 1 and getattr(config.agent, "utd_ratio", None) == VECTOR_STEP:
         found.append(
-            f"agent.updates_per_step is vector_step: {copies} environment steps share one update. "
+            f"agent.utd_ratio is vector_step: {copies} environment steps share one update. "
             "Speeds and scores do not compare with runs of other num_envs: their work differs."
         )
     training = config.training

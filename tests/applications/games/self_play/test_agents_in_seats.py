@@ -14,14 +14,14 @@ from slipstream.training.trainer import Trainer
 
 @pytest.mark.parametrize("agent", [pytest.param("ppo", marks=pytest.mark.long), "dqn"])
 def test_a_killed_run_ends_alike(tmp_path, agent):
-    sizes = {"ppo": {"horizon": 16, "minibatch": 64}, "dqn": {"learning_starts": 256}}
+    sizes = {"ppo": {"n_steps": 16, "batch_size": 64}, "dqn": {"learning_starts": 256}}
     states = []
     for name in ("whole", "again"):
         config = resolve(
             {
                 "env": {"name": "tictactoe", "self_play": {"snapshot_iterations": 1, "slots": 2}},
                 "agent": {"name": agent, **sizes[agent]},
-                "training": {"num_envs": 16, "total_steps": 2048, "checkpoint_every": 0.25},
+                "training": {"num_envs": 16, "total_timesteps": 2048, "checkpoint_every": 0.25},
                 "evaluation": {"every": 1.0, "episodes": 4},
             }
         )

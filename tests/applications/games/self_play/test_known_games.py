@@ -20,15 +20,15 @@ def heads(out, **changes):
     run = slipstream.train(
         PENNIES,
         out=out,
-        total_steps=200_000,
+        total_timesteps=200_000,
         num_envs=64,
         overrides={
             "env.self_play": {"slots": 256, "snapshot_iterations": 1},
-            "agent.entropy_coef": 0.5,
+            "agent.ent_coef": 0.5,
             "agent.learning_rate": 1e-3,
             "agent.learning_rate_schedule": "linear",
-            "agent.horizon": 16,
-            "agent.widths": [8],
+            "agent.n_steps": 16,
+            "agent.net_arch": [8],
             "evaluation.every": 1.0,
             **changes,
         },
@@ -45,7 +45,7 @@ def test_matching_pennies_is_mixed_evenly(tmp_path):
     an entropy bonus, as in smooth fictitious play (Fudenberg and Levine 1995). Whoever chases the
     latest weights without one circles round it instead."""
     np.testing.assert_allclose(heads(tmp_path / "mixed"), 0.5, atol=0.05)
-    chasing = {"env.self_play.sampling": "latest", "agent.entropy_coef": 0.0}
+    chasing = {"env.self_play.sampling": "latest", "agent.ent_coef": 0.0}
     assert np.abs(heads(tmp_path / "chasing", **chasing) - 0.5).max() > 0.1
 
 

@@ -14,8 +14,8 @@ from slipstream.training.environments.factory import make_environment
 
 TICTACTOE = "tictactoe"
 PENNIES = str(Path(__file__).parents[4] / "examples/kernels/pennies.py")
-SIZES = {"num_envs": 16, "total_steps": 512, "seed": 3}
-AGENT = {"agent.horizon": 16, "agent.minibatch": 64}
+SIZES = {"num_envs": 16, "total_timesteps": 512, "seed": 3}
+AGENT = {"agent.n_steps": 16, "agent.batch_size": 64}
 
 
 @pytest.fixture(scope="module")

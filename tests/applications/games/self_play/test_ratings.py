@@ -37,12 +37,17 @@ def test_members_are_rated_by_their_own_games():
 
 def train(out):
     settings = {
-        **{"agent.horizon": 16, "agent.minibatch": 64, "agent.widths": [16], "agent.epochs": 2},
+        **{
+            "agent.n_steps": 16,
+            "agent.batch_size": 64,
+            "agent.net_arch": [16],
+            "agent.n_epochs": 2,
+        },
         "env.self_play": {"snapshot_iterations": 4, "opponents": {"snapshots": 1.0}},
         **{"evaluation.every": 0.5, "evaluation.episodes": 4, "training.num_envs": 64},
     }
     return slipstream.train(
-        "tictactoe", out=out, total_steps=16_384, overrides=settings, report=False
+        "tictactoe", out=out, total_timesteps=16_384, overrides=settings, report=False
     )
 
 

@@ -11,11 +11,11 @@ from slipstream.training.settings.config import resolve
 
 PENNIES = str(Path(__file__).parents[4] / "examples/kernels/pennies.py")
 SMALL = {
-    "agent.horizon": 8,
-    "agent.minibatch": 32,
-    "agent.widths": [8],
+    "agent.n_steps": 8,
+    "agent.batch_size": 32,
+    "agent.net_arch": [8],
     "training.num_envs": 4,
-    "training.total_steps": 32,
+    "training.total_timesteps": 32,
     "evaluation.episodes": 2,
     "evaluation.every": 1.0,
 }

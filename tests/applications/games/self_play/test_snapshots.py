@@ -26,7 +26,7 @@ SELF_PLAY = {
     "snapshot_iterations": 2,
     "sampling": "pfsp",
 }
-AGENT = {"horizon": 16, "minibatch": 64, "widths": (16, 16), "epochs": 2}
+AGENT = {"n_steps": 16, "batch_size": 64, "net_arch": (16, 16), "n_epochs": 2}
 
 
 def shard(
@@ -35,14 +35,14 @@ def shard(
     run=None,
     backend="auto",
     members=None,
-    horizon=16,
+    n_steps=16,
     learner="auto",
     **own,
 ):
     settings = {"self_play": {**SELF_PLAY, **own}}
     environment = make_environment(TICTACTOE, settings)
     members = range(len(seeds)) if members is None else members
-    config = PPOConfig(**{**AGENT, "horizon": horizon})
+    config = PPOConfig(**{**AGENT, "n_steps": n_steps})
     options = {"backend": backend, "run_tasks": run, "learner": learner}
     made = Shard(environment, config, seeds, members, num_envs, **options)
     made.reset()
@@ -92,7 +92,7 @@ def test_slices_and_the_interpreted_backend_change_nothing(monkeypatch):
 
 
 # Games last up to nine steps, so that in iterations of four some outlive even a second snapshot.
-CROWDED = {"slots": 1, "snapshot_iterations": 1, "horizon": 4}
+CROWDED = {"slots": 1, "snapshot_iterations": 1, "n_steps": 4}
 
 
 @pytest.mark.parametrize("settings", [{}, CROWDED])
@@ -107,7 +107,7 @@ def test_going_on_gives_the_same_bits(settings):
 @pytest.mark.parametrize("learner", ["compiled", pytest.param("torch", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "settings",
-    [CROWDED, {**CROWDED, "horizon": 16}, {**CROWDED, "slots": 8, "sampling": "uniform"}],
+    [CROWDED, {**CROWDED, "n_steps": 16}, {**CROWDED, "slots": 8, "sampling": "uniform"}],
 )
 def test_a_game_under_way_keeps_its_opponent(settings, learner):
     """The same weights act in it to its end, whichever place they lie in."""
@@ -134,11 +134,11 @@ def test_a_game_under_way_keeps_its_opponent(settings, learner):
         made.iterate(0.0)
     assert len(set(met.values())) > 8
     assert len(moved) > 4
-    assert (pool.taken < 25).all() == (settings["horizon"] == 4)  # there a snapshot had to wait
+    assert (pool.taken < 25).all() == (settings["n_steps"] == 4)  # there a snapshot had to wait
 
 
 def test_a_run_with_two_workers_equals_one_and_resumes(tmp_path):
-    training = {"members": 2, "num_envs": 16, "total_steps": 6 * 256, "checkpoint_every": 0.5}
+    training = {"members": 2, "num_envs": 16, "total_timesteps": 6 * 256, "checkpoint_every": 0.5}
     found = []
     for shards in (1, 2):
         config = resolve(

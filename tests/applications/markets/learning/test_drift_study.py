@@ -48,7 +48,7 @@ def test_a_direction_is_neither_confirmed_nor_called_skill(tmp_path, monkeypatch
         data = {"folder": str(tmp_path / f"market{seed}"), "spread_pips": 0.5}
         target = {
             "env": {"name": "forex", "data": data, "slippage_pips": 0.1},
-            "training": {"num_envs": 16, "total_steps": 12_000},
+            "training": {"num_envs": 16, "total_timesteps": 12_000},
         }
         space = {"agent.learning_rate": {"low": 3e-4, "high": 3e-3, "log": True}}
         study = {"space": space, "n_trials": 8, "seed": seed, "pruning": {"enabled": False}}
@@ -71,8 +71,8 @@ def test_a_planted_edge_in_time_is_still_confirmed(tmp_path, monkeypatch):
     data = {"folder": str(tmp_path / "planted")}
     target = {
         "env": {"name": "forex", "data": data, "features": ["signal"]},
-        "agent": {"name": "ppo", "discount": 0.8},
-        "training": {"num_envs": 16, "total_steps": 60_000},
+        "agent": {"name": "ppo", "gamma": 0.8},
+        "training": {"num_envs": 16, "total_timesteps": 60_000},
     }
     space = {"agent.learning_rate": {"low": 1e-3, "high": 4e-3, "log": True}}
     study = {"space": space, "n_trials": 4, "seed": 1, "pruning": {"enabled": False}}

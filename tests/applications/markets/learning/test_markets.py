@@ -16,10 +16,10 @@ from slipstream.training.environments.evaluator import Evaluator
 from slipstream.training.environments.factory import resolve_environment
 
 AGENT = {
-    "horizon": 256,
-    "minibatch": 256,
-    "epochs": 4,
-    "discount": 0.9,
+    "n_steps": 256,
+    "batch_size": 256,
+    "n_epochs": 4,
+    "gamma": 0.9,
     "gae_lambda": 0.9,
     "learning_rate": 3e-4,
 }

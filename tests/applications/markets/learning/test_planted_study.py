@@ -12,7 +12,7 @@ from slipstream.training.environments.evaluator import Evaluator
 
 SPACE = {
     "agent.learning_rate": {"low": 1e-4, "high": 1e-3, "log": True},
-    "agent.discount": {"low": 0.8, "high": 0.95},
+    "agent.gamma": {"low": 0.8, "high": 0.95},
     "env.band": {"low": 0.02, "high": 0.2},
 }
 
@@ -20,7 +20,7 @@ SPACE = {
 def study_of(settings, steps, name, **study):
     target = {
         "env": {"name": "portfolio", **settings},
-        "training": {"num_envs": 12, "total_steps": steps},
+        "training": {"num_envs": 12, "total_timesteps": steps},
     }
     return slipstream.tune(
         target, study_name=name, study={"space": SPACE, **study}, report=False, say=lambda _: None

@@ -572,7 +572,12 @@ def test_a_small_account_is_refused(served: Callable[..., Server], monkeypatch: 
 SMALL = [
     *("study.folds.method=kfold", "study.folds.groups=2", "study.confirmation.top=1"),
     *("study.confirmation.seeds=1", "study.confirmation.bootstrap=50", "study.final_seeds=1"),
-    *("training.total_steps=2048", "training.num_envs=4", "agent.horizon=64", "agent.minibatch=64"),
+    *(
+        "training.total_timesteps=2048",
+        "training.num_envs=4",
+        "agent.n_steps=64",
+        "agent.batch_size=64",
+    ),
 ]
 
 

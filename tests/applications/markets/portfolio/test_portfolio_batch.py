@@ -220,7 +220,7 @@ UNIT_CHANGES: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "forced_sale_bars": ({}, 5, 0),
     "forced_sale_share": ({}, 0.05, 0.5),
     "min_factor": ({}, 1.0, 200.0),
-    "discount": ({"start": "first"}, 0.99, 0.9),
+    "gamma": ({"start": "first"}, 0.99, 0.9),
     "start": ({}, "random", "first"),
     "anchor": ({}, "start", "first_row"),
     "ending": ({"start": "first"}, "last", "original"),

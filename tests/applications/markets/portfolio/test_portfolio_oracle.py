@@ -35,8 +35,8 @@ def pair(
         if name in oracle:
             settings[key] = oracle[name]
     if "gamma" in oracle:
-        settings["units"]["discount"] = oracle.pop("gamma")
-        oracle["gamma"] = settings["units"]["discount"]
+        settings["units"]["gamma"] = oracle.pop("gamma")
+        oracle["gamma"] = settings["units"]["gamma"]
     if "norm_reward" in oracle:
         settings["norm_reward"] = oracle["norm_reward"]
     if "buy_cost" in oracle:

@@ -455,7 +455,7 @@ def test_penalties() -> None:
 
 def test_the_discounted_return_is_the_last_reward_of_unit_orders() -> None:
     panel = make_panel(10.0 * np.exp(np.cumsum(np.full((6, 1), 0.01), axis=0)))
-    units = {"start": "first", "discount": 0.5}
+    units = {"start": "first", "gamma": 0.5}
     plain = World(panel, orders="units", units={**units, "final_reward": "plain"})
     paid = World(panel, orders="units", units=units)
     rewards = [plain.step([0.1])[0] for _ in range(5)]

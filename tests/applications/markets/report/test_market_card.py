@@ -25,10 +25,10 @@ def test_a_market_names_its_bars_and_the_licence_beside_them(tmp_path):
     run = slipstream.train(
         {
             "env": {"name": "forex", "data": data, "features": ["log_return_1"], "max_steps": 50},
-            "agent": {"widths": [8], "horizon": 16},
+            "agent": {"net_arch": [8], "n_steps": 16},
         },
         num_envs=4,
-        total_steps=128,
+        total_timesteps=128,
         out=tmp_path / "run",
         report=False,
         say=lambda _: None,

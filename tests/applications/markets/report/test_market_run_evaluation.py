@@ -21,10 +21,12 @@ def game(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "balance"
     target = {
         "env": {"name": "cartpole"},
-        "agent": {"horizon": 64, "minibatch": 256, "epochs": 1},
+        "agent": {"n_steps": 64, "batch_size": 256, "n_epochs": 1},
         "evaluation": {"episodes": 5},
     }
-    return api.train(target, out=path, num_envs=8, members=2, total_steps=2_048, report=False).path
+    return api.train(
+        target, out=path, num_envs=8, members=2, total_timesteps=2_048, report=False
+    ).path
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +39,9 @@ def trader(tmp_path_factory, market_folder):
             "split": {"train": 0.3, "validation": 0.2, "test": 0.5},
             "max_steps": 100,
         },
-        "agent": {"horizon": 64, "minibatch": 256, "epochs": 1, "learning_rate": [1e-3, 1e-4]},
+        "agent": {"n_steps": 64, "batch_size": 256, "n_epochs": 1, "learning_rate": [1e-3, 1e-4]},
     }
-    run = api.train(target, out=path, num_envs=8, members=2, total_steps=2_048, report=False)
+    run = api.train(target, out=path, num_envs=8, members=2, total_timesteps=2_048, report=False)
     assert run.test_reads == 1  # the score that training printed
     return run.path
 
@@ -153,9 +155,9 @@ def test_a_chosen_window_is_rewarded_and_seen_as_in_training(tmp_path, market_fo
             "reward": "differential_sharpe",
             "max_steps": 100,
         },
-        "agent": {"horizon": 64, "minibatch": 256, "epochs": 1},
+        "agent": {"n_steps": 64, "batch_size": 256, "n_epochs": 1},
     }
-    run = api.train(target, out=tmp_path / "run", num_envs=8, total_steps=2_048, report=False)
+    run = api.train(target, out=tmp_path / "run", num_envs=8, total_timesteps=2_048, report=False)
     facts = run.provenance["environment"]
     first, last = facts["windows_utc_seconds"]["test"]
     own = evaluate_run(run.path, draws=2).tracks["test"][0]

@@ -23,9 +23,9 @@ def run(tmp_path_factory):
     return slipstream.train(
         str(FILE),
         out=tmp_path_factory.mktemp("third") / "run",
-        overrides={"agent.horizon": 32, "agent.widths": [8]},
+        overrides={"agent.n_steps": 32, "agent.net_arch": [8]},
         num_envs=2,
-        total_steps=512,
+        total_timesteps=512,
         report=False,
         say=lambda sentence: None,
     )

@@ -22,7 +22,7 @@ ROLLOUT_ROWS = "agent.rollout_rows"
 
 @pytest.fixture(scope="module")
 def base():
-    return resolve("cartpole")  # 16 environments, horizon 32, minibatch 256
+    return resolve("cartpole")  # 16 environments, n_steps 32, minibatch 256
 
 
 def test_a_field_read_only_with_another_value():
@@ -67,10 +67,10 @@ def test_every_trial_gives_a_valid_config_that_holds_what_was_suggested(name):
             values_of[path].add(str(value))
             if path != ROLLOUT_ROWS:
                 assert at(config, path) == value
-        rows = config.agent.horizon * 16
+        rows = config.agent.n_steps * 16
         asked = trial.params[ROLLOUT_ROWS]
-        assert rows % config.agent.minibatch == 0
-        assert asked <= rows < asked + math.lcm(16, config.agent.minibatch)
+        assert rows % config.agent.batch_size == 0
+        assert asked <= rows < asked + math.lcm(16, config.agent.batch_size)
         assert bool(notes) == (rows != asked)
         study.tell(trial, 0.0)
     single = {path for path, seen in values_of.items() if len(seen) == 1}
@@ -83,11 +83,11 @@ def test_eighteen_of_cappuccinos_21_pairs_do_not_divide():
     space = SearchSpace.from_mapping("cappuccino", base)
     rows = range(3072, 12288 + 1, 1536)
     assert space.ranges[ROLLOUT_ROWS].extremes == (rows[0], rows[-1])
-    minibatches = space.ranges["agent.minibatch"].choices
+    minibatches = space.ranges["agent.batch_size"].choices
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     params = space.ask(study).params
     rounded = [
-        bool(space.overrides({**params, ROLLOUT_ROWS: r, "agent.minibatch": b}, base).notes)
+        bool(space.overrides({**params, ROLLOUT_ROWS: r, "agent.batch_size": b}, base).notes)
         for r, b in itertools.product(rows, minibatches)
     ]
     assert (len(rounded), sum(rounded)) == (21, 18)
@@ -99,7 +99,7 @@ def test_the_published_values():
     assert finrl["agent.learning_rate"].choices == (3e-2, 2.3e-2, 1.5e-2, 7.5e-3, 5e-6)
     cappuccino = SearchSpace.from_mapping("cappuccino", base_of("cappuccino")).ranges
     assert cappuccino["env.units.norm_tech"].extremes == (2**-18, 2**-12)
-    assert cappuccino["agent.minibatch"].choices == (2048, 4096, 8192)
+    assert cappuccino["agent.batch_size"].choices == (2048, 4096, 8192)
 
 
 def test_a_published_space_brings_the_settings_that_it_needs():
@@ -117,11 +117,11 @@ def test_a_published_space_brings_the_settings_that_it_needs():
 def test_crypto_is_a_portfolio_and_its_rival_is_cappuccinos_space():
     data = {"env.data": {"folder": "."}}
     base, _, space = prepare("crypto", data, {})
-    assert base.env_name == "portfolio" and base.agent.widths == (64, 64)
-    assert "agent.widths" not in space.ranges
+    assert base.env_name == "portfolio" and base.agent.net_arch == (64, 64)
+    assert "agent.net_arch" not in space.ranges
     ((name, (rival, theirs)),) = _rivals("crypto", data, {}, None).items()
     assert name == "cappuccino" and rival.env_settings["orders"] == "units"
-    assert theirs.ranges["agent.widths"].extremes[0] == [512, 512, 512]
+    assert theirs.ranges["agent.net_arch"].extremes[0] == [512, 512, 512]
     ((name, (ours, own)),) = _rivals("portfolio", data, {"space": name}, name).items()
     assert name == "default" and own == space and ours == base
     assert not _rivals("portfolio", data, {}, None)

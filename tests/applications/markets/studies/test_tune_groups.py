@@ -33,17 +33,17 @@ CONFIG = {
         "max_steps": 100,
     },
     # Sizes that fill no tile of a product and no vector.
-    "agent": {"horizon": 18, "minibatch": 30, "epochs": 2, "widths": [48, 33]},
-    "training": {"num_envs": 5, "total_steps": 360},
+    "agent": {"n_steps": 18, "batch_size": 30, "n_epochs": 2, "net_arch": [48, 33]},
+    "training": {"num_envs": 5, "total_timesteps": 360},
     "study": {
         "n_trials": TRIALS,
-        "trials_in_flight": IN_FLIGHT,
+        "max_concurrent_trials": IN_FLIGHT,
         "pruning": {"rungs": [0.5], "startup": 4, "min_correlation": -1.0},
         "confirmation": {"top": 1, "seeds": 2, "bootstrap": 50},
         "final_seeds": 2,
         "space": {
             "agent.learning_rate": {"low": 1e-4, "high": 3e-3, "log": True},
-            "agent.discount": {"low": 0.8, "high": 0.99},
+            "agent.gamma": {"low": 0.8, "high": 0.99},
             "env.band": {"low": 0.02, "high": 0.2},
             "env.sharpness": {"low": 2.0, "high": 40.0},
         },

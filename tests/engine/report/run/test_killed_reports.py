@@ -21,8 +21,8 @@ from slipstream.training.runs.run import Run
 
 SETTINGS = {
     "num_envs": 8,
-    "total_steps": 1_024,
-    "overrides": {"agent.horizon": 32, "evaluation.episodes": 5},
+    "total_timesteps": 1_024,
+    "overrides": {"agent.n_steps": 32, "evaluation.episodes": 5},
 }
 
 

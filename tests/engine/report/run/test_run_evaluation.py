@@ -21,10 +21,12 @@ def game(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "balance"
     target = {
         "env": {"name": "cartpole"},
-        "agent": {"horizon": 64, "minibatch": 256, "epochs": 1},
+        "agent": {"n_steps": 64, "batch_size": 256, "n_epochs": 1},
         "evaluation": {"episodes": 5},
     }
-    return api.train(target, out=path, num_envs=8, members=2, total_steps=2_048, report=False).path
+    return api.train(
+        target, out=path, num_envs=8, members=2, total_timesteps=2_048, report=False
+    ).path
 
 
 @pytest.mark.long
@@ -111,9 +113,9 @@ def test_a_gymnasium_environment_has_its_report(tmp_path):
     run = api.train(
         "gym:CartPole-v1",
         out=tmp_path / "run",
-        overrides={"agent.horizon": 32, "agent.widths": [8], "evaluation.episodes": 2},
+        overrides={"agent.n_steps": 32, "agent.net_arch": [8], "evaluation.episodes": 2},
         num_envs=2,
-        total_steps=128,
+        total_timesteps=128,
         say=lambda sentence: None,
     )
     assert "random policy" in (run.path / "report.html").read_text().lower()

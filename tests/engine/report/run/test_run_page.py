@@ -158,7 +158,7 @@ def trained(tmp_path_factory):
         "cartpole",
         members=4,
         num_envs=8,
-        total_steps=4096,
+        total_timesteps=4096,
         overrides={"agent.learning_rate": list(RATES), "evaluation.episodes": 20},
         out=path,
         report=False,

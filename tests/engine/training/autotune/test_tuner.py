@@ -46,8 +46,8 @@ def odd(tmp_path, monkeypatch):
     monkeypatch.setattr(autotune, "_compile", lambda found: None)
 
     def config(**kwargs):
-        small = {"agent.horizon": 16, "agent.minibatch": 16, "agent.epochs": 1}
-        sizes = {"training.num_envs": 2, "training.total_steps": 1000}
+        small = {"agent.n_steps": 16, "agent.batch_size": 16, "agent.n_epochs": 1}
+        sizes = {"training.num_envs": 2, "training.total_timesteps": 1000}
         return resolve("gym:odd_world:Odd-v0", {**small, **sizes, "env.kwargs": kwargs})
 
     yield config
@@ -108,7 +108,12 @@ def test_ctrl_c_keeps_what_was_measured(odd, patient):
 def test_kernels_by_threads(monkeypatch, patient):
     monkeypatch.setattr(autotune, "_KERNEL", (16,))
     monkeypatch.setattr(autotune, "usable_cores", lambda: 2)
-    sizes = {"agent.horizon": 16, "agent.minibatch": 256, "agent.epochs": 1, "agent.widths": [8]}
+    sizes = {
+        "agent.n_steps": 16,
+        "agent.batch_size": 256,
+        "agent.n_epochs": 1,
+        "agent.net_arch": [8],
+    }
     found = autotune.tune(resolve("cartpole", {**sizes, "training.num_envs": 16}), patient)
     assert set(found.stepped) == {Cell("compiled", 16, 1), Cell("compiled", 16, 2)}
     assert set(found.learned) == {(16, 1), (16, 2)} and found.learned[16, 1].env > 0

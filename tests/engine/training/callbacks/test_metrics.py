@@ -182,12 +182,12 @@ def test_tensorboard_shows_each_members_settings(tmp_path):
         assert found["learning_rate"].number_value == rate
         assert found["seed"].number_value == 5 + member
         assert found["env"].string_value == "cartpole"
-        assert found["discount"].number_value == config.agent.discount
+        assert found["gamma"].number_value == config.agent.gamma
 
 
 def test_episode_lengths_reach_the_table_and_the_curves(tmp_path):
-    target = {"env": {"name": "cartpole"}, "agent": {"horizon": 64, "minibatch": 256}}
-    run = api.train(target, out=tmp_path / "run", report=False, num_envs=8, total_steps=1_024)
+    target = {"env": {"name": "cartpole"}, "agent": {"n_steps": 64, "batch_size": 256}}
+    run = api.train(target, out=tmp_path / "run", report=False, num_envs=8, total_timesteps=1_024)
     length = run.metrics()["length"][-1]
     assert length == run.metrics()["score"][-1]  # a pole pays 1 for each step
     points = {

@@ -53,8 +53,8 @@ def test_an_environments_metrics_reach_the_table_and_the_line(tmp_path):
     run = slipstream.train(
         {
             "env": {"name": "probes"},
-            "agent": {"horizon": 16, "widths": [8], "epochs": 1, "minibatch": 32},
-            "training": {"num_envs": 2, "total_steps": 256},
+            "agent": {"n_steps": 16, "net_arch": [8], "n_epochs": 1, "batch_size": 32},
+            "training": {"num_envs": 2, "total_timesteps": 256},
             "evaluation": {"episodes": 1},
         },
         out=tmp_path / "run",

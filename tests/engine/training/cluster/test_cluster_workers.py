@@ -19,16 +19,16 @@ from slipstream.training.trainer import resume, train
 
 SETTINGS = {
     "env": {"name": "cartpole", "max_steps": 50},
-    "agent": {"horizon": 32, "minibatch": 128, "epochs": 2},
-    "training": {"num_envs": 8, "total_steps": 2_560, "checkpoint_every": 0.2, "members": 3},
+    "agent": {"n_steps": 32, "batch_size": 128, "n_epochs": 2},
+    "training": {"num_envs": 8, "total_timesteps": 2_560, "checkpoint_every": 0.2, "members": 3},
     "evaluation": {"episodes": 10, "every": 0.5},
 }
 REPLAY = {
     **SETTINGS,
     "agent": {
         "name": "dqn",
-        "widths": [16],
-        "replay_size": 1_000,
+        "net_arch": [16],
+        "buffer_size": 1_000,
         "learning_starts": 64,
         "iteration": 4,
     },
@@ -238,8 +238,8 @@ def test_replays_are_handed_over_chunk_by_chunk(clusters, tmp_path, monkeypatch)
 def test_a_gymnasium_environment(clusters, tmp_path):
     settings = {
         "env": "gym:Acrobot-v1",
-        "agent": {"horizon": 16, "minibatch": 32},
-        "training": {"num_envs": 2, "total_steps": 128, "members": 2, "backend": "serial"},
+        "agent": {"n_steps": 16, "batch_size": 32},
+        "training": {"num_envs": 2, "total_timesteps": 128, "members": 2, "backend": "serial"},
         "evaluation": {"episodes": 1, "max_steps": 50},
     }
     states = []

@@ -138,8 +138,8 @@ def _with_seal(values):
 
 CONFIG = {
     "env": "gym:CartPole-v1",
-    "agent": {"horizon": 16, "widths": [8], "epochs": 1, "minibatch": 32},
-    "training": {"num_envs": 4, "total_steps": 256},
+    "agent": {"n_steps": 16, "net_arch": [8], "n_epochs": 1, "batch_size": 32},
+    "training": {"num_envs": 4, "total_timesteps": 256},
     "evaluation": {"episodes": 2},
 }
 
@@ -191,11 +191,11 @@ def test_a_users_own_choice_wins():
 
 
 def test_threads_of_a_kernel():
-    sizes = {"training.num_envs": 64, "agent.horizon": 64}
-    config = resolve("cartpole", {**sizes, "agent.minibatch": 1024})
+    sizes = {"training.num_envs": 64, "agent.n_steps": 64}
+    config = resolve("cartpole", {**sizes, "agent.batch_size": 1024})
     environment = resolve_environment("cartpole", config.env_settings)
     remember(environment.identity, AutotuneEntry("2026-11-22", {64: StepConfig("compiled", 1)}))
     measured, said = backend.apply_autotune(config, environment)
     assert measured.way(64) == ("compiled", 1) and "compiled, 1 thread, as" in said
-    alone = resolve(config, {"agent.minibatch": 512})
+    alone = resolve(config, {"agent.batch_size": 512})
     assert backend.apply_autotune(alone, environment) == (environment, None)

@@ -30,9 +30,9 @@ def test_foreign_environments_take_keyword_arguments_only():
 
 
 def test_networks_that_cannot_fit_are_refused_before_anything_is_allocated():
-    config = resolve("cartpole", {"agent.widths": [10_000_000, 10_000_000]})
+    config = resolve("cartpole", {"agent.net_arch": [10_000_000, 10_000_000]})
     environment = resolve_environment(config.env_name, config.env_settings)
-    with pytest.raises(ResourceError, match=r"agent.widths"):
+    with pytest.raises(ResourceError, match=r"agent.net_arch"):
         check_memory(config, environment)
 
 

@@ -96,12 +96,12 @@ def endless(monkeypatch):
     gymnasium.registry.pop("Endless-v0")
 
 
-SMALL = {"agent": {"horizon": 64, "minibatch": 64, "epochs": 1, "widths": [8]}}
+SMALL = {"agent": {"n_steps": 64, "batch_size": 64, "n_epochs": 1, "net_arch": [8]}}
 
 
 def test_what_never_ends_takes_a_fifth_at_most(endless, tmp_path):
     config = {**SMALL, "env": endless, "training": {"num_envs": 4, "backend": "serial"}}
-    config["training"]["total_steps"] = 5_120
+    config["training"]["total_timesteps"] = 5_120
     run = slipstream.train(config, out=tmp_path / "run", report=False)
     trained, plan = run.result["progress"]["steps"], run.result["evaluation"]
     ends = run.result["test_episodes"] * plan["longest"]  # of the best policy, and of the last
@@ -123,7 +123,7 @@ def plan_of(target, **settings):
 @pytest.mark.parametrize("steps", [3_000, 20_000, 100_000, 1_000_000, 100_000_000])
 @pytest.mark.parametrize("target", ["cartpole", "gym:Pendulum-v1", "gym:Blackjack-v1"])
 def test_a_fifth_of_the_budget(target, steps):
-    plan = plan_of(target, **{"training.total_steps": steps})
+    plan = plan_of(target, **{"training.total_timesteps": steps})
     longest = {"cartpole": 500, "gym:Pendulum-v1": 200}.get(target, plan.longest)
     each = plan.steps if plan.steps is not None else longest
     number = np.ceil(1 / plan.every)
@@ -133,16 +133,16 @@ def test_a_fifth_of_the_budget(target, steps):
 
 def test_numbers_are_taken_as_they_are():
     given = {"evaluation.episodes": 30, "evaluation.max_steps": 7_000, "evaluation.every": 0.02}
-    plan = plan_of("gym:Blackjack-v1", **{"training.total_steps": 1_000, **given})
+    plan = plan_of("gym:Blackjack-v1", **{"training.total_timesteps": 1_000, **given})
     assert plan == EvaluationPlan(0.02, 30, None, 30, 30, 7_000)
-    rarer = plan_of("cartpole", **{"training.total_steps": 30_000})
+    rarer = plan_of("cartpole", **{"training.total_timesteps": 30_000})
     assert (rarer.every, rarer.lanes, rarer.steps) == (1 / 3, 4, 500)
 
 
 @pytest.mark.parametrize("drawn", [pytest.param(False, marks=pytest.mark.long), True])
 def test_copies_and_neighbours_change_nothing(tmp_path, drawn):
     target = {**SMALL, "env": "cartpole", "training": {"members": 2, "num_envs": 4}}
-    target["training"]["total_steps"] = 256
+    target["training"]["total_timesteps"] = 256
     run = slipstream.train(target, out=tmp_path / "run", report=False)
     environment = resolve_environment("cartpole", {})
     policy = slipstream.load_policy(run)
@@ -163,17 +163,17 @@ def test_copies_and_neighbours_change_nothing(tmp_path, drawn):
 
 
 def test_drawn_actions_are_recorded_and_evaluated_again(tmp_path):
-    target = {**SMALL, "env": "cartpole", "evaluation": {"actions": "drawn", "episodes": 5}}
-    target["training"] = {"members": 2, "num_envs": 4, "total_steps": 256}
+    target = {**SMALL, "env": "cartpole", "evaluation": {"deterministic": False, "episodes": 5}}
+    target["training"] = {"members": 2, "num_envs": 4, "total_timesteps": 256}
     run = slipstream.train(target, out=tmp_path / "run", report=False)
-    assert run.result["evaluation"]["actions"] == "drawn"
+    assert run.result["evaluation"]["deterministic"] is False
     found = slipstream.evaluate(run)["test"]
     means = [np.mean([track.ret for track in own]) for own in found]
     assert means == [member["test_score"] for member in run.result["members"]]
-    target["evaluation"]["actions"] = "greedy"
+    target["evaluation"]["deterministic"] = True
     other = slipstream.train(target, out=tmp_path / "greedy", report=False)
     assert means != [member["test_score"] for member in other.result["members"]]
-    target["evaluation"]["actions"] = "drawn"
+    target["evaluation"]["deterministic"] = False
     target["training"] |= {"members": 1, "seed": 1}
     alone = slipstream.train(target, out=tmp_path / "alone", report=False)
     assert alone.result["members"][0]["test_score"] == run.result["members"][1]["test_score"]

@@ -12,7 +12,7 @@ from slipstream.training.environments import kernel_environment
 from slipstream.training.environments.factory import resolve_environment
 
 CLOCK = Path(__file__).parents[2] / "samples/clock.py"
-SMALL = {"num_envs": 8, "total_steps": 4096}
+SMALL = {"num_envs": 8, "total_timesteps": 4096}
 RARE = "out[3] = s.seen[1, 0]\n    if s.sum > 30.0:\n        out[60] = 1.0"
 
 
@@ -127,7 +127,7 @@ def test_discrete_actions_with_a_start_are_trained_and_evaluated(write):
         ("s.seen[1, 0] = s.sum", "s.seen[int(action[0]) - 5, 0] = s.sum"),
         ("reward = float(s.time) + s.start", "reward = 1.0 if action[0] == 6 else 0.0"),
     )
-    run, _ = train(path, total_steps=20_000)
+    run, _ = train(path, total_timesteps=20_000)
     policy = slipstream.load_policy(run)
     actions = policy.act(np.zeros((3, 4), np.float32))
     assert np.asarray(actions).ravel().tolist() == [6, 6, 6]

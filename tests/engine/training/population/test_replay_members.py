@@ -25,10 +25,10 @@ def members():
     settings = {
         "env": {"name": "cartpole", "max_steps": 50},
         "agent": {"name": str(Q_LEARNING), "buffer_size": 300, "alpha": 0.5},
-        "training": {"num_envs": 4, "total_steps": 8 * ROWS},
+        "training": {"num_envs": 4, "total_timesteps": 8 * ROWS},
     }
     return [
-        Member(f"search-0000{k}-0", resolve(settings, {"agent.discount": 0.9 + k / 100}),
+        Member(f"search-0000{k}-0", resolve(settings, {"agent.gamma": 0.9 + k / 100}),
                "fold0", None, 7 + k, 8 * ROWS)
         for k in range(3)
     ]  # fmt: skip
@@ -64,8 +64,8 @@ def test_members_that_go_on_need_no_first_weights(agent, tmp_path, monkeypatch):
     env = "cartpole" if agent in ("ppo", "dqn") else "pendulum"
     settings = {
         "env": {"name": env},
-        "agent": {"name": agent, "widths": [16]},
-        "training": {"num_envs": 2, "total_steps": 10_000},
+        "agent": {"name": agent, "net_arch": [16]},
+        "training": {"num_envs": 2, "total_timesteps": 10_000},
     }
     if agent != "ppo":
         settings["agent"]["learning_starts"] = 64

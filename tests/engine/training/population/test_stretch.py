@@ -90,7 +90,7 @@ def test_gradient_parts_as_alone():
     """Nothing of a member's config follows from the number of members."""
     config = resolve(
         "cartpole",
-        {"training.num_envs": 64, "agent.horizon": 64, "agent.minibatch": 1024},
+        {"training.num_envs": 64, "agent.n_steps": 64, "agent.batch_size": 1024},
     )
     assert config.agent.join([config.agent] * 3).parts(64) == config.agent.parts(64) == 2
 
@@ -144,7 +144,7 @@ def test_damaged_state_is_trained_again(engine, tmp_path, how):
 def test_state_of_another_config_is_not_used(engine, tmp_path):
     member = engine.member(0)
     engine.train([member], 2, tmp_path)
-    other = engine.member(0, **{"agent.entropy_coef": 0.01})
+    other = engine.member(0, **{"agent.ent_coef": 0.01})
     outcomes, states = engine.train([other], 2, tmp_path)
     assert outcomes[0].seconds["update"] > 0.0
     assert states == engine.train([other], 2, tmp_path / "fresh")[1]

@@ -15,9 +15,9 @@ import slipstream, sys
 slipstream.train(
     {
         "env": "gym:CartPole-v1",
-        "agent": {"name": "ppo", "horizon": 32, "widths": [8], "epochs": 1, "minibatch": 64},
+        "agent": {"name": "ppo", "n_steps": 32, "net_arch": [8], "n_epochs": 1, "batch_size": 64},
         "training": {"num_envs": 2, "members": 2, "shards": 2, "backend": "process",
-                     "workers": 1, "total_steps": 50_000_000},
+                     "workers": 1, "total_timesteps": 50_000_000},
         "evaluation": {"episodes": 1, "every": 1.0},
     },
     out=sys.argv[1], report=False,

@@ -9,7 +9,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError
 
-SMALL = {"num_envs": 8, "total_steps": 2048, "report": False}
+SMALL = {"num_envs": 8, "total_timesteps": 2048, "report": False}
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def train(**more):
-    overrides = {"agent.horizon": 32, "evaluation.episodes": 4}
+    overrides = {"agent.n_steps": 32, "evaluation.episodes": 4}
     return slipstream.train("cartpole", out="mine", overrides=overrides, **SMALL, **more)
 
 

@@ -13,7 +13,7 @@ from slipstream.core.storage.atomic_io import write_sealed
 from slipstream.core.storage.checkpoint import MANIFEST, checkpoints
 from slipstream.training.runs.run import Run, check_state_version, state_version
 
-SETTINGS = {"agent.horizon": 16, "agent.minibatch": 32, "evaluation.episodes": 4}
+SETTINGS = {"agent.n_steps": 16, "agent.batch_size": 32, "evaluation.episodes": 4}
 OLD = {"slipstream": "0.0.9", "training": 0, "agent": 1}
 
 
@@ -23,7 +23,7 @@ def run(tmp_path):
     return slipstream.train(
         "cartpole",
         overrides={**SETTINGS, "training.checkpoint_every": 0.5},
-        total_steps=256,
+        total_timesteps=256,
         num_envs=4,
         out=tmp_path / "run",
         report=False,
@@ -74,12 +74,12 @@ def test_a_newer_version_is_refused_too(run):
 def test_an_older_study_is_read_and_not_resumed(tmp_path):
     def tune():
         return slipstream.tune(
-            {"env": "cartpole", "agent": {"horizon": 16, "minibatch": 32}},
+            {"env": "cartpole", "agent": {"n_steps": 16, "batch_size": 32}},
             study_name=str(tmp_path / "study"),
-            overrides={"training.total_steps": 256, "training.num_envs": 4},
+            overrides={"training.total_timesteps": 256, "training.num_envs": 4},
             study={
                 "n_trials": 2,
-                "trials_in_flight": 2,
+                "max_concurrent_trials": 2,
                 "final_seeds": 1,
                 "confirmation": {"top": 1, "seeds": 1},
             },

@@ -16,7 +16,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.training.runs.run import Run
 
 wandb = pytest.importorskip("wandb", reason="pip install wandb")
-SMALL = {"agent.horizon": 32, "agent.minibatch": 64, "agent.widths": [8]}
+SMALL = {"agent.n_steps": 32, "agent.batch_size": 64, "agent.net_arch": [8]}
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def test_config_curves_report_episodes_and_policies_are_sent(tmp_path):
         overrides=SMALL,
         members=2,
         num_envs=4,
-        total_steps=1_024,
+        total_timesteps=1_024,
         out=tmp_path / "run",
         track="wandb",
         say=said.append,
@@ -94,7 +94,7 @@ def test_config_curves_report_episodes_and_policies_are_sent(tmp_path):
 @pytest.mark.timeout(300)
 def test_a_killed_run_goes_on_as_the_same_tracked_run(tmp_path):
     code = (
-        "import slipstream; slipstream.train('cartpole', num_envs=4, total_steps=200_000, "
+        "import slipstream; slipstream.train('cartpole', num_envs=4, total_timesteps=200_000, "
         f"overrides={SMALL | {'training.checkpoint_every': 0.02}!r}, out='run', track='wandb', "
         "report=False)"
     )
@@ -129,7 +129,7 @@ def test_a_tracker_that_fails_stops_no_training(tmp_path, monkeypatch, part):
 
         monkeypatch.setattr(wandb, "init", init)
     said = []
-    options = {"num_envs": 4, "total_steps": 512, "report": False, "say": said.append}
+    options = {"num_envs": 4, "total_timesteps": 512, "report": False, "say": said.append}
     run = slipstream.train(
         "cartpole", overrides=SMALL, out=tmp_path / "run", track="wandb", **options
     )

@@ -27,12 +27,12 @@ def test_a_name_is_a_complete_config():
 
 def test_a_kernel_suggests_what_the_user_leaves_open():
     suggested = resolve("cartpole")
-    assert suggested.agent.minibatch == 256
-    assert resolve("cartpole", {"agent.epochs": 3}).agent.epochs == 3
+    assert suggested.agent.batch_size == 256
+    assert resolve("cartpole", {"agent.n_epochs": 3}).agent.n_epochs == 3
     # A suggestion that does not fit the user's sizes gives way; the user's own is refused.
-    assert resolve("cartpole", {"training.num_envs": 3}).agent.minibatch is None
+    assert resolve("cartpole", {"training.num_envs": 3}).agent.batch_size is None
     assert "does not divide" in refusal(
-        "cartpole", {"training.num_envs": 3, "agent.minibatch": 256}
+        "cartpole", {"training.num_envs": 3, "agent.batch_size": 256}
     )
 
 
@@ -48,7 +48,7 @@ def test_a_kernel_suggests_what_the_user_leaves_open():
         ("training.num_envs=many", "`training.num_envs"),
         ("agent.learning_rate=[0.1, 0.2]", "lists 2 numbers for 1 members"),
         ("training.seed.low=1", "cannot be set"),
-        ("agent.epochs", "section.key=value"),
+        ("agent.n_epochs", "section.key=value"),
         ("agent..epochs=1", "section.key=value"),
         ("agent=[1", "line 1, column"),
     ],
@@ -60,14 +60,14 @@ def test_a_bad_override_is_refused_in_words(override, words):
 
 def test_a_minibatch_that_does_not_divide_names_the_nearest_ones():
     message = refusal(
-        "cartpole", {"training.num_envs": 7, "agent.horizon": 128, "agent.minibatch": 100}
+        "cartpole", {"training.num_envs": 7, "agent.n_steps": 128, "agent.batch_size": 100}
     )
     assert "7 environments = 896 rows" in message
     assert "64 and 112" in message
 
 
 def test_sizes_are_checked_once_auto_has_become_a_number():
-    sizes = {"agent.horizon": 128, "agent.minibatch": 100, "training.num_envs": "auto"}
+    sizes = {"agent.n_steps": 128, "agent.batch_size": 100, "training.num_envs": "auto"}
     config = resolve("cartpole", sizes)
     with pytest.raises(ConfigError, match="does not divide"):
         config.with_training(num_envs=7)
@@ -92,7 +92,7 @@ def test_unknown_names_say_what_would_work(tmp_path):
     other = tmp_path / "notes.txt"
     other.write_text("x")
     assert "is not something to train" in refusal(str(other))
-    assert "`env.name` is required" in refusal({"agent": {"epochs": 1}})
+    assert "`env.name` is required" in refusal({"agent": {"n_epochs": 1}})
 
 
 def test_a_gymnasium_target_takes_keyword_arguments():
@@ -104,8 +104,8 @@ def test_a_gymnasium_target_takes_keyword_arguments():
 
 def test_yaml_errors_name_line_and_column(tmp_path):
     file = tmp_path / "my.yaml"
-    file.write_text("env: cartpole\nagent:\n  epochs: 2\n  epochs: 3\n")
-    assert "line 4, column 3: `epochs` stands here again (first on line 3)" in refusal(str(file))
+    file.write_text("env: cartpole\nagent:\n  n_epochs: 2\n  n_epochs: 3\n")
+    assert "line 4, column 3: `n_epochs` stands here again (first on line 3)" in refusal(str(file))
     file.write_text("env: [cartpole\n")
     assert "line 2, column 1" in refusal(str(file))
     file.write_text("- 1\n")
@@ -123,7 +123,7 @@ def test_the_hash_is_of_what_decides_the_result():
 
 def test_a_run_from_before_a_setting_was_added_is_the_same_run():
     config = resolve("cartpole", {"training.num_envs": 8})
-    assert config.hash == "510de006dc72a4863162089c3762101f54d0b4c5336faa10d7adca67ffefdfde"
+    assert config.hash == "778e69de0ffc797b50f279d5b5693efbfe3d2757e1d03d47071d30a09d37832b"
     assert config.hash != config.with_training(precision="tf32").hash
 
 
@@ -138,7 +138,7 @@ def test_a_setting_that_is_gone_stays_in_old_files_and_is_refused_where_it_is_as
 
 
 def test_a_mapping_of_overrides_is_taken_as_it_is():
-    assert parse_overrides({"agent.epochs": 3}) == {"agent.epochs": 3}
+    assert parse_overrides({"agent.n_epochs": 3}) == {"agent.n_epochs": 3}
     assert parse_overrides(["env.flat_at=16:45", "agent.x=1e-4"]) == {
         "env.flat_at": "16:45",
         "agent.x": 1e-4,
@@ -219,10 +219,10 @@ def test_a_file_is_loaded_as_it_was_written(tmp_path):
 def test_the_agent_of_a_whole_config_is_switched(name):
     """What `init` writes is PPO's: another agent takes its own settings, and that is said."""
     written = resolve({"env": {"name": "cartpole"}, "training": {"members": 3}}).as_mapping()
-    changes = {"agent.name": name, "agent.discount": 0.5}
+    changes = {"agent.name": name, "agent.gamma": 0.5}
     switched = resolve(written, changes)
     plain = resolve({"env": written["env"], "training": {"members": 3}}, changes)
-    assert switched == plain and switched.agent.discount == 0.5
+    assert switched == plain and switched.agent.gamma == 0.5
     if name == "ppo":
         assert switched.note is None
     else:

@@ -9,29 +9,29 @@ from slipstream.training.settings.sizing import check_memory, limited, mended, m
 
 
 def test_values_are_round_and_the_largest_that_are_enough():
-    asked = {"study.n_trials": 500, "agent.widths": 1024, "training.total_steps": 100_000}
-    bounds = {"study.n_trials": 61, "agent.widths": 300, "training.total_steps": 30_999}
+    asked = {"study.n_trials": 500, "agent.net_arch": 1024, "training.total_timesteps": 100_000}
+    bounds = {"study.n_trials": 61, "agent.net_arch": 300, "training.total_timesteps": 30_999}
     found = mends(asked, asked.__getitem__, lambda path, most: most <= bounds[path])
     assert found == {
-        "study.n_trials": 61, "agent.widths": 256, "training.total_steps": 30_000
+        "study.n_trials": 61, "agent.net_arch": 256, "training.total_timesteps": 30_000
     }  # fmt: skip
     assert mends(asked, asked.__getitem__, lambda path, most: False) == {}
-    assert "alone: lower study.n_trials to 61, or agent.widths to 256" in mended(found)
+    assert "alone: lower study.n_trials to 61, or agent.net_arch to 256" in mended(found)
     assert "No setting mends that alone" in mended({})
 
 
 def test_a_config_is_limited_in_one_setting():
-    config = resolve("cartpole", {"agent.widths": [512, 64], "training.num_envs": 8})
-    assert size_of(config, "agent.widths") == 512 and size_of(config, "agent.replay_size") == 0
-    assert limited(config, "agent.widths", 128).agent.widths == (128, 64)
+    config = resolve("cartpole", {"agent.net_arch": [512, 64], "training.num_envs": 8})
+    assert size_of(config, "agent.net_arch") == 512 and size_of(config, "agent.buffer_size") == 0
+    assert limited(config, "agent.net_arch", 128).agent.net_arch == (128, 64)
     assert limited(config, "training.num_envs", 4).num_envs == 4
     replay = resolve("cartpole", {"agent.name": "dqn", "training.num_envs": 8})
-    assert limited(replay, "agent.replay_size", 10) is None  # less than a batch
+    assert limited(replay, "agent.buffer_size", 10) is None  # less than a batch
 
 
-@pytest.mark.parametrize("setting", ["agent.widths", "training.members"])
+@pytest.mark.parametrize("setting", ["agent.net_arch", "training.members"])
 def test_what_is_said_to_mend_a_run_does(setting):
-    config = resolve("cartpole", {"agent.widths": [256, 256], "training.num_envs": 8})
+    config = resolve("cartpole", {"agent.net_arch": [256, 256], "training.num_envs": 8})
     config = config.with_training(members=64)
     environment = resolve_environment(config.env_name, config.env_settings)
     needed = check_memory(config, environment)

@@ -6,12 +6,12 @@ import slipstream
 def test_one_update_a_vector_step_does_less_work_and_says_so(tmp_path):
     found = {}
     for pace in ("vector_step", 0.25, 0.125):
-        agent = {"name": "dqn", "updates_per_step": pace, "learning_starts": 64, "batch": 8}
+        agent = {"name": "dqn", "utd_ratio": pace, "learning_starts": 64, "batch_size": 8}
         run = slipstream.train(
-            {"env": "cartpole", "agent": {**agent, "widths": [8]}},
+            {"env": "cartpole", "agent": {**agent, "net_arch": [8]}},
             out=tmp_path / str(pace),
             num_envs=4,
-            total_steps=1_024,
+            total_timesteps=1_024,
             report=False,
             say=lambda _: None,
         )

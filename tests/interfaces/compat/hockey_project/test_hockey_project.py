@@ -110,15 +110,19 @@ def test_every_key_has_its_place(tmp_path):
     }
     agent = sections["agent"]
     assert agent["name"] == "dqn" and agent["dueling"] and agent["double"]
-    assert (agent["learning_rate"], agent["batch"], agent["widths"]) == (5e-4, 512, [256, 512, 256])
-    assert (agent["learning_starts"], agent["updates_per_step"]) == (80_000, 1.0)
-    assert (agent["target_every"], agent["max_grad_norm"]) == (2000, 1.0)
+    assert (agent["learning_rate"], agent["batch_size"], agent["net_arch"]) == (
+        5e-4,
+        512,
+        [256, 512, 256],
+    )
+    assert (agent["learning_starts"], agent["utd_ratio"]) == (80_000, 1.0)
+    assert (agent["target_update_interval"], agent["max_grad_norm"]) == (2000, 1.0)
     # 0.9995 ** 4604 < 0.1: so many games of 81 steps
-    assert agent["exploration_steps"] == 4605 * 81 and agent["exploration_final"] == 0.1
+    assert agent["exploration_steps"] == 4605 * 81 and agent["exploration_final_eps"] == 0.1
     most = 8000 * 81 + 8000 * 81 + 15000 * 251 + 40000 * 251
     most += 5 * 1024 * 251  # games that are under way where a phase changes
     assert sections["training"] == {
-        **{"total_steps": most, "checkpoint_every": 0.1, "policy_every_episodes": 7100}
+        **{"total_timesteps": most, "checkpoint_every": 0.1, "policy_every_episodes": 7100}
     }
     first, second, third, fourth = sections["curriculum"]["phases"]
     assert first["env"] == {
@@ -140,11 +144,11 @@ def test_every_key_has_its_place(tmp_path):
 def test_other_agents():
     sac = changed(("agent",), {"type": "SAC", "hyperparameters": {"tau": 0.005, "discount": 0.98}})
     sections = sections_of(sac)
-    assert sections["agent"]["name"] == "sac" and sections["agent"]["target_rate"] == 0.005
-    assert sections["env"]["action_fineness"] == 0 and sections["agent"]["discount"] == 0.98
-    assert sections_of(changed(("agent",), {"type": "PPO"}))["agent"]["minibatch"] == 512
+    assert sections["agent"]["name"] == "sac" and sections["agent"]["tau"] == 0.005
+    assert sections["env"]["action_fineness"] == 0 and sections["agent"]["gamma"] == 0.98
+    assert sections_of(changed(("agent",), {"type": "PPO"}))["agent"]["batch_size"] == 512
     slow = changed(("training", "train_freq"), 4)
-    assert sections_of(slow)["agent"]["updates_per_step"] == 0.25
+    assert sections_of(slow)["agent"]["utd_ratio"] == 0.25
 
 
 @pytest.mark.parametrize(
@@ -233,7 +237,7 @@ def test_a_mixture_within_a_mixture_is_drawn_in_turn():
 
 def test_our_own_curriculum_is_read_and_complete():
     config = resolve(CURRICULUM)
-    assert config.agent_name == "td3" and config.agent.widths == (128, 128)
+    assert config.agent_name == "td3" and config.agent.net_arch == (128, 128)
     assert config.env_settings["self_play"]["opponents"] == {"snapshots": 0.5}
     assert [phase.name for phase in config.curriculum.phases] == [
         *("shooting", "defense", "game", "self-play")
@@ -354,7 +358,7 @@ def test_published_files_are_read_as_they_are(name):
     file = PUBLISHED[name]
     config = resolve(file, {})
     assert config.agent.learning_rate == file["hyperparameters"]["learning_rate"]
-    assert config.agent.batch == file["hyperparameters"]["batch_size"]
+    assert config.agent.batch_size == file["hyperparameters"]["batch_size"]
     phases = config.curriculum.phases
     assert [p.episodes for p in phases] == [p["episodes"] for p in file["curriculum"]["phases"]]
     assert all(phase.clear_replay for phase in phases)  # theirs begins a phase with an empty one
@@ -370,15 +374,19 @@ def test_published_files_that_mean_nothing_here_name_what(name):
 
 def test_keys_of_published_agents_become_ours():
     sac = resolve(PUBLISHED["newest sac"], {})
-    assert sac.evaluation.every_steps == 100_000 and sac.agent.temperature is None
+    assert sac.evaluation.every_steps == 100_000 and sac.agent.ent_coef == "auto"
     assert sac.training.checkpoint_every == pytest.approx(1e5 / (1e4 * 251), rel=1e-9)
-    assert sac.agent.initial_temperature == 1.0  # `alpha` is read where it is not learned
+    assert sac.agent.init_ent_coef == 1.0  # `alpha` is read where it is not learned
     fixed = copy.deepcopy(PUBLISHED["newest sac"])
     fixed["agent"]["hyperparameters"]["learn_alpha"] = False
-    assert resolve(fixed, {}).agent.temperature == 0.2
+    assert resolve(fixed, {}).agent.ent_coef == 0.2
     td3 = resolve(PUBLISHED["newest td3"], {}).agent
-    assert td3.prioritised and td3.observation_normalization and td3.discount == 0.99999
-    assert (td3.exploration_noise, td3.smoothing_noise, td3.smoothing_limit) == (0.1, 0.2, 0.5)
+    assert td3.prioritised and td3.observation_normalization and td3.gamma == 0.99999
+    assert (td3.exploration_noise, td3.target_policy_noise, td3.target_noise_clip) == (
+        0.1,
+        0.2,
+        0.5,
+    )
     ranked = resolve(PUBLISHED["newest test_per"], {}).agent
     assert ranked.prioritised and (ranked.priority_exponent, ranked.importance_exponent) == (
         *(0.6, 0.4),
@@ -393,8 +401,12 @@ def test_what_a_file_leaves_open_is_theirs():
     phase = bare["curriculum"]["phases"][0]
     config = resolve({**bare, "curriculum": {"phases": [{**phase, "reward_shaping": {}}]}}, {})
     agent = config.agent
-    assert (agent.target_every, agent.exploration_final, agent.max_grad_norm) == (50, 0.01, 1.0)
-    assert (agent.learning_rate, agent.batch, agent.widths) == (1e-4, 256, (256, 256))
+    assert (agent.target_update_interval, agent.exploration_final_eps, agent.max_grad_norm) == (
+        50,
+        0.01,
+        1.0,
+    )
+    assert (agent.learning_rate, agent.batch_size, agent.net_arch) == (1e-4, 256, (256, 256))
     assert agent.learning_starts == 400 and not agent.observation_normalization
     (only,) = config.curriculum.phases
     assert only.env["reward"] == {"scale": 0.1}
@@ -404,7 +416,7 @@ def test_what_a_file_leaves_open_is_theirs():
     constant = copy.deepcopy(SIMPLE)
     constant["agent"]["hyperparameters"] = {"eps": 0.2, "eps_decay": None}
     agent = resolve(constant, {}).agent
-    assert (agent.exploration_initial, agent.exploration_final) == (0.2, 0.2)
+    assert (agent.exploration_initial_eps, agent.exploration_final_eps) == (0.2, 0.2)
 
 
 def test_what_is_done_otherwise_than_a_file_says_is_said(tmp_path):
@@ -429,5 +441,5 @@ def test_json_is_read_strictly(tmp_path):
         with pytest.raises(ConfigError, match=match):
             yaml_file.parse_json(text, "x")
     ours = tmp_path / "ours.json"
-    ours.write_text('{"env": {"name": "cartpole"}, "training": {"total_steps": 1000}}')
-    assert read_config(ours)["training"] == {"total_steps": 1000}
+    ours.write_text('{"env": {"name": "cartpole"}, "training": {"total_timesteps": 1000}}')
+    assert read_config(ours)["training"] == {"total_timesteps": 1000}

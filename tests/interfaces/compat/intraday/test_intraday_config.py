@@ -35,13 +35,13 @@ def test_each_key_has_its_place():
     assert (env["reward"], env["action"]) == ("pnl", "discrete")
     assert env["commission_per_million"] == pytest.approx(20.0)  # 2e-5 of a million
     assert config.agent_name == "dqn"
-    assert (agent.learning_rate, agent.replay_size, agent.batch) == (1e-4, 100_000, 32)
-    assert (agent.learning_starts, agent.target_rate, agent.discount) == (10_000, 1.0, 0.99)
-    assert agent.updates_per_step == 0.25  # one after every fourth step
-    assert agent.target_every == 250  # updates, of 1,000 steps
+    assert (agent.learning_rate, agent.buffer_size, agent.batch_size) == (1e-4, 100_000, 32)
+    assert (agent.learning_starts, agent.tau, agent.gamma) == (10_000, 1.0, 0.99)
+    assert agent.utd_ratio == 0.25  # one after every fourth step
+    assert agent.target_update_interval == 250  # updates, of 1,000 steps
     assert agent.exploration_steps == 50_000  # a tenth of the budget
-    assert (agent.exploration_initial, agent.exploration_final) == (1.0, 0.05)
-    assert (training.total_steps, training.num_envs) == (500_000, 4)
+    assert (agent.exploration_initial_eps, agent.exploration_final_eps) == (1.0, 0.05)
+    assert (training.total_timesteps, training.num_envs) == (500_000, 4)
 
 
 def test_a_file_is_recognised_and_its_adapter_named():
@@ -75,10 +75,10 @@ def test_files_that_they_would_write_and_a_training_here_does_not_are_named(path
 @pytest.mark.parametrize(
     ("algorithm", "params", "name", "found"),
     [
-        ("PPO", {"n_steps": 128, "ent_coef": 0.01}, "ppo", {"horizon": 128, "entropy_coef": 0.01}),
-        ("DQN", {"policy_kwargs": {"net_arch": [32, 32]}}, "dqn", {"widths": (32, 32)}),
-        ("DQN", {"train_freq": [8, "step"]}, "dqn", {"updates_per_step": 0.125}),
-        ("DQN", {"gradient_steps": -1}, "dqn", {"updates_per_step": 1.0}),
+        ("PPO", {"n_steps": 128, "ent_coef": 0.01}, "ppo", {"n_steps": 128, "ent_coef": 0.01}),
+        ("DQN", {"policy_kwargs": {"net_arch": [32, 32]}}, "dqn", {"net_arch": (32, 32)}),
+        ("DQN", {"train_freq": [8, "step"]}, "dqn", {"utd_ratio": 0.125}),
+        ("DQN", {"gradient_steps": -1}, "dqn", {"utd_ratio": 1.0}),
         ("dqn", {"n_step": 3}, "dqn", {"n_step": 3}),  # our own key among theirs
     ],
 )
@@ -98,7 +98,7 @@ def test_algorithms(algorithm, params, name, found):
         ("environment.initial_equity", 1e5, ("initial_equity", "keep one")),
         ("env", {"name": "forex"}, ("environment", "env", "keep one")),
         ("agent", {"name": "ppo"}, ("agent",)),
-        ("training.num_envs", 4, ("total_steps",)),
+        ("training.num_envs", 4, ("total_timesteps",)),
         ("environment.transaction_cost", -0.1, ("transaction_cost", "-0.1")),
         ("environment.color", "red", ("color", "not a known key")),
         ("training.algorithm", "A2C", ("A2C", "DQN")),
@@ -116,7 +116,7 @@ def test_bad_input_is_one_paragraph(path, value, words):
     if path == "agent":  # beside their `algorithm`, at the top as in their usage example
         values["algorithm"] = "DQN"
     if path == "training.num_envs":
-        values["training"]["total_steps"] = 5
+        values["training"]["total_timesteps"] = 5
     with pytest.raises(ConfigError) as caught:
         resolve(sections_of(values))
     text = str(caught.value)

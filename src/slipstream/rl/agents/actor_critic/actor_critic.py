@@ -53,7 +53,7 @@ class Critics:
 
     Args:
         numbers: D of an observation; width: K of an action.
-        widths: hidden layers.
+        net_arch: hidden layers.
         activation: between layers.
         seeds: [M]; a member's first weights follow from its seed alone.
         first: number of the first matrix, those before it being the actor's.
@@ -68,12 +68,12 @@ class Critics:
         self,
         numbers: int,
         width: int,
-        widths: Sequence[int],
+        net_arch: Sequence[int],
         activation: Activation,
         seeds: Sequence[int],
         first: int,
     ) -> None:
-        sizes = (width + numbers, *widths, 1)
+        sizes = (width + numbers, *net_arch, 1)
         self.mlp = Mlp("critic", sizes, activation, None)
         self.groups = [Parameters(self.mlp.shapes(), len(seeds)) for _ in range(CRITICS)]
         self.table = self.mlp.table(places(self.mlp.shapes())[0])
@@ -111,7 +111,7 @@ class ActorCritic(OffPolicyAgent):
         assert isinstance(policy.network, MlpNetwork)
         self.numbers = int(np.prod(policy.observation_shape))
         self.critics = Critics(
-            *(self.numbers, policy.actions.width, config.widths, config.activation, policy.seeds),
+            *(self.numbers, policy.actions.width, config.net_arch, config.activation, policy.seeds),
             *(len(policy.network.mlps[0].layers),),
         )
         for c, group in enumerate(self.critics.groups):
@@ -135,9 +135,9 @@ class ActorCritic(OffPolicyAgent):
         """What the updates of this iteration take of the config, [M] each."""
         return Settings(
             step=self.step_settings,
-            target_rate=self.target_rate,
+            tau=self.tau,
             reward_factor=self.reward_factor,
-            target_every=self.config.target_every,
+            target_update_interval=self.config.target_update_interval,
             actor_every=self.actor_every,
         )
 
@@ -294,8 +294,8 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
         """`Learner.own`: what the agent's loops read and change besides, a NamedTuple."""
 
     def _make_space(self) -> Space:
-        net, batch, parts = self._net, self.config.batch, self.gradient_parts
-        block = block_rows(self.config.widths, batch)
+        net, batch, parts = self._net, self.config.batch_size, self.gradient_parts
+        block = block_rows(self.config.net_arch, batch)
         actor, critic = (int(table[:, OUTPUTS].sum()) for table in (net.actor, net.critic))
         numbers, k = self.numbers, net.width
         actor_x = zeros((batch, input_width(numbers)))

@@ -27,7 +27,7 @@ class ActorCriticConfig(OffPolicyConfig):
     NAME: ClassVar[str]
     HEAD_WIDTH: ClassVar[int] = 1
 
-    target_rate: Share | tuple[Share, ...] = Field(
+    tau: Share | tuple[Share, ...] = Field(
         0.005,
         description="tau: how far a target update moves the targets; 1 copies the weights",
         json_schema_extra=searched(0.001, 0.05, log=True),
@@ -40,19 +40,19 @@ class ActorCriticConfig(OffPolicyConfig):
     observation_normalization: bool = Field(
         False, description="running mean and deviation of observation columns without a fixed scale"
     )
-    replay_size: Count = Field(1_000_000, description="transitions kept, per member")
-    batch: Count = Field(
+    buffer_size: Count = Field(1_000_000, description="transitions kept, per member")
+    batch_size: Count = Field(
         256,
         description="transitions of an update",
         json_schema_extra=searched(6, 9, power_of=2, by_default=False),
     )
-    updates_per_step: UpdatesPerStep = Field(
+    utd_ratio: UpdatesPerStep = Field(
         1.0,
         description="optimiser updates for each environment step, the same for any num_envs; "
         "vector_step: one for each step of all copies together",
         json_schema_extra=searched(0.125, 1.0, log=True, by_default=False),
     )
-    widths: tuple[Count, ...] = Field(
+    net_arch: tuple[Count, ...] = Field(
         (256, 256),
         min_length=1,
         description="hidden layers of actor and critics",
@@ -86,7 +86,7 @@ class ActorCriticConfig(OffPolicyConfig):
     def weight_bytes(self, spec: EnvSpec) -> int:
         """Bytes of the actor, float32, biases included."""
         inputs = int(np.prod(spec.observation_shape)) + 1
-        return 4 * _products(inputs, self.widths, self.HEAD_WIDTH * spec.action_width)
+        return 4 * _products(inputs, self.net_arch, self.HEAD_WIDTH * spec.action_width)
 
     def bytes(self, spec: EnvSpec, members: int, num_envs: int) -> int:
         """The rows of an iteration, and weights with gradients, moments and targets."""
@@ -104,7 +104,7 @@ class ActorCriticConfig(OffPolicyConfig):
     def _critic_bytes(self, spec: EnvSpec) -> int:
         """Bytes of both critics."""
         inputs = int(np.prod(spec.observation_shape)) + 1 + spec.action_width
-        return 2 * 4 * _products(inputs, self.widths, 1)
+        return 2 * 4 * _products(inputs, self.net_arch, 1)
 
 
 def _products(inputs: int, widths: tuple[int, ...], outputs: int) -> int:

@@ -66,12 +66,12 @@ def goals(
 
 def learn_values(
     members: Members, networks: Networks, rows: Transitions, goal: Tensor, chosen: Tensor,
-    target_every: int, c: Coefficients,
+    target_update_interval: int, c: Coefficients,
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:  # fmt: skip
     """Moves both critics towards their goal [M, B], and their targets after them.
 
     Args:
-        chosen: bool [M], who learns; target_every: updates between two of the targets.
+        chosen: bool [M], who learns; target_update_interval: updates between two of the targets.
 
     Returns:
         Statistics [M] by name, bool [M] of the chosen members that are well, and the mean absolute
@@ -82,7 +82,7 @@ def learn_values(
     losses = [(0.5 * rows.weight * error**2).mean(1) for error in errors]
     for critic, (follower, _), loss in zip(members.critics, members.targets, losses, strict=True):
         move(critic, loss, chosen, c)
-        due = chosen & ~critic.moving.failed & (critic.moving.steps % target_every == 0)
+        due = chosen & ~critic.moving.failed & (critic.moving.steps % target_update_interval == 0)
         follow(follower, critic.moving.weights.detach(), due, c)
         members.actor.moving.failed.logical_or_(critic.moving.failed)
     loss, value = torch.stack(losses).sum(0).detach(), torch.stack(said).mean((0, 2)).detach()

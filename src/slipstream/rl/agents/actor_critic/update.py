@@ -89,16 +89,16 @@ class Settings(NamedTuple):
     """Numbers of the config and of this iteration, float64 [M].
 
     Attributes:
-        step: of Adam's steps; target_rate: how far an update moves the targets.
+        step: of Adam's steps; tau: how far an update moves the targets.
         reward_factor: what rewards are multiplied by.
-        target_every, actor_every: updates of the critics between two of their targets, and between
-            two of the actor.
+        target_update_interval, actor_every: critic updates between target updates and between
+            actor updates.
     """
 
     step: StepSettings
-    target_rate: NDArray[np.float64]
+    tau: NDArray[np.float64]
     reward_factor: NDArray[np.float64]
-    target_every: int
+    target_update_interval: int
     actor_every: int
 
 
@@ -359,8 +359,8 @@ def step_critic(by: Any, m: int, c: int) -> None:
     step_alone(weights, m, by.space.squares[c : c + 1], settings.step)
     if weights.failed[m]:
         return
-    if weights.steps[m] % settings.target_every == 0:
-        polyak_update(learned.targets[c][m], weights.weights[m], settings.target_rate[m])
+    if weights.steps[m] % settings.target_update_interval == 0:
+        polyak_update(learned.targets[c][m], weights.weights[m], settings.tau[m])
     turn_critic(by.net, weights.weights[m], learned.turned_critics[c][m])
 
 

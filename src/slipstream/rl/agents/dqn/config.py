@@ -20,8 +20,8 @@ class DQNConfig(OffPolicyConfig):
 
     PER_MEMBER: ClassVar[tuple[str, ...]] = (
         *OffPolicyConfig.PER_MEMBER,
-        "exploration_initial",
-        "exploration_final",
+        "exploration_initial_eps",
+        "exploration_final_eps",
         "exploration_steps",
     )
 
@@ -38,10 +38,10 @@ class DQNConfig(OffPolicyConfig):
         description="values from the state's value and advantages, a hidden layer each",
         json_schema_extra=searched(choices=[False, True], by_default=False),
     )
-    exploration_initial: Fraction | tuple[Fraction, ...] = Field(
+    exploration_initial_eps: Fraction | tuple[Fraction, ...] = Field(
         1.0, description="epsilon: share of random actions at first"
     )
-    exploration_final: Fraction | tuple[Fraction, ...] = Field(
+    exploration_final_eps: Fraction | tuple[Fraction, ...] = Field(
         0.05,
         description="epsilon from the end of exploration_steps on",
         json_schema_extra=searched(0.01, 0.2, log=True),
@@ -51,7 +51,7 @@ class DQNConfig(OffPolicyConfig):
         description="environment steps over which epsilon falls linearly",
         json_schema_extra=searched(1_000, 50_000, log=True),
     )
-    target_every: Count = Field(
+    target_update_interval: Count = Field(
         250,
         description="updates between two of the target network",
         json_schema_extra=searched(choices=[100, 250, 500, 1000], by_default=False),
@@ -87,8 +87,8 @@ class DQNConfig(OffPolicyConfig):
 
     def weight_bytes(self, spec: EnvSpec) -> int:
         """Bytes of one network, float32, biases included."""
-        inputs, width = int(np.prod(spec.observation_shape)) + 1, self.widths[-1]
-        hidden = (*self.widths[:-1], 2 * width) if self.dueling else self.widths
+        inputs, width = int(np.prod(spec.observation_shape)) + 1, self.net_arch[-1]
+        hidden = (*self.net_arch[:-1], 2 * width) if self.dueling else self.net_arch
         widths = (inputs, *hidden, spec.choices + self.dueling)
         return 4 * sum(a * b for a, b in itertools.pairwise(widths))
 

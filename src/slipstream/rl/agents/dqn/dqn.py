@@ -69,13 +69,14 @@ class Settings(NamedTuple):
 
     Attributes:
         step: of Adam's steps.
-        target_rate: how far an update moves the target; target_every: updates between two of them.
+        tau: Polyak factor of a target update.
+        target_update_interval: gradient updates between target updates.
         reward_factor: what rewards are multiplied by.
     """
 
     step: StepSettings
-    target_rate: NDArray[np.float64]
-    target_every: int
+    tau: NDArray[np.float64]
+    target_update_interval: int
     reward_factor: NDArray[np.float64]
 
 
@@ -172,9 +173,9 @@ def work(job: Any, m: int, phase: int, part: int) -> None:
     else:
         lo, hi = lines_of(nets.weights, part, space.parts)
         move_weights(nets.weights, m, lo, hi, settings.step)
-        if nets.weights.steps[m] % settings.target_every == 0:
+        if nets.weights.steps[m] % settings.target_update_interval == 0:
             weights = nets.weights.weights[m, lo:hi]
-            polyak_update(nets.target[m, lo:hi], weights, settings.target_rate[m])
+            polyak_update(nets.target[m, lo:hi], weights, settings.tau[m])
 
 
 def add_gradient(by: Any, m: int, part: int, batch: Any, weight: Any, error: Any) -> None:
@@ -445,7 +446,7 @@ class BaseDQN(OffPolicyAgent):
         members = self.members
         self.choices = policy.actions.head_width
         self.targets["values"] = policy.parameters.flat.copy()
-        names = ("exploration_initial", "exploration_final", "exploration_steps")
+        names = ("exploration_initial_eps", "exploration_final_eps", "exploration_steps")
         self.exploration = np.stack([config.per_member(name, members) for name in names], 1)
         self.sums = np.zeros((members, len(STATISTICS)))
 
@@ -508,7 +509,7 @@ class DQN(CompiledLearning, BaseDQN):
             stream=network.stream,
             double=config.double,
         )
-        block = block_rows(config.widths, config.batch)
+        block = block_rows(config.net_arch, config.batch_size)
         x = zeros((parts, block, self.policy.input_width))
         x[:, :, int(np.prod(self.policy.observation_shape))] = 1.0
         outputs, others, d_outputs = (zeros((parts, network.numbers(block))) for _ in range(3))
@@ -542,10 +543,10 @@ class DQN(CompiledLearning, BaseDQN):
             copies=self.num_envs,
             start=int(decider.start[0]),
         )
-        rate, factor = self.target_rate, self.reward_factor
+        rate, factor = self.tau, self.reward_factor
         self.learner = Learner(
             nets=self._nets,
-            settings=Settings(self.step_settings, rate, config.target_every, factor),
+            settings=Settings(self.step_settings, rate, config.target_update_interval, factor),
             scale=scale.arrays,
             space=self._space,
             sums=self.sums,

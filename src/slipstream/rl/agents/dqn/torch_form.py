@@ -68,7 +68,7 @@ def update(
     chosen: Tensor,
     c: Coefficients,
     double: bool,
-    target_every: int,
+    target_update_interval: int,
 ) -> tuple[Tensor, Tensor]:
     """One update of the chosen members, bool [M], that have not failed.
 
@@ -84,7 +84,7 @@ def update(
     loss = (rows.weight * torch.where(size <= 1.0, 0.5 * error**2, size - 0.5)).mean(1)
     norm = move(online, loss, chosen, c)
     moving = online.moving
-    due = chosen & ~moving.failed & (moving.steps % target_every == 0)
+    due = chosen & ~moving.failed & (moving.steps % target_update_interval == 0)
     follow(target[0], moving.weights, due, c)
     return torch.stack([loss.detach(), value.detach().mean(1), norm], 1), size.detach()
 
@@ -103,7 +103,7 @@ class DQNGroup(ReplayGroup):
         self._target = self.target(agent.targets["values"], policy.parameters)
         self._allowed: Tensor | None = None  # of the last matrix, between streams
         if isinstance(policy.network, MlpNetwork) and policy.network.stream:
-            self._last = f"actor.{len(config.widths)}.weight"
+            self._last = f"actor.{len(config.net_arch)}.weight"
             shape = policy.parameters.shapes[self._last]
             allowed = blocks(shape, policy.network.stream, agent.choices)
             self._allowed = torch.from_numpy(allowed).to(device)
@@ -127,7 +127,7 @@ class DQNGroup(ReplayGroup):
         config = self._agent.config
         statistics, size = update(
             *(self._online, self._target, self._model, rows, wanted, self.coefficients),
-            *(config.double, config.target_every),
+            *(config.double, config.target_update_interval),
         )
         learned = wanted & ~self._online.moving.failed
         self._sums += torch.where(learned[:, None], statistics, 0.0)

@@ -37,16 +37,16 @@ class OffPolicyConfig(AgentConfig):
 
     PER_MEMBER: ClassVar[tuple[str, ...]] = (
         "learning_rate",
-        "discount",
+        "gamma",
         "max_grad_norm",
         "adam_eps",
-        "target_rate",
+        "tau",
         "importance_exponent",
     )
     # Acting is not paced by Python, and more copies learn no better by steps (docs/agents.md).
     MOST_COPIES: ClassVar[int | None] = 1
     LENGTHS: ClassVar[tuple[str, ...]] = ("iteration",)
-    SIZES: ClassVar[tuple[str, ...]] = ("replay_size", "widths")
+    SIZES: ClassVar[tuple[str, ...]] = ("buffer_size", "net_arch")
 
     learning_rate: StepSize | tuple[StepSize, ...] = Field(
         3e-4, description="Adam's step size", json_schema_extra=searched(1e-4, 3e-3, log=True)
@@ -56,7 +56,7 @@ class OffPolicyConfig(AgentConfig):
         description="linear: falls to 0 at the end of the budget",
         json_schema_extra=searched(choices=["constant", "linear"], by_default=False),
     )
-    discount: Fraction | tuple[Fraction, ...] = Field(
+    gamma: Fraction | tuple[Fraction, ...] = Field(
         0.99,
         description="gamma, per step",
         json_schema_extra=searched(choices=[0.8, 0.9, 0.95, 0.98, 0.99, 0.995]),
@@ -71,7 +71,7 @@ class OffPolicyConfig(AgentConfig):
         description="keeps Adam's step finite where gradients vanish",
         json_schema_extra=searched(1e-8, 1e-4, log=True, by_default=False),
     )
-    target_rate: Share | tuple[Share, ...] = Field(
+    tau: Share | tuple[Share, ...] = Field(
         1.0, description="tau: how far a target update moves the target; 1 copies the weights"
     )
     observation_normalization: bool = Field(
@@ -97,8 +97,8 @@ class OffPolicyConfig(AgentConfig):
         json_schema_extra=searched(0.2, 1.0, when={"prioritised": True}, by_default=False),
     )
 
-    replay_size: Count = Field(100_000, description="transitions kept, per member")
-    batch: Count = Field(
+    buffer_size: Count = Field(100_000, description="transitions kept, per member")
+    batch_size: Count = Field(
         64,
         description="transitions of an update",
         json_schema_extra=searched(5, 8, power_of=2, by_default=False),
@@ -106,16 +106,18 @@ class OffPolicyConfig(AgentConfig):
     learning_starts: Natural = Field(
         1000, description="environment steps of random actions before the first update"
     )
-    updates_per_step: UpdatesPerStep = Field(
+    utd_ratio: UpdatesPerStep = Field(
         0.25,
         description="optimiser updates for each environment step, the same for any num_envs; "
         "vector_step: one for each step of all copies together",
         json_schema_extra=searched(0.0625, 1.0, log=True, by_default=False),
     )
-    train_every: Count = Field(
+    train_freq: Count = Field(
         1, description="environment steps between two rounds of updates; num_envs at least"
     )
-    target_every: Count = Field(1, description="updates between two of the target network")
+    target_update_interval: Count = Field(
+        1, description="updates between two of the target network"
+    )
     n_step: Count = Field(
         1,
         description="rewards summed before bootstrapping",
@@ -131,7 +133,7 @@ class OffPolicyConfig(AgentConfig):
         description="steps of each copy between two looks at metrics and validation; null: 1,024 "
         "steps of a member",
     )
-    widths: tuple[Count, ...] = Field(
+    net_arch: tuple[Count, ...] = Field(
         (64, 64),
         min_length=1,
         description="hidden layers",
@@ -152,9 +154,9 @@ class OffPolicyConfig(AgentConfig):
         return math.ceil(self.iteration_steps(num_envs) * num_envs * self._pace(num_envs))
 
     def _pace(self, num_envs: int) -> float | fractions.Fraction:
-        if self.updates_per_step == VECTOR_STEP:
+        if self.utd_ratio == VECTOR_STEP:
             return fractions.Fraction(1, num_envs)
-        return float(self.updates_per_step)
+        return float(self.utd_ratio)
 
     def parts(self, num_envs: int) -> int:
         """Parts that a gradient is summed from, which two cores may share.
@@ -162,7 +164,7 @@ class OffPolicyConfig(AgentConfig):
         They follow from the member's own sizes alone: a batch's multiplications between hidden
         layers.
         """
-        work = self.batch * sum(a * b for a, b in itertools.pairwise(self.widths))
+        work = self.batch_size * sum(a * b for a, b in itertools.pairwise(self.net_arch))
         return 2 if work >= self.WORK_TO_SHARE else 1
 
     def check_spaces(self, spec: EnvSpec) -> None:
@@ -173,11 +175,11 @@ class OffPolicyConfig(AgentConfig):
     def replay(self, num_envs: int) -> ReplayPlan:
         """What is kept, and when it is learned from."""
         return ReplayPlan(
-            capacity=self.replay_size,
-            batch=self.batch,
+            capacity=self.buffer_size,
+            batch=self.batch_size,
             starts=self.learning_starts,
-            every=self.train_every,
-            updates_per_step=self._pace(num_envs),
+            every=self.train_freq,
+            utd_ratio=self._pace(num_envs),
             n_step=self.n_step,
             alpha=self.priority_exponent if self.prioritised else 0.0,
             reflect=self.reflect,
@@ -185,13 +187,13 @@ class OffPolicyConfig(AgentConfig):
 
     def rows(self, num_envs: int) -> int:
         """B."""
-        return self.batch
+        return self.batch_size
 
     def among_many(self, given: Container[str]) -> Self:
         """With a replay of STUDY_REPLAY at most, unless its size is the user's."""
-        if "replay_size" in given or self.replay_size <= STUDY_REPLAY:
+        if "buffer_size" in given or self.buffer_size <= STUDY_REPLAY:
             return self
-        return self.model_copy(update={"replay_size": max(STUDY_REPLAY, self.batch)})
+        return self.model_copy(update={"buffer_size": max(STUDY_REPLAY, self.batch_size)})
 
     def check(self, num_envs: int) -> None:
         """Refuses a replay that holds less than a batch, or rings shorter than a return."""

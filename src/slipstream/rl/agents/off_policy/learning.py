@@ -81,9 +81,9 @@ class OffPolicyAgent(PopulationAgent):
         return StepSettings(self.learning_rate, epsilon, norm)
 
     @property
-    def target_rate(self) -> NDArray[np.float64]:
+    def tau(self) -> NDArray[np.float64]:
         """[M], how far a target update moves the targets."""
-        rate: NDArray[np.float64] = self.config.per_member("target_rate", self.members)
+        rate: NDArray[np.float64] = self.config.per_member("tau", self.members)
         return rate
 
     @property
@@ -153,7 +153,7 @@ class Feed(NamedTuple):
     seeds: NDArray[np.uint64]
     made: NDArray[np.int64]
     failed: NDArray[np.bool_]
-    discount: NDArray[np.float64]
+    gamma: NDArray[np.float64]
     importance: NDArray[np.float64]
     n_step: int
     signs: Signs
@@ -176,7 +176,7 @@ def learn_member(feed: Any, by: Any, ring: Any, store: Any, m: int, updates: int
             return
         key = stream(feed.seeds[m], PURPOSE, np.uint64(feed.made[m]))
         draw(ring, m, key, feed.importance[m], feed.drawn, feed.weight)
-        gather(ring, store, m, feed.drawn, feed.n_step, feed.discount[m], feed.batch)
+        gather(ring, store, m, feed.drawn, feed.n_step, feed.gamma[m], feed.batch)
         reflect(feed.signs, key, feed.batch)
         update(by, m, feed.batch, feed.weight, feed.error)
         new_priorities(ring, m, feed.drawn, feed.error)
@@ -259,12 +259,12 @@ class CompiledLearning(OffPolicyAgent):
         run_with_helpers(self.gate, task, helping, 1, run_tasks)
 
     def _make_feed(self, replay: Replay) -> Feed:
-        rows, parameters = self.config.batch, self.policy.parameters
+        rows, parameters = self.config.batch_size, self.policy.parameters
         return Feed(
             seeds=self.seeds,
             made=self.made,
             failed=parameters.failed,
-            discount=self.config.per_member("discount", self.members),
+            gamma=self.config.per_member("gamma", self.members),
             importance=self.importance,
             n_step=self.config.n_step,
             signs=replay.signs,

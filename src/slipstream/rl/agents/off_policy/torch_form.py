@@ -56,7 +56,7 @@ class Coefficients(NamedTuple):
     learning_rate: Tensor
     adam_eps: Tensor
     max_grad_norm: Tensor
-    target_rate: Tensor
+    tau: Tensor
 
 
 def move(group: Group, loss: Tensor, chosen: Tensor, c: Coefficients) -> Tensor:
@@ -73,7 +73,7 @@ def move(group: Group, loss: Tensor, chosen: Tensor, c: Coefficients) -> Tensor:
 
 def follow(target: Tensor, weights: Tensor, due: Tensor, c: Coefficients) -> None:
     """Moves the targets [M, P] of the members that are due, bool [M]."""
-    near = target + c.target_rate[:, None] * (weights - target)
+    near = target + c.tau[:, None] * (weights - target)
     target.copy_(torch.where(due[:, None], near, target))
 
 
@@ -113,9 +113,7 @@ class ReplayGroup(TorchGroup, ABC):
     def fetch(self) -> None:
         super().fetch()
         agent = self._agent
-        self.coefficients = Coefficients(
-            *map(self.column, (*agent.step_settings, agent.target_rate))
-        )
+        self.coefficients = Coefficients(*map(self.column, (*agent.step_settings, agent.tau)))
         self._factor = self.column(self._agent.reward_factor)[:, None]
         self._made = self._agent.made[self.members].copy()
         self._failed = self._agent.policy.parameters.failed[self.members].copy()
@@ -129,7 +127,7 @@ class ReplayGroup(TorchGroup, ABC):
         made = self._made  # counts on where a member fails, for it learns no more
         keys = rng.own_keys(agent.seeds[own], rng.REPLAY, made)
         sample = replay.sample(
-            *(np.arange(own.start, own.stop), keys, config.batch, config.n_step),
+            *(np.arange(own.start, own.stop), keys, config.batch_size, config.n_step),
             *(agent.discount[own], agent.importance[own]),
         )
         batch = sample.batch

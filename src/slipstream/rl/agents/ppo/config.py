@@ -16,40 +16,40 @@ from slipstream.core.errors import ConfigError
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import AgentConfig
 
-ROLLOUT_ROWS = "rollout_rows"  # what a search may vary in place of the horizon
+ROLLOUT_ROWS = "rollout_rows"  # what a search may vary in place of the n_steps
 
 _MUCH = 2  # times what was asked for, from which other sizes are recommended
 _COPIES = range(16, 7, -1)  # all learn equally well, the most are fastest (docs/rules.md, 16)
 
 
 def fit_rollout(
-    sizes: dict[str, Any], num_envs: int, horizon: int, minibatch: int | None
+    sizes: dict[str, Any], num_envs: int, n_steps: int, minibatch: int | None
 ) -> tuple[str, ...]:
     """Rounds the rollout up until minibatches fill it, in place.
 
-        rows = horizon x num_envs, the smallest multiple of both num_envs and the minibatch that is
+        rows = n_steps x num_envs, the smallest multiple of both num_envs and the minibatch that is
         not below what was asked for
 
     Args:
-        sizes: by name; `rollout_rows` leaves, `horizon` comes.
+        sizes: by name; `rollout_rows` leaves, `n_steps` comes.
         num_envs: N.
-        horizon, minibatch: where `sizes` does not say.
+        n_steps, minibatch: where `sizes` does not say.
 
     Returns:
         A sentence if anything was rounded.
 
     Raises:
-        ConfigError: both `rollout_rows` and `horizon` are given.
+        ConfigError: both `rollout_rows` and `n_steps` are given.
     """
-    if ROLLOUT_ROWS in sizes and "horizon" in sizes:
+    if ROLLOUT_ROWS in sizes and "n_steps" in sizes:
         raise ConfigError(
-            f"The search space names `agent.{ROLLOUT_ROWS}` and `agent.horizon`; the horizon "
+            f"The search space names `agent.{ROLLOUT_ROWS}` and `agent.n_steps`; the n_steps "
             "follows from the rows of a rollout: keep one of them."
         )
-    minibatch = sizes.get("minibatch", minibatch)
-    asked = int(sizes.pop(ROLLOUT_ROWS, int(sizes.get("horizon", horizon)) * num_envs))
+    minibatch = sizes.get("batch_size", minibatch)
+    asked = int(sizes.pop(ROLLOUT_ROWS, int(sizes.get("n_steps", n_steps)) * num_envs))
     rows = _rows(asked, num_envs, minibatch)
-    sizes["horizon"] = rows // num_envs
+    sizes["n_steps"] = rows // num_envs
     if rows == asked:
         return ()
     whole = f"{num_envs} environments"
@@ -80,9 +80,9 @@ class PPOConfig(AgentConfig):
     PER_MEMBER: ClassVar[tuple[str, ...]] = (
         "learning_rate",
         "clip_range",
-        "entropy_coef",
-        "value_coef",
-        "discount",
+        "ent_coef",
+        "vf_coef",
+        "gamma",
         "gae_lambda",
         "max_grad_norm",
         "adam_eps",
@@ -102,17 +102,17 @@ class PPOConfig(AgentConfig):
         description="how far the probability ratio may leave 1 and still earn",
         json_schema_extra=searched(0.1, 0.4),
     )
-    entropy_coef: NotNegative | tuple[NotNegative, ...] = Field(
+    ent_coef: NotNegative | tuple[NotNegative, ...] = Field(
         0.0,
         description="weight of the entropy bonus",
         json_schema_extra=searched(1e-5, 1e-2, log=True),
     )
-    value_coef: NotNegative | tuple[NotNegative, ...] = Field(
+    vf_coef: NotNegative | tuple[NotNegative, ...] = Field(
         0.5,
         description="weight of the critic's squared error",
         json_schema_extra=searched(0.25, 1.0),
     )
-    discount: Fraction | tuple[Fraction, ...] = Field(
+    gamma: Fraction | tuple[Fraction, ...] = Field(
         0.99,
         description="gamma, per step",
         json_schema_extra=searched(choices=[0.8, 0.9, 0.95, 0.98, 0.99, 0.995]),
@@ -147,26 +147,26 @@ class PPOConfig(AgentConfig):
     normalize_advantage: bool = Field(True, description="mean 0, deviation 1 in each minibatch")
 
     ROWS_TO_SHARE: ClassVar[int] = 1024  # of a minibatch: two cores gain more than they wait
-    LENGTHS: ClassVar[tuple[str, ...]] = ("horizon",)
-    SIZES: ClassVar[tuple[str, ...]] = ("horizon", "widths")
-    FITTED: ClassVar[tuple[str, ...]] = (ROLLOUT_ROWS, "horizon", "minibatch")
+    LENGTHS: ClassVar[tuple[str, ...]] = ("n_steps",)
+    SIZES: ClassVar[tuple[str, ...]] = ("n_steps", "net_arch")
+    FITTED: ClassVar[tuple[str, ...]] = (ROLLOUT_ROWS, "n_steps", "batch_size")
 
-    horizon: Count = Field(
+    n_steps: Count = Field(
         128,
         description="steps of a rollout, per environment",
         json_schema_extra=searched(6, 9, power_of=2, by_default=False),
     )
-    minibatch: Annotated[int, Field(ge=2)] | None = Field(
+    batch_size: Annotated[int, Field(ge=2)] | None = Field(
         None,
         description="rows of a minibatch, per member; null: a quarter of the rollout",
         json_schema_extra=searched(6, 10, power_of=2, by_default=False),
     )
-    epochs: Count = Field(
+    n_epochs: Count = Field(
         4,
         description="passes over a rollout",
         json_schema_extra=searched(2, 12, by_default=False),
     )
-    widths: tuple[Count, ...] = Field(
+    net_arch: tuple[Count, ...] = Field(
         (64, 64),
         min_length=1,
         description="hidden layers",
@@ -177,17 +177,17 @@ class PPOConfig(AgentConfig):
         description="between layers",
         json_schema_extra=searched(choices=["tanh", "relu"], by_default=False),
     )
-    initial_std: Positive = Field(
+    init_std: Positive = Field(
         0.6, description="first deviation of continuous actions; [-1, 1] is their range"
     )
 
     def iteration_steps(self, num_envs: int) -> int:
         """T."""
-        return self.horizon
+        return self.n_steps
 
     def updates(self, num_envs: int) -> int:
         """All minibatches of all epochs."""
-        return self.epochs * (self.horizon * num_envs // self.rows(num_envs))
+        return self.n_epochs * (self.n_steps * num_envs // self.rows(num_envs))
 
     def rows(self, num_envs: int) -> int:
         """Rows B of a minibatch, per member, for N environments per member.
@@ -195,16 +195,16 @@ class PPOConfig(AgentConfig):
         Raises:
             ConfigError: when minibatches do not fill the rollout exactly.
         """
-        total = self.horizon * num_envs
-        if self.minibatch is None:
+        total = self.n_steps * num_envs
+        if self.batch_size is None:
             return next(total // k for k in (4, 3, 2, 1) if total % k == 0)
-        if total % self.minibatch:
+        if total % self.batch_size:
             raise ConfigError(
-                f"`agent.minibatch` = {self.minibatch} does not divide a member's rollout of "
-                f"horizon {self.horizon} x {num_envs} environments = {total} rows. Nearest "
-                f"values that do: {_nearest_divisors(total, self.minibatch)}."
+                f"`agent.batch_size` = {self.batch_size} does not divide a member's rollout of "
+                f"n_steps {self.n_steps} x {num_envs} environments = {total} rows. Nearest "
+                f"values that do: {_nearest_divisors(total, self.batch_size)}."
             )
-        return self.minibatch
+        return self.batch_size
 
     def parts(self, num_envs: int) -> int:
         """Equal parts that a minibatch's gradient is summed from, which two cores may share.
@@ -221,19 +221,19 @@ class PPOConfig(AgentConfig):
 
     def give_way(self, num_envs: int, given: Container[str]) -> Self:
         """A suggested minibatch that does not divide the rollout is not the user's to mend."""
-        rows = self.minibatch
-        if "minibatch" in given or rows is None or (self.horizon * num_envs) % rows == 0:
+        rows = self.batch_size
+        if "batch_size" in given or rows is None or (self.n_steps * num_envs) % rows == 0:
             return self
-        return self.model_copy(update={"minibatch": None})
+        return self.model_copy(update={"batch_size": None})
 
     def fit(self, sizes: dict[str, Any], num_envs: int) -> tuple[str, ...]:
-        """Rounds the rollout up until minibatches fill it; `rollout_rows` becomes a horizon."""
-        return fit_rollout(sizes, num_envs, self.horizon, self.minibatch)
+        """Rounds the rollout up until minibatches fill it; `rollout_rows` becomes a n_steps."""
+        return fit_rollout(sizes, num_envs, self.n_steps, self.batch_size)
 
     def weight_bytes(self, spec: EnvSpec) -> int:
         """Actor and critic, float32, biases included."""
         inputs = int(np.prod(spec.observation_shape)) + 1
-        widths = (inputs, *self.widths, spec.choices or spec.action_width)
+        widths = (inputs, *self.net_arch, spec.choices or spec.action_width)
         return 2 * 4 * sum(a * b for a, b in itertools.pairwise(widths))
 
     def state_bytes(self, spec: EnvSpec) -> int:
@@ -244,19 +244,19 @@ class PPOConfig(AgentConfig):
         """Rollout, what an update keeps beside it, and weights with gradient and two moments."""
         from slipstream.rl.experience.rollout import rollout_bytes
 
-        rollout = rollout_bytes(spec, self.horizon, members, num_envs)
-        update = update_bytes(spec, self.horizon, members, num_envs)
+        rollout = rollout_bytes(spec, self.n_steps, members, num_envs)
+        update = update_bytes(spec, self.n_steps, members, num_envs)
         return rollout + update + 4 * self.weight_bytes(spec) * members
 
 
-def update_bytes(spec: EnvSpec, horizon: int, members: int, num_envs: int) -> int:
+def update_bytes(spec: EnvSpec, n_steps: int, members: int, num_envs: int) -> int:
     """Bytes that an update keeps beside the rollout.
 
     Scaled observations and the losses' rows are of one member at a time.
     """
     from slipstream.rl.nets.networks import input_width
 
-    own = num_envs * (horizon + 1)
+    own = num_envs * (n_steps + 1)
     image = spec.observation_dtype == np.uint8 and len(spec.observation_shape) == 3
     numbers = 0 if image else input_width(int(np.prod(spec.observation_shape)))
     # Packed columns and orders; the float copy of actions, reward, value, advantage, target and

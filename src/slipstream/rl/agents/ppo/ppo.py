@@ -49,17 +49,17 @@ class Learner:
     ) -> None:
         self._policy, self._config = policy, config
         self._parts = parts = config.parts(num_envs)
-        horizon, rows = config.horizon, config.rows(num_envs)
-        names = ("clip_range", "entropy_coef", "value_coef")  # columns of the losses' coefficients
+        n_steps, rows = config.n_steps, config.rows(num_envs)
+        names = ("clip_range", "ent_coef", "vf_coef")  # columns of the losses' coefficients
         self._coefficients = np.stack([self._of_each(name) for name in names], axis=1)  # [M, 3]
-        total, together = horizon * num_envs, min(parts, config.epochs)
+        total, together = n_steps * num_envs, min(parts, config.n_epochs)
         self._order = np.zeros((together, total), np.int64)
         self._normalisation = np.zeros((together, total // rows, 3))
         self._statistics = alignment.zeros((parts, _whole_lines(len(STATISTICS))), np.float64)
-        block = max(BLOCK, block_rows(config.widths, rows // parts))
+        block = max(BLOCK, block_rows(config.net_arch, rows // parts))
         self._net, self._space = _net_of(policy, network), _space_of(policy, network, parts, block)
-        self._rows = _rows_of(policy, horizon, num_envs, block)
-        self._gamma = np.repeat(self._of_each("discount").astype(np.float32), num_envs)
+        self._rows = _rows_of(policy, n_steps, num_envs, block)
+        self._gamma = np.repeat(self._of_each("gamma").astype(np.float32), num_envs)
         self._lam = np.repeat(self._of_each("gae_lambda").astype(np.float32), num_envs)
         self._gate = make_gate()
         self._update = loops()["update_members"]
@@ -89,7 +89,7 @@ class Learner:
             Statistics [M] by name, means over the minibatches that changed the member.
         """
         tally, config = self._tally(learning_rate), self._config
-        numbers = first_epochs + np.arange(config.epochs)[:, None]
+        numbers = first_epochs + np.arange(config.n_epochs)[:, None]
         if rollout.mask is not None and not len(self._rows.mask):
             choices = rollout.mask.shape[-1]
             self._rows = self._rows._replace(mask=np.zeros((len(self._rows.packed), choices), bool))
@@ -179,16 +179,16 @@ def _space_of(policy: Policy, network: MlpNetwork, parts: int, block: int) -> Sp
     )
 
 
-def _rows_of(policy: Policy, horizon: int, num_envs: int, block: int) -> Rows:
+def _rows_of(policy: Policy, n_steps: int, num_envs: int, block: int) -> Rows:
     e = policy.members * num_envs
     return Rows(
-        x=_inputs(policy, ((horizon + 1) * num_envs,)),
-        packed=alignment.zeros((horizon * num_envs, ACTION + policy.actions.width)),
+        x=_inputs(policy, ((n_steps + 1) * num_envs,)),
+        packed=alignment.zeros((n_steps * num_envs, ACTION + policy.actions.width)),
         mask=np.zeros((0, 0), np.bool_),
-        value=alignment.zeros((horizon + 1, e)),
+        value=alignment.zeros((n_steps + 1, e)),
         final_value=np.zeros(0, np.float32),
-        advantage=alignment.zeros((horizon, e)),
-        target=alignment.zeros((horizon, e)),
+        advantage=alignment.zeros((n_steps, e)),
+        target=alignment.zeros((n_steps, e)),
         place=np.zeros(block, np.int64),
         explained=np.zeros(policy.members),
     )
@@ -225,8 +225,8 @@ class BasePPO(PopulationAgent):
         num_envs: int,
         parts: int = 1,
     ) -> None:
-        super().__init__(config, specs, seeds, num_envs, parts, initial_std=config.initial_std)
-        self.horizon, self.parts = config.horizon, parts
+        super().__init__(config, specs, seeds, num_envs, parts, init_std=config.init_std)
+        self.n_steps, self.parts = config.n_steps, parts
         self.iterations = np.zeros(self.members, np.int64)
         self.counts["iteration"] = self.iterations
         self._keys: NDArray[np.uint64] | None = None  # of this rollout's action noise
@@ -237,7 +237,7 @@ class BasePPO(PopulationAgent):
     def _noise_keys(self) -> NDArray[np.uint64]:
         """Streams of the action noise, [T, M], by each member's own count of steps."""
         if self._keys is None:
-            steps = self.iterations * self.horizon + np.arange(self.horizon)[:, None]
+            steps = self.iterations * self.n_steps + np.arange(self.n_steps)[:, None]
             self._keys = rng.own_keys(self.seeds, rng.ACT, steps)
         return self._keys
 
@@ -353,7 +353,7 @@ class PPO(BasePPO):
         if self.members > 1:
             run_tasks = in_sequence  # whole members are what may run side by side: see shards
         reward, rate = self.scaled_reward(rollout), self.rate_at(progress)
-        first_epochs = self.iterations * self.config.epochs
+        first_epochs = self.iterations * self.config.n_epochs
         learned = self._learner.learn(
             rollout, reward, self._rewarded(), self.seeds, first_epochs, rate, run_tasks
         )

@@ -75,9 +75,9 @@ class Coefficients(NamedTuple):
     """Settings of each member, float32 [M]; infinity where a limit is off."""
 
     clip_range: Tensor
-    entropy_coef: Tensor
-    value_coef: Tensor
-    discount: Tensor
+    ent_coef: Tensor
+    vf_coef: Tensor
+    gamma: Tensor
     gae_lambda: Tensor
     learning_rate: Tensor
     adam_eps: Tensor
@@ -104,7 +104,7 @@ def advantages(
             a time limit cut it short, 0 after a termination.
         c: of the members.
     """
-    gamma = c.discount[:, None, None]
+    gamma = c.gamma[:, None, None]
     delta = torch.where(valid, reward + gamma * following - value, 0.0)
     carried = gamma * c.gae_lambda[:, None, None] * (valid & ~ended)
     estimates = [delta[:, -1]]
@@ -148,7 +148,7 @@ def loss_of(
 
     critic = (value - rows.target) ** 2
     entropy = distribution.entropy()
-    loss = policy + c.value_coef[:, None] * critic - c.entropy_coef[:, None] * entropy
+    loss = policy + c.vf_coef[:, None] * critic - c.ent_coef[:, None] * entropy
     each = (policy, critic, entropy, log_ratio.expm1() - log_ratio, (bounded != ratio).float())
     return rows.mean(loss), torch.stack([rows.mean(x.detach()) for x in each], 1)
 
@@ -321,7 +321,7 @@ class PPOGroup(TorchGroup):
         self, total: int, seeds: NDArray[np.uint64], first_epochs: NDArray[np.int64]
     ) -> Iterator[Tensor]:
         """Each epoch's permutations [g, R]; swaps in turn are no work for a device."""
-        for epoch in range(self._config.epochs):
+        for epoch in range(self._config.n_epochs):
             order = np.zeros((self.count, total), np.int64)
             rng.permute(rng.own_keys(seeds, rng.MINIBATCH, first_epochs + epoch), order)
             yield self.carried(order)
@@ -330,7 +330,7 @@ class PPOGroup(TorchGroup):
     def _make_rows(
         self, rollout: Rollout, reward: NDArray[np.float32], coefficients: Coefficients
     ) -> Rows:
-        to, e, t = rollout, self.environments, rollout.horizon
+        to, e, t = rollout, self.environments, rollout.n_steps
         seen = []
         for row in range(t + 1):
             parts = self._observations.get(row, [])
@@ -456,7 +456,7 @@ class TorchPPO(TorchAgent, BasePPO):
     ) -> dict[str, NDArray[Any]]:
         reward, rate = self.scaled_reward(rollout), self.rate_at(progress)
         rewarded = self._rewarded()
-        first_epochs = self.iterations * self.config.epochs
+        first_epochs = self.iterations * self.config.n_epochs
 
         def learn(group: PPOGroup) -> dict[str, NDArray[Any]]:
             m = group.members

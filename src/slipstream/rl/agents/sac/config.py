@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,19 +20,19 @@ class SACConfig(ActorCriticConfig):
     HEAD_WIDTH: ClassVar[int] = 2
     PER_MEMBER: ClassVar[tuple[str, ...]] = (
         *ActorCriticConfig.PER_MEMBER,
-        "temperature",
-        "initial_temperature",
+        "ent_coef",
+        "init_ent_coef",
         "target_entropy",
     )
 
-    temperature: Positive | tuple[Positive, ...] | None = Field(
-        None,
-        description="alpha: what a nat of entropy is worth, in units of the (scaled) reward; null: "
-        "learned",
+    ent_coef: Literal["auto"] | Positive | tuple[Positive, ...] = Field(
+        "auto",
+        description="Entropy coefficient (temperature alpha) in units of the scaled reward; auto "
+        "learns it.",
         json_schema_extra=searched(1e-3, 1.0, log=True, by_default=False),
     )
-    initial_temperature: Positive | tuple[Positive, ...] = Field(
-        1.0, description="alpha at first, where it is learned"
+    init_ent_coef: Positive | tuple[Positive, ...] = Field(
+        1.0, description="Initial entropy coefficient if it is learned."
     )
     target_entropy: Nats | tuple[Nats, ...] | None = Field(
         None,

@@ -268,18 +268,18 @@ class BaseSAC(ActorCritic):
     ) -> None:
         super().__init__(config, specs, seeds, num_envs, parts)
         self.temperature = Parameters({"log_alpha": (1,)}, self.members)
-        fixed = config.per_member("temperature", self.members)
+        fixed = config.per_member("ent_coef", self.members)
         automatic = np.isinf(fixed)
-        first = config.per_member("initial_temperature", self.members)
+        first = config.per_member("init_ent_coef", self.members)
         self.temperature.weights["log_alpha"][:, 0] = np.log(np.where(automatic, first, fixed))
-        self.groups["temperature"] = self.temperature
+        self.groups["ent_coef"] = self.temperature
         width = float(self.policy.actions.width)
         target = config.per_member("target_entropy", self.members, -width)
         self.entropy = Entropy(target, automatic)
 
     def own_metrics(self) -> dict[str, NDArray[Any]]:
         log_alpha = self.temperature.weights["log_alpha"][:, 0].astype(np.float64)
-        return {"temperature": np.exp(log_alpha)}
+        return {"ent_coef": np.exp(log_alpha)}
 
 
 class SAC(CompiledActorCritic, BaseSAC):
@@ -296,7 +296,7 @@ class SAC(CompiledActorCritic, BaseSAC):
     }
 
     def make_own(self, space: Space) -> SACOwn:
-        batch, parts = self.config.batch, self.gradient_parts
+        batch, parts = self.config.batch_size, self.gradient_parts
         return SACOwn(
             *(self.temperature.arrays, self.entropy),
             drawn=np.zeros((4, batch * self.policy.actions.width)),

@@ -49,7 +49,7 @@ def learn(
     rows: Transitions,
     noise: tuple[Tensor, Tensor],
     chosen: Tensor,
-    target_every: int,
+    target_update_interval: int,
     c: Coefficients,
     wanted: Entropy,
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
@@ -59,20 +59,22 @@ def learn(
         members: their `others` has the group temperature, whose only tensor is log_alpha [M, 1].
         noise: standard normal [M, B, K], for the actions at x_next and at x.
         chosen: bool [M], who learns.
-        target_every: updates between two of the targets.
+        target_update_interval: updates between two of the targets.
 
     Returns:
         Statistics [M] by name, bool [M] of the members that were updated, and the mean absolute
         error of both critics [M, B].
     """
-    actor, temperature = members.actor, members.others["temperature"]
+    actor, temperature = members.actor, members.others["ent_coef"]
     chosen = chosen & ~actor.moving.failed
     alpha = temperature.leaves["log_alpha"].detach().exp()
 
     with torch.no_grad():
         action, log_prob = draw(networks.head(actor.leaves, rows.x_next), noise[0])
         goal = goals(members, networks, rows, action, alpha * log_prob)
-    statistics, chosen, error = learn_values(members, networks, rows, goal, chosen, target_every, c)
+    statistics, chosen, error = learn_values(
+        members, networks, rows, goal, chosen, target_update_interval, c
+    )
 
     action, log_prob = draw(networks.head(actor.leaves, rows.x), noise[1])
     least = torch.minimum(*(networks.value(q.leaves, rows.x, action) for q in members.critics))
@@ -92,7 +94,7 @@ class SACMembers(TorchMembers):
     DRAWS = 2
 
     def others(self, agent: BaseSAC) -> Mapping[str, Group | Target]:
-        return {"temperature": self.group(agent.temperature)}
+        return {"ent_coef": self.group(agent.temperature)}
 
     def fetch(self) -> None:
         super().fetch()
@@ -107,7 +109,7 @@ class SACMembers(TorchMembers):
         following, here = noise
         statistics, updated, error = learn(
             *(self.learned, self.networks, rows, (following, here), wanted),
-            *(self._agent.config.target_every, self.coefficients, self._entropy),
+            *(self._agent.config.target_update_interval, self.coefficients, self._entropy),
         )
         return statistics, updated, updated, error
 

@@ -22,11 +22,11 @@ class TD3Config(ActorCriticConfig):
     PER_MEMBER: ClassVar[tuple[str, ...]] = (
         *ActorCriticConfig.PER_MEMBER,
         "exploration_noise",
-        "smoothing_noise",
-        "smoothing_limit",
+        "target_policy_noise",
+        "target_noise_clip",
     )
 
-    target_every: Count = Field(
+    target_update_interval: Count = Field(
         2, description="d: updates of the critics between two of the actor and of all targets"
     )
     exploration_noise: NotNegative | tuple[NotNegative, ...] = Field(
@@ -34,12 +34,12 @@ class TD3Config(ActorCriticConfig):
         description="deviation of what is added to actions in training",
         json_schema_extra=searched(0.03, 0.5, log=True),
     )
-    smoothing_noise: NotNegative | tuple[NotNegative, ...] = Field(
+    target_policy_noise: NotNegative | tuple[NotNegative, ...] = Field(
         0.2,
         description="deviation of what is added to the target's actions",
         json_schema_extra=searched(0.05, 0.5, log=True, by_default=False),
     )
-    smoothing_limit: NotNegative | tuple[NotNegative, ...] = Field(
+    target_noise_clip: NotNegative | tuple[NotNegative, ...] = Field(
         0.5, description="c: what is added to the target's actions is cut at plus and minus this"
     )
 

@@ -67,13 +67,13 @@ class BaseTD3(ActorCritic):
     ) -> None:
         super().__init__(config, specs, seeds, num_envs, parts)
         self.noise = config.per_member("exploration_noise", self.members)
-        names = ("smoothing_noise", "smoothing_limit")
+        names = ("target_policy_noise", "target_noise_clip")
         self.smoothing = Smoothing(*(config.per_member(name, self.members) for name in names))
         self.targets["actor"] = self.policy.parameters.flat.copy()
 
     @property
     def actor_every(self) -> int:
-        return self.config.target_every
+        return self.config.target_update_interval
 
 
 _LEARN = np.uint64(LEARN)
@@ -194,7 +194,7 @@ def actor_gradient(by: Any, m: int, part: int, batch: Any) -> None:
 def move_rest(by: Any, m: int, moved: bool) -> None:
     """Moves the target of member m's actor after it."""
     if moved:
-        polyak_update(by.own.target[m], by.learned.actor.weights[m], by.settings.target_rate[m])
+        polyak_update(by.own.target[m], by.learned.actor.weights[m], by.settings.tau[m])
 
 
 class TD3(CompiledActorCritic, BaseTD3):

@@ -99,7 +99,7 @@ class TD3Members(TorchMembers):
     ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
         return learn(
             *(self.learned, self.networks, rows, noise[0], wanted),
-            *(self._agent.config.target_every, self.coefficients, self._smoothing),
+            *(self._agent.config.target_update_interval, self.coefficients, self._smoothing),
         )
 
 

@@ -48,7 +48,7 @@ class ReplayPlan(NamedTuple):
         batch: transitions of one update.
         starts: environment steps of the member before the first update (warm-up).
         every: environment steps of the member between two times of learning, see `updates_due`.
-        updates_per_step: optimiser updates for each environment step, as it is written in decimals.
+        utd_ratio: optimiser updates for each environment step, as it is written in decimals.
         n_step: rewards that are summed before the value of a later observation counts.
         alpha: exponent of priorities (Schaul et al. 2016); 0: all transitions are drawn alike.
         storage: `dense` keeps observations as they are, `fields` the STATE fields of a kernel that
@@ -60,7 +60,7 @@ class ReplayPlan(NamedTuple):
     batch: int
     starts: int
     every: int
-    updates_per_step: float | Fraction
+    utd_ratio: float | Fraction
     n_step: int = 1
     alpha: float = 0.0
     storage: Literal["auto", "dense", "fields"] = "auto"
@@ -69,7 +69,7 @@ class ReplayPlan(NamedTuple):
     @property
     def schedule(self) -> Schedule:
         """When updates are due."""
-        ratio = Fraction(str(self.updates_per_step))
+        ratio = Fraction(str(self.utd_ratio))
         return Schedule(self.starts, self.every, ratio.numerator, ratio.denominator)
 
     def length(self, num_envs: int) -> int:
@@ -85,14 +85,14 @@ class ReplayPlan(NamedTuple):
         if self.capacity < self.batch:
             raise ConfigError(
                 f"A replay of {self.capacity:,} transitions is smaller than a batch of "
-                f"{self.batch:,}. Set agent.replay_size={self.batch} or more, or a smaller "
-                "agent.batch."
+                f"{self.batch:,}. Set agent.buffer_size={self.batch} or more, or a smaller "
+                "agent.batch_size."
             )
         length = self.length(num_envs)
         if self.n_step > length:
             raise ConfigError(
                 f"Returns of {self.n_step} steps are longer than the replay: {self.capacity:,} "
-                f"transitions of {num_envs} copies are {length} in a row. Set agent.replay_size="
+                f"transitions of {num_envs} copies are {length} in a row. Set agent.buffer_size="
                 f"{self.n_step * num_envs} or more, or a smaller agent.n_step."
             )
 
