@@ -18,7 +18,7 @@ from benchmarks.environments import maker
 from slipstream.core.capacity import memory_of
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.gymnasium_environment import is_process_backend_faster, step_seconds
-from slipstream.kernels.vector_env import blank, member_indices
+from slipstream.kernels.vector_env import allocate_buffers, member_indices
 
 OURS = ("serial", "process", "auto")
 _ROWS = 16
@@ -79,13 +79,13 @@ def stepper(
     actions = np.random.default_rng(0).integers(0, 2, (steps, num_envs))
     copies = _opened(system, env, num_envs, rounds, workers)
     if system in OURS:
-        out, rows = blank(copies), actions[..., None]
+        out, rows = allocate_buffers(copies), actions[..., None]
         copies.reset(out.obs)
 
         def step_ours(flags: list[Any]) -> None:
             for t in range(steps):
                 copies.step(rows[t], out)
-            copies.drain_finals(), copies.drain_episodes()
+            copies.drain_final_obs(), copies.drain_episodes()
 
         return step_ours, copies
     copies.reset()
@@ -221,7 +221,7 @@ def _loop(env: str, rounds: int, seconds: float) -> tuple[int, float, float]:
 def receive(env: str, num_envs: int, seconds: float, workers: int, count: int) -> dict[str, float]:
     """Steps per second where `send` and `recv` wait for so many copies only."""
     copies = _opened("process", env, num_envs, 0, workers)
-    copies.reset(blank(copies).obs)
+    copies.reset(allocate_buffers(copies).obs)
     copies.send(np.zeros(num_envs, np.int64))
     steps, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
@@ -237,7 +237,7 @@ def receive(env: str, num_envs: int, seconds: float, workers: int, count: int) -
 def kill(env: str, num_envs: int, workers: int) -> dict[str, float]:
     """Seconds that the copies of other workers lose when one is killed."""
     copies = _opened("process", env, num_envs, 0, workers)
-    out, actions = blank(copies), np.zeros((num_envs, 1), np.int64)
+    out, actions = allocate_buffers(copies), np.zeros((num_envs, 1), np.int64)
     copies.reset(out.obs)
     times: list[float] = []
 
@@ -263,7 +263,7 @@ def kill(env: str, num_envs: int, workers: int) -> dict[str, float]:
 def crashing(num_envs: int, steps: int) -> dict[str, float]:
     """The share of rows that are real where copies raise at one step in 200, and how many did."""
     copies, real = _opened("process", "crashing", num_envs, 0, 2), 0
-    out, actions = blank(copies), np.zeros((num_envs, 1), np.int64)
+    out, actions = allocate_buffers(copies), np.zeros((num_envs, 1), np.int64)
     copies.reset(out.obs)
     for t in range(steps):
         actions[:] = t // 2 % 2

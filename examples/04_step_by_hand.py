@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 import slipstream
-from slipstream.kernels.vector_env import StepOut
+from slipstream.kernels.vector_env import StepBuffers
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 env = slipstream.make_vec("cartpole", num_envs=1024)
@@ -23,7 +23,7 @@ print(f"mean reward of a first step: {reward.mean():.1f}")
 obs = np.zeros((copies, *shape), np.float32)
 reward = np.zeros(copies, np.float32)
 terminated, truncated, valid = (np.zeros(copies, np.bool_) for _ in range(3))
-out = StepOut(obs, reward, terminated, truncated, valid)
+out = StepBuffers(obs, reward, terminated, truncated, valid)
 actions = np.random.default_rng(0).integers(0, 2, (copies, 1))
 
 env.reset(obs)
@@ -33,4 +33,4 @@ for t in range(steps):
 print(f"{copies * steps / (time.perf_counter() - began):,.0f} steps per second")
 
 ended = env.drain_episodes()
-print(f"{len(ended.ret):,} episodes ended, of {ended.length.mean():.0f} steps on average")
+print(f"{len(ended.returns):,} episodes ended, of {ended.length.mean():.0f} steps on average")

@@ -32,6 +32,6 @@ while len(results) < games:
     actions[:, 0] = policy.act(obs[:, 0], mask=env.mask[:, 0])
     actions[:, 1] = (env.mask[:, 1] * rng.random((500, 10))).argmax(1)  # anything allowed
     obs, *_ = env.step(actions)
-    results += env.ended.metrics["winner"].tolist()
+    results += env.episodes.metrics["winner"].tolist()
 won, drawn = (np.mean(np.array(results) == value) for value in (1.0, 0.0))
 print(f"moving first against random moves it won {won:.1%} and drew {drawn:.1%}")

@@ -25,7 +25,7 @@ from benchmarks.machine import threads
 from benchmarks.ours.watched import add_rows, rows_of, write_run, write_study_folder
 from benchmarks.worker import WorkerError
 from slipstream.dashboard.overview import Places, id_of
-from slipstream.dashboard.server import PageFeed, guarded
+from slipstream.dashboard.server import PageFeed, validated
 
 _TOKEN = "a-token-of-the-benchmarks-that-is-long-enough"
 _PATIENCE = 60.0  # seconds
@@ -85,7 +85,7 @@ async def _watched(run: Path, count: int, lines: int) -> list[float]:
 
     bound = socket.create_server(("127.0.0.1", 0))
     port = bound.getsockname()[1]
-    app = guarded(Places([run.parent], run.parent / "queue"), _TOKEN, port, feed=SeenFeed())
+    app = validated(Places([run.parent], run.parent / "queue"), _TOKEN, port, feed=SeenFeed())
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
     serving = asyncio.create_task(server.serve(sockets=[bound]))
     while not server.started:

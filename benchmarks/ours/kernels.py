@@ -21,7 +21,7 @@ from benchmarks.worker import steps_per_second
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import StepOut, VectorEnv, blank, member_indices
+from slipstream.kernels.vector_env import StepBuffers, VectorEnv, allocate_buffers, member_indices
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.workers import ThreadPool
 
@@ -48,7 +48,7 @@ class _Rows:
         """Steps all copies through the block, so many times."""
         for _ in range(times):
             for t in range(self.rows):
-                out = StepOut(
+                out = StepBuffers(
                     self.obs[t + 1],
                     self.reward[t],
                     self.terminated[t],
@@ -56,14 +56,14 @@ class _Rows:
                     self.valid[t],
                 )
                 self.env.step(self.actions[t], out, t)
-            self.env.drain_finals()
+            self.env.drain_final_obs()
             self.env.drain_episodes()
 
 
 def _random_actions(spec: EnvSpec, rows: int, num_envs: int) -> NDArray[Any]:
     """Uniform actions [rows, E, K]."""
-    random, shape = np.random.default_rng(0), (rows, num_envs, spec.action_width)
-    space = spec.action
+    random, shape = np.random.default_rng(0), (rows, num_envs, spec.action_dim)
+    space = spec.action_space
     if isinstance(space, gymnasium.spaces.Discrete):
         return random.integers(0, space.n, shape)
     assert isinstance(space, gymnasium.spaces.Box)
@@ -113,14 +113,14 @@ def step_hockey(num_envs: int, seconds: float) -> dict[str, float]:
     kernel = load_kernel("hockey")
     loaded = kernel.load(kernel.configure({"one": {"strong": 1.0}, "two": {"strong": 1.0}}))
     env = KernelVectorEnv(kernel, loaded, *member_indices([1], num_envs))
-    out = blank(env)
+    out = allocate_buffers(env)
     env.reset(out.obs)
-    idle = np.zeros((num_envs, env.spec.players, env.spec.action_width), np.float32)
+    idle = np.zeros((num_envs, env.spec.players, env.spec.action_dim), np.float32)
 
     def block() -> int:
         for t in range(50):
             env.step(idle, out, t)
-        env.drain_finals(), env.drain_episodes()
+        env.drain_final_obs(), env.drain_episodes()
         return 50 * num_envs
 
     block(), block()  # until copies are anywhere in their games
@@ -141,7 +141,7 @@ def step_face(through: str, num_envs: int, seconds: float) -> dict[str, float]:
     make = slipstream.make_vec if own else partial(slipstream.make_face, through)
     env: Any = make("cartpole", num_envs)
     env.reset()
-    rows, out = actions[..., None], blank(env) if through == "arrays" else None
+    rows, out = actions[..., None], allocate_buffers(env) if through == "arrays" else None
 
     def block() -> int:
         if out is None:
@@ -150,7 +150,7 @@ def step_face(through: str, num_envs: int, seconds: float) -> dict[str, float]:
         else:
             for row in rows:
                 env.step(row, out)
-            env.drain_finals(), env.drain_episodes()
+            env.drain_final_obs(), env.drain_episodes()
         return actions.size
 
     block()

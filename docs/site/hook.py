@@ -28,7 +28,7 @@ BESIDE = {
     "What calls give": (
         "slipstream.rl.nets.policy.Policy",
         "slipstream.kernels.vector_env.VectorEnv",
-        "slipstream.kernels.vector_env.StepOut",
+        "slipstream.kernels.vector_env.StepBuffers",
         "slipstream.training.episode_result.EpisodeResult",
         "slipstream.studies.record.folder.StudyFolder",
     ),

@@ -47,8 +47,8 @@ def observe(s, p, d, player, out):
 
 def spec(p, d):
     return EnvSpec(
-        observation=spaces.Box(-1.0, 1.0, (1,), np.float32),
-        action=spaces.Discrete(2),
+        observation_space=spaces.Box(-1.0, 1.0, (1,), np.float32),
+        action_space=spaces.Discrete(2),
         metrics=(Metric("winner", "1 or -1"),),
         players=2,
         winner="winner",

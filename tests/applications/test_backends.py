@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from slipstream.kernels.classic.probes import NAMES
-from slipstream.kernels.env_checker import blank, compare, random_actions
+from slipstream.kernels.env_checker import allocate_buffers, compare_envs, random_actions
 from slipstream.kernels.kernel_registry import list_kernels, load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.kernels.vector_env import join_episodes, member_indices
+from slipstream.kernels.vector_env import concat_episodes, member_indices
 from slipstream.markets.synthetic import PlantedForex
 
 # Configs of a kernel: together they take every branch that random actions reach.
@@ -88,15 +88,15 @@ def build(prices):
 def test_interpreted_equals_compiled(build, name, config):
     """Observations, rewards, flags, finals, episodes, and STATE field by field, 400 steps."""
     envs = [build(name, config, 3, backend) for backend in ("serial", "compiled")]
-    compare(*envs, 400, 5, "interpreted and compiled")
-    assert int(envs[0].get_state()["book.episode"].min()) > 1, "every copy was reset"
+    compare_envs(*envs, 400, 5, "interpreted and compiled")
+    assert int(envs[0].get_state()["episode_state.episode"].min()) > 1, "every copy was reset"
 
 
 @pytest.mark.parametrize("mode", [RESET_KEEP_ALL, HOLD])
 @pytest.mark.parametrize("name", ["cartpole", "probes"])
 def test_other_ends_too(build, name, mode):
-    envs = [build(name, {}, 4, backend, at_end=mode) for backend in ("serial", "compiled")]
-    compare(*envs, 80, 6, "interpreted and compiled")
+    envs = [build(name, {}, 4, backend, autoreset_mode=mode) for backend in ("serial", "compiled")]
+    compare_envs(*envs, 80, 6, "interpreted and compiled")
 
 
 @pytest.mark.parametrize(("name", "config"), CASES)
@@ -105,7 +105,7 @@ def test_slices_equal_the_whole(build, name, config):
     whole = build(name, config, 5)
     parts = [build(name, config, 5, lo=0, hi=3), build(name, config, 5, lo=3)]
     draw = np.random.default_rng(8)
-    outs = [blank(env) for env in (whole, *parts)]
+    outs = [allocate_buffers(env) for env in (whole, *parts)]
     for env, out in zip((whole, *parts), outs, strict=True):
         env.reset(out.obs)
     for t in range(150):
@@ -120,7 +120,7 @@ def test_slices_equal_the_whole(build, name, config):
     for key, values in state.items():
         assert np.array_equal(values, np.concatenate([half[key] for half in halves])), key
     low, high = (part.drain_episodes() for part in parts)
-    episodes, joined = whole.drain_episodes(), join_episodes([low, high._replace(e=high.e + 3)])
+    episodes, joined = whole.drain_episodes(), concat_episodes([low, high._replace(e=high.e + 3)])
     for name_of, values in episodes.metrics.items():
         assert np.array_equal(values, joined.metrics[name_of])
     for mine, theirs in zip(episodes[:4], joined[:4], strict=True):
@@ -128,9 +128,9 @@ def test_slices_equal_the_whole(build, name, config):
 
 
 def test_a_copy_alone_equals_the_copy_in_a_crowd(build):
-    crowd = build("cartpole", {}, 40, at_end=RESET)
+    crowd = build("cartpole", {}, 40, autoreset_mode=RESET)
     alone = build("cartpole", {}, 40, lo=17, hi=18)
-    outs = [blank(env) for env in (crowd, alone)]
+    outs = [allocate_buffers(env) for env in (crowd, alone)]
     for env, out in zip((crowd, alone), outs, strict=True):
         env.reset(out.obs)
     draw = np.random.default_rng(0)

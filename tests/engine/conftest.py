@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
-from slipstream.kernels.vector_env import StepOut, member_indices
+from slipstream.kernels.vector_env import StepBuffers, member_indices
 
 KERNELS = Path(__file__).parent / "samples"
 
@@ -25,8 +25,8 @@ class Steps:
         obs = np.full((*shape, *spec.observation_shape), -99, spec.observation_dtype)
         poison = np.arange(e) % 2 == 0
         flags = [np.ones(e, np.bool_) for _ in range(2)]
-        mask = np.zeros((*shape, self.env.mask_width), np.bool_) if self.env.mask_width else None
-        return StepOut(obs, np.full(shape, -99, np.float32), *flags, poison, mask)
+        mask = np.zeros((*shape, self.env.mask_size), np.bool_) if self.env.mask_size else None
+        return StepBuffers(obs, np.full(shape, -99, np.float32), *flags, poison, mask)
 
     def reset(self):
         out = self.fresh()
@@ -36,7 +36,7 @@ class Steps:
     def step(self, actions=0):
         spec, e = self.env.spec, self.env.num_envs
         players = () if spec.players == 1 else (spec.players,)
-        rows = np.zeros((e, *players, spec.action_width), spec.action_dtype)
+        rows = np.zeros((e, *players, spec.action_dim), spec.action_dtype)
         rows[...] = actions
         out = self.fresh()
         self.env.step(rows, out, self.t)

@@ -27,9 +27,15 @@ from slipstream.gym.gymnasium_environment import GymnasiumKind, maker, wrappers_
 from slipstream.gym.gymnasium_semantics import DISABLED, NEXT_STEP, SAME_STEP, NativeEnv
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
-from slipstream.kernels.space_codec import ActionForm, MisfitError, action_form, as_array, words
+from slipstream.kernels.space_codec import (
+    ActionCodec,
+    SpaceMismatchError,
+    as_array,
+    describe_leaf,
+    make_action_codec,
+)
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import Episodes, blank, member_indices
+from slipstream.kernels.vector_env import Episodes, allocate_buffers, member_indices
 from slipstream.training.environments.factory import kind_of, make_environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.settings.config import resolve
@@ -128,12 +134,17 @@ class AdapterBatch(ABC):
     apart = False
 
     def __init__(
-        self, name: str, spec: EnvSpec, actions: ActionForm, num_envs: int, autoreset: AutoresetMode
+        self,
+        name: str,
+        spec: EnvSpec,
+        actions: ActionCodec,
+        num_envs: int,
+        autoreset: AutoresetMode,
     ) -> None:
         self.name, self.spec, self.num_envs, self.autoreset = name, spec, num_envs, autoreset
         # Clients change them: CleanRL's SAC sets another dtype.
-        self.observation_space = deepcopy(spec.native_observation or spec.observation)
-        self.action_space = deepcopy(spec.native_action or spec.action)
+        self.observation_space = deepcopy(spec.native_observation_space or spec.observation_space)
+        self.action_space = deepcopy(spec.native_action_space or spec.action_space)
         self._form = actions
         self._players = () if spec.players == 1 else (spec.players,)
         self._waiting = np.zeros(num_envs, np.bool_)  # ended, and not begun again
@@ -233,11 +244,11 @@ class AdapterBatch(ABC):
                 f"{actions!r:.60}."
             )
         try:
-            rows = self._form.rows(actions, (n, *self._players), self.spec.action_width)
-        except MisfitError as error:
+            rows = self._form.encode(actions, (n, *self._players), self.spec.action_dim)
+        except SpaceMismatchError as error:
             raise ActionError(f"{self.name}: `step` of {n} copies was given {error}.") from None
-        if isinstance(self.spec.action, spaces.Box):
-            self._check_bounds(rows, self.spec.action)
+        if isinstance(self.spec.action_space, spaces.Box):
+            self._check_bounds(rows, self.spec.action_space)
         if self.mask is not None:
             self._check_allowed(rows, copies)
         return rows
@@ -245,7 +256,7 @@ class AdapterBatch(ABC):
     def _check_allowed(self, rows: NDArray[Any], copies: NDArray[np.int64] | None) -> None:
         assert self.mask is not None
         at = slice(None) if copies is None else copies
-        allowed = np.take_along_axis(self.mask[at], self._form.places(rows), axis=-1)
+        allowed = np.take_along_axis(self.mask[at], self._form.mask_columns(rows), axis=-1)
         allowed[self._waiting[at]] = True  # the action is ignored
         if not allowed.all():
             place = int(np.argwhere(~allowed)[0, 0])
@@ -263,7 +274,7 @@ class AdapterBatch(ABC):
             place = tuple(int(i) for i in np.argwhere(bad)[0])
             raise ActionError(
                 f"{self.name}: `step` was given {rows[place]} at {place}, outside the action "
-                f"space ({words(self._form.leaf)} from {low[place[-1]]} to "
+                f"space ({describe_leaf(self._form.leaf)} from {low[place[-1]]} to "
                 f"{high[place[-1]]}). Clip actions to it: np.clip(actions, space.low, space.high), "
                 "or Gymnasium's ClipAction."
             )
@@ -302,14 +313,16 @@ class KernelBatch(AdapterBatch):
     """
 
     def __init__(self, env: KernelVectorEnv, name: str, autoreset: AutoresetMode) -> None:
-        super().__init__(name, env.spec, env.actions, env.num_envs, autoreset)
+        super().__init__(name, env.spec, env.action_codec, env.num_envs, autoreset)
         self.env = env
-        space, self._choices = env.spec.action, 0  # of a single choice without a mask
+        space, self._choices = env.spec.action_space, 0  # of a single choice without a mask
         if isinstance(space, spaces.Discrete) and space == self.action_space:
-            plain = env.spec.players == 1 and not env.mask_width and space.start == 0
+            plain = env.spec.players == 1 and not env.mask_size and space.start == 0
             self._choices = int(space.n) if plain else 0
-        self._out = blank(env)
-        self._pending = blank(env).obs  # first observations that NEXT_STEP shows one step later
+        self._out = allocate_buffers(env)
+        self._pending = allocate_buffers(
+            env
+        ).obs  # first observations that NEXT_STEP shows one step later
         self._none = np.zeros(self.num_envs, np.bool_)
 
     @property
@@ -329,10 +342,10 @@ class KernelBatch(AdapterBatch):
         if len(others):
             self.env.restart(others, None, rows.obs, rows.mask)
         self.env.drain_episodes()
-        self.env.drain_finals()
+        self.env.drain_final_obs()
         self._waiting = self._waiting & ~chosen
         self._begun = self._begun | chosen
-        return self.env.observations.native(rows.obs.copy())
+        return self.env.observation_codec.decode(rows.obs.copy())
 
     def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> BatchStep:
         chosen = None
@@ -355,7 +368,7 @@ class KernelBatch(AdapterBatch):
         if waking is not None:
             obs[waking] = self._pending[waking]
         over = out.terminated | out.truncated
-        finals, episodes = env.drain_finals(), env.drain_episodes()
+        finals, episodes = env.drain_final_obs(), env.drain_episodes()
         self._waiting = over if chosen is None else np.where(chosen, over, self._waiting)
         ended = np.flatnonzero(over)
         last = self._last(ended, finals.obs, finals.index[:, 1])
@@ -364,12 +377,12 @@ class KernelBatch(AdapterBatch):
             obs[ended] = last
         at = slice(None) if copies is None else copies
         return BatchStep(
-            env.observations.native(obs[at].copy()),
+            env.observation_codec.decode(obs[at].copy()),
             out.reward[at].copy(),
             out.terminated[at].copy(),
             out.truncated[at].copy(),
             ended,
-            env.observations.native(last),
+            env.observation_codec.decode(last),
             episodes,
             None if out.valid.all() else out.valid[at].copy(),
         )
@@ -446,7 +459,7 @@ class ForeignBatch(AdapterBatch):
         except BaseException:
             env.close()
             raise
-        super().__init__(name, spec, action_form(spec), env.num_envs, autoreset)
+        super().__init__(name, spec, make_action_codec(spec), env.num_envs, autoreset)
         self.env = env
         self._first: list[int | None] = [seed + e for e in range(env.num_envs)]
         self._ret, self._length = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
@@ -491,7 +504,7 @@ class ForeignBatch(AdapterBatch):
         """Checked actions as environments take them; numbers of a Box in its own dtype."""
         rows, leaf = self.rows(actions, copies), self._form.leaf
         if self._form.start is not None:
-            return self._form.native(rows)
+            return self._form.decode(rows)
         return as_array(actions).astype(leaf.dtype).reshape(len(rows), *leaf.shape)
 
     def recv(
@@ -626,7 +639,7 @@ def make_batch(
         split=split,
         backend=environment.kind.chosen_backend(backend),
         stagger=False,
-        at_end=HOLD if autoreset is AutoresetMode.DISABLED else RESET_KEEP_ALL,
+        autoreset_mode=HOLD if autoreset is AutoresetMode.DISABLED else RESET_KEEP_ALL,
     )
     return KernelBatch(env, environment.kind.short_name, autoreset)
 

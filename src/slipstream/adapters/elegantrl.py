@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from slipstream.adapters.batch import ActionError, make_batch
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
-from slipstream.kernels.space_codec import observation_form
+from slipstream.kernels.space_codec import make_observation_codec
 
 # By name, so that this file needs torch only where it is used.
 torch = require("torch", "The face for ElegantRL", "elegantrl")
@@ -70,14 +70,14 @@ class ElegantEnv:
             seed=seed,
             **(settings or {}),
         )
-        spec, action = self.batch.spec, self.batch.spec.action
-        self._form = observation_form(spec)
+        spec, action = self.batch.spec, self.batch.spec.action_space
+        self._form = make_observation_codec(spec)
         if spec.players > 1 or len(spec.observation_shape) != 1 or not _fits(action):
             self.batch.close()
             raise ConfigError(
                 f"{self.batch.name}: ElegantRL steps one player that sees a row of numbers and "
                 "takes one choice, or numbers within bounds; this environment shows "
-                f"{spec.observation} and takes {action}."
+                f"{spec.observation_space} and takes {action}."
             )
         envs_on_gpu = gpu_id >= 0 and torch.cuda.is_available()
         self.device = torch.device(f"cuda:{gpu_id}" if envs_on_gpu else "cpu")
@@ -85,7 +85,7 @@ class ElegantEnv:
         self.max_step = spec.max_episode_steps or _NO_LIMIT
         self.state_dim = spec.observation_shape[0]
         self.if_discrete = isinstance(action, spaces.Discrete)
-        self.action_dim, self._box = spec.action_width, None
+        self.action_dim, self._box = spec.action_dim, None
         if isinstance(action, spaces.Discrete):
             self.action_dim = int(action.n)
         elif isinstance(action, spaces.Box):
@@ -151,7 +151,7 @@ class ElegantEnv:
 
     def _states(self, obs: Any) -> NDArray[np.float32]:
         """Observations as rows."""
-        return np.ascontiguousarray(self._form.rows(obs)[0], np.float32)
+        return np.ascontiguousarray(self._form.encode(obs)[0], np.float32)
 
     def _tensor(self, array: NDArray[Any]) -> Any:
         return torch.from_numpy(array).to(self.device)

@@ -380,7 +380,7 @@ class ForeignVectorAdapter(VectorAdapter):
         faults = self.env.drain_faults()
         for fault in faults:
             logger.error(
-                f"Received the following error from Worker-{fault.copy} - Shutting it down"
+                f"AsyncStepResult the following error from Worker-{fault.copy} - Shutting it down"
             )
             logger.error("%s", fault.text[max(0, fault.text.find("Traceback (")) :])
         if faults:
@@ -555,7 +555,7 @@ class KernelVectorAdapter(VectorAdapter):
         told: dict[str, Any] = {}
         if self.statistics:
             told |= self._column(
-                "episode", came, {"r": came.episodes.ret, "l": came.episodes.length}
+                "episode", came, {"r": came.episodes.returns, "l": came.episodes.length}
             )
         if came.episodes.metrics:
             told |= self._column("metrics", came, came.episodes.metrics)

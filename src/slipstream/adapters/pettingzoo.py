@@ -49,8 +49,8 @@ class ParallelAdapter(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defin
         self.possible_agents = [f"player_{p}" for p in range(batch.spec.players)]
         self.agents: list[str] = []
         self._shown: spaces.Space[Any] = batch.observation_space
-        if batch.spec.masked:
-            allowed = spaces.MultiBinary(batch.spec.choices)
+        if batch.spec.has_action_mask:
+            allowed = spaces.MultiBinary(batch.spec.num_actions)
             self._shown = spaces.Dict({"observation": self._shown, "action_mask": allowed})
 
     def observation_space(self, agent: str) -> Any:

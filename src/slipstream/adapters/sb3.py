@@ -121,7 +121,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         more = market_metrics(self.batch.spec, ended.metrics, peak[ended.e]) if self._peaks else {}
         told = {**ended.metrics, **more}
         metrics = {name: values.tolist() for name, values in told.items()}
-        numbers = zip(ended.e.tolist(), ended.ret.tolist(), ended.length.tolist(), strict=True)
+        numbers = zip(ended.e.tolist(), ended.returns.tolist(), ended.length.tolist(), strict=True)
         for i, (e, ret, length) in enumerate(numbers):
             own = {name: values[i] for name, values in metrics.items()}
             episode = {"r": ret, "l": length, "t": since}
@@ -184,7 +184,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             value = env.read((name,))[name][e]
             return value.copy() if isinstance(value, np.ndarray) else value.item()
         if name in (env.params.dtype.names or ()):
-            return env.params[name][env.book["which"][e]].item()
+            return env.params[name][env.episode_state["param_row"][e]].item()
         raise AttributeError(
             f"{self.batch.name} has no attribute {name!r}: a kernel's copies have its STATE "
             "fields, its Params, and what `set_attr` gave them"

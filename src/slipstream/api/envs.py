@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from slipstream.core.bounds import check_copies, check_count
 from slipstream.core.errors import ConfigError
 from slipstream.core.plugins import offered
-from slipstream.kernels.vector_env import VectorEnv, member_indices, whole
+from slipstream.kernels.vector_env import VectorEnv, as_seed, member_indices
 from slipstream.rl.experience.rollout import rollout_bytes
 from slipstream.training.environments.factory import (
     kind_of,
@@ -82,7 +82,7 @@ def make_vec(
     environment = make_environment(config.env_name, config.env_settings)
     check_copies(num_envs, rollout_bytes(environment.spec, 1, 1, 1))
     # First episodes of random length are for learning: here every episode is whole.
-    return environment.copies(*member_indices([whole(seed)], num_envs), backend, stagger=False)
+    return environment.copies(*member_indices([as_seed(seed)], num_envs), backend, stagger=False)
 
 
 def named(target: Any) -> Any:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.storage.atomic_io import disk_errors
 from slipstream.kernels.interpreter import Records
-from slipstream.kernels.vector_env import blank
+from slipstream.kernels.vector_env import allocate_buffers
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import kind_of
 
@@ -109,7 +109,7 @@ class Film:
             )
         env = environment.evaluation("train", 1)
         game: Any = getattr(env, "game", env)  # of copies whose other seat somebody has
-        self._env, self._game, self._out = env, game, blank(env)
+        self._env, self._game, self._out = env, game, allocate_buffers(env)
 
     def reset(self, seed: int) -> tuple[NDArray[Any], dict[str, Any]]:
         """Begins the evaluation episode 0 of that seed."""
@@ -125,7 +125,7 @@ class Film:
     def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
         """Gymnasium's five."""
         spec, out = self._env.spec, self._out
-        row = np.asarray(action, spec.action_dtype).reshape(1, spec.action_width)
+        row = np.asarray(action, spec.action_dtype).reshape(1, spec.action_dim)
         self._env.step(np.ascontiguousarray(row), out, 0)
         self._env.drain_episodes()
         return (
@@ -139,7 +139,7 @@ class Film:
     def render(self) -> NDArray[np.uint8]:
         """The picture of the present record."""
         env = self._game
-        s, p = Records(env.state)[0], Records(env.params)[int(env.book["which"][0])]
+        s, p = Records(env.state)[0], Records(env.params)[int(env.episode_state["param_row"][0])]
         drawn: NDArray[np.uint8] = env.kernel.module.picture(s, p, env.loaded.data)
         return drawn
 

@@ -151,7 +151,9 @@ class CryptoEnvAlpaca:
         loaded = _loaded(own, price, tech, names_of(tickers, price.shape[1]))
         hold = HOLD if autoreset is AutoresetMode.DISABLED else RESET_KEEP_ALL
         seeds = member_indices([seed], check_count("n_envs", n_envs))
-        env = KernelVectorEnv(kernel, loaded, *seeds, backend=backend, stagger=False, at_end=hold)
+        env = KernelVectorEnv(
+            kernel, loaded, *seeds, backend=backend, stagger=False, autoreset_mode=hold
+        )
         self.batch = KernelBatch(env, "portfolio", autoreset)
         self.env_num = self.num_envs = self.n_envs = n_envs
         self.env_name = "MulticryptoEnv" if n_envs == 1 else f"VectorizedMulticryptoEnv_x{n_envs}"

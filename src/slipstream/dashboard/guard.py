@@ -71,7 +71,7 @@ class Guard:
     """Around the application.
 
     Args:
-        app: what is guarded.
+        app: what is validated.
         token: see `own_token`.
         port: names the cookie: cookies of a machine's ports are not apart.
         hosts: names of this server in a browser's address line, whatever the port, so that

@@ -340,7 +340,7 @@ def _packaged(name: str) -> Response:
     return Response(names[name].read_bytes(), media_type=f"{kind}; charset=utf-8")
 
 
-def guarded(
+def validated(
     places: Places, token: str, port: int, listen: str = "", feed: PageFeed | None = None
 ) -> ASGIApp:
     """The whole application.
@@ -385,7 +385,7 @@ def serve(
             "of that."
         )
     say("It reads files and holds nothing: Ctrl-C ends it, and no work with it.")
-    app = guarded(Places(folders), token, number, listen)
+    app = validated(Places(folders), token, number, listen)
     config = uvicorn.Config(
         app,
         log_level="warning",

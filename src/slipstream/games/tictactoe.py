@@ -112,8 +112,8 @@ def mask(s: Any, p: Any, d: Any, player: int, out: Any) -> None:
 def spec(p: Any, d: Any) -> EnvSpec:
     """19 numbers, ten choices, at most nine moves."""
     return EnvSpec(
-        observation=spaces.Box(0.0, 1.0, (19,), np.float32),
-        action=spaces.Discrete(10),
+        observation_space=spaces.Box(0.0, 1.0, (19,), np.float32),
+        action_space=spaces.Discrete(10),
         metrics=(Metric("winner", "1, 0 or -1"), Metric("moves", "moves")),
         players=2,
         winner="winner",

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.gym.env_factory import call_in_fork
-from slipstream.kernels.space_codec import KEY, MisfitError
+from slipstream.kernels.space_codec import ACTION_MASK_KEY, SpaceMismatchError
 
 METHOD = "action_masks"
 
@@ -42,8 +42,8 @@ class SeparateActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._mask
 
     def _without(self, seen: Any) -> Any:
-        self._mask = seen.get(KEY)
-        return {key: part for key, part in seen.items() if key != KEY}
+        self._mask = seen.get(ACTION_MASK_KEY)
+        return {key: part for key, part in seen.items() if key != ACTION_MASK_KEY}
 
 
 def chooses(acted: Any) -> bool:
@@ -53,12 +53,12 @@ def chooses(acted: Any) -> bool:
 
 def drop_mask_space(space: spaces.Dict) -> spaces.Dict:
     """The other parts."""
-    return spaces.Dict({key: part for key, part in space.spaces.items() if key != KEY})
+    return spaces.Dict({key: part for key, part in space.spaces.items() if key != ACTION_MASK_KEY})
 
 
 def observation_has_mask(space: Any) -> bool:
     """Return true if an observation space has a mask among its parts."""
-    return isinstance(space, spaces.Dict) and KEY in space.spaces
+    return isinstance(space, spaces.Dict) and ACTION_MASK_KEY in space.spaces
 
 
 def separate_mask(env: Any) -> Any:
@@ -94,7 +94,7 @@ def probe_mask(env: Any) -> bool | None:
 
 def mask_from_info(info: Any) -> Any:
     """Mask in an info; None without one."""
-    return info.get(KEY) if isinstance(info, Mapping) else None
+    return info.get(ACTION_MASK_KEY) if isinstance(info, Mapping) else None
 
 
 def mask_of(env: Any, info: Any) -> NDArray[np.bool_] | None:
@@ -121,13 +121,13 @@ def write_mask(mask: Any, place: NDArray[np.bool_], sizes: Sequence[int]) -> Non
         sizes: choices of each component.
 
     Raises:
-        MisfitError: it is missing, has another length, or allows nothing.
+        SpaceMismatchError: it is missing, has another length, or allows nothing.
     """
     if mask is None:
-        raise MisfitError("no action mask")
+        raise SpaceMismatchError("no action mask")
     array = _flat(mask)
     if array.size != len(place) or array.dtype.kind not in "biuf":
-        raise MisfitError(
+        raise SpaceMismatchError(
             f"an action mask of {array.size} entries ({array.dtype}) instead of {len(place)}, one "
             "for each choice"
         )
@@ -136,7 +136,7 @@ def write_mask(mask: Any, place: NDArray[np.bool_], sizes: Sequence[int]) -> Non
     for number, size in enumerate(sizes):
         if written.find(1, lo, lo + size) < 0:
             where = f" in component {number}" if len(sizes) > 1 else ""
-            raise MisfitError(f"an action mask that allows no choice{where}")
+            raise SpaceMismatchError(f"an action mask that allows no choice{where}")
         lo += size
 
 

@@ -26,11 +26,11 @@ from slipstream.core.child_process import OverdueError, start_seconds, time_limi
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
 from slipstream.core.extras import search_working_folder
 from slipstream.kernels.space_codec import (
-    ENDLESS,
-    ObservationForm,
-    describe,
+    RECURSIVE_SPACE,
+    ObservationCodec,
+    describe_space,
     is_image,
-    observation_form,
+    make_observation_codec,
 )
 from slipstream.kernels.spec import EnvSpec
 
@@ -237,11 +237,13 @@ def flat_spaces(
                 dtype=np.float32,
             )
     try:
-        form = ObservationForm(describe(observation), "image" if is_image(observation) else "flat")
+        form = ObservationCodec(
+            describe_space(observation), "image" if is_image(observation) else "flat"
+        )
     except ConfigError as error:
         raise ConfigError(f"gym:{env_id}, observations: {error}") from None
     except RecursionError:
-        raise ConfigError(f"gym:{env_id}, observations: {ENDLESS}") from None
+        raise ConfigError(f"gym:{env_id}, observations: {RECURSIVE_SPACE}") from None
     if form.width == 0:
         raise ConfigError(f"gym:{env_id} shows nothing: its observation space is {observation}.")
     free = free_memory()
@@ -268,8 +270,10 @@ def row_spec(env_id: str, observation: Any, action: Any, **more: Any) -> EnvSpec
         more: further fields of the EnvSpec.
     """
     shown, acted = flat_spaces(env_id, observation, action)
-    spec = EnvSpec(shown, acted, native_observation=observation, native_action=action, **more)
-    mean, std = observation_form(spec).scale()
+    spec = EnvSpec(
+        shown, acted, native_observation_space=observation, native_action_space=action, **more
+    )
+    mean, std = make_observation_codec(spec).scale()
     return replace(spec, fixed_mean=mean, fixed_std=std)
 
 

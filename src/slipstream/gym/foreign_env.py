@@ -23,9 +23,16 @@ from slipstream.gym.serial_driver import Arrays, SerialDriver
 from slipstream.gym.shared_layout import agent_layout
 from slipstream.gym.worker_config import EnvScheduler, SubEnvConfig, WorkerConfig, registered
 from slipstream.kernels.loop import HOLD, RESET
-from slipstream.kernels.space_codec import MisfitError
+from slipstream.kernels.space_codec import SpaceMismatchError
 from slipstream.kernels.spec import EnvSpec, Metric
-from slipstream.kernels.vector_env import Episodes, Finals, Received, StepOut, VectorEnv, blank
+from slipstream.kernels.vector_env import (
+    AsyncStepResult,
+    Episodes,
+    FinalObs,
+    StepBuffers,
+    VectorEnv,
+    allocate_buffers,
+)
 
 LONGEST_LOG = 10_000  # steps of an episode that are kept to be taken again
 _OF_EPISODES = ("ended_ret", "ended_length", "lost", "metrics")
@@ -101,12 +108,12 @@ class ForeignEnv(VectorEnv):
             finally:
                 if apart:
                     shut(first, name)
-        self.spec, self.mask_width = spec, spec.choices if spec.masked else 0
+        self.spec, self.mask_size = spec, spec.num_actions if spec.has_action_mask else 0
         what = SubEnvConfig(
             env if isinstance(env, list) else [env],
             env_name(env),
-            spec.native_observation,
-            spec.native_action,
+            spec.native_observation_space,
+            spec.native_action_space,
             spec,
             dict(kwargs or {}),
             limit,
@@ -203,7 +210,7 @@ class ForeignEnv(VectorEnv):
         self.copies.run("begin")
         self.copies.begun = True
 
-    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+    def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
         copies = self.copies
         acted, reward, terminated, truncated, valid = self._stepped
         copies.settle()  # refuses while steps are under way, which read these actions
@@ -248,7 +255,7 @@ class ForeignEnv(VectorEnv):
 
     def _free_choice(self, rows: slice | NDArray[np.int64]) -> None:
         """Allows everything to copies that show nothing."""
-        if self.mask_width:
+        if self.mask_size:
             self.block["mask"][rows] = True
 
     def _collect(self, t: int, rows: NDArray[np.int64] | None = None) -> None:
@@ -277,9 +284,9 @@ class ForeignEnv(VectorEnv):
             self._finals.append((rows, np.stack([np.full(len(kept), t), kept], axis=1)))
 
     def _joined(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        if self.observations.layout != "flat":
+        if self.observation_codec.layout != "flat":
             return parts[0]
-        return self.observations.join(parts, parts[0].shape[:1])
+        return self.observation_codec.concat_leaves(parts, parts[0].shape[:1])
 
     def _show(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         obs[...] = self._joined(self._obs) if self._newest is None else self._newest
@@ -292,26 +299,26 @@ class ForeignEnv(VectorEnv):
             raise ConfigError("Call `reset()` before the first `send(actions)`.")
         rows = self.copies.idle_rows(copies)
         try:
-            numbers = self.actions.rows(actions, (len(rows),), self.spec.action_width)
-        except MisfitError as error:
+            numbers = self.action_codec.encode(actions, (len(rows),), self.spec.action_dim)
+        except SpaceMismatchError as error:
             raise ConfigError(f"`send` to {len(rows)} copies was given {error}.") from None
         self._check_allowed(numbers, rows)
         self.block["actions"][rows] = numbers
         self.copies.send(rows)
 
-    def recv(self, count: int | None = None, timeout: float | None = None) -> Received:
+    def recv(self, count: int | None = None, timeout: float | None = None) -> AsyncStepResult:
         self.copies.check_open()
         block, at = self.block, self.copies.receive(count, timeout)
         self._collect(0, at)
-        self.ended, self.finals = self.drain_episodes(), self.drain_finals()
+        self.ended, self.finals = self.drain_episodes(), self.drain_final_obs()
         self.ledger.good(block["valid"][at], at)
         self.ledger.check()
         if self.mask is not None:
             self.mask[at] = block["mask"][at]
         rows = self._joined([part[at] for part in self._obs])
-        return Received(
+        return AsyncStepResult(
             at,
-            self.observations.native(rows),
+            self.observation_codec.decode(rows),
             block["reward"][at].astype(np.float32),
             block["terminated"][at],
             block["truncated"][at],
@@ -344,30 +351,32 @@ class ForeignEnv(VectorEnv):
             new = slice(before, num_envs)
             arrays["seed"][new] = old["seed"][0]
             arrays["index"][new] = np.arange(last + 1, last + 1 + max(0, num_envs - before))
-            if self.mask_width:
+            if self.mask_size:
                 arrays["mask"][new] = True
 
         self.copies.resize(num_envs, self._layout, fill)
         self.num_envs = num_envs
         self._attach()
         self._over = self.block["held"].copy()
-        rows = blank(self)
+        rows = allocate_buffers(self)
         self._show(rows.obs, rows.mask)
         self.mask = rows.mask
-        return self.observations.native(rows.obs)
+        return self.observation_codec.decode(rows.obs)
 
     def _note(self) -> None:
         """Has copies of this process write down where they stand; workers do so at every step."""
         if self.backend == "serial":
             self.copies.ask("note", lambda own: ())
 
-    def drain_finals(self) -> Finals:
+    def drain_final_obs(self) -> FinalObs:
         kept, self._finals = self._finals, []
         if not kept:
             shape = (0, *self.spec.observation_shape)
-            return Finals(np.zeros(shape, self.spec.observation_dtype), np.zeros((0, 2), np.int64))
+            return FinalObs(
+                np.zeros(shape, self.spec.observation_dtype), np.zeros((0, 2), np.int64)
+            )
         obs = np.concatenate([rows for rows, _ in kept])
-        return Finals(obs, np.concatenate([index for _, index in kept]).astype(np.int64))
+        return FinalObs(obs, np.concatenate([index for _, index in kept]).astype(np.int64))
 
     def drain_episodes(self) -> Episodes:
         ended, self._episodes = self._episodes, []
@@ -394,7 +403,7 @@ class ForeignEnv(VectorEnv):
         block = self.block
         log, length = block["log"], block["length"].copy()
         taken = np.arange(log.shape[1]) < length[:, None]
-        seen = blank(self).obs
+        seen = allocate_buffers(self).obs
         self._show(seen)
         return {
             "episode": block["episode"].copy(),
@@ -464,9 +473,9 @@ def spec_from_env(env: Any, name: str, metrics: Sequence[str] = ()) -> EnvSpec:
             raise
         raise raised(name, "its spaces", error) from error
     more = {"metrics": tuple(map(Metric, metrics)), "max_episode_steps": limit}
-    return replace(row_spec(name, native, acted, **more), masked=probe_mask(env))
+    return replace(row_spec(name, native, acted, **more), has_action_mask=probe_mask(env))
 
 
 def _log_dtype(spec: EnvSpec) -> np.dtype[Any]:
     """The smallest that holds an action's numbers; rows count from 0."""
-    return np.min_scalar_type(max(spec.components)) if spec.components else spec.action_dtype
+    return np.min_scalar_type(max(spec.nvec)) if spec.nvec else spec.action_dtype

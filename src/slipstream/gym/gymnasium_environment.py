@@ -41,10 +41,10 @@ from slipstream.gym.process.process_pool import ProcessPool, WorkerPool
 from slipstream.gym.wrapper_checks import check_trainable, state_leak_warnings, wrapper_warnings
 from slipstream.kernels.env_checker import random_actions
 from slipstream.kernels.loop import HOLD
-from slipstream.kernels.source_files import is_own
-from slipstream.kernels.space_codec import image_of
+from slipstream.kernels.source_files import is_user_file
+from slipstream.kernels.space_codec import as_image_space
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import VectorEnv, blank
+from slipstream.kernels.vector_env import VectorEnv, allocate_buffers
 from slipstream.training.environments.autotune_cache import Identity, StepConfig, Tunable
 from slipstream.training.environments.environment import (
     LONGEST,
@@ -179,7 +179,7 @@ class GymnasiumEnvironment(Tunable):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*image_warnings(self.name, self.spec.native_observation), *self.warnings)
+        return (*image_warnings(self.name, self.spec.native_observation_space), *self.warnings)
 
     @property
     def identity(self) -> Identity | None:
@@ -288,7 +288,11 @@ class GymnasiumKind(EnvironmentKind):
         made_here = callable(entry) or str(entry).startswith("__main__:")
         place = named or str(entry).partition(":")[0]
         module = None if made_here else importlib.import_module(place)
-        own = module is not None and module.__file__ is not None and is_own(Path(module.__file__))
+        own = (
+            module is not None
+            and module.__file__ is not None
+            and is_user_file(Path(module.__file__))
+        )
         if made_here or (own and not named):
             raise ConfigError(
                 f"{self.name} is registered by code of this process, which nodes do not run. Put "
@@ -331,7 +335,7 @@ class GymnasiumKind(EnvironmentKind):
                 training,
                 source=_source(shown),
                 warnings=(
-                    *wrapper_warnings(shown, name, wrappers, bool(spec.masked)),
+                    *wrapper_warnings(shown, name, wrappers, bool(spec.has_action_mask)),
                     *state_leak_warnings(shown, make, name),
                 ),
             )
@@ -399,8 +403,8 @@ def _check_training(env: Any, name: str, spec: EnvSpec) -> None:
     try:
         check_trainable(env, name)
         wanted = (
-            ("observation_space", spec.native_observation),
-            ("action_space", spec.native_action),
+            ("observation_space", spec.native_observation_space),
+            ("action_space", spec.native_action_space),
         )
         for attribute, own in wanted:
             if (found := getattr(env, attribute)) != own:
@@ -415,7 +419,7 @@ def _check_training(env: Any, name: str, spec: EnvSpec) -> None:
 
 def image_warnings(name: str, shown: Any) -> tuple[str, ...]:
     """Sentences on images that are learned from badly as they are."""
-    image = image_of(shown)
+    image = as_image_space(shown)
     shape = (0, 0, 0) if image is None else image.shape
     if shape == (210, 160, 3) and "ALE/" in name:
         return (
@@ -455,7 +459,7 @@ _LEAST_SECONDS = 300e-6  # of a step of all copies; below that nothing is gained
 
 def step_seconds(env: VectorEnv) -> float:
     """Seconds that a step of one copy takes here; of the quicker ones, as others may interrupt."""
-    out, draw = blank(env), np.random.default_rng(0)
+    out, draw = allocate_buffers(env), np.random.default_rng(0)
     env.reset_rows(out.obs, out.mask)
     times = []
     for t in range(_STEPS):
@@ -463,7 +467,7 @@ def step_seconds(env: VectorEnv) -> float:
         began = time.perf_counter()
         env.step_rows(actions, out, t)
         times.append((time.perf_counter() - began) / env.num_envs)
-    env.drain_finals(), env.drain_episodes()
+    env.drain_final_obs(), env.drain_episodes()
     return float(np.quantile(times, 0.25))
 
 
@@ -499,7 +503,7 @@ def run_first_steps(
     faults, times, draw = list[Fault](), list[float](), np.random.default_rng(0)
     with copies:
         copies.drain_faults()  # workers that somebody killed meanwhile
-        copies.reset_rows(blank(copies).obs)
+        copies.reset_rows(allocate_buffers(copies).obs)
         while len(times) < _STEPS:
             rows = np.stack([random_actions(spec, 1, draw) for _ in range(_STEPS)])
             times += copies.timed(rows)

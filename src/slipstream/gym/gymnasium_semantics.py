@@ -32,7 +32,7 @@ from slipstream.gym.worker_config import (
     WorkerConfig,
     registered,
 )
-from slipstream.kernels.space_codec import ENDLESS
+from slipstream.kernels.space_codec import RECURSIVE_SPACE
 
 __all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv"]
 RAISE = FaultPolicy("raise")
@@ -91,7 +91,7 @@ class NativeEnv:
         try:
             placed = fixed and NativeCodec(shown).fixed
         except RecursionError:
-            raise ConfigError(f"{name}, observations: {ENDLESS}") from None
+            raise ConfigError(f"{name}, observations: {RECURSIVE_SPACE}") from None
         what = SubEnvConfig(
             tuple(envs),
             name,

@@ -30,7 +30,7 @@ from slipstream.gym.vector_environment import (
 )
 from slipstream.gym.wrapper_checks import check_trainable
 from slipstream.kernels.loop import HOLD
-from slipstream.kernels.vector_env import StepOut, VectorEnv
+from slipstream.kernels.vector_env import StepBuffers, VectorEnv
 from slipstream.training.environments.autotune_cache import Identity
 from slipstream.training.environments.environment import (
     LONGEST,
@@ -92,7 +92,7 @@ class BorrowedVectorEnv(WrappedVectorEnv):
             self._lent.user, self._rows = self, None
         super().begin(copies, episodes, seed, obs, mask)
 
-    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+    def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
         if self._lent.user is self:
             super().step_rows(actions, out, t)
             return
@@ -307,13 +307,17 @@ class BorrowedEnvironment(VectorEnvironment):
         longest: int = LONGEST,
     ) -> VectorEnv:
         zeros = np.zeros((_known(self.name).num_envs or 1) * members, np.uint64)
-        more: dict[str, Any] = {"at_end": HOLD, "limit": longest, "masked": self.spec.masked}
+        more: dict[str, Any] = {
+            "at_end": HOLD,
+            "limit": longest,
+            "masked": self.spec.has_action_mask,
+        }
         return _around(self.name, zeros, zeros, **more)
 
     def _made(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
-        return _around(self.name, seeds, indices, masked=self.spec.masked, **more)
+        return _around(self.name, seeds, indices, masked=self.spec.has_action_mask, **more)
 
 
 @dataclass(frozen=True)

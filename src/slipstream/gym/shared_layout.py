@@ -19,11 +19,11 @@ from slipstream.gym.infos import MAX_INFO_BYTES
 from slipstream.gym.process.shared_memory import Layout, Shapes
 from slipstream.kernels.space_codec import (
     Leaf,
-    MisfitError,
-    action_form,
-    observation_form,
-    store,
-    words_of,
+    SpaceMismatchError,
+    describe_value,
+    make_action_codec,
+    make_observation_codec,
+    store_leaf,
 )
 from slipstream.kernels.spec import EnvSpec
 
@@ -51,8 +51,8 @@ class FlatCodec:
     fixed = True
 
     def __init__(self, spec: EnvSpec) -> None:
-        form = observation_form(spec)
-        self._leaves, self._actions = form.leaves, action_form(spec)
+        form = make_observation_codec(spec)
+        self._leaves, self._actions = form.leaves, make_action_codec(spec)
         self._image = form.layout == "image"
         self._tuple = form.description["kind"] == "tuple"
         alone = len(form.leaves) == 1 and not form.leaves[0].path
@@ -70,17 +70,17 @@ class FlatCodec:
         """Writes one observation into row `row` of its leaves' arrays.
 
         Raises:
-            MisfitError: it is not of the space's form.
+            SpaceMismatchError: it is not of the space's form.
         """
         if self._tuple and isinstance(value, (list, np.ndarray)):
             value = tuple(value)  # as Gymnasium takes it
         for leaf, place in zip(self._leaves, places, strict=True):
             # One number has a place of its own only as an array without axes.
-            store(leaf, value, place[row] if leaf.shape else place[row : row + 1].reshape(()))
+            store_leaf(leaf, value, place[row] if leaf.shape else place[row : row + 1].reshape(()))
 
     def natives(self, rows: NDArray[Any]) -> list[Any]:
         """Actions of rows [n, K] as the environment takes them."""
-        return self._actions.natives(rows)
+        return self._actions.decode_list(rows)
 
     def plain(self, value: Any) -> bool:
         """Return true if its place in the arrays is all that is asked for."""
@@ -122,7 +122,7 @@ class NativeCodec:
         """Writes one value into row `row` of its leaves' arrays.
 
         Raises:
-            MisfitError: it is not of the space's form.
+            SpaceMismatchError: it is not of the space's form.
         """
         only = self.only
         if only is not None:
@@ -134,7 +134,9 @@ class NativeCodec:
                 for key in leaf.path:
                     part = part[key]
             except (KeyError, IndexError, TypeError):
-                raise MisfitError(f"{words_of(value)} without the part {leaf.path}") from None
+                raise SpaceMismatchError(
+                    f"{describe_value(value)} without the part {leaf.path}"
+                ) from None
             _write(leaf, part, place, row)
 
     def nested(self, parts: Sequence[Any]) -> Any:
@@ -193,12 +195,12 @@ def agent_layout(
         num_envs: E.
         log: actions of an episode that are kept, and their dtype.
     """
-    e, k = num_envs, spec.action_width
+    e, k = num_envs, spec.action_dim
     arrays: dict[str, tuple[Sequence[int], Any]] = {"actions": ((e, k), spec.action_dtype)}
     arrays |= observation_arrays(leaves, e)
     arrays["reward"] = ((e,), np.float64)
-    if spec.masked:
-        arrays["mask"] = ((e, spec.choices), np.bool_)
+    if spec.has_action_mask:
+        arrays["mask"] = ((e, spec.num_actions), np.bool_)
     arrays |= state_arrays(e)
     arrays["astray"] = ((e,), np.bool_)
     arrays |= dict.fromkeys(("seed", "index", "episode"), ((e,), np.uint64))
@@ -305,4 +307,6 @@ def _write(leaf: SpaceLeaf, value: Any, place: NDArray[Any], row: int) -> None:
             return
     except (ValueError, TypeError):
         pass
-    raise MisfitError(f"{words_of(value)} instead of {leaf.dtype} of shape {leaf.shape}")
+    raise SpaceMismatchError(
+        f"{describe_value(value)} instead of {leaf.dtype} of shape {leaf.shape}"
+    )

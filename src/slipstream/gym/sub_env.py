@@ -22,7 +22,7 @@ from slipstream.core.random import stream
 from slipstream.gym.action_masks import get_mask_method, mask_from_info, write_mask
 from slipstream.gym.env_factory import RawReturn, as_reward, flag, raised, shut, theirs
 from slipstream.gym.infos import Final
-from slipstream.kernels.space_codec import MisfitError
+from slipstream.kernels.space_codec import SpaceMismatchError
 
 SEED_MASK = np.uint64(2**31 - 1)
 """Gymnasium seeds are non-negative and fit an int32 everywhere."""
@@ -151,7 +151,7 @@ class SubEnv:
             raise raised(self.name, f"`action_masks` of {where}", error) from error
         try:
             write_mask(mask, place, sizes)
-        except MisfitError as error:
+        except SpaceMismatchError as error:
             rule = "a mask of allowed choices comes with every observation or with none"
             if mask is not None:
                 rule = "a mask must allow at least one action until the episode ends"
@@ -250,7 +250,7 @@ class SubEnv:
             )
         return reward, over, cut
 
-    def misfit(self, doing: str, error: MisfitError) -> KernelError:
+    def misfit(self, doing: str, error: SpaceMismatchError) -> KernelError:
         """Error of an observation, returned by `doing`, that does not fit the space."""
         return self.failure(doing, f"the observation {error}")
 

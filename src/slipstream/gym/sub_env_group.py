@@ -38,7 +38,7 @@ from slipstream.gym.process.fault_log import TRIES, Fault, backoff
 from slipstream.gym.sub_env import SEED_MASK, SubEnv, step_envs
 from slipstream.gym.worker_config import NEXT_STEP, SAME_STEP, WorkerConfig, register
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.kernels.space_codec import MisfitError
+from slipstream.kernels.space_codec import SpaceMismatchError
 
 FRESH = ("terminated", "truncated", "ended", "kept", "lost", "told")
 """Flags of a step, false before it."""
@@ -96,7 +96,7 @@ class SubEnvGroup:
         self._native = job.what.spec is None
         spec = job.what.spec
         self._names = [] if spec is None else [metric.name for metric in spec.metrics]
-        self._sizes = () if spec is None else spec.components
+        self._sizes = () if spec is None else spec.nvec
         self._table = SchemaTable()
         self._assigned = {row: dict(own) for row, own in job.what.assigned.items()}
         self._given: dict[int, Any] = {}  # actions by row that did not fit into the block
@@ -319,7 +319,7 @@ class SubEnvGroup:
             self._say(copy, copy.info)
             return
         if not self._finite(row):
-            raise copy.misfit("reset", MisfitError(_NOT_FINITE))
+            raise copy.misfit("reset", SpaceMismatchError(_NOT_FINITE))
         self._allow(copy, "reset")
 
     def _allow(self, copy: SubEnv, doing: str) -> None:
@@ -333,7 +333,7 @@ class SubEnvGroup:
                 "the info `action_mask`, which the first `reset` of the first environment did not "
                 "(a mask of allowed choices comes with every observation or with none)"
             )
-            if self._what.spec is not None and self._what.spec.masked is None:
+            if self._what.spec is not None and self._what.spec.has_action_mask is None:
                 what = (
                     "the info `action_mask`, but the first `reset`, in a forked process, took more "
                     f"than {PROBE_SECONDS:g} s or failed, so that it was not known whether `info` "
@@ -469,7 +469,7 @@ class SubEnvGroup:
             return
         try:
             self._form.store(seen, self._obs, copy.number)
-        except MisfitError as error:
+        except SpaceMismatchError as error:
             raise copy.misfit(doing, error) from None
 
     def _ended(self, copy: SubEnv, seen: Any, terminated: bool, truncated: bool) -> None:
@@ -556,7 +556,7 @@ class SubEnvGroup:
     def _unreal(self, copy: SubEnv) -> KernelError:
         """Takes back a step that was counted before its observation was looked at."""
         copy.take_back(float(self.at["reward"][copy.number]))
-        return copy.misfit("step", MisfitError(_NOT_FINITE))
+        return copy.misfit("step", SpaceMismatchError(_NOT_FINITE))
 
     def _look(self) -> None:
         """Finds observations that are not finite, by one product over all copies."""

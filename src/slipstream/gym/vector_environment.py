@@ -37,14 +37,14 @@ from slipstream.gym.gymnasium_environment import GymnasiumEnvironment, Gymnasium
 from slipstream.gym.sub_env import SEED_MASK
 from slipstream.gym.wrapper_checks import check_trainable
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.kernels.space_codec import KEY, MisfitError
+from slipstream.kernels.space_codec import ACTION_MASK_KEY, SpaceMismatchError
 from slipstream.kernels.vector_env import (
     Episodes,
-    Finals,
-    StepOut,
+    FinalObs,
+    StepBuffers,
     VectorEnv,
-    episodes_of,
-    finals_of,
+    collect_episodes,
+    collect_final_obs,
 )
 from slipstream.training.environments.autotune_cache import Identity
 from slipstream.training.environments.environment import Sections
@@ -69,7 +69,7 @@ class VectorEnvironment(GymnasiumEnvironment):
     def _made(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
-        own = {"masked": self.spec.masked, **more}
+        own = {"masked": self.spec.has_action_mask, **more}
         return _around(self.name, self.kwargs, seeds, indices, **own)
 
 
@@ -195,14 +195,17 @@ class WrappedVectorEnv(VectorEnv):
         self._apart = bool(observation_has_mask(shown) and chooses(acted))
         shown = drop_mask_space(shown) if self._apart else shown
         spec = row_spec(name, shown, acted)
-        self._methods = None if self._apart or not spec.choices else self._door.methods(name)
+        self._methods = None if self._apart or not spec.num_actions else self._door.methods(name)
         if masked is None:
-            masked = bool(spec.choices) and (self._apart or self._methods is not None)
-            if spec.choices and not masked:
+            masked = bool(spec.num_actions) and (self._apart or self._methods is not None)
+            if spec.num_actions and not masked:
                 self._asked(self._door.reset, self._words(seeds, indices, 0))
                 masked = any(one is not None for one in self._door.said)
-        self.spec, self.mask_width = replace(spec, masked=masked), spec.choices if masked else 0
-        self._mask = np.ones((self.num_envs, self.mask_width), np.bool_)
+        self.spec, self.mask_size = (
+            replace(spec, has_action_mask=masked),
+            spec.num_actions if masked else 0,
+        )
+        self._mask = np.ones((self.num_envs, self.mask_size), np.bool_)
         self._seeds, self._indices = seeds.copy(), indices.copy()
         self._at_end, self._limit, self._resets = at_end, limit, 0
         e = self.num_envs
@@ -252,8 +255,8 @@ class WrappedVectorEnv(VectorEnv):
         if mask is not None:
             mask[...] = self._mask  # of all: others are stepped, too
 
-    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
-        came = self._asked(self._door.step, self.actions.native(actions))
+    def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
+        came = self._asked(self._door.step, self.action_codec.decode(actions))
         over = came.terminated | came.truncated
         rows = self._rows = self._flat(came.obs)
         if out.mask is not None:
@@ -275,13 +278,13 @@ class WrappedVectorEnv(VectorEnv):
             self._ret[e], self._length[e] = 0.0, 0
             self._held[e] = self._at_end == HOLD
 
-    def drain_finals(self) -> Finals:
+    def drain_final_obs(self) -> FinalObs:
         kept, self._finals = self._finals, []
-        return finals_of(self.spec, kept)
+        return collect_final_obs(self.spec, kept)
 
     def drain_episodes(self) -> Episodes:
         ended, self._episodes = self._episodes, []
-        return episodes_of(self.spec, ended)
+        return collect_episodes(self.spec, ended)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Nothing: a run that is resumed begins fresh episodes."""
@@ -294,7 +297,7 @@ class WrappedVectorEnv(VectorEnv):
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
         self.reset_rows(obs, mask)
-        self.fresh = self.num_envs
+        self.num_restarted = self.num_envs
 
     def close(self) -> None:
         shut(self._door.env, self._name)
@@ -325,8 +328,8 @@ class WrappedVectorEnv(VectorEnv):
         """Rows of the newest observations, whose masks are written down."""
         self._allow(obs)
         try:
-            rows, _ = self.observations.rows(obs)
-        except MisfitError as error:
+            rows, _ = self.observation_codec.encode(obs)
+        except SpaceMismatchError as error:
             raise KernelError(f"{self._name}: its observations are {error}.") from None
         if not np.isfinite(rows).all():
             raise KernelError(f"{self._name}: its observations hold NaN or infinity.")
@@ -334,8 +337,8 @@ class WrappedVectorEnv(VectorEnv):
 
     def _allow(self, obs: Any) -> None:
         said = self._door.said
-        if not self.mask_width:
-            if self.spec.choices and any(one is not None for one in said):
+        if not self.mask_size:
+            if self.spec.num_actions and any(one is not None for one in said):
                 raise KernelError(
                     f"{self._name} showed the info `action_mask`, which the first `reset` of its "
                     "first environment did not: give a mask of allowed choices with every "
@@ -343,13 +346,13 @@ class WrappedVectorEnv(VectorEnv):
                 )
             return
         if self._apart:
-            said = obs[KEY]
+            said = obs[ACTION_MASK_KEY]
         elif self._methods is not None:
             said = self._asked(self._methods)
         for e, place in enumerate(self._mask):
             try:
-                write_mask(said[e], place, self.spec.components)
-            except MisfitError as error:
+                write_mask(said[e], place, self.spec.nvec)
+            except SpaceMismatchError as error:
                 if self._door.waiting[e]:  # for a reset, so that its action is not read
                     place[...] = True
                     continue
@@ -359,7 +362,7 @@ class WrappedVectorEnv(VectorEnv):
                 ) from None
 
     def _flat_one(self, obs: Any) -> NDArray[Any]:
-        return np.array(self.observations.rows(obs)[0], self.spec.observation_dtype)
+        return np.array(self.observation_codec.encode(obs)[0], self.spec.observation_dtype)
 
 
 class VectorStep(NamedTuple):
@@ -393,7 +396,7 @@ class _LibraryWrapper:
         return found if callable(found) else None
 
     def _hear(self, infos: Mapping[str, Any], rows: Any = slice(None)) -> None:
-        masks, has = infos.get(KEY), infos.get(f"_{KEY}")
+        masks, has = infos.get(ACTION_MASK_KEY), infos.get(f"_{ACTION_MASK_KEY}")
         for e in np.arange(self.num_envs)[rows].tolist():
             self.said[e] = None if masks is None or (has is not None and not has[e]) else masks[e]
 
@@ -479,7 +482,9 @@ class _EnvPoolWrapper(_LibraryWrapper):
     def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> Any:
         self.waiting[mask] = False
         self._last[mask], infos = self.env.reset(np.flatnonzero(mask).astype(np.int32))
-        for e, own in zip(np.flatnonzero(mask).tolist(), infos.get(KEY, ()), strict=False):
+        for e, own in zip(
+            np.flatnonzero(mask).tolist(), infos.get(ACTION_MASK_KEY, ()), strict=False
+        ):
             self.said[e] = own
         return self._last
 

@@ -141,7 +141,7 @@ def _global_names(code: CodeType) -> frozenset[str]:
     return names.union(*within)
 
 
-def place(function: Any, line: int | None = None) -> str:
+def source_location(function: Any, line: int | None = None) -> str:
     """``file:line`` of a function, or of a line within it."""
     code = getattr(function, "__code__", None)
     if code is None:
@@ -150,4 +150,4 @@ def place(function: Any, line: int | None = None) -> str:
 
 
 def _place(function: FunctionType) -> str:
-    return f"{place(function)} ({function.__name__})"
+    return f"{source_location(function)} ({function.__name__})"

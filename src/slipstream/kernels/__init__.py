@@ -1,1 +1,1 @@
-"""Kernels: rules of environments as plain functions that are compiled and stepped in batches."""
+"""Environment kernels: rules as plain functions, compiled and stepped in batches."""

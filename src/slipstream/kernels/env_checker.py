@@ -1,4 +1,4 @@
-"""Runs a kernel and checks what its source cannot show: run it on an environment of your own.
+"""Run a kernel and check what its source cannot show.
 
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.env_checker import check_environment
@@ -19,16 +19,21 @@ from numpy.typing import NDArray
 from slipstream.core.config import Config
 from slipstream.core.errors import KernelError, wrap_user_error
 from slipstream.core.random import stream
-from slipstream.kernels.interpreter import Record, Records, empty_component, nothing_allowed
+from slipstream.kernels.interpreter import (
+    Record,
+    Records,
+    empty_mask_message,
+    first_empty_component,
+)
 from slipstream.kernels.kernel import Kernel, KernelData, params_table
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.source_lint import check_kernel
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.validation import check_spec, checked_load
-from slipstream.kernels.vector_env import VectorEnv, blank, member_indices
+from slipstream.kernels.validation import check_spec, validate_kernel_data
+from slipstream.kernels.vector_env import VectorEnv, allocate_buffers, member_indices
 
-_RECORDS, _RUNS = 8, 24  # Params records that are run one by one: of a split, of all
-_LINES = 3_000_000  # of a call, interpreted, after which it counts as endless
+_RECORDS, _RUNS = 8, 24  # Params records to run: per split, in all
+_LINES = 3_000_000  # lines of an interpreted call, after which it counts as endless
 _PATIENCE = 5  # times as many steps for an episode to end
 
 
@@ -37,35 +42,36 @@ def check_environment(
     config: Config | Mapping[str, Any] | None = None,
     *,
     steps: int = 200,
-    copies: int = 4,
+    num_envs: int = 4,
     seed: int = 0,
     loaded: KernelData | None = None,
 ) -> None:
-    """Checks a kernel by running it: interpreted under watch, then against its compiled form.
+    """Check a kernel by running it: interpreted and watched, then against compiled code.
 
-    Watched: indices lie within their arrays; observations lie in their space, are written whole and
-    change nothing; masks leave a choice; a start depends on its random stream alone; actions,
-    Params and Data are never written; rewards are finite float64 and flags are bool; the same seed
-    gives the same bits; interpreted and compiled trajectories are equal, element by element.
+    Checked: indices are inside their arrays; observations are in their space, written completely,
+    and have no side effects; masks allow at least one action; a reset depends on its random stream
+    only; actions, Params and Data are never written; rewards are finite float64 and flags are bool;
+    the same seed gives bit-identical results; interpreted and compiled trajectories are
+    bit-identical.
 
     Args:
         kernel: from `load_kernel`.
-        config: what a user would write under `env:`, or a Config; default: its defaults.
-        steps: of every run, with random actions; a run under watch goes on to the end of its first
-            episode, five times as far at most.
-        copies: stepped together in the comparison.
-        seed: of actions and environments.
-        loaded: what `load` gave, where that is known already; the config is passed over.
+        config: contents of `env:`, or a Config; its defaults if omitted.
+        steps: steps of every run, with random actions. A watched run continues to the end of its
+            first episode, at most five times as far.
+        num_envs: environments stepped together in the comparison.
+        seed: seed of actions and environments.
+        loaded: result of `load`, if known; `config` is then ignored.
 
     Raises:
-        KernelError: the first rule found broken.
+        KernelError: the first violation.
     """
     check_kernel(kernel)
     if loaded is None:
         settings = config if isinstance(config, Config) else kernel.configure(config or {})
         loaded = kernel.load(settings)
-    # Others than built-in kernels look at every answer themselves. Arrays are then read-only.
-    watched = checked_load(kernel, loaded) if kernel.built_in else loaded
+    # User kernels are validated already. Data arrays are read-only from here on.
+    watched = validate_kernel_data(kernel, loaded) if kernel.built_in else loaded
     kernel = kernel.specialize(loaded)
     for split, records in loaded.params.items():
         spec = kernel.spec(records[0], loaded.data)
@@ -75,8 +81,8 @@ def check_environment(
         each = min(_RECORDS, max(1, _RUNS // len(loaded.params)))
         for row in range(min(len(records), each)):
             where = f"Kernel `{kernel.name}`, Params record {row} of split `{split}`"
-            _Watch(kernel, watched, spec, table[row], where).run(steps, seed)
-    rows, indices = member_indices([seed], copies)
+            _EnvWatch(kernel, watched, spec, table[row], where).run(steps, seed)
+    rows, indices = member_indices([seed], num_envs)
     for who, backend in (
         ("two runs of one seed", "serial"),
         ("interpreted and compiled", "compiled"),
@@ -85,41 +91,41 @@ def check_environment(
             KernelVectorEnv(kernel, loaded, rows, indices, backend=name)
             for name in ("serial", backend)
         ]
-        compare(envs[0], envs[1], steps, seed, who)
+        compare_envs(envs[0], envs[1], steps, seed, who)
 
 
 def random_actions(
     spec: EnvSpec, rows: int, draw: np.random.Generator, mask: NDArray[np.bool_] | None = None
 ) -> NDArray[Any]:
-    """Uniform actions [E, (P,) K] among the allowed ones.
+    """Return uniform random actions [E, (P,) K] among the allowed ones.
 
-    A Box without bounds is drawn from a normal distribution.
+    Components of an unbounded Box are drawn from a normal distribution.
     """
     shape = (rows,) if spec.players == 1 else (rows, spec.players)
-    size, space = (*shape, spec.action_width), spec.action
+    size, space = (*shape, spec.action_dim), spec.action_space
     if isinstance(space, spaces.Box):
         low, high = (np.broadcast_to(x, space.shape).ravel() for x in (space.low, space.high))
         bounded = np.isfinite(low) & np.isfinite(high)
         inside = draw.uniform(np.where(bounded, low, -1.0), np.where(bounded, high, 1.0), size)
         return np.where(bounded, inside, draw.standard_normal(size)).astype(np.float32)
-    counts = space.nvec.ravel() if isinstance(space, spaces.MultiDiscrete) else [spec.choices]
+    counts = space.nvec.ravel() if isinstance(space, spaces.MultiDiscrete) else [spec.num_actions]
     start = np.asarray(getattr(space, "start", 0)).ravel()
-    if mask is None:  # without a number for every choice: there may be billions
+    if mask is None:  # no array per action: there may be billions
         return np.asarray(draw.integers(counts, size=size) + start, np.int64)
-    chance = np.where(mask, draw.random((*shape, spec.choices)), -1.0)
+    chance = np.where(mask, draw.random((*shape, spec.num_actions)), -1.0)
     parts = np.split(chance, np.cumsum(counts)[:-1], axis=-1)
     chosen = np.stack([part.argmax(axis=-1) for part in parts], axis=-1)
     return np.asarray(chosen + start, np.int64)
 
 
-def compare(one: VectorEnv, other: VectorEnv, steps: int, seed: int, who: str) -> None:
-    """Steps both with the same random actions; every array must be the same, bit for bit.
+def compare_envs(one: VectorEnv, other: VectorEnv, steps: int, seed: int, who: str) -> None:
+    """Step both with the same random actions and require bit-identical arrays.
 
     Raises:
-        KernelError: naming the first array, step and place that differ.
+        KernelError: has the first array, step and position that differ.
     """
     draw = np.random.default_rng(seed)
-    outs = [blank(env) for env in (one, other)]
+    outs = [allocate_buffers(env) for env in (one, other)]
     for env, out in zip((one, other), outs, strict=True):
         env.reset(out.obs, out.mask)
     for t in range(steps):
@@ -137,7 +143,7 @@ def compare(one: VectorEnv, other: VectorEnv, steps: int, seed: int, who: str) -
 
 
 def _ended(env: VectorEnv) -> dict[str, NDArray[Any]]:
-    episodes, finals = env.drain_episodes(), env.drain_finals()
+    episodes, finals = env.drain_episodes(), env.drain_final_obs()
     columns = {name: value for name, value in episodes._asdict().items() if name != "metrics"}
     return {**columns, **episodes.metrics, "final_obs": finals.obs, "final_index": finals.index}
 
@@ -157,14 +163,14 @@ def _same(mine: Mapping[str, Any], theirs: Mapping[str, Any], where: str, action
 
 
 class EndlessLoopError(Exception):
-    """A call that seems never to end."""
+    """A call exceeded the number of lines after which it counts as endless."""
 
     def __str__(self) -> str:
         return f"no end after {_LINES:,} lines"
 
 
 def _count(left: int) -> Callable[..., Any]:
-    """A trace function that ends a call after so many lines."""
+    """Return a trace function that aborts a call after `left` lines."""
 
     def trace(frame: Any, event: str, argument: Any) -> Callable[..., Any]:
         nonlocal left
@@ -176,7 +182,7 @@ def _count(left: int) -> Callable[..., Any]:
     return trace
 
 
-class _Watch:
+class _EnvWatch:
     """One interpreted environment whose inputs are compared before and after every call."""
 
     def __init__(
@@ -189,7 +195,7 @@ class _Watch:
         self.allowed: NDArray[np.bool_] | None = None
         if kernel.mask is not None:
             players = () if spec.players == 1 else (spec.players,)
-            self.allowed = np.zeros((1, *players, spec.choices), np.bool_)
+            self.allowed = np.zeros((1, *players, spec.num_actions), np.bool_)
         self.params = {name: getattr(p, name) for name in kernel.Params._fields}
 
     def run(self, steps: int, seed: int) -> None:
@@ -261,18 +267,18 @@ class _Watch:
                     f"`observe` left {names} unwritten {when}; write every place of the row each "
                     "time, for it still holds an older observation"
                 )
-            if not (np.isfinite(rows[0]).all() and spec.observation.contains(rows[0])):
+            if not (np.isfinite(rows[0]).all() and spec.observation_space.contains(rows[0])):
                 self._fail(
-                    f"the observation {rows[0]} lies outside {spec.observation} {when}; widen the "
-                    "bounds in `spec`, or keep to them in `observe`"
+                    f"the observation {rows[0]} is outside {spec.observation_space} {when}; "
+                    "widen the bounds in `spec`, or clip in `observe`"
                 )
             if kernel.mask is not None:
                 assert self.allowed is not None
                 allowed = self.allowed[0] if spec.players == 1 else self.allowed[0, player]
                 self._call("mask", self.s, self.p, self.data, *who, allowed)
-                none = empty_component(allowed, spec.components)
+                none = first_empty_component(allowed, spec.nvec)
                 if none is not None and not ended:
-                    self._fail(f"{nothing_allowed(none, spec.components)}; it happened {when}")
+                    self._fail(f"{empty_mask_message(none, spec.nvec)}; it happened {when}")
         for name in kernel.STATE.names or ():
             if not np.array_equal(before[name], self.state[name], equal_nan=True):
                 self._fail(f"`observe` (or `mask`) changed STATE.{name} {when}; it must be pure")
@@ -282,7 +288,7 @@ class _Watch:
 
     def _call(self, name: str, *arguments: Any) -> Any:
         function = getattr(self.kernel, name)
-        outer = sys.gettrace()  # a debugger, or somebody who counts lines too
+        outer = sys.gettrace()  # a debugger or a coverage tool
         if outer is None and not self.kernel.built_in:
             sys.settrace(_count(_LINES))
         try:

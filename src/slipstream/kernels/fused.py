@@ -1,7 +1,7 @@
-"""Acting and stepping without a step of Python: a policy's loop and a kernel's, linked.
+"""Compiled collection: a policy's loop and a kernel's loop, linked into one call.
 
-Both are machine code already; what is compiled here is the few lines that call them in turn. The
-numbers are, bit for bit, those of a call of each at every step.
+Both loops are already machine code; only the few lines that call them in turn are compiled here.
+Results are bit-identical to calling both at every step.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import EPISODES, FAULT, FINALS, RESET
 from slipstream.kernels.vector_env import VectorEnv
 
-# Bound by the renderer.
+# Bound by the code generator.
 act: Any = None
 advance: Any = None  # of the kernel's batch loop
-MASKED: Any = None  # whether `act` takes masks; the other branch is never compiled
+MASKED: Any = None  # true if `act` takes masks; the other branch is never compiled
 
 
-class Acting(NamedTuple):
-    """What acts in compiled code.
+class CompiledActor(NamedTuple):
+    """Compiled action selection.
 
     Attributes:
-        loop: compiled; ``loop(by, t, obs, mask, action, log_prob, out)`` acts at row t for all
-            copies at once, as the loops of `rl/nets/action_selection.py` do.
-        by: its first argument, of the policy as it is now.
+        loop: compiled; ``loop(ctx, t, obs, mask, action, log_prob, out)`` acts at row t for all
+            environments, as the loops of `rl/nets/action_selection.py` do.
+        ctx: its first argument, of the current policy.
     """
 
     loop: Any
-    by: Any
+    ctx: Any
 
 
 class RolloutRows(NamedTuple):
-    """Rows that are filled, of the E copies of an environment or of more.
+    """Rollout rows to fill, of all E environments of a rollout.
 
     Attributes:
         obs: [T + 1, E, *shape]; flat: the same memory, [T + 1, E, D].
-        mask: bool [T + 1, E, choices] of allowed choices, or [0, 0] for none.
+        mask: bool [T + 1, E, n] of allowed discrete actions, or [0, 0] for none.
         action: [T, E, K]; log_prob, reward: float32 [T, E]; terminated, truncated: bool [T, E].
     """
 
@@ -55,14 +55,14 @@ class RolloutRows(NamedTuple):
 
 
 def collect(begin: int, end: int, lo: int, batch: Any, block: Any, by: Any, sent: Any) -> int:
-    """Rows begin..end-1 of copies lo, lo + 1, ... of the block.
+    """Fill rows begin..end-1 of environments lo, lo + 1, ... of the block.
 
     Args:
-        batch: of the kernel's loop; block: RolloutRows; by: see `Acting`.
-        sent: [copies, K], what the copies receive, overwritten.
+        batch: of the kernel's loop; block: RolloutRows; ctx: see `CompiledActor`.
+        sent: [num_envs, K], the actions that the environments receive; overwritten.
 
     Returns:
-        The row that is next: `end`, unless there is no room for what ends, or a fault.
+        The next row: `end`, or less if storage for ended episodes is full or after a fault.
     """
     obs, flat, mask, action, log_prob, reward, terminated, truncated = block
     room, counts, hi = len(batch[4]), batch[7], lo + len(sent)
@@ -83,18 +83,18 @@ def collect(begin: int, end: int, lo: int, batch: Any, block: Any, by: Any, sent
 
 
 class FusedLoop:
-    """Fills blocks with what a kernel's copies and a policy do.
+    """Fill rollout blocks with steps of a kernel's environments and a policy.
 
     Args:
-        env: copies that `fits` has nothing against.
+        env: environments for which `is_supported` is true.
         acting, block: examples of their types.
     """
 
-    def __init__(self, env: VectorEnv, acting: Acting, block: RolloutRows) -> None:
+    def __init__(self, env: VectorEnv, acting: CompiledActor, block: RolloutRows) -> None:
         assert isinstance(env, KernelVectorEnv)
         self._env = env
-        self._sent = np.zeros((env.num_envs, env.spec.action_width), env.spec.action_dtype)
-        examples = (0, 0, 0, env.batch, tuple(block), acting.by, self._sent)
+        self._sent = np.zeros((env.num_envs, env.spec.action_dim), env.spec.action_dtype)
+        examples = (0, 0, 0, env.batch, tuple(block), acting.ctx, self._sent)
         module = codegen.compile_module(
             f"{env.kernel.name}_fused",
             codegen.source_of([collect]),
@@ -102,7 +102,7 @@ class FusedLoop:
             {},
             {
                 "Any": Any,
-                "MASKED": bool(env.mask_width),
+                "MASKED": bool(env.mask_size),
                 **{"FINALS": FINALS, "EPISODES": EPISODES, "FAULT": FAULT, "RESET": RESET},
             },
             linked={"act": acting.loop, "advance": env.loop.advance},
@@ -110,8 +110,8 @@ class FusedLoop:
         self._collect = module["collect"]
 
     @staticmethod
-    def fits(env: VectorEnv) -> bool:
-        """Return true if it covers these copies: of a compiled kernel, one player, no images."""
+    def is_supported(env: VectorEnv) -> bool:
+        """Return true for a compiled kernel with one player and no image observations."""
         return (
             isinstance(env, KernelVectorEnv)
             and env.backend == "compiled"
@@ -119,18 +119,18 @@ class FusedLoop:
             and env.spec.observation_dtype == np.float32
         )
 
-    def run(self, begin: int, block: RolloutRows, lo: int, acting: Acting) -> None:
-        """Fills rows begin, begin + 1, ... of the copies lo, lo + 1, ...
+    def run(self, begin: int, block: RolloutRows, lo: int, acting: CompiledActor) -> None:
+        """Fill rows begin, begin + 1, ... of environments lo, lo + 1, ...
 
         Raises:
-            KernelError: a number that nobody can train on, or an index beyond an array.
+            KernelError: a non-finite number, or an index beyond an array.
         """
         env, t, end = self._env, begin, len(block.reward)
         while t < end:
-            env.make_room()
+            env.ensure_capacity()
             try:
-                t = self._collect(t, end, lo, env.batch, tuple(block), acting.by, self._sent)
+                t = self._collect(t, end, lo, env.batch, tuple(block), acting.ctx, self._sent)
             except Exception as error:
-                raise env.named(error, self._sent) from error
-            env.check(self._sent, t - 1)
-        env.make_room()
+                raise env.explain_error(error, self._sent) from error
+            env.raise_fault(self._sent, t - 1)
+        env.ensure_capacity()

@@ -1,8 +1,8 @@
-"""Kernel functions called interpreted: records with attributes, and the rerun of a failed call.
+"""Interpreted kernel calls: records with attributes, and diagnosis of faults.
 
-Compiled code reports that an index lay beyond an array, not which. The loop of a user's own kernel
-keeps the record before each step, and interpreted runs are bit-identical. So `Rerun` repeats the
-call, which raises the same error with file, line and array in its traceback.
+Compiled code reports that an index is out of range, not which one. The loop of a user's kernel
+stores the state before each step, and interpreted runs are bit-identical. `FaultDiagnosis` repeats
+the failed call, which raises the same error with file, line and array in its traceback.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from slipstream.kernels.loop import AT
 class Record:
     """One record. Unlike `numpy.record` it has no methods that could hide a field named `size`.
 
-    Its class is made for the array's type, with a property for each field: read in a fifth of the
-    time that `numpy.void` takes, most of which interpreted kernels would spend there.
+    Its class is generated per dtype, with a property for each field: reads take a fifth of the time
+    of `numpy.void`, which would dominate interpreted kernels.
     """
 
-    # Two underscores: no field of a kernel's has the name that Python makes of these.
+    # Two underscores: the mangled names cannot clash with a field of a kernel.
     __slots__ = ("__columns", "__row")
 
     def __init__(self, columns: Mapping[str, NDArray[Any]], row: int) -> None:
@@ -47,7 +47,7 @@ class Record:
 
     @staticmethod
     def field(name: str) -> property:
-        """What reads one field."""
+        """Return a property that reads one field."""
         return property(lambda record: record.__columns[name][record.__row])
 
 
@@ -58,7 +58,7 @@ def _record_of(dtype: np.dtype[Any]) -> type[Record]:
 
 
 class Records:
-    """The records of an array [n]; they share its memory."""
+    """Records of an array [n]; they share its memory."""
 
     __slots__ = ("_columns", "_made", "_record")
 
@@ -80,34 +80,34 @@ if TYPE_CHECKING:
 _QUIET: Any = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
 
 
-def who_is(env: KernelVectorEnv, copy: int) -> str:
-    """Which copy it is, in words."""
-    book = env.book[copy]
+def describe_env(env: KernelVectorEnv, env_id: int) -> str:
+    """Return index, seed and episode of an environment, for messages."""
+    state = env.episode_state[env_id]
     return (
-        f"environment {env.first + copy} (seed {book['seed']}, index {book['index']}, episode "
-        f"{int(book['episode']) - 1})"
+        f"environment {env.first_env + env_id} (seed {state['seed']}, index {state['index']}, "
+        f"episode {int(state['episode']) - 1})"
     )
 
 
-def no_number(
+def non_finite_error(
     env: KernelVectorEnv, fault: int, actions: NDArray[Any] | None, t: int | None
 ) -> KernelError:
-    """What to raise where a copy gave a number that nobody can train on.
+    """Return the error for an environment that returned an unusable number.
 
     Args:
-        fault: as in `kernels/loop.py`: e + 1 if the reward of copy e is no number, negative if what
-            it shows is none.
-        actions: the last ones; t: the step, by default counted within the copy's episode.
+        fault: as in `kernels/loop.py`: e + 1 if the reward of environment e is not finite, negative
+            if its observation or mask is unusable.
+        actions: the last ones; t: the step, by default counted within the environment's episode.
     """
     e, kernel = abs(fault) - 1, env.kernel
     state = {name: env.state[name][e].tolist() for name in kernel.STATE.names or ()}
-    who = who_is(env, e)
+    who = describe_env(env, e)
     if fault < 0:
         return KernelError(
             f"{kernel.module.__file__}: Kernel `{kernel.name}`, {who}: "
-            f"{Rerun(env, e).unfit()}. State: {state}."
+            f"{FaultDiagnosis(env, e).describe_bad_row()}. State: {state}."
         )
-    t = int(env.book["length"][e]) - 1 if t is None else t
+    t = int(env.episode_state["length"][e]) - 1 if t is None else t
     last = "" if actions is None else f", last action {actions[e].tolist()}"
     return KernelError(
         f"Kernel `{kernel.name}` returned a reward that is NaN or infinite: {who}, step {t}"
@@ -116,30 +116,30 @@ def no_number(
     )
 
 
-class Rerun:
-    """One copy's last step, reset and observation, run again on copies of its records.
+class FaultDiagnosis:
+    """Replay of one environment's last step, reset and observation on copies of its records.
 
     Args:
         env: compiled with checks.
-        copy: which of its copies; by default the one at hand when the loop stopped.
+        env_id: environment to replay; by default the one at which the loop stopped.
     """
 
-    def __init__(self, env: KernelVectorEnv, copy: int | None = None) -> None:
+    def __init__(self, env: KernelVectorEnv, env_id: int | None = None) -> None:
         self._env, self._kernel = env, env.kernel
-        self.copy = int(env.counts[AT]) if copy is None else copy
-        self._book = env.book[self.copy]
-        self._p = Records(env.params)[int(self._book["which"])]
-        self._now = env.state[self.copy : self.copy + 1].copy()
+        self.env_id = int(env.counts[AT]) if env_id is None else env_id
+        self._book = env.episode_state[self.env_id]
+        self._p = Records(env.params)[int(self._book["param_row"])]
+        self._now = env.state[self.env_id : self.env_id + 1].copy()
 
     def explain(self, error: BaseException, actions: NDArray[Any] | None) -> KernelError:
-        """What to raise instead of the compiled code's `error`.
+        """Return the error to raise in place of the compiled code's `error`.
 
         Args:
-            actions: [E, ...] of the step at hand; None where no step was.
+            actions: [E, ...] of the current step; None if there was none.
         """
-        where = f"Kernel `{self._kernel.name}`, {who_is(self._env, self.copy)}"
+        where = f"Kernel `{self._kernel.name}`, {describe_env(self._env, self.env_id)}"
         if actions is not None:
-            where += f", action {actions[self.copy].tolist()}"
+            where += f", action {actions[self.env_id].tolist()}"
         function: Any = None
         try:
             with np.errstate(**_QUIET):
@@ -153,8 +153,8 @@ class Rerun:
             "lie beyond its array's end."
         )
 
-    def unfit(self) -> str:
-        """What nobody can train on in the present observation and mask."""
+    def describe_bad_row(self) -> str:
+        """Describe why the current observation or mask is unusable."""
         env, spec = self._env, self._env.spec
         for player in range(spec.players):
             who = () if spec.players == 1 else (player,)
@@ -170,16 +170,16 @@ class Rerun:
                     )
                 if env.kernel.mask is not None:
                     env.kernel.mask(Records(self._now)[0], self._p, env.loaded.data, *who, mask)
-                    if (none := empty_component(mask, spec.components)) is not None:
-                        return nothing_allowed(none, spec.components)
+                    if (none := first_empty_component(mask, spec.nvec)) is not None:
+                        return empty_mask_message(none, spec.nvec)
         return "`observe` wrote NaN or infinity where an episode was cut short"
 
     def _calls(self, actions: NDArray[Any] | None) -> Any:
-        """(function, arguments), in the loop's order; each runs before the next is asked for."""
+        """Yield (function, arguments) in the loop's order; each runs before the next is needed."""
         env, kernel, p, d = self._env, self._kernel, self._p, self._env.loaded.data
         if actions is not None:
             before = np.zeros(1, kernel.STATE)
-            before.view(np.uint64)[:] = env.before
+            before.view(np.uint64)[:] = env.state_before_step
             s = Records(before)[0]
             ended: list[bool] = []
 
@@ -187,8 +187,8 @@ class Rerun:
                 _, terminal, cut = kernel.step(*arguments)
                 ended.append(bool(terminal or cut))
 
-            yield step, (s, actions[self.copy].copy(), p, d)
-            yield from self._shown(s)
+            yield step, (s, actions[self.env_id].copy(), p, d)
+            yield from self._observation_calls(s)
             limit, length = int(self._book["limit"]), int(self._book["length"])
             if not (ended[0] or length == 0 or 0 < limit <= length):
                 return
@@ -198,10 +198,10 @@ class Rerun:
         begun["key"] = self._now["key"]
         s = Records(begun)[0]
         yield kernel.reset, (s, p, d)
-        yield from self._shown(s)
-        yield from self._shown(Records(self._now)[0])  # after a state was restored
+        yield from self._observation_calls(s)
+        yield from self._observation_calls(Records(self._now)[0])  # after a state was restored
 
-    def _shown(self, s: Any) -> Any:
+    def _observation_calls(self, s: Any) -> Any:
         kernel, d, spec = self._kernel, self._env.loaded.data, self._env.spec
         for player in range(spec.players):
             who = () if spec.players == 1 else (player,)
@@ -213,11 +213,11 @@ class Rerun:
     def _rows(self) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         spec = self._env.spec
         obs = np.zeros(spec.observation_shape, spec.observation_dtype)
-        return obs, np.ones(spec.choices, np.bool_)
+        return obs, np.ones(spec.num_actions, np.bool_)
 
 
-def empty_component(mask: NDArray[np.bool_], components: tuple[int, ...]) -> int | None:
-    """The first component of an action without an allowed choice."""
+def first_empty_component(mask: NDArray[np.bool_], components: tuple[int, ...]) -> int | None:
+    """Return the index of the first action component without an allowed action."""
     first = 0
     for number, size in enumerate(components):
         if not mask[first : first + size].any():
@@ -226,10 +226,10 @@ def empty_component(mask: NDArray[np.bool_], components: tuple[int, ...]) -> int
     return None
 
 
-def nothing_allowed(component: int, components: tuple[int, ...]) -> str:
-    """The sentence about it."""
+def empty_mask_message(component: int, components: tuple[int, ...]) -> str:
+    """Return the message for an action component without an allowed action."""
     which = "" if len(components) == 1 else f" for action[{component}]"
     return (
-        f"`mask` allows nothing{which}: leave at least one choice wherever an episode goes on, "
-        "such as one that does nothing (after its last step nothing need be allowed)"
+        f"`mask` allows nothing{which}: allow at least one action until the episode ends, such as "
+        "one that does nothing (after its last step nothing need be allowed)"
     )

@@ -97,36 +97,36 @@ class Kernel(NamedTuple):
     NOINLINE: tuple[FunctionType, ...] | None = None
 
     def hook(self, name: str) -> Any:
-        """A function of the kernel's module that only an application calls; None without one."""
+        """Return an optional function of the kernel's module that applications call, or None."""
         return getattr(self.module, name, None)
 
     @property
     def built_in(self) -> bool:
-        """Whether it is slipstream's own; loops of other kernels are compiled with checks."""
+        """Return true for slipstream kernels. Loops of other kernels are compiled with checks."""
         return self.module.__name__.startswith("slipstream.")
 
     def specialize(self, loaded: KernelData) -> Kernel:
-        """The kernel whose `STATE` and functions are those for `loaded`."""
+        """Return the kernel with the STATE and the functions of `loaded`."""
         fitted = self if loaded.state is None else self._replace(STATE=loaded.state)
         return fitted._replace(**loaded.functions) if loaded.functions else fitted
 
     def configure(self, values: Mapping[str, Any]) -> config.Config:
-        """Validates what a user wrote under `env:`."""
+        """Validate a user's settings under `env:`."""
         try:
             return validate(self.Config, values, where="env")
         except SlipstreamError:
             raise
-        except Exception as error:  # of a validator of its own
+        except Exception as error:  # of a custom validator
             if self.built_in:
                 raise
             raise wrap_user_error(f"Kernel `{self.name}`", self.Config, error) from error
 
 
 def param_types(params: type[Any]) -> dict[str, type]:
-    """float, int or bool by field of a `Params` NamedTuple.
+    """Return float, int or bool for each field of a `Params` NamedTuple.
 
     Raises:
-        KernelError: a field is something else.
+        KernelError: a field has another type.
     """
     types = get_type_hints(params)
     for field_name, annotation in types.items():
@@ -139,7 +139,7 @@ def param_types(params: type[Any]) -> dict[str, type]:
 
 
 def params_dtype(params: type[Any]) -> np.dtype[Any]:
-    """Record dtype of a `Params` NamedTuple: float, int and bool become float64, int64 and bool."""
+    """Return the record dtype of a `Params` NamedTuple: float64, int64 and bool fields."""
     fields = [(name, _PARAM_TYPES[kind]) for name, kind in param_types(params).items()]
     if not fields:
         fields = [("unused", "i8")]  # a record needs a field
@@ -147,7 +147,7 @@ def params_dtype(params: type[Any]) -> np.dtype[Any]:
 
 
 def params_table(kernel: Kernel, records: tuple[Any, ...]) -> NDArray[Any]:
-    """Structured array [P] of Params records, as the batch loop reads it."""
+    """Return a structured array [P] of Params records, as the batch loop reads it."""
     dtype = params_dtype(kernel.Params)
     table = np.zeros(len(records), dtype)
     for row, record in enumerate(records):

@@ -1,4 +1,4 @@
-"""Finds kernels by name (built in, or of plugins) or by the path of a file."""
+"""Load kernels by name (built-in or of plugins) or by the path of a file."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from slipstream.core.text import did_you_mean
 from slipstream.kernels.kernel import OPTIONAL, REQUIRED, Kernel
 from slipstream.kernels.source_lint import check_kernel
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.validation import guarded
+from slipstream.kernels.validation import validated
 
-USER_MODULE = "slipstream_user_"  # how modules of users' files begin
+USER_MODULE_PREFIX = "slipstream_user_"  # prefix of module names of users' files
 
 
 def list_kernels() -> list[str]:
-    """Names of the built-in kernels and of those of plugins."""
+    """Return the names of all kernels: built-in ones and those of plugins."""
     return sorted(kernel_modules())
 
 
-@functools.cache  # a study asks thousands of times
+@functools.cache  # called thousands of times by a study
 def kernel_modules() -> dict[str, str]:
     """Return the module of each kernel by name: built-in ones and those of plugins."""
     folders = importlib.import_module("slipstream.kernels.classic").__path__
@@ -49,11 +49,11 @@ def kernel_modules() -> dict[str, str]:
 
 
 def load_kernel(name_or_path: str) -> Kernel:
-    """Imports a kernel by built-in name, or from a user's own `.py` file.
+    """Load a kernel by built-in name, or from a user's `.py` file.
 
     Raises:
-        ConfigError: no such kernel or file.
-        KernelError: the file fails to import, lacks a part of the contract, or breaks its rules.
+        ConfigError: there is no such kernel or file.
+        KernelError: the file fails to import, is incomplete, or violates the kernel contract.
     """
     if name_or_path.endswith(".py"):
         module = import_file(Path(name_or_path), "kernel")
@@ -65,28 +65,27 @@ def load_kernel(name_or_path: str) -> Kernel:
             if is_gymnasium_id(name_or_path):
                 advice = f"did you mean `gym:{name_or_path}`?"
             raise ConfigError(
-                f"There is no environment `{name_or_path}`; {advice} A "
-                "file of your own is named by its path (`my_env.py`), a Gymnasium environment by "
-                "`gym:ID`."
+                f"There is no environment `{name_or_path}`; {advice} Name a "
+                "kernel file by its path (`my_env.py`), a Gymnasium environment by `gym:ID`."
             )
         module = load("kernels", kernel_modules()[name_or_path])
         name = name_or_path
-    return _checked(name, module)
+    return _load_checked(name, module)
 
 
-@functools.cache  # a study asks thousands of times
-def _checked(name: str, module: ModuleType) -> Kernel:
+@functools.cache  # called thousands of times by a study
+def _load_checked(name: str, module: ModuleType) -> Kernel:
     kernel = _from_module(name, module)
     check_kernel(kernel)
-    return kernel if kernel.built_in else guarded(kernel)
+    return kernel if kernel.built_in else validated(kernel)
 
 
 def import_file(path: Path, kind: str) -> ModuleType:
-    """A user's own file as a module, once for each version of its text.
+    """Import a user's file as a module, once per version of its text.
 
     Raises:
-        ConfigError: there is none; `kind` says what was expected.
-        KernelError: it fails to import.
+        ConfigError: there is no such file; `kind` names what was expected.
+        KernelError: the import failed.
     """
     if "\0" in str(path) or not path.is_file():
         raise ConfigError(f"There is no {kind} file {path}; give the path of an existing .py file.")
@@ -96,10 +95,10 @@ def import_file(path: Path, kind: str) -> ModuleType:
         raise ConfigError(f"The {kind} file {path} cannot be read: {error}.") from error
     # A stable name: compiled code is cached under it, and references by name must resolve.
     stem = "".join(c if c.isalnum() else "_" for c in path.stem)
-    name = f"{USER_MODULE}{stem}_{hashlib.sha256(source).hexdigest()[:12]}"
+    name = f"{USER_MODULE_PREFIX}{stem}_{hashlib.sha256(source).hexdigest()[:12]}"
     known = sys.modules.get(name)
     if known is not None and known.__file__ == str(path.resolve()):
-        return known  # the same text elsewhere may read other files beside it
+        return known  # the same text elsewhere may read other files
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -109,15 +108,15 @@ def import_file(path: Path, kind: str) -> ModuleType:
         spec.loader.exec_module(module)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever it raises, it is no request to stop
+    except BaseException as error:  # including SystemExit
         del sys.modules[name]
         text = f"{type(error).__name__}: {error}".rstrip(": .")
         parts = (f"{path}{_line_of(error, path)} cannot be imported: {text}.", moved_module(error))
         raise KernelError(" ".join(filter(None, parts))) from error
-    finally:  # a file that is imported changes nothing for others
+    finally:  # undo global changes of the imported file
         sys.stdout, sys.stderr = before
         sys.setrecursionlimit(depth)
-    vars(module).pop("__getattr__", None)  # it has what it defines, and nothing that it makes up
+    vars(module).pop("__getattr__", None)  # only names that are defined count
     return module
 
 
@@ -142,16 +141,16 @@ def _from_module(name: str, module: ModuleType) -> Kernel:
     parts = {part: getattr(module, part) for part in REQUIRED}
     parts |= {part: getattr(module, part, None) for part in OPTIONAL}
     if parts["mask"] is not None:
-        parts["spec"] = _masked(parts["spec"])
+        parts["spec"] = _with_mask(parts["spec"])
     return Kernel(name=name, module=module, **parts)
 
 
-def _masked(spec: Callable[[Any, Any], EnvSpec]) -> Callable[[Any, Any], EnvSpec]:
-    """`spec` of a kernel that has a mask, which a EnvSpec says and its author need not."""
+def _with_mask(spec: Callable[[Any, Any], EnvSpec]) -> Callable[[Any, Any], EnvSpec]:
+    """Wrap `spec` of a kernel that has a mask: set `has_action_mask`, which authors may omit."""
 
     @functools.wraps(spec)
     def outside(p: Any, d: Any) -> EnvSpec:
         found = spec(p, d)
-        return replace(found, masked=True) if isinstance(found, EnvSpec) else found
+        return replace(found, has_action_mask=True) if isinstance(found, EnvSpec) else found
 
     return outside

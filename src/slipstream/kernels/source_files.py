@@ -1,4 +1,4 @@
-"""The source files that a kernel reaches: what must be the same for its numbers to be the same."""
+"""Source files that a kernel imports, hashed for provenance and reproducibility."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _PACKAGES = {"site-packages", "dist-packages"}
 
 
 def source_hashes(module: ModuleType) -> dict[str, str]:
-    """sha256, short enough to read aloud, of a module's file and of those it imports, by name.
+    """Return shortened sha256 of a module's file and of those it imports, by module name.
 
-    Imports are followed wherever they stand in a file, within slipstream and among the user's own
-    files; libraries are not, their versions say enough.
+    Imports are followed wherever they occur in a file, within slipstream and among the user's
+    files. Libraries are not followed; their versions are recorded instead.
     """
-    named = {_shown(name, path, module): path for name, path in source_files(module).items()}
+    named = {_display_name(name, path, module): path for name, path in source_files(module).items()}
     return {
         name: hashlib.sha256(named[name].read_bytes()).hexdigest()[:16] for name in sorted(named)
     }
 
 
-@uncollected()  # parsing makes so many objects that collecting takes as long
+@uncollected()  # garbage collection would take as long as parsing
 def source_files(module: ModuleType) -> dict[str, Path]:
-    """The same files by the modules' names."""
+    """Return the source files of a module and of its imports, by module name."""
     files: dict[str, Path] = {}
     left = [(module.__name__, Path(str(module.__file__)))]
     while left:
@@ -44,25 +44,25 @@ def source_files(module: ModuleType) -> dict[str, Path]:
             continue
         files[name] = path
         for imported in _imports(path, name):
-            found = None if imported in files else _file_of(imported)
+            found = None if imported in files else _find_file(imported)
             if found is not None:
                 left.append((imported, found))
     return files
 
 
-def is_own(path: Path) -> bool:
+def is_user_file(path: Path) -> bool:
     """Return true if a source file is the user's: neither slipstream's nor a library's."""
     return not (path.is_relative_to(_PACKAGE) or _is_library(path))
 
 
 def _is_library(path: Path) -> bool:
-    """Return true if it was installed: here, or where this environment borrows packages from."""
+    """Return true if a file is installed, in this environment or in its base environment."""
     installed = any(path.is_relative_to(folder) for folder in _FOREIGN)
     return installed or not _PACKAGES.isdisjoint(path.parts)
 
 
 def _imports(path: Path, name: str) -> tuple[str, ...]:
-    """Names of modules that a file may import; some of them are functions or classes in one."""
+    """Return names of modules that a file may import; some are functions or classes of a module."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     try:
         return _imported(path.read_bytes(), package)
@@ -70,10 +70,10 @@ def _imports(path: Path, name: str) -> tuple[str, ...]:
         return ()
 
 
-@functools.lru_cache(maxsize=1024)  # every run and report of a process asks for the same files
+@functools.lru_cache(maxsize=1024)  # runs and reports of a process read the same files
 def _imported(source: bytes, package: str) -> tuple[str, ...]:
     names: list[str] = []
-    for node in _run(ast.parse(source)):
+    for node in _runtime_nodes(ast.parse(source)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -85,27 +85,27 @@ def _imported(source: bytes, package: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _run(tree: ast.AST) -> Iterator[ast.AST]:
-    """All statements but those that only a type checker reads; none stands in an expression."""
+def _runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield all statements except those under TYPE_CHECKING; expressions contain none."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.expr) or _is_for_types(node):
             continue
         yield node
-        yield from _run(node)
+        yield from _runtime_nodes(node)
 
 
 def _is_for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
-def _file_of(name: str) -> Path | None:
-    """A module's own file; None for libraries, built-in modules and what is no module."""
+def _find_file(name: str) -> Path | None:
+    """Return a module's file, or None for libraries, built-in modules and names of other things."""
     loaded = sys.modules.get(name)
     origin = getattr(loaded, "__file__", None)
     if loaded is None:
         try:
             spec = importlib.util.find_spec(name)
-        except Exception:  # a package that it is in is run, and may raise anything
+        except Exception:  # imports the parent package, which may raise anything
             return None
         origin = spec.origin if spec is not None else None
     if origin is None or not origin.endswith(".py"):
@@ -116,6 +116,6 @@ def _file_of(name: str) -> Path | None:
     return None if _is_library(path) else path
 
 
-def _shown(name: str, path: Path, kernel: ModuleType) -> str:
-    """The kernel by its file's name: the module's holds a hash of it."""
+def _display_name(name: str, path: Path, kernel: ModuleType) -> str:
+    """Return the file name for the kernel itself, whose module name contains a hash."""
     return path.name if name == kernel.__name__ and not name.startswith("slipstream.") else name

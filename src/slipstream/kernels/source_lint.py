@@ -1,9 +1,9 @@
-"""Refuses a kernel that breaks the contract, or that would differ interpreted and compiled.
+"""Lint kernel sources: reject what breaks the contract or would differ interpreted and compiled.
 
-`check_kernel` compares classes and parameters with the contract. `SourceRules` reads the source of
-every function statement by statement. Every message names file and line and what to write instead.
-What the source does not show (an index out of range, a NaN) is found by the interpreted backend and
-the batch loop.
+`check_kernel` compares classes and parameters with the contract. `KernelLinter` reads the source of
+every function, statement by statement. Every message has file, line and a fix. Errors that the
+source does not show (an index out of range, a NaN) are found by the interpreted backend and the
+batch loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from slipstream.core.config import Config
 from slipstream.core.errors import KernelError
 from slipstream.core.text import nearest
-from slipstream.jit.dependencies import BUILTINS, place
+from slipstream.jit.dependencies import BUILTINS, source_location
 from slipstream.jit.float32 import single
 from slipstream.kernels.kernel import Kernel, params_dtype
 
@@ -32,15 +32,15 @@ MATH = frozenset(
     | {"floor", "isfinite", "isinf", "isnan", "log", "log1p", "sin", "sinh", "sqrt", "tan", "tanh"}
     | {"e", "inf", "nan", "pi", "tau"}
 )
-POWER = (
+POWER_ADVICE = (
     "calls the C library's pow, whose last bit differs from a product: write `x * x`, or "
     "`math.exp(y * math.log(x))`"
 )
 _ALLOCATES = "is allocated on every step: use a fixed array field of STATE"
 _LOOP = "a comprehension allocates: write a `for` loop over `range`"
-DRAWS = (
-    "a copy draws from its own stream, so that a run can be repeated: `uniform(s)`, `normal(s)` or "
-    "`integer(s, n)`, from `from slipstream.core.random import uniform`"
+RANDOM_ADVICE = (
+    "an environment draws from its own stream, so that runs are reproducible: `uniform(s)`, "
+    "`normal(s)` or `integer(s, n)`, from `from slipstream.core.random import uniform`"
 )
 _INSTEAD = {
     "abs": "use `abs(x)`",
@@ -60,7 +60,7 @@ _FIELD = "a kernel's state is its record `s`: make it a STATE field"
 _ONCE = "a kernel function returns once"
 
 FORBIDDEN: dict[type[ast.AST], str] = {
-    ast.Pow: f"`**` {POWER}",
+    ast.Pow: f"`**` {POWER_ADVICE}",
     ast.List: f"a list {_ALLOCATES}",
     ast.Dict: "a dict is allocated on every step: use STATE fields",
     ast.Set: "a set is allocated on every step: use STATE fields",
@@ -90,7 +90,7 @@ FORBIDDEN: dict[type[ast.AST], str] = {
     ast.Await: "a kernel function does no input or output",
     ast.Starred: "pass arguments one by one",
 }
-# Right shifts apart, an int beside a uint64 makes uint64 interpreted and int64 compiled.
+# Except for right shifts, int with uint64 gives uint64 interpreted and int64 compiled.
 MIXES = (
     ast.Add,
     ast.Sub,
@@ -104,8 +104,8 @@ MIXES = (
 )
 
 
-def number_in(text: str) -> str:
-    """What to write for `float("...")`."""
+def float_literal_fix(text: str) -> str:
+    """Return the fix for `float("...")`."""
     try:
         value = float(text)
     except ValueError:
@@ -117,20 +117,20 @@ def number_in(text: str) -> str:
     return f"write `{value!r}`"
 
 
-def instead_of(name: str) -> str:
-    """What to write for a function or constant of NumPy."""
+def numpy_replacement(name: str) -> str:
+    """Return the fix for a NumPy function or constant that kernels may not use."""
     if name in _INSTEAD:
         return _INSTEAD[name]
     return f"write `math.{name}`" if name in MATH else "use `math`"
 
 
-class Fields(NamedTuple):
-    """Names that need care wherever they are read.
+class FieldNames(NamedTuple):
+    """Names of fields that are checked wherever they are read.
 
     Attributes:
         narrow: Data fields of float32.
         unsigned: STATE fields of uint64.
-        records: what the arguments `s`, `p` and `d` are, with the fields that they have.
+        records: kind and fields of the arguments `s`, `p` and `d`.
     """
 
     narrow: frozenset[str]
@@ -138,20 +138,20 @@ class Fields(NamedTuple):
     records: Mapping[str, tuple[str, tuple[str, ...]]]
 
 
-class Problems(list[str]):
-    """What is wrong with a kernel, all of it: an author mends it in one go."""
+class LintProblems(list[str]):
+    """All problems of a kernel, so that an author can fix them in one pass."""
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Keeps the body's KernelError, and goes on behind the body."""
+    def collect(self) -> Iterator[None]:
+        """Store the body's KernelError and continue after the body."""
         try:
             yield
         except KernelError as error:
             if str(error) not in self:
                 self.append(str(error))
 
-    def refuse(self) -> None:
-        """Raises KernelError: what there is, numbered where it is several."""
+    def raise_if_any(self) -> None:
+        """Raise a KernelError with all problems, numbered if there are several."""
         if len(self) == 1:
             raise KernelError(self[0])
         if self:
@@ -159,14 +159,14 @@ class Problems(list[str]):
             raise KernelError(f"{len(self)} rules are broken: {found}")
 
 
-class SourceRules(ast.NodeVisitor):
-    """Visits the body of one function; collects the helper functions that it calls.
+class KernelLinter(ast.NodeVisitor):
+    """Visit the body of one function, and collect the helper functions that it calls.
 
     Args:
-        function: whose body is visited.
+        function: function to visit.
         offset: lines of its file above the parsed text.
-        fields: names that need care.
-        problems: where broken rules are noted.
+        fields: field names that are checked.
+        problems: collects the violations.
         pure: the function must not write STATE.
     """
 
@@ -174,8 +174,8 @@ class SourceRules(ast.NodeVisitor):
         self,
         function: FunctionType,
         offset: int,
-        fields: Fields,
-        problems: Problems,
+        fields: FieldNames,
+        problems: LintProblems,
         pure: bool = False,
     ) -> None:
         self.function, self.offset, self.fields, self.pure = function, offset, fields, pure
@@ -186,20 +186,20 @@ class SourceRules(ast.NodeVisitor):
         self._arguments = set(code.co_varnames[: code.co_argcount])
 
     def visit(self, node: ast.AST) -> None:
-        """Goes on behind a statement that breaks a rule: all are found at once."""
+        """Continue after a statement with a violation, so that all are found in one pass."""
         if not isinstance(node, ast.stmt):
             super().visit(node)
             return
-        with self.problems.noted():
+        with self.problems.collect():
             super().visit(node)
 
     def fail(self, node: ast.AST, message: str) -> NoReturn:
         line = self.offset + getattr(node, "lineno", 1)
-        where = place(self.function, line)
+        where = source_location(self.function, line)
         raise KernelError(f"{where} (in `{self.function.__name__}`): {message}.")
 
     def check_returns(self, tree: ast.FunctionDef) -> None:
-        """`step` ends with three values wherever it ends."""
+        """Check that every return of `step` has three values."""
         contract = "return reward, terminated, truncated"
         returns = [node for node in ast.walk(tree) if isinstance(node, ast.Return)]
         if not returns:
@@ -217,7 +217,7 @@ class SourceRules(ast.NodeVisitor):
                 )
 
     def check_written(self, tree: ast.FunctionDef, row: str) -> None:
-        """`observe` and `mask` write into their row, or hand it to a helper."""
+        """Check that `observe` and `mask` write into their row, or pass it to a helper."""
         for node in ast.walk(tree):
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
                 if isinstance(node.value, ast.Name) and node.value.id == row:
@@ -231,8 +231,8 @@ class SourceRules(ast.NodeVisitor):
             f"`{tree.name}` writes nothing into its row: write every place of it, `{row}[0] = ...`",
         )
 
-    def _refuse_writing(self, node: ast.AST) -> None:
-        """What belongs to somebody else is read only."""
+    def _check_target(self, node: ast.AST) -> None:
+        """Check that an assignment does not write Data, Params, the action or the random stream."""
         for target in ast.walk(node):
             if not isinstance(target, ast.Subscript | ast.Attribute):
                 continue
@@ -248,8 +248,8 @@ class SourceRules(ast.NodeVisitor):
                 self.fail(target, f"`{text}` writes into the action: copy it into a STATE field")
             if base.id in ("d", "p"):
                 kind = self.fields.records[base.id][0]
-                self.fail(target, f"`{text}` writes into {kind}, which all copies share: use STATE")
-            own = self.function.__module__ == "slipstream.core.random"  # whose they are
+                self.fail(target, f"`{text}` writes into {kind}, which is shared: use STATE")
+            own = self.function.__module__ == "slipstream.core.random"  # may write the stream
             stream = isinstance(target, ast.Attribute) and target.attr in ("key", "counter")
             if stream and not own:
                 self.fail(
@@ -267,7 +267,7 @@ class SourceRules(ast.NodeVisitor):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
-            self._refuse_writing(target)
+            self._check_target(target)
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -275,7 +275,7 @@ class SourceRules(ast.NodeVisitor):
         if isinstance(name, ast.Name) and name.id == "float" and len(arguments) == 1:
             text = arguments[0]
             if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                self.fail(node, f"`{ast.unparse(node)}`: {number_in(text.value)}")
+                self.fail(node, f"`{ast.unparse(node)}`: {float_literal_fix(text.value)}")
         if isinstance(name, ast.Name) and name.id == "print" and name.id not in self._local:
             self.fail(
                 node,
@@ -291,29 +291,29 @@ class SourceRules(ast.NodeVisitor):
         super().generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        self._calculates(node, node.op, node.left, node.right)
+        self._check_operands(node, node.op, node.left, node.right)
         self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        self._refuse_writing(node.target)
-        self._calculates(node, node.op, node.target, node.value)
+        self._check_target(node.target)
+        self._check_operands(node, node.op, node.target, node.value)
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
         for side in (node.left, *node.comparators):
-            self._refuse_narrow(side, actions=False)
+            self._check_narrow(side, actions=False)
         self.generic_visit(node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
-        self._refuse_narrow(node.operand)
+        self._check_narrow(node.operand)
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str | bytes | complex):
             self.fail(
                 node,
-                f"{node.value!r}: kernels know numbers only; use a module-level int constant as a "
-                "code",
+                f"{node.value!r}: kernels support numbers only; use a module-level int constant "
+                "as a code",
             )
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
@@ -340,8 +340,8 @@ class SourceRules(ast.NodeVisitor):
             if isinstance(node.ctx, ast.Store) and isinstance(constant, bool | int | float | tuple):
                 self.fail(
                     node,
-                    f"`{node.id}` is a constant of the file, which this does not change: it makes "
-                    "a variable of the same name. Choose another one, or a field of STATE",
+                    f"`{node.id}` is a module constant, and this assignment creates a local "
+                    "variable of the same name. Choose another name, or a field of STATE",
                 )
             return
         if node.id not in self.function.__globals__:
@@ -362,13 +362,13 @@ class SourceRules(ast.NodeVisitor):
                 "settings into Params",
             )
 
-    def _calculates(
+    def _check_operands(
         self, node: ast.AST, operator: ast.operator, left: ast.AST, right: ast.AST
     ) -> None:
         if isinstance(operator, ast.Pow):
             self.fail(node, FORBIDDEN[ast.Pow])
         for side, other in ((left, right), (right, left)):
-            self._refuse_narrow(side)
+            self._check_narrow(side)
             if isinstance(operator, MIXES) and self._is_unsigned(side) and _is_int(other):
                 number = ast.unparse(other)
                 self.fail(
@@ -384,7 +384,7 @@ class SourceRules(ast.NodeVisitor):
             return False
         return node.value.id in self._local and node.attr in self.fields.unsigned
 
-    def _refuse_narrow(self, node: ast.AST, actions: bool = True) -> None:
+    def _check_narrow(self, node: ast.AST, actions: bool = True) -> None:
         if not isinstance(node, ast.Subscript):
             return
         base, text = node.value, ast.unparse(node)
@@ -404,16 +404,16 @@ class SourceRules(ast.NodeVisitor):
     def _check_module_attribute(self, node: ast.Attribute, owner: str) -> None:
         module, name = self.function.__globals__.get(owner), node.attr
         if module is math and name == "pow":
-            self.fail(node, f"`math.pow` {POWER}")
+            self.fail(node, f"`math.pow` {POWER_ADVICE}")
         if module is math and name not in MATH:
             self.fail(node, f"`math.{name}`: a kernel may use {', '.join(sorted(MATH))} of `math`")
         if (module is np and name == "random") or getattr(module, "__name__", None) == "random":
-            self.fail(node, f"`{owner}.{name}`: {DRAWS}")
+            self.fail(node, f"`{owner}.{name}`: {RANDOM_ADVICE}")
         if module is np and name not in NUMPY:
             self.fail(
                 node,
                 f"`{owner}.{name}`: of NumPy a kernel may use {', '.join(sorted(NUMPY))}; "
-                f"{instead_of(name)}",
+                f"{numpy_replacement(name)}",
             )
         if inspect.ismodule(module) and module not in (math, np):
             self.fail(
@@ -423,7 +423,7 @@ class SourceRules(ast.NodeVisitor):
 
 
 def _holder(tree: ast.AST, child: ast.AST) -> ast.AST | None:
-    """The node that a node stands in."""
+    """Return the parent of a node."""
     for node in ast.walk(tree):
         if any(one is child for one in ast.iter_child_nodes(node)):
             return node
@@ -444,27 +444,30 @@ _ARGUMENTS = {
     "prefetch": ("s", "p", "d"),
     "finalize_episode": ("s", "p", "d"),
 }
-_OF_PLAYERS = {  # where more than one player acts
+_PLAYER_ARGUMENTS = {  # with more than one player
     "observe": ("s", "p", "d", "player", "out"),
     "mask": ("s", "p", "d", "player", "out"),
 }
-_ORDINARY = {"load": ("config",), "spec": ("p", "d")}  # Python functions, which are not compiled
+_PYTHON_ARGUMENTS = {
+    "load": ("config",),
+    "spec": ("p", "d"),
+}  # Python functions, which are not compiled
 _WRITES_STATE = frozenset({"reset", "step", "finalize_episode"})
 _STATE_KINDS = {"f8": "float64", "i8": "int64", "u8": "uint64", "b1": "bool"}
 
 
 def check_kernel(kernel: Kernel) -> None:
-    """Checks the contract and the numeric rules of docs/extending.md.
+    """Check a kernel against the contract and the numeric rules of docs/extending.md.
 
     Raises:
-        KernelError: everything found, each with file, line and remedy.
+        KernelError: all violations, each with file, line and fix.
     """
     _check_classes(kernel)
-    problems = Problems()
-    with problems.noted():
+    problems = LintProblems()
+    with problems.collect():
         check_state(kernel)
     if not isinstance(kernel.STATE, np.dtype):
-        problems.refuse()
+        problems.raise_if_any()
     params_dtype(kernel.Params)
     state = kernel.STATE.names or ()
     unsigned = {name for name in state if kernel.STATE[name].base.kind == "u"}
@@ -473,49 +476,49 @@ def check_kernel(kernel: Kernel) -> None:
         "p": ("Params", tuple(kernel.Params._fields)),
         "d": ("Data", tuple(kernel.Data._fields)),
     }
-    fields = Fields(_narrow_fields(kernel.Data), frozenset(unsigned), records)
+    fields = FieldNames(_narrow_fields(kernel.Data), frozenset(unsigned), records)
     seen: set[FunctionType] = set()
     for name, arguments in _ARGUMENTS.items():
         function = getattr(kernel, name)
         if function is None and name in ("mask", "prefetch", "finalize_episode"):
             continue
         given = tuple(inspect.signature(function).parameters)
-        several = _OF_PLAYERS.get(name, arguments)
-        with problems.noted():
+        several = _PLAYER_ARGUMENTS.get(name, arguments)
+        with problems.collect():
             if len(given) not in (len(arguments), len(several)):
                 raise _wrong_count(function, name, len(given), arguments)
             own = arguments if len(given) == len(arguments) else several
             _check_order(function, name, given, own)
-        with problems.noted():
+        with problems.collect():
             _check_function(function, fields, seen, problems, name)
-    for name, arguments in _ORDINARY.items():
+    for name, arguments in _PYTHON_ARGUMENTS.items():
         function = getattr(kernel, name)
-        with problems.noted():
+        with problems.collect():
             if not callable(function):
                 raise KernelError(f"{kernel.module.__file__}: `{name}` must be a function.")
             count = len(inspect.signature(function).parameters)
             if count != len(arguments):
                 raise _wrong_count(function, name, count, arguments)
-    with problems.noted():
-        _check_settings(kernel)
-    problems.refuse()
+    with problems.collect():
+        _check_hyperparams(kernel)
+    problems.raise_if_any()
 
 
 def _check_order(
     function: Any, name: str, given: tuple[str, ...], contract: tuple[str, ...]
 ) -> None:
-    """Parameters may have names of the user's own, but not each other's."""
+    """Check the order of parameters. Users may choose other names, but not swap the contract's."""
     if any(own in contract and own != theirs for own, theirs in zip(given, contract, strict=True)):
         raise KernelError(
-            f"{place(function)}: `{name}({', '.join(given)})` has its parameters in another order "
-            f"than they are handed over: the contract is {name}({', '.join(contract)})."
+            f"{source_location(function)}: `{name}({', '.join(given)})` has its parameters in the "
+            f"wrong order: the contract is {name}({', '.join(contract)})."
         )
 
 
 def _wrong_count(function: Any, name: str, count: int, arguments: tuple[str, ...]) -> KernelError:
     takes = "1 argument" if count == 1 else f"{count} arguments"
     return KernelError(
-        f"{place(function)}: `{name}` takes {takes}; the contract is "
+        f"{source_location(function)}: `{name}` takes {takes}; the contract is "
         f"{name}({', '.join(arguments)})."
     )
 
@@ -536,7 +539,7 @@ def _check_classes(kernel: Kernel) -> None:
             )
 
 
-def _check_settings(kernel: Kernel) -> None:
+def _check_hyperparams(kernel: Kernel) -> None:
     settings = getattr(kernel.module, "DEFAULT_HYPERPARAMS", {})
     agents = list(settings.values()) if isinstance(settings, dict) else [None]
     if not all(
@@ -552,10 +555,10 @@ def _check_settings(kernel: Kernel) -> None:
 
 
 def check_state(kernel: Kernel) -> None:
-    """Checks the record's type.
+    """Check the dtype of STATE.
 
     Raises:
-        KernelError: a field that is missing, or of a type that no backend has.
+        KernelError: a field is missing, or has a type that no backend supports.
     """
     where = f"{kernel.module.__file__}: STATE"
     if not isinstance(kernel.STATE, np.dtype) or kernel.STATE.names is None:
@@ -578,7 +581,7 @@ def check_state(kernel: Kernel) -> None:
 
 
 def _narrow_fields(data: Any) -> frozenset[str]:
-    """Data fields annotated as float32: their elements must be read through `float()`."""
+    """Return the Data fields annotated as float32. Elements must be read through `float()`."""
     try:
         hints = get_type_hints(data)
     except Exception:  # an annotation that only a type checker can resolve
@@ -587,9 +590,13 @@ def _narrow_fields(data: Any) -> frozenset[str]:
 
 
 def _check_function(
-    function: Any, fields: Fields, seen: set[FunctionType], problems: Problems, name: str = ""
+    function: Any,
+    fields: FieldNames,
+    seen: set[FunctionType],
+    problems: LintProblems,
+    name: str = "",
 ) -> None:
-    """Checks one function and all that it calls; `name` is its part in the contract, if any."""
+    """Check one function and its helpers; `name` is its name in the contract, if any."""
     if not isinstance(function, FunctionType):
         raise KernelError(
             f"{function!r} is not a plain function: a kernel is made of undecorated module-level "
@@ -602,21 +609,21 @@ def _check_function(
     tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
     if not isinstance(tree, ast.FunctionDef) or tree.decorator_list:
         raise KernelError(
-            f"{place(function)}: remove the decorator; the renderer compiles plain functions."
+            f"{source_location(function)}: remove the decorator; kernels are plain functions."
         )
     body = tree.body
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:]  # the docstring
     pure = bool(name) and name not in _WRITES_STATE
-    rules = SourceRules(function, first - 1, fields, problems, pure)
+    rules = KernelLinter(function, first - 1, fields, problems, pure)
     for statement in body:
         rules.visit(statement)
-    with problems.noted():
+    with problems.collect():
         if name == "step":
             rules.check_returns(tree)
         if name in ("observe", "mask"):
             row = function.__code__.co_varnames[function.__code__.co_argcount - 1]
             rules.check_written(tree, row)
     for helper in rules.helpers:
-        with problems.noted():
+        with problems.collect():
             _check_function(helper, fields, seen, problems)

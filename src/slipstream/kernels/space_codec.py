@@ -1,11 +1,11 @@
-"""Observations and actions of any space as rows of numbers, and back.
+"""Codec between values of any space and rows of numbers.
 
-Numbers are flattened in order, a choice of n is n places with a 1, the parts of a Dict or Tuple
-follow each other. A uint8 Box of three axes, alone or as the only part of a Dict, is an image: it
-stays uint8, channels first.
+Numbers are flattened in order, a discrete value of n is one-hot encoded in n columns, and the parts
+of a Dict or Tuple are concatenated. A uint8 Box of three axes, alone or as the only part of a Dict,
+is an image: it stays uint8, channels first.
 
-`describe` turns a space into plain JSON, `leaves_of` lists the arrays (leaves) in it with their
-columns of a row, and `ObservationForm` and `ActionForm` convert values.
+`describe_space` returns a space as plain JSON, `iter_leaves` yields its arrays (leaves) with their
+columns in a row, and `ObservationCodec` and `ActionCodec` convert values.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ from slipstream.kernels.spec import EnvSpec
 
 Description = Mapping[str, Any]
 NUMBERS = "biuf"  # kinds of dtype
-ENDLESS = (
+RECURSIVE_SPACE = (
     "the space contains itself, or is nested without end. Wrap the environment so that it is a "
     "Dict or Tuple of finite depth."
 )
-KEY = "action_mask"  # part of an observation that is a mask, as PettingZoo and RLlib name it
-_BATCHES = 2  # axes before an observation's own at most: members, then rows
+ACTION_MASK_KEY = (
+    "action_mask"  # part of an observation that is a mask, as PettingZoo and RLlib name it
+)
+_BATCHES = 2  # maximum number of batch axes: members, then rows
 
 
-class MisfitError(ValueError):
-    """An observation or action that does not have the form of its space, in words."""
+class SpaceMismatchError(ValueError):
+    """An observation or action does not match its space."""
 
 
-def describe(space: spaces.Space[Any]) -> dict[str, Any]:
-    """JSON-able form of a space, which rows are made by.
+def describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
+    """Return a JSON-compatible description of a space.
 
     Raises:
-        ConfigError: it has no fixed size.
+        ConfigError: the space has no fixed size.
     """
     if isinstance(space, spaces.Box):
         return {"kind": "box", "shape": list(space.shape), "dtype": np.dtype(space.dtype).name}
@@ -54,10 +56,13 @@ def describe(space: spaces.Space[Any]) -> dict[str, Any]:
         sizes, start = space.nvec.tolist(), np.asarray(space.start).tolist()
         return {"kind": "choice", "sizes": sizes, "start": start}
     if isinstance(space, spaces.Dict):
-        parts = [[name, describe(part)] for name, part in space.spaces.items()]
+        parts = [[name, describe_space(part)] for name, part in space.spaces.items()]
         return {"kind": "dict", "parts": parts}
     if isinstance(space, spaces.Tuple):
-        return {"kind": "tuple", "parts": [[i, describe(p)] for i, p in enumerate(space.spaces)]}
+        return {
+            "kind": "tuple",
+            "parts": [[i, describe_space(p)] for i, p in enumerate(space.spaces)],
+        }
     raise ConfigError(
         f"the space {space} has no fixed flat size; wrap the environment so that it is a Box, "
         "Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these."
@@ -74,21 +79,21 @@ _DEEPEST = 32  # Dicts within Dicts
 
 
 def check_description(description: Any, depth: int = 0) -> None:
-    """Refuses what `describe` would not have made, before anything of its size is.
+    """Validate a description before anything of its size is allocated.
 
     Raises:
-        MisfitError: says what is wrong.
+        SpaceMismatchError: it is not a result of `describe_space`.
     """
     kind = description.get("kind") if isinstance(description, Mapping) else None
     shape = _KINDS.get(kind if isinstance(kind, str) else None, {"box": {}})
     problem = misfit(description, shape, exact=True)
     if problem is not None or depth > _DEEPEST:
-        raise MisfitError(f"a space that is no space: {problem or 'nested too deeply'}")
+        raise SpaceMismatchError(f"a space that is no space: {problem or 'nested too deeply'}")
     if kind in ("dict", "tuple"):
         keys = [part[0] if len(part) == 2 else None for part in description["parts"]]
         named = all(type(key) in (str, int) for key in keys) and len(set(keys)) == len(keys)
         if not named or (kind == "tuple" and keys != list(range(len(keys)))):
-            raise MisfitError(f"a {kind} of the parts {keys}")
+            raise SpaceMismatchError(f"a {kind} of the parts {keys}")
         for _, part in description["parts"]:
             check_description(part, depth + 1)
     elif kind == "choice":
@@ -97,15 +102,15 @@ def check_description(description: Any, depth: int = 0) -> None:
         truth = any("true" in text or "false" in text for text in texts)  # which NumPy reads as 1
         kinds = {sizes.dtype, start.dtype}
         if truth or kinds != {np.dtype(np.int64)} or sizes.shape != start.shape:
-            raise MisfitError("choices without a whole number of them, or a first one")
+            raise SpaceMismatchError("choices without a whole number of them, or a first one")
         if sizes.size == 0 or sizes.min() < 1:
-            raise MisfitError("a choice of nothing")
+            raise SpaceMismatchError("a choice of nothing")
     else:
         dtype = np.dtype(description["dtype"])
         if dtype.kind not in NUMBERS or dtype.name != description["dtype"]:
-            raise MisfitError(f"the dtype {description['dtype']!r}")
+            raise SpaceMismatchError(f"the dtype {description['dtype']!r}")
         if min(description["shape"], default=0) < 0:
-            raise MisfitError(f"the shape {description['shape']}")
+            raise SpaceMismatchError(f"the shape {description['shape']}")
 
 
 @dataclass(frozen=True)
@@ -113,12 +118,12 @@ class Leaf:
     """One array within an observation.
 
     Attributes:
-        path: keys of Dicts and places in Tuples that lead to it.
-        shape: its own; dtype: what it is natively.
-        sizes, start: int64 [n] of a choice, flattened; None for numbers.
+        path: keys of Dicts and indices of Tuples that lead to it.
+        shape, dtype: in the environment's own space.
+        sizes, start: int64 [n] of a discrete space, flattened; None for numbers.
         lo, hi: its columns in the row.
-        chosen: each column is 0 or 1.
-        count: its own numbers or choices.
+        is_categorical: every column is 0 or 1.
+        count: number of values.
     """
 
     path: tuple[Any, ...]
@@ -128,11 +133,11 @@ class Leaf:
     start: NDArray[np.int64] | None
     lo: int
     hi: int
-    chosen: bool = False
+    is_categorical: bool = False
 
     @cached_property
-    def kinds(self) -> str:
-        """Of dtype that it may come in; bytes are not rounded."""
+    def dtype_kinds(self) -> str:
+        """Accepted dtype kinds; values of uint8 are not rounded."""
         return NUMBERS if self.sizes is None and self.dtype != np.uint8 else "biu"
 
     @property
@@ -144,11 +149,11 @@ class Leaf:
         return self.hi - self.lo if self.sizes is None else len(self.sizes)
 
 
-def leaves_of(description: Description, path: tuple[Any, ...], lo: int) -> Iterator[Leaf]:
+def iter_leaves(description: Description, path: tuple[Any, ...], lo: int) -> Iterator[Leaf]:
     kind = description["kind"]
     if kind in ("dict", "tuple"):
         for key, part in description["parts"]:
-            for leaf in leaves_of(part, (*path, key), lo):
+            for leaf in iter_leaves(part, (*path, key), lo):
                 yield leaf
                 lo = leaf.hi
         return
@@ -167,25 +172,27 @@ def leaves_of(description: Description, path: tuple[Any, ...], lo: int) -> Itera
     yield Leaf(path, shape, dtype, None, None, lo, lo + width, kind == "binary")
 
 
-def store(leaf: Leaf, observation: Any, place: NDArray[Any]) -> None:
-    """Writes a leaf as the environment shows it into its place, of the leaf's shape and dtype.
+def store_leaf(leaf: Leaf, observation: Any, place: NDArray[Any]) -> None:
+    """Write a leaf of an observation into `place`, which has the leaf's shape and dtype.
 
     Raises:
-        MisfitError: it is not of the leaf's form, or the dtype cannot hold its numbers.
+        SpaceMismatchError: it does not match the leaf, or the dtype cannot hold its numbers.
     """
-    value = part_at(observation, leaf)
-    array = checked_part(leaf, value)
+    value = get_part(observation, leaf)
+    array = validate_part(leaf, value)
     if array.shape != leaf.shape:
-        raise MisfitError(f"{words_of(value)} instead of {words(leaf)}")
+        raise SpaceMismatchError(f"{describe_value(value)} instead of {describe_leaf(leaf)}")
     with np.errstate(invalid="ignore", over="ignore"):
         place[...] = array
-    # Rows are float32: only a narrower dtype would round what the environment returned.
+    # Rows are float32: only a narrower dtype would round the environment's values.
     narrow = leaf.dtype not in (np.float32, np.float64, array.dtype)
     if narrow and not np.array_equal(place, array):
-        raise MisfitError(f"{words_of(value)} with numbers that {leaf.dtype} cannot hold")
+        raise SpaceMismatchError(
+            f"{describe_value(value)} with numbers that {leaf.dtype} cannot hold"
+        )
 
 
-def part_at(observations: Any, leaf: Leaf) -> Any:
+def get_part(observations: Any, leaf: Leaf) -> Any:
     for depth, key in enumerate(leaf.path):
         where = "".join(f"[{k!r}]" for k in leaf.path[: depth + 1])
         try:
@@ -193,7 +200,9 @@ def part_at(observations: Any, leaf: Leaf) -> Any:
                 raise TypeError  # a list is a batch
             observations = observations[key]
         except (KeyError, IndexError, TypeError):
-            raise MisfitError(f"{words_of(observations)} without the part {where}") from None
+            raise SpaceMismatchError(
+                f"{describe_value(observations)} without the part {where}"
+            ) from None
     return observations
 
 
@@ -201,31 +210,31 @@ def as_array(value: Any) -> NDArray[Any]:
     try:
         return np.asarray(value)
     except (ValueError, TypeError):
-        raise MisfitError("rows of different lengths") from None
+        raise SpaceMismatchError("rows of different lengths") from None
 
 
-def checked_part(leaf: Leaf, value: Any) -> NDArray[Any]:
-    """The array of a leaf with the batch axes it came with."""
+def validate_part(leaf: Leaf, value: Any) -> NDArray[Any]:
+    """Return the array of a leaf with its batch axes."""
     array = as_array(value)
     lead = array.ndim - len(leaf.shape)
     of = f" in {leaf.name}" if leaf.path else ""
     if (
-        array.dtype.kind not in leaf.kinds
+        array.dtype.kind not in leaf.dtype_kinds
         or not 0 <= lead <= _BATCHES
         or array.shape[lead:] != leaf.shape
     ):
-        raise MisfitError(f"{words_of(value)}{of} instead of {words(leaf)}")
+        raise SpaceMismatchError(f"{describe_value(value)}{of} instead of {describe_leaf(leaf)}")
     if leaf.sizes is not None:
         assert leaf.start is not None
         flat = array.reshape(*array.shape[:lead], leaf.count)
         bad = (flat < leaf.start) | (flat >= leaf.start + leaf.sizes)
         if bad.any():
-            raise MisfitError(f"{flat[bad][0]}{of}, which is no {words(leaf)}")
+            raise SpaceMismatchError(f"{flat[bad][0]}{of}, which is no {describe_leaf(leaf)}")
     return array
 
 
-def words(leaf: Leaf) -> str:
-    """What a leaf must be."""
+def describe_leaf(leaf: Leaf) -> str:
+    """Describe what a leaf must be, for messages."""
     if leaf.sizes is None:
         if leaf.shape == ():
             return f"one number ({leaf.dtype})"
@@ -237,8 +246,8 @@ def words(leaf: Leaf) -> str:
     return f"integers of shape {leaf.shape} from {leaf.start.tolist()} to {last}"
 
 
-def words_of(value: Any) -> str:
-    """What came."""
+def describe_value(value: Any) -> str:
+    """Describe a value that was received, for messages."""
     if value is None or isinstance(value, (str, bytes)):
         return repr(value)[:60]
     if isinstance(value, (Mapping, tuple, list)) and not _is_numbers(value):
@@ -256,68 +265,67 @@ def _is_numbers(value: Any) -> bool:
         return False
 
 
-def nested(description: Description, parts: Iterator[Any]) -> Any:
-    """Leaves as the Dicts and Tuples that they came from."""
+def nest_leaves(description: Description, parts: Iterator[Any]) -> Any:
+    """Return leaves as the nested dicts and tuples of their space."""
     kind = description["kind"]
     if kind == "dict":
-        return {key: nested(part, parts) for key, part in description["parts"]}
+        return {key: nest_leaves(part, parts) for key, part in description["parts"]}
     if kind == "tuple":
-        return tuple(nested(part, parts) for _, part in description["parts"])
+        return tuple(nest_leaves(part, parts) for _, part in description["parts"])
     return next(parts)
 
 
 _SMALLEST_IMAGE = 64  # pixels: the flat form of smaller grids is usual
 
 
-class ObservationForm:
-    """Native observations as rows.
+class ObservationCodec:
+    """Codec between observations and rows.
 
     Args:
-        description: what `describe` made of the space.
+        description: result of `describe_space`.
         layout: of a row: "flat" float32 [D], "image" (uint8 [channels, height, width]), or "same"
-            as the observation, which is how kernels write theirs.
+            as the observation, which is the format of kernels.
 
     Attributes:
         leaves: the arrays within an observation, in the order of a row.
-        width: numbers of a row; a Python int, for spaces may be larger than any memory.
+        width: numbers in a row; a Python int, because spaces may exceed any memory.
     """
 
     def __init__(self, description: Description, layout: str = "flat") -> None:
         self.description, self.layout = description, layout
-        self.leaves = tuple(leaves_of(description, (), 0))
+        self.leaves = tuple(iter_leaves(description, (), 0))
         self.width = self.leaves[-1].hi if self.leaves else 0
         alone = len(self.leaves) == 1 and not self.leaves[0].path
         self._only = self.leaves[0] if alone else None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one row."""
+        """Shape of one row."""
         if self.layout == "flat":
             return (self.width,)
         own = self.leaves[0].shape
         return (own[2], own[0], own[1]) if self.layout == "image" else own
 
     @property
-    def words(self) -> str:
-        """What one observation must be."""
+    def requirement(self) -> str:
+        """Description of a valid observation, for messages."""
         if self._only is not None:
-            return words(self._only)
-        return "; ".join(f"{leaf.name}: {words(leaf)}" for leaf in self.leaves)
+            return describe_leaf(self._only)
+        return "; ".join(f"{leaf.name}: {describe_leaf(leaf)}" for leaf in self.leaves)
 
     def scale(self) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-        """Fixed mean and deviation of columns that say what was chosen, NaN for numbers, each [D].
+        """Return fixed mean and deviation of one-hot columns, NaN for numbers, each [D].
 
-        Mean 0, so that what was not chosen stays 0, and the deviation of a column when all n
-        choices are as likely: sqrt(n - 1) / n. With many choices a plain 1 would hardly move a
-        network, and a running deviation would be tiny for a choice that is seldom seen, whose 1
-        would then outweigh all others, by another factor after every rollout. None where there
-        are only numbers.
+        The mean is 0, so that inactive columns stay 0. The deviation is that of a column if all n
+        values are equally likely: sqrt(n - 1) / n. With large n, no scaling would hardly affect a
+        network, and a running deviation would be tiny for rare values, whose 1 would then dominate
+        with a factor that changes after every rollout. Returns None if there are only numbers.
         """
-        if self.layout != "flat" or not any(leaf.chosen for leaf in self.leaves):
+        if self.layout != "flat" or not any(leaf.is_categorical for leaf in self.leaves):
             return None, None
         mean, std = np.full((2, self.width), np.nan, np.float32)
         for leaf in self.leaves:
-            if leaf.chosen:
+            if leaf.is_categorical:
                 mean[leaf.lo : leaf.hi] = 0.0
                 n = np.full(leaf.count, 2.0) if leaf.sizes is None else leaf.sizes.astype(float)
                 deviation = np.where(n > 1, np.sqrt(n - 1) / n, 1.0)
@@ -326,29 +334,29 @@ class ObservationForm:
                 )
         return mean, std
 
-    def rows(self, observations: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
-        """Rows [*lead, *shape] of one observation (lead is ()) or of a batch (lead is (n,)).
+    def encode(self, observations: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
+        """Return rows [*lead, *shape] of one observation (lead is ()) or of a batch (lead is (n,)).
 
-        The axes before an observation's own are the same in all parts of a Dict or Tuple; a list of
-        such observations is a batch, too.
+        All parts of a Dict or Tuple have the same batch axes. A list of such observations is a
+        batch.
 
         Raises:
-            MisfitError: they are not of the space's form.
+            SpaceMismatchError: they do not match the space.
         """
         if self._only is None and isinstance(observations, list) and observations:
-            each = [self.rows(observation) for observation in observations]
+            each = [self.encode(observation) for observation in observations]
             if any(lead for _, lead in each):
-                raise MisfitError("a list of batches")
+                raise SpaceMismatchError("a list of batches")
             return np.stack([row for row, _ in each]), (len(each),)
-        parts = [checked_part(leaf, part_at(observations, leaf)) for leaf in self.leaves]
+        parts = [validate_part(leaf, get_part(observations, leaf)) for leaf in self.leaves]
         leads = {part.shape[: part.ndim - len(leaf.shape)] for part, leaf in self._paired(parts)}
         if len(leads) != 1:
-            raise MisfitError(f"parts of different batch sizes {sorted(leads)}")
+            raise SpaceMismatchError(f"parts of different batch sizes {sorted(leads)}")
         (lead,) = leads
-        return self.join(parts, lead), lead
+        return self.concat_leaves(parts, lead), lead
 
-    def join(self, parts: Sequence[NDArray[Any]], lead: tuple[int, ...]) -> NDArray[Any]:
-        """Rows [*lead, *shape] of the leaves' arrays [*lead, *leaf.shape], which fit."""
+    def concat_leaves(self, parts: Sequence[NDArray[Any]], lead: tuple[int, ...]) -> NDArray[Any]:
+        """Return rows [*lead, *shape] from valid arrays of the leaves [*lead, *leaf.shape]."""
         if self.layout != "flat":
             return np.moveaxis(parts[0], -1, len(lead)) if self.layout == "image" else parts[0]
         out = np.zeros((*lead, self.width), np.float32)
@@ -363,10 +371,10 @@ class ObservationForm:
             np.put_along_axis(out, places, 1.0, axis=-1)
         return out
 
-    def native(self, rows: NDArray[Any]) -> Any:
-        """What the environment would have shown, with the batch axes of `rows` [*lead, *shape]."""
+    def decode(self, rows: NDArray[Any]) -> Any:
+        """Return observations in the environment's space for `rows` [*lead, *shape]."""
         if self.layout == "image":
-            return nested(self.description, iter([np.moveaxis(rows, -3, -1)]))
+            return nest_leaves(self.description, iter([np.moveaxis(rows, -3, -1)]))
         if self.layout == "same":
             return rows
         lead = rows.shape[:-1]
@@ -379,33 +387,33 @@ class ObservationForm:
                 chosen = np.stack([piece.argmax(axis=-1) for piece in pieces], axis=-1)
                 own = chosen + leaf.start
             parts.append(own.astype(leaf.dtype).reshape((*lead, *leaf.shape)))
-        return nested(self.description, iter(parts))
+        return nest_leaves(self.description, iter(parts))
 
     def _paired(self, parts: Sequence[NDArray[Any]]) -> Iterator[tuple[NDArray[Any], Leaf]]:
         return zip(parts, self.leaves, strict=True)
 
 
-class ActionForm:
-    """Action rows as the environment takes them: numbers K of a row, and back.
+class ActionCodec:
+    """Codec between action rows of K numbers and the environment's actions.
 
     Args:
-        description: what `describe` made of the environment's own space.
-        start: int64 [K], the number of a row's first choice; None for a Box.
+        description: result of `describe_space` for the environment's own space.
+        start: int64 [K], the first value of each discrete component; None for a Box.
     """
 
     def __init__(self, description: Description, start: NDArray[np.int64] | None) -> None:
         self.description = description
-        (self.leaf,) = leaves_of(description, (), 0)
+        (self.leaf,) = iter_leaves(description, (), 0)
         self._binary = description["kind"] == "binary"
         self.start = start
         own = self.leaf.start if self.leaf.start is not None else np.zeros(1, np.int64)
         self._offset = None if start is None else own - start
-        # What is added to a row's one number to make the action; None for any other action.
+        # Offset from a row's only number to the action; None for other spaces.
         alone = self.leaf.shape == () and self._offset is not None
         self._single = int(self._offset[0]) if alone and self._offset is not None else None
 
-    def native(self, rows: NDArray[Any]) -> Any:
-        """Actions [*lead, *shape] for rows [*lead, K]; a plain int for one choice."""
+    def decode(self, rows: NDArray[Any]) -> Any:
+        """Return actions [*lead, *shape] for rows [*lead, K]; a plain int for a Discrete action."""
         lead, leaf = rows.shape[:-1], self.leaf
         if not lead and self._single is not None:
             return int(rows[0]) + self._single
@@ -413,73 +421,73 @@ class ActionForm:
         own = own.reshape((*lead, *leaf.shape))
         return own.astype(leaf.dtype)
 
-    def natives(self, rows: NDArray[Any]) -> list[Any]:
-        """The actions of rows [n, K], each as Gymnasium hands it over: one choice as np.int64."""
+    def decode_list(self, rows: NDArray[Any]) -> list[Any]:
+        """Return the actions of rows [n, K] as Gymnasium passes them: np.int64 for Discrete."""
         single = self._single
         if single is None:
-            return [self.native(row) for row in rows]
+            return [self.decode(row) for row in rows]
         return list((rows + single if single else rows).flat)
 
-    def places(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Where rows of choices [..., K] lie in a mask of all components' choices."""
+    def mask_columns(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the mask columns of rows of discrete actions [..., K]."""
         sizes = self.leaf.sizes
         assert sizes is not None and self.start is not None
         return np.asarray(rows - self.start + np.cumsum(sizes) - sizes, np.int64)
 
-    def rows(self, actions: Any, lead: tuple[int, ...], width: int) -> NDArray[Any]:
-        """Rows [*lead, K] of a batch of actions [*lead, *shape], or of rows.
+    def encode(self, actions: Any, lead: tuple[int, ...], width: int) -> NDArray[Any]:
+        """Return rows [*lead, K] of a batch of actions [*lead, *shape], or of rows.
 
         Raises:
-            MisfitError: a wrong shape or dtype, or a choice that does not exist.
+            SpaceMismatchError: wrong shape or dtype, or an action out of range.
         """
         leaf = self.leaf
         array = as_array(actions)
         numbers = leaf.sizes is None and not self._binary
         if array.dtype.kind not in (NUMBERS if numbers else "biu"):
-            raise MisfitError(f"{words_of(actions)} instead of {words(leaf)}")
+            raise SpaceMismatchError(f"{describe_value(actions)} instead of {describe_leaf(leaf)}")
         if array.shape not in ((*lead, *leaf.shape), (*lead, width)):
-            axes = ", ".join(["one for each copy", "one for each player"][: len(lead)])
-            raise MisfitError(
+            axes = ", ".join(["one per environment", "one per player"][: len(lead)])
+            raise SpaceMismatchError(
                 f"shape {array.shape} instead of {(*lead, *leaf.shape)}: the batch axis comes "
-                f"first ({axes}), then an action, {words(leaf)}"
+                f"first ({axes}), then an action, {describe_leaf(leaf)}"
             )
         rows = array.reshape(*lead, width)
         if numbers:
             if not np.isfinite(rows).all():
-                raise MisfitError("NaN or infinity")
+                raise SpaceMismatchError("NaN or infinity")
             return np.ascontiguousarray(rows, np.float32)
         sizes = np.full(width, 2) if leaf.sizes is None else leaf.sizes
         first = np.zeros(1, np.int64) if leaf.start is None else leaf.start
         bad = (rows < first) | (rows >= first + sizes)
         if bad.any():
             place = tuple(int(i) for i in np.argwhere(bad)[0])
-            raise MisfitError(f"{rows[place]} at {place}, which is no {words(leaf)}")
+            raise SpaceMismatchError(f"{rows[place]} at {place}, which is no {describe_leaf(leaf)}")
         assert self._offset is not None
         return np.ascontiguousarray(rows - self._offset, np.int64)
 
 
-def observation_form(spec: EnvSpec) -> ObservationForm:
-    """Of an environment."""
-    space = spec.native_observation
+def make_observation_codec(spec: EnvSpec) -> ObservationCodec:
+    """Return the observation codec of an environment."""
+    space = spec.native_observation_space
     if space is None:
-        return ObservationForm(describe(spec.observation), "same")
-    return ObservationForm(describe(space), "image" if is_image(space) else "flat")
+        return ObservationCodec(describe_space(spec.observation_space), "same")
+    return ObservationCodec(describe_space(space), "image" if is_image(space) else "flat")
 
 
-def action_form(spec: EnvSpec) -> ActionForm:
-    """Of an environment."""
+def make_action_codec(spec: EnvSpec) -> ActionCodec:
+    """Return the action codec of an environment."""
     start = None
-    if not isinstance(spec.action, spaces.Box):
-        start = np.asarray(getattr(spec.action, "start", 0), np.int64).ravel()
-    own = spec.action if spec.native_action is None else spec.native_action
-    return ActionForm(describe(own), start)
+    if not isinstance(spec.action_space, spaces.Box):
+        start = np.asarray(getattr(spec.action_space, "start", 0), np.int64).ravel()
+    own = spec.action_space if spec.native_action_space is None else spec.native_action_space
+    return ActionCodec(describe_space(own), start)
 
 
-def image_of(space: spaces.Space[Any]) -> spaces.Box | None:
-    """Return the uint8 Box [height, width, channels] that a space, or a Dict's only part, is."""
+def as_image_space(space: spaces.Space[Any]) -> spaces.Box | None:
+    """Return the image Box [height, width, channels] of a space or a Dict's only part, or None."""
     if isinstance(space, spaces.Dict) and len(space.spaces) == 1:
         (part,) = space.spaces.values()
-        image = image_of(part) if isinstance(part, spaces.Box) else None
+        image = as_image_space(part) if isinstance(part, spaces.Box) else None
         return image if image is not None and is_large(image) else None
     if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
         return space
@@ -487,10 +495,10 @@ def image_of(space: spaces.Space[Any]) -> spaces.Box | None:
 
 
 def is_image(space: spaces.Space[Any]) -> bool:
-    """Return true if agents see an image."""
-    return image_of(space) is not None
+    """Return true if agents receive image observations."""
+    return as_image_space(space) is not None
 
 
 def is_large(space: spaces.Box) -> bool:
-    """Return true if an image in a Dict or Tuple is more than a grid of a few cells."""
+    """Return true if an image in a Dict or Tuple is larger than a grid of a few cells."""
     return space.shape[0] * space.shape[1] >= _SMALLEST_IMAGE

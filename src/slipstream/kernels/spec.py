@@ -1,6 +1,6 @@
-"""What the rest of the system must know about an environment, and what its policies rest on.
+"""Specification of an environment, and the context that its policies depend on.
 
-A policy for prices was trained under `TrainingContext`, which must hold where it acts.
+A policy trained on prices has a `TrainingContext`, which must match where the policy acts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError
 
-_MOST_ACTIONS = 100_000  # outputs of a network for one decision
+_MOST_ACTIONS = 100_000  # network outputs per step
 
 
 class Metric(NamedTuple):
@@ -26,22 +26,22 @@ class Metric(NamedTuple):
 
 
 class Symmetry(NamedTuple):
-    """What a mirror image of an environment looks like that follows the same rules.
+    """Mirror image of an environment that follows the same rules.
 
     Attributes:
-        observation: which numbers change their sign.
-        action: of a Box whose bounds there lie symmetrically: which numbers change their sign.
-        choices: of a Discrete space: what each choice becomes.
+        observation: indices of observation values whose sign flips.
+        action: Box actions: indices whose sign flips; their bounds must be symmetric.
+        action_permutation: Discrete actions: the mirrored action of each action.
     """
 
     observation: tuple[int, ...]
     action: tuple[int, ...] = ()
-    choices: tuple[int, ...] = ()
+    action_permutation: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class MarketSpec:
-    """What reports and annualisation need to know about a market environment.
+    """Properties of a market environment that reports and annualisation need.
 
     Attributes:
         symbols: one name per symbol, in the order of the data.
@@ -50,10 +50,10 @@ class MarketSpec:
         bar_seconds: length of a bar.
         bars_per_year: bars of an average year by the market's calendar.
         days_per_year: trading days of a year, for annualised daily figures.
-        day_roll: where a trading day ends, ``"17:00 America/New_York"`` or ``"00:00 UTC"``.
+        day_roll: end of a trading day, ``"17:00 America/New_York"`` or ``"00:00 UTC"``.
         cost_fields: STATE fields of cumulative costs by kind, account currency.
-        benchmark: the trace has `benchmark`, equal weight's equity on the same bars; set by what
-            loads an environment for a study. Without one there is only cash to be compared with.
+        benchmark: the trace has `benchmark`, the equity of equal weights on the same bars; set when
+            an environment is loaded for a study. Without it, cash is the only benchmark.
     """
 
     symbols: tuple[str, ...]
@@ -69,162 +69,165 @@ class MarketSpec:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """The outside of an environment.
+    """Specification of an environment: spaces, metrics, limits.
 
     Attributes:
-        observation: space of one observation; the batch flattens it to one row, images stay uint8.
-        action: Discrete, MultiDiscrete or Box; an action is always a row ``action[k]``.
+        observation_space: space of one observation; the batch flattens it to one row, images stay
+            uint8.
+        action_space: Discrete, MultiDiscrete or Box; an action is always a row ``action[k]``.
         metrics: STATE fields copied out when an episode ends.
         trace: STATE fields recorded after every step of an evaluation.
-        players: rows per environment when more than one agent acts.
-        winner: of a game of two, the metric that says who won: above 0 player 0, below 0 player 1.
-        reflection: a mirror image that follows the same rules; agents may learn from both.
-        max_episode_steps: time limit, at least 1, kept by the batch loop; None for none.
-        stagger: draw the first episode's length uniformly in 1..max_episode_steps while training,
-            so that copies do not reset together.
+        players: rows per environment if more than one agent acts.
+        winner: two-player games: the metric that names the winner, > 0 for player 0, < 0 for player
+            1.
+        symmetry: a mirror image that follows the same rules; agents may learn from both.
+        max_episode_steps: time limit, at least 1, applied by the batch loop; None for none.
+        stagger_episodes: draw the first episode's length uniformly in 1..max_episode_steps during
+            training, so that environments do not reset together.
         scale_reward: divide training rewards by a running deviation of the discounted return.
-        fixed_mean, fixed_std: float32 [D], known before training; NaN where the policy shall keep
-            running statistics. None: running statistics everywhere.
+        fixed_mean, fixed_std: float32 [D], known before training; NaN for columns with running
+            statistics. None: running statistics for all columns.
         market: set by market environments.
-        masked: the environment has a mask of allowed choices; set where a kernel is loaded. None:
-            its first `reset` did not return in time or failed; the environment is stepped without
-            a mask.
-        native_observation, native_action: the environment's own spaces, where `observation` and
-            `action` are what the batch made of them (`kernels/space_codec.py`); None: the same.
+        has_action_mask: the environment has an action mask; set when a kernel is loaded. None: its
+            first `reset` failed or timed out, and the environment is stepped without a mask.
+        native_observation_space, native_action_space: the environment's own spaces if the batch
+            converts them (`kernels/space_codec.py`); None: the same.
 
     Raises:
-        KernelError: `max_episode_steps` is no number of steps.
+        KernelError: `max_episode_steps` is not a positive integer.
     """
 
-    observation: gymnasium.Space[Any]
-    action: gymnasium.Space[Any]
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
     metrics: tuple[Metric, ...] = ()
     trace: tuple[str, ...] = ()
     players: int = 1
     winner: str | None = None
     symmetry: Symmetry | None = None
     max_episode_steps: int | None = None
-    stagger: bool = False
+    stagger_episodes: bool = False
     scale_reward: bool = False
     fixed_mean: NDArray[np.float32] | None = None
     fixed_std: NDArray[np.float32] | None = None
     market: MarketSpec | None = None
-    masked: bool | None = False
-    native_observation: gymnasium.Space[Any] | None = None
-    native_action: gymnasium.Space[Any] | None = None
+    has_action_mask: bool | None = False
+    native_observation_space: gymnasium.Space[Any] | None = None
+    native_action_space: gymnasium.Space[Any] | None = None
 
     def __post_init__(self) -> None:
         limit = self.max_episode_steps
         whole = isinstance(limit, (int, np.integer)) and not isinstance(limit, bool)
         if limit is not None and not (whole and limit >= 1):
             raise KernelError(
-                f"`max_episode_steps` is {limit!r}, and an episode has at least 1 step: give a "
-                "whole number from 1 on, or None (the default) where there is no time limit."
+                f"`max_episode_steps` must be a positive integer, got {limit!r}. Set the time "
+                "limit in steps, or None (the default) for no time limit."
             )
         kinds = gymnasium.spaces
-        if isinstance(self.action, (kinds.Discrete, kinds.MultiDiscrete, kinds.Box)):
-            count = self.choices or self.action_width
+        if isinstance(self.action_space, (kinds.Discrete, kinds.MultiDiscrete, kinds.Box)):
+            count = self.num_actions or self.action_dim
             if count > _MOST_ACTIONS:
                 raise KernelError(
-                    f"The action space has {count:,} choices or numbers, and {_MOST_ACTIONS:,} are "
-                    "the most: a network puts out one number for each. Split the action into "
-                    "components (MultiDiscrete), or leave some out."
+                    f"The action space has {count:,} actions or numbers, the maximum is "
+                    f"{_MOST_ACTIONS:,}: a network has one output per action. Split the action "
+                    "into components (MultiDiscrete), or remove some."
                 )
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        """Shape of one observation row as the batch stores it."""
-        shape = self.observation.shape
+        """Shape of one observation row in the batch."""
+        shape = self.observation_space.shape
         if shape is None:
             raise TypeError(
-                f"{self.observation} must be flattened to a Box before it can be batched"
+                f"{self.observation_space} must be flattened to a Box before it can be batched"
             )
         return tuple(shape)
 
     @property
     def observation_dtype(self) -> np.dtype[Any]:
         """uint8 for images, float32 for everything else."""
-        return np.dtype(np.uint8 if self.observation.dtype == np.uint8 else np.float32)
+        return np.dtype(np.uint8 if self.observation_space.dtype == np.uint8 else np.float32)
 
     @property
     def is_image(self) -> bool:
-        """Whether observations are uint8 images (C, H, W)."""
+        """Return true if observations are uint8 images (C, H, W)."""
         return self.observation_dtype == np.uint8 and len(self.observation_shape) == 3
 
     @property
-    def action_width(self) -> int:
-        """Numbers in one action row (K)."""
-        if isinstance(self.action, gymnasium.spaces.Discrete):
+    def action_dim(self) -> int:
+        """Number of values in one action row (K)."""
+        if isinstance(self.action_space, gymnasium.spaces.Discrete):
             return 1
-        shape = self.action.shape
+        shape = self.action_space.shape
         assert shape is not None
         return int(np.prod(shape)) if shape else 1
 
     @property
-    def components(self) -> tuple[int, ...]:
-        """Choices of each component of the action: (n,), or all n of MultiDiscrete, () of a box."""
-        if isinstance(self.action, gymnasium.spaces.Discrete):
-            return (int(self.action.n),)
-        if isinstance(self.action, gymnasium.spaces.MultiDiscrete):
-            return tuple(int(n) for n in self.action.nvec.ravel())
+    def nvec(self) -> tuple[int, ...]:
+        """Number of actions per component: (n,) for Discrete, nvec of MultiDiscrete, () for Box."""
+        if isinstance(self.action_space, gymnasium.spaces.Discrete):
+            return (int(self.action_space.n),)
+        if isinstance(self.action_space, gymnasium.spaces.MultiDiscrete):
+            return tuple(int(n) for n in self.action_space.nvec.ravel())
         return ()
 
     @property
-    def choices(self) -> int:
-        """Allowed or forbidden choices that an action mask covers: n, or the sum of all n."""
-        return sum(self.components)
+    def num_actions(self) -> int:
+        """Number of discrete actions that an action mask covers, summed over components."""
+        return sum(self.nvec)
 
     @property
     def action_dtype(self) -> np.dtype[Any]:
         """float32 for Box, int64 for Discrete and MultiDiscrete."""
-        return np.dtype(np.float32 if isinstance(self.action, gymnasium.spaces.Box) else np.int64)
+        return np.dtype(
+            np.float32 if isinstance(self.action_space, gymnasium.spaces.Box) else np.int64
+        )
 
 
 ACCOUNT_METRICS = ("total_return", "mean_exposure", "fills")
 ACCOUNT_TRACE = ("equity",)
 
 
-def check_account(spec: EnvSpec, name: str) -> None:
-    """Scores, studies and reports read these of every market.
+def check_market_spec(spec: EnvSpec, name: str) -> None:
+    """Check that a market has the metrics and traces that scores, studies and reports read.
 
     Args:
         spec: of a kernel; name: of its file, for the message.
 
     Raises:
-        KernelError: it has `market`, and does not show them.
+        KernelError: `market` is set and some are missing.
     """
     shown = {metric.name for metric in spec.metrics}
     absent = [f"the metric {one}" for one in ACCOUNT_METRICS if one not in shown]
     absent += [f"the trace {one}" for one in ACCOUNT_TRACE if one not in spec.trace]
     if spec.market is not None and absent:
         raise KernelError(
-            f"{name}: a EnvSpec with `market` shows the account, and this one lacks "
-            f"{', '.join(absent)}. Keep each as a STATE field (total_return: fraction of the "
+            f"{name}: an EnvSpec with `market` must report the account; it lacks "
+            f"{', '.join(absent)}. Store each in a STATE field (total_return: fraction of the "
             "initial equity; mean_exposure: multiple of equity; fills: their number; equity: "
             "account currency), name it in EnvSpec(metrics=...) or EnvSpec(trace=...), or leave "
             "`market` out."
         )
 
 
-# What may differ where a policy acts; everything else must agree.
+# Keys that may differ between training and use; all others must match.
 _FREE = ("environment", "symbols", "data_sha256", "settings")
 
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """What a policy's observations and orders rest on, for those who let it act elsewhere.
+    """Data properties that a policy's observations and orders depend on.
 
     Attributes:
         bar_seconds: length of a bar.
         symbols: in the order of the data.
-        symbols_at_once: how many of them one observation covers.
-        features: each one's `name` and parameters, in the order of the observation.
-        warm_up_bars: before the first bar at which all features are there.
+        symbols_at_once: number of symbols in one observation.
+        features: `name` and parameters of each feature, in the order of the observation.
+        warm_up_bars: bars before the first one with all features.
         lookback: bars of features in an observation.
-        fill: where an order that was decided on a bar fills.
+        fill: where an order decided on a bar fills.
         decide_every: bars between two decisions.
-        data_sha256: of the prices as they were read.
-        settings: all others of the environment, but for where its data are and how they are split.
+        data_sha256: hash of the prices.
+        settings: all other settings of the environment, except data location and splits.
     """
 
     bar_seconds: int
@@ -239,44 +242,44 @@ class TrainingContext:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def as_mapping(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return asdict(self)
 
 
 def check_training_context(trained: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Refuses to let a policy act under other conditions, where they change what it sees or does.
+    """Check that a policy acts under the context that it was trained in.
 
     Args:
-        trained, here: plain values; keys that one of them does not have are not compared.
+        trained, here: plain values; keys that only one of them has are not compared.
 
     Raises:
-        ConfigError: names what differs, what it was in training and what it is here.
+        ConfigError: has every difference, with the value in training and here.
     """
     keys = [key for key in trained if key in here and key not in _FREE]
     differing = [_named(key, trained[key], here[key]) for key in keys if trained[key] != here[key]]
     if differing:
         raise ConfigError(
-            f"The policy was trained under other conditions than these: {'; '.join(differing)}. "
-            "It would act on numbers that mean something else. Give it data and settings as in "
-            "training, or train a policy on these."
+            f"The policy was trained in another context: {'; '.join(differing)}. Its inputs would "
+            "have another meaning. Use the data and settings of training, or train a policy on "
+            "these."
         )
 
 
-def differences(
+def context_differences(
     trained: Mapping[str, Any], here: Mapping[str, Any], same_data: bool = False
 ) -> list[str]:
-    """Sentences about what differs and need not agree.
+    """Describe differences that are allowed.
 
     Args:
         trained, here: as for `check_training_context`.
-        same_data: no other prices were asked for.
+        same_data: the data of training are expected here.
     """
     found = []
     before, now = list(trained.get("symbols", ())), list(here.get("symbols", ()))
     if before and now and before != now:
         words = f"The policy was trained on {', '.join(before)} and acts on {', '.join(now)} here"
         if trained.get("symbols_at_once", 1) > 1:
-            words += ": what it learned of one symbol it does to the one in its place"
+            words += ": it treats each symbol like the one in the same position"
         found.append(f"{words}.")
     key = "data_sha256"
     if same_data and key in trained and key in here and trained[key] != here[key]:

@@ -1,7 +1,7 @@
-"""What the ordinary Python functions of a user's kernel give back: looked at before it is used.
+"""Validation of what the Python functions of a user's kernel return.
 
-`load` and `spec` run once and may do anything, so a mistake in them would come out as somebody
-else's traceback far away. Built-in kernels go without; the tests look at them.
+`load` and `spec` run once and may do anything, so a mistake in them would otherwise surface as an
+unrelated traceback. Built-in kernels skip this; the tests validate them.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ _FITS: dict[type, tuple[type, ...]] = {
     int: (int, np.integer),
     float: (float, int, np.floating, np.integer),
 }
-# Ways to condense many numbers, which a metric does not have: it is copied where an episode ends.
+# Aggregations are not units: a metric is one number, copied when an episode ends.
 _NOT_UNITS = frozenset({"avg", "average", "mean", "median", "sum", "total", "min", "max"})
 _NOT_UNITS |= frozenset({"last", "first", "final", "std"})
 _METRIC = 'write metrics=(Metric("profit", "units"),): a STATE field and its unit'
 
 
-def guarded(kernel: Kernel) -> Kernel:
-    """The kernel whose ordinary functions raise nothing but `SlipstreamError`, and return what the
-    contract says. Arrays of Data are handed on read-only.
+def validated(kernel: Kernel) -> Kernel:
+    """Return the kernel with functions that raise only `SlipstreamError` and return valid results.
+
+    Arrays of Data become read-only.
     """
 
     def load(*arguments: Any) -> KernelData:
-        return checked_load(kernel, _call(kernel, kernel.load, arguments), "load")
+        return validate_kernel_data(kernel, _call(kernel, kernel.load, arguments), "load")
 
     def spec(p: Any, d: Any) -> EnvSpec:
         found = _call(kernel, kernel.spec, (p, d))
@@ -59,7 +60,9 @@ def _loading(kernel: Kernel, function: Callable[..., Any], name: str) -> Callabl
     def called(*arguments: Any) -> Any:
         found = _call(kernel, function, arguments)
         return (
-            None if found is None and name == "with_params" else checked_load(kernel, found, name)
+            None
+            if found is None and name == "with_params"
+            else validate_kernel_data(kernel, found, name)
         )
 
     return called
@@ -79,7 +82,7 @@ def _timeline(kernel: Kernel, p: Any, d: Any) -> Any:
 def _call(kernel: Kernel, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     try:
         return function(*arguments)
-    except KernelError as error:  # of a EnvSpec, which does not know whose it is
+    except KernelError as error:  # raised by EnvSpec, without the kernel's name
         raise KernelError(f"{_where(kernel, function.__name__)}: {error}") from error
     except SlipstreamError:
         raise
@@ -89,11 +92,11 @@ def _call(kernel: Kernel, function: Callable[..., Any], arguments: tuple[Any, ..
         raise wrap_user_error(f"Kernel `{kernel.name}`", function, error) from error
 
 
-def checked_load(kernel: Kernel, loaded: Any, name: str = "load") -> KernelData:
-    """What `load` returned, its arrays read-only.
+def validate_kernel_data(kernel: Kernel, loaded: Any, name: str = "load") -> KernelData:
+    """Return the result of `load` with read-only arrays.
 
     Raises:
-        KernelError: it is not what the contract says.
+        KernelError: it violates the kernel contract.
     """
 
     where = _where(kernel, name)
@@ -122,7 +125,7 @@ def checked_load(kernel: Kernel, loaded: Any, name: str = "load") -> KernelData:
             )
         check_state(kernel.specialize(loaded))
     if not any(array.flags.writeable for array in loaded.data):
-        return loaded  # what `with_params` handed on is the same arrays, and counts as such
+        return loaded  # read-only arrays from an earlier load, reused by `with_params`
     return replace(loaded, data=kernel.Data(*(_locked(array) for array in loaded.data)))
 
 
@@ -162,16 +165,16 @@ def _check_params(kernel: Kernel, params: Any, where: str) -> None:
 
 
 def check_spec(kernel: Kernel, spec: Any) -> None:
-    """Looks at what `spec` returned.
+    """Validate the result of `spec`.
 
     Raises:
-        KernelError: it is not what the contract says.
+        KernelError: it violates the kernel contract.
     """
     where = _where(kernel, "spec")
     if not isinstance(spec, EnvSpec):
         raise KernelError(
-            f"{where} returned {_shown(spec)}; return EnvSpec(observation=spaces.Box(...), "
-            "action=spaces.Discrete(n))."
+            f"{where} returned {_shown(spec)}; return EnvSpec(observation_space=spaces.Box(...), "
+            "action_space=spaces.Discrete(n))."
         )
     _check_spaces(spec, where)
     _check_metrics(kernel, spec, where)
@@ -184,11 +187,10 @@ def check_spec(kernel: Kernel, spec: Any) -> None:
             f"{where} returned winner={spec.winner!r}, which is none of its metrics: keep who won "
             f'in a STATE field and list it, metrics=(Metric("{spec.winner}", "1, 0 or -1"),).'
         )
-    if kernel.mask is not None and spec.choices == 0:
+    if kernel.mask is not None and spec.num_actions == 0:
         raise KernelError(
-            f"{where} returned the action {spec.action}, and the kernel has a `mask`, which says "
-            "what choices are allowed: make the action Discrete or MultiDiscrete, or take `mask` "
-            "out."
+            f"{where} returned the action {spec.action_space}, but `mask` needs discrete actions: "
+            "make the action Discrete or MultiDiscrete, or remove `mask`."
         )
     for name in ("fixed_mean", "fixed_std"):
         fixed = getattr(spec, name)
@@ -200,7 +202,7 @@ def check_spec(kernel: Kernel, spec: Any) -> None:
 
 
 def _check_spaces(spec: EnvSpec, where: str) -> None:
-    seen, action = spec.observation, spec.action
+    seen, action = spec.observation_space, spec.action_space
     if not isinstance(seen, spaces.Box) or seen.dtype not in (np.float32, np.uint8):
         what = "" if isinstance(seen, gymnasium.Space) else "which is no space of Gymnasium; "
         raise KernelError(
@@ -266,7 +268,7 @@ def _where(kernel: Kernel, name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Short enough for a sentence: the type, and the value where it says more."""
+    """Return a value for a sentence: its type, and its repr if that adds something."""
     if value is None:
         return "None"
     if isinstance(value, np.ndarray):

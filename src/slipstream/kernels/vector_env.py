@@ -1,13 +1,12 @@
-"""E copies of one environment, stepped together: the interface of every kind, what a step gives.
+"""Interface of a batch of E sub-environments that are stepped together.
 
-A kind of copies is one class. `KernelVectorEnv` steps a kernel's records by one
-compiled loop, and hands that loop out to whoever fuses it with a policy. `ForeignEnv`
-(`gym/foreign_env.py`) has Gymnasium environments stepped in this process or in workers.
-`WrappedVectorEnv` (`gym/vector_environment.py`) is around another library's vector environment. All
-write what a step gives into arrays that they are handed (`StepOut`), usually the rollout's own row,
-and keep what ended until it is drained (`Episodes`, `Finals`). Other libraries see the same through
-`slipstream.adapters`; foreign environments as Gymnasium itself steps them are
-`gym/gymnasium_semantics.py`.
+Each kind of batch is one class. `KernelVectorEnv` steps a kernel's states by one compiled loop,
+which can also be fused with a policy. `ForeignEnv` (`gym/foreign_env.py`) steps Gymnasium
+environments in this process or in workers. `WrappedVectorEnv` (`gym/vector_environment.py`) wraps
+another library's vector environment. All of them write results into arrays of the caller
+(`StepBuffers`), usually the rollout's own row, and store ended episodes until they are drained
+(`Episodes`, `FinalObs`). `slipstream.adapters` exposes them to other libraries;
+`gym/gymnasium_semantics.py` steps foreign environments exactly as Gymnasium does.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from numpy.typing import NDArray
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.text import Summarised
 from slipstream.kernels.space_codec import (
-    ActionForm,
-    MisfitError,
-    ObservationForm,
-    action_form,
-    observation_form,
+    ActionCodec,
+    ObservationCodec,
+    SpaceMismatchError,
+    make_action_codec,
+    make_observation_codec,
 )
 from slipstream.kernels.spec import EnvSpec
 
 
-class StepOut(NamedTuple):
-    """Where `VectorEnv.step` writes: usually one row of a rollout.
+class StepBuffers(NamedTuple):
+    """Output arrays of `VectorEnv.step`: usually one row of a rollout.
 
     Attributes:
         obs: float32 or uint8 [E, *shape], the observation to act on next (after a reset: the new
@@ -41,12 +40,13 @@ class StepOut(NamedTuple):
         reward: float32 [E].
         terminated: bool [E], the future is worth nothing.
         truncated: bool [E], the future is worth the value of the final observation.
-        valid: bool [E], written at every step; false where the transition is not real: the copy or
-            its worker process failed, and the next observation belongs to another episode.
-        mask: bool [E, n], the choices allowed next, where the environment has a mask (`mask_width`
-            n > 0); None keeps it from being written.
+        valid: bool [E], written at every step; false if the transition is not real because the
+            environment or its worker process failed. The next observation is then of another
+            episode.
+        mask: bool [E, n], the discrete actions allowed next, if the environment has a mask
+            (`mask_size` n > 0). None: masks are not written.
 
-    Where P > 1 players act, observations, rewards and masks are rows ``[E, P, ...]``.
+    With P > 1 players, observations, rewards and masks are rows ``[E, P, ...]``.
     """
 
     obs: NDArray[Any]
@@ -57,67 +57,67 @@ class StepOut(NamedTuple):
     mask: NDArray[np.bool_] | None = None
 
 
-class Finals(NamedTuple):
-    """Observations before the reset, of rows that were truncated (or of all that ended).
+class FinalObs(NamedTuple):
+    """Observations before the reset, of truncated episodes (or of all ended ones).
 
     Attributes:
         obs: [n, *shape].
         index: int64 [n, 2], (t, e) of the step that ended the episode.
-        records: STATE records [n] that they show, where a kernel's copies keep them.
+        states: STATE records [n] of these observations, if a kernel's environments store them.
     """
 
     obs: NDArray[Any]
     index: NDArray[np.int64]  # type: ignore[assignment]  # hides tuple.index
-    records: NDArray[Any] | None = None
+    states: NDArray[Any] | None = None
 
 
-def finals_of(spec: EnvSpec, kept: Sequence[tuple[NDArray[Any], int, int]]) -> Finals:
-    """Finals made of observations [*shape] that were noted one by one, each with its t and e."""
+def collect_final_obs(spec: EnvSpec, kept: Sequence[tuple[NDArray[Any], int, int]]) -> FinalObs:
+    """Build FinalObs from observations [*shape] stored one by one, each with its t and e."""
     obs = np.zeros((len(kept), *spec.observation_shape), spec.observation_dtype)
     for i, (last, *_) in enumerate(kept):
         obs[i] = last
-    return Finals(obs, np.array([place for _, *place in kept], np.int64).reshape(-1, 2))
+    return FinalObs(obs, np.array([place for _, *place in kept], np.int64).reshape(-1, 2))
 
 
-def join_finals(slices: Sequence[Finals]) -> Finals:
-    """One list of what several slices kept; the copies in `index` are numbered over all of them."""
+def concat_final_obs(slices: Sequence[FinalObs]) -> FinalObs:
+    """Concatenate the final observations of several slices; `index` counts over all of them."""
     if len(slices) == 1:
         return slices[0]
     obs, index = (np.concatenate([one[column] for one in slices]) for column in range(2))
-    records = [one.records for one in slices if one.records is not None]
-    return Finals(obs, index, np.concatenate(records) if records else None)
+    records = [one.states for one in slices if one.states is not None]
+    return FinalObs(obs, index, np.concatenate(records) if records else None)
 
 
 class Episodes(NamedTuple):
-    """Episodes that ended since they were last drained, in the order (t, e).
+    """Episodes that ended since the last drain, in the order (t, e).
 
     Attributes:
         t, e: int64 [n], the step's row and the environment.
-        ret: float64 [n], undiscounted and unscaled sum of rewards; [n, P] for P > 1 players.
+        returns: float64 [n], undiscounted and unscaled sums of rewards; [n, P] for P > 1 players.
         length: int64 [n], steps.
         metrics: float64 [n] by name of `EnvSpec.metrics`.
-        lost: bool [n], cut short by a fault of the environment or its process: no result; None
-            where there are none such.
+        lost: bool [n], true if a fault of the environment or its process ended the episode, which
+            then has no result. None if there are no such episodes.
     """
 
     t: NDArray[np.int64]
     e: NDArray[np.int64]
-    ret: NDArray[np.float64]
+    returns: NDArray[np.float64]
     length: NDArray[np.int64]
     metrics: dict[str, NDArray[np.float64]]
     lost: NDArray[np.bool_] | None = None
 
 
-def episodes_of(spec: EnvSpec, ended: Sequence[tuple[float, ...]]) -> Episodes:
-    """Episodes, of rows noted one by one: t, e, return, length, and the spec's metrics."""
+def collect_episodes(spec: EnvSpec, ended: Sequence[tuple[float, ...]]) -> Episodes:
+    """Build Episodes from rows stored one by one: t, e, return, length, and the spec's metrics."""
     rows = np.array(ended, np.float64).reshape(-1, 4 + len(spec.metrics))
     t, e, length = rows[:, [0, 1, 3]].T.astype(np.int64)
     named = {metric.name: rows[:, 4 + k].copy() for k, metric in enumerate(spec.metrics)}
     return Episodes(t, e, rows[:, 2].copy(), length, named)
 
 
-def join_episodes(slices: Sequence[Episodes]) -> Episodes:
-    """One list in the order (t, e) of what ended in several slices; e counts over all of them."""
+def concat_episodes(slices: Sequence[Episodes]) -> Episodes:
+    """Concatenate the episodes of several slices in the order (t, e); e counts over all of them."""
     if len(slices) == 1:
         return slices[0]
     t, e, ret, length = (np.concatenate([one[column] for one in slices]) for column in range(4))
@@ -133,17 +133,17 @@ def join_episodes(slices: Sequence[Episodes]) -> Episodes:
     return Episodes(t[order], e[order], ret[order], length[order], metrics, lost)
 
 
-class Stepped(NamedTuple):
-    """What `VectorEnv.step(actions)` returns; the arrays are the caller's.
+class StepResult(NamedTuple):
+    """Result of `VectorEnv.step(actions)`; the arrays belong to the caller.
 
     Attributes:
-        obs: [E, ...], the observation to act on next (after a reset: the new episode's first), as
-            the environment itself shows it: an array, or a dict or tuple of arrays.
+        obs: [E, ...], the observation to act on next (after a reset: the new episode's first), in
+            the environment's own space: an array, or a dict or tuple of arrays.
         reward: float32 [E].
         terminated: bool [E], the future is worth nothing.
         truncated: bool [E], the future is worth the value of the final observation.
 
-    Where P > 1 players act, observations and rewards are ``[E, P, ...]``.
+    With P > 1 players, observations and rewards are ``[E, P, ...]``.
     """
 
     obs: Any
@@ -152,16 +152,16 @@ class Stepped(NamedTuple):
     truncated: NDArray[np.bool_]
 
 
-class Received(NamedTuple):
-    """What `VectorEnv.recv` returns: outcomes of the copies that were ready first, in that order.
+class AsyncStepResult(NamedTuple):
+    """Result of `VectorEnv.recv`: outcomes of the environments that were ready first.
 
     Attributes:
-        copies: int64 [n], which.
-        obs, reward, terminated, truncated: of each, as of `Stepped`.
-        valid: bool [n], false where a fault ended the episode.
+        env_ids: int64 [n].
+        obs, reward, terminated, truncated: as in `StepResult`.
+        valid: bool [n], false if a fault ended the episode.
     """
 
-    copies: NDArray[np.int64]
+    env_ids: NDArray[np.int64]
     obs: Any
     reward: NDArray[np.float32]
     terminated: NDArray[np.bool_]
@@ -169,15 +169,15 @@ class Received(NamedTuple):
     valid: NDArray[np.bool_]
 
 
-def refuse_misfits(
+def check_buffers(
     arrays: Sequence[NDArray[Any] | None],
     shapes: Sequence[tuple[int, ...]],
     dtypes: Sequence[np.dtype[Any]],
 ) -> None:
-    """Names the first of actions, obs, reward, terminated, truncated that does not fit; None does.
+    """Check shape, dtype and layout of actions, obs, reward, terminated, truncated.
 
     Raises:
-        ValueError: one has another shape or dtype, or lies apart.
+        ValueError: the first array that has another shape or dtype, or is not contiguous.
     """
     names = ("actions", "obs", "reward", "terminated", "truncated")
     for name, array, shape, dtype in zip(names, arrays, shapes, dtypes, strict=False):
@@ -190,73 +190,74 @@ def refuse_misfits(
             )
 
 
-def refuse_missing(state: Mapping[str, NDArray[Any]], names: Iterable[str]) -> None:
-    """Names what a saved state lacks, for a kernel may have got fields since; nothing is fine.
+def check_state_fields(state: Mapping[str, NDArray[Any]], names: Iterable[str]) -> None:
+    """Check that a saved state has all fields of the kernel, which may have been edited since.
 
     Raises:
-        CheckpointError: it lacks some.
+        CheckpointError: fields are missing.
     """
     missing = [f"`{name}`" for name in names if name not in state]
     if missing:
         raise CheckpointError(
-            f"The saved state of the copies lacks {', '.join(missing)}: it was written when the "
-            "kernel had other fields, and there is nothing to go on from. Begin anew into another "
-            "directory (--out); `slipstream evaluate` still reads the run."
+            f"The saved environment state lacks {', '.join(missing)}: it was written when the "
+            "kernel had other fields, so training cannot resume. Train into another directory "
+            "(--out); `slipstream evaluate` still reads the run."
         )
 
 
 class VectorEnv(Summarised, ABC):
-    """E copies of one environment; auto-reset happens within the step that ends an episode.
+    """Batch of E sub-environments. Autoreset happens within the step that ends an episode.
 
     ::
 
         obs = env.reset(seed=3)
         obs, reward, terminated, truncated = env.step(policy.act(obs, mask=env.mask))
 
-    Given arrays, `reset` and `step` write into them instead: they belong to the caller and are
-    written once. Their rows are C-contiguous: actions int64 or float32 [E, K], observations
-    [E, *shape]; nothing is checked but shapes, and what ends is kept until it is drained.
+    If arrays are passed, `reset` and `step` write into them instead. They belong to the caller and
+    are written once. Their rows are C-contiguous: actions int64 or float32 [E, K], observations [E,
+    *shape]. Only shapes are checked, and ended episodes are stored until they are drained.
 
     Attributes:
-        mask: bool [E, n], the choices allowed now; None where all always are. Kept up to date by
-            the calls that return values.
-        valid: bool [E], which rows of the last `step(actions)` are real: false where a copy or its
-            process failed; such a row pays 0, and shows zeros or where the copy stands now.
-        ended, finals: episodes that the last `step(actions)` ended, and final observations of those
-            that it truncated.
-        fresh: copies that `set_state` could not bring back; they began new episodes.
+        mask: bool [E, n], the discrete actions allowed now; None if all always are. Updated by the
+            calls that return values.
+        valid: bool [E], true for real rows of the last `step(actions)`; false if an environment or
+            its process failed. Such a row has reward 0 and shows zeros or the environment's current
+            observation.
+        episodes, final_obs: episodes that the last `step(actions)` ended, and final observations of
+            the truncated ones.
+        num_restarted: environments that `set_state` could not restore; they started new episodes.
     """
 
     num_envs: int
     spec: EnvSpec
     backend: str
-    mask_width: int = 0  # choices that the action mask covers, 0 where all are always allowed
+    mask_size: int = 0  # discrete actions that the mask covers; 0 if all are always allowed
     mask: NDArray[np.bool_] | None = None
     valid: NDArray[np.bool_] | None = None
-    ended: Episodes | None = None
-    finals: Finals | None = None
-    fresh: int = 0
+    episodes: Episodes | None = None
+    final_obs: FinalObs | None = None
+    num_restarted: int = 0
 
     def summary(self) -> dict[str, object]:
-        """How many copies of what are stepped, and how."""
+        """Return number and kind of the environments, for `repr`."""
         players = f"{self.spec.players} players" if self.spec.players > 1 else None
         return {
-            "copies": self.num_envs,
+            "num_envs": self.num_envs,
             "backend": self.backend,
-            "observations": self.spec.observation,
-            "actions": self.spec.action,
+            "observations": self.spec.observation_space,
+            "actions": self.spec.action_space,
             "game": players,
         }
 
     @cached_property
-    def observations(self) -> ObservationForm:
-        """Between what the environment shows and its rows."""
-        return observation_form(self.spec)
+    def observation_codec(self) -> ObservationCodec:
+        """Codec between the environment's observations and their rows."""
+        return make_observation_codec(self.spec)
 
     @cached_property
-    def actions(self) -> ActionForm:
-        """Between the environment's own actions and their rows."""
-        return action_form(self.spec)
+    def action_codec(self) -> ActionCodec:
+        """Codec between the environment's actions and their rows."""
+        return make_action_codec(self.spec)
 
     @overload
     def reset(self, *, seed: int | None = None) -> Any: ...
@@ -271,106 +272,107 @@ class VectorEnv(Summarised, ABC):
         *,
         seed: int | None = None,
     ) -> Any:
-        """Begins a new episode everywhere.
+        """Start a new episode in every environment.
 
         Args:
-            obs, mask: written where given: [E, *shape] and [E, n] rows.
-            seed: copy e begins its stream (seed, e) anew; otherwise each begins its next episode.
+            obs, mask: output rows [E, *shape] and [E, n].
+            seed: environment e restarts its stream (seed, e). By default each starts its next
+                episode.
 
         Returns:
-            The first observations [E, ...] as the environment shows them; None where `obs` is
-            given.
+            The first observations [E, ...] in the environment's space; None if `obs` is passed.
         """
         if obs is not None:
             self.reset_rows(obs, mask)
             return None
-        rows = blank(self)
+        rows = allocate_buffers(self)
         if seed is None:
             self.reset_rows(rows.obs, rows.mask)
         else:
             every = np.arange(self.num_envs)
-            self.begin(every, every, whole(seed), rows.obs, rows.mask)
+            self.begin(every, every, as_seed(seed), rows.obs, rows.mask)
         self._take(rows.mask)
         self.valid = np.ones(self.num_envs, np.bool_)
-        return self.observations.native(rows.obs)
+        return self.observation_codec.decode(rows.obs)
 
     @overload
-    def step(self, actions: Any) -> Stepped: ...
+    def step(self, actions: Any) -> StepResult: ...
 
     @overload
-    def step(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None: ...
+    def step(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None: ...
 
-    def step(self, actions: Any, out: StepOut | None = None, t: int = 0) -> Stepped | None:
-        """Steps every copy; one that ends begins its next episode at once.
+    def step(self, actions: Any, out: StepBuffers | None = None, t: int = 0) -> StepResult | None:
+        """Step every environment. One whose episode ends starts its next episode in the same call.
 
         Args:
-            actions: one for each copy, the batch axis first, as `Policy.act` returns them; rows
-                [E, K] where `out` is given.
-            out: where the results are written.
-            t: recorded with what ends here.
+            actions: one per environment, batch axis first, as `Policy.act` returns them; rows [E,
+                K] if `out` is passed.
+            out: output arrays.
+            t: recorded with episodes that end here.
 
         Returns:
-            The results in fresh arrays; None where `out` is given.
+            The results in new arrays; None if `out` is passed.
 
         Raises:
-            ConfigError: actions of another shape, that do not exist, or that `mask` forbids.
+            ConfigError: actions of the wrong shape, out of range, or forbidden by `mask`.
         """
         if out is not None:
             self.step_rows(actions, out, t)
             return None
-        if self.ended is None:
+        if self.episodes is None:
             raise ConfigError("Call `reset()` before the first `step(actions)`.")
         lead: tuple[int, ...] = (self.num_envs,)
         if self.spec.players > 1:
             lead = (self.num_envs, self.spec.players)
         try:
-            rows = self.actions.rows(actions, lead, self.spec.action_width)
-        except MisfitError as error:
-            raise ConfigError(f"`step` of {self.num_envs} copies was given {error}.") from None
+            rows = self.action_codec.encode(actions, lead, self.spec.action_dim)
+        except SpaceMismatchError as error:
+            raise ConfigError(f"`step` of {self.num_envs} environments got {error}.") from None
         self._check_allowed(rows)
-        made = blank(self)
+        made = allocate_buffers(self)
         self.step_rows(rows, made, t)
         self._take(made.mask)
         self.valid = made.valid
-        obs = self.observations.native(made.obs)
-        return Stepped(obs, made.reward, made.terminated, made.truncated)
+        obs = self.observation_codec.decode(made.obs)
+        return StepResult(obs, made.reward, made.terminated, made.truncated)
 
-    def _check_allowed(self, rows: NDArray[Any], copies: Any = slice(None)) -> None:
-        """Refuses a choice that the mask forbids: what rules do with it is undefined."""
+    def _check_allowed(self, rows: NDArray[Any], env_ids: Any = slice(None)) -> None:
+        """Raise a ConfigError for an action that the mask forbids: its effect is undefined."""
         if self.mask is None:
             return
-        allowed = np.take_along_axis(self.mask[copies], self.actions.places(rows), axis=-1)
+        allowed = np.take_along_axis(
+            self.mask[env_ids], self.action_codec.mask_columns(rows), axis=-1
+        )
         if not allowed.all():
-            copy = int(np.arange(self.num_envs)[copies][np.argwhere(~allowed)[0][0]])
+            env_id = int(np.arange(self.num_envs)[env_ids][np.argwhere(~allowed)[0][0]])
             raise ConfigError(
-                f"There are choices among the actions that are not allowed now, the first in copy "
-                f"{copy}: choose among those that `env.mask` allows, as policy.act(obs, "
-                "mask=env.mask) does."
+                f"The mask forbids some of the actions, the first in environment {env_id}: choose "
+                "among those that `env.mask` allows, as policy.act(obs, mask=env.mask) does."
             )
 
     def _take(self, mask: NDArray[np.bool_] | None) -> None:
         self.mask = mask
-        self.ended, self.finals = self.drain_episodes(), self.drain_finals()
+        self.episodes, self.final_obs = self.drain_episodes(), self.drain_final_obs()
 
     @abstractmethod
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
-        """Begins a new episode everywhere and writes its first observation into obs [E, *shape]."""
+        """Start a new episode in every environment; write observations into obs [E, *shape]."""
 
     @abstractmethod
-    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
-        """Steps every copy with rows [E, K]; `t` is recorded with what ends here."""
+    def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
+        """Step every environment with rows [E, K]; `t` is recorded with episodes that end here."""
 
     @abstractmethod
-    def drain_finals(self) -> Finals:
-        """Final observations since the last call; the arrays belong to the caller."""
+    def drain_final_obs(self) -> FinalObs:
+        """Return final observations since the last call; the arrays belong to the caller."""
 
     @abstractmethod
     def drain_episodes(self) -> Episodes:
-        """Episodes ended since the last call."""
+        """Return the episodes that ended since the last call."""
 
     @abstractmethod
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Everything needed to go on later, as plain arrays; empty where copies cannot be saved."""
+        """Return everything needed to resume, as plain arrays; empty if it cannot be saved."""
 
     @abstractmethod
     def set_state(
@@ -379,98 +381,100 @@ class VectorEnv(Summarised, ABC):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Goes on from `get_state()`; writes the current observation into obs."""
+        """Resume from `get_state()`; write the current observation into obs."""
 
     @abstractmethod
     def begin(
         self,
-        copies: NDArray[np.int64],
+        env_ids: NDArray[np.int64],
         episodes: NDArray[np.int64],
         seed: int,
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Starts evaluation episode j on a copy: random stream (seed, j, 0), Params record j % P.
+        """Start evaluation episode j in an environment: stream (seed, j, 0), Params record j % P.
 
         Args:
-            copies: int64 [n], which copies.
-            episodes: int64 [n], the number j of the episode that each begins.
+            env_ids: int64 [n], indices of the environments.
+            episodes: int64 [n], the index j of the episode that each starts.
             seed: evaluation seed.
-            obs, mask: [E, ...]; the rows of `copies` are written.
+            obs, mask: [E, ...]; only the rows of these environments are written.
         """
 
     def restart(
         self,
-        copies: NDArray[np.int64],
+        env_ids: NDArray[np.int64],
         seeds: NDArray[np.uint64] | None,
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Begins new episodes of some copies, int64 [n]; the others stay as they are.
+        """Start new episodes in some environments, int64 [n]; the others are unchanged.
 
-        `seeds`, uint64 [n]: copy i begins the first episode of the stream (seeds[i], 0); None: the
-        next one of its own. The rows of `copies` are written.
+        `seeds`, uint64 [n]: environment i starts the first episode of the stream (seeds[i], 0).
+        None: its own next episode. Only the rows of these environments are written.
         """
         raise NotImplementedError
 
     def hold(self, held: NDArray[np.bool_]) -> None:
-        """Which copies the next steps pass by, bool [E]: they pay 0 and show nothing new."""
+        """Set which environments the next steps skip, bool [E]: reward 0, no new observation."""
         raise NotImplementedError
 
     def read(self, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-        """Copies of STATE fields, [E, ...] by name; what has no STATE has none to read."""
+        """Return STATE fields, [E, ...] by name; empty for environments without STATE."""
         return {}
 
-    def send(self, actions: Any, copies: Any = None) -> None:
-        """Asks for a step of some copies, each at its own pace; `recv` brings what comes of it.
+    def send(self, actions: Any, env_ids: Any = None) -> None:
+        """Start a step of some environments, each at its own pace; `recv` returns the outcomes.
 
         Args:
-            actions: one for each of these copies.
-            copies: [n] which; all unless given.
+            actions: one per environment.
+            env_ids: [n] indices of the environments; all by default.
 
         Raises:
-            ConfigError: only worker processes can do so, or a copy's step is under way.
+            ConfigError: the backend has no worker processes, or a step is already pending.
         """
         raise ConfigError(_TOGETHER.format(self.backend))
 
-    def recv(self, count: int | None = None, timeout: float | None = None) -> Received:
-        """The outcomes of the first copies that are ready, whose order depends on timing.
+    def recv(self, count: int | None = None, timeout: float | None = None) -> AsyncStepResult:
+        """Return the outcomes of the first environments that are ready, in that order.
 
-        For learning from transitions in any order, and for evaluation. What ended is in `ended`.
+        For learning from transitions in any order, and for evaluation. Ended episodes are in
+        `episodes`.
 
         Args:
-            count: how many; all that are under way unless given.
-            timeout: seconds, after which TimeoutError is raised and nothing is lost.
+            count: number of outcomes; all pending ones by default.
+            timeout: seconds until TimeoutError is raised; no outcome is lost.
         """
         raise ConfigError(_TOGETHER.format(self.backend))
 
     def infos(self) -> dict[str, Any]:
-        """What foreign copies said besides at their last call, in Gymnasium's form.
+        """Return the latest infos of foreign environments in Gymnasium's vector format.
 
-        Numbers are arrays [E], zero where absent, each with a mask ``_key``; other things arrays of
-        objects. ``{}`` where nobody said anything; kernels never do. On request only: a step
-        carries none of it between processes.
+        Numbers are arrays [E], zero if absent, each with a mask ``_key``; other values are object
+        arrays. ``{}`` if no environment returned infos; kernels never do. They are fetched on
+        request only: a step transfers no infos between processes.
         """
         return {}
 
     def resize(self, num_envs: int) -> Any:
-        """More copies, or fewer: those of the highest rows are closed, the others go on.
+        """Add or remove environments: those of the highest rows are closed, the others continue.
 
-        New ones are of the first copy's member, with the next indices.
+        New ones belong to the first environment's member and have the next indices.
 
         Returns:
-            The newest observations of all [E, ...], those of new copies their first.
+            The latest observations of all [E, ...]; new environments return their first.
         """
         raise ConfigError(
-            f"Copies on backend `{self.backend}` cannot be resized while they run; make others."
+            f"Environments on backend `{self.backend}` cannot be resized while they run; make new "
+            "ones."
         )
 
     def drain_faults(self) -> list[Any]:
-        """What failed in copies or their processes since the last call, to be printed."""
+        """Return faults of environments or their processes since the last call, to be printed."""
         return []
 
     def close(self) -> None:
-        """Releases what the copies hold."""
+        """Release all resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -479,28 +483,28 @@ class VectorEnv(Summarised, ABC):
         self.close()
 
 
-def blank(env: VectorEnv) -> StepOut:
-    """Rows for a step of `env`."""
+def allocate_buffers(env: VectorEnv) -> StepBuffers:
+    """Return zeroed output arrays for a step of `env`."""
     shape = (env.num_envs,) if env.spec.players == 1 else (env.num_envs, env.spec.players)
     obs = np.zeros((*shape, *env.spec.observation_shape), env.spec.observation_dtype)
-    mask = np.ones((*shape, env.mask_width), np.bool_) if env.mask_width else None
+    mask = np.ones((*shape, env.mask_size), np.bool_) if env.mask_size else None
     terminated, truncated, valid = np.zeros((3, env.num_envs), np.bool_)
-    return StepOut(obs, np.zeros(shape, np.float32), terminated, truncated, valid, mask)
+    return StepBuffers(obs, np.zeros(shape, np.float32), terminated, truncated, valid, mask)
 
 
 def member_indices(
     seeds: Sequence[int], num_envs: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Seed, and index within the member, of E = M x N copies, member after member: uint64 [E]."""
+    """Return member seed and index within the member of E = M x N environments: uint64 [E]."""
     members = np.asarray([seed % 2**64 for seed in seeds], dtype=np.uint64)
     return np.repeat(members, num_envs), np.tile(np.arange(num_envs, dtype=np.uint64), len(members))
 
 
-def whole(value: Any) -> int:
-    """A seed that somebody gave, modulo 2**64.
+def as_seed(value: Any) -> int:
+    """Return a seed modulo 2**64.
 
     Raises:
-        ConfigError: it is no whole number.
+        ConfigError: the value is not an integer.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise ConfigError(f"`seed` must be a whole number (got {value!r}).")
@@ -508,6 +512,6 @@ def whole(value: Any) -> int:
 
 
 _TOGETHER = (
-    "Copies on backend `{}` are stepped together: use `step`, or make foreign environments with "
-    '`backend="process"`, whose copies can be asked for one by one (docs/workers.md).'
+    "Environments on backend `{}` are stepped together: use `step`, or make foreign environments "
+    'with `backend="process"`, which steps them one by one (docs/workers.md).'
 )

@@ -26,10 +26,10 @@ from slipstream.kernels.env_checker import random_actions
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import (
     Episodes,
-    Finals,
-    StepOut,
+    FinalObs,
+    StepBuffers,
     VectorEnv,
-    blank,
+    allocate_buffers,
     member_indices,
 )
 from slipstream.training.backend import make_workers
@@ -163,9 +163,9 @@ class _Slice:
 
     def __init__(self, env: VectorEnv) -> None:
         self.env, self.rows = env, 1
-        self._out, self._draw = blank(env), np.random.default_rng(0)
+        self._out, self._draw = allocate_buffers(env), np.random.default_rng(0)
         env.reset(self._out.obs, self._out.mask)
-        drawn = [self._actions() for _ in range(1 if env.mask_width else 16)]
+        drawn = [self._actions() for _ in range(1 if env.mask_size else 16)]
         self._next = itertools.cycle(drawn)
 
     def _actions(self) -> Any:
@@ -174,9 +174,9 @@ class _Slice:
     def run(self) -> None:
         """Steps `rows` times."""
         for t in range(self.rows):
-            actions = self._actions() if self.env.mask_width else next(self._next)
+            actions = self._actions() if self.env.mask_size else next(self._next)
             self.env.step(actions, self._out, t)
-        self.env.drain_finals(), self.env.drain_episodes()
+        self.env.drain_final_obs(), self.env.drain_episodes()
 
     @property
     def pids(self) -> list[int]:
@@ -442,7 +442,7 @@ class _Tuner:
         return True
 
     def _environment(self, cell: Cell) -> Environment:
-        """Stepped by so many workers or threads; what fails there ends the measurement."""
+        """StepResult by so many workers or threads; what fails there ends the measurement."""
         training = self.found.config.with_training(
             backend=cell.backend, on_fault="raise", hang_seconds=0.8 * self._patience
         ).training
@@ -505,14 +505,14 @@ class FreeVectorEnv(VectorEnv):
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         obs[...] = self._rows
 
-    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+    def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
         out.obs[...], out.reward[...] = self._rows, self._reward
         out.terminated[...] = out.truncated[...] = False
         out.valid[...] = True
 
-    def drain_finals(self) -> Finals:
+    def drain_final_obs(self) -> FinalObs:
         none = np.zeros((0, *self.spec.observation_shape), self.spec.observation_dtype)
-        return Finals(none, np.zeros((0, 2), np.int64))
+        return FinalObs(none, np.zeros((0, 2), np.int64))
 
     def drain_episodes(self) -> Episodes:
         whole = np.zeros(0, np.int64)

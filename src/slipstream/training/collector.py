@@ -22,11 +22,17 @@ from slipstream.core.storage.checkpoint import below, prefixed
 from slipstream.jit import codegen
 from slipstream.jit.intrinsics import compiled_clock
 from slipstream.jit.work_sharing import RunTasks
-from slipstream.kernels.fused import Acting, FusedLoop, RolloutRows
+from slipstream.kernels.fused import CompiledActor, FusedLoop, RolloutRows
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import EPISODES, FAULT, FINALS, RESET
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import Episodes, Finals, VectorEnv, join_episodes, join_finals
+from slipstream.kernels.vector_env import (
+    Episodes,
+    FinalObs,
+    VectorEnv,
+    concat_episodes,
+    concat_final_obs,
+)
 from slipstream.rl.agents.agent import Agent, Learning
 from slipstream.rl.experience.replay.plan import ReplayPlan, updates_due
 from slipstream.rl.experience.replay.replay import Replay
@@ -146,7 +152,7 @@ class FusedReplayLoop:
         self,
         env: KernelVectorEnv,
         replay: Replay,
-        acting: Acting,
+        acting: CompiledActor,
         learning: Learning,
         block: RolloutRows,
         learned: NDArray[np.int64],
@@ -155,7 +161,7 @@ class FusedReplayLoop:
         loops = replay.loops
         assert loops is not None
         self._env, self._replay = env, replay
-        self._sent = np.zeros((copies, spec.action_width), spec.action_dtype)
+        self._sent = np.zeros((copies, spec.action_dim), spec.action_dtype)
         self._keeping = ReplayLoopState(
             replay.ring,
             replay.plan.schedule,
@@ -174,7 +180,7 @@ class FusedReplayLoop:
             {"updates_due": cast(FunctionType, updates_due)},
             {
                 **{"Any": Any, "FINALS": FINALS, "EPISODES": EPISODES, "FAULT": FAULT},
-                **{"MASKED": bool(env.mask_width), "RESET": RESET, "SAMPLED": SAMPLED},
+                **{"MASKED": bool(env.mask_size), "RESET": RESET, "SAMPLED": SAMPLED},
                 **{"ACTING": ACTING, "LEARNING": LEARNING},
             },
             linked={
@@ -188,18 +194,18 @@ class FusedReplayLoop:
         self._collect = module["collect"]
 
     def _arguments(
-        self, begin: int, end: int, block: RolloutRows, acting: Acting, learning: Learning
+        self, begin: int, end: int, block: RolloutRows, acting: CompiledActor, learning: Learning
     ) -> tuple[Any, ...]:
         """Arguments of the loop, with the arrays that there are now."""
         loops = self._replay.loops
         assert loops is not None
         return (
-            *(begin, end, self._env.batch, tuple(block), acting.by, self._sent),
+            *(begin, end, self._env.batch, tuple(block), acting.ctx, self._sent),
             *(self._keeping, loops.store, learning.feed, learning.by),
         )
 
     def run(
-        self, rollout: Rollout, acting: Acting, learning: Learning, run_tasks: RunTasks
+        self, rollout: Rollout, acting: CompiledActor, learning: Learning, run_tasks: RunTasks
     ) -> tuple[float, float, float]:
         """Fills all rows, keeps them, and learns as often as is due.
 
@@ -221,16 +227,16 @@ class FusedReplayLoop:
         acted = min(acted, spent - learned)  # a sample may have met an interruption
         return acted, spent - acted - learned, learned
 
-    def _run_rows(self, rollout: Rollout, acting: Acting, learning: Learning) -> None:
+    def _run_rows(self, rollout: Rollout, acting: CompiledActor, learning: Learning) -> None:
         env, t, end = self._env, 0, len(rollout.reward)
         while t < end:
-            env.make_room()  # by other arrays
+            env.ensure_capacity()  # by other arrays
             try:
                 t = self._collect(*self._arguments(t, end, rollout.rows, acting, learning))
             except Exception as error:
-                raise env.named(error, self._sent) from error
-            env.check(self._sent, t - 1)
-        env.make_room()
+                raise env.explain_error(error, self._sent) from error
+            env.raise_fault(self._sent, t - 1)
+        env.ensure_capacity()
 
 
 def make_collector(
@@ -253,7 +259,7 @@ def make_collector(
     Raises:
         ConfigError: it wants a replay, and its Config does not say which.
     """
-    rollout = Rollout(spec, steps, agent.members, num_envs, envs[0].mask_width)
+    rollout = Rollout(spec, steps, agent.members, num_envs, envs[0].mask_size)
     if agent.wants == "rollout":
         return Collector(agent, envs, rollout)
     if plan is None:
@@ -261,7 +267,7 @@ def make_collector(
             f"The agent {type(agent).__name__} wants a replay, and the method `replay` of its "
             "Config does not say how large: return a ReplayPlan from it (docs/extending-agents.md)."
         )
-    replay = Replay(plan, spec, agent.members, num_envs, envs[0].mask_width, envs)
+    replay = Replay(plan, spec, agent.members, num_envs, envs[0].mask_size, envs)
     return ReplayCollector(agent, envs, rollout, replay)
 
 
@@ -326,9 +332,9 @@ class Collector:
         self._look_for_faults()
         return self._drained_episodes()
 
-    def _drained_finals(self) -> list[Finals]:
+    def _drained_finals(self) -> list[FinalObs]:
         """Final observations of each slice; copies count over all slices."""
-        finals = [env.drain_finals() for env in self.envs]
+        finals = [env.drain_final_obs() for env in self.envs]
         for final, (lo, _) in zip(finals, self._ranges, strict=True):
             final.index[:, 1] += lo
         return finals
@@ -336,7 +342,7 @@ class Collector:
     def _drained_episodes(self) -> Episodes:
         """Episodes that ended, in the order (t, e); `e` counts over all slices."""
         ended = zip((env.drain_episodes() for env in self.envs), self._ranges, strict=True)
-        return join_episodes([one._replace(e=one.e + lo) for one, (lo, _) in ended])
+        return concat_episodes([one._replace(e=one.e + lo) for one, (lo, _) in ended])
 
     def _filling(self, i: int, loop: FusedLoop | None) -> Callable[[], None]:
         """What fills the rollout's rows of a slice."""
@@ -350,7 +356,7 @@ class Collector:
         assert acting is not None
         return partial(self._collect_fused, i, loop, acting)
 
-    def _collect_fused(self, i: int, loop: FusedLoop, acting: Acting) -> None:
+    def _collect_fused(self, i: int, loop: FusedLoop, acting: CompiledActor) -> None:
         """Acting and stepping are timed apart for the first row of some blocks."""
         rollout, lo, began = self.experience, self._ranges[i][0], time.perf_counter()
         timed = self._blocks % _TIMED_BLOCKS == 0
@@ -400,7 +406,7 @@ class Collector:
         """One loop a slice that acts and steps without Python; None where either cannot."""
         loops: list[FusedLoop | None] = []
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
-            acting = self.agent.acting(lo, hi) if FusedLoop.fits(env) else None
+            acting = self.agent.acting(lo, hi) if FusedLoop.is_supported(env) else None
             block = self.experience.rows
             loops.append(None if acting is None else FusedLoop(env, acting, block))
         return loops
@@ -473,7 +479,7 @@ class Collector:
         self._follows = False
         for env, (lo, hi), obs, mask in self._latest_slices():
             env.set_state({name: values[lo:hi] for name, values in state.items()}, obs, mask)
-        return sum(env.fresh for env in self.envs)
+        return sum(env.num_restarted for env in self.envs)
 
 
 class ReplayCollector(Collector):
@@ -497,7 +503,7 @@ class ReplayCollector(Collector):
         self._pass: FusedReplayLoop | None = None
         self._schedule = replay.plan.schedule
         self._final_of = np.full(experience.reward.shape[1], -1, np.int64)
-        self._no_finals = join_finals([env.drain_finals() for env in envs])
+        self._no_finals = concat_final_obs([env.drain_final_obs() for env in envs])
 
     def prepare(self) -> None:
         self._prepared()
@@ -556,14 +562,14 @@ class ReplayCollector(Collector):
         self.seconds_learning += learned
         rollout.set_finals(self._no_finals)
         self._look_for_faults()
-        return join_episodes([self.envs[0].drain_episodes()])
+        return concat_episodes([self.envs[0].drain_episodes()])
 
-    def _prepared(self) -> tuple[Acting, Learning] | None:
+    def _prepared(self) -> tuple[CompiledActor, Learning] | None:
         """What one compiled call needs, the call itself made; None where it cannot be."""
         env = self.envs[0]
         # Asked also where steps lie between: `learn` uses what it compiles.
         learning = None if self.replay.loops is None else self.agent.learning(self.replay)
-        if learning is None or len(self.envs) > 1 or not FusedLoop.fits(env):
+        if learning is None or len(self.envs) > 1 or not FusedLoop.is_supported(env):
             return None
         acting = self.agent.acting()
         if acting is None:
@@ -574,13 +580,13 @@ class ReplayCollector(Collector):
             self._pass = FusedReplayLoop(env, self.replay, acting, learning, rows, self.learned)
         return acting, learning
 
-    def _row_finals(self, t: int) -> Finals:
+    def _row_finals(self, t: int) -> FinalObs:
         """Final observations of the copies whose episodes step t cut short."""
         if not self.experience.truncated[t].any():
             return self._no_finals
-        return join_finals(self._drained_finals())
+        return concat_final_obs(self._drained_finals())
 
-    def _keep(self, t: int, finals: Finals) -> None:
+    def _keep(self, t: int, finals: FinalObs) -> None:
         final_of, copies = self._final_of, finals.index[:, 1]
         final_of[copies] = np.arange(len(copies))
         self.replay.write(self.experience, t, finals, final_of)

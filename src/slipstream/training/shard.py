@@ -55,13 +55,15 @@ class RecentEpisodes:
         self._rows = np.full((members, RECENT, 2 + len(self._names)), np.nan)
         self.counts = np.zeros(members, np.int64)
         self._before = self.counts.copy()  # the last `add`
-        self._cut = np.full(members * num_envs, spec.stagger)  # first episodes, of a drawn length
+        self._cut = np.full(
+            members * num_envs, spec.stagger_episodes
+        )  # first episodes, of a drawn length
 
     def add(self, ended: Episodes) -> None:
         """Takes what ended, but for what a fault cut or a length that was drawn."""
         unknown = np.full(len(ended.e), np.nan)
         own = (ended.metrics.get(name, unknown) for name in self._names)
-        columns = [ended.ret, ended.length, *own]
+        columns = [ended.returns, ended.length, *own]
         rows = np.stack(columns, axis=1).astype(np.float64) if len(ended.e) else np.zeros((0, 0))
         self._before[:] = self.counts
         lost = ended.lost

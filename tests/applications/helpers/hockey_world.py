@@ -13,7 +13,7 @@ from slipstream.kernels.interpreter import Records
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD
-from slipstream.kernels.vector_env import blank, member_indices
+from slipstream.kernels.vector_env import allocate_buffers, member_indices
 
 pytest.importorskip("Box2D", reason="the oracle drives the package box2d, which is not installed")
 
@@ -31,10 +31,10 @@ class Game:
         config = {"mode": mode, "keep": keep, "time_out": "terminated"}
         loaded = self.kernel.load(self.kernel.configure(config))
         self.env = KernelVectorEnv(
-            self.kernel, loaded, *member_indices([0], 1), backend=backend, at_end=HOLD
+            self.kernel, loaded, *member_indices([0], 1), backend=backend, autoreset_mode=HOLD
         )
         self.data, self.keep = loaded.data, keep
-        self.out = blank(self.env)
+        self.out = allocate_buffers(self.env)
         self.env.reset(self.out.obs)
         self.real = oracle.Hockey(mode.upper(), keep)
 

@@ -123,4 +123,4 @@ class World:
 
     def random_action(self, draw: np.random.Generator) -> np.ndarray:
         """Uniform within the space."""
-        return draw.uniform(-1.0, 1.0, self.spec.action_width).astype(np.float32)
+        return draw.uniform(-1.0, 1.0, self.spec.action_dim).astype(np.float32)

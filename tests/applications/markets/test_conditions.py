@@ -9,7 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.spec import check_training_context, differences
+from slipstream.kernels.spec import check_training_context, context_differences
 from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
@@ -158,11 +158,11 @@ def test_parameters_and_unknown_keys():
 def test_what_is_told():
     trained = {"symbols": ["A", "B"], "symbols_at_once": 2, "data_sha256": "x"}
     here = {"symbols": ["B", "A"], "data_sha256": "y"}
-    (told,) = differences(trained, here)
+    (told,) = context_differences(trained, here)
     assert "trained on A, B and acts on B, A here: what it learned of one" in told
-    assert differences(trained, trained, same_data=True) == []
-    assert "have changed" in differences(trained, trained | {"data_sha256": "y"}, True)[0]
-    assert differences({}, here, same_data=True) == []  # format 1 knows nothing
+    assert context_differences(trained, trained, same_data=True) == []
+    assert "have changed" in context_differences(trained, trained | {"data_sha256": "y"}, True)[0]
+    assert context_differences({}, here, same_data=True) == []  # format 1 knows nothing
 
 
 def test_a_run_on_other_prices(folders, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from slipstream.core.errors import ConfigError
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
-from slipstream.kernels.vector_env import join_finals, member_indices
+from slipstream.kernels.vector_env import concat_final_obs, member_indices
 from slipstream.markets.synthetic import PlantedForex
 from slipstream.rl.experience.replay.plan import ReplayPlan, replay_bytes
 from slipstream.rl.experience.replay.replay import Replay
@@ -38,7 +38,7 @@ def stepped(name, settings, plan, steps, slices=1):
     seeds, indices = member_indices(range(3, 3 + MEMBERS), COPIES)
     cuts = np.array_split(np.arange(len(seeds)), slices)
     envs = [KernelVectorEnv(kernel, loaded, seeds[own], indices[own]) for own in cuts]
-    spec, choices = envs[0].spec, envs[0].mask_width
+    spec, choices = envs[0].spec, envs[0].mask_size
     size = (spec, MEMBERS, COPIES, choices)
     fields = Replay(plan._replace(storage="fields"), *size, envs)
     dense = Replay(plan._replace(storage="dense"), *size, envs)
@@ -56,9 +56,9 @@ def stepped(name, settings, plan, steps, slices=1):
         for env, own in zip(envs, cuts, strict=True):
             lo, hi = own[0], own[-1] + 1
             env.step(rollout.actions[t, lo:hi], rollout.step_out(t, lo, hi), t)
-            finals.append(env.drain_finals())
+            finals.append(env.drain_final_obs())
             finals[-1].index[:, 1] += lo
-        together = join_finals(finals)
+        together = concat_final_obs(finals)
         final_of = np.full(len(seeds), -1, np.int64)
         final_of[together.index[:, 1]] = np.arange(len(together.index))
         for replay in (fields, dense):
@@ -68,10 +68,10 @@ def stepped(name, settings, plan, steps, slices=1):
 
 
 def actions_of(spec, rng, mask):
-    if not spec.components:
-        return rng.uniform(-1, 1, (MEMBERS * COPIES, spec.action_width))
-    weight, first, columns = rng.random((MEMBERS * COPIES, spec.choices)), 0, []
-    for size in spec.components:
+    if not spec.nvec:
+        return rng.uniform(-1, 1, (MEMBERS * COPIES, spec.action_dim))
+    weight, first, columns = rng.random((MEMBERS * COPIES, spec.num_actions)), 0, []
+    for size in spec.nvec:
         own = weight[:, first : first + size] * (
             1 if mask is None else mask[:, first : first + size]
         )

@@ -15,7 +15,7 @@ from forex_folder import START as SUNDAY
 from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
-from slipstream.kernels.env_checker import blank
+from slipstream.kernels.env_checker import allocate_buffers
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD
@@ -125,22 +125,24 @@ def passes(world: World, market: Market) -> list[Seen]:
             loaded.data, {"train": (record,)}, loaded.notes, loaded.provenance, loaded.state
         )
         zero = np.zeros(1, np.uint64)
-        env = KernelVectorEnv(kernel, own, zero, zero, stagger=False, time_limit=False, at_end=HOLD)
-        out = blank(env)
+        env = KernelVectorEnv(
+            kernel, own, zero, zero, stagger=False, time_limit=False, autoreset_mode=HOLD
+        )
+        out = allocate_buffers(env)
         env.reset(out.obs)
         low, high = (int(row) for row in loaded.data.segments[record.first_segment])
         draw = np.random.default_rng(7)
         obs, states = [out.obs[0].copy()], [env.state.copy()]
         for _ in range(low + 1, high):
-            if env.spec.choices:
-                action = draw.integers(0, env.spec.choices, (1, 1))
+            if env.spec.num_actions:
+                action = draw.integers(0, env.spec.num_actions, (1, 1))
             else:
-                action = draw.uniform(-1.2, 1.2, (1, env.spec.action_width)).astype(np.float32)
+                action = draw.uniform(-1.2, 1.2, (1, env.spec.action_dim)).astype(np.float32)
                 action *= draw.random() < 0.3  # else as it is, or all to nothing
             env.step(np.ascontiguousarray(action, env.spec.action_dtype), out, 0)
             obs.append(out.obs[0].copy())
             states.append(env.state.copy())
-            if env.book["held"][0]:
+            if env.episode_state["held"][0]:
                 break
         count = len(obs)
         record_rows = np.concatenate(states)

@@ -95,8 +95,8 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
 
 def spec(p: Params, d: Data) -> EnvSpec:
     return EnvSpec(
-        observation=gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32),
-        action=gymnasium.spaces.Discrete(3),
+        observation_space=gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32),
+        action_space=gymnasium.spaces.Discrete(3),
         metrics=(
             Metric("total_return", "fraction"),
             Metric("fills", "count"),

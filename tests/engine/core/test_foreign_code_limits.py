@@ -24,7 +24,7 @@ FORKING = """
 import os
 import gymnasium as gym, numpy as np
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.kernels.vector_env import blank
+from slipstream.kernels.vector_env import allocate_buffers
 
 class Forking(gym.Env):
     observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
@@ -48,7 +48,7 @@ def make():
 if __name__ == "__main__":
     numbers = np.arange(3, dtype=np.uint64)
     with ForeignEnv(make, numbers, numbers, workers={workers}) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset_rows(out.obs)
         for t in range(3):
             env.step_rows(np.zeros((3, 1), np.int64), out, t)
@@ -137,7 +137,7 @@ def test_a_slow_constructor_may_be_allowed_more_by_what_its_refusal_names(monkey
         resolve_environment(refused.env_name, refused.env_settings)
     (setting,) = re.findall(r"`--set (training\.hang_seconds=\S+)`", str(caught.value))
     config = resolve(refused, [setting])
-    assert resolve_environment(config.env_name, config.env_settings).spec.choices == 2
+    assert resolve_environment(config.env_name, config.env_settings).spec.num_actions == 2
     assert config.training.hang_seconds == 1.0
 
 

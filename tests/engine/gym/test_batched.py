@@ -5,7 +5,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.vector_env import blank
+from slipstream.kernels.vector_env import allocate_buffers
 
 # EnvPool makes its own spaces so.
 pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered:UserWarning")
@@ -29,7 +29,7 @@ def target(kind):
 def test_episodes_are_whole_and_what_is_no_step_is_not_valid(kind):
     name, kwargs = target(kind)
     with slipstream.make_vec(name, 3, kwargs=kwargs) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset_rows(out.obs)
         steps, cut = np.zeros(3, int), 0
         for t in range(80):
@@ -38,10 +38,10 @@ def test_episodes_are_whole_and_what_is_no_step_is_not_valid(kind):
             steps += out.valid
             ended = out.terminated | out.truncated
             assert (out.reward[out.valid] == 1.0).all() and (out.reward[~out.valid] == 0.0).all()
-            episodes, finals = env.drain_episodes(), env.drain_finals()
+            episodes, finals = env.drain_episodes(), env.drain_final_obs()
             assert episodes.e.tolist() == np.flatnonzero(ended).tolist()
             assert episodes.length.tolist() == steps[ended].tolist()
-            assert episodes.ret.tolist() == steps[ended].tolist()
+            assert episodes.returns.tolist() == steps[ended].tolist()
             for row, (_, e) in zip(finals.obs, finals.index, strict=True):
                 # The cart goes on where it was: 0.02 s at its speed, whatever came next.
                 assert row[0] == pytest.approx(before[e, 0] + 0.02 * before[e, 1], abs=1e-6)

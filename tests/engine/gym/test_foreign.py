@@ -16,7 +16,7 @@ from slipstream.gym import env_factory
 from slipstream.gym.env_factory import flat_spaces
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.gymnasium_semantics import NativeEnv
-from slipstream.kernels.env_checker import blank
+from slipstream.kernels.env_checker import allocate_buffers
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import member_indices
 from slipstream.training.environments.factory import resolve_environment
@@ -49,7 +49,7 @@ gymnasium.register("SlipstreamBroken-v0", Broken, disable_env_checker=True, orde
 
 def one_step(**kwargs):
     env = ForeignEnv("SlipstreamBroken-v0", *member_indices([0], 2), kwargs=kwargs)
-    out = blank(env)
+    out = allocate_buffers(env)
     env.reset(out.obs)
     env.step(np.zeros((2, 1), env.spec.action_dtype), out, 0)
     return out
@@ -293,8 +293,8 @@ def test_whatever_class_of_exception_is_said(kind, where):
     one = member_indices([0], 1)
     wanted = rf"raised {kind.__name__}.*Mend the environment"
     with pytest.raises(KernelError, match=wanted), ForeignEnv(Raises, *one) as env:
-        env.reset(blank(env).obs)
-        env.step(np.zeros((1, 1), np.int64), blank(env))
+        env.reset(allocate_buffers(env).obs)
+        env.step(np.zeros((1, 1), np.int64), allocate_buffers(env))
 
 
 def endless():

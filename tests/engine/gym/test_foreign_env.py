@@ -11,7 +11,7 @@ from slipstream.core.random import stream
 from slipstream.gym.env_factory import flat_spaces, make_gymnasium
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.sub_env import SubEnv, step_envs, unwrap_step
-from slipstream.kernels.env_checker import blank, random_actions
+from slipstream.kernels.env_checker import allocate_buffers, random_actions
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.kernels.vector_env import member_indices
 
@@ -64,14 +64,14 @@ def inner(env, e):
 
 
 def begun(env):
-    out = blank(env)
+    out = allocate_buffers(env)
     env.reset(out.obs)
     return out
 
 
 def step(env, t=0, action=0):
-    out = blank(env)
-    rows = np.full((env.num_envs, env.spec.action_width), action, env.spec.action_dtype)
+    out = allocate_buffers(env)
+    rows = np.full((env.num_envs, env.spec.action_dim), action, env.spec.action_dtype)
     env.step(rows, out, t)
     return out
 
@@ -90,7 +90,7 @@ def step(env, t=0, action=0):
 )
 def test_observations_are_one_row(space, size):
     env = toys(observation=space)
-    assert env.spec.observation.shape == (size,) and env.spec.observation_dtype == np.float32
+    assert env.spec.observation_space.shape == (size,) and env.spec.observation_dtype == np.float32
     obs = begun(env).obs
     expected = spaces.flatten(space, inner(env, 0)._observation())
     assert np.array_equal(obs[0], expected.astype(np.float32))
@@ -117,7 +117,7 @@ def test_images_stay_bytes_channels_first():
 def test_actions_reach_the_environment_as_it_knows_them(space, row, native):
     env = toys(num_envs=1, action=space)
     begun(env)
-    assert env.spec.action_width == len(row)
+    assert env.spec.action_dim == len(row)
     step(env, action=row)
     assert np.array_equal(inner(env, 0).seen[0], native)
     assert space.contains(inner(env, 0).seen[0])
@@ -145,8 +145,8 @@ def test_reset_within_the_step_that_ends():
     assert two.terminated[0] and not two.truncated[0]
     assert two.obs[0, 0] == 0.0 and two.obs[0, 1] != first[0, 1]
     done = env.drain_episodes()
-    assert (done.t.tolist(), done.ret.tolist(), done.length.tolist()) == ([1], [2.0], [2])
-    assert done.metrics == {} and len(env.drain_finals().obs) == 0
+    assert (done.t.tolist(), done.returns.tolist(), done.length.tolist()) == ([1], [2.0], [2])
+    assert done.metrics == {} and len(env.drain_final_obs().obs) == 0
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_final_observations(mode, terminate_at, truncate_at, kept):
     first = begun(env).obs.copy()
     step(env, 0)
     out = step(env, 1)
-    finals = env.drain_finals()
+    finals = env.drain_final_obs()
     assert len(finals.obs) == kept and finals.index.shape == (kept, 2)
     for row, (t, e) in zip(finals.obs, finals.index, strict=True):
         assert t == 1 and row.tolist() == [2.0, first[e, 1]]
@@ -188,7 +188,7 @@ def test_begin_and_resume():
     env = toys(at_end=HOLD, num_envs=2)
     out = begun(env)
     env.begin(np.array([1, 0]), np.array([4, 5]), 9, out.obs)
-    again = blank(env)
+    again = allocate_buffers(env)
     env.begin(np.array([0, 1]), np.array([4, 5]), 9, again.obs)
     assert (out.obs == again.obs[::-1]).all()
 
@@ -208,7 +208,7 @@ def test_a_saved_copy_comes_back_to_where_it_stood(target, steps):
     whole, again = (ForeignEnv(target, *rows) for _ in range(2))
     first = walk(whole, begun(whole), steps, 0)
     state, saved = whole.get_state(), first.obs.copy()
-    second = blank(again)
+    second = allocate_buffers(again)
     again.set_state(state, second.obs)
     assert again.fresh == 0 and np.array_equal(second.obs, saved)
     for mine, theirs in zip(again.get_state().items(), state.items(), strict=True):
@@ -224,9 +224,9 @@ def test_copies_that_do_not_repeat_themselves_begin_fresh_episodes():
     draws = iter(range(1_000_000))
     env, other = (toys(reward=lambda time: float(next(draws)), terminate_at=9) for _ in range(2))
     walk(env, begun(env), 5, 0)
-    state, obs = env.get_state(), blank(other).obs
+    state, obs = env.get_state(), allocate_buffers(other).obs
     other.set_state(state, obs)
-    assert other.fresh == 2 and (obs[:, 0] == 0).all()
+    assert other.num_restarted == 2 and (obs[:, 0] == 0).all()
     assert other.get_state()["episode"].tolist() == [2, 2]
 
 
@@ -236,9 +236,9 @@ def test_episodes_too_long_to_be_kept_begin_afresh(monkeypatch):
     monkeypatch.setattr(foreign_env, "LONGEST_LOG", 4)
     env, other = toys(terminate_at=9), toys(terminate_at=9)
     for steps, fresh in ((4, 0), (1, 2)):
-        walk(env, begun(env) if steps == 4 else blank(env), steps, 0)
-        other.set_state(env.get_state(), blank(other).obs)
-        assert other.fresh == fresh
+        walk(env, begun(env) if steps == 4 else allocate_buffers(env), steps, 0)
+        other.set_state(env.get_state(), allocate_buffers(other).obs)
+        assert other.num_restarted == fresh
 
 
 def test_actions_are_kept_over_more_steps_than_an_episode_has(monkeypatch):
@@ -249,8 +249,8 @@ def test_actions_are_kept_over_more_steps_than_an_episode_has(monkeypatch):
     out = begun(env)
     for steps in (4, 7, 3):
         walk(env, out, steps, steps)
-        other.set_state(env.get_state(), blank(other).obs)
-        assert other.fresh == 0
+        other.set_state(env.get_state(), allocate_buffers(other).obs)
+        assert other.num_restarted == 0
         for name, value in env.get_state().items():
             assert np.array_equal(value, other.get_state()[name]), name
 
@@ -315,11 +315,11 @@ def test_gymnasiums_time_limit_is_kept():
     env = ForeignEnv("Pendulum-v1", rows, indices)
     begun(env)
     draw = np.random.default_rng(0)
-    out = blank(env)
+    out = allocate_buffers(env)
     for t in range(200):
         env.step(random_actions(env.spec, 1, draw), out, t)
         assert bool(out.truncated[0]) == (t == 199)
-    assert env.drain_finals().index.tolist() == [[199, 0]]
+    assert env.drain_final_obs().index.tolist() == [[199, 0]]
     env.close()
 
 
@@ -394,9 +394,9 @@ def test_a_watched_beat_is_even_after_a_failure_and_its_words_are_given_back(mon
     monkeypatch.setattr("slipstream.gym.serial_driver.PULSES", pulses := [words])
     env = ForeignEnv(Breaks, *member_indices([3], 2))
     assert not pulses
-    env.reset(blank(env).obs)
+    env.reset(allocate_buffers(env).obs)
     with pytest.raises(KernelError, match="broken"):
-        env.step(np.array([[0], [1]]), blank(env))
+        env.step(np.array([[0], [1]]), allocate_buffers(env))
     assert words[AT] == 1 and words[BEAT] % 2 == 0
     env.close()
     assert len(pulses) == 1 and pulses[0] is words

@@ -22,7 +22,7 @@ from slipstream.core.errors import ConfigError, KernelError
 from slipstream.gym import action_masks, env_factory
 from slipstream.gym.env_factory import WrappedEnv
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.kernels.vector_env import blank, member_indices
+from slipstream.kernels.vector_env import allocate_buffers, member_indices
 from slipstream.report.run_evaluation import random_policy
 from slipstream.training.environments.factory import make_environment, resolve_environment
 from slipstream.training.runs.policies import sample_observations
@@ -122,7 +122,7 @@ def trajectory(env, sizes, steps=40):
         found.append(env.mask.copy())
         actions = allowed(draw, env.mask, sizes)
         came = env.step(actions[:, 0] if len(sizes) == 1 else actions)
-        found += [came.obs, came.reward, came.terminated, env.ended.ret]
+        found += [came.obs, came.reward, came.terminated, env.episodes.returns]
     return found
 
 
@@ -132,7 +132,7 @@ def test_masks_are_those_of_the_observation_and_the_same_in_workers(how, width):
     sizes, found = SIZES[width], []
     for backend in ("serial", "process"):
         with slipstream.make_vec(maker(how, sizes), 3, backend=backend) as env:
-            assert env.spec.masked and env.mask_width == sum(sizes)
+            assert env.spec.has_action_mask and env.mask_size == sum(sizes)
             found.append(trajectory(env, sizes))  # a forbidden action would raise
     for one, other in zip(*found, strict=True):
         np.testing.assert_equal(one, other)
@@ -199,7 +199,7 @@ def test_the_mask_of_taxi_is_read():
         for _ in range(30):
             np.testing.assert_array_equal(env.mask, [copy.info["action_mask"] for copy in own])
             env.step(env.mask.argmax(1))
-    assert not make_environment("gym:CartPole-v1", {}).spec.masked
+    assert not make_environment("gym:CartPole-v1", {}).spec.has_action_mask
 
 
 BAD = {
@@ -238,7 +238,7 @@ def test_a_bad_mask_begins_one_copy_of_a_worker_again():
     rows = member_indices([0], 2)
     make = [maker("method"), maker("method", bad=bad)]
     with ForeignEnv(make, *rows, workers=2, policy=policy) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs, out.mask)
         lost = []
         for _ in range(12):
@@ -252,7 +252,9 @@ def test_a_bad_mask_begins_one_copy_of_a_worker_again():
 def test_single_steps_and_more_copies_keep_the_masks():
     with slipstream.make_vec(maker("info"), 2, backend="process") as env:
         env.reset(seed=1)
-        with pytest.raises(ConfigError, match="not allowed now, the first in copy 1"):
+        with pytest.raises(
+            ConfigError, match="The mask forbids some of the actions, the first in environment 1"
+        ):
             env.send([env.mask[1].argmin()], [1])
         for _ in range(8):
             env.send(env.mask.argmax(1))
@@ -275,7 +277,7 @@ def test_masks_of_vector_environments(kind, how):
     sizes = (3, 4) if kind == "NextStep" else (4,)
     kwargs = {"kind": kind, "how": how, "sizes": sizes}
     with slipstream.make_vec(f"vec:{__name__}:vectors", 3, kwargs=kwargs) as env:
-        assert env.spec.masked and env.mask_width == sum(sizes)
+        assert env.spec.has_action_mask and env.mask_size == sum(sizes)
         found = trajectory(env, sizes)  # a forbidden action would raise
         assert np.sum([one for one in found if np.shape(one) == (3,)]) > 0
     environment = make_environment(f"vec:{__name__}:vectors", {"kwargs": kwargs})
@@ -325,7 +327,7 @@ def test_masks_that_cannot_be_read_are_reported():
 
     environment = make_environment(slipstream.register(Boxed, "boxed"), {})
     assert any("nothing of its action space can be masked" in one for one in environment.notes)
-    assert not environment.spec.masked and environment.spec.observation_shape == (9,)
+    assert not environment.spec.has_action_mask and environment.spec.observation_shape == (9,)
 
 
 def test_a_reset_that_ends_the_process_is_not_looked_at_here():
@@ -333,7 +335,7 @@ def test_a_reset_that_ends_the_process_is_not_looked_at_here():
         def reset(self, **arguments):
             os._exit(3)
 
-    assert make_environment(slipstream.register(Ends, "ends"), {}).spec.masked is None
+    assert make_environment(slipstream.register(Ends, "ends"), {}).spec.has_action_mask is None
 
 
 OWNER = os.getpid()
@@ -351,7 +353,7 @@ class Slow(Picky):
 def test_a_first_reset_that_takes_too_long_is_reported_if_a_mask_comes_later(monkeypatch):
     monkeypatch.setattr(env_factory, "PROBE_SECONDS", 0.2)
     with slipstream.make_vec(lambda: Slow("none"), 1, backend="serial") as env:
-        assert env.spec.masked is None and env.mask is None
+        assert env.spec.has_action_mask is None and env.mask is None
         env.reset(seed=1)
     with slipstream.make_vec(Slow, 1, backend="serial") as env:
         words = "`reset`, in a forked process, took more than 10 s or failed, .* `action_masks"
@@ -453,7 +455,7 @@ def test_masks_of_only_some_environments_are_refused():
     with pytest.raises(ConfigError, match="environment 1 has a method `action_masks"):
         ForeignEnv([maker("none"), maker("method")], *rows)
     with ForeignEnv([maker("method"), maker("none")], *rows) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         with pytest.raises(KernelError, match="environment 1 returned no action mask"):
             env.reset(out.obs, out.mask)
 
@@ -494,9 +496,9 @@ def test_a_discarded_step_is_no_part_of_the_raw_return(raises):
     made = WrappedEnv(Unreal, (), ((f"{__name__}:Twice", {"raises": raises}),))
     policy = FaultPolicy(on_fault="restart", per_minute=100, in_a_row=100)
     with ForeignEnv(made, *member_indices([0], 1), workers=1, policy=policy) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs, out.mask)
         for _ in range(3):
             env.step(np.zeros((1, 1), np.int64), out)
         ended = env.drain_episodes()
-        assert ended.length.tolist() == [2] and ended.ret.tolist() == [4.0]
+        assert ended.length.tolist() == [2] and ended.returns.tolist() == [4.0]

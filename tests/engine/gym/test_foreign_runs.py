@@ -209,7 +209,7 @@ def test_the_bound_leaves_time_limits_and_markets_alone():
         env.close()
         assert environment.spec.max_episode_steps == length
         if name == "pendulum":
-            assert env.book["next_limit"].tolist() == [200]
+            assert env.episode_state["next_limit"].tolist() == [200]
     assert settings("cartpole").evaluation.max_steps == "auto"
 
 

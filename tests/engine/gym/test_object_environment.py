@@ -105,15 +105,15 @@ def test_training_and_evaluation_take_turns_on_the_only_copies():
     environment = make_environment(name, {})
     zeros = np.zeros(1, np.uint64)
     training = environment.copies(zeros, zeros)
-    from slipstream.kernels.vector_env import blank
+    from slipstream.kernels.vector_env import allocate_buffers
 
-    out, actions = blank(training), np.ones((1, 1), np.int64)
+    out, actions = allocate_buffers(training), np.ones((1, 1), np.int64)
     training.reset_rows(out.obs)
     for _ in range(3):
         training.step_rows(actions, out)
     assert out.valid.all() and out.obs[0, 1] == np.float32(3 / 30)
     judge = environment.evaluation("test", 8)
-    rows = blank(judge)
+    rows = allocate_buffers(judge)
     judge.begin(np.zeros(1, np.int64), np.zeros(1, np.int64), 5, rows.obs)
     judge.step_rows(actions, rows)
     assert rows.valid.all() and rows.obs[0, 1] == np.float32(1 / 30)

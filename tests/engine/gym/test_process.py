@@ -18,7 +18,7 @@ from gymnasium import spaces
 from slipstream.core.child_process import BEAT
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.kernels.env_checker import blank, random_actions
+from slipstream.kernels.env_checker import allocate_buffers, random_actions
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
 from slipstream.kernels.vector_env import member_indices
 
@@ -80,7 +80,7 @@ ACTIONS = {
 
 def same(mine, theirs, steps, reset=True, rows=None):
     """Two environments that must step alike; what ended in both."""
-    one, other = rows or (blank(mine), blank(theirs))
+    one, other = rows or (allocate_buffers(mine), allocate_buffers(theirs))
     if reset:
         mine.reset(one.obs, one.mask), theirs.reset(other.obs, other.mask)
         assert np.array_equal(one.obs, other.obs)
@@ -90,7 +90,7 @@ def same(mine, theirs, steps, reset=True, rows=None):
         mine.step(actions, one, t), theirs.step(actions, other, t)
         for a, b in zip(one, other, strict=True):
             assert np.array_equal(a, b)
-    finals = mine.drain_finals(), theirs.drain_finals()
+    finals = mine.drain_final_obs(), theirs.drain_final_obs()
     assert all(map(np.array_equal, *finals))
     ended = mine.drain_episodes(), theirs.drain_episodes()
     assert all(map(np.array_equal, ended[0][:4], ended[1][:4])) and ended[1].lost is None
@@ -169,7 +169,7 @@ def test_evaluation_holds_and_begins_chosen_episodes():
         ForeignEnv(make, *rows, at_end=HOLD) as serial,
         ForeignEnv(make, *rows, at_end=HOLD, workers=2) as process,
     ):
-        one, other = blank(serial), blank(process)
+        one, other = allocate_buffers(serial), allocate_buffers(process)
         every = np.arange(4)
         for env, out in ((serial, one), (process, other)):
             env.begin(every, every + 6, 11, out.obs)
@@ -190,13 +190,13 @@ def test_saved_copies_go_on_in_either_backend():
         ForeignEnv("CartPole-v1", *rows, workers=3) as again,
     ):
         same(serial, process, 33)
-        obs = blank(again).obs
+        obs = allocate_buffers(again).obs
         again.set_state(serial.get_state(), obs)
-        assert again.fresh == 0 and np.array_equal(obs, serial.get_state()["seen"])
+        assert again.num_restarted == 0 and np.array_equal(obs, serial.get_state()["seen"])
         assert same(process, again, 40, reset=False)[0] > 2
         strange = {**serial.get_state(), "ret": np.full(3, 0.5)}
         again.set_state(strange, obs)
-        assert again.fresh == 3 and (again.get_state()["length"] == 0).all()
+        assert again.num_restarted == 3 and (again.get_state()["length"] == 0).all()
 
 
 def test_values_come_back_as_the_environment_shows_them():
@@ -215,7 +215,7 @@ def test_values_come_back_as_the_environment_shows_them():
 
 def test_calls_at_the_wrong_time():
     env = ForeignEnv("CartPole-v1", *member_indices([0], 2), workers=1)
-    out, actions = blank(env), np.zeros((2, 1), np.int64)
+    out, actions = allocate_buffers(env), np.zeros((2, 1), np.int64)
     with pytest.raises(ConfigError, match="reset"):
         env.step(actions, out)
     env.reset(out.obs)
@@ -281,7 +281,7 @@ def test_infos_come_on_request_as_arrays_with_masks():
         ForeignEnv(make, *rows, workers=2) as process,
     ):
         assert serial.infos() == {}
-        one, other, seen = blank(serial), blank(process), 0
+        one, other, seen = allocate_buffers(serial), allocate_buffers(process), 0
         serial.reset(one.obs), process.reset(other.obs)
         assert process.infos() == {}
         for _ in range(12):
@@ -304,11 +304,11 @@ def test_infos_come_on_request_as_arrays_with_masks():
 
 def test_each_call_of_a_replay_has_its_own_time_to_hang():
     with ForeignEnv("CartPole-v1", *member_indices([1], 1), workers=1) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         for t in range(6):
             env.step(np.array([[t % 2]]), out, t)
         state, words = env.get_state(), env.copies.links[0].words
         beat = words[BEAT]
         env.set_state(state, out.obs)
-        assert env.fresh == 0 and words[BEAT] - beat >= 6
+        assert env.num_restarted == 0 and words[BEAT] - beat >= 6

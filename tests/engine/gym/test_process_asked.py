@@ -16,7 +16,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.gymnasium_semantics import NEXT_STEP, NativeEnv
 from slipstream.gym.worker_config import EnvScheduler, LongestWaitingFirst
-from slipstream.kernels.env_checker import blank
+from slipstream.kernels.env_checker import allocate_buffers
 from slipstream.kernels.vector_env import member_indices
 
 pytestmark = pytest.mark.usefixtures("one_server")
@@ -90,8 +90,8 @@ def test_the_first_that_are_ready_come_first_and_nothing_is_lost(tmp_path):
             env.send([0, 0], [5, 1])
             last = env.recv()
         assert last.truncated.all() and (last.obs[:, 0] == 0).all()
-        assert sorted(env.ended.e.tolist()) == [1, 5] and env.ended.length.tolist() == [5, 5]
-        assert (env.finals.obs[:, 0] == 5).all()
+        assert sorted(env.episodes.e.tolist()) == [1, 5] and env.episodes.length.tolist() == [5, 5]
+        assert (env.final_obs.obs[:, 0] == 5).all()
         env.step([0] * 6)  # together again
 
 
@@ -101,14 +101,14 @@ def test_each_copys_trajectory_is_that_of_the_serial_backend():
         ForeignEnv("CartPole-v1", *rows) as serial,
         ForeignEnv("CartPole-v1", *rows, workers=2) as env,
     ):
-        draw, out = np.random.default_rng(0), blank(serial)
+        draw, out = np.random.default_rng(0), allocate_buffers(serial)
         table = draw.integers(0, 2, (60, 5, 1))
         serial.reset(out.obs)
         wanted = [out.obs.copy()]
         for actions in table:
             serial.step(actions, out)
             wanted.append(out.obs.copy())
-        obs = blank(env).obs
+        obs = allocate_buffers(env).obs
         env.reset(obs)
         taken = np.zeros(5, int)
         env.send(table[0, :, 0])
@@ -152,7 +152,7 @@ def test_a_fault_costs_the_copies_at_hand_only(action):
         got = env.recv()
         valid = dict(zip(got.copies.tolist(), got.valid.tolist(), strict=True))
         assert not valid[0] and valid[2] and valid[3]
-        assert env.ended.lost is not None and 0 in env.ended.e
+        assert env.episodes.lost is not None and 0 in env.episodes.e
         until = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < until:
             env.send([0] * 4)

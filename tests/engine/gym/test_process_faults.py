@@ -24,7 +24,7 @@ from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.process.env_worker import HANG_SIGNAL
 from slipstream.gym.process.fault_log import TRIES, backoff
 from slipstream.gym.process.launcher import Launcher
-from slipstream.kernels.env_checker import blank
+from slipstream.kernels.env_checker import allocate_buffers
 from slipstream.kernels.loop import HOLD, RESET
 from slipstream.kernels.vector_env import member_indices
 from slipstream.training.environments.evaluator import lost_sentence, run_episodes
@@ -137,7 +137,7 @@ def actions_for(env, copy=None):
 )
 def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
     with faulty(how, str(tmp_path / "mark")) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         pids = [link.pid for link in env.copies.links]
         first = out.obs.copy()
@@ -150,7 +150,7 @@ def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
         assert out.obs[1, 1] != first[1, 1]
         ended = env.drain_episodes()
         assert (ended.t.tolist(), ended.e.tolist(), ended.length.tolist()) == ([1], [1], [1])
-        assert ended.lost.tolist() == [True] and len(env.drain_finals().obs) == 0
+        assert ended.lost.tolist() == [True] and len(env.drain_final_obs().obs) == 0
         (fault,) = env.drain_faults()
         assert (fault.copy, fault.worker, fault.episode, fault.step) == (1, 0, 0, 1)
         assert fault.action == [1] and fault.kind == (
@@ -165,7 +165,7 @@ def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
 def test_a_worker_is_missed_though_a_child_of_it_lives_on(tmp_path):
     mark = tmp_path / "mark"
     with faulty("fork", str(mark), copies=2) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         env.step(actions_for(env, 1), out, 0)
         child = psutil.Process(int(mark.read_text()))
@@ -177,7 +177,7 @@ def test_a_worker_is_missed_though_a_child_of_it_lives_on(tmp_path):
 
 def test_a_copy_may_hang_in_the_step_in_which_its_neighbour_begins_again(tmp_path):
     with faulty("sleep", str(tmp_path / "mark"), limit=2) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         pids = [link.pid for link in env.copies.links]
         env.step(actions_for(env), out, 0)
@@ -189,7 +189,7 @@ def test_a_copy_may_hang_in_the_step_in_which_its_neighbour_begins_again(tmp_pat
 
 def test_a_hang_says_where_it_was(tmp_path):
     with faulty("sleep", str(tmp_path / "mark")) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         env.step(actions_for(env, 2), out, 0)
         (fault,) = env.drain_faults()
@@ -199,7 +199,7 @@ def test_a_hang_says_where_it_was(tmp_path):
 def test_a_signal_for_a_call_that_has_come_back_hits_nobody(tmp_path):
     mark = tmp_path / "mark"
     with faulty("wait", str(mark)) as env:
-        env.reset(blank(env).obs)
+        env.reset(allocate_buffers(env).obs)
         env.send([0, 1, 0, 0])
         while not mark.exists():
             time.sleep(0.001)
@@ -213,7 +213,7 @@ def test_a_signal_for_a_call_that_has_come_back_hits_nobody(tmp_path):
 )
 def test_a_worker_that_is_lost_is_replaced(how, tmp_path):
     with faulty(how, str(tmp_path / "mark")) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         lost = env.copies.links[0].pid
         env.step(actions_for(env), out, 0)
@@ -240,7 +240,7 @@ def test_a_worker_that_is_lost_is_replaced(how, tmp_path):
 
 def test_a_worker_killed_while_nobody_steps(tmp_path):
     with faulty("error", copies=2, workers=1) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         os.kill(env.copies.links[0].pid, signal.SIGKILL)
         env.step(actions_for(env), out, 0)
@@ -252,7 +252,7 @@ def test_a_worker_killed_while_nobody_steps(tmp_path):
 
 def test_the_server_of_workers_killed(tmp_path):
     with faulty("error", copies=2, workers=2) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         os.kill(env.copies._crowd._launcher._server.pid, signal.SIGKILL)
         until = time.monotonic() + PATIENCE_SECONDS
@@ -274,7 +274,7 @@ def test_evaluation_repeats_the_episode_that_was_lost(how, tmp_path):
         ForeignEnv(functools.partial(Faulty, how, "/", 4), *rows, at_end=HOLD) as serial,
         ForeignEnv(make, *rows, at_end=HOLD, workers=1) as env,
     ):
-        out, wanted = blank(env), blank(serial)
+        out, wanted = allocate_buffers(env), allocate_buffers(serial)
         every = np.arange(2)
         env.begin(every, every + 4, 9, out.obs), serial.begin(every, every + 4, 9, wanted.obs)
         first = out.obs.copy()
@@ -353,7 +353,7 @@ def test_good_work_forgets_failures():
     """A copy that crashes now and then loses the rows at which it does, and no others."""
     draw = np.random.default_rng(0)
     with faulty("error", policy=FaultPolicy(per_minute=10)) as env:
-        out, rows, real = blank(env), 0, 0
+        out, rows, real = allocate_buffers(env), 0, 0
         env.reset(out.obs)
         for t in range(1000):
             actions = (draw.random((4, 1)) < 0.005).astype(np.int64)
@@ -365,7 +365,7 @@ def test_good_work_forgets_failures():
 
 def test_tests_may_ask_for_an_error_at_once(tmp_path):
     with faulty("error", policy=FaultPolicy("raise")) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         with pytest.raises(KernelError) as error:
             env.step(actions_for(env, 3), out, 0)
@@ -393,7 +393,7 @@ def test_tests_may_ask_for_an_error_at_once(tmp_path):
 )
 def test_too_many_faults_stop_the_run(how, policy, words):
     with faulty(how, policy=policy, copies=2, workers=1) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         good = policy.in_a_row > 3
         with pytest.raises(KernelError, match=rf"(?s){words}") as error:
@@ -412,7 +412,7 @@ def test_failures_are_tried_again_later_and_later():
 SCRIPT = """
 import gymnasium, json, os, signal, sys, time
 import numpy as np
-from slipstream.kernels.env_checker import blank
+from slipstream.kernels.env_checker import allocate_buffers
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.kernels.vector_env import member_indices
 
@@ -428,7 +428,7 @@ class Slow(gymnasium.Env):  # of the main program, and without a guard around it
         return np.zeros(2, np.float32), 0.0, False, False, {}
 
 env = ForeignEnv(lambda: Slow(), *member_indices([0], 4), workers=2, method=sys.argv[1])
-env.reset(blank(env).obs)
+env.reset(allocate_buffers(env).obs)
 server = env.copies._crowd._launcher._server
 links = [link.pid for link in env.copies.links]
 print(json.dumps(links + ([server.pid] if server else [])))
@@ -439,7 +439,7 @@ if sys.argv[2] == "end":
     sys.exit(0)
 rows = np.full((4, 1), int(sys.argv[2] == "hang"))
 while True:
-    env.step(rows, blank(env))
+    env.step(rows, allocate_buffers(env))
 """
 
 
@@ -517,7 +517,7 @@ def test_a_worker_killed_while_it_makes_its_copies_is_replaced(tmp_path):
 
     parent = os.getpid()
     with ForeignEnv(make, *member_indices([3], 2), workers=1) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         env.step(actions_for(env), out, 0)
         assert out.valid.all() and "SIGKILL" in env.drain_faults()[0].text

@@ -14,7 +14,12 @@ from slipstream.gym.env_factory import flat_spaces
 from slipstream.gym.process import shared_memory
 from slipstream.gym.process.shared_memory import Layout, SharedBlock
 from slipstream.gym.shared_layout import agent_layout
-from slipstream.kernels.space_codec import MisfitError, leaves_of, observation_form, store
+from slipstream.kernels.space_codec import (
+    SpaceMismatchError,
+    iter_leaves,
+    make_observation_codec,
+    store_leaf,
+)
 from slipstream.kernels.spec import EnvSpec
 
 shapes = st.lists(st.integers(1, 4), min_size=0, max_size=3).map(tuple)
@@ -37,7 +42,7 @@ trees = st.recursive(
 
 def spec_of(space):
     observation, action = flat_spaces("X", space, spaces.Discrete(3))
-    return EnvSpec(observation, action, native_observation=space)
+    return EnvSpec(observation, action, native_observation_space=space)
 
 
 @given(space=trees, seed=st.integers(0, 9))
@@ -45,7 +50,7 @@ def spec_of(space):
 def test_rows_made_from_leaves_are_the_rows_that_serial_writes(space, seed):
     space.seed(seed)
     spec = spec_of(space)
-    form = observation_form(spec)
+    form = make_observation_codec(spec)
     layout = agent_layout(spec, form.leaves, 3)
     arrays = layout.views(bytearray(layout.size))
     rows = np.zeros((3, *spec.observation_shape), spec.observation_dtype)
@@ -53,7 +58,7 @@ def test_rows_made_from_leaves_are_the_rows_that_serial_writes(space, seed):
         seen = space.sample()
         rows[e] = form.rows(seen)[0]
         for i, leaf in enumerate(form.leaves):
-            store(leaf, seen, arrays[f"obs.{i}"][e : e + 1].reshape(leaf.shape))
+            store_leaf(leaf, seen, arrays[f"obs.{i}"][e : e + 1].reshape(leaf.shape))
     parts = [arrays[f"obs.{i}"] for i in range(len(form.leaves))]
     assert np.array_equal(form.join(parts, (3,)), rows)
 
@@ -62,7 +67,7 @@ def test_rows_made_from_leaves_are_the_rows_that_serial_writes(space, seed):
 @settings(max_examples=60, deadline=None)
 def test_no_two_arrays_share_a_byte(space, copies):
     spec = spec_of(space)
-    form = observation_form(spec)
+    form = make_observation_codec(spec)
     layout = agent_layout(spec, form.leaves, copies, log=(7, np.uint8))
     memory = bytearray(layout.size)
     for number, (name, array) in enumerate(layout.views(memory).items()):
@@ -89,10 +94,10 @@ def test_no_two_arrays_share_a_byte(space, copies):
     ],
 )
 def test_what_a_leaf_cannot_hold_is_refused(space, value):
-    form = observation_form(spec_of(space))
-    (leaf,) = leaves_of(form.description, (), 0)
-    with pytest.raises(MisfitError):
-        store(leaf, value, np.zeros(leaf.shape, leaf.dtype))
+    form = make_observation_codec(spec_of(space))
+    (leaf,) = iter_leaves(form.description, (), 0)
+    with pytest.raises(SpaceMismatchError):
+        store_leaf(leaf, value, np.zeros(leaf.shape, leaf.dtype))
 
 
 def test_a_block_is_shared_by_its_descriptor_and_has_no_name():

@@ -17,7 +17,7 @@ from slipstream.core.child_process import FaultPolicy
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.gymnasium_semantics import SAME_STEP, NativeEnv
 from slipstream.gym.process.env_worker import UP
-from slipstream.kernels.env_checker import blank
+from slipstream.kernels.env_checker import allocate_buffers
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.vector_env import member_indices
 
@@ -128,8 +128,8 @@ def test_steps_asked_for_one_by_one():
             if draw.random() < 0.1:
                 env.infos()  # in between, whoever is away
             got = env.recv(draw.randint(1, 6 if draw.random() < 0.1 else 3))
-            checked.see(got.copies, got.obs, got.valid, got.truncated)
-            env.send(np.zeros(len(got.copies), np.int64), got.copies)
+            checked.see(got.env_ids, got.obs, got.valid, got.truncated)
+            env.send(np.zeros(len(got.env_ids), np.int64), got.env_ids)
         env.recv()
         assert env.ledger.total == 5 and checked.lost > 0
 
@@ -164,7 +164,7 @@ def test_an_evaluation_has_each_episode_once_whoever_is_killed():
 
     def scores(kill):
         with ForeignEnv("CartPole-v1", *rows, workers=2, at_end=HOLD, policy=PATIENT) as env:
-            out, every = blank(env), np.arange(4)
+            out, every = allocate_buffers(env), np.arange(4)
             if kill:
                 env.reset(out.obs)
                 os.kill(env.copies.links[0].pid, signal.SIGKILL)

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from slipstream.core.errors import ConfigError
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.gymnasium_semantics import NativeEnv
-from slipstream.kernels.env_checker import blank
+from slipstream.kernels.env_checker import allocate_buffers
 from slipstream.kernels.vector_env import member_indices
 
 pytestmark = pytest.mark.usefixtures("one_server")
@@ -53,12 +53,12 @@ def test_episodes_go_on_and_new_ones_are_those_of_a_larger_environment(workers):
         ForeignEnv("CartPole-v1", *member_indices([3], 9)) as large,
         ForeignEnv("CartPole-v1", *member_indices([3], 4), workers=workers) as env,
     ):
-        wanted, out = blank(large), blank(env)
+        wanted, out = allocate_buffers(large), allocate_buffers(env)
         large.reset(wanted.obs), env.reset(out.obs)
         first = wanted.obs.copy()
 
         def both(n, times):
-            out = blank(env)
+            out = allocate_buffers(env)
             for t in range(times):
                 actions = np.full((9, 1), t % 2)
                 large.step(actions, wanted, t), env.step(actions[:n], out, t)
@@ -77,7 +77,7 @@ def test_episodes_go_on_and_new_ones_are_those_of_a_larger_environment(workers):
         assert sum(loads) == 9 and max(loads) - min(loads) <= 3
         for n in (5, 7, 3, 8):
             env.resize(n)
-            out = blank(env)
+            out = allocate_buffers(env)
             length = env.block["length"].copy()
             env.step(np.zeros((n, 1), np.int64), out)
             ended = out.terminated | out.truncated
@@ -106,11 +106,11 @@ def test_native_copies_are_resized(backend):
 
 def test_arrays_that_were_handed_out_outlive_the_copies():
     with ForeignEnv(Pictures, *member_indices([1], 2), workers=2) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         env.step(np.zeros((2, 1), np.int64), out)
         shown, own = env.resize(3), env.block["obs.0"]
-        env.step(np.zeros((3, 1), np.int64), blank(env))
+        env.step(np.zeros((3, 1), np.int64), allocate_buffers(env))
     assert shown.shape == (3, 4, 5, 3) and shown[:, 0, 0, 0].tolist() == [1, 1, 0]
     assert own[:, 0, 0, 0].tolist() == [2, 2, 1]
     with NativeEnv([Pictures] * 2, backend="process", workers=2) as env:

@@ -12,7 +12,7 @@ from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.process import process_driver as waiting
 from slipstream.gym.process import shared_memory
 from slipstream.gym.process.shared_memory import ASLEEP
-from slipstream.kernels.vector_env import blank, member_indices
+from slipstream.kernels.vector_env import allocate_buffers, member_indices
 
 pytestmark = pytest.mark.usefixtures("one_server")
 
@@ -29,7 +29,7 @@ def test_nobody_is_missed_whether_asleep_or_looking(workers, monkeypatch):
     monkeypatch.setattr(waiting, "look_ms", lambda hang: _PATIENCE_MS)
     pauses = np.random.default_rng(workers).choice([0.0, 0.0, 2e-5, 6e-5, 2e-4], 400)
     with copies(workers) as env:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         for t, pause in enumerate(pauses.tolist()):
             began = time.monotonic()

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.vector_env import blank, member_indices
+from slipstream.kernels.vector_env import allocate_buffers, member_indices
 from slipstream.studies.space import setting
 from slipstream.training.environments.factory import make_environment, resolve_environment
 from slipstream.training.settings.config import resolve
@@ -90,7 +90,9 @@ def ended(env, steps=24):
     for t in range(steps):
         came = env.step(np.full(env.num_envs, t % 2))
         paid += came.reward
-        for e, ret, length in zip(env.ended.e, env.ended.ret, env.ended.length, strict=True):
+        for e, ret, length in zip(
+            env.episodes.e, env.episodes.returns, env.episodes.length, strict=True
+        ):
             found.append((float(ret), int(length), float(paid[e])))
             paid[e] = 0
     return found
@@ -132,7 +134,7 @@ def test_evaluations_are_without_them():
         with environment.evaluation("test", 2, backend=backend) as env:
             obs = np.zeros((2, 4), np.float32)
             env.begin(np.arange(2), np.arange(2), 0, obs)
-            out = blank(env)
+            out = allocate_buffers(env)
             for t in range(6):
                 env.step(np.full((2, 1), t % 2), out)
                 assert out.reward.tolist() == [1.0, 1.0] and not out.truncated.any()

@@ -12,7 +12,7 @@ from gymnasium import spaces
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.gym.gymnasium_environment import image_warnings
-from slipstream.kernels.vector_env import blank, member_indices
+from slipstream.kernels.vector_env import allocate_buffers, member_indices
 from slipstream.training.environments.factory import make_environment
 from slipstream.training.settings.config import resolve
 
@@ -80,7 +80,7 @@ def test_modules_of_the_working_folder_and_wrappers_around(folder, backend):
     environment = make_environment(section.env_name, section.env_settings)
     env = environment.copies(*member_indices([0], 2), backend=backend)
     try:
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         env.step(np.array([[0], [1]]), out)
         assert out.reward.tolist() == [3.0, 6.0]  # (r + 1) * 3: the first one is the innermost

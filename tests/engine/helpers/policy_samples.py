@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.storage import checkpoint
-from slipstream.kernels.space_codec import observation_form
+from slipstream.kernels.space_codec import make_observation_codec
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack
@@ -78,12 +78,12 @@ FREE = {
 
 def _spec(observation, action, native=None, masked=False):
     if native is None:
-        return EnvSpec(observation, action, masked=masked)
-    form = observation_form(EnvSpec(observation, action, native_observation=native))
+        return EnvSpec(observation, action, has_action_mask=masked)
+    form = make_observation_codec(EnvSpec(observation, action, native_observation_space=native))
     dtype = np.uint8 if form.layout == "image" else np.float32
     low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
     rows = spaces.Box(low, high, form.shape, dtype)
-    return EnvSpec(rows, action, native_observation=native, masked=masked)
+    return EnvSpec(rows, action, native_observation_space=native, has_action_mask=masked)
 
 
 POLICIES = {
@@ -286,15 +286,15 @@ def saved(policy, folder):
 
 def shown(spec, n):
     """n observations as the environment shows them, and how a batch of them is given."""
-    space = spec.native_observation or spec.observation
+    space = spec.native_observation_space or spec.observation_space
     space.seed(5)
     rows = [space.sample() for _ in range(n)]
     return rows, rows if isinstance(space, (spaces.Dict, spaces.Tuple)) else np.stack(rows)
 
 
 def masks_of(spec, n):
-    if not spec.masked:
+    if not spec.has_action_mask:
         return None
-    allowed = np.random.default_rng(2).random((n, spec.choices)) < 0.5
+    allowed = np.random.default_rng(2).random((n, spec.num_actions)) < 0.5
     allowed[:, 0] |= ~allowed.any(1)
     return allowed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.kernels.kernel_registry import USER_MODULE
+from slipstream.kernels.kernel_registry import USER_MODULE_PREFIX
 from slipstream.training.environments import kernel_environment
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "kernels"
@@ -31,7 +31,7 @@ def place(tmp_path, monkeypatch):
 def become(monkeypatch, tmp_path, user):
     """Whose register it is; what was imported before is forgotten."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state" / user))
-    for name in [name for name in sys.modules if name.startswith(USER_MODULE)]:
+    for name in [name for name in sys.modules if name.startswith(USER_MODULE_PREFIX)]:
         del sys.modules[name]
 
 

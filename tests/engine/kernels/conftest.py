@@ -5,7 +5,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from slipstream.kernels.env_checker import blank
+from slipstream.kernels.env_checker import allocate_buffers
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import member_indices
@@ -70,7 +70,7 @@ class Single:
         kernel = load_kernel(name)
         loaded = kernel.load(kernel.configure(config or {}))
         self.env = KernelVectorEnv(kernel, loaded, *member_indices([0], 1), backend=backend)
-        self.out = blank(self.env)
+        self.out = allocate_buffers(self.env)
         self.env.reset(self.out.obs)
         self.t = 0
 
@@ -85,7 +85,7 @@ class Single:
         return [self.env.read((name,))[name][0] for name in names]
 
     def step(self, action):
-        row = np.zeros((1, self.env.spec.action_width), self.env.spec.action_dtype)
+        row = np.zeros((1, self.env.spec.action_dim), self.env.spec.action_dtype)
         row[0] = action
         self.env.step(row, self.out, self.t)
         self.t += 1

@@ -43,7 +43,7 @@ def test_whole_episodes_are_gymnasiums(single, policy):
         first = ours.set(**dict(zip(FIELDS, theirs.unwrapped.state, strict=True)))
         # A fresh episode: the copy's clock starts with the state that was set.
         state = ours.env.get_state()
-        state["book.length"][:] = 0
+        state["episode_state.length"][:] = 0
         ours.env.set_state(state, ours.out.obs)
         np.testing.assert_array_equal(first, theirs.unwrapped.state.astype(np.float32))
         for length in range(1, 502):
@@ -71,7 +71,10 @@ def test_starts_are_uniform(single):
 
 def test_spaces_are_gymnasiums(single):
     theirs, spec = gymnasium.make("CartPole-v1"), single("cartpole").env.spec
-    assert spec.observation == theirs.observation_space and spec.action == theirs.action_space
+    assert (
+        spec.observation_space == theirs.observation_space
+        and spec.action_space == theirs.action_space
+    )
     assert spec.max_episode_steps == theirs.spec.max_episode_steps
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import KernelError
-from slipstream.kernels.compiler import checked_parts
-from slipstream.kernels.env_checker import blank, random_actions
+from slipstream.kernels.compiler import bounds_checked_functions
+from slipstream.kernels.env_checker import allocate_buffers, random_actions
 from slipstream.kernels.kernel_registry import list_kernels, load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD
@@ -121,7 +121,7 @@ def loaded_of(kernel, name, records):
 
 
 def step_until_it_ends(env, steps=60):
-    out = blank(env)
+    out = allocate_buffers(env)
     draw = np.random.default_rng(0)
     env.reset(out.obs, out.mask)
     for t in range(steps):
@@ -153,10 +153,10 @@ def test_rare_states(rare, name, backend):
 
 def test_only_kernels_of_others_are_checked():
     """Those that are built in are run with checks by the tests, at no cost to anybody else."""
-    assert not any(checked_parts(load_kernel(name)) for name in list_kernels())
+    assert not any(bounds_checked_functions(load_kernel(name)) for name in list_kernels())
     own = load_kernel(str(KERNELS / "clock.py"))
     called = {"reset", "step", "observe", "mask", "prefetch", "finalize_episode"}
-    assert checked_parts(own) == called
+    assert bounds_checked_functions(own) == called
     # Every function of a kernel that the loop calls is among them.
     text = (Path(__file__).parents[3] / "src/slipstream/kernels/compiler.py").read_text()
     names = {n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)}
@@ -200,7 +200,7 @@ def test_a_mask_that_allows_nothing(masked, condition, component, backend):
 
 
 def test_nothing_need_be_allowed_after_the_last_step(masked, backend):
-    for mode in ({}, {"at_end": HOLD}):
+    for mode in ({}, {"autoreset_mode": HOLD}):
         env = KernelVectorEnv(*masked(AT_THE_END), *member_indices([7], 3), backend=backend, **mode)
         step_until_it_ends(env)
 
@@ -208,7 +208,7 @@ def test_nothing_need_be_allowed_after_the_last_step(masked, backend):
 def test_a_start_that_allows_nothing(masked, backend):
     env = KernelVectorEnv(*masked(AT_THE_START), *member_indices([7], 9), backend=backend)
     with pytest.raises(KernelError, match="`mask` allows nothing"):
-        env.reset(blank(env).obs, blank(env).mask)
+        env.reset(allocate_buffers(env).obs, allocate_buffers(env).mask)
 
 
 @pytest.mark.long
@@ -266,4 +266,4 @@ def test_fixed_arrays_of_bool(tmp_path):
     step_until_it_ends(env, 7)
     state = env.get_state()
     assert state["state.on"].dtype == np.bool_ and state["state.on"].any()
-    assert math.isfinite(state["book.ret"].sum())
+    assert math.isfinite(state["episode_state.episode_return"].sum())

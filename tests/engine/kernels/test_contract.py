@@ -45,7 +45,7 @@ BROKEN = {
         "STATE.sum",
     ),
     "unwritten": ("    out[2] = float(p.number)\n", "", "left out[2] unwritten"),
-    "outside": ("out[0] = float(s.time)", "out[0] = float(s.time) + math.inf", "lies outside"),
+    "outside": ("out[0] = float(s.time)", "out[0] = float(s.time) + math.inf", "is outside"),
     "action": (
         "s.time = s.time + 1",
         "s.time = s.time + 1\n    row = action\n    row[0] = 3",

@@ -52,11 +52,11 @@ SPECS = {
     'EnvSpec(space, spaces.Discrete(2), trace=("y",))': ("the trace `y` is not a field",),
     "EnvSpec(space, spaces.Discrete(2), players=0)": ("players=0", "1 or more"),
     "EnvSpec(space, spaces.Discrete(2), max_episode_steps=0)": (
-        "`max_episode_steps` is 0",
+        "`max_episode_steps` must be a positive integer, got 0",
         "from 1 on",
     ),
     "EnvSpec(space, spaces.Discrete(2), max_episode_steps=-1)": (
-        "`max_episode_steps` is -1",
+        "`max_episode_steps` must be a positive integer, got -1",
         "None",
     ),
     "EnvSpec(space, spaces.Discrete(2), fixed_mean=np.zeros(3))": ("fixed_mean of shape (3,)",),

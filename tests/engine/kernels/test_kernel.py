@@ -142,5 +142,7 @@ def test_a_records_size_may_follow_from_the_data(write_kernel):
     ],
 )
 def test_an_action_space_has_a_bounded_size(action):
-    with pytest.raises(KernelError, match=r"has 100,00\d choices or numbers, and 100,000"):
+    with pytest.raises(
+        KernelError, match=r"has 100,00\d actions or numbers, the maximum is 100,000"
+    ):
         EnvSpec(spaces.Box(-1.0, 1.0, (1,), np.float32), action)

@@ -25,7 +25,7 @@ def test_an_ended_episode_begins_again_in_the_same_step(make, steps, backend):
     assert all(o.valid.all() for o in outs)
     assert outs[2].obs[0, START] != first[0, START], "the next episode has its own stream"
     assert outs[2].reward[0] == np.float32(
-        3.0 + float(run.env.drain_episodes().ret[0]) % 1 / 3
+        3.0 + float(run.env.drain_episodes().returns[0]) % 1 / 3
     ) or (outs[2].reward[0] > 3)
 
 
@@ -63,22 +63,22 @@ def test_time_limit_can_be_lifted(make, steps, backend):
 def test_final_observations(make, steps, backend, mode, kept):
     """Copies: cut at 2, terminated at 2, cut at 2 by a record of its own, running."""
     config = {"records": [[0, 2], [2, 2], [0, 2], [9, 0]]}
-    run = steps(make(num_envs=4, config=config, backend=backend, at_end=mode))
+    run = steps(make(num_envs=4, config=config, backend=backend, autoreset_mode=mode))
     first = run.reset().obs
     run.step(2)
     out = run.step(3)
-    finals = run.env.drain_finals()
+    finals = run.env.drain_final_obs()
     assert [tuple(place) for place in finals.index] == kept
     for row, (_, e) in zip(finals.obs, kept, strict=True):
         assert row.tolist() == [2.0, first[e, START], float(e), np.float32(np.float32(0.1) * 5.0)]
-    assert len(run.env.drain_finals().obs) == 0
+    assert len(run.env.drain_final_obs().obs) == 0
     shown = [2, 2, 2, 2] if mode == HOLD else [0, 0, 0, 2]
     assert out.obs[:, TIME].tolist() == shown
 
 
 def test_held_copies_wait(make, steps, backend):
     config = {"records": [[2, 0], [4, 0]]}
-    run = steps(make(num_envs=2, config=config, backend=backend, at_end=HOLD))
+    run = steps(make(num_envs=2, config=config, backend=backend, autoreset_mode=HOLD))
     run.reset()
     outs = [run.step() for _ in range(5)]
     assert [bool(o.terminated[0]) for o in outs] == [False, True, False, False, False]
@@ -96,8 +96,10 @@ def test_episodes(make, steps, backend):
     done = run.env.drain_episodes()
     assert done.t.tolist() == [1, 2] and done.e.tolist() == [0, 1]
     assert done.length.tolist() == [2, 3] and done.length.dtype == np.int64
-    assert done.ret == pytest.approx([3 + 2 * first[0, START], 6 + 3 * first[1, START]], rel=1e-6)
-    assert done.ret[1] == pytest.approx(sum(float(o.reward[1]) for o in outs), rel=1e-6)
+    assert done.returns == pytest.approx(
+        [3 + 2 * first[0, START], 6 + 3 * first[1, START]], rel=1e-6
+    )
+    assert done.returns[1] == pytest.approx(sum(float(o.reward[1]) for o in outs), rel=1e-6)
     assert set(done.metrics) == {"sum", "late"}
     assert done.metrics["sum"] == pytest.approx([0.2, 0.3], rel=1e-6)
     assert done.metrics["late"].tolist() == [0.0, 1.0]
@@ -110,7 +112,7 @@ def test_more_episodes_than_were_foreseen(make, steps, backend):
     run.reset()
     for _ in range(40):
         run.step()
-    done, finals = run.env.drain_episodes(), run.env.drain_finals()
+    done, finals = run.env.drain_episodes(), run.env.drain_final_obs()
     assert len(done.e) == len(finals.obs) == 120
     assert (done.t == np.repeat(np.arange(40), 3)).all()
     assert (finals.index[:, 0] == done.t).all()
@@ -121,7 +123,7 @@ def test_records_are_dealt_in_turn_within_a_member(make, steps, backend):
     run = steps(make(num_envs=4, seeds=(1, 2), config=config, backend=backend))
     assert run.reset().obs[:, RECORD].tolist() == [0, 1, 2, 0, 0, 1, 2, 0]
     which = np.array([2, 2, 1, 1])
-    env = make(num_envs=4, config=config, backend=backend, which=which)
+    env = make(num_envs=4, config=config, backend=backend, param_rows=which)
     assert steps(env).reset().obs[:, RECORD].tolist() == which.tolist()
 
 
@@ -155,14 +157,18 @@ def test_begin_names_the_episode_whoever_steps_it(make, steps, backend):
     config = {"records": [[0, 3], [0, 4]]}
     trails = []
     for copies in ([0, 1, 2], [2, 0, 1]):
-        run = steps(make(num_envs=3, config=config, backend=backend, at_end=HOLD, split="test"))
+        run = steps(
+            make(num_envs=3, config=config, backend=backend, autoreset_mode=HOLD, split="test")
+        )
         obs = run.fresh().obs
         run.env.begin(np.array(copies), np.array([4, 5, 6]), 123, obs)
         trail = [obs[copies]] + [run.step(1).obs[copies] for _ in range(4)]
         trails.append(np.stack(trail))
     assert (trails[0] == trails[1]).all()
     assert trails[0][0, :, RECORD].tolist() == [1, 0, 1], "record j % P of the split"
-    other = steps(make(num_envs=1, config=config, backend=backend, at_end=HOLD, split="test"))
+    other = steps(
+        make(num_envs=1, config=config, backend=backend, autoreset_mode=HOLD, split="test")
+    )
     obs = other.fresh().obs
     other.env.begin(np.array([0]), np.array([4]), 124, obs)
     assert obs[0, START] != trails[0][0, 0, START]
@@ -205,7 +211,7 @@ def test_a_state_of_before_a_field_is_refused(make):
     state, (field, *_) = env.get_state(), env.kernel.STATE.names
     del state[f"state.{field}"]
     obs = np.zeros((3, *env.spec.observation_shape), env.spec.observation_dtype)
-    with pytest.raises(CheckpointError, match=rf"lacks `state\.{field}`.*Begin anew"):
+    with pytest.raises(CheckpointError, match=rf"lacks `state\.{field}`.*Train into another"):
         env.set_state(state, obs)
 
 
@@ -229,7 +235,7 @@ def test_arrays_handed_out_are_never_overwritten(make, steps, backend):
     for _ in range(20):
         held.append((out, [np.array(x) for x in out[:4]]))
         out = run.step(1)
-        for drained in (run.env.drain_finals(), run.env.drain_episodes()):
+        for drained in (run.env.drain_final_obs(), run.env.drain_episodes()):
             arrays = [a for a in drained if isinstance(a, np.ndarray)]
             held.append((arrays, [a.copy() for a in arrays]))
         state = list(run.env.get_state().values()) + list(run.env.read(("time", "seen")).values())
@@ -270,7 +276,9 @@ def test_read(make, steps, backend):
 
 def test_infinite_reward_is_named(make, steps, backend):
     config = {"records": [[9, 0]], "nan_at": 3}
-    env = make(num_envs=3, seeds=(11,), config=config, backend=backend, which=np.array([0, 0, 0]))
+    env = make(
+        num_envs=3, seeds=(11,), config=config, backend=backend, param_rows=np.array([0, 0, 0])
+    )
     run = steps(env)
     run.reset()
     run.step(1)

@@ -63,5 +63,8 @@ def test_starts(single):
 
 def test_spaces_are_gymnasiums(single):
     theirs, spec = gymnasium.make("Pendulum-v1"), single("pendulum").env.spec
-    assert spec.observation == theirs.observation_space and spec.action == theirs.action_space
+    assert (
+        spec.observation_space == theirs.observation_space
+        and spec.action_space == theirs.action_space
+    )
     assert spec.max_episode_steps == theirs.spec.max_episode_steps

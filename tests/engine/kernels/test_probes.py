@@ -56,12 +56,12 @@ def test_endless(probe):
     run = probe("endless", max_steps=4)
     flags = [run.step(0)[1:] for _ in range(8)]
     assert flags == ([(1.0, False, False)] * 3 + [(1.0, False, True)]) * 2
-    assert len(run.env.drain_finals().obs) == 2
+    assert len(run.env.drain_final_obs().obs) == 2
 
 
 def test_switches(probe):
     run = probe("switches")
-    assert isinstance(run.env.spec.action, gymnasium.spaces.MultiDiscrete)
+    assert isinstance(run.env.spec.action_space, gymnasium.spaces.MultiDiscrete)
     for _ in range(10):
         right = (run.out.obs[0] > 0).astype(np.int64)
         assert run.step(right)[1] == 3.0

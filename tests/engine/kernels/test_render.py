@@ -17,10 +17,10 @@ from slipstream.core.errors import KernelError, ResourceError
 from slipstream.jit import codegen
 from slipstream.jit.cache import cache_folder, private_folder, sweep
 from slipstream.jit.dependencies import Reachable
-from slipstream.kernels.compiler import bindings
+from slipstream.kernels.compiler import bound_functions
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
-from slipstream.kernels.vector_env import StepOut, member_indices
+from slipstream.kernels.vector_env import StepBuffers, member_indices
 
 KERNELS = Path(__file__).parents[1] / "samples"
 SOURCE = Path(__file__).parents[3] / "src"
@@ -140,7 +140,7 @@ def test_a_change_anywhere_changes_the_name(tmp_path, monkeypatch, changed):
             for module in [m for m in sys.modules if m.startswith("slipstream_user_mine")]:
                 patch.delitem(sys.modules, module)
             reached = Reachable(lambda function: function)
-            for function in bindings(load_kernel(str(folder / "mine.py"))).values():
+            for function in bound_functions(load_kernel(str(folder / "mine.py"))).values():
                 reached.bind(function)
             digests.append(reached.digest())
             for module in [m for m in sys.modules if m.startswith("slip_")]:
@@ -202,7 +202,7 @@ def test_an_edited_kernel_is_compiled_again(tmp_path):
         env = copies(load_kernel(str(path)))
         obs, flags = np.zeros((2, 4), np.float32), np.zeros(2, np.bool_)
         env.reset(obs)
-        out = StepOut(obs, np.zeros(2, np.float32), flags, flags.copy(), flags.copy())
+        out = StepBuffers(obs, np.zeros(2, np.float32), flags, flags.copy(), flags.copy())
         env.step(np.zeros((2, 1), np.int64), out)
         seen.append(obs[0, 0])
         loops.add(env.loop.advance)

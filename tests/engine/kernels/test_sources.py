@@ -3,7 +3,7 @@
 import sys
 
 from slipstream.kernels.kernel_registry import load_kernel
-from slipstream.kernels.source_files import is_own, source_hashes
+from slipstream.kernels.source_files import is_user_file, source_hashes
 
 
 def test_files_of_a_user(write_kernel, tmp_path, monkeypatch):
@@ -45,7 +45,7 @@ def test_libraries_that_an_environment_borrows_are_none_of_the_user(
     (lent / "borrowed_library.py").write_text("raise RuntimeError('imported to be looked at')\n")
     path = write_kernel(top="try:\n    import borrowed_library\nexcept RuntimeError:\n    pass")
     assert "borrowed_library" not in source_hashes(load_kernel(str(path)).module)
-    assert not is_own(lent / "borrowed_library.py") and is_own(path)
+    assert not is_user_file(lent / "borrowed_library.py") and is_user_file(path)
 
 
 def test_a_package_that_cannot_be_looked_into_is_passed_over(write_kernel, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.kernels.vector_env import blank, member_indices
+from slipstream.kernels.vector_env import allocate_buffers, member_indices
 
 COPIES, LIMIT, STEPS = 6, 4, 9
 TARGETS = ["cartpole", "pendulum", "probes", "gym:CartPole-v1", "gym:Pendulum-v1"]
@@ -20,14 +20,14 @@ def environment(target, mode, backend="compiled"):
     kernel = load_kernel(target)
     settings = {"probe": "endless"} if target == "probes" else {}
     loaded = kernel.load(kernel.configure({**settings, "max_steps": LIMIT}))
-    return KernelVectorEnv(kernel, loaded, seeds, indices, backend=backend, at_end=mode)
+    return KernelVectorEnv(kernel, loaded, seeds, indices, backend=backend, autoreset_mode=mode)
 
 
 def flags(env):
     """[STEPS, E] of `valid` and of `ended`, from rows that held true and false before."""
-    out = blank(env)
+    out = allocate_buffers(env)
     env.reset(out.obs, out.mask)
-    actions = np.zeros((env.num_envs, env.spec.action_width), env.spec.action_dtype)
+    actions = np.zeros((env.num_envs, env.spec.action_dim), env.spec.action_dtype)
     valid, ended = [], []
     for t in range(STEPS):
         out.valid[:] = (np.arange(env.num_envs) + t) % 2 == 0

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.env_checker import blank, random_actions
+from slipstream.kernels.env_checker import allocate_buffers, random_actions
 from slipstream.rl.nets.policy import Policy
 
 KERNELS = Path(__file__).parents[1] / "samples"
@@ -48,7 +48,7 @@ gymnasium.register("SlipstreamMixed-v0", Mixed)
 def test_values_equal_what_is_written_into_arrays(target):
     values, arrays = (slipstream.make_vec(target, 6, seed=3) for _ in range(2))
     draw = np.random.default_rng(0)
-    out = blank(arrays)
+    out = allocate_buffers(arrays)
     first = values.reset()
     arrays.reset(out.obs, out.mask)
     assert np.array_equal(first, out.obs)
@@ -64,9 +64,10 @@ def test_values_equal_what_is_written_into_arrays(target):
         for mine, theirs in zip((obs, reward, terminated, truncated), out, strict=False):
             assert np.array_equal(mine, theirs)
         over = np.flatnonzero(terminated | truncated)
-        assert values.ended.e.tolist() == over.tolist()
+        assert values.episodes.e.tolist() == over.tolist()
         assert (
-            values.finals.index[:, 1].tolist() == np.flatnonzero(truncated & ~terminated).tolist()
+            values.final_obs.index[:, 1].tolist()
+            == np.flatnonzero(truncated & ~terminated).tolist()
         )
         ended += len(over)
         seen.append(obs)
@@ -105,7 +106,7 @@ def test_foreign_observations_and_actions_are_native():
         env.step([5, 5])
         obs, _, _, truncated = env.step([5, 6])
         assert truncated.all() and obs["where"].tolist() == [2, 2]
-        assert env.ended.ret.tolist() == [15, 18]
+        assert env.episodes.returns.tolist() == [15, 18]
         policy = Policy([env.spec], [0])
         assert set(policy.act(obs)) <= {5, 6, 7}
         env.step(policy.act(obs, deterministic=False))
@@ -169,7 +170,10 @@ def test_forbidden_choices_are_refused():
     full = most.copy()
     full[3] = env.mask.shape[1] - 1
     assert not env.mask[3, -1]
-    with pytest.raises(ConfigError, match=r"not allowed now, the first in copy 3.*env.mask"):
+    with pytest.raises(
+        ConfigError,
+        match=r"The mask forbids some of the actions, the first in environment 3.*env.mask",
+    ):
         env.step(full)
     env.step(most)
     two = slipstream.make_vec(KERNELS / "masked.py", 4)
@@ -207,7 +211,9 @@ def test_a_kernels_choices_may_begin_anywhere(tmp_path):
     assert env.step([5, 7, 5]).reward.tolist() == [5, 7, 5]
     with pytest.raises(ConfigError, match="no integer from 5 to 7"):
         env.step([0, 5, 5])
-    with pytest.raises(ConfigError, match="not allowed now, the first in copy 1"):
+    with pytest.raises(
+        ConfigError, match="The mask forbids some of the actions, the first in environment 1"
+    ):
         env.step([5, 6, 5])
     policy = Policy([env.spec], [0])
     assert set(policy.act(obs, mask=env.mask).tolist()) <= {5, 7}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slipstream.kernels.compiler import loop_text
+from slipstream.kernels.compiler import loop_source
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
 
 
@@ -23,7 +23,7 @@ def test_an_episodes_metrics_are_concluded_where_it_ends(make, steps, backend):
 
 def test_masks_stand_beside_observations(make, steps, backend):
     run = steps(make("masked", num_envs=4, backend=backend))
-    assert run.env.mask_width == 5
+    assert run.env.mask_size == 5
     out = run.reset()
     for _ in range(12):
         assert (out.mask == (np.arange(5) <= np.maximum(out.obs, 2))).all()
@@ -42,10 +42,10 @@ def test_masks_may_be_left_out(make, steps, backend):
 
 
 def test_masks_of_restored_and_begun_copies(make, steps, backend):
-    run = steps(make("masked", num_envs=3, backend=backend, at_end=HOLD))
+    run = steps(make("masked", num_envs=3, backend=backend, autoreset_mode=HOLD))
     run.reset()
     now = run.step()
-    other = steps(make("masked", num_envs=3, backend=backend, at_end=HOLD)).fresh()
+    other = steps(make("masked", num_envs=3, backend=backend, autoreset_mode=HOLD)).fresh()
     run.env.set_state(run.env.get_state(), other.obs, other.mask)
     assert (other.obs == now.obs).all() and (other.mask == now.mask).all()
     out = run.fresh()
@@ -56,12 +56,12 @@ def test_masks_of_restored_and_begun_copies(make, steps, backend):
 
 def test_no_mask_costs_no_line(make):
     env = make("clock")
-    assert env.mask_width == 0
-    assert "mask" not in loop_text(env.kernel, env.spec)
+    assert env.mask_size == 0
+    assert "mask" not in loop_source(env.kernel, env.spec)
 
 
 def test_two_players(make, steps, backend):
-    env = make("duel", num_envs=3, backend=backend, at_end=RESET_KEEP_ALL)
+    env = make("duel", num_envs=3, backend=backend, autoreset_mode=RESET_KEEP_ALL)
     run = steps(env)
     out = run.reset()
     assert out.obs.shape == (3, 2, 2) and out.mask.shape == (3, 2, 4)
@@ -74,9 +74,9 @@ def test_two_players(make, steps, backend):
     out = run.step(actions)
     assert out.terminated.tolist() == [True, False, False]
     run.step([[0], [0]])
-    done, finals = env.drain_episodes(), env.drain_finals()
+    done, finals = env.drain_episodes(), env.drain_final_obs()
     assert done.e.tolist() == [0, 1, 2] and done.length.tolist() == [2, 3, 3]
-    assert done.ret.tolist() == [[4.0, -4.0], [0.0, 0.0], [0.0, 0.0]]
+    assert done.returns.tolist() == [[4.0, -4.0], [0.0, 0.0], [0.0, 0.0]]
     assert done.metrics["total"].tolist() == [4.0, 2.0, 2.0]
     assert finals.obs.shape == (3, 2, 2) and finals.obs[0].tolist() == [[3.0, 0.0], [0.0, 3.0]]
 

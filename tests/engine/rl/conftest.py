@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import Finals
+from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.ppo import PPO
 from slipstream.rl.experience.rollout import Rollout
@@ -52,7 +52,7 @@ class Experience:
                 final = rng.integers(0, 256, shape[2:]) if image else rng.standard_normal(shape[2:])
                 finals.append(final.astype(rollout.obs.dtype))
         if index:
-            rollout.set_finals(Finals(np.stack(finals), np.array(index, np.int64)))
+            rollout.set_finals(FinalObs(np.stack(finals), np.array(index, np.int64)))
         for row in range(t if act else 0):
             agent.act(rollout, row)
 

@@ -41,7 +41,7 @@ ACTIONS = [
 
 def policy_of(observation, action=ACTIONS[0], members=1, masked=False):
     flat, rows = flat_spaces("X", observation, action)
-    native = {"native_observation": observation, "native_action": action}
+    native = {"native_observation_space": observation, "native_action_space": action}
     spec = EnvSpec(flat, rows, masked=masked, **native)
     policy = Policy(
         [spec] * members, range(members), net_arch=(16,), observation_normalization=False

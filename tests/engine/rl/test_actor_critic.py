@@ -9,7 +9,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import Finals
+from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
 from slipstream.rl.agents.discover import load_agent, load_config
 from slipstream.rl.experience.replay.replay import Replay
@@ -55,7 +55,7 @@ def stepped(agent, spec, steps, replay=None, begin=0, run=None, learn=True):
     nobody, extra = np.full(agent.members * n, -1), {} if run is None else {"run_tasks": run}
     for t in range(steps):
         agent.act(rollout, t)
-        replay.write(rollout, t, Finals(rollout.obs[0, :0], np.zeros((0, 2), np.int64)), nobody)
+        replay.write(rollout, t, FinalObs(rollout.obs[0, :0], np.zeros((0, 2), np.int64)), nobody)
         if learn and begin + t >= 5:
             agent.learn(replay, np.full(agent.members, n), **extra)
     return replay, rollout
@@ -249,7 +249,7 @@ def kept(agent, spec, reward, kinds):
         cut = np.flatnonzero(kinds[t] == 0)
         place = np.full(copies, -1)
         place[cut] = np.arange(len(cut))
-        replay.write(rollout, t, Finals(rollout.obs[t, cut], np.zeros((0, 2), np.int64)), place)
+        replay.write(rollout, t, FinalObs(rollout.obs[t, cut], np.zeros((0, 2), np.int64)), place)
     return replay
 
 

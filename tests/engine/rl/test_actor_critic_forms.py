@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import Finals
+from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.agents.actor_critic import torch_form as actor_critic_form
 from slipstream.rl.agents.off_policy import torch_form as off_policy_form
 from slipstream.rl.agents.sac import sac
@@ -116,7 +116,7 @@ def filled(agent, config, spec, num_envs, rng):
         place = np.full(shape[1], -1)
         place[cut] = np.arange(len(cut))
         final = rng.standard_normal((len(cut), *to.obs.shape[2:])).astype(np.float32)
-        replay.write(rollout, t, Finals(final, np.zeros((0, 2), np.int64)), place)
+        replay.write(rollout, t, FinalObs(final, np.zeros((0, 2), np.int64)), place)
     return replay, rollout
 
 

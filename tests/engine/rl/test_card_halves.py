@@ -85,13 +85,13 @@ def test_halves_of_a_group_that_lacks_memory(stepped, monkeypatch, refused):
     _, expected = trained("cartpole", 3, 2, [])
     calls, inputs = [], TorchGroup.inputs
 
-    def guarded(group, *arguments):
+    def validated(group, *arguments):
         calls.append(1)
         if len(calls) == refused:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return inputs(group, *arguments)
 
-    monkeypatch.setattr(TorchGroup, "inputs", guarded)
+    monkeypatch.setattr(TorchGroup, "inputs", validated)
     shard, found = trained("cartpole", 3, 2, [(0, 2), (2, 6)])
     assert [group.count for group in shard.agent._groups] == [1, 2]
     for name, values in expected.items():

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from slipstream.core.errors import ResourceError
-from slipstream.kernels.vector_env import Finals
+from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.agents import torch_agent
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.dqn.torch_form import TorchDQN
@@ -36,7 +36,7 @@ def memory(monkeypatch):
     """
     memory = {"calls": 0, "refused": (), "most": 1}
 
-    def guarded(work, members_of):
+    def validated(work, members_of):
         def call(*arguments):
             memory["calls"] += 1
             if memory["calls"] in memory["refused"] and members_of(*arguments) > memory["most"]:
@@ -46,10 +46,10 @@ def memory(monkeypatch):
         return call
 
     monkeypatch.setattr(
-        TorchGroup, "inputs", guarded(TorchGroup.inputs, lambda group, *_: group.count)
+        TorchGroup, "inputs", validated(TorchGroup.inputs, lambda group, *_: group.count)
     )
     for form in (ppo_form, off_policy_form):
-        gradient = guarded(form.differentiate, lambda group, loss: len(loss))
+        gradient = validated(form.differentiate, lambda group, loss: len(loss))
         monkeypatch.setattr(form, "differentiate", gradient)
     monkeypatch.setattr(torch_agent, "together", lambda members, _: [slice(0, members)])
     return memory
@@ -70,7 +70,7 @@ def trained(experience, memory, name, refused=()):
         calls.append(memory["calls"])
         if replay is not None:
             replay.begin(rollout.obs[0], None)
-            nothing = Finals(rollout.obs[0, :0], np.zeros((0, 2), np.int64))
+            nothing = FinalObs(rollout.obs[0, :0], np.zeros((0, 2), np.int64))
             for t in range(STEPS):
                 replay.write(rollout, t, nothing, np.full(MEMBERS * COPIES, -1))
             agent.learn(replay, np.array([2, 1, 0, 0]))

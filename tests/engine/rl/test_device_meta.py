@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from slipstream.kernels.vector_env import Finals
+from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.dqn.torch_form import TorchDQN
 from slipstream.rl.agents.ppo.config import PPOConfig
@@ -126,7 +126,7 @@ def test_learning_from_a_replay_waits_for_priorities_alone(
         experience.fill(agent, rollout, ends=0.0)
         assert len(waits) == STEPS  # one an acting step
         replay.begin(rollout.obs[0], None if rollout.mask is None else rollout.mask[0])
-        nothing = Finals(rollout.obs[0, :0], np.zeros((0, 2), np.int64))
+        nothing = FinalObs(rollout.obs[0, :0], np.zeros((0, 2), np.int64))
         for t in range(STEPS):
             replay.write(rollout, t, nothing, np.full(MEMBERS * COPIES, -1))
         agent.learn(replay, np.array([3, 0, 2]))

@@ -91,8 +91,8 @@ def mask(s, p, d, out):
 
 def spec(p, d):
     return EnvSpec(
-        observation=spaces.Box(0.0, 20.0, (1,), np.float32),
-        action=spaces.Discrete(3, start=5),
+        observation_space=spaces.Box(0.0, 20.0, (1,), np.float32),
+        action_space=spaces.Discrete(3, start=5),
         metrics=(Metric("broken", "forbidden choices"),),
         max_episode_steps=4,
     )

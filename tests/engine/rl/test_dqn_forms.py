@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import Finals
+from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.agents.dqn import torch_form
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.dqn.dqn import DQN
@@ -74,7 +74,7 @@ def drawn(seed):
         gymnasium.spaces.Discrete(int(rng.integers(2, 6)), start=int(rng.integers(0, 3))),
         fixed_mean=fixed.astype(np.float32),
         fixed_std=np.where(np.isnan(fixed), np.nan, 2.0).astype(np.float32),
-        masked=bool(rng.integers(2)),
+        has_action_mask=bool(rng.integers(2)),
     )
     return config, spec, members, num_envs, rng
 
@@ -88,7 +88,7 @@ def masks(rng, shape):
 
 def filled(agent, spec, rng):
     """A rollout that the agent acted in, of random numbers with every kind of row; its replay."""
-    choices = spec.choices if spec.masked else 0
+    choices = spec.num_actions if spec.has_action_mask else 0
     rollout = Rollout(spec, ROWS, agent.members, agent.num_envs, choices)
     shape = rollout.reward.shape
     rollout.obs[:] = rng.standard_normal(rollout.obs.shape) * 2 + 1
@@ -108,7 +108,7 @@ def filled(agent, spec, rng):
         of = np.full(shape[1], -1)
         of[cut] = np.arange(len(cut))
         finals = rng.standard_normal((len(cut), *spec.observation_shape)).astype(np.float32)
-        replay.write(rollout, t, Finals(finals, np.zeros((0, 2), np.int64)), of)
+        replay.write(rollout, t, FinalObs(finals, np.zeros((0, 2), np.int64)), of)
     return rollout, replay
 
 

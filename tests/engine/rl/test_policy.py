@@ -132,6 +132,6 @@ def test_unknown_action_spaces_are_refused(experience):
     import gymnasium
 
     spec = experience.spec()
-    strange = EnvSpec(spec.observation, gymnasium.spaces.MultiBinary(3))
+    strange = EnvSpec(spec.observation_space, gymnasium.spaces.MultiBinary(3))
     with pytest.raises(ConfigError, match="MultiDiscrete"):
         Policy([strange], [0])

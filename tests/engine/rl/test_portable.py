@@ -94,9 +94,9 @@ def test_an_empty_batch_has_no_actions(tmp_path):
     for name in ("ppo_multi", "ppo_box", "nested"):
         policy, spec = policy_of(name), MORE[name][0]
         mine = portable.load(saved(policy, tmp_path / name))
-        empty = spec.observation.sample()[None][:0]
+        empty = spec.observation_space.sample()[None][:0]
         if name == "nested":
-            space = spec.native_observation
+            space = spec.native_observation_space
             batch = batch_of(space)
             empty = {"a": batch["a"][:0], "c": batch["c"][:0]}
             empty["b"] = tuple(part[:0] for part in batch["b"])
@@ -113,7 +113,7 @@ def batch_of(space):
 def test_a_batch_of_a_dict_has_its_axis_in_every_array(tmp_path):
     policy = policy_of("nested")
     mine = portable.load(saved(policy, tmp_path / "policy"))
-    batch = batch_of(MORE["nested"][0].native_observation)
+    batch = batch_of(MORE["nested"][0].native_observation_space)
     assert same(mine.act(batch), policy.act(batch)) and len(mine.act(batch)) == 2
 
 
@@ -223,7 +223,7 @@ def test_a_box_takes_no_mask(tmp_path):
 
 def test_odd_parts_of_a_dict_are_refused(tmp_path):
     mine = portable.load(saved(policy_of("nested"), tmp_path / "policy"))
-    one = MORE["nested"][0].native_observation.sample()
+    one = MORE["nested"][0].native_observation_space.sample()
     wrong = [{"a": one["a"]}, {**one, "b": (7, one["b"][1])}, {**one, "c": np.array([0.0, 1.0])}]
     for given in wrong:
         with pytest.raises(portable.PolicyError):

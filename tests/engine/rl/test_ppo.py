@@ -183,7 +183,7 @@ def test_linear_schedule_and_target_kl(experience):
 def test_masked_choices_have_no_gradient(experience):
     spec = experience.spec((4,))
     agent = PPO(PPOConfig(n_steps=8, batch_size=32, ent_coef=0.1), spec, [0], 8)
-    rollout = Rollout(spec, 8, 1, 8, mask_width=3)
+    rollout = Rollout(spec, 8, 1, 8, mask_size=3)
     rollout.mask[..., 1] = False
     before = agent.policy.parameters.weights["actor.2.weight"].copy()
     experience.fill(agent, rollout)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.kernels.vector_env import Finals
+from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.dqn.torch_form import TorchDQN
 from slipstream.rl.agents.ppo.config import PPOConfig
@@ -98,7 +98,7 @@ def _iteration(experience, form, kind, action, shape, settings, precision):
     if agent.wants == "replay":
         replay = Replay(config.replay(COPIES), spec, MEMBERS, COPIES)
         replay.begin(rollout.obs[0], None)
-        nothing = Finals(rollout.obs[0, :0], np.zeros((0, 2), np.int64))
+        nothing = FinalObs(rollout.obs[0, :0], np.zeros((0, 2), np.int64))
         for t in range(STEPS):
             replay.write(rollout, t, nothing, np.full(MEMBERS * COPIES, -1))
         agent.learn(replay, np.array([4, 4]))

@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.jit.simd import least_of, place_of, sum_of
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import Finals
+from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.compiled_loops import compile_loops, f4, f8, i8
 from slipstream.rl.experience.replay.plan import ReplayPlan
 from slipstream.rl.experience.replay.replay import Replay
@@ -79,7 +79,7 @@ def filled(alpha):
     rollout.reward[:] = np.random.default_rng(1).standard_normal(rollout.reward.shape) ** 3
     replay.begin(rollout.obs[0], None)
     for t in range(HELD // 2):
-        finals = Finals(rollout.obs[0, :0], np.zeros((0, 2), np.int64))
+        finals = FinalObs(rollout.obs[0, :0], np.zeros((0, 2), np.int64))
         replay.write(rollout, t, finals, nobody)
     return replay, rollout.reward.ravel().astype(np.float64)
 
@@ -159,7 +159,7 @@ def test_new_transitions_have_the_greatest_priority_so_far():
     replay.reprioritise(0, np.array([place]), np.array([np.nan], np.float32))  # passed over
     assert replay.ring.tree[0, place] == pytest.approx(7.0)
     rollout = Rollout(replay.spec, 1, 1, 2)
-    finals = Finals(rollout.obs[0, :0], np.zeros((0, 2), np.int64))
+    finals = FinalObs(rollout.obs[0, :0], np.zeros((0, 2), np.int64))
     head = int(replay.ring.head[0])
     replay.write(rollout, 0, finals, np.full(2, -1))
     assert replay.ring.tree[0, head] == pytest.approx(7.0)

@@ -16,7 +16,7 @@ from slipstream.training.shard import Shard
 
 BOX = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 NUMBERS = EnvSpec(BOX, spaces.Box(-1, 1, (2,), np.float32), symmetry=Symmetry((1,), (0,)))
-CHOICES = EnvSpec(BOX, spaces.Discrete(3), symmetry=Symmetry((0, 2), choices=(0, 2, 1)))
+CHOICES = EnvSpec(BOX, spaces.Discrete(3), symmetry=Symmetry((0, 2), action_permutation=(0, 2, 1)))
 
 
 def batch_of(action, rows=4000):
@@ -53,7 +53,7 @@ def test_nothing_is_reflected_unless_asked():
 @pytest.mark.parametrize("config", [DQNConfig, SACConfig])
 def test_who_has_no_image_is_refused(config):
     with pytest.raises(ConfigError, match="symmetry"):
-        config(reflect=True).check_spaces(EnvSpec(BOX, CHOICES.action))
+        config(reflect=True).check_spaces(EnvSpec(BOX, CHOICES.action_space))
 
 
 @pytest.mark.long
@@ -95,8 +95,14 @@ def test_a_kernels_mirror_image_follows_its_rules(name, fields):
     sign[list(declared.observation)] = -1.0
     draw = np.random.default_rng(1)
     for _ in range(20):
-        action = draw.integers(0, 2, 50) if declared.choices else draw.uniform(-1, 1, (50, 1))
-        image = np.array(declared.choices)[action] if declared.choices else -action
+        action = (
+            draw.integers(0, 2, 50) if declared.action_permutation else draw.uniform(-1, 1, (50, 1))
+        )
+        image = (
+            np.array(declared.action_permutation)[action]
+            if declared.action_permutation
+            else -action
+        )
         (here, got, *ends), (there, also, *others) = (
             env.step(np.asarray(a, env.spec.action_dtype))
             for env, a in zip(envs, (action, image), strict=True)

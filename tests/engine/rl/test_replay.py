@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.core.errors import ConfigError
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import Finals
+from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.experience.replay.plan import ReplayPlan, updates_due
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
@@ -66,7 +66,7 @@ class History:
         cut = rollout.truncated[0] & ~rollout.terminated[0]
         final_of = np.where(cut, np.cumsum(cut) - 1, -1)
         finals = self.observations(int(cut.sum()))
-        self.replay.write(rollout, 0, Finals(finals, np.zeros((0, 2), np.int64)), final_of)
+        self.replay.write(rollout, 0, FinalObs(finals, np.zeros((0, 2), np.int64)), final_of)
         for i in range(e):
             end = "lost" if not rollout.valid[0, i] else "on"
             if end == "on" and rollout.terminated[0, i]:

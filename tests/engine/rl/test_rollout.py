@@ -2,7 +2,7 @@ import gymnasium
 import numpy as np
 
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import Finals
+from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.experience.rollout import Rollout, rollout_bytes
 
 
@@ -32,8 +32,8 @@ def test_the_last_observation_begins_the_next_block():
     space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
     rollout = Rollout(EnvSpec(space, gymnasium.spaces.Discrete(2)), 3, 1, 2)
     rollout.obs[3] = 5
-    a = Finals(np.ones((1, 2), np.float32), np.array([[0, 1]]))
-    b = Finals(np.zeros((0, 2), np.float32), np.zeros((0, 2), np.int64))
+    a = FinalObs(np.ones((1, 2), np.float32), np.array([[0, 1]]))
+    b = FinalObs(np.zeros((0, 2), np.float32), np.zeros((0, 2), np.int64))
     rollout.set_finals(a, b)
     assert rollout.final_index.tolist() == [[0, 1]]
     rollout.carry_over()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import Finals
+from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.agents.ppo import torch_form
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.ppo import PPO
@@ -84,8 +84,8 @@ def drawn(seed):
 
 def filled(agent, spec, masked, rng):
     """A rollout that the agent acted in, of random numbers, with every kind of row."""
-    mask_width = agent.policy.actions.head_width if masked else 0
-    rollout = Rollout(spec, agent.n_steps, agent.members, agent.num_envs, mask_width)
+    mask_size = agent.policy.actions.head_width if masked else 0
+    rollout = Rollout(spec, agent.n_steps, agent.members, agent.num_envs, mask_size)
     to, shape = rollout, rollout.reward.shape
     if to.obs.dtype == np.uint8:
         to.obs[:] = rng.integers(0, 256, to.obs.shape)
@@ -103,7 +103,7 @@ def filled(agent, spec, masked, rng):
             first += size
     index = np.ascontiguousarray(np.argwhere(to.truncated))
     if len(index):
-        rollout.set_finals(Finals(to.obs[1:][tuple(index.T)], index))
+        rollout.set_finals(FinalObs(to.obs[1:][tuple(index.T)], index))
     for t in range(agent.n_steps):
         agent.act(rollout, t)
     return rollout

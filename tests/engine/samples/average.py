@@ -52,8 +52,8 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
 
 def spec(p: Any, d: Any) -> EnvSpec:
     return EnvSpec(
-        observation=spaces.Box(-np.inf, np.inf, (1,), np.float32),
-        action=spaces.Discrete(5),
+        observation_space=spaces.Box(-np.inf, np.inf, (1,), np.float32),
+        action_space=spaces.Discrete(5),
         metrics=(Metric("mean"),),
         max_episode_steps=4,
     )

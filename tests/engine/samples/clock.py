@@ -84,10 +84,10 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
 
 def spec(p: Any, d: Any) -> EnvSpec:
     return EnvSpec(
-        observation=spaces.Box(-np.inf, np.inf, (4,), np.float32),
-        action=spaces.Discrete(5),
+        observation_space=spaces.Box(-np.inf, np.inf, (4,), np.float32),
+        action_space=spaces.Discrete(5),
         metrics=(Metric("sum", "tenths"), Metric("late")),
         trace=("time", "seen"),
         max_episode_steps=p.max_steps or None,
-        stagger=p.stagger,
+        stagger_episodes=p.stagger,
     )

@@ -60,8 +60,8 @@ def mask(s: Any, p: Any, d: Any, player: int, out: Any) -> None:
 
 def spec(p: Any, d: Any) -> EnvSpec:
     return EnvSpec(
-        observation=spaces.Box(0.0, 3.0, (2,), np.float32),
-        action=spaces.Discrete(CHOICES),
+        observation_space=spaces.Box(0.0, 3.0, (2,), np.float32),
+        action_space=spaces.Discrete(CHOICES),
         metrics=(Metric("total"),),
         players=2,
         max_episode_steps=p.max_steps,

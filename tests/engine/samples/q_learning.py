@@ -53,7 +53,7 @@ class Config(agent.AgentConfig):
         self.replay(num_envs).check(num_envs)
 
     def weight_bytes(self, spec):
-        return 4 * (int(np.prod(spec.observation_shape)) + 1) * spec.choices
+        return 4 * (int(np.prod(spec.observation_shape)) + 1) * spec.num_actions
 
     def bytes(self, spec, members, num_envs):
         return members * 4 * self.weight_bytes(spec)
@@ -74,7 +74,7 @@ class Agent(agent.Agent):
         )  # x W
         self.q = self.policy.parameters.weights["actor.0.weight"]  # [M, D + 1, A]
         self.q[:] = 0.0
-        self.choices = specs[0].choices
+        self.choices = specs[0].num_actions
         self.counts = np.zeros((self.members, 3), np.int64)  # steps, updates, those reported
 
     def act(self, rollout, t, lo=0, hi=None):

@@ -36,20 +36,21 @@ class Config(agent.AgentConfig):
         return self.steps * num_envs
 
     def weight_bytes(self, spec):
-        return 4 * (int(np.prod(spec.observation_shape)) + 1) * (spec.choices + 1)
+        return 4 * (int(np.prod(spec.observation_shape)) + 1) * (spec.num_actions + 1)
 
     def bytes(self, spec, members, num_envs):
-        row = 16 * int(np.prod(spec.observation_shape)) + 16 * spec.choices + 64
+        row = 16 * int(np.prod(spec.observation_shape)) + 16 * spec.num_actions + 64
         return members * (num_envs * (self.steps + 1) * row + 4 * self.weight_bytes(spec))
 
 
 class Agent(agent.Agent):
     def __init__(self, config, specs, seeds, num_envs):
         specs = [specs] * len(seeds) if isinstance(specs, EnvSpec) else list(specs)
-        if len(specs[0].components) != 1 or specs[0].observation_dtype != np.float32:
+        if len(specs[0].nvec) != 1 or specs[0].observation_dtype != np.float32:
             raise ConfigError(
                 "reinforce learns one choice a step from numbers; this environment shows "
-                f"{specs[0].observation} and takes {specs[0].action}. Choose the agent ppo."
+                f"{specs[0].observation_space} and takes {specs[0].action_space}. Choose the "
+                "agent ppo."
             )
         self.config, self.members, self.num_envs = config, len(seeds), num_envs
         self.seeds = np.array([seed % 2**64 for seed in seeds], np.uint64)

@@ -201,8 +201,8 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
 
 def spec(p: Params, d: Data) -> EnvSpec:
     return EnvSpec(
-        observation=gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32),
-        action=gymnasium.spaces.Discrete(3),
+        observation_space=gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32),
+        action_space=gymnasium.spaces.Discrete(3),
         metrics=(
             Metric("total_return"),
             Metric("mean_exposure"),
@@ -210,7 +210,7 @@ def spec(p: Params, d: Data) -> EnvSpec:
         ),
         trace=("bar", "equity", "benchmark"),
         max_episode_steps=None if p.evaluation else 60,
-        stagger=not p.evaluation,
+        stagger_episodes=not p.evaluation,
         fixed_mean=np.array([0.0, 0.0, np.nan], np.float32),
         fixed_std=np.array([0.01 + 0.001 * p.scale, 1.0, np.nan], np.float32),
         market=MarketSpec(

@@ -135,5 +135,5 @@ def test_foreign_environments(tmp_path, name):
 @AGENTS
 def test_choices_are_refused_with_what_fits(tmp_path, name):
     settings = {"env": "cartpole", "agent": {"name": name, **AGENT}}
-    with pytest.raises(ConfigError, match=rf"{name} chooses real numbers .* dqn or ppo"):
+    with pytest.raises(ConfigError, match=rf"{name} needs continuous .* dqn or ppo"):
         slipstream.train(settings, out=tmp_path / "run", num_envs=2)

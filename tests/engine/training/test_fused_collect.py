@@ -66,7 +66,7 @@ def test_what_nobody_can_train_on_has_the_same_words(tmp_path, monkeypatch, name
         lambda *a, **k: False,
     )
     said = []
-    for fits in (FusedLoop.fits, lambda env: False):
+    for fits in (FusedLoop.is_supported, lambda env: False):
         monkeypatch.setattr(FusedLoop, "fits", fits)
         with pytest.raises(KernelError) as caught:
             train(tmp_path / f"run{len(said)}", str(kernel))

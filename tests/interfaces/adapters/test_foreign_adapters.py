@@ -32,14 +32,14 @@ def test_our_own_face_has_a_mask_only_if_its_kernel_has():
         gymnasium.make, "slipstream.adapters.registration:slipstream/cartpole-v0"
     )
     face.__qualname__ = face.__name__ = "face"
-    assert not make_environment(slipstream.register(face, "face"), {}).spec.masked
+    assert not make_environment(slipstream.register(face, "face"), {}).spec.has_action_mask
 
 
 def test_masks_of_our_own_kernels_pass_through_our_faces():
     shop = str(Path(__file__).parents[3] / "examples/kernels/shop.py")
     with slipstream.make_vec(slipstream.make_face("gymnasium", shop, 2), 2) as env:
         env.reset(seed=1)
-        assert env.spec.masked
+        assert env.spec.has_action_mask
         for _ in range(130):  # an action that is not allowed would raise, also after an end
             env.step(env.mask.argmax(1))
 

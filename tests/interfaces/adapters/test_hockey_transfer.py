@@ -20,7 +20,7 @@ from slipstream.games.hockey.kernel import decode
 from slipstream.kernels.interpreter import Records
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
-from slipstream.kernels.vector_env import blank, member_indices
+from slipstream.kernels.vector_env import allocate_buffers, member_indices
 from slipstream.training.runs.matches import Player, play
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
@@ -59,12 +59,14 @@ def test_discrete_actions_become_the_numbers_that_the_kernel_makes_of_them():
         config = {"action_fineness": fineness, "keep": keep}
         loaded = kernel.load(kernel.configure(config))
         env = KernelVectorEnv(kernel, loaded, *member_indices([0], 1), backend="serial")
-        env.reset(blank(env).obs)
+        env.reset(allocate_buffers(env).obs)
         s, p = Records(env.state)[0], Records(env.params)[0]
         player = HockeyPlayer.__new__(HockeyPlayer)
         player._keep = keep
-        player.policy = type("P", (), {"actions": type("A", (), {"sizes": (env.spec.action.n,)})})
-        for choice in range(env.spec.action.n):
+        player.policy = type(
+            "P", (), {"actions": type("A", (), {"sizes": (env.spec.action_space.n,)})}
+        )
+        for choice in range(env.spec.action_space.n):
             decode(s, p, np.array([choice]), 0)
             assert player._numbers(choice) == list(s.act[0])[: 4 if keep else 3]
 

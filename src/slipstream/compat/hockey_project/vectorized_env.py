@@ -105,10 +105,10 @@ class VectorizedHockeyEnv:
         assert isinstance(self.batch, KernelBatch)
         self._env = self.batch.env
         spec = self.batch.spec
-        self.observation_space, self.action_space = spec.observation, spec.action
+        self.observation_space, self.action_space = spec.observation_space, spec.action_space
         self._players = spec.players
-        if spec.players == 2 and isinstance(spec.action, spaces.Box):
-            low, high = np.tile(spec.action.low, 2), np.tile(spec.action.high, 2)
+        if spec.players == 2 and isinstance(spec.action_space, spaces.Box):
+            low, high = np.tile(spec.action_space.low, 2), np.tile(spec.action_space.high, 2)
             self.action_space = spaces.Box(low, high, dtype=np.float32)
 
     def reset(self) -> NDArray[np.float32]:

@@ -371,7 +371,7 @@ def symmetry(p: Any) -> Symmetry:
         for level in range(levels):
             back, forth = 1 + 2 * axis * levels + level, 1 + (2 * axis + 1) * levels + level
             choices[back], choices[forth] = forth, back
-    return Symmetry(_UPRIGHT, choices=tuple(choices))
+    return Symmetry(_UPRIGHT, action_permutation=tuple(choices))
 
 
 def spec(p: Any, d: Any) -> EnvSpec:
@@ -380,8 +380,8 @@ def spec(p: Any, d: Any) -> EnvSpec:
     if p.fineness > 0:
         action = spaces.Discrete(1 + 6 * (p.fineness - 1) + (1 if p.keep else 0))
     return EnvSpec(
-        observation=spaces.Box(-np.inf, np.inf, (18 if p.keep else 16,), np.float32),
-        action=action,
+        observation_space=spaces.Box(-np.inf, np.inf, (18 if p.keep else 16,), np.float32),
+        action_space=action,
         metrics=_LEARNER if p.players == 1 else _BOTH,
         players=p.players,
         winner=None if p.players == 1 else "winner",

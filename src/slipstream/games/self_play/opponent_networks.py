@@ -319,7 +319,7 @@ def read_onnx(path: Path, spec: EnvSpec) -> SeatNetworks:
         ResourceError: the library that reads it is not installed.
     """
     layers = _layers(path)
-    actions = ActionMap(spec.action)
+    actions = ActionMap(spec.action_space)
     inputs = int(np.prod(spec.observation_shape))
     outputs = sum(actions.sizes) if actions.sizes else actions.width
     sizes = (len(layers.weights[0]), *(weight.shape[1] for weight in layers.weights))

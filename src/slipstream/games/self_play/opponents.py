@@ -137,7 +137,7 @@ def opponent_network(name: str, spec: EnvSpec, game: str, drawn: bool) -> SeatNe
             f"The opponent {name} was trained on {known}, and this game is {game}: name a policy "
             "of the same game."
         )
-    own, here = policy.actions.description(), ActionMap(spec.action).description()
+    own, here = policy.actions.description(), ActionMap(spec.action_space).description()
     if policy.observation_shape != spec.observation_shape or own != here:
         raise ConfigError(
             f"The opponent {name} sees {policy.observation_shape} and acts in {own}; a seat of "

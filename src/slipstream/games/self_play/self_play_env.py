@@ -43,9 +43,15 @@ from slipstream.jit.dependencies import Reachable
 from slipstream.jit.rng import OPPONENT, uniform_at
 from slipstream.kernels.kernel import Kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
-from slipstream.kernels.loop import book_dtype
+from slipstream.kernels.loop import episode_state_dtype
 from slipstream.kernels.spec import EnvSpec, Metric
-from slipstream.kernels.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
+from slipstream.kernels.vector_env import (
+    Episodes,
+    FinalObs,
+    StepBuffers,
+    VectorEnv,
+    allocate_buffers,
+)
 from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments.environment import Environment
@@ -112,11 +118,11 @@ class SeatEnv(VectorEnv):
         self.game, self.line_up, self._pool = game, line_up, pool
         self._evaluation = evaluation
         self._seated = {"seat", "kind"} <= set(game.state.dtype.names or ())
-        self.num_envs, self.backend, self.mask_width = game.num_envs, game.backend, game.mask_width
+        self.num_envs, self.backend, self.mask_size = game.num_envs, game.backend, game.mask_size
         self.spec = seat_spec(game.spec)
-        e, inner = self.num_envs, blank(game)
+        e, inner = self.num_envs, allocate_buffers(game)
         self._obs, self._reward, self._mask = inner.obs, inner.reward, inner.mask
-        self._joint = np.zeros((e, 2, self.spec.action_width), self.spec.action_dtype)
+        self._joint = np.zeros((e, 2, self.spec.action_dim), self.spec.action_dtype)
         seat, kind, serial = np.zeros((3, e), np.int64)
         self._seats = Seats(seat, kind, serial, np.zeros(e, np.uint64))
         self._moves = 0  # of the pool, that were followed
@@ -134,7 +140,7 @@ class SeatEnv(VectorEnv):
         e, line_up = self.num_envs, self.line_up
         found: list[tuple[int, str, SeatNetworks]] = []
         if line_up.random >= 0:
-            found.append((line_up.random, "random", no_networks(self.spec.action)))
+            found.append((line_up.random, "random", no_networks(self.spec.action_space)))
         for kind, networks in line_up.networks.items():
             found.append((kind, "act", with_space(networks)))
         if self._pool is not None and line_up.snapshots >= 0:
@@ -156,17 +162,17 @@ class SeatEnv(VectorEnv):
         self._seat(np.arange(self.num_envs))
         self._show(obs, mask)
 
-    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
-        if actions.shape != (self.num_envs, self.spec.action_width):
+    def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
+        if actions.shape != (self.num_envs, self.spec.action_dim):
             raise ValueError(f"`actions` has the shape {actions.shape} in {self.num_envs} copies")
         if self._pool is not None and self._moves != self._pool.moves:
             self._place(np.arange(self.num_envs))
             self._moves = self._pool.moves
         self._loops[f"seat_{self._kind}"](self._seats.seat, actions, self._joint)
-        self._steps[:] = self.game.book["length"]
+        self._steps[:] = self.game.episode_state["length"]
         for _, loop, networks, table in self._players:
             self._loops[loop](networks, table, self._joint)
-        both = StepOut(
+        both = StepBuffers(
             self._obs, self._reward, out.terminated, out.truncated, out.valid, self._mask
         )
         self.game.step_rows(self._joint, both, t)
@@ -192,7 +198,7 @@ class SeatEnv(VectorEnv):
         shares, serial = (_NO_SHARES, _NO_SERIALS) if pool is None else (pool.shares, pool.serial)
         sides = ALTERNATING if self._evaluation else DRAWN
         draw = Draw(sides, line_up.shares, shares, serial, line_up.snapshots)
-        self._loops["draw_seats"](draw, rows, self.game.book, seats)
+        self._loops["draw_seats"](draw, rows, self.game.episode_state, seats)
         if self._seated:
             seats.seat[rows] = self.game.state["seat"][rows]
             own = self.game.state["kind"][rows, 1 - seats.seat[rows]]
@@ -230,11 +236,11 @@ class SeatEnv(VectorEnv):
             self._seats.seat, both, allowed, self._reward, seen, allowed_to, reward_to
         )
 
-    def drain_finals(self) -> Finals:
-        both = self.game.drain_finals()
+    def drain_final_obs(self) -> FinalObs:
+        both = self.game.drain_final_obs()
         seat = np.concatenate([*self._final_seats, _NONE])
         self._final_seats.clear()
-        return Finals(both.obs[np.arange(len(seat)), seat], both.index)
+        return FinalObs(both.obs[np.arange(len(seat)), seat], both.index)
 
     def drain_episodes(self) -> Episodes:
         both = self.game.drain_episodes()
@@ -248,7 +254,7 @@ class SeatEnv(VectorEnv):
             metrics["lost"] = (points < 0.0).astype(np.float64)
         columns = {"seat": seat, "opponent": kind, "snapshot": serial}
         metrics |= {name: column.astype(np.float64) for name, column in columns.items()}
-        return both._replace(ret=both.ret[np.arange(len(seat)), seat], metrics=metrics)
+        return both._replace(returns=both.returns[np.arange(len(seat)), seat], metrics=metrics)
 
     def begin(
         self,
@@ -440,7 +446,7 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
     act_choices: (_NETWORKS, _TABLE, i8(3)),
     random_boxes: (_NETWORKS, _TABLE, f4(3)),
     random_choices: (_NETWORKS, _TABLE, i8(3)),
-    draw_seats: (_DRAW, i8(1), np.zeros(1, book_dtype(2)), _SEATS),
+    draw_seats: (_DRAW, i8(1), np.zeros(1, episode_state_dtype(2)), _SEATS),
     show_seat: (_NUMBERS, f4(3), b1(3), _ROWS, _ROWS, b1(2), _LINE),
     seat_boxes: (i8(1), f4(2), f4(3)),
     seat_choices: (i8(1), i8(2), i8(3)),

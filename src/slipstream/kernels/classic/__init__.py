@@ -1,1 +1,1 @@
-"""One file, one environment: the file's name is the kernel's name."""
+"""Classic control kernels, one file each; the file name is the environment name."""

@@ -1,7 +1,7 @@
-"""Balance a pole on a cart (Barto, Sutton, Anderson 1983), step for step Gymnasium's CartPole-v1.
+"""CartPole (Barto, Sutton, Anderson 1983), identical to Gymnasium's CartPole-v1 step by step.
 
-Euler integration at 50 Hz, reward 1 per step, ended when the pole leans more than 12 degrees or the
-cart leaves the track; 500 steps at most.
+Euler integration at 50 Hz and reward 1 per step. An episode terminates when the pole leans more
+than 12 degrees or the cart leaves the track, and is truncated after 500 steps.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ STATE = np.dtype(
     align=True,
 )
 
-# What `slipstream train cartpole` uses unless told otherwise: 500 within 100,000 steps; DQN within
-# 50,000.
+# Defaults of `slipstream train cartpole`. PPO reaches 500 within 100,000 steps, DQN within 50,000.
 DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
@@ -72,7 +71,7 @@ DEFAULT_HYPERPARAMS = {
             "learning_rate_schedule": "linear",
             "gamma": 0.98,
             "gae_lambda": 0.9,
-            "reward_scaling": "on",  # else values of 50 are all that the gradient's length is of
+            "reward_scaling": "on",  # otherwise values of 50 dominate the gradient norm
         },
         "training": {"num_envs": 16, "total_timesteps": 300_000},
     },
@@ -143,8 +142,8 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
 def spec(p: Any, d: Any) -> EnvSpec:
     bound = np.array([2 * X_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], dtype=np.float32)
     return EnvSpec(
-        observation=spaces.Box(-bound, bound, dtype=np.float32),
-        action=spaces.Discrete(2),
-        symmetry=Symmetry((0, 1, 2, 3), choices=(1, 0)),  # left and right
+        observation_space=spaces.Box(-bound, bound, dtype=np.float32),
+        action_space=spaces.Discrete(2),
+        symmetry=Symmetry((0, 1, 2, 3), action_permutation=(1, 0)),  # left and right
         max_episode_steps=p.max_steps,
     )

@@ -1,7 +1,7 @@
-"""Swing a pendulum up and hold it there with little torque, step for step Gymnasium's Pendulum-v1.
+"""Pendulum swing-up with limited torque, identical to Gymnasium's Pendulum-v1 step by step.
 
 Reward -(angle^2 + 0.1 speed^2 + 0.001 torque^2) before the step, angle measured from upright in
-[-pi, pi); 200 steps, never terminated.
+[-pi, pi). Episodes are truncated after 200 steps and never terminate.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ class Data(NamedTuple):
 
 STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("angle", "f8"), ("speed", "f8")], align=True)
 
-# What `slipstream train pendulum` uses unless told otherwise: PPO has about -160 after 500,000
-# steps.
+# Defaults of `slipstream train pendulum`. PPO reaches about -160 after 500,000 steps.
 DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
@@ -107,8 +106,8 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
 def spec(p: Any, d: Any) -> EnvSpec:
     bound = np.array([1.0, 1.0, p.max_speed], dtype=np.float32)
     return EnvSpec(
-        observation=spaces.Box(-bound, bound, dtype=np.float32),
-        action=spaces.Box(-p.max_torque, p.max_torque, (1,), np.float32),
+        observation_space=spaces.Box(-bound, bound, dtype=np.float32),
+        action_space=spaces.Box(-p.max_torque, p.max_torque, (1,), np.float32),
         symmetry=Symmetry((1, 2), action=(0,)),  # clockwise and not
         max_episode_steps=p.max_steps,
     )

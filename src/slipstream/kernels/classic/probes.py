@@ -1,14 +1,14 @@
-"""Tiny environments whose values and best policies are known, for testing whatever learns.
+"""Probe environments with known values and optimal policies, for tests of agents.
 
-After Andy Jones's debugging notes: each isolates one part of an algorithm. `probe` chooses:
+After Andy Jones's debugging notes: each isolates one part of an algorithm. `probe` selects one:
 
 - ``one``: one step, reward 1. The value is 1.
 - ``observed``: one step, reward = observation, which is +1 or -1. The value is the observation.
-- ``delayed``: two steps, observation 0 then 1, reward 1 at the second. Values: discount, then 1.
+- ``delayed``: two steps, observation 0 then 1, reward 1 at the second. Values: gamma, then 1.
 - ``action``: one step, reward 1 for action 1, else -1. The best policy always takes action 1.
-- ``matched``: one step, observation +1 or -1, reward 1 if the action names it, else -1.
-- ``endless``: reward 1 a step, cut off by a time limit and never terminated. The value is
-  1 / (1 - discount) at every step: less means that a time limit was taken for an end.
+- ``matched``: one step, observation +1 or -1, reward 1 if the action matches it, else -1.
+- ``endless``: reward 1 per step, truncated by a time limit, never terminated. The value is
+  1 / (1 - gamma) at every step. A lower value means that truncation was treated as termination.
 - ``switches``: three switches (MultiDiscrete), reward 1 for each that equals its observation.
 - ``target``: continuous action in [-1, 1], reward -(action - observation)^2.
 """
@@ -35,8 +35,8 @@ WIDTH = 3  # numbers in an observation; most probes use the first only
 class Config(config.Config):
     probe: Literal[
         "one", "observed", "delayed", "action", "matched", "endless", "switches", "target"
-    ] = Field("matched", description="which one")
-    max_steps: int = Field(8, ge=1, description="time limit, steps (of use to `endless`)")
+    ] = Field("matched", description="name of the probe")
+    max_steps: int = Field(8, ge=1, description="time limit in steps (for `endless`)")
 
 
 class Params(NamedTuple):
@@ -107,8 +107,8 @@ def spec(p: Any, d: Any) -> EnvSpec:
     if p.probe == TARGET:
         action = spaces.Box(-1.0, 1.0, (1,), np.float32)
     return EnvSpec(
-        observation=spaces.Box(-1.0, 1.0, (WIDTH,), np.float32),
-        action=action,
+        observation_space=spaces.Box(-1.0, 1.0, (WIDTH,), np.float32),
+        action_space=action,
         metrics=(Metric("score", "reward of the last step"),),
         max_episode_steps=p.max_steps,
     )

@@ -64,7 +64,7 @@ def replay(
     if params is not None:
         environment = environment.with_records(split, params)
     env = environment.evaluation(split, len(actions), backend=backend, longest=None)
-    dtype, width = env.spec.action_dtype, env.spec.action_width
+    dtype, width = env.spec.action_dtype, env.spec.action_dim
     if any(len(sequence) == 0 or sequence.shape[1] != width for sequence in actions):
         raise ConfigError(f"Every sequence of actions must be a non-empty array [n, {width}].")
     longest = max(len(sequence) for sequence in actions)
@@ -113,7 +113,7 @@ class Passes:
     @cached_property
     def discrete(self) -> bool:
         """Whether actions are short / flat / long, not exposures in [-1, 1]."""
-        return isinstance(self.kernel.spec(self.params[0], self.data).action, spaces.Discrete)
+        return isinstance(self.kernel.spec(self.params[0], self.data).action_space, spaces.Discrete)
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ class Passes:
     @property
     def comparable(self) -> bool:
         """Whether an action is one position that can be replayed under other costs."""
-        action = self.kernel.spec(self.params[0], self.data).action
+        action = self.kernel.spec(self.params[0], self.data).action_space
         one = action.n == 3 if isinstance(action, spaces.Discrete) else action.shape == (1,)
         scaled = "cost_multiple" in self.params[0]._fields
         return bool(one) and scaled and all(record is not None for record in self.plain())

@@ -324,12 +324,12 @@ def spec(p: Params, d: Data) -> EnvSpec:
     )
     action = spaces.Discrete(3) if p.discrete else spaces.Box(-1.0, 1.0, (1,), np.float32)
     return EnvSpec(
-        observation=spaces.Box(-np.inf, np.inf, mean.shape, np.float32),
-        action=action,
+        observation_space=spaces.Box(-np.inf, np.inf, mean.shape, np.float32),
+        action_space=action,
         metrics=_METRICS,
         trace=_TRACE,
         max_episode_steps=None if p.from_start else p.max_steps,
-        stagger=not p.from_start,
+        stagger_episodes=not p.from_start,
         scale_reward=True,
         fixed_mean=mean.astype(np.float32),
         fixed_std=deviation.astype(np.float32),

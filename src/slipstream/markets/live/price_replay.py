@@ -18,7 +18,7 @@ from slipstream.core.errors import DataError
 from slipstream.jit import codegen
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import FAULT, HOLD
-from slipstream.kernels.vector_env import StepOut
+from slipstream.kernels.vector_env import StepBuffers
 from slipstream.markets.data.market import Market
 from slipstream.markets.features.indicators import IndicatorStreams
 from slipstream.markets.live.drift import Outside, Ranges
@@ -120,8 +120,8 @@ class PriceReplay:
         # The step into the last bar comes below: the state before it is kept.
         past = [again.run(e, own[:-1], env.spec.trace) for e, own in enumerate(taken)]
         self._steps = np.array([len(one["bar"]) for one in past])
-        self._before, begun = (env.state.copy(), env.book.copy()), self._steps.copy()
-        self._action = np.zeros((env.num_envs, env.spec.action_width), env.spec.action_dtype)
+        self._before, begun = (env.state.copy(), env.episode_state.copy()), self._steps.copy()
+        self._action = np.zeros((env.num_envs, env.spec.action_dim), env.spec.action_dtype)
         capital = environment.spec.market.initial_equity if environment.spec.market else 0.0
         self.passes = []
         for e, (actions, trace) in enumerate(self._follow([own[-1:] for own in taken])):
@@ -154,21 +154,21 @@ class PriceReplay:
         every, begun = np.arange(env.num_envs), self._steps.copy()
         seed = None if settings.deterministic else settings.seed
         made, traces = list[NDArray[Any]](), list[Trace]()
-        while (running := env.book["held"] == 0).any():
+        while (running := env.episode_state["held"] == 0).any():
             seen = Seen(out.obs, out.mask, every, self._steps)
             actions = decide(self._policy.policy, seen, seed).copy()
             for e, own in enumerate(known):
                 if len(made) < len(own):
                     actions[e] = own[len(made)]
-            before = env.state.copy(), env.book.copy()
+            before = env.state.copy(), env.episode_state.copy()
             env.step(actions, out)
-            ended = running & (env.book["held"] != 0)
+            ended = running & (env.episode_state["held"] != 0)
             for kept, records in zip(self._before, before, strict=True):
                 kept[ended] = records[ended]
             self._steps += running
             made.append(actions)
             traces.append(env.read(env.spec.trace))
-        env.drain_finals()
+        env.drain_final_obs()
         env.drain_episodes()
 
         def own_rows(e: int, rows: Sequence[NDArray[Any]], nothing: NDArray[Any]) -> NDArray[Any]:
@@ -243,7 +243,7 @@ class PriceReplay:
                     return None
                 ours[row + 1 : ahead + 1] = new[place + 1 : high]
             if ahead > row + 1:
-                env.state[e], env.book[e] = (kept[e] for kept in self._before)
+                env.state[e], env.episode_state[e] = (kept[e] for kept in self._before)
                 env.state["last"][e] = ahead
                 self._steps[e] -= 1
                 known[e] = self._action[e : e + 1].copy()
@@ -282,7 +282,7 @@ def _with_room(
 
 
 def _nothing(env: KernelVectorEnv) -> NDArray[Any]:
-    return np.zeros((0, env.spec.action_width), env.spec.action_dtype)
+    return np.zeros((0, env.spec.action_dim), env.spec.action_dtype)
 
 
 def _names(environment: Environment) -> list[str]:
@@ -329,17 +329,17 @@ class Retaking:
 
     def __init__(self, env: KernelVectorEnv) -> None:
         self._env = env
-        _, out = env.arguments()
+        _, out = env.loop_arguments()
         self._out = out
         _, obs, reward, terminated, truncated = out[:5]
         valid, mask = np.ones(env.num_envs, np.bool_), out[5] if len(out) > 5 else None
-        self.out = StepOut(obs, reward, terminated, truncated, valid, mask)
+        self.out = StepBuffers(obs, reward, terminated, truncated, valid, mask)
         constants = {"Any": Any, "HOLD": HOLD, "FAULT": FAULT}
         text, advance = codegen.source_of([retake]), env.loop.advance
         if env.backend == "serial":
             self._retake = codegen.interpret(text, {}, {**constants, "advance": advance}).retake
             return
-        shown = (0, out[0], np.zeros((0, len(env.before)), np.uint64), env.batch, out)
+        shown = (0, out[0], np.zeros((0, len(env.state_before_step)), np.uint64), env.batch, out)
         made = codegen.compile_module(
             *(f"{env.kernel.name}_retake", text, {"retake": shown}, {}, constants),
             linked={"advance": advance},
@@ -357,9 +357,9 @@ class Retaking:
         env, found = self._env, list[NDArray[Any]]()
         for begin in range(0, max(len(actions), 1), _CHUNK):
             part = np.ascontiguousarray(actions[begin : begin + _CHUNK])
-            kept = np.zeros((len(part), len(env.before)), np.uint64)
+            kept = np.zeros((len(part), len(env.state_before_step)), np.uint64)
             with np.errstate(over="ignore", invalid="ignore"):  # 64-bit words wrap round
                 taken = self._retake(e, part, kept, env.batch, self._out)
-            env.check(self._out[0], begin + taken - 1)
+            env.raise_fault(self._out[0], begin + taken - 1)
             found.append(kept.view(env.kernel.STATE).reshape(-1)[:taken][list(names)].copy())
         return {name: np.concatenate([one[name] for one in found]) for name in names}

@@ -418,12 +418,12 @@ def spec(p: Params, d: Data) -> EnvSpec:
     deviation = np.concatenate([deviation, np.ones(more)])
     actions = p.assets if p.unit_orders else p.assets + 1
     return EnvSpec(
-        observation=spaces.Box(-np.inf, np.inf, mean.shape, np.float32),
-        action=spaces.Box(-1.0, 1.0, (actions,), np.float32),
+        observation_space=spaces.Box(-np.inf, np.inf, mean.shape, np.float32),
+        action_space=spaces.Box(-1.0, 1.0, (actions,), np.float32),
         metrics=_METRICS,
         trace=_TRACE,
         max_episode_steps=None if p.from_start else p.max_steps,
-        stagger=not p.from_start,
+        stagger_episodes=not p.from_start,
         scale_reward=True,
         fixed_mean=mean.astype(np.float32),
         fixed_std=deviation.astype(np.float32),

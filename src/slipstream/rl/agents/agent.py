@@ -23,7 +23,7 @@ from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from slipstream.jit.work_sharing import RunTasks
-    from slipstream.kernels.fused import Acting
+    from slipstream.kernels.fused import CompiledActor
     from slipstream.kernels.spec import EnvSpec
     from slipstream.rl.experience.replay.plan import ReplayPlan
     from slipstream.rl.experience.replay.replay import Replay
@@ -268,7 +268,7 @@ class Agent(ABC):
         """Sentences about how it calculates from now on, each told once."""
         return []
 
-    def acting(self, lo: int = 0, hi: int | None = None) -> Acting | None:
+    def acting(self, lo: int = 0, hi: int | None = None) -> CompiledActor | None:
         """The compiled counterpart of `act` for every row of environments lo..hi.
 
         Asked once before any state is loaded, so that all is compiled together, and once for every

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from slipstream.kernels.fused import RolloutRows
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import Finals, StepOut
+from slipstream.kernels.vector_env import FinalObs, StepBuffers
 
 
 class Rollout:
@@ -23,7 +23,7 @@ class Rollout:
         n_steps: T, steps.
         members: M.
         num_envs: N, environments of one member.
-        mask_width: choices covered by the environment's action mask, 0 where it has none.
+        mask_size: choices covered by the environment's action mask, 0 where it has none.
 
     Attributes:
         obs: [T + 1, E, *shape], float32 or uint8; row T is what the next rollout begins with.
@@ -31,17 +31,17 @@ class Rollout:
         log_prob: float32 [T, E], of those actions when they were taken.
         reward: float32 [T, E], unscaled.
         terminated, truncated, valid: bool [T, E].
-        mask: bool [T + 1, E, mask_width] of allowed choices, or None.
+        mask: bool [T + 1, E, mask_size] of allowed choices, or None.
         final_obs, final_index: observations [n, *shape] before the reset of truncated rows, and
             their (t, e), int64 [n, 2].
     """
 
     def __init__(
-        self, spec: EnvSpec, n_steps: int, members: int, num_envs: int, mask_width: int = 0
+        self, spec: EnvSpec, n_steps: int, members: int, num_envs: int, mask_size: int = 0
     ) -> None:
         self.n_steps, self.members, self.num_envs = n_steps, members, num_envs
         t, e = n_steps, members * num_envs
-        shape, numbers = spec.observation_shape, spec.action_width
+        shape, numbers = spec.observation_shape, spec.action_dim
         self.obs: NDArray[Any] = np.zeros((t + 1, e, *shape), spec.observation_dtype)
         self.actions: NDArray[Any] = np.zeros((t, e, numbers), spec.action_dtype)
         self.log_prob = np.zeros((t, e), np.float32)
@@ -49,7 +49,7 @@ class Rollout:
         self.terminated = np.zeros((t, e), np.bool_)
         self.truncated = np.zeros((t, e), np.bool_)
         self.valid = np.ones((t, e), np.bool_)
-        self.mask = np.ones((t + 1, e, mask_width), np.bool_) if mask_width else None
+        self.mask = np.ones((t + 1, e, mask_size), np.bool_) if mask_size else None
         self.final_obs = self.obs[0, :0]
         self.final_index = np.zeros((0, 2), np.int64)
 
@@ -66,9 +66,9 @@ class Rollout:
         kept = (self.actions, self.log_prob, self.reward, self.terminated, self.truncated)
         return RolloutRows(self.obs, flat, mask, *kept)
 
-    def step_out(self, t: int, lo: int = 0, hi: int | None = None) -> StepOut:
+    def step_out(self, t: int, lo: int = 0, hi: int | None = None) -> StepBuffers:
         """Where step t of environments lo..hi writes: its observation goes to row t + 1."""
-        return StepOut(
+        return StepBuffers(
             self.obs[t + 1, lo:hi],
             self.reward[t, lo:hi],
             self.terminated[t, lo:hi],
@@ -77,7 +77,7 @@ class Rollout:
             None if self.mask is None else self.mask[t + 1, lo:hi],
         )
 
-    def set_finals(self, *finals: Finals) -> None:
+    def set_finals(self, *finals: FinalObs) -> None:
         """Keeps truncated rows' final observations, of the environments that filled this block."""
         self.final_obs = np.concatenate([part.obs for part in finals])
         index = np.concatenate([part.index for part in finals])
@@ -92,11 +92,11 @@ class Rollout:
 
 
 def rollout_bytes(
-    spec: EnvSpec, n_steps: int, members: int, num_envs: int, mask_width: int = 0
+    spec: EnvSpec, n_steps: int, members: int, num_envs: int, mask_size: int = 0
 ) -> int:
     """Bytes that a `Rollout` of this size allocates (final observations apart)."""
     e = members * num_envs
     numbers = int(np.prod(spec.observation_shape, dtype=np.int64))
-    obs = numbers * spec.observation_dtype.itemsize + mask_width
-    step = spec.action_width * spec.action_dtype.itemsize + 4 + 4 + 3
+    obs = numbers * spec.observation_dtype.itemsize + mask_size
+    step = spec.action_dim * spec.action_dtype.itemsize + 4 + 4 + 3
     return (n_steps + 1) * e * obs + n_steps * e * step

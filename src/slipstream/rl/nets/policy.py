@@ -18,12 +18,12 @@ from slipstream.core.text import Summarised
 from slipstream.jit import rng
 from slipstream.jit.alignment import zeros
 from slipstream.kernels.space_codec import (
-    KEY,
-    ActionForm,
-    MisfitError,
-    ObservationForm,
-    action_form,
-    observation_form,
+    ACTION_MASK_KEY,
+    ActionCodec,
+    ObservationCodec,
+    SpaceMismatchError,
+    make_action_codec,
+    make_observation_codec,
 )
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.experience.scaling import ObservationScale
@@ -92,7 +92,7 @@ class Policy(Summarised):
         self.net_arch, self.activation, self.dueling = tuple(net_arch), activation, dueling
         self.observation_shape = spec.observation_shape
         self.observation_dtype = spec.observation_dtype
-        self.actions = ActionMap(spec.action, head)
+        self.actions = ActionMap(spec.action_space, head)
         self.training_context: Mapping[str, Any] = {}
         self.native = Native.of(spec, self.members, self.actions.sizes)
         self.is_image = self.observation_dtype == np.uint8 and len(self.observation_shape) == 3
@@ -465,8 +465,8 @@ class Native:
         masked: the environment says which choices are allowed, and the policy must be told.
     """
 
-    observed: ObservationForm
-    acted: ActionForm
+    observed: ObservationCodec
+    acted: ActionCodec
     members: int
     sizes: tuple[int, ...]
     masked: bool = False
@@ -474,7 +474,13 @@ class Native:
     @classmethod
     def of(cls, spec: EnvSpec, members: int, sizes: tuple[int, ...]) -> Native:
         """Forms of an environment's own observations and actions."""
-        return cls(observation_form(spec), action_form(spec), members, sizes, bool(spec.masked))
+        return cls(
+            make_observation_codec(spec),
+            make_action_codec(spec),
+            members,
+            sizes,
+            bool(spec.has_action_mask),
+        )
 
     def rows(self, obs: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
         """Rows [M * R, *shape] and the axes before an observation's own, () for a single one.
@@ -485,12 +491,12 @@ class Native:
         members = self.members
         axes = "the members first, then the batch axis" if members > 1 else "the batch axis first"
         try:
-            rows, lead = self.observed.rows(obs)
-        except MisfitError as error:
+            rows, lead = self.observed.encode(obs)
+        except SpaceMismatchError as error:
             raise ConfigError(
-                f"The policy was given {error}. It takes one observation ({self.observed.words}) "
-                f"or a batch of them, {axes}, as the environment shows them: neither flattened nor "
-                "scaled."
+                f"The policy got {error}. It takes one observation ({self.observed.requirement}) "
+                f"or a batch of them, {axes}, as the environment returns them: neither flattened "
+                "nor scaled."
             ) from None
         if len(lead) > (2 if members > 1 else 1) or (members > 1 and lead[:1] != (members,)):
             raise ConfigError(
@@ -513,7 +519,11 @@ class Native:
         if isinstance(obs, list):
             parts = [self.offered(one) for one in obs]
             return None if any(part is None for part in parts) else np.stack(parts)
-        return np.asarray(obs[KEY]) > 0 if isinstance(obs, Mapping) and KEY in obs else None
+        return (
+            np.asarray(obs[ACTION_MASK_KEY]) > 0
+            if isinstance(obs, Mapping) and ACTION_MASK_KEY in obs
+            else None
+        )
 
     def allowed(self, mask: Any, lead: tuple[int, ...], rows: int) -> NDArray[np.bool_] | None:
         """A mask as rows [M * R, choices]; None where all choices are allowed.
@@ -552,7 +562,7 @@ class Native:
 
     def actions(self, rows: NDArray[Any], lead: tuple[int, ...]) -> Any:
         """Actions [*lead, ...] of the environment's own space for rows [M * R, K]."""
-        return self.acted.native(rows.reshape(*lead, rows.shape[-1]))
+        return self.acted.decode(rows.reshape(*lead, rows.shape[-1]))
 
     def description(self) -> dict[str, Any]:
         """JSON-able form, for a policy's manifest."""
@@ -567,7 +577,7 @@ class Native:
         """A copy whose outside is as a manifest describes it; its rows stay."""
         return replace(
             self,
-            observed=ObservationForm(description["observation"], description["layout"]),
-            acted=ActionForm(description["action"], self.acted.start),
+            observed=ObservationCodec(description["observation"], description["layout"]),
+            acted=ActionCodec(description["action"], self.acted.start),
             masked=bool(description["masked"]),
         )

@@ -21,7 +21,7 @@ from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.core.safe_io import misfit
 from slipstream.core.storage import checkpoint
 from slipstream.core.version import __version__
-from slipstream.kernels.space_codec import ObservationForm, check_description, leaves_of
+from slipstream.kernels.space_codec import ObservationCodec, check_description, iter_leaves
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.best_policies import BEST, BestPolicies
 from slipstream.rl.experience.scaling import LIMIT
@@ -215,8 +215,8 @@ def _checked(tensors: Mapping[str, NDArray[Any]], description: dict[str, Any]) -
     dtype = np.dtype(rows["dtype"])
     low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
     spec = EnvSpec(
-        observation=gymnasium.spaces.Box(low, high, shape, dtype.type),
-        action=ActionMap.space(description["action"]),
+        observation_space=gymnasium.spaces.Box(low, high, shape, dtype.type),
+        action_space=ActionMap.space(description["action"]),
     )
     with left_out():  # weights that are drawn, for which others come
         policy = Policy(
@@ -259,7 +259,7 @@ def _check_native(
     for part in ("observation", "action"):
         check_description(native[part])
     layout = native["layout"]
-    observed = ObservationForm(native["observation"], layout)
+    observed = ObservationCodec(native["observation"], layout)
     kind, bytes_ = native["observation"]["kind"], dtype == "uint8"
     plain = layout == "same" and kind == "box"
     image = layout == "image" and bytes_ and [len(one.shape) for one in observed.leaves] == [3]
@@ -267,11 +267,11 @@ def _check_native(
         raise ValueError(f"its observations are no rows of {dtype} {shape}")
     if (image or plain) and (observed.leaves[0].dtype == np.uint8) != bytes_:
         raise ValueError(f"its observations are no rows of {dtype}")
-    (leaf,) = leaves_of(native["action"], (), 0)
+    (leaf,) = iter_leaves(native["action"], (), 0)
     numbers = leaf.hi - leaf.lo
     if leaf.sizes is not None:
         fits = tuple(leaf.sizes.ravel().tolist()) == actions.sizes
-    elif leaf.chosen:
+    elif leaf.is_categorical:
         fits = actions.sizes == (2,) * min(numbers, len(actions.sizes) + 1)
     else:
         fits = not actions.sizes and numbers == actions.width

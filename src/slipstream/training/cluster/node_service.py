@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.storage import provenance
-from slipstream.kernels.kernel_registry import USER_MODULE, import_file
-from slipstream.kernels.source_files import is_own, source_files, source_hashes
+from slipstream.kernels.kernel_registry import USER_MODULE_PREFIX, import_file
+from slipstream.kernels.source_files import is_user_file, source_files, source_hashes
 from slipstream.training.cluster.cluster import ClusterWork, Shared, arrays_digest
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import kind_of
@@ -218,9 +218,11 @@ def stage_files(name: str, folder: Path, agent: str | None = None) -> Path | Non
     modules = required_modules(name, agent)
     for module in modules:
         for known, path in source_files(module).items():
-            if known == module.__name__ and known.startswith(USER_MODULE):  # named by its path
+            if known == module.__name__ and known.startswith(
+                USER_MODULE_PREFIX
+            ):  # named by its path
                 _copy(path, folder)
-            elif is_own(path):
+            elif is_user_file(path):
                 parts = known.split(".")
                 packages = [".".join(parts[:depth]) for depth in range(1, len(parts))]
                 origins = [getattr(sys.modules.get(one), "__file__", None) for one in packages]

@@ -222,9 +222,9 @@ def _params(
     except ConfigError as error:
         raise ConfigError(f"`curriculum`, phase `{phase.name}`: {error}") from error
     same = made.spec.players == environment.spec.players
-    same = same and made.spec.observation == environment.spec.observation
+    same = same and made.spec.observation_space == environment.spec.observation_space
     same = same and made.spec.max_episode_steps == environment.spec.max_episode_steps
-    if not (same and made.spec.action == environment.spec.action):
+    if not (same and made.spec.action_space == environment.spec.action_space):
         raise ConfigError(
             f"`curriculum`, phase `{phase.name}` changes what is seen, what is done or the time "
             "limit: phases may change rules, opponents and rewards, not spaces, limits or how many "

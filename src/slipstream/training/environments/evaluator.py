@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import KernelError
 from slipstream.jit import rng
-from slipstream.kernels.vector_env import Episodes, StepOut, VectorEnv, blank
+from slipstream.kernels.vector_env import Episodes, StepBuffers, VectorEnv, allocate_buffers
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments.environment import LONGEST, Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
@@ -85,7 +85,7 @@ def run_episodes(
     Raises:
         KernelError: more than half of a member's were lost.
     """
-    out = blank(env)
+    out = allocate_buffers(env)
     dealt = _Dealt(env.num_envs, members, episodes, lanes or episodes, steps, names)
     first = np.flatnonzero(dealt.running)
     env.begin(first, dealt.episode[first], seed, out.obs, out.mask)
@@ -145,7 +145,7 @@ class _Dealt:
         self.finished: list[tuple[int, int, int, int, int]] = []
         self.lost, self._ended = np.zeros((2, members), np.int64)  # episodes of each
 
-    def stepped(self, out: StepOut, t: int) -> None:
+    def stepped(self, out: StepBuffers, t: int) -> None:
         """Counts a step; `t` is the number of the next one."""
         self.time += 1
         again = self.running & ~out.valid  # after a fault: at the beginning of the same episode
@@ -169,7 +169,7 @@ class _Dealt:
                 metrics = {name: float(values[row]) for name, values in done.metrics.items()}
                 self.tracks[member][j] = EpisodeResult(
                     self._names[j] if self._names else f"episode {j}",
-                    float(done.ret[row]),
+                    float(done.returns[row]),
                     int(done.length[row]),
                     metrics,
                     number=j,

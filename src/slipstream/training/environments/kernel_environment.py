@@ -26,7 +26,7 @@ from slipstream.kernels.kernel_registry import list_kernels, load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.source_files import source_hashes
-from slipstream.kernels.spec import EnvSpec, check_account
+from slipstream.kernels.spec import EnvSpec, check_market_spec
 from slipstream.kernels.vector_env import VectorEnv
 from slipstream.rl.experience.replay.state_storage import storage_bytes
 from slipstream.training.environments.autotune_cache import Identity, Tunable
@@ -98,7 +98,7 @@ class KernelEnvironment(Tunable):
         """
         records = loaded.params.get("train") or next(iter(loaded.params.values()))
         spec = kernel.spec(records[0], loaded.data)
-        check_account(spec, kernel.module.__file__ or kernel.name)
+        check_market_spec(spec, kernel.module.__file__ or kernel.name)
         found = environment_of(kernel)(kind, spec, kernel, loaded)
         return found if config is None else found.configured(config)
 
@@ -244,7 +244,7 @@ class KernelEnvironment(Tunable):
             backend=self.kind.chosen_backend(backend),
             stagger=False,
             time_limit=spec.market is None,
-            at_end=HOLD,
+            autoreset_mode=HOLD,
             **more,
         )
         return self.stepped(env, evaluation=True)

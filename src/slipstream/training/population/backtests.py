@@ -32,7 +32,7 @@ from slipstream.kernels.loop import (
     OUT_OBS,
 )
 from slipstream.kernels.spec import MarketSpec
-from slipstream.kernels.vector_env import Episodes, blank
+from slipstream.kernels.vector_env import Episodes, allocate_buffers
 from slipstream.rl.nets.action_selection import decide_box, decide_choices
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments import evaluator
@@ -411,8 +411,8 @@ class BacktestLoop:
     def __init__(self, env: KernelVectorEnv, policy: Policy, noted: tuple[str, ...]) -> None:
         self._env, self._copies = env, env.num_envs // policy.members
         self._decider = policy.actor(self._copies).decider
-        batch, self._out = env.arguments()
-        self._mask = self._out[OUT_MASK] if env.mask_width else np.zeros((0, 0), np.bool_)
+        batch, self._out = env.loop_arguments()
+        self._mask = self._out[OUT_MASK] if env.mask_size else np.zeros((0, 0), np.bool_)
         lines = ["def note(s, row):"]
         lines += [f"    row[{k}] = s.{name}" for k, name in enumerate(noted)]
         text = "\n\n\n".join(["\n".join(lines), codegen.source_of([run_backtests])]) + "\n"
@@ -439,7 +439,7 @@ class BacktestLoop:
 
     def reset(self) -> None:
         """Begins all passes."""
-        self._env.reset(self._out[OUT_OBS], self._mask if self._env.mask_width else None)
+        self._env.reset(self._out[OUT_OBS], self._mask if self._env.mask_size else None)
 
     def run(self, begin: int, end: int, values: NDArray[np.float64]) -> None:
         """Takes steps `begin` to `end` and writes what is noted into values [steps, E, noted].
@@ -447,12 +447,12 @@ class BacktestLoop:
         Raises:
             KernelError: a number that nobody can train on, or an index beyond an array.
         """
-        batch, _ = self._env.arguments()
+        batch, _ = self._env.loop_arguments()
         try:
             self._run(begin, end, self._copies, self._decider, self._mask, batch, self._out, values)
         except Exception as error:
-            raise self._env.named(error, self._out[OUT_ACTIONS]) from error
-        self._env.check(self._out[OUT_ACTIONS])
+            raise self._env.explain_error(error, self._out[OUT_ACTIONS]) from error
+        self._env.raise_fault(self._out[OUT_ACTIONS])
 
 
 def step_backtests(
@@ -464,7 +464,7 @@ def step_backtests(
     seed: int | None = None,
 ) -> None:
     """What `BacktestLoop` does, step after step; with a seed, actions are drawn."""
-    out, e = blank(env), env.num_envs
+    out, e = allocate_buffers(env), env.num_envs
     env.reset(out.obs, out.mask)
     episode = np.tile(np.arange(e // policy.members), policy.members)
     for t in range(len(values)):

@@ -19,7 +19,7 @@ from slipstream.core.storage.atomic_io import write_sealed
 from slipstream.core.storage.checkpoint import STATE, below
 from slipstream.core.storage.status_file import RUN
 from slipstream.core.text import did_you_mean
-from slipstream.kernels.vector_env import VectorEnv, blank
+from slipstream.kernels.vector_env import VectorEnv, allocate_buffers
 from slipstream.rl.best_policies import BEST
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.policy import Policy
@@ -336,7 +336,7 @@ def _check_fit(environment: Environment, player: Player) -> None:
     policy, spec = player.policy, environment.spec
     assert policy is not None
     here, theirs = spec.observation_shape, policy.observation_shape
-    acts, wanted = policy.actions.description(), ActionMap(spec.action).description()
+    acts, wanted = policy.actions.description(), ActionMap(spec.action_space).description()
     if (here, wanted) != (theirs, acts):
         raise ConfigError(
             f"{player.name} sees {theirs} numbers and acts in {acts}; this game shows {here} and "
@@ -348,7 +348,7 @@ def _block(
     env: VectorEnv, policy: Policy, numbers: NDArray[np.int64], seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Result and length of some games, as the policy sees them."""
-    out, copies = blank(env), np.arange(len(numbers))
+    out, copies = allocate_buffers(env), np.arange(len(numbers))
     env.begin(copies, numbers, seed, out.obs, out.mask)
     running = np.ones(len(numbers), np.bool_)
     result, length = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64)

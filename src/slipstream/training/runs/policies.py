@@ -23,7 +23,7 @@ from slipstream.core.storage import checkpoint
 from slipstream.core.storage.provenance import commit_words
 from slipstream.core.storage.status_file import LEDGER
 from slipstream.core.text import percent, printable, stamp
-from slipstream.kernels.spec import check_training_context, differences
+from slipstream.kernels.spec import check_training_context, context_differences
 from slipstream.rl.best_policies import BEST
 from slipstream.rl.experience.scaling import LIMIT
 from slipstream.rl.nets.actions import ActionMap
@@ -117,7 +117,10 @@ def check_fit(policy: Policy, environment: Environment) -> None:
             f"these prices make {here}: choose as many symbols, with the same columns, as in "
             "training."
         )
-    own, theirs = policy.actions.description(), ActionMap(environment.spec.action).description()
+    own, theirs = (
+        policy.actions.description(),
+        ActionMap(environment.spec.action_space).description(),
+    )
     if own != theirs:
         raise ConfigError(
             f"The policy acts in {own}, and this environment takes {theirs}: choose settings that "
@@ -156,7 +159,7 @@ def data_mismatch(run: Run, environment: Environment) -> list[str]:
     """Sentences about data that the best policies were not trained on, and yet act on here."""
     trained = run.best_policy(run.best.present[0]).training_context
     same = "window" not in environment.splits()
-    return differences(trained, environment.training_context, same_data=same)
+    return context_differences(trained, environment.training_context, same_data=same)
 
 
 @dataclass(frozen=True)
@@ -256,7 +259,7 @@ class DeployedPolicy:
 
     def remarks(self, environment: Environment) -> list[str]:
         """Sentences about data that it was not trained on, and yet acts on here."""
-        return differences(self.policy.training_context, environment.training_context)
+        return context_differences(self.policy.training_context, environment.training_context)
 
 
 def forced_gate_warnings(facts: Mapping[str, Any]) -> list[str]:
@@ -358,7 +361,7 @@ def _network(
     dueling = ", dueling" if policy.dueling else ""
     layers = " and ".join(map(str, policy.net_arch))
     yield "network", f"{kind} of {layers}{activation}{dueling}; head {policy.actions.head}"
-    yield "observation", f"{policy.native.observed.words}; rows {own['observation']['shape']}"
+    yield "observation", f"{policy.native.observed.requirement}; rows {own['observation']['shape']}"
     yield "action", str(policy.actions.space(policy.actions.description()))
     yield "mask", "needed" if policy.native.masked else "none"
     if policy.scale is None:

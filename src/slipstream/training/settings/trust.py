@@ -20,7 +20,7 @@ from slipstream.core.safe_io import UnreadableError
 from slipstream.core.storage import folder_registry
 from slipstream.core.storage.atomic_io import sha256
 from slipstream.kernels.kernel_registry import import_file
-from slipstream.kernels.source_files import is_own, source_files
+from slipstream.kernels.source_files import is_user_file, source_files
 from slipstream.training.environments.factory import kind_of
 
 _WRAPPERS = ("wrappers", "training_wrappers")  # keys of the section `env`
@@ -42,8 +42,10 @@ def enter(
     named, files = dict(_named(values)), dict[str, str]()
     for what, module in named.items():
         own = import_file(Path(what), "") if module is None else sys.modules.get(module)
-        if own is not None and own.__file__ is not None and is_own(Path(own.__file__)):
-            paths = {str(path.resolve()) for path in source_files(own).values() if is_own(path)}
+        if own is not None and own.__file__ is not None and is_user_file(Path(own.__file__)):
+            paths = {
+                str(path.resolve()) for path in source_files(own).values() if is_user_file(path)
+            }
             files |= {path: sha256(Path(path)) for path in paths}
     folder_registry.enter(folder, kind, name, say, tuple(named), files)
 
@@ -106,7 +108,7 @@ def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 def _ran(what: str, place: str | None, entry: folder_registry.Registered) -> bool:
     """Whether the user's command ran what a config names, where it is found now."""
-    installed = place is not None and not is_own(Path(place))
+    installed = place is not None and not is_user_file(Path(place))
     return what in entry.references and (installed or place in entry.files)
 
 

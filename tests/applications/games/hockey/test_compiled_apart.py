@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from slipstream.kernels.compiler import _compile_apart as compile_apart
+from slipstream.kernels.compiler import compile_noinline as compile_apart
 from slipstream.kernels.kernel_registry import load_kernel
 
 

@@ -11,7 +11,7 @@ from slipstream.jit.float32 import cosine, sine
 from slipstream.kernels.interpreter import Records
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
-from slipstream.kernels.vector_env import blank, member_indices
+from slipstream.kernels.vector_env import allocate_buffers, member_indices
 
 SAMPLES = 250
 
@@ -20,7 +20,7 @@ def world():
     kernel = load_kernel("hockey")
     loaded = kernel.load(kernel.configure({}))
     env = KernelVectorEnv(kernel, loaded, *member_indices([0], 1), backend="serial")
-    env.reset(blank(env).obs)
+    env.reset(allocate_buffers(env).obs)
     return Records(env.state)[0], loaded.data
 
 

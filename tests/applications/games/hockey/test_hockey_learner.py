@@ -7,7 +7,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.kernels.env_checker import check_environment
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
-from slipstream.kernels.vector_env import blank, member_indices
+from slipstream.kernels.vector_env import allocate_buffers, member_indices
 
 MIXED = {"opponents": {"weak": 1.0, "strong": 1.0}, "mode": {"normal": 3.0, "train_defense": 1.0}}
 
@@ -18,7 +18,7 @@ def build():
         kernel = load_kernel("hockey")
         loaded = kernel.load(kernel.configure(config))
         env = KernelVectorEnv(kernel, loaded, *member_indices([3], copies), backend=backend)
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         return env, out
 
@@ -27,7 +27,7 @@ def build():
 
 @pytest.mark.long
 def test_rules_hold_with_one_player():
-    check_environment(load_kernel("hockey"), MIXED, steps=30, copies=2)
+    check_environment(load_kernel("hockey"), MIXED, steps=30, num_envs=2)
 
 
 def test_seats_modes_and_opponents_are_drawn_by_weight(build):
@@ -97,7 +97,7 @@ def test_a_game_is_counted_as_the_learner_sees_it(build):
         done.append(env.drain_episodes())
     won = np.concatenate([one.metrics["won"] for one in done])
     lost = np.concatenate([one.metrics["lost"] for one in done])
-    ret = np.concatenate([one.ret for one in done])
+    ret = np.concatenate([one.returns for one in done])
     assert lost.sum() > 20 and (won * lost == 0).all()
     assert (ret[lost == 1] < -9).all() and (ret[won == 1] > -9).all()
 

@@ -8,7 +8,7 @@ from slipstream.kernels.interpreter import Records
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD
-from slipstream.kernels.vector_env import blank, member_indices
+from slipstream.kernels.vector_env import allocate_buffers, member_indices
 
 CENTER_Y = 4.0
 
@@ -17,8 +17,8 @@ def games(starts, **config):
     """Copies that begin with player 2 at (x, y) and the puck at (px, py), [n, 4]."""
     kernel = load_kernel("hockey")
     loaded = kernel.load(kernel.configure(config))
-    env = KernelVectorEnv(kernel, loaded, *member_indices([0], len(starts)), at_end=HOLD)
-    out = blank(env)
+    env = KernelVectorEnv(kernel, loaded, *member_indices([0], len(starts)), autoreset_mode=HOLD)
+    out = allocate_buffers(env)
     env.reset(out.obs)
     key = env.state["key"].copy()
     env.state[:] = 0
@@ -47,7 +47,7 @@ def test_the_mirror_image_of_a_game_is_a_game(config):
     here, out = games(np.stack([x, CENTER_Y + y, px, CENTER_Y + py], axis=1), **config)
     there, image = games(np.stack([x, CENTER_Y - y, px, CENTER_Y - py], axis=1), **config)
     declared = here.spec.symmetry
-    moves = np.zeros((n, 2, here.spec.action_width), here.spec.action_dtype)
+    moves = np.zeros((n, 2, here.spec.action_dim), here.spec.action_dtype)
     ends = np.zeros((2, n), bool)
     for t in range(60):
         if t % 5 == 0:
@@ -72,7 +72,7 @@ def test_a_choice_becomes_the_one_that_means_the_mirrored_action(fineness, keep)
     kernel = load_kernel("hockey")
     loaded = kernel.load(kernel.configure({"action_fineness": fineness, "keep": keep}))
     p = loaded.params["train"][0]
-    choices = kernel.spec(p, loaded.data).symmetry.choices
+    choices = kernel.spec(p, loaded.data).symmetry.action_permutation
     sign = np.array([1.0, -1.0, -1.0, 1.0])
     for choice, image in enumerate(choices):
         acts = []

@@ -5,7 +5,7 @@ import pytest
 
 from slipstream.core.errors import ConfigError
 from slipstream.games.hockey.kernel import closeness, create_bodies, decode_action
-from slipstream.kernels.env_checker import blank
+from slipstream.kernels.env_checker import allocate_buffers
 from slipstream.kernels.interpreter import Records
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
@@ -21,7 +21,7 @@ def build():
         loaded = kernel.load(kernel.configure(config or {}))
         seeds, indices = member_indices(list(seeds), copies)
         env = KernelVectorEnv(kernel, loaded, seeds[lo:hi], indices[lo:hi], backend=backend)
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         return env, out
 
@@ -61,14 +61,14 @@ def test_who_acts_is_drawn_by_weight_for_every_episode(build):
 def test_discrete_actions(build):
     env, _ = build({"action_fineness": 3})
     s, p = Records(env.state)[0], Records(env.params)[0]
-    assert env.spec.action.n == 14
+    assert env.spec.action_space.n == 14
     expected = {0: (0, 0, 0, 0), 1: (-0.5, 0, 0, 0), 2: (-1, 0, 0, 0), 3: (0.5, 0, 0, 0)}
     expected |= {4: (1, 0, 0, 0), 5: (0, -0.5, 0, 0), 12: (0, 0, 1, 0), 13: (0, 0, 0, 1)}
     for action, row in expected.items():
         decode_action(s, p, np.array([action]), 0)
         assert tuple(s.act[0]) == row
-    assert build({"action_fineness": 2})[0].spec.action.n == 8
-    assert build({"action_fineness": 2, "keep": False})[0].spec.action.n == 7
+    assert build({"action_fineness": 2})[0].spec.action_space.n == 8
+    assert build({"action_fineness": 2, "keep": False})[0].spec.action_space.n == 7
     assert build({"keep": False})[0].spec.observation_shape == (16,)
 
 

@@ -6,7 +6,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from slipstream.kernels.env_checker import blank
+from slipstream.kernels.env_checker import allocate_buffers
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD
@@ -29,7 +29,7 @@ def played(one, two, games=GAMES):
     kernel = load_kernel("hockey")
     loaded = kernel.load(kernel.configure({"one": {one: 1.0}, "two": {two: 1.0}}))
     env = KernelVectorEnv(kernel, loaded, *member_indices([7], games), at_end=HOLD)
-    out = blank(env)
+    out = allocate_buffers(env)
     env.reset(out.obs)
     idle = np.zeros((games, 2, 4), np.float32)
     for t in range(251):
@@ -113,11 +113,11 @@ def test_the_pucks_speed_is_distributed_as_measured(players):
         kernel.configure({n: {p: 1.0} for n, p in zip(("one", "two"), players, strict=True)})
     )
     env = KernelVectorEnv(kernel, loaded, *member_indices([9], 2000), at_end=HOLD)
-    out, speeds = blank(env), []
+    out, speeds = allocate_buffers(env), []
     env.reset(out.obs)
     for t in range(251):
         env.step(np.zeros((2000, 2, 4), np.float32), out, t)
-        going = env.book["held"] == 0
+        going = env.episode_state["held"] == 0
         speeds.append(np.hypot(*env.state["linear_velocity"][going, 2].T))
     speed = np.concatenate(speeds)
     below = [(speed < quantile).mean() for quantile in SPEEDS[players]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.kernels.vector_env import blank
+from slipstream.kernels.vector_env import allocate_buffers
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import Trainer
@@ -50,7 +50,7 @@ def test_hockeys_own_bots_and_others_mix():
         opponents={"agent": 1, "weak": 1},
         self_play={"opponents": {"random": 1}},
     )
-    out = blank(env)
+    out = allocate_buffers(env)
     env.reset_rows(out.obs)
     seat, kind = env._seats.seat, env._seats.kind
     np.testing.assert_array_equal(env.game.state["seat"], seat)

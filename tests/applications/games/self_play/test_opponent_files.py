@@ -9,7 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.vector_env import blank
+from slipstream.kernels.vector_env import allocate_buffers
 from slipstream.training.environments.factory import make_environment
 
 TICTACTOE = "tictactoe"
@@ -31,7 +31,7 @@ def test_a_run_and_a_policys_folder_play_as_the_policy_does(trained):
         env = slipstream.make_vec(
             TICTACTOE, 32, seed=4, self_play={"opponents": {str(name): 1}, "deterministic": True}
         )
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset_rows(out.obs, out.mask)
         for t in range(30):
             seen, allowed = env._obs.copy(), env._mask.copy()
@@ -122,7 +122,7 @@ def test_an_onnx_file_plays_as_its_own_library_says(tmp_path, activation):
     model = network(path, nodes, weights, 18, 4)
     reference = pytest.importorskip("onnx.reference").ReferenceEvaluator(model)
     env = slipstream.make_vec("hockey", 70, seed=2, self_play={"opponents": {str(path): 1}})
-    out = blank(env)
+    out = allocate_buffers(env)
     env.reset_rows(out.obs)
     for t in range(5):
         seen = env._obs[np.arange(70), 1 - env._seats.seat]
@@ -137,7 +137,7 @@ def test_choices_of_an_onnx_file_are_the_greatest_allowed(tmp_path):
     model = network(path, [("MatMul", ("a",), {})], {"a": numbers(19, 10)}, 19, 10)
     reference = pytest.importorskip("onnx.reference").ReferenceEvaluator(model)
     env = slipstream.make_vec(TICTACTOE, 20, seed=2, self_play={"opponents": {str(path): 1}})
-    out = blank(env)
+    out = allocate_buffers(env)
     env.reset_rows(out.obs, out.mask)
     for t in range(4):
         other = np.arange(20), 1 - env._seats.seat

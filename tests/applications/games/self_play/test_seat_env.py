@@ -11,7 +11,7 @@ import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.games.self_play.opponent_networks import uniform_at
 from slipstream.games.self_play.self_play_env import place
-from slipstream.kernels.vector_env import blank
+from slipstream.kernels.vector_env import allocate_buffers
 from slipstream.training.environments.factory import resolve_environment
 
 DUEL = str(Path(__file__).parents[3] / "engine/samples/duel.py")
@@ -35,7 +35,7 @@ def choices(mask, t):
 
 
 def test_the_seat_shows_what_the_game_shows_its_player():
-    env, out = seats(), blank(seats())
+    env, out = seats(), allocate_buffers(seats())
     env.reset_rows(out.obs, out.mask)
     finals = 0
     for t in range(20):
@@ -52,7 +52,7 @@ def test_the_seat_shows_what_the_game_shows_its_player():
         assert env_mask(before, env)[
             np.arange(6), 1 - seat, env._joint[np.arange(6), 1 - seat, 0]
         ].all()
-        final = env.drain_finals()
+        final = env.drain_final_obs()
         ended = np.flatnonzero(out.truncated & ~out.terminated)
         assert final.index[:, 1].tolist() == ended.tolist()
         taken = env._joint[ended, :, 0]
@@ -81,7 +81,7 @@ def test_seats_follow_from_the_episode_alone():
     runs = []
     for num_envs, backend in ((6, "compiled"), (3, "compiled"), (3, "serial")):
         env = seats(num_envs, backend)
-        out, kept = blank(env), []
+        out, kept = allocate_buffers(env), []
         env.reset_rows(out.obs, out.mask)
         for t in range(12):
             env.step_rows(choices(out.mask, t), out, t)
@@ -100,9 +100,9 @@ def test_both_seats_are_drawn_equally_often():
     first = env._seats.seat.copy()
     env.step(np.zeros(2_000, np.int64))
     assert 0.4 < (first == env._seats.seat).mean() < 0.6
-    results = env.ended.metrics["won"] - env.ended.metrics["lost"]
+    results = env.episodes.metrics["won"] - env.episodes.metrics["lost"]
     assert set(results) == {1.0, -1.0}
-    np.testing.assert_array_equal(results, env.ended.ret)
+    np.testing.assert_array_equal(results, env.episodes.returns)
 
 
 def test_a_place_is_found_by_its_share():

@@ -121,7 +121,7 @@ def test_a_game_under_way_keeps_its_opponent(settings, learner):
         for e, k in enumerate(table.network.tolist()):
             if k < 0 or not len(networks.weights) > 1:
                 continue
-            game = (e, int(env.game.book["episode"][e]))
+            game = (e, int(env.game.episode_state["episode"][e]))
             weights = networks.weights[k].tobytes()
             assert met.setdefault(game, weights) == weights
             if k % pool.serial.shape[1] == settings["slots"]:

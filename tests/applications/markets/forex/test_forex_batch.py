@@ -11,7 +11,7 @@ from forex_folder import write_symbol
 
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
-from slipstream.kernels.vector_env import StepOut, member_indices
+from slipstream.kernels.vector_env import StepBuffers, member_indices
 from slipstream.markets.forex import kernel as forex
 
 KERNEL = load_kernel("forex")
@@ -75,10 +75,18 @@ class Batch:
             change = draw.random((e, 1)) < 0.3
             wish = np.floor(1.5 * fresh + 1.5) if actions.dtype == np.int64 else fresh
             actions = np.where(change, wish, actions).astype(actions.dtype)
-            self.env.step(actions, StepOut(obs[t + 1], reward[t], ends[0, t], ends[1, t], valid), t)
+            self.env.step(
+                actions, StepBuffers(obs[t + 1], reward[t], ends[0, t], ends[1, t], valid), t
+            )
         episodes = self.env.drain_episodes()
         metrics = np.array(list(episodes.metrics.values()))
-        return {"obs": obs, "reward": reward, "ends": ends, "metrics": metrics, "ret": episodes.ret}
+        return {
+            "obs": obs,
+            "reward": reward,
+            "ends": ends,
+            "metrics": metrics,
+            "ret": episodes.returns,
+        }
 
 
 def same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
@@ -176,7 +184,7 @@ def test_random_starts_lie_in_the_training_windows_of_all_symbols(folder: Path) 
         state = batch.env.read(("bar", "segment"))
         bars.append(state["bar"])
         symbols.append(state["segment"])
-        batch.env.book["episode"] += np.uint64(1)
+        batch.env.episode_state["episode"] += np.uint64(1)
     segments = batch.loaded.data.segments
     rows, which = np.concatenate(bars), np.concatenate(symbols)
     assert np.all(rows >= segments[which, 0]) and np.all(rows + 200 < segments[which, 1])
@@ -197,13 +205,13 @@ def test_evaluation_is_one_pass_from_the_windows_first_bar_to_its_last(
 ) -> None:
     batch = Batch(folder, {}, split=split)
     p, d = batch.loaded.params[split][0], batch.loaded.data
-    assert forex.spec(p, d).max_episode_steps is None and not forex.spec(p, d).stagger
+    assert forex.spec(p, d).max_episode_steps is None and not forex.spec(p, d).stagger_episodes
     low, high = d.segments[p.first_segment]
     obs = np.zeros((6, *batch.env.spec.observation_shape), np.float32)
     batch.env.reset(obs)
     assert batch.env.read(("bar",))["bar"][0] == low
     batch.run(int(high - low) - 1)
-    length = batch.env.get_state()["book.length"]
+    length = batch.env.get_state()["episode_state.length"]
     assert length[0] == 0  # the pass has just ended and the copy was reset
 
 
@@ -215,7 +223,7 @@ def test_evaluation_ends_flat_and_paid(folder: Path) -> None:
     obs = np.zeros((e, *batch.env.spec.observation_shape), np.float32)
     batch.env.reset(obs)
     flags = [np.zeros(e, np.bool_) for _ in range(3)]
-    out = StepOut(obs, np.zeros(e, np.float32), flags[0], flags[1], flags[2])
+    out = StepBuffers(obs, np.zeros(e, np.float32), flags[0], flags[1], flags[2])
     long = np.full((e, 1), 2)
     for _ in range(steps):
         batch.env.step(long, out)
@@ -223,7 +231,7 @@ def test_evaluation_ends_flat_and_paid(folder: Path) -> None:
     episodes = batch.env.drain_episodes()
     assert np.all(episodes.length == steps)
     assert np.all(episodes.metrics["trades"] == 1) and np.all(episodes.metrics["fills"] == 2)
-    growth = np.exp(episodes.ret) - 1.0
+    growth = np.exp(episodes.returns) - 1.0
     assert growth == pytest.approx(episodes.metrics["total_return"], rel=1e-9)
 
 
@@ -231,7 +239,7 @@ def test_an_episode_is_the_same_whatever_came_before(folder: Path) -> None:
     batch = Batch(folder, {**ALL_RULES, "reward": "differential_sharpe"})
     e = batch.env.num_envs
     obs = np.zeros((e, *batch.env.spec.observation_shape), np.float32)
-    out = StepOut(obs, np.zeros(e, np.float32), *(np.zeros(e, np.bool_) for _ in range(3)))
+    out = StepBuffers(obs, np.zeros(e, np.float32), *(np.zeros(e, np.bool_) for _ in range(3)))
     trails = []
     for warm in (0, 77):
         batch.run(warm, seed=warm)
@@ -246,7 +254,7 @@ def test_an_episode_is_the_same_whatever_came_before(folder: Path) -> None:
 
 def test_costs_and_profits_of_an_episode_add_up(folder: Path) -> None:
     batch = Batch(folder, {"max_steps": 120, "slippage_pips": 0.5, "reward": "pnl"})
-    batch.env.book["limit"] = 120
+    batch.env.episode_state["limit"] = 120
     result = batch.run(120)
     env = batch.env
     assert len(result["ret"]) >= 1

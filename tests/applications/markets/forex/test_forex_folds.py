@@ -15,7 +15,7 @@ from slipstream.core.timeline import FoldPlan
 from slipstream.kernels.kernel import KernelData
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
-from slipstream.kernels.vector_env import StepOut
+from slipstream.kernels.vector_env import StepBuffers
 from slipstream.markets.evaluation.market_backtest import replay
 from slipstream.markets.forex import kernel as forex
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
@@ -170,7 +170,7 @@ def test_episodes_stay_within_training_segments(folder: Path, deal: str) -> None
     for _, low, high in segments(loaded, "fold1/train"):
         allowed[low:high] = True
     ended = np.zeros((3, copies), np.bool_)
-    out = StepOut(obs, np.zeros(copies, np.float32), *ended)
+    out = StepBuffers(obs, np.zeros(copies, np.float32), *ended)
     seen: set[int] = set()
     draw = np.random.default_rng(0)
     for t in range(600):

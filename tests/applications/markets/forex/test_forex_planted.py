@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
-from slipstream.kernels.vector_env import StepOut, member_indices
+from slipstream.kernels.vector_env import StepBuffers, member_indices
 from slipstream.markets.forex.forex_state import CLOSE, OPEN
 from slipstream.markets.synthetic import PlantedForex
 
@@ -33,7 +33,7 @@ def test_the_optimal_policy_earns_what_the_chain_says(tmp_path: Path) -> None:
     assert d.bars[low + 1, OPEN] == pytest.approx(d.bars[low, CLOSE], rel=1e-12)
     wanted = PlantedForex().optimal_positions(d.features[low : high - 1, 0].astype(np.float64))
     assert len(set(wanted)) >= 2
-    out = StepOut(obs, np.zeros(1, np.float32), *(np.zeros(1, np.bool_) for _ in range(3)))
+    out = StepBuffers(obs, np.zeros(1, np.float32), *(np.zeros(1, np.bool_) for _ in range(3)))
     reward = 0.0
     for position in wanted:
         env.step(np.array([[int(position) + 1]]), out)

@@ -63,7 +63,7 @@ def test_ranges_are_those_of_what_is_observed(
 
     def act(seen: Seen) -> np.ndarray:
         rows.append(seen.obs.copy())
-        return np.ones((passes, environment.spec.action_width), environment.spec.action_dtype)
+        return np.ones((passes, environment.spec.action_dim), environment.spec.action_dtype)
 
     with closing(environment.evaluation("window", passes, backend="serial")) as env:
         run_episodes(env, act, passes, 0)

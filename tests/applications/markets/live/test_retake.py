@@ -25,7 +25,7 @@ def test_steps_taken_again(backend: str, monkeypatch: pytest.MonkeyPatch) -> Non
     lengths, rows = (3, 0, 400), []  # the last one ends before
     found = [other.run(e, actions[:n, e], names) for e, n in enumerate(lengths)]
     for t in range(400):
-        single.hold((np.array(lengths) <= t) | (single.book["held"] != 0))
+        single.hold((np.array(lengths) <= t) | (single.episode_state["held"] != 0))
         single.step(actions[t], one.out)
         rows.append(single.read(names))
     taken = [len(one["key"]) for one in found]

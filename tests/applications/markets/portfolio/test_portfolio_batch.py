@@ -12,7 +12,12 @@ from portfolio_world import KERNEL
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.timeline import FoldPlan
-from slipstream.kernels.env_checker import blank, check_environment, compare, random_actions
+from slipstream.kernels.env_checker import (
+    allocate_buffers,
+    check_environment,
+    compare_envs,
+    random_actions,
+)
 from slipstream.kernels.interpreter import Records
 from slipstream.kernels.kernel import KernelData
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
@@ -128,7 +133,7 @@ def test_interpreted_equals_compiled(folder: Path, name: str) -> None:
         KernelVectorEnv(KERNEL, loaded, *rows, backend=backend)
         for backend in ("serial", "compiled")
     ]
-    compare(*envs, 400, 5, "interpreted and compiled")
+    compare_envs(*envs, 400, 5, "interpreted and compiled")
     assert envs[0].get_state()["state.fills"].min() > 0
 
 
@@ -147,7 +152,7 @@ class Batch:
 
     def run(self, steps: int, seed: int = 0) -> dict[str, np.ndarray]:
         env, draw = self.env, np.random.default_rng(seed)
-        out = blank(env)
+        out = allocate_buffers(env)
         env.reset(out.obs)
         kept: dict[str, list[np.ndarray]] = {"obs": [out.obs.copy()], "reward": [], "ends": []}
         actions = random_actions(env.spec, env.num_envs, draw)
@@ -160,7 +165,7 @@ class Batch:
             kept["reward"].append(out.reward.copy())
             kept["ends"].append(np.stack([out.terminated, out.truncated]))
         episodes = env.drain_episodes()
-        env.drain_finals()
+        env.drain_final_obs()
         metrics = np.array(list(episodes.metrics.values()))
         return {**{k: np.array(v) for k, v in kept.items()}, "metrics": metrics}
 
@@ -461,7 +466,7 @@ def test_an_evaluation_pass_is_its_windows_timeline(folds: KernelData) -> None:
         for k, p in enumerate(folds.params[split]):
             moments = KERNEL.timeline(p, folds.data)
             env = Batch(folds, split, copies=len(folds.params[split])).env
-            out = blank(env)
+            out = allocate_buffers(env)
             env.reset(out.obs)
             steps = 0
             while not out.truncated[k]:

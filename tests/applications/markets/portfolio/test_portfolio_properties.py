@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from portfolio_world import BAR, KERNEL, World, build, make_panel, random_panel
 
-from slipstream.kernels.env_checker import blank, random_actions
+from slipstream.kernels.env_checker import allocate_buffers, random_actions
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import member_indices
 
@@ -160,7 +160,7 @@ def test_starts_are_spread_and_segments_never_left() -> None:
     panel = random_panel(1000, 3, 0, segments=segments)
     loaded = build(panel, max_steps=100, lookback=3)
     env = copies(loaded, 300)
-    out = blank(env)
+    out = allocate_buffers(env)
     env.reset(out.obs)
     bars = env.read(("bar", "segment"))
     first, second = (bars["bar"][bars["segment"] == k] for k in (0, 1))
@@ -179,14 +179,14 @@ def test_starts_are_spread_and_segments_never_left() -> None:
         assert (after["segment"][went] == before["segment"][went]).all()
         low, high = edges[after["segment"]].T
         assert ((after["bar"] >= low + 2) & (after["bar"] < high)).all()
-    env.drain_finals()
+    env.drain_final_obs()
     ended = env.drain_episodes()
     assert ended.length.max() == 100
 
 
 def test_an_episode_that_reaches_the_end_of_its_segment_is_cut_there() -> None:
     env = copies(build(random_panel(60, 3, 0), max_steps=2000), 8)
-    out = blank(env)
+    out = allocate_buffers(env)
     env.reset(out.obs)
     for t in range(70):
         env.step(np.zeros((8, 4), np.float32), out, t)

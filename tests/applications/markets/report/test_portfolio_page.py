@@ -43,7 +43,7 @@ def split():
 
 def some_agent(passes, seed=0):
     random = np.random.default_rng(seed)
-    width = passes.kernel.spec(passes.params[0], passes.data).action_width
+    width = passes.kernel.spec(passes.params[0], passes.data).action_dim
     actions = []
     for record in range(len(passes.params)):
         first, last = passes.window(record)

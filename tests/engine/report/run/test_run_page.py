@@ -210,7 +210,7 @@ def test_a_random_policy_keeps_to_the_mask():
 
     shop = Path(__file__).parents[4] / "examples" / "kernels" / "shop.py"
     environment = resolve_environment(str(shop), {})
-    assert environment.spec.masked
+    assert environment.spec.has_action_mask
     env = environment.evaluation("test", 4, 1, "serial")
     seen = []
 

@@ -21,7 +21,7 @@ class TwoLengths:
 
     def __init__(self, copies, lengths):
         box = spaces.Box(-1.0, 1.0, (1,), np.float32)
-        self.spec, self.num_envs, self.mask_width = EnvSpec(box, box), copies, 0
+        self.spec, self.num_envs, self.mask_size = EnvSpec(box, box), copies, 0
         self._lengths, self._left = lengths, np.zeros(copies, np.int64)
         self._episode, self._ended, self.stepped = self._left.copy(), [], 0
 

@@ -8,7 +8,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.gym.gymnasium_environment import GymnasiumKind
-from slipstream.kernels.env_checker import blank, random_actions
+from slipstream.kernels.env_checker import allocate_buffers, random_actions
 from slipstream.kernels.vector_env import member_indices
 from slipstream.report.inputs import Backtest
 from slipstream.training.environments.autotune_cache import Tunable
@@ -41,7 +41,7 @@ CLOCK = str(Path(__file__).parents[2] / "samples/clock.py")
 def test_targets(target, backend, settings):
     env = slipstream.make_vec(target, 3, seed=5, **settings)
     assert env.num_envs == 3 and env.backend == backend
-    out = blank(env)
+    out = allocate_buffers(env)
     env.reset(out.obs)
     draw = np.random.default_rng(0)
     for t in range(25):
@@ -55,7 +55,7 @@ def test_all_backends_agree():
         slipstream.make_vec("cartpole", 4, seed=1, backend=backend)
         for backend in ("serial", "compiled", "auto")
     ]
-    outs = [blank(env) for env in envs]
+    outs = [allocate_buffers(env) for env in envs]
     for env, out in zip(envs, outs, strict=True):
         env.reset(out.obs)
         env.step(np.ones((4, 1), np.int64), out)

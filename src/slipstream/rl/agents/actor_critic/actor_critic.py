@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from slipstream.core.random import stream
 from slipstream.jit.alignment import zeros
 from slipstream.jit.rng import ACT
-from slipstream.kernels.fused import Acting
+from slipstream.kernels.fused import CompiledActor
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
 from slipstream.rl.agents.actor_critic.update import (
@@ -348,5 +348,5 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
         )
         return self._env_actions
 
-    def acting(self, lo: int = 0, hi: int | None = None) -> Acting:
-        return Acting(self._loops["explore_rows"], self._explorer)
+    def acting(self, lo: int = 0, hi: int | None = None) -> CompiledActor:
+        return CompiledActor(self._loops["explore_rows"], self._explorer)

@@ -67,26 +67,26 @@ class ActorCriticConfig(OffPolicyConfig):
                 f"{self.NAME} learns from rows of numbers, and this environment's observations are "
                 "uint8 images. An agent that fits: ppo (`agent: {name: ppo}`)."
             )
-        if isinstance(spec.action, spaces.Box):
-            if np.isfinite([spec.action.low, spec.action.high]).all():
+        if isinstance(spec.action_space, spaces.Box):
+            if np.isfinite([spec.action_space.low, spec.action_space.high]).all():
                 return
             raise ConfigError(
-                f"{self.NAME} acts within bounds, and this environment takes {spec.action}, which "
+                f"{self.NAME} needs bounded actions, and {spec.action_space} "
                 "has none in some component. Choose ppo (`agent: {name: ppo}`), or give it finite "
                 "bounds in a function, where SIZE is the largest useful action: `lambda: "
                 "gymnasium.wrappers.TransformAction(make(), lambda a: SIZE * a, "
-                f"gymnasium.spaces.Box(-1.0, 1.0, {spec.action.shape}))`."
+                f"gymnasium.spaces.Box(-1.0, 1.0, {spec.action_space.shape}))`."
             )
-        fit = "dqn or ppo" if len(spec.components) == 1 else "ppo"
+        fit = "dqn or ppo" if len(spec.nvec) == 1 else "ppo"
         raise ConfigError(
-            f"{self.NAME} chooses real numbers (Box), and this environment takes {spec.action}. "
+            f"{self.NAME} needs continuous (Box) actions, got {spec.action_space}. "
             f"Agents that fit: {fit} (`agent: {{name: {fit.partition(' ')[0]}}}`)."
         )
 
     def weight_bytes(self, spec: EnvSpec) -> int:
         """Bytes of the actor, float32, biases included."""
         inputs = int(np.prod(spec.observation_shape)) + 1
-        return 4 * _products(inputs, self.net_arch, self.HEAD_WIDTH * spec.action_width)
+        return 4 * _products(inputs, self.net_arch, self.HEAD_WIDTH * spec.action_dim)
 
     def bytes(self, spec: EnvSpec, members: int, num_envs: int) -> int:
         """The rows of an iteration, and weights with gradients, moments and targets."""
@@ -103,7 +103,7 @@ class ActorCriticConfig(OffPolicyConfig):
 
     def _critic_bytes(self, spec: EnvSpec) -> int:
         """Bytes of both critics."""
-        inputs = int(np.prod(spec.observation_shape)) + 1 + spec.action_width
+        inputs = int(np.prod(spec.observation_shape)) + 1 + spec.action_dim
         return 2 * 4 * _products(inputs, self.net_arch, 1)
 
 

@@ -65,12 +65,12 @@ class DQNConfig(OffPolicyConfig):
                 "agent.dueling is for rows of numbers, and this environment's observations are "
                 "images: take it out, or set it to false."
             )
-        if len(spec.components) == 1:
+        if len(spec.nvec) == 1:
             return
-        fit = "ppo" if spec.components else "sac, td3 or ppo"
+        fit = "ppo" if spec.nvec else "sac, td3 or ppo"
         raise ConfigError(
             f"dqn learns the values of n choices and takes one of them (Discrete), and this "
-            f"environment takes {spec.action}. Agents that fit: {fit} (`agent: {{name: "
+            f"environment takes {spec.action_space}. Agents that fit: {fit} (`agent: {{name: "
             f"{fit.partition(' ')[0].rstrip(',')}}}`)."
         )
 
@@ -89,7 +89,7 @@ class DQNConfig(OffPolicyConfig):
         """Bytes of one network, float32, biases included."""
         inputs, width = int(np.prod(spec.observation_shape)) + 1, self.net_arch[-1]
         hidden = (*self.net_arch[:-1], 2 * width) if self.dueling else self.net_arch
-        widths = (inputs, *hidden, spec.choices + self.dueling)
+        widths = (inputs, *hidden, spec.num_actions + self.dueling)
         return 4 * sum(a * b for a, b in itertools.pairwise(widths))
 
 

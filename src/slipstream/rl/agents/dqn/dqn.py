@@ -19,7 +19,7 @@ from slipstream.core.random import stream, word
 from slipstream.jit.alignment import zeros
 from slipstream.jit.rng import ACT
 from slipstream.jit.work_sharing import help_out, share
-from slipstream.kernels.fused import Acting
+from slipstream.kernels.fused import CompiledActor
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.off_policy.learning import CompiledLearning, OffPolicyAgent
@@ -562,8 +562,8 @@ class DQN(CompiledLearning, BaseDQN):
         )
         return self._env_actions
 
-    def acting(self, lo: int = 0, hi: int | None = None) -> Acting:
-        return Acting(self._explore, self.explorer)
+    def acting(self, lo: int = 0, hi: int | None = None) -> CompiledActor:
+        return CompiledActor(self._explore, self.explorer)
 
 
 Agent = DQN

@@ -233,7 +233,7 @@ class PPOConfig(AgentConfig):
     def weight_bytes(self, spec: EnvSpec) -> int:
         """Actor and critic, float32, biases included."""
         inputs = int(np.prod(spec.observation_shape)) + 1
-        widths = (inputs, *self.net_arch, spec.choices or spec.action_width)
+        widths = (inputs, *self.net_arch, spec.num_actions or spec.action_dim)
         return 2 * 4 * sum(a * b for a, b in itertools.pairwise(widths))
 
     def state_bytes(self, spec: EnvSpec) -> int:
@@ -261,7 +261,7 @@ def update_bytes(spec: EnvSpec, n_steps: int, members: int, num_envs: int) -> in
     numbers = 0 if image else input_width(int(np.prod(spec.observation_shape)))
     # Packed columns and orders; the float copy of actions, reward, value, advantage, target and
     # their temporaries.
-    return 4 * own * (numbers + spec.action_width + 9 + members * (spec.action_width + 6))
+    return 4 * own * (numbers + spec.action_dim + 9 + members * (spec.action_dim + 6))
 
 
 def _nearest_divisors(total: int, wanted: int) -> str:

@@ -16,7 +16,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.jit import alignment, rng
 from slipstream.jit.struct_pointer import Packed
 from slipstream.jit.work_sharing import RunTasks, in_sequence, make_gate, run_with_helpers
-from slipstream.kernels.fused import Acting
+from slipstream.kernels.fused import CompiledActor
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.population import PopulationAgent
 from slipstream.rl.agents.ppo.config import PPOConfig
@@ -316,9 +316,9 @@ class PPO(BasePPO):
         )
         return out
 
-    def acting(self, lo: int = 0, hi: int | None = None) -> Acting:
+    def acting(self, lo: int = 0, hi: int | None = None) -> CompiledActor:
         actor, first, _ = self._acts_for(lo, hi)
-        return Acting(actor.draw, actor.sampler(self._noise_keys(), first))
+        return CompiledActor(actor.draw, actor.sampler(self._noise_keys(), first))
 
     def _acts_for(self, lo: int, hi: int | None) -> tuple[Actor, int, NDArray[Any]]:
         """Buffers for environments lo..hi-1, the first one's number, and what they receive."""

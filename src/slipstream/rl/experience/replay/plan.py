@@ -132,11 +132,11 @@ def replay_bytes(
         fields: as for `keeps_fields`.
     """
     slots = slots_of(plan, spec, num_envs)
-    slot = 4 * (spec.action_width + 2)
-    if keeps_fields(plan, spec, fields, bool(spec.masked)):
+    slot = 4 * (spec.action_dim + 2)
+    if keeps_fields(plan, spec, fields, bool(spec.has_action_mask)):
         slot += fields or 0
     else:
-        slot += observation_bytes(spec) + (spec.choices if spec.masked else 0)
+        slot += observation_bytes(spec) + (spec.num_actions if spec.has_action_mask else 0)
     levels, nodes = tree_levels(num_envs * slots)
     tree = 4 * (2 * nodes - int(levels[1])) if plan.alpha else 0
     return members * (num_envs * (slots * slot + 16) + tree)
@@ -148,7 +148,7 @@ def check_reflection(spec: EnvSpec) -> None:
     Raises:
         ConfigError: the environment declares none, or has masks.
     """
-    if spec.symmetry is None or spec.masked:
+    if spec.symmetry is None or spec.has_action_mask:
         raise ConfigError(
             "`agent.reflect` learns from mirror images, and this environment does not say what its "
             "own are (or masks choices): leave it out, or declare `EnvSpec(symmetry=...)`."

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError
 from slipstream.jit.alignment import zeros
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import Finals, VectorEnv
+from slipstream.kernels.vector_env import FinalObs, VectorEnv
 from slipstream.rl.experience.replay.plan import ReplayPlan, keeps_fields, slots_of
 from slipstream.rl.experience.replay.ring import (
     ENDING,
@@ -94,7 +94,7 @@ class Replay:
             nodes = 0
         tree = zeros((members, nodes))  # every sum's parts are one cache line
         block = (copies, self.slots)
-        width = self.storage.width + spec.action_width + 2
+        width = self.storage.width + spec.action_dim + 2
         masks = (*block, choices) if choices and self.storage.masks else (0, 0, 0)
         self.ring = Ring(
             rows=zeros((*block, width)),
@@ -159,7 +159,9 @@ class Replay:
         """Takes the first observations [E, *shape], and what is allowed, bool [E, choices]."""
         self.storage.begin(self.ring, obs, self._allowed(mask))
 
-    def write(self, rollout: Rollout, t: int, finals: Finals, final_of: NDArray[np.int64]) -> None:
+    def write(
+        self, rollout: Rollout, t: int, finals: FinalObs, final_of: NDArray[np.int64]
+    ) -> None:
         """Takes step t of every copy.
 
         Args:
@@ -187,7 +189,7 @@ class Replay:
         return Batch(
             obs=np.zeros((*lead, *shape), spec.observation_dtype),
             mask=np.ones(masks, np.bool_),
-            action=np.zeros((*lead, spec.action_width), np.float32),
+            action=np.zeros((*lead, spec.action_dim), np.float32),
             reward=np.zeros(lead, np.float32),
             discount=np.zeros(lead, np.float32),
             obs_next=np.zeros((*lead, *shape), spec.observation_dtype),

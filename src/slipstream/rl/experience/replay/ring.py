@@ -440,9 +440,9 @@ def signs_of(spec: EnvSpec) -> Signs:
     assert spec.symmetry is not None
     obs = np.ones(int(np.prod(spec.observation_shape)), np.float32)
     obs[list(spec.symmetry.observation)] = -1.0
-    if spec.components:
-        return Signs(obs, NOTHING.action, np.array(spec.symmetry.choices, np.int64))
-    action = np.ones(spec.action_width, np.float32)
+    if spec.nvec:
+        return Signs(obs, NOTHING.action, np.array(spec.symmetry.action_permutation, np.int64))
+    action = np.ones(spec.action_dim, np.float32)
     action[list(spec.symmetry.action)] = -1.0
     return Signs(obs, action, NOTHING.choice)
 

@@ -23,11 +23,15 @@ from numpy.typing import NDArray
 
 from slipstream.jit import codegen
 from slipstream.jit.alignment import zeros
-from slipstream.kernels.compiler import allows_text, checked_parts, make_data_text
+from slipstream.kernels.compiler import (
+    bounds_checked_functions,
+    has_action_source,
+    make_data_source,
+)
 from slipstream.kernels.kernel import Kernel, KernelData
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.spec import EnvSpec
-from slipstream.kernels.vector_env import Finals, VectorEnv
+from slipstream.kernels.vector_env import FinalObs, VectorEnv
 from slipstream.rl.compiled_loops import f4, i8
 from slipstream.rl.experience.replay.ring import (
     BATCH,
@@ -61,7 +65,7 @@ class ReplayLoops(NamedTuple):
 class Ended(NamedTuple):
     """Final observations of a step; `final_of`: int64 [E], which is a copy's, -1 for none."""
 
-    finals: Finals
+    finals: FinalObs
     final_of: NDArray[np.int64]
 
 
@@ -333,10 +337,10 @@ class KernelFields(Storage):
         self._ranges = list(itertools.pairwise(edges))
         self._kept = zeros((edges[-1], slots), dtype)
         self.raw = self._kept.view(np.uint8).reshape(edges[-1], slots, dtype.itemsize)
-        self._first = np.concatenate([env.first_records for env in self._envs])
+        self._first = np.concatenate([env.first_param_rows for env in self._envs])
         self._scratch = np.zeros(1, first.kernel.STATE)
         for env in self._envs:
-            env.keep_records()
+            env.keep_final_states()
         self._loops = _compile(first, kept, self._store(0))
 
     @staticmethod
@@ -358,7 +362,7 @@ class KernelFields(Storage):
     def _store(self, i: int, final: NDArray[Any] | None = None) -> tuple[Any, ...]:
         """What the loops take besides the ring, for slice i of the copies."""
         env = self._envs[i]
-        records = (env.state, env.book, env.final_records if final is None else final)
+        records = (env.state, env.episode_state, env.final_states if final is None else final)
         shared = (tuple(env.loaded.data), env.params, self._first, self._kept, self._scratch)
         return (*shared, *records)
 
@@ -372,7 +376,7 @@ class KernelFields(Storage):
         finals, final_of = ended
         for i, (lo, hi) in enumerate(self._ranges):
             self._loops["write_fields"](
-                *(ring, self._store(i, finals.records), lo, hi, rollout.actions[t]),
+                *(ring, self._store(i, finals.states), lo, hi, rollout.actions[t]),
                 *(rollout.reward[t], rollout.terminated[t], rollout.truncated[t]),
                 *(rollout.valid[t], _NO_OBS, mask, _NO_OBS, final_of),
             )
@@ -406,7 +410,7 @@ def _compile(env: KernelVectorEnv, kept: Kept, store: tuple[Any, ...]) -> dict[s
     text = "\n\n\n".join(
         [
             "from typing import Any",
-            "\n".join(make_data_text(kernel)),
+            "\n".join(make_data_source(kernel)),
             *_records_text(kernel, kept),
             "\n".join(_look_text(kernel, spec)),
             codegen.source_of([show_place, *entries]),
@@ -428,7 +432,7 @@ def _compile(env: KernelVectorEnv, kept: Kept, store: tuple[Any, ...]) -> dict[s
         {name: cast(FunctionType, function) for name, function in functions.items()},
         {"Data": kernel.Data, "SHAPED": shaped, "SHAPE": shape if shaped else ()},
         inline=False,
-        checked=checked_parts(kernel) & functions.keys(),
+        checked=bounds_checked_functions(kernel) & functions.keys(),
     )
 
 
@@ -458,13 +462,13 @@ def _look_text(kernel: Kernel, spec: EnvSpec) -> list[str]:
     if kernel.mask is None:
         return ["def look(s, p, d, masks, b):", "    pass"]
     return [
-        *allows_text(spec),
+        *has_action_source(spec),
         "",
         "",
         "def look(s, p, d, masks, b):",
         "    mask(s, p, d, masks[b])",
         "    if not allows(masks[b]):",
-        f"        for i in range({spec.choices}):",
+        f"        for i in range({spec.num_actions}):",
         "            masks[b, i] = True",
     ]
 
