@@ -310,7 +310,7 @@ class ForeignEnv(VectorEnv):
         self.copies.check_open()
         block, at = self.block, self.copies.receive(count, timeout)
         self._collect(0, at)
-        self.ended, self.finals = self.drain_episodes(), self.drain_final_obs()
+        self.episodes, self.final_obs = self.drain_episodes(), self.drain_final_obs()
         self.ledger.good(block["valid"][at], at)
         self.ledger.check()
         if self.mask is not None:
@@ -435,8 +435,8 @@ class ForeignEnv(VectorEnv):
         same = (obs == state["seen"]).reshape(self.num_envs, -1).all(axis=1)
         able &= ~block["astray"] & same & (block["ret"] == state["ret"])
         able &= ~self.copies.unseen  # their worker was lost over it
-        self.fresh = int((~able).sum())
-        if self.fresh:
+        self.num_restarted = int((~able).sum())
+        if self.num_restarted:
             block["selected"][:] = ~able
             block["episode"][~able] = state["episode"][~able]
             self.copies.run("begin")

@@ -53,7 +53,7 @@ SPECS = {
     "EnvSpec(space, spaces.Discrete(2), players=0)": ("players=0", "1 or more"),
     "EnvSpec(space, spaces.Discrete(2), max_episode_steps=0)": (
         "`max_episode_steps` must be a positive integer, got 0",
-        "from 1 on",
+        "None",
     ),
     "EnvSpec(space, spaces.Discrete(2), max_episode_steps=-1)": (
         "`max_episode_steps` must be a positive integer, got -1",

@@ -28,7 +28,7 @@ def played(one, two, games=GAMES):
     """One whole game of each copy: winner, length, catches of both."""
     kernel = load_kernel("hockey")
     loaded = kernel.load(kernel.configure({"one": {one: 1.0}, "two": {two: 1.0}}))
-    env = KernelVectorEnv(kernel, loaded, *member_indices([7], games), at_end=HOLD)
+    env = KernelVectorEnv(kernel, loaded, *member_indices([7], games), autoreset_mode=HOLD)
     out = allocate_buffers(env)
     env.reset(out.obs)
     idle = np.zeros((games, 2, 4), np.float32)
@@ -112,7 +112,7 @@ def test_the_pucks_speed_is_distributed_as_measured(players):
     loaded = kernel.load(
         kernel.configure({n: {p: 1.0} for n, p in zip(("one", "two"), players, strict=True)})
     )
-    env = KernelVectorEnv(kernel, loaded, *member_indices([9], 2000), at_end=HOLD)
+    env = KernelVectorEnv(kernel, loaded, *member_indices([9], 2000), autoreset_mode=HOLD)
     out, speeds = allocate_buffers(env), []
     env.reset(out.obs)
     for t in range(251):
