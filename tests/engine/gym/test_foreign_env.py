@@ -210,7 +210,7 @@ def test_a_saved_copy_comes_back_to_where_it_stood(target, steps):
     state, saved = whole.get_state(), first.obs.copy()
     second = allocate_buffers(again)
     again.set_state(state, second.obs)
-    assert again.fresh == 0 and np.array_equal(second.obs, saved)
+    assert again.num_restarted == 0 and np.array_equal(second.obs, saved)
     for mine, theirs in zip(again.get_state().items(), state.items(), strict=True):
         assert mine[0] == theirs[0] and np.array_equal(mine[1], theirs[1])
     whole.drain_episodes()

@@ -72,7 +72,7 @@ def test_the_first_that_are_ready_come_first_and_nothing_is_lost(tmp_path):
         env.reset(seed=2)
         env.send([WAIT, 0, 0, WAIT, 0, 0])
         first = env.recv(2)
-        assert set(first.copies.tolist()) <= {1, 2, 4, 5} and first.valid.all()
+        assert set(first.env_ids.tolist()) <= {1, 2, 4, 5} and first.valid.all()
         with pytest.raises(ConfigError, match="sent an action"):
             env.send([0], [0])
         with pytest.raises(ConfigError, match="under way"):
@@ -82,7 +82,7 @@ def test_the_first_that_are_ready_come_first_and_nothing_is_lost(tmp_path):
             env.recv(timeout=0.01)
         gate.touch()
         rest = env.recv()
-        assert sorted([*first.copies, *rest.copies]) == list(range(6))
+        assert sorted([*first.env_ids, *rest.env_ids]) == list(range(6))
         assert (rest.obs[:, 0] == 1).all() and rest.reward.dtype == np.float32
         with pytest.raises(ConfigError, match="0 were sent"):
             env.recv(1)
@@ -114,10 +114,10 @@ def test_each_copys_trajectory_is_that_of_the_serial_backend():
         env.send(table[0, :, 0])
         while taken.sum() < 5 * 60:
             ready = env.recv(2 if env.copies.under_way.sum() > 1 else 1)
-            taken[ready.copies] += 1
-            for copy, seen in zip(ready.copies, ready.obs, strict=True):
+            taken[ready.env_ids] += 1
+            for copy, seen in zip(ready.env_ids, ready.obs, strict=True):
                 assert np.array_equal(seen, wanted[taken[copy]][copy])
-            again = ready.copies[taken[ready.copies] < 60]
+            again = ready.env_ids[taken[ready.env_ids] < 60]
             if len(again):
                 env.send(table[taken[again], again, 0], again)
 
@@ -136,7 +136,7 @@ def test_a_scheduler_of_ones_own_decides_the_order():
         env.send([0] * 4), env.recv(4)  # from here on a worker is told of all four at once
         env.send([0] * 4)
         came = env.recv(4)
-        assert came.copies[np.argsort(came.obs[:, 1])].tolist() == [3, 2, 0, 1]
+        assert came.env_ids[np.argsort(came.obs[:, 1])].tolist() == [3, 2, 0, 1]
 
 
 def test_who_has_waited_longest_is_next():
@@ -150,7 +150,7 @@ def test_a_fault_costs_the_copies_at_hand_only(action):
         env.send([0] * 4), env.recv()
         env.send([action, 0, 0, 0])
         got = env.recv()
-        valid = dict(zip(got.copies.tolist(), got.valid.tolist(), strict=True))
+        valid = dict(zip(got.env_ids.tolist(), got.valid.tolist(), strict=True))
         assert not valid[0] and valid[2] and valid[3]
         assert env.episodes.lost is not None and 0 in env.episodes.e
         until = time.monotonic() + PATIENCE_SECONDS
