@@ -29,7 +29,7 @@ def command_line(command: Any, values: Mapping[str, Any]) -> list[str]:
     return [str(command.name), *options, *(["--", *words] if words else [])]
 
 
-def set_aside_and_detach(context: typer.Context, folder: Path, **changes: Any) -> bool:
+def detach_if_requested(context: typer.Context, folder: Path, **changes: Any) -> bool:
     """Does what ``--replace`` and ``--background`` ask of the command of a context.
 
     Args:
@@ -74,7 +74,7 @@ def memory_of(command: str, given: Mapping[str, Any]) -> int:
     Raises:
         SlipstreamError: it cannot begin: no data, say, or more than this machine has.
     """
-    from slipstream.cli.options import train_given, tune_given
+    from slipstream.cli.options import train_overrides, tune_overrides
     from slipstream.jobs.memory import run_memory, study_memory
     from slipstream.studies.record.status import lookup
     from slipstream.studies.start import prepare
@@ -84,9 +84,9 @@ def memory_of(command: str, given: Mapping[str, Any]) -> int:
     if given["cluster"]:  # other machines'
         return 0
     if command == "train":
-        return run_memory(resolve(given["target"], train_given(given)))
+        return run_memory(resolve(given["target"], train_overrides(given)))
     if command == "tune":
-        return study_memory(*prepare(given["target"], *tune_given(given)), given["workers"])
+        return study_memory(*prepare(given["target"], *tune_overrides(given)), given["workers"])
     folder, study = lookup(given["run"])
     if study is None:
         run = Run.open(folder, trust=given["trust"])

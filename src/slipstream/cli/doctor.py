@@ -27,7 +27,7 @@ from slipstream.training.settings.sizing import MIN_ITERATIONS
 _CARD_GIB = 16.0  # where this machine has no card
 
 
-def checkup() -> list[tuple[str, str]]:
+def machine_rows() -> list[tuple[str, str]]:
     """(what, found) rows about the machine, the libraries, the cache and the choices of auto."""
     return [
         ("processor", provenance.processor()),
@@ -82,7 +82,7 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
     return [*rows, ("fastest here", f"{ways}, as measured on {measured.date}")]
 
 
-def copies_rows(target: str) -> list[tuple[str, str]]:
+def capacity_rows(target: str) -> list[tuple[str, str]]:
     """How many copies fit this machine's memory and its card's; a few of them are stepped."""
     from slipstream.training.autotune import (
         envs_on_gpu,

@@ -29,7 +29,7 @@ class Stopped(Exception):  # noqa: N818 - stopping on request is no error
     """Ctrl-C, where nothing had to be kept."""
 
 
-class CtrlC:
+class InterruptHandler:
     """Remembers that it was pressed, whatever libraries make of the exception that it raises.
 
     Attributes:
@@ -64,7 +64,7 @@ class CtrlC:
         threading.Thread(target=again, daemon=True).start()
         leaving.set()
 
-    def __enter__(self) -> CtrlC:
+    def __enter__(self) -> InterruptHandler:
         main = threading.current_thread() is threading.main_thread()  # only it may set handlers
         if main and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
             self._before = signal.signal(signal.SIGINT, self._press)
@@ -107,7 +107,7 @@ def complain(text: str) -> None:
 
 
 @contextmanager
-def standing_output(works: bool) -> Iterator[Output]:
+def resilient_output(works: bool) -> Iterator[Output]:
     """Standard output and error that survive their readers, while the body runs.
 
     Args:
@@ -140,7 +140,7 @@ def standing_output(works: bool) -> Iterator[Output]:
         sys.stdout, sys.stderr = before
 
 
-def complain_of_fault(error: Exception) -> int:
+def report_internal_error(error: Exception) -> int:
     """Says what nobody expected in one paragraph, with its traceback in a file; the exit code."""
     if _was_interrupted(error):
         complain(f"Interrupted. {KEPT}")

@@ -16,8 +16,8 @@ import typer
 from typer.core import TyperGroup
 
 from slipstream.cli import commands, error_reporting
-from slipstream.cli.background import set_aside_and_detach
-from slipstream.cli.options import give_cores
+from slipstream.cli.background import detach_if_requested
+from slipstream.cli.options import add_cores_option
 from slipstream.core.child_process import BUSY, JOB_VARIABLE, KEPT, OVER
 from slipstream.core.errors import BusyError, SlipstreamError
 from slipstream.core.extras import EXTRAS, pip_install
@@ -72,10 +72,10 @@ def _load_commands() -> Iterator[Any]:
             continue
         with left_out(f"The command module {name}", owner_of("commands", name)):
             module = importlib.import_module(name)
-            give_cores(module.app)
-            words, names = set(getattr(module, "WORKS", ())), _command_names(module.app)
+            add_cores_option(module.app)
+            words, names = set(getattr(module, "FILE_COMMANDS", ())), _command_names(module.app)
             if not all(isinstance(word, str) for word in words):
-                raise TypeError(f"`WORKS` must list names of commands, got {words}")
+                raise TypeError(f"`FILE_COMMANDS` must list names of commands, got {words}")
             if names & taken:
                 raise ValueError(f"there is already a command {', '.join(sorted(names & taken))}")
             taken |= names
@@ -94,7 +94,7 @@ def _command_names(commands: typer.Typer) -> set[str]:
 _MODULES = list(_load_commands())
 for _module in _MODULES:
     app.add_typer(_module.app)
-give_cores(app)
+add_cores_option(app)
 
 
 @app.callback(invoke_without_command=True)
@@ -103,7 +103,7 @@ def options(
     version: bool = typer.Option(False, "--version", help="Print the version."),
 ) -> None:
     """Trains reinforcement-learning agents on thousands of environments at once."""
-    context.obj = set_aside_and_detach  # does what a command's --background and --replace ask
+    context.obj = detach_if_requested  # does what a command's --background and --replace ask
     if version:
         from slipstream.core.version import __version__
 
@@ -120,8 +120,8 @@ def main(arguments: list[str] | None = None) -> Any:
     given = sys.argv[1:] if arguments is None else arguments
     with (
         _on_command_line(),
-        error_reporting.standing_output(_works(given)) as output,
-        error_reporting.CtrlC() as ctrl_c,
+        error_reporting.resilient_output(_writes_files(given)) as output,
+        error_reporting.InterruptHandler() as ctrl_c,
     ):
         try:
             with _as_job() as ended:
@@ -135,7 +135,12 @@ def main(arguments: list[str] | None = None) -> Any:
             code = error_reporting.INTERRUPTED
         sys.stdout.flush()
         lost = output.lost
-        if code == 0 and lost is not None and lost.errno != errno.EPIPE and not _works(given):
+        if (
+            code == 0
+            and lost is not None
+            and lost.errno != errno.EPIPE
+            and not _writes_files(given)
+        ):
             error_reporting.complain(
                 f"Standard output could not be written ({lost.strerror or lost})."
             )
@@ -183,7 +188,7 @@ def _run(arguments: list[str] | None) -> int:
         return BUSY if isinstance(error, BusyError) else error_reporting.USER_ERROR
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "slipstream":
-            return error_reporting.complain_of_fault(error)
+            return error_reporting.report_internal_error(error)
         error_reporting.complain(_missing_module(error))
         return error_reporting.USER_ERROR
     except (error_reporting.Stopped, KeyboardInterrupt):  # in a command, before there was one
@@ -192,15 +197,15 @@ def _run(arguments: list[str] | None) -> int:
     except Exception as error:
         # Looked up by name: its module is only imported by the commands that train.
         if type(error).__name__ != "Interrupted":
-            return error_reporting.complain_of_fault(error)
+            return error_reporting.report_internal_error(error)
         error_reporting.complain(str(error))
         return OVER if getattr(error, "final", False) else error_reporting.INTERRUPTED
     return 0
 
 
-def _works(arguments: list[str]) -> bool:
+def _writes_files(arguments: list[str]) -> bool:
     """Whether a command's result is files: what it says may be lost."""
-    known = {command for module in _MODULES for command in getattr(module, "WORKS", ())}
+    known = {command for module in _MODULES for command in getattr(module, "FILE_COMMANDS", ())}
     return bool({" ".join(arguments[:1]), " ".join(arguments[:2])} & known)
 
 

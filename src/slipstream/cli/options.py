@@ -26,44 +26,46 @@ if TYPE_CHECKING:
 _CONFIGS = (".yaml", ".yml", ".json", ".py")
 
 
-def targets(incomplete: str) -> list[str]:
+def complete_targets(incomplete: str) -> list[str]:
     """Environments, and the configs and kernel files that the word may go on to."""
     from slipstream.kernels.kernel_registry import list_kernels
 
     named = [name for name in [*list_kernels(), "gym:"] if name.startswith(incomplete)]
-    return named + sorted(_paths(incomplete, _CONFIGS))
+    return named + sorted(_complete_paths(incomplete, _CONFIGS))
 
 
-def markets(incomplete: str) -> list[str]:
+def complete_environments(incomplete: str) -> list[str]:
     """Environments alone: what `init` writes a config for."""
     return [
-        target for target in targets(incomplete) if not target.endswith((".yaml", ".yml", ".json"))
+        target
+        for target in complete_targets(incomplete)
+        if not target.endswith((".yaml", ".yml", ".json"))
     ]
 
 
-def runs(incomplete: str) -> list[str]:
+def complete_runs(incomplete: str) -> list[str]:
     """Run directories, and folders on the way to one."""
     within = Path(incomplete).parent if incomplete and not incomplete.endswith("/") else None
     folder = within or Path(incomplete or "runs")
     found = [str(path.parent) for path in folder.glob("*/config.yaml")]
     return sorted(name for name in found if name.startswith(incomplete)) or sorted(
-        _paths(incomplete, ())
+        _complete_paths(incomplete, ())
     )
 
 
-def studies(incomplete: str) -> list[str]:
+def complete_studies(incomplete: str) -> list[str]:
     """Names of the studies below ./studies."""
     names = sorted(path.parent.name for path in Path("studies").glob("*/study.yaml"))
     return [name for name in names if name.startswith(incomplete)]
 
 
-def runs_and_studies(incomplete: str) -> list[str]:
+def complete_runs_and_studies(incomplete: str) -> list[str]:
     """Names of studies, then run directories."""
-    return studies(incomplete) + runs(incomplete)
+    return complete_studies(incomplete) + complete_runs(incomplete)
 
 
-def setting_names(incomplete: str) -> list[str]:
-    """``agent.n_epochs=`` and others, of the agent and the built-in environment that were named.
+def complete_settings(incomplete: str) -> list[str]:
+    """``agent.epochs=`` and others, of the agent and the built-in environment that were named.
 
     A file of the user's is not run by a tab: beside one, sections but `env` are offered.
     """
@@ -85,7 +87,7 @@ def setting_names(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _paths(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+def _complete_paths(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
     """Folders and files that begin so; folders end in a slash, as shells write them."""
     slash = incomplete.rfind("/") + 1
     before, begun = incomplete[:slash], incomplete[slash:]
@@ -107,29 +109,29 @@ Target = Annotated[
     str,
     typer.Argument(
         help="A YAML or JSON file, an environment's name, a kernel's .py file, or gym:ID.",
-        autocompletion=targets,
+        autocompletion=complete_targets,
     ),
 ]
 RunOrPolicy = Annotated[
-    Path, typer.Argument(help="Run directory, or a policy's folder.", autocompletion=runs)
+    Path, typer.Argument(help="Run directory, or a policy's folder.", autocompletion=complete_runs)
 ]
 RunOrStudy = Annotated[
     str,
     typer.Argument(
         help="Run directory, or a study's name or folder.",
-        autocompletion=runs_and_studies,
+        autocompletion=complete_runs_and_studies,
     ),
 ]
 RunOrStudyOrNone = Annotated[
     str | None,
     typer.Argument(
         help="Run directory, or a study's name or folder; all that runs unless given.",
-        autocompletion=runs_and_studies,
+        autocompletion=complete_runs_and_studies,
     ),
 ]
 StudyName = Annotated[
     str,
-    typer.Argument(help="Name of a study, or its folder.", autocompletion=studies),
+    typer.Argument(help="Name of a study, or its folder.", autocompletion=complete_studies),
 ]
 Device = Annotated[
     str | None,
@@ -176,13 +178,13 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="A.B=C",
-        help="Sets any field, such as agent.n_epochs=2 (tune: study.penalty=0).",
-        autocompletion=setting_names,
+        help="Sets any field, such as agent.epochs=2 (tune: study.penalty=0).",
+        autocompletion=complete_settings,
     ),
 ]
 
 
-def cluster_given(given: Mapping[str, Any]) -> ClusterOptions | None:
+def cluster_options(given: Mapping[str, Any]) -> ClusterOptions | None:
     """Return what --cluster and its companions name; None without it.
 
     Raises:
@@ -201,7 +203,7 @@ def cluster_given(given: Mapping[str, Any]) -> ClusterOptions | None:
     return None
 
 
-def device_given(given: Mapping[str, Any]) -> str | None:
+def device_override(given: Mapping[str, Any]) -> str | None:
     """Return what --device or --gpu names; None if neither is given.
 
     Raises:
@@ -213,13 +215,13 @@ def device_given(given: Mapping[str, Any]) -> str | None:
     return device if gpu is None else f"cuda:{gpu}"
 
 
-def train_given(given: Mapping[str, Any]) -> dict[str, Any]:
+def train_overrides(given: Mapping[str, Any]) -> dict[str, Any]:
     """What `train`'s options say, by dotted path."""
     from slipstream.core.storage import yaml_file
     from slipstream.training.settings.config import parse_overrides
 
-    flags = {name: given[name] for name in ("num_envs", "members", "total_timesteps", "seed")}
-    flags["device"] = device_given(given)
+    flags = {name: given[name] for name in ("num_envs", "members", "total_steps", "seed")}
+    flags["device"] = device_override(given)
     named = {
         f"training.{name}": yaml_file.parse(text, f"--{name.replace('_', '-')} {text}")
         for name, text in flags.items()
@@ -232,7 +234,7 @@ def train_given(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**overrides, **named}
 
 
-def tune_given(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def tune_overrides(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `tune`'s options say: overrides by dotted path, and fields of the study."""
     from slipstream.core.storage import yaml_file
     from slipstream.training.settings.config import parse_overrides
@@ -242,8 +244,8 @@ def tune_given(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
         "env.data.folder": given["data_dir"],
         "env.data.timeframe": given["timeframe"],
         "training.num_envs": given["num_envs"],
-        "training.device": device_given(given),
-        "training.total_timesteps": steps and yaml_file.parse(steps, f"--total-timesteps {steps}"),
+        "training.device": device_override(given),
+        "training.total_steps": steps and yaml_file.parse(steps, f"--total-steps {steps}"),
     }
     overrides = parse_overrides(given["set_"] or [])
     overrides |= {path: value for path, value in flags.items() if value is not None}
@@ -252,21 +254,21 @@ def tune_given(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     return overrides, {name: value for name, value in section.items() if value is not None}
 
 
-def console() -> ConsoleCallback:
+def open_console() -> ConsoleCallback:
     """The terminal, which shows progress; close it when all is said."""
     from slipstream.training.callbacks.console import ConsoleCallback
 
     return ConsoleCallback()
 
 
-def give_cores(app: typer.Typer) -> None:
+def add_cores_option(app: typer.Typer) -> None:
     """Lets every command of a command line and of its groups take `--cores`."""
     for command in app.registered_commands:
         assert command.callback is not None
         command.callback = _with_cores(command.callback)
     for group in app.registered_groups:
         assert group.typer_instance is not None
-        give_cores(group.typer_instance)
+        add_cores_option(group.typer_instance)
 
 
 def _with_cores(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -285,7 +287,7 @@ def _with_cores(command: Callable[..., Any]) -> Callable[..., Any]:
     return bound
 
 
-def first_cores(number: int | None) -> list[int]:
+def select_cores(number: int | None) -> list[int]:
     """So many of the processors that this process may use; all unless given.
 
     Raises:
@@ -297,7 +299,7 @@ def first_cores(number: int | None) -> list[int]:
     return there[:number]
 
 
-def use_cores(number: int | None) -> int | None:
+def bind_cores(number: int | None) -> int | None:
     """Binds this process and its children to so many of its processors.
 
     Raises:
@@ -306,7 +308,7 @@ def use_cores(number: int | None) -> int | None:
     if number is None:
         return None
     try:
-        os.sched_setaffinity(0, first_cores(number))
+        os.sched_setaffinity(0, select_cores(number))
     except (AttributeError, OSError) as error:
         raise ConfigError(
             f"--cores {number}: this system lets no process choose its processors ({error}). Leave "
@@ -317,5 +319,5 @@ def use_cores(number: int | None) -> int | None:
 
 Cores = Annotated[
     int | None,
-    typer.Option("--cores", min=1, callback=use_cores, help="Use so many; all unless given."),
+    typer.Option("--cores", min=1, callback=bind_cores, help="Use so many; all unless given."),
 ]

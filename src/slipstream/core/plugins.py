@@ -16,13 +16,13 @@ It names a module, or an object in one (``bandits.plugin:plugin``), with any of 
     pages          (environment, evaluation) -> the report's `Page` of an evaluated run; None for
                    runs of other applications.
     commands       Name -> module of commands. The name fixes the place in `--help`; a command is
-                   called as its function in the module's Typer `app`. `WORKS` of the module names
-                   the commands that make files. A command imports what it needs inside its function
-                   and calls ``context.obj(context, folder, **changes)`` for its --background.
+                   called as its function in the module's Typer `app`. `FILE_COMMANDS` of the module
+                   names the commands that make files. A command imports what it needs inside its
+                   function and calls ``context.obj(context, folder, **changes)`` for --background.
     init           (environment, folder) -> sections of a config for `slipstream init` and the lines
                    above them; None for environments of other applications.
     folders        File that only such a folder has -> module that is a `FolderKind`.
-    formats        Modules with `recognises` and `sections_of` for configs of other projects.
+    formats        Modules with `recognizes` and `to_sections` for configs of other projects.
     callbacks      Functions that are called with every event of a run: `training.callbacks.events`.
 
 docs/extending-plugins.md shows one. Its module should import little: it is loaded by every command.

@@ -59,7 +59,7 @@ class League:
     rating: Floats
 
 
-def league_of(run: Run) -> League | None:
+def league_from_run(run: Run) -> League | None:
     """What the page shows of the best member's pool; None where it was not trained against one."""
     seats = run.config.env_settings.get("self_play") or {}
     if SNAPSHOTS not in seats.get("opponents", {}) or run.load_checkpoint() is None:
@@ -161,17 +161,19 @@ class Outcomes:
 
 def game_page(environment: Environment, found: RunEvaluation) -> Page | None:
     """Build the page; None if nobody was met in a second seat."""
-    met = outcomes_of(environment, found)
+    met = outcomes_from_evaluation(environment, found)
     if not met:
         return None
     if not isinstance(found.source, Run):
         return with_games(run_page(found), met)
     return with_games(
-        run_page(found), met, read_match_results(found.source), league_of(found.source)
+        run_page(found), met, read_match_results(found.source), league_from_run(found.source)
     )
 
 
-def outcomes_of(environment: Environment, found: RunEvaluation) -> tuple[Outcomes, ...]:
+def outcomes_from_evaluation(
+    environment: Environment, found: RunEvaluation
+) -> tuple[Outcomes, ...]:
     """Return the fresh games of the shown policy by opponent, and its validations."""
     players, source = environment.part(Players), found.source
     if players is None or source is None:
@@ -203,7 +205,7 @@ def with_games(
         headline=_headline(met),
         figures=[*map(won, met), *page.figures],
         sections=[result, *sections(met, played), *league_sections(pool), *rest],
-        scores=dict(map(whole_games, played)),
+        scores=dict(map(describe_games, played)),
         limits=[f"How it does against anybody but {names}."],
     )
 
@@ -264,7 +266,7 @@ def won(met: Outcomes) -> KeyFigure:
     return KeyFigure(f"Won against {met.opponent}", share(met.won / games), note)
 
 
-def whole_games(played: Mapping[str, Any]) -> tuple[str, str]:
+def describe_games(played: Mapping[str, Any]) -> tuple[str, str]:
     """A row of `games.json` in words: who was met, and what came of it."""
     shares = ", ".join(f"{what} {_share(*played[what])}" for what in ("won", "drawn", "lost"))
     alike = f"; {ALIKE}" * played.get("alike", False)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from slipstream import api
-from slipstream.cli.error_reporting import CtrlC
+from slipstream.cli.error_reporting import InterruptHandler
 from slipstream.core.child_process import KEPT
 from slipstream.core.errors import ConfigError
 from slipstream.kernels.kernel_registry import load_kernel
@@ -203,7 +203,7 @@ def test_ctrl_c_inside_a_finalizer_is_raised_again_without_a_traceback(capsys):
             for _ in range(1_000):  # the handler runs here
                 pass
 
-    with CtrlC() as pressed:
+    with InterruptHandler() as pressed:
         with pytest.raises(KeyboardInterrupt):
             Finalized()
             time.sleep(30)

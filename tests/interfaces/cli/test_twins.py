@@ -74,4 +74,4 @@ def test_a_command_is_one_file(monkeypatch, tmp_path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert "hello" in typer.main.get_command(module.app).commands
-    assert module._works(["hello", "you"]) and not module._works(["list"])
+    assert module._writes_files(["hello", "you"]) and not module._writes_files(["list"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slipstream.cli.options import markets
+from slipstream.cli.options import complete_environments
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def init(
     environment: Annotated[
         str,
         typer.Argument(
-            help="forex, portfolio, another name, a .py file, or gym:ID.", autocompletion=markets
+            help="forex, portfolio, another name, a .py file, or gym:ID.",
+            autocompletion=complete_environments,
         ),
     ],
     folder: Annotated[str | None, typer.Argument(help="Folder of prices, for markets.")] = None,

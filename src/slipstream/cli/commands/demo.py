@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.options import console
+from slipstream.cli.options import open_console
 
 app = typer.Typer()
-WORKS = ("demo",)
+FILE_COMMANDS = ("demo",)
 _PRICES = (
     "Prices: hourly EURUSD of 2017, the file of gym-anytrading 2.0.0 under its MIT licence; that "
     "package does not say who recorded them."
@@ -32,7 +32,7 @@ def demo(
     from slipstream.core.safe_io import resolve_folder
 
     config = resolve_folder("package:slipstream/cli/demo/demo.yaml")
-    with closing(console()) as progress:
+    with closing(open_console()) as progress:
         progress.say(_PRICES)
         progress.say(f"Config: {config}")
         api.train(str(config), out=out, callbacks=[progress], say=progress.say)

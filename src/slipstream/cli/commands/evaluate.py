@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.options import NoReport, RunOrPolicy, RunOrStudy, Settings, console
+from slipstream.cli.options import NoReport, RunOrPolicy, RunOrStudy, Settings, open_console
 from slipstream.core.errors import ConfigError
 from slipstream.core.terminal import Trust, show_table, tell
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from slipstream.training.runs.run import Run
 
 app = typer.Typer()
-WORKS = ("evaluate", "exploit")
+FILE_COMMANDS = ("evaluate", "exploit")
 
 
 # Long: a line for each option.
@@ -65,7 +65,7 @@ def evaluate(
     from slipstream.training.runs.policies import deployed_folder
     from slipstream.training.runs.run import Run
 
-    progress = console()
+    progress = open_console()
     place, bars, start = placed(run, data, start)
     folder = Path(str(place))
     deployed = deployed_folder(folder)
@@ -167,7 +167,7 @@ def exploit(
     from slipstream import api
     from slipstream.training.runs.matches import ALIKE
 
-    with closing(console()) as progress:
+    with closing(open_console()) as progress:
         response, played = api.exploit(
             run,
             steps=steps,

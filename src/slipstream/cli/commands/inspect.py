@@ -75,7 +75,13 @@ def doctor(
     trust: Trust = False,
 ) -> None:
     """Says what this machine offers and what auto would choose, and why; or why a run was slow."""
-    from slipstream.cli.doctor import checkup, copies_rows, kernel_rows, run_rows, sizing_rows
+    from slipstream.cli.doctor import (
+        capacity_rows,
+        kernel_rows,
+        machine_rows,
+        run_rows,
+        sizing_rows,
+    )
 
     folder = None if target is None else _folder(target)
     if folder is not None and (folder / MARKS[RUN]).is_file():
@@ -83,9 +89,9 @@ def doctor(
     else:
         if folder is not None and (folder / MARKS[STUDY]).is_file():
             target = str(folder / MARKS[STUDY])
-        rows = checkup()
+        rows = machine_rows()
         if target is not None:
-            rows += kernel_rows(target) + sizing_rows(target) + copies_rows(target)
+            rows += kernel_rows(target) + sizing_rows(target) + capacity_rows(target)
     show_table(("what", "found"), rows)
 
 

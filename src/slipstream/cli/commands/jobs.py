@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from slipstream.cli.background import command_line, memory_of
-from slipstream.cli.options import first_cores
+from slipstream.cli.options import select_cores
 from slipstream.core.errors import ConfigError
 from slipstream.core.plugins import folder_kinds
 from slipstream.core.terminal import tell, told_columns
@@ -161,7 +161,7 @@ def run(
     from slipstream.jobs.supervisor import Supervisor
 
     table = JobQueue(queue) if queue else own_queue()
-    with table, Supervisor(table, first_cores(cores), say=tell) as supervisor:
+    with table, Supervisor(table, select_cores(cores), say=tell) as supervisor:
         supervisor.run(until_idle)
 
 
@@ -190,14 +190,14 @@ def called(queue: Any, name: str) -> list[Any]:
 def _fixed(command: str, given: dict[str, Any]) -> tuple[str, Path, dict[str, Any]]:
     """Kind and folder of what a command works on, and the values that fix the folder."""
     if command == "train":
-        from slipstream.cli.commands.train import run_folder
+        from slipstream.cli.commands.train import resolve_run_folder
 
-        folder = run_folder(given).resolve()
+        folder = resolve_run_folder(given).resolve()
         return "run", folder, {"out": folder}
     if command == "tune":
-        from slipstream.cli.commands.tune import study_folder
+        from slipstream.cli.commands.tune import resolve_study_folder
 
-        folder = study_folder(given).resolve()
+        folder = resolve_study_folder(given).resolve()
         return "study", folder, {"study_name": folder}
     for kind in folder_kinds():
         if command in (one.split()[0] for one in kind.JOBS):

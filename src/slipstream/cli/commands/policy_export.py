@@ -13,7 +13,7 @@ from slipstream.core.terminal import Trust, show_table, tell
 app = typer.Typer()
 policies = typer.Typer(name="policy", help="Looks at saved policies.", no_args_is_help=True)
 app.add_typer(policies)
-WORKS = ("export", "card")
+FILE_COMMANDS = ("export", "card")
 
 Member = Annotated[
     int | None, typer.Option(min=0, help="Of a run: whose policy; the best one's unless given.")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from slipstream.training.runs.run import Run
 
 app = typer.Typer()
-WORKS = ("train",)
+FILE_COMMANDS = ("train",)
 
 
 # Long: a line for each option.
@@ -67,27 +67,27 @@ def train(
     from slipstream.api.training import train as begin
 
     if background or replace or log:
-        folder = run_folder(context.params, replace)
+        folder = resolve_run_folder(context.params, replace)
         if context.obj(context, folder, out=folder):
             return
         out = folder
-    overrides = arg.train_given(context.params)
-    with closing(arg.console()) as progress:
+    overrides = arg.train_overrides(context.params)
+    with closing(arg.open_console()) as progress:
         run = begin(
             target,
             out=out,
             overrides=overrides,
-            cluster=arg.cluster_given(context.params),
+            cluster=arg.cluster_options(context.params),
             callbacks=[progress],
             report=not no_report,
             track=track,
             say=progress.say,
         )
     if no_report:
-        say_result(progress, run)
+        print_result(progress, run)
 
 
-def say_result(progress: ConsoleCallback, run: Run) -> None:
+def print_result(progress: ConsoleCallback, run: Run) -> None:
     """What a report would have said first, and where the run is."""
     from slipstream.training.callbacks.progress_reporter import result_lines
 
@@ -95,7 +95,7 @@ def say_result(progress: ConsoleCallback, run: Run) -> None:
         progress.say(line)
 
 
-def run_folder(given: Mapping[str, Any], replace: bool = False) -> Path:
+def resolve_run_folder(given: Mapping[str, Any], replace: bool = False) -> Path:
     """Where `train` of these values writes; refused where the config is, or something lies there.
 
     Args:
@@ -105,7 +105,7 @@ def run_folder(given: Mapping[str, Any], replace: bool = False) -> Path:
     from slipstream.training.runs.run import free_path
     from slipstream.training.settings.config import resolve
 
-    config = resolve(given["target"], arg.train_given(given))
+    config = resolve(given["target"], arg.train_overrides(given))
     out = given["out"] or config.training.out
     if replace and out:
         return Path(out).expanduser().absolute()

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from slipstream.cli import options as arg
-from slipstream.cli.commands.train import say_result
+from slipstream.cli.commands.train import print_result
 from slipstream.core.errors import ConfigError
 from slipstream.core.terminal import Background, LogFile, Replace, Trust, tell
 
 app = typer.Typer()
-WORKS = ("resume", "tune")
+FILE_COMMANDS = ("resume", "tune")
 
 
 @app.command()
@@ -62,8 +62,8 @@ def resume(
     for kind in folder_kinds(folder):
         kind.resume(folder, tell, trust)
         return
-    options = arg.cluster_given(context.params)
-    progress = arg.console()
+    options = arg.cluster_options(context.params)
+    progress = arg.open_console()
     if study is not None:
         _only(context, "of a run", "device", "gpu", "num_envs")
         with closing(progress):
@@ -92,14 +92,14 @@ def resume(
     with closing(progress):
         api.resume(
             opened,
-            device=arg.device_given(context.params),
+            device=arg.device_override(context.params),
             num_envs=num_envs,
             cluster=options,
             callbacks=[progress],
             report=not no_report,
         )
     if no_report:
-        say_result(progress, opened)
+        print_result(progress, opened)
 
 
 def _only(context: typer.Context, whose: str, *names: str) -> None:
@@ -179,12 +179,12 @@ def tune(
     from slipstream import api
 
     if background or replace or log:
-        folder = study_folder(context.params)
+        folder = resolve_study_folder(context.params)
         if context.obj(context, folder, study_name=folder):
             return
         study_name = str(folder)
-    overrides, section = arg.tune_given(context.params)
-    with closing(arg.console()) as shown:
+    overrides, section = arg.tune_overrides(context.params)
+    with closing(arg.open_console()) as shown:
         api.tune(
             target,
             study_name=study_name,
@@ -192,7 +192,7 @@ def tune(
             study=section,
             storage=storage,
             workers=workers,
-            cluster=arg.cluster_given(context.params),
+            cluster=arg.cluster_options(context.params),
             group_size=group_size,
             hours=hours,
             fit=fit,
@@ -203,10 +203,10 @@ def tune(
         )
 
 
-def study_folder(given: Mapping[str, Any]) -> Path:
+def resolve_study_folder(given: Mapping[str, Any]) -> Path:
     """Where `tune` of these values works; refused where its config is."""
     from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.start import fresh_name, prepare
 
-    base, _, _ = prepare(given["target"], *arg.tune_given(given))
+    base, _, _ = prepare(given["target"], *arg.tune_overrides(given))
     return StudyFolder.of(given["study_name"] or fresh_name(base)).path

@@ -168,7 +168,7 @@ class HockeyProject(Config):
     agent: _AgentBlock
 
 
-def recognises(values: Mapping[str, Any]) -> bool:
+def recognizes(values: Mapping[str, Any]) -> bool:
     """Whether the blocks are theirs and not ours."""
     phases = values.get("curriculum")
     listed = phases.get("phases") if isinstance(phases, Mapping) else None
@@ -178,9 +178,9 @@ def recognises(values: Mapping[str, Any]) -> bool:
     return "hyperparameters" in values or theirs
 
 
-def otherwise(values: Mapping[str, Any]) -> str | None:
+def differences(values: Mapping[str, Any]) -> str | None:
     """A sentence on what a file of theirs asks for and is done otherwise here; None: nothing."""
-    agent, found = values["agent"], []  # whole: `sections_of` has read the file
+    agent, found = values["agent"], []  # whole: `to_sections` has read the file
     kind, given = agent["type"], agent.get("hyperparameters", {})
     found.append(
         "a phase ends with the iteration that reaches its episodes, and the games that this cuts "
@@ -195,7 +195,7 @@ def otherwise(values: Mapping[str, Any]) -> str | None:
     return f"Otherwise than in this hockey project's file: {'; '.join(found)}." if found else None
 
 
-def sections_of(values: Mapping[str, Any]) -> dict[str, Any]:
+def to_sections(values: Mapping[str, Any]) -> dict[str, Any]:
     """Our sections for their file.
 
     Raises:
@@ -381,7 +381,7 @@ _VALUES: dict[str, str | None] = {
     "eps_decay": None,
     "grad_clip": "max_grad_norm",
     "action_fineness": None,  # of the environment
-    "use_huber_loss": None,  # see `otherwise`
+    "use_huber_loss": None,  # see `differences`
     "reward_clip": None,  # see `_agent`
     "buffer_size": "buffer_size",
 }
@@ -400,7 +400,7 @@ _BY_TYPE = {
             "tau": "tau",
             "alpha": None,  # see `_agent`, as for the next
             "learn_alpha": None,
-            "noise": None,  # see `otherwise`
+            "noise": None,  # see `differences`
             "max_episode_steps": None,  # of its noise
         },
         {"net_arch": [256, 256, 256]},

@@ -106,14 +106,14 @@ def whole(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config if any(key in config for key in known) else {"environment": config}
 
 
-def recognises(values: Mapping[str, Any]) -> bool:
+def recognizes(values: Mapping[str, Any]) -> bool:
     """Whether the sections are theirs and not ours."""
     training = values.get("training")
     vectorized = isinstance(training, Mapping) and "vectorized_training" in training
     return vectorized or "environment" in values or "algo_params" in values
 
 
-def otherwise(values: Mapping[str, Any], monitored: bool = False) -> str:
+def differences(values: Mapping[str, Any], monitored: bool = False) -> str:
     """Return sentences on what a file of theirs asks for and is done otherwise here.
 
     Args:
@@ -148,7 +148,7 @@ def otherwise(values: Mapping[str, Any], monitored: bool = False) -> str:
     return " ".join(said)
 
 
-def sections_of(values: Mapping[str, Any], env: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def to_sections(values: Mapping[str, Any], env: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Our sections for their file.
 
     Args:

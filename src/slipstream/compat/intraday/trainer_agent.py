@@ -18,9 +18,9 @@ from slipstream.adapters import gymnasium_vector
 from slipstream.adapters.gymnasium_env import EnvAdapter
 from slipstream.compat.intraday.config import (
     Vectorized,
+    differences,
     environment_of,
-    otherwise,
-    sections_of,
+    to_sections,
     whole,
 )
 from slipstream.core.bounds import check_count
@@ -131,7 +131,7 @@ class EnvBuilder:
     def validate_environment_config(config: Mapping[str, Any], logger: Any = None) -> bool:
         """True; what cannot be used is raised in a paragraph, where theirs returned False."""
         values = whole(config)
-        resolve(sections_of(values, environment_of(values, None, ".")))
+        resolve(to_sections(values, environment_of(values, None, ".")))
         return True
 
 
@@ -214,12 +214,12 @@ class TrainerCore:
                 "data_dir)) first, or name `training.vectorized_training.data_dir` and `.symbols`."
             )
         if self._env is not None and made is None:
-            sections = sections_of(self.config, {"name": register(self._env)})
+            sections = to_sections(self.config, {"name": register(self._env)})
             sections["training"].pop("num_envs", None)  # the environment has its own
         else:
-            sections = sections_of(self.config, made)
+            sections = to_sections(self.config, made)
             sections["training"] |= {"num_envs": self._env.num_envs} if made else {}
-            to_stderr(otherwise(self.config, monitored=True))
+            to_stderr(differences(self.config, monitored=True))
         callbacks: list[Callback] = [ConsoleCallback()] if is_interactive() else []
         if getattr(self._env, "results_writer", None) is not None and made is not None:
             callbacks.append(partial(monitor, self._env))

@@ -71,12 +71,16 @@ class SelfPlayConfig(Config):
     )
 
     @field_serializer("opponents", "evaluation", when_used="json")
-    def _anchored(self, opponents: Mapping[str, float] | None) -> dict[str, float] | None:
+    def _absolute_paths(self, opponents: Mapping[str, float] | None) -> dict[str, float] | None:
         """Make the names of files absolute, so that a run can be resumed from anywhere."""
-        return None if opponents is None else {_anchor(name): w for name, w in opponents.items()}
+        return (
+            None
+            if opponents is None
+            else {_absolute_path(name): w for name, w in opponents.items()}
+        )
 
     @property
-    def by_results(self) -> bool:
+    def needs_results(self) -> bool:
         """Whether something follows from who won."""
         return self.sampling == "pfsp" or self.snapshot_win_rate is not None
 
@@ -86,7 +90,7 @@ def is_file(name: str) -> bool:
     return name.endswith(".onnx") or Path(name).expanduser().exists()
 
 
-def _anchor(name: str) -> str:
+def _absolute_path(name: str) -> str:
     own = name not in (SNAPSHOTS, RANDOM) and is_file(name)
     return str(Path(name).expanduser().resolve()) if own else name
 
@@ -167,7 +171,7 @@ def _suggested(kernel: Kernel, settings: Mapping[str, Any]) -> Mapping[str, Mapp
     return dict(found)
 
 
-def self_play_of(config: Config) -> SelfPlayConfig | None:
+def get_self_play(config: Config) -> SelfPlayConfig | None:
     """The section of a config that was validated; None without one."""
     found: SelfPlayConfig | None = getattr(config, "self_play", None)
     return found

@@ -29,7 +29,7 @@ from slipstream.rl.nets.optimizer import Parameters
 from slipstream.rl.nets.policy import Policy
 
 
-class SeatNetworks(NamedTuple):
+class OpponentNetworks(NamedTuple):
     """n networks of one shape.
 
     Attributes:
@@ -61,7 +61,7 @@ class SeatNetworks(NamedTuple):
     space: Any = None
 
 
-class SeatTable(NamedTuple):
+class OpponentBatch(NamedTuple):
     """Who acts where: of E copies, in both seats.
 
     Attributes:
@@ -82,140 +82,142 @@ class SeatTable(NamedTuple):
     first: Any
 
 
-def group(at: Any, n: int) -> int:
+def sort_by_network(batch: Any, n: int) -> int:
     """Puts copies in order of their network: those of network k are order[first[k]:first[k + 1]].
 
     Returns:
         How many have one.
     """
     for k in range(n + 1):
-        at.first[k] = 0
-    for e in range(len(at.network)):
-        if at.network[e] >= 0:
-            at.first[at.network[e] + 1] += 1
+        batch.first[k] = 0
+    for e in range(len(batch.network)):
+        if batch.network[e] >= 0:
+            batch.first[batch.network[e] + 1] += 1
     for k in range(n):
-        at.first[k + 1] += at.first[k]
-    for e in range(len(at.network)):
-        k = at.network[e]
+        batch.first[k + 1] += batch.first[k]
+    for e in range(len(batch.network)):
+        k = batch.network[e]
         if k >= 0:
-            at.order[at.first[k]] = e
-            at.first[k] += 1
+            batch.order[batch.first[k]] = e
+            batch.first[k] += 1
     for k in range(n, 0, -1):
-        at.first[k] = at.first[k - 1]
-    at.first[0] = 0
-    return int(at.first[n])
+        batch.first[k] = batch.first[k - 1]
+    batch.first[0] = 0
+    return int(batch.first[n])
 
 
-def forward_block(by: Any, k: int, at: Any, begin: int, end: int) -> int:
+def forward_block(nets: Any, k: int, batch: Any, begin: int, end: int) -> int:
     """Leaves network k's outputs for the copies order[begin:end] in `space`; where they begin."""
     rows = end - begin
     for r in range(rows):
-        e = at.order[begin + r]
-        seen = at.obs[e, 1 - at.seat[e]]
-        scale_row(by, k, seen, by.x[r])
-    forward(by.weights[k], by.table, by.relu, by.x[:rows], by.space)
-    return rows * int(by.table[len(by.table) - 1, PLACE])
+        e = batch.order[begin + r]
+        seen = batch.obs[e, 1 - batch.seat[e]]
+        scale_row(nets, k, seen, nets.x[r])
+    forward(nets.weights[k], nets.table, nets.relu, nets.x[:rows], nets.space)
+    return rows * int(nets.table[len(nets.table) - 1, PLACE])
 
 
-def act_boxes(by: Any, at: Any, actions: Any) -> None:
+def act_continuous(nets: Any, batch: Any, actions: Any) -> None:
     """Writes the other seat's action in a box, float32 [E, 2, K], where a network acts."""
-    n = len(by.weights)
-    if group(at, n) == 0:
+    n = len(nets.weights)
+    if sort_by_network(batch, n) == 0:
         return
-    width = by.table[len(by.table) - 1, OUTPUTS]
+    width = nets.table[len(nets.table) - 1, OUTPUTS]
     for k in range(n):
-        for begin in range(at.first[k], at.first[k + 1], BLOCK):
-            end = min(begin + BLOCK, at.first[k + 1])
-            place = forward_block(by, k, at, begin, end)
-            head = by.space[place : place + (end - begin) * width].reshape(end - begin, width)
+        for begin in range(batch.first[k], batch.first[k + 1], BLOCK):
+            end = min(begin + BLOCK, batch.first[k + 1])
+            place = forward_block(nets, k, batch, begin, end)
+            head = nets.space[place : place + (end - begin) * width].reshape(end - begin, width)
             for r in range(end - begin):
-                e = at.order[begin + r]
-                out = actions[e, 1 - at.seat[e]]
-                for j in range(len(by.half)):
+                e = batch.order[begin + r]
+                out = actions[e, 1 - batch.seat[e]]
+                for j in range(len(nets.half)):
                     value = float(head[r, j])
-                    if by.drawn and by.log_std >= 0:
-                        std = math.exp(float(by.weights[k, by.log_std + j]))
-                        value += std * normal64_at(at.noise[e], at.step[e] * len(by.half) + j)
-                    if by.squashed:
+                    if nets.drawn and nets.log_std >= 0:
+                        std = math.exp(float(nets.weights[k, nets.log_std + j]))
+                        value += std * normal64_at(
+                            batch.noise[e], batch.step[e] * len(nets.half) + j
+                        )
+                    if nets.squashed:
                         value = math.tanh(value)
-                    value = value * by.half[j] + by.middle[j]
-                    value = float(by.low[j]) if value < by.low[j] else value
-                    out[j] = float(by.high[j]) if value > by.high[j] else value
+                    value = value * nets.half[j] + nets.middle[j]
+                    value = float(nets.low[j]) if value < nets.low[j] else value
+                    out[j] = float(nets.high[j]) if value > nets.high[j] else value
 
 
-def act_choices(by: Any, at: Any, actions: Any) -> None:
+def act_discrete(nets: Any, batch: Any, actions: Any) -> None:
     """Writes the other seat's choices, int64 [E, 2, K], where a network acts.
 
     argmax of logits + Gumbel noise is a draw from their softmax.
     """
-    n = len(by.weights)
-    if group(at, n) == 0:
+    n = len(nets.weights)
+    if sort_by_network(batch, n) == 0:
         return
-    width = by.table[len(by.table) - 1, OUTPUTS]
+    width = nets.table[len(nets.table) - 1, OUTPUTS]
     choices = 0
-    for c in range(len(by.sizes)):
-        choices += by.sizes[c]
+    for c in range(len(nets.sizes)):
+        choices += nets.sizes[c]
     for k in range(n):
-        for begin in range(at.first[k], at.first[k + 1], BLOCK):
-            end = min(begin + BLOCK, at.first[k + 1])
-            place = forward_block(by, k, at, begin, end)
-            head = by.space[place : place + (end - begin) * width].reshape(end - begin, width)
+        for begin in range(batch.first[k], batch.first[k + 1], BLOCK):
+            end = min(begin + BLOCK, batch.first[k + 1])
+            place = forward_block(nets, k, batch, begin, end)
+            head = nets.space[place : place + (end - begin) * width].reshape(end - begin, width)
             for r in range(end - begin):
-                e = at.order[begin + r]
-                seat = 1 - at.seat[e]
+                e = batch.order[begin + r]
+                seat = 1 - batch.seat[e]
                 first = 0
-                for c in range(len(by.sizes)):
-                    last = first + by.sizes[c]
+                for c in range(len(nets.sizes)):
+                    last = first + nets.sizes[c]
                     best, top = first, -math.inf
                     for j in range(first, last):
-                        if len(at.mask) > 0 and not at.mask[e, seat, j]:
+                        if len(batch.mask) > 0 and not batch.mask[e, seat, j]:
                             continue
                         value = float(head[r, j])
-                        if by.drawn:
-                            value += gumbel_at(at.noise[e], at.step[e] * choices + j)
+                        if nets.drawn:
+                            value += gumbel_at(batch.noise[e], batch.step[e] * choices + j)
                         if value > top:
                             best, top = j, value
-                    actions[e, seat, c] = best - first + by.start[c]
+                    actions[e, seat, c] = best - first + nets.start[c]
                     first = last
 
 
-def random_boxes(by: Any, at: Any, actions: Any) -> None:
-    """Uniform numbers between the bounds, where `network` is 0; as for `act_boxes`."""
-    for e in range(len(at.network)):
-        if at.network[e] == 0:
-            for j in range(len(by.half)):
-                u = uniform_at(at.noise[e], at.step[e] * len(by.half) + j)
-                actions[e, 1 - at.seat[e], j] = by.middle[j] + by.half[j] * (2.0 * u - 1.0)
+def random_continuous(nets: Any, batch: Any, actions: Any) -> None:
+    """Uniform numbers between the bounds, where `network` is 0; as for `act_continuous`."""
+    for e in range(len(batch.network)):
+        if batch.network[e] == 0:
+            for j in range(len(nets.half)):
+                u = uniform_at(batch.noise[e], batch.step[e] * len(nets.half) + j)
+                actions[e, 1 - batch.seat[e], j] = nets.middle[j] + nets.half[j] * (2.0 * u - 1.0)
 
 
-def random_choices(by: Any, at: Any, actions: Any) -> None:
-    """Any allowed choice, equally likely, where `network` is 0; as for `act_choices`."""
-    for e in range(len(at.network)):
-        if at.network[e] != 0:
+def random_discrete(nets: Any, batch: Any, actions: Any) -> None:
+    """Any allowed choice, equally likely, where `network` is 0; as for `act_discrete`."""
+    for e in range(len(batch.network)):
+        if batch.network[e] != 0:
             continue
-        seat = 1 - at.seat[e]
+        seat = 1 - batch.seat[e]
         first = 0
-        for c in range(len(by.sizes)):
+        for c in range(len(nets.sizes)):
             allowed = 0
-            for j in range(by.sizes[c]):
-                allowed += 1 if len(at.mask) == 0 or at.mask[e, seat, first + j] else 0
-            left = int(uniform_at(at.noise[e], at.step[e] * len(by.sizes) + c) * allowed)
-            for j in range(by.sizes[c]):
-                if len(at.mask) == 0 or at.mask[e, seat, first + j]:
+            for j in range(nets.sizes[c]):
+                allowed += 1 if len(batch.mask) == 0 or batch.mask[e, seat, first + j] else 0
+            left = int(uniform_at(batch.noise[e], batch.step[e] * len(nets.sizes) + c) * allowed)
+            for j in range(nets.sizes[c]):
+                if len(batch.mask) == 0 or batch.mask[e, seat, first + j]:
                     if left == 0:
-                        actions[e, seat, c] = j + by.start[c]
+                        actions[e, seat, c] = j + nets.start[c]
                     left -= 1
-            first += by.sizes[c]
+            first += nets.sizes[c]
 
 
-def networks_of(
+def networks_from_policy(
     policy: Policy,
     weights: NDArray[np.float32],
     mean: NDArray[np.float32],
     inverse_std: NDArray[np.float32],
     limit: NDArray[np.float32],
     drawn: bool,
-) -> SeatNetworks:
+) -> OpponentNetworks:
     """Networks of a policy's form.
 
     Args:
@@ -228,11 +230,11 @@ def networks_of(
     """
     network, actions = policy.network, policy.actions
     if not isinstance(network, MlpNetwork):
-        raise images()
+        raise image_error()
     distribution = actions.head in ("logits", "gaussian")
     log_std = policy.parameters.offsets.get("log_std", -1)
-    return with_space(
-        SeatNetworks(
+    return with_buffers(
+        OpponentNetworks(
             weights=weights,
             table=network.tables[0],
             relu=network.activation == "relu",
@@ -242,19 +244,19 @@ def networks_of(
             mean=mean,
             inverse_std=inverse_std,
             limit=limit,
-            **columns_of(actions),
+            **action_columns(actions),
         )
     )
 
 
-def columns_of(actions: ActionMap) -> dict[str, Any]:
-    """The fields of `SeatNetworks` that an action's form decides."""
+def action_columns(actions: ActionMap) -> dict[str, Any]:
+    """The fields of `OpponentNetworks` that an action's form decides."""
     return dict(
         zip(("sizes", "start", "half", "middle", "low", "high"), actions.arrays, strict=True)
     )
 
 
-def with_space(networks: SeatNetworks) -> SeatNetworks:
+def with_buffers(networks: OpponentNetworks) -> OpponentNetworks:
     """The same networks with buffers of their own: one for each thread that acts."""
     width = int(networks.table[0, INPUTS])
     x: NDArray[np.float32] = np.zeros((BLOCK, width), np.float32)
@@ -262,10 +264,10 @@ def with_space(networks: SeatNetworks) -> SeatNetworks:
     return networks._replace(x=x, space=zeros((BLOCK * int(networks.table[:, OUTPUTS].sum()),)))
 
 
-def no_networks(action: spaces.Space[Any]) -> SeatNetworks:
+def empty_networks(action: spaces.Space[Any]) -> OpponentNetworks:
     """The outside of an action without any network: for the player that draws it."""
     rows = np.zeros((0, 0), np.float32)
-    return SeatNetworks(
+    return OpponentNetworks(
         weights=rows,
         table=np.zeros((1, LINE), np.int64),
         relu=True,
@@ -275,13 +277,13 @@ def no_networks(action: spaces.Space[Any]) -> SeatNetworks:
         mean=rows,
         inverse_std=rows,
         limit=rows,
-        **columns_of(ActionMap(action)),
+        **action_columns(ActionMap(action)),
         x=rows,
         space=np.zeros(0, np.float32),
     )
 
 
-def images() -> ConfigError:
+def image_error() -> ConfigError:
     """What to say of networks with convolutions."""
     return ConfigError(
         "Opponents act by fully connected networks, and these observations are images: show "
@@ -305,7 +307,7 @@ class Layers(NamedTuple):
     activations: list[str | None]
 
 
-def read_onnx(path: Path, spec: EnvSpec) -> SeatNetworks:
+def read_onnx(path: Path, spec: EnvSpec) -> OpponentNetworks:
     """The network in a file; its outputs are actions of the game itself, or one value a choice.
 
     Boxes are clipped to their bounds, of choices the one with the greatest value is taken.
@@ -342,10 +344,10 @@ def read_onnx(path: Path, spec: EnvSpec) -> SeatNetworks:
         # the first layer's bias is the weight of the input's column of ones
         row = parameters.weights[layer.bias][0, 0] if i else weight[layer.inputs]
         row[: layer.outputs] = layers.biases[i]
-    columns = columns_of(actions)
+    columns = action_columns(actions)
     half = columns["half"]
-    return with_space(
-        SeatNetworks(
+    return with_buffers(
+        OpponentNetworks(
             weights=parameters.flat,
             table=mlp.table(parameters.offsets),
             relu=relu,
@@ -372,23 +374,23 @@ def _layers(path: Path) -> Layers:
     given = [one.name for one in graph.input if one.name not in constants]
     if len(given) != 1 or len(graph.output) != 1:
         raise _refused(path, f"it has {len(given)} inputs and {len(graph.output)} outputs", _WANTED)
-    at, found = given[0], Layers([], [], [])
+    current, found = given[0], Layers([], [], [])
     for node in graph.node:
         if node.op_type == "Constant":
             continue
         names = [name for name in node.input if name and name not in constants]
-        if names != [at]:
+        if names != [current]:
             raise _refused(path, f"its node {node.op_type} does not follow the one before", _WANTED)
         numbers = [constants[name] for name in node.input if name in constants]
         try:
-            taken = node.input[0] == at and _add(found, node, numbers)
+            taken = node.input[0] == current and _add(found, node, numbers)
         except ValueError as error:
             why = f"the sizes of its node {node.op_type} do not fit ({error})"
             raise _refused(path, why, _WANTED) from error
         if not taken:
             raise _refused(path, f"it has a node {node.op_type}", _WANTED)
-        at = node.output[0]
-    if at != graph.output[0].name or not found.weights:
+        current = node.output[0]
+    if current != graph.output[0].name or not found.weights:
         raise _refused(path, "its nodes do not lead from input to output", _WANTED)
     for weight, above in itertools.pairwise(found.weights):
         if weight.shape[1] != len(above):

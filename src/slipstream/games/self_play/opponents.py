@@ -17,9 +17,9 @@ from slipstream.core.text import did_you_mean
 from slipstream.games.ratings import Ratings, lacking
 from slipstream.games.self_play.config import SelfPlayConfig, is_file
 from slipstream.games.self_play.opponent_networks import (
-    SeatNetworks,
-    images,
-    networks_of,
+    OpponentNetworks,
+    image_error,
+    networks_from_policy,
     read_onnx,
 )
 from slipstream.jit.alignment import zeros
@@ -34,7 +34,7 @@ from slipstream.training.episode_result import EpisodeResult
 
 
 @dataclass(frozen=True)
-class LineUp:
+class OpponentPool:
     """Opponents with their shares of the episodes.
 
     Attributes:
@@ -45,12 +45,12 @@ class LineUp:
 
     names: tuple[str, ...]
     weights: tuple[float, ...]
-    networks: Mapping[int, SeatNetworks] = field(default_factory=dict)
+    networks: Mapping[int, OpponentNetworks] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, where: str, opponents: Mapping[str, float], spec: EnvSpec, game: str, drawn: bool
-    ) -> LineUp:
+    ) -> OpponentPool:
         """Finds out what the names mean; policies are read.
 
         Args:
@@ -70,11 +70,11 @@ class LineUp:
             )
         networks = {}
         for k, name in enumerate(opponents):
-            if name in _KNOWN:
+            if name in _BUILT_IN:
                 continue
             if not is_file(name):
-                raise _unknown(where, name)
-            networks[k] = opponent_network(name, spec, game, drawn)
+                raise _unknown_opponent(where, name)
+            networks[k] = load_opponent_network(name, spec, game, drawn)
         weights = tuple(float(weight) for weight in opponents.values())
         return cls(tuple(opponents), weights, networks)
 
@@ -98,7 +98,7 @@ class LineUp:
         """Which kind they are; -1: they do not play."""
         return self.names.index(SNAPSHOTS) if SNAPSHOTS in self.names else -1
 
-    def settled(self) -> LineUp:
+    def without_snapshots(self) -> OpponentPool:
         """For policies that were trained: nobody meets snapshots, and `random` plays where nobody
         else would."""
         if self.snapshots < 0:
@@ -115,12 +115,12 @@ class LineUp:
         return self.names.index(RANDOM) if RANDOM in self.names else -1
 
 
-def opponent_network(name: str, spec: EnvSpec, game: str, drawn: bool) -> SeatNetworks:
+def load_opponent_network(name: str, spec: EnvSpec, game: str, drawn: bool) -> OpponentNetworks:
     """The network of a policy or of an ONNX file.
 
     Args:
         name: of a run's directory, a policy's folder or a file.
-        spec, game, drawn: see `LineUp.of`.
+        spec, game, drawn: see `OpponentPool.of`.
 
     Raises:
         ConfigError: it is missing, or of another game or shape.
@@ -145,14 +145,14 @@ def opponent_network(name: str, spec: EnvSpec, game: str, drawn: bool) -> SeatNe
             "settings that are used here, or use those it was trained with."
         )
     if policy.scale is None:
-        raise images()
+        raise image_error()
     scale = policy.scale
     flat = policy.parameters.flat
-    return networks_of(policy, flat, scale.mean, scale.inverse_std, scale.limit, drawn)
+    return networks_from_policy(policy, flat, scale.mean, scale.inverse_std, scale.limit, drawn)
 
 
-def _unknown(where: str, name: str) -> ConfigError:
-    advice = did_you_mean(name, _KNOWN, f"give {' or '.join(_KNOWN)},")
+def _unknown_opponent(where: str, name: str) -> ConfigError:
+    advice = did_you_mean(name, _BUILT_IN, f"give {' or '.join(_BUILT_IN)},")
     return ConfigError(
         f"`{where}` names the opponent `{name}`, and there is no such thing; {advice} or name a "
         "trained policy by the directory of its run, by its own folder, or by a file that ends in "
@@ -161,7 +161,7 @@ def _unknown(where: str, name: str) -> ConfigError:
     )
 
 
-_KNOWN = (SNAPSHOTS, RANDOM)
+_BUILT_IN = (SNAPSHOTS, RANDOM)
 
 
 WINDOW = 100  # games that an estimate remembers, once there were more
@@ -194,7 +194,7 @@ class SnapshotPool:
 
     def __init__(self, policy: Policy, config: SelfPlayConfig) -> None:
         if policy.scale is None:
-            raise images()
+            raise image_error()
         self._policy, self._config = policy, config
         m, k = policy.members, config.slots
         self.weights: NDArray[np.float32] = zeros((m, k + 1, policy.parameters.flat.shape[1]))
@@ -215,12 +215,12 @@ class SnapshotPool:
         return len(self.weights)
 
     @property
-    def networks(self) -> SeatNetworks:
+    def networks(self) -> OpponentNetworks:
         """All M x (K + 1) networks, member after member; they change with the pool."""
         m, k = self.serial.shape
         scale = self._policy.scale
         assert scale is not None
-        return networks_of(
+        return networks_from_policy(
             self._policy,
             self.weights.reshape(m * k, -1),
             self.mean.reshape(m * k, -1),
@@ -229,34 +229,39 @@ class SnapshotPool:
             not self._config.deterministic,
         )
 
-    def place(self, rows: NDArray[np.int64], serial: NDArray[np.int64]) -> NDArray[np.int64]:
+    def network_index(
+        self, rows: NDArray[np.int64], serial: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         """Which of all networks the snapshots `serial` of the members `rows` are, [n] each."""
         spare = self.serial.shape[1] - 1
         moved = self.serial[rows, spare] == serial
         return np.where(moved, spare, serial % spare) + rows * (spare + 1)
 
-    def _plays(self, member: int, slot: int) -> bool:
+    def _is_playing(self, member: int, slot: int) -> bool:
         """Whether the snapshot in a place is in a game under way."""
         serial = self.serial[member, slot]
         own = [met.reshape(self.members, -1)[member] for met in self.met]
         return bool(serial >= 0 and any((met == serial).any() for met in own))
 
-    def ready(self) -> NDArray[np.bool_]:
+    def can_snapshot(self) -> NDArray[np.bool_]:
         """Whether members have room for another snapshot, [M]."""
         spare = self.serial.shape[1] - 1
         oldest = (self.taken % spare).tolist()
         return np.array(
-            [not (self._plays(m, k) and self._plays(m, spare)) for m, k in enumerate(oldest)]
+            [
+                not (self._is_playing(m, k) and self._is_playing(m, spare))
+                for m, k in enumerate(oldest)
+            ]
         )
 
     def snapshot(self, members: NDArray[np.bool_]) -> None:
-        """Freezes the weights that some members have now, [M]; they must be `ready`."""
+        """Freeze the current weights of the members in a mask [M]; `can_snapshot` must allow it."""
         scale, flat = self._policy.scale, self._policy.parameters.flat
         assert scale is not None
         for m in np.flatnonzero(members).tolist():
             spare = self.serial.shape[1] - 1
             k = int(self.taken[m]) % spare
-            if self._plays(m, k):
+            if self._is_playing(m, k):
                 for values in (self.weights, self.mean, self.inverse_std, self.serial):
                     values[m, spare] = values[m, k]
                 self.moves += 1
@@ -265,9 +270,9 @@ class SnapshotPool:
             self.serial[m, k] = self.taken[m]
             self.rate[m, k], self.games[m, k] = 0.5, 0
             self.taken[m] += 1
-        self.close_books()
+        self.update_shares()
 
-    def learn(self, member: int, serial: int, points: float) -> None:
+    def record_game(self, member: int, serial: int, points: float) -> None:
         """Takes one game into the estimate: `points` is 1 for a win, 1/2 for a draw, 0.
 
         rate += (points - rate) / (n + 2) after n games: their mean and one game at 1/2; from WINDOW
@@ -280,7 +285,7 @@ class SnapshotPool:
         self.rate[member, slot] += (points - self.rate[member, slot]) / (n + 2)
         self.games[member, slot] += 1
 
-    def close_books(self) -> None:
+    def update_shares(self) -> None:
         """Makes the shares of the next iteration from the estimates.
 
         The weights of `pfsp` are those of Vinyals et al. 2019, "Grandmaster level in StarCraft II
@@ -299,7 +304,7 @@ class SnapshotPool:
             weight += np.where(there, 1e-6, 0.0)  # who is always beaten is still met at times
         self.shares[:] = np.cumsum(weight, axis=1) / weight.sum(axis=1, keepdims=True)
 
-    def evenly(self) -> SnapshotPool:
+    def with_uniform_shares(self) -> SnapshotPool:
         """The same snapshots as they are now, each met as often as the others."""
         even, there = copy(self), self.serial[:, :-1] >= 0
         even.shares = np.cumsum(there, axis=1) / there.sum(axis=1, keepdims=True)
@@ -314,7 +319,7 @@ class SnapshotPool:
         """Goes on from `state_dict()`; from one of before the spare place, too."""
         for name, values in state.items():
             getattr(self, name)[tuple(map(slice, values.shape))] = values
-        self.close_books()
+        self.update_shares()
 
 
 RECENT = 100  # games that shares of wins, draws and losses are of
@@ -328,7 +333,7 @@ class SelfPlayOpponents:
         config: when snapshots are taken.
         pool: of snapshots; None where none play.
         decided: the game says who won.
-        evenly: makes an environment of games against a pool.
+        make_even: makes an environment of games against a pool.
 
     Attributes:
         ratings: of the members by games against their pools; None where there are none.
@@ -344,9 +349,9 @@ class SelfPlayOpponents:
         config: SelfPlayConfig,
         pool: SnapshotPool | None,
         decided: bool,
-        evenly: Callable[[SnapshotPool], Environment],
+        make_even: Callable[[SnapshotPool], Environment],
     ) -> None:
-        self._evenly, self._config, self.pool, self._decided = evenly, config, pool, decided
+        self._evenly, self._config, self.pool, self._decided = make_even, config, pool, decided
         self.results = np.full((members, RECENT), np.nan)
         self.played, self.iterations, self.episodes, self.games = np.zeros((4, members), np.int64)
         self.points = np.zeros(members)
@@ -373,14 +378,14 @@ class SelfPlayOpponents:
             self.games[m] += 1
             self.points[m] += points
             if self.pool is not None and serials[i] >= 0:
-                self.pool.learn(m, serials[i], points)
+                self.pool.record_game(m, serials[i], points)
 
     def advance(self) -> None:
         """Ends an iteration: snapshots of the weights as they are now, where they are due."""
         self.iterations += 1
         if self.pool is None:
             return
-        due = self._due() & self.pool.ready()
+        due = self._due() & self.pool.can_snapshot()
         for since in (self.iterations, self.episodes, self.games, self.points):
             since[due] = 0
         self.pool.snapshot(due)
@@ -403,7 +408,7 @@ class SelfPlayOpponents:
         """Games of each member against its snapshots, all equally often; none without ratings."""
         if self.pool is None or self.ratings is None or lacking():
             return None
-        return self._evenly(self.pool.evenly())
+        return self._evenly(self.pool.with_uniform_shares())
 
     def rate(self, games: Sequence[Sequence[EpisodeResult]]) -> dict[str, NDArray[np.float64]]:
         """Rate the members by games of a rehearsal."""
@@ -414,7 +419,7 @@ class SelfPlayOpponents:
         """Shares of recent games [M] by name, NaN before the first; and snapshots taken."""
         found = {}
         if self._decided:
-            found = shares_of(self.results)
+            found = outcome_fractions(self.results)
         if self.pool is not None:
             found["snapshots"] = self.pool.taken.astype(np.float64)
         return found
@@ -442,7 +447,7 @@ class SelfPlayOpponents:
 _STATE = ("results", "played", "iterations", "episodes", "games", "points")
 
 
-def shares_of(results: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+def outcome_fractions(results: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     """Shares [M] of wins, draws and losses among results [M, n]; NaN counts as no game."""
     known = np.isfinite(results).sum(axis=1)
     games = np.where(known > 0, known, np.nan)

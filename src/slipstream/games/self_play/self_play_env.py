@@ -1,7 +1,7 @@
-"""A game of two, shown as an environment of one: who sits where, what the learner's seat shows.
+"""Two-player games as single-agent environments.
 
-`GameEnvironment` is what training knows of it; `SeatEnv` steps the copies and lets the other seat
-act.
+`GameEnvironment` is the environment that training sees. `SelfPlayEnv` steps the games and lets an
+opponent act for the other player.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from slipstream.games.self_play.config import (
     DEFAULTS,
     SelfPlayConfig,
     extended,
+    get_self_play,
     seated,
-    self_play_of,
 )
 from slipstream.games.self_play.opponent_networks import (
-    SeatNetworks,
-    SeatTable,
-    act_boxes,
-    act_choices,
-    no_networks,
-    random_boxes,
-    random_choices,
-    with_space,
+    OpponentBatch,
+    OpponentNetworks,
+    act_continuous,
+    act_discrete,
+    empty_networks,
+    random_continuous,
+    random_discrete,
+    with_buffers,
 )
-from slipstream.games.self_play.opponents import LineUp, SelfPlayOpponents, SnapshotPool
+from slipstream.games.self_play.opponents import OpponentPool, SelfPlayOpponents, SnapshotPool
 from slipstream.jit.dependencies import Reachable
 from slipstream.jit.rng import OPPONENT, uniform_at
 from slipstream.kernels.kernel import Kernel
@@ -63,7 +63,7 @@ _ABOUT = (Metric("seat", "0 or 1"), Metric("opponent", "number"), Metric("snapsh
 _NO_SERIALS = np.full((1, 1), -1, np.int64)
 
 
-def seat_spec(spec: EnvSpec) -> EnvSpec:
+def player_spec(spec: EnvSpec) -> EnvSpec:
     """The outside of one seat of a game of two.
 
     Raises:
@@ -84,7 +84,7 @@ def seat_spec(spec: EnvSpec) -> EnvSpec:
     return replace(spec, players=1, metrics=(*spec.metrics, *outcome, *_ABOUT))
 
 
-class SeatEnv(VectorEnv):
+class SelfPlayEnv(VectorEnv):
     """Copies of a game of two; rows are those of the learner's seat, [E, ...].
 
     The other seat acts by a snapshot, a trained policy, or at random. Seat and opponent are drawn
@@ -108,50 +108,58 @@ class SeatEnv(VectorEnv):
     """
 
     def __init__(
-        self, game: KernelVectorEnv, line_up: LineUp, pool: SnapshotPool | None, evaluation: bool
+        self,
+        game: KernelVectorEnv,
+        opponent_pool: OpponentPool,
+        pool: SnapshotPool | None,
+        evaluation: bool,
     ) -> None:
-        if pool is None and line_up.snapshots >= 0 and line_up.weights[line_up.snapshots] > 0.0:
+        if (
+            pool is None
+            and opponent_pool.snapshots >= 0
+            and opponent_pool.weights[opponent_pool.snapshots] > 0.0
+        ):
             raise ConfigError(
                 "The opponent `snapshots` is the learner's own past, and here nobody learns: name "
                 "another opponent, such as `env.self_play.opponents: {random: 1}`."
             )
-        self.game, self.line_up, self._pool = game, line_up, pool
+        self.game, self.opponent_pool, self._pool = game, opponent_pool, pool
         self._evaluation = evaluation
-        self._seated = {"seat", "kind"} <= set(game.state.dtype.names or ())
-        self.num_envs, self.backend, self.mask_size = game.num_envs, game.backend, game.mask_size
-        self.spec = seat_spec(game.spec)
-        e, inner = self.num_envs, allocate_buffers(game)
+        self._kernel_draws = {"seat", "kind"} <= set(game.state.dtype.names or ())
+        self.num_envs, self.backend, self.mask_width = game.num_envs, game.backend, game.mask_width
+        self.spec = player_spec(game.spec)
+        e, inner = self.num_envs, blank(game)
         self._obs, self._reward, self._mask = inner.obs, inner.reward, inner.mask
         self._joint = np.zeros((e, 2, self.spec.action_dim), self.spec.action_dtype)
         seat, kind, serial = np.zeros((3, e), np.int64)
-        self._seats = Seats(seat, kind, serial, np.zeros(e, np.uint64))
+        self._matches = Matches(seat, kind, serial, np.zeros(e, np.uint64))
         self._moves = 0  # of the pool, that were followed
         if pool is not None and not evaluation:
             pool.met.append(serial)
         self._loops = loops()
-        self._kind = "boxes" if self.spec.action_dtype == np.float32 else "choices"
+        self._kind = "continuous" if self.spec.action_dtype == np.float32 else "discrete"
         self._players = self._line_up()
         # Of episodes that ended: seat, kind, serial; of final observations: seat.
         self._log: list[NDArray[np.int64]] = []
         self._final_seats: list[NDArray[np.int64]] = []
 
-    def _line_up(self) -> list[tuple[int, str, SeatNetworks, SeatTable]]:
+    def _line_up(self) -> list[tuple[int, str, OpponentNetworks, OpponentBatch]]:
         """Kind, loop, networks and buffers of each opponent that acts by a loop of ours."""
-        e, line_up = self.num_envs, self.line_up
-        found: list[tuple[int, str, SeatNetworks]] = []
-        if line_up.random >= 0:
-            found.append((line_up.random, "random", no_networks(self.spec.action_space)))
-        for kind, networks in line_up.networks.items():
-            found.append((kind, "act", with_space(networks)))
-        if self._pool is not None and line_up.snapshots >= 0:
-            found.append((line_up.snapshots, "act", self._pool.networks))
+        e, opponent_pool = self.num_envs, self.opponent_pool
+        found: list[tuple[int, str, OpponentNetworks]] = []
+        if opponent_pool.random >= 0:
+            found.append((opponent_pool.random, "random", empty_networks(self.spec.action)))
+        for kind, networks in opponent_pool.networks.items():
+            found.append((kind, "act", with_buffers(networks)))
+        if self._pool is not None and opponent_pool.snapshots >= 0:
+            found.append((opponent_pool.snapshots, "act", self._pool.networks))
         mask = np.zeros((0, 0, 0), np.bool_) if self._mask is None else self._mask
         obs, step = self._obs.reshape(e, 2, -1), np.zeros(e, np.int64)
-        order, seats, self._steps = np.zeros(e, np.int64), self._seats, step
+        order, seats, self._steps = np.zeros(e, np.int64), self._matches, step
         players = []
         for kind, what, networks in found:
             network, first = np.full(e, -1, np.int64), np.zeros(len(networks.weights) + 1, np.int64)
-            table = SeatTable(obs, mask, seats.seat, network, seats.noise, step, order, first)
+            table = OpponentBatch(obs, mask, seats.seat, network, seats.noise, step, order, first)
             players.append((kind, f"{what}_{self._kind}", networks, table))
         return players
 
@@ -159,17 +167,17 @@ class SeatEnv(VectorEnv):
         self._log.clear()
         self._final_seats.clear()
         self.game.reset_rows(self._obs, self._mask)
-        self._seat(np.arange(self.num_envs))
-        self._show(obs, mask)
+        self._draw_matches(np.arange(self.num_envs))
+        self._write_learner_rows(obs, mask)
 
     def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
         if actions.shape != (self.num_envs, self.spec.action_dim):
             raise ValueError(f"`actions` has the shape {actions.shape} in {self.num_envs} copies")
         if self._pool is not None and self._moves != self._pool.moves:
-            self._place(np.arange(self.num_envs))
+            self._assign_networks(np.arange(self.num_envs))
             self._moves = self._pool.moves
-        self._loops[f"seat_{self._kind}"](self._seats.seat, actions, self._joint)
-        self._steps[:] = self.game.episode_state["length"]
+        self._loops[f"place_{self._kind}"](self._matches.seat, actions, self._joint)
+        self._steps[:] = self.game.book["length"]
         for _, loop, networks, table in self._players:
             self._loops[loop](networks, table, self._joint)
         both = StepBuffers(
@@ -177,45 +185,47 @@ class SeatEnv(VectorEnv):
         )
         self.game.step_rows(self._joint, both, t)
         # Rewards belong to the seats of the episode that ended here, observations to the next one.
-        self._show(None, None, out.reward)
+        self._write_learner_rows(None, None, out.reward)
         ended = np.flatnonzero(out.terminated | out.truncated)
         if len(ended):
-            self._note(ended, out.terminated[ended])
-        self._show(out.obs, out.mask)
+            self._log_episodes(ended, out.terminated[ended])
+        self._write_learner_rows(out.obs, out.mask)
 
-    def _note(self, ended: NDArray[np.int64], terminated: NDArray[np.bool_]) -> None:
+    def _log_episodes(self, ended: NDArray[np.int64], terminated: NDArray[np.bool_]) -> None:
         """Keeps what is known of episodes that ended, and seats the next ones."""
-        seats = self._seats
+        seats = self._matches
         columns = (seats.seat, seats.kind, seats.serial)
         self._log.append(np.stack([column[ended] for column in columns]))
         if not self._evaluation:
             self._final_seats.append(seats.seat[ended[~terminated]])
-            self._seat(ended)
+            self._draw_matches(ended)
 
-    def _seat(self, rows: NDArray[np.int64]) -> None:
+    def _draw_matches(self, rows: NDArray[np.int64]) -> None:
         """Draws seat and opponent of episodes that have just begun."""
-        seats, pool, line_up = self._seats, self._pool, self.line_up
+        seats, pool, opponent_pool = self._matches, self._pool, self.opponent_pool
         shares, serial = (_NO_SHARES, _NO_SERIALS) if pool is None else (pool.shares, pool.serial)
         sides = ALTERNATING if self._evaluation else DRAWN
-        draw = Draw(sides, line_up.shares, shares, serial, line_up.snapshots)
-        self._loops["draw_seats"](draw, rows, self.game.episode_state, seats)
-        if self._seated:
+        draw = MatchDistribution(
+            sides, opponent_pool.shares, shares, serial, opponent_pool.snapshots
+        )
+        self._loops["draw_matches"](draw, rows, self.game.book, seats)
+        if self._kernel_draws:
             seats.seat[rows] = self.game.state["seat"][rows]
             own = self.game.state["kind"][rows, 1 - seats.seat[rows]]
             acting = rows[own != 0]
             seats.kind[acting], seats.serial[acting] = -own[own != 0], -1
-        self._place(rows)
+        self._assign_networks(rows)
 
-    def _place(self, rows: NDArray[np.int64]) -> None:
+    def _assign_networks(self, rows: NDArray[np.int64]) -> None:
         """Tells the loops which network acts in which copy."""
-        seats, pool = self._seats, self._pool
+        seats, pool = self._matches, self._pool
         for kind, *_, table in self._players:
             at = np.zeros_like(rows)
-            if kind == self.line_up.snapshots and pool is not None:
-                at = pool.place(rows // (self.num_envs // pool.members), seats.serial[rows])
+            if kind == self.opponent_pool.snapshots and pool is not None:
+                at = pool.network_index(rows // (self.num_envs // pool.members), seats.serial[rows])
             table.network[rows] = np.where(seats.kind[rows] == kind, at, -1)
 
-    def _show(
+    def _write_learner_rows(
         self,
         obs: NDArray[Any] | None,
         mask: NDArray[np.bool_] | None,
@@ -232,8 +242,8 @@ class SeatEnv(VectorEnv):
         allowed_to = _NO_MASK if mask is None else mask
         reward_to = _NO_REWARD if reward is None else reward
         both = self._obs.reshape(e, 2, -1)
-        self._loops["show_seat"](
-            self._seats.seat, both, allowed, self._reward, seen, allowed_to, reward_to
+        self._loops["copy_learner_rows"](
+            self._matches.seat, both, allowed, self._reward, seen, allowed_to, reward_to
         )
 
     def drain_final_obs(self) -> FinalObs:
@@ -265,8 +275,8 @@ class SeatEnv(VectorEnv):
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
         self.game.begin(copies, episodes, seed, self._obs, self._mask)
-        self._seat(copies)
-        self._show(obs, mask)
+        self._draw_matches(copies)
+        self._write_learner_rows(obs, mask)
 
     def restart(
         self,
@@ -276,8 +286,8 @@ class SeatEnv(VectorEnv):
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
         self.game.restart(copies, seeds, self._obs, self._mask)
-        self._seat(copies)
-        self._show(obs, mask)
+        self._draw_matches(copies)
+        self._write_learner_rows(obs, mask)
 
     def hold(self, held: NDArray[np.bool_]) -> None:
         self.game.hold(held)
@@ -286,7 +296,7 @@ class SeatEnv(VectorEnv):
         return self.game.read(names)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        seats = {f"seats.{name}": column.copy() for name, column in self._seats._asdict().items()}
+        seats = {f"seats.{name}": column.copy() for name, column in self._matches._asdict().items()}
         return {**self.game.get_state(), **seats}
 
     def set_state(
@@ -296,12 +306,12 @@ class SeatEnv(VectorEnv):
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
         self.game.set_state(state, self._obs, self._mask)
-        for name, column in self._seats._asdict().items():
+        for name, column in self._matches._asdict().items():
             column[:] = state[f"seats.{name}"]
         self._log.clear()
         self._final_seats.clear()
-        self._place(np.arange(self.num_envs))
-        self._show(obs, mask)
+        self._assign_networks(np.arange(self.num_envs))
+        self._write_learner_rows(obs, mask)
 
     def close(self) -> None:
         self.game.close()
@@ -325,7 +335,7 @@ _SLOT = 2
 _NOISE = np.uint64(3)
 
 
-class Seats(NamedTuple):
+class Matches(NamedTuple):
     """What was drawn for the running episode of each copy.
 
     Attributes:
@@ -341,7 +351,7 @@ class Seats(NamedTuple):
     noise: Any
 
 
-class Draw(NamedTuple):
+class MatchDistribution(NamedTuple):
     """What is drawn from: M members.
 
     Attributes:
@@ -359,31 +369,31 @@ class Draw(NamedTuple):
     snapshots: int
 
 
-def draw_seats(by: Any, rows: Any, book: Any, seats: Any) -> None:
+def draw_matches(draw: Any, rows: Any, book: Any, seats: Any) -> None:
     """Draws seat and opponent of the episode that each of the copies `rows` has just begun.
 
     Both follow from (seed, index, episode), as the episode's own stream does.
 
     Args:
-        by: Draw; rows: int64 [n]; book: of the copies, [E]; seats: Seats, written.
+        draw: MatchDistribution; rows: int64 [n]; book: of the copies, [E]; seats: Matches, written.
     """
-    copies = len(book) // len(by.slots)
+    copies = len(book) // len(draw.slots)
     for e in rows:
         b = book[e]
         episode = b.episode - _ONE
         key = word(stream(b.seed, b.index, episode), _OPPONENT)
         seats.noise[e] = word(key, _NOISE)
-        side = b.index + episode if by.sides == ALTERNATING else word(key, _SEAT)
+        side = b.index + episode if draw.sides == ALTERNATING else word(key, _SEAT)
         seats.seat[e] = np.int64(side & _ONE)
-        kind = place(by.shares, uniform_at(key, _KIND))
+        kind = sample_index(draw.shares, uniform_at(key, _KIND))
         seats.kind[e], seats.serial[e] = kind, -1
-        if kind == by.snapshots:
+        if kind == draw.snapshots:
             m = e // copies
-            slot = place(by.slots[m], uniform_at(key, _SLOT))
-            seats.serial[e] = by.serial[m, slot]
+            slot = sample_index(draw.slots[m], uniform_at(key, _SLOT))
+            seats.serial[e] = draw.serial[m, slot]
 
 
-def place(shares: Any, u: float) -> int:
+def sample_index(shares: Any, u: float) -> int:
     """The first place whose sum of shares passes u; the last one for what rounding left over."""
     for i in range(len(shares) - 1):
         if u < shares[i]:
@@ -391,7 +401,7 @@ def place(shares: Any, u: float) -> int:
     return len(shares) - 1
 
 
-def show_seat(
+def copy_learner_rows(
     seat: Any, obs: Any, mask: Any, reward: Any, to_obs: Any, to_mask: Any, to_reward: Any
 ) -> None:
     """Copies what belongs to the learner's seat.
@@ -410,14 +420,14 @@ def show_seat(
         to_reward[e] = reward[e, seat[e]]
 
 
-def seat_boxes(seat: Any, actions: Any, joint: Any) -> None:
+def place_continuous(seat: Any, actions: Any, joint: Any) -> None:
     """Puts the learner's actions, float32 [E, K], into both seats' [E, 2, K]."""
     for e in range(len(seat)):
         for j in range(actions.shape[1]):
             joint[e, seat[e], j] = actions[e, j]
 
 
-def seat_choices(seat: Any, actions: Any, joint: Any) -> None:
+def place_discrete(seat: Any, actions: Any, joint: Any) -> None:
     """The same for int64."""
     for e in range(len(seat)):
         for j in range(actions.shape[1]):
@@ -426,8 +436,8 @@ def seat_choices(seat: Any, actions: Any, joint: Any) -> None:
 
 _KEYS = np.zeros(1, np.uint64)
 _ROWS, _LINE, _NUMBERS = f4(2), f4(1), i8(1)
-_NETWORKS = no_networks(spaces.Discrete(2))
-_TABLE = SeatTable(
+_NETWORKS = empty_networks(spaces.Discrete(2))
+_TABLE = OpponentBatch(
     obs=f4(3),
     mask=b1(3),
     seat=_NUMBERS,
@@ -437,19 +447,19 @@ _TABLE = SeatTable(
     order=_NUMBERS,
     first=_NUMBERS,
 )
-_SEATS = Seats(i8(1), i8(1), i8(1), _KEYS)
-_DRAW = Draw(0, f8(1), f8(2), i8(2), 0)
+_SEATS = Matches(i8(1), i8(1), i8(1), _KEYS)
+_DRAW = MatchDistribution(0, f8(1), f8(2), i8(2), 0)
 
 # The arguments of every loop, as examples of their types; arrays are C-contiguous.
 _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
-    act_boxes: (_NETWORKS, _TABLE, f4(3)),
-    act_choices: (_NETWORKS, _TABLE, i8(3)),
-    random_boxes: (_NETWORKS, _TABLE, f4(3)),
-    random_choices: (_NETWORKS, _TABLE, i8(3)),
-    draw_seats: (_DRAW, i8(1), np.zeros(1, episode_state_dtype(2)), _SEATS),
-    show_seat: (_NUMBERS, f4(3), b1(3), _ROWS, _ROWS, b1(2), _LINE),
-    seat_boxes: (i8(1), f4(2), f4(3)),
-    seat_choices: (i8(1), i8(2), i8(3)),
+    act_continuous: (_NETWORKS, _TABLE, f4(3)),
+    act_discrete: (_NETWORKS, _TABLE, i8(3)),
+    random_continuous: (_NETWORKS, _TABLE, f4(3)),
+    random_discrete: (_NETWORKS, _TABLE, i8(3)),
+    draw_matches: (_DRAW, i8(1), np.zeros(1, book_dtype(2)), _SEATS),
+    copy_learner_rows: (_NUMBERS, f4(3), b1(3), _ROWS, _ROWS, b1(2), _LINE),
+    place_continuous: (i8(1), f4(2), f4(3)),
+    place_discrete: (i8(1), i8(2), i8(3)),
 }
 
 
@@ -477,8 +487,8 @@ class SelfPlay:
 
     config: SelfPlayConfig
     spec: EnvSpec
-    training: LineUp
-    evaluation: LineUp
+    training: OpponentPool
+    evaluation: OpponentPool
     pool: SnapshotPool | None = None
 
     @classmethod
@@ -489,7 +499,7 @@ class SelfPlay:
             ConfigError: opponents that cannot play; settings that need a winner that the game does
                 not declare.
         """
-        if config.by_results and spec.winner is None:
+        if config.needs_results and spec.winner is None:
             what = "sampling: pfsp" if config.sampling == "pfsp" else "snapshot_win_rate"
             raise ConfigError(
                 f"`env.self_play.{what}` follows who won, which {name} does not say: name a metric "
@@ -501,10 +511,10 @@ class SelfPlay:
                 "`env.self_play` has snapshots as opponents and never takes one: give "
                 "`snapshot_iterations`, `snapshot_episodes` or `snapshot_win_rate`."
             )
-        seat, drawn = seat_spec(spec), not config.deterministic
+        seat, drawn = player_spec(spec), not config.deterministic
         met = config.evaluation or {RANDOM: 1.0}
-        training = LineUp.of("env.self_play.opponents", config.opponents, seat, name, drawn)
-        evaluation = LineUp.of("env.self_play.evaluation", met, seat, name, drawn)
+        training = OpponentPool.of("env.self_play.opponents", config.opponents, seat, name, drawn)
+        evaluation = OpponentPool.of("env.self_play.evaluation", met, seat, name, drawn)
         return cls(config, spec, training, evaluation)
 
 
@@ -514,23 +524,25 @@ class GameEnvironment(KernelEnvironment, Players):
 
     Attributes:
         self_play: of a game of two of which one seat is shown; None: all seats are.
-        judge: environment of evaluations in self-play, where the kernel suggests it; None: this.
+        evaluator: environment for evaluations, if the kernel declares one; None: this one.
     """
 
     self_play: SelfPlay | None = None
-    judge: GameEnvironment | None = None
+    evaluator: GameEnvironment | None = None
 
     extended = staticmethod(extended)
 
     def configured(self, config: Config) -> Self:
-        asked, suggested = self_play_of(config), self.kernel.hook("EVALUATION")
+        asked, suggested = get_self_play(config), self.kernel.hook("EVALUATION")
         if asked is None:
             return self
-        seats, judge = SelfPlay.of(asked, self.kind.short_name, self.spec), None
+        seats, evaluator = SelfPlay.of(asked, self.kind.short_name, self.spec), None
         if suggested is not None and asked.evaluation is None:
-            judge = self.kind.load(config.model_dump() | suggested | {"self_play": None})
-        spec = seat_spec(self.spec)
-        return replace(self, spec=spec, self_play=seats, judge=cast(GameEnvironment | None, judge))
+            evaluator = self.kind.load(config.model_dump() | suggested | {"self_play": None})
+        spec = player_spec(self.spec)
+        return replace(
+            self, spec=spec, self_play=seats, evaluator=cast(GameEnvironment | None, evaluator)
+        )
 
     @property
     def varied(self) -> bool:
@@ -541,27 +553,29 @@ class GameEnvironment(KernelEnvironment, Players):
         return super().observed_bytes if self.self_play is None else None
 
     def without_rules(self) -> Self:
-        judge = None if self.judge is None else self.judge.without_rules()
-        return replace(super().without_rules(), judge=judge)
+        evaluator = None if self.evaluator is None else self.evaluator.without_rules()
+        return replace(super().without_rules(), evaluator=evaluator)
 
     def with_rules(self, kernel: Kernel, arrays: Sequence[NDArray[Any]]) -> Self:
-        judge = None if self.judge is None else self.judge.with_rules(kernel, arrays)
-        return replace(super().with_rules(kernel, arrays), judge=judge)
+        evaluator = None if self.evaluator is None else self.evaluator.with_rules(kernel, arrays)
+        return replace(super().with_rules(kernel, arrays), evaluator=evaluator)
 
     def spec_of(self, records: tuple[Any, ...]) -> EnvSpec:
         spec = super().spec_of(records)
-        return spec if self.self_play is None else seat_spec(spec)
+        return spec if self.self_play is None else player_spec(spec)
 
     def stepped(self, env: KernelVectorEnv, evaluation: bool) -> VectorEnv:
         seats = self.self_play
         if seats is None:
             return env
         met = seats.evaluation if evaluation else seats.training
-        settled = evaluation and seats.pool is None
-        return SeatEnv(env, met.settled() if settled else met, seats.pool, evaluation)
+        trained_elsewhere = evaluation and seats.pool is None
+        return SelfPlayEnv(
+            env, met.without_snapshots() if trained_elsewhere else met, seats.pool, evaluation
+        )
 
     def evaluation(self, *args: Any, **options: Any) -> VectorEnv:
-        own = super().evaluation if self.judge is None else self.judge.evaluation
+        own = super().evaluation if self.evaluator is None else self.evaluator.evaluation
         return own(*args, **options)
 
     def against(
@@ -583,9 +597,9 @@ class GameEnvironment(KernelEnvironment, Players):
         game = self.kind.short_name
         seats = self.self_play or SelfPlay.of(DEFAULTS, game, self.spec)
         drawn = not (seats.config.deterministic if deterministic is None else deterministic)
-        met = LineUp.of("opponents", opponents, seat_spec(seats.spec), game, drawn)
+        met = OpponentPool.of("opponents", opponents, player_spec(seats.spec), game, drawn)
         own = replace(seats, evaluation=met, pool=seats.pool if pool is None else pool)
-        return replace(self, spec=seat_spec(own.spec), self_play=own, judge=None)
+        return replace(self, spec=player_spec(own.spec), self_play=own, evaluator=None)
 
     # As players.
 
@@ -644,18 +658,18 @@ class GameEnvironment(KernelEnvironment, Players):
 
     @property
     def names(self) -> Mapping[int, str]:
-        met = self.judge or self
+        met = self.evaluator or self
         players = met.kernel.hook("PLAYERS") or ()
         own = {-number: name for number, name in enumerate(players)}
         seats = met.self_play
-        return own if seats is None else own | seats.evaluation.settled().short_names
+        return own if seats is None else own | seats.evaluation.without_snapshots().short_names
 
     @property
     def repeated(self) -> frozenset[str]:
-        seats, kernel = (self.judge or self).self_play, self.kernel
+        seats, kernel = (self.evaluator or self).self_play, self.kernel
         if seats is None or any(word in Reachable.within(f) for f in (kernel.reset, kernel.step)):
             return frozenset()
-        met = seats.evaluation.settled()
+        met = seats.evaluation.without_snapshots()
         return frozenset(met.short_names[k] for k, one in met.networks.items() if not one.drawn)
 
     @property
@@ -671,8 +685,13 @@ class GameEnvironment(KernelEnvironment, Players):
         if max(seats.training.snapshots, seats.evaluation.snapshots) >= 0:
             pool = SnapshotPool(policy, seats.config)
         environment = replace(self, self_play=replace(seats, pool=pool))
-        decided, evenly = seats.spec.winner is not None, partial(environment.against, _PAST, True)
-        return environment, SelfPlayOpponents(policy.members, seats.config, pool, decided, evenly)
+        decided, make_even = (
+            seats.spec.winner is not None,
+            partial(environment.against, _PAST, True),
+        )
+        return environment, SelfPlayOpponents(
+            policy.members, seats.config, pool, decided, make_even
+        )
 
 
 def _has_bots(name: str) -> bool:

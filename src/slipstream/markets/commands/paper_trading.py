@@ -12,7 +12,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.terminal import Background, LogFile, Trust, tell
 
 app = typer.Typer()
-WORKS = ("deploy", "paper")
+FILE_COMMANDS = ("deploy", "paper")
 
 Name = Annotated[str, typer.Argument(help="Name of a deployment, or its folder.")]
 

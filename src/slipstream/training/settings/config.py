@@ -198,7 +198,7 @@ def read_sections(values: Mapping[str, Any]) -> dict[str, Any]:
     foreign = _format_of(values)
     if foreign is None:
         return copied(values)
-    sections: dict[str, Any] = foreign.sections_of(values)
+    sections: dict[str, Any] = foreign.to_sections(values)
     return sections
 
 
@@ -206,7 +206,7 @@ def _format_of(values: Mapping[str, Any]) -> ModuleType | None:
     """The module that reads the sections of another project; None where they are ours."""
     names = (name for names in offered("formats") for name in names)
     modules = (load("formats", name) for name in names)
-    return next((module for module in modules if module.recognises(values)), None)
+    return next((module for module in modules if module.recognizes(values)), None)
 
 
 def parsed(path: Path) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def ignored_keys(target: object) -> str | None:
     foreign = _format_of(target)
     if foreign is not None:
         reader = foreign.__name__.removesuffix(".config")
-        return f"`{reader}` reads this config. {foreign.otherwise(target) or ''}".strip()
+        return f"`{reader}` reads this config. {foreign.differences(target) or ''}".strip()
     if STUDY in target:
         return "The section `study` is read by `slipstream tune`; a run passes over it."
     return None

@@ -52,7 +52,7 @@ def test_hockeys_own_bots_and_others_mix():
     )
     out = allocate_buffers(env)
     env.reset_rows(out.obs)
-    seat, kind = env._seats.seat, env._seats.kind
+    seat, kind = env._matches.seat, env._matches.kind
     np.testing.assert_array_equal(env.game.state["seat"], seat)
     bot = kind < 0
     assert set(kind.tolist()) == {-1, 0} and abs(bot.mean() - 0.5) < 0.1
@@ -72,6 +72,6 @@ def test_hockey_is_evaluated_against_its_bots():
     from slipstream.training.environments.factory import resolve_environment
 
     environment = resolve_environment(config.env_name, config.env_settings)
-    assert environment.spec.players == 1 and environment.judge.spec.players == 1
-    assert environment.judge.loaded.params["train"][0].other_strong == 1.0
+    assert environment.spec.players == 1 and environment.evaluator.spec.players == 1
+    assert environment.evaluator.loaded.params["train"][0].other_strong == 1.0
     assert environment.loaded.params["train"][0].other_agent == 1.0

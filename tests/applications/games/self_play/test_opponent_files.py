@@ -35,7 +35,7 @@ def test_a_run_and_a_policys_folder_play_as_the_policy_does(trained):
         env.reset_rows(out.obs, out.mask)
         for t in range(30):
             seen, allowed = env._obs.copy(), env._mask.copy()
-            other = np.arange(32), 1 - env._seats.seat
+            other = np.arange(32), 1 - env._matches.seat
             chosen = out.mask.argmax(1)[:, None]
             env.step_rows(chosen, out, t)
             expected = policy.act_rows(seen[other], mask=allowed[other])
@@ -48,7 +48,7 @@ def test_drawn_actions_follow_the_policys_distribution(trained):
         TICTACTOE, 4_000, seed=4, self_play={"opponents": {str(trained.path): 1}}
     )
     env.reset()
-    first = env._seats.seat == 1  # the opponent begins
+    first = env._matches.seat == 1  # the opponent begins
     env._loops[env._players[0][1]](*env._players[0][2:], env._joint)
     taken = np.bincount(env._joint[first, 0, 0], minlength=10) / first.sum()
     policy = slipstream.load_policy(trained)
@@ -125,10 +125,10 @@ def test_an_onnx_file_plays_as_its_own_library_says(tmp_path, activation):
     out = allocate_buffers(env)
     env.reset_rows(out.obs)
     for t in range(5):
-        seen = env._obs[np.arange(70), 1 - env._seats.seat]
+        seen = env._obs[np.arange(70), 1 - env._matches.seat]
         env.step_rows(np.zeros((70, 4), np.float32), out, t)
         (expected,) = reference.run(None, {"x": seen})
-        acted = env._joint[np.arange(70), 1 - env._seats.seat]
+        acted = env._joint[np.arange(70), 1 - env._matches.seat]
         np.testing.assert_allclose(acted, expected, atol=2e-5)
 
 
@@ -140,7 +140,7 @@ def test_choices_of_an_onnx_file_are_the_greatest_allowed(tmp_path):
     out = allocate_buffers(env)
     env.reset_rows(out.obs, out.mask)
     for t in range(4):
-        other = np.arange(20), 1 - env._seats.seat
+        other = np.arange(20), 1 - env._matches.seat
         (values,) = reference.run(None, {"x": env._obs[other]})
         expected = np.where(env._mask[other], values, -np.inf).argmax(1)
         env.step_rows(out.mask.argmax(1)[:, None], out, t)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.games.report import outcomes as outcomes_of
-from slipstream.games.report import outcomes_of as met_in
+from slipstream.games.report import outcomes as outcomes_from_evaluation
+from slipstream.games.report import outcomes_from_evaluation as met_in
 from slipstream.games.report import sections
-from slipstream.games.self_play.opponents import LineUp
+from slipstream.games.self_play.opponents import OpponentPool
 from slipstream.report.run_page import evaluate_run
 from slipstream.training.environments.parts import group_by_opponent, outcome_shares
 from slipstream.training.episode_result import EpisodeResult
@@ -48,7 +48,7 @@ def test_curves_are_those_against_who_is_named(several, expected):
     table = {"member": [0.0], "steps": [64.0], "won": [0.75], "lost": [0.0]}
     if several:
         table |= {"won_weak": [0.25], "lost_weak": [0.5], "won_first": [1.0], "lost_first": [0.0]}
-    (found,) = outcomes_of(table, 0, [game(1, 0, -1)], NAMES)
+    (found,) = outcomes_from_evaluation(table, 0, [game(1, 0, -1)], NAMES)
     assert found.opponent == "weak" and found.shares[0, 0] == expected
 
 
@@ -115,9 +115,9 @@ def test_a_page_has_a_table_and_a_curve_for_each(tmp_path):
 
 def test_who_was_trained_meets_the_others_of_a_line_up():
     """Snapshots belong to training: its fresh episodes, and all later ones, do without them."""
-    line_up = LineUp(("snapshots", "random"), (2.0, 1.0)).settled()
-    assert (line_up.names, line_up.weights) == (("snapshots", "random"), (0.0, 1.0))
-    alone = LineUp(("snapshots",), (2.0,)).settled()
+    opponent_pool = OpponentPool(("snapshots", "random"), (2.0, 1.0)).without_snapshots()
+    assert (opponent_pool.names, opponent_pool.weights) == (("snapshots", "random"), (0.0, 1.0))
+    alone = OpponentPool(("snapshots",), (2.0,)).without_snapshots()
     assert (alone.names, alone.weights) == (("snapshots", "random"), (0.0, 1.0))
 
 

@@ -53,7 +53,7 @@ def train(out):
 
 def test_a_training_has_a_curve_and_its_pool_a_matrix(tmp_path, monkeypatch):
     run = train(tmp_path / "run")
-    found = report.league_of(run)
+    found = report.league_from_run(run)
     assert found.players == ("snapshot 0", *(f"snapshot {i}" for i in range(1, 5)), "chosen policy")
     off = ~np.eye(6, dtype=bool)
     assert np.isnan(np.diag(found.won)).all() and ((found.won + found.won.T)[off] <= 1.0).all()
@@ -72,4 +72,4 @@ def test_a_training_has_a_curve_and_its_pool_a_matrix(tmp_path, monkeypatch):
     assert any("openskill is not installed" in note for note in other.provenance["notes"])
     ours, theirs = (slipstream.load_policy(one).parameters.flat for one in (run, other))
     np.testing.assert_array_equal(ours, theirs)
-    assert len(report.league_of(other).rating) == 0
+    assert len(report.league_from_run(other).rating) == 0

@@ -39,7 +39,7 @@ def test_the_seat_shows_what_the_game_shows_its_player():
     env.reset_rows(out.obs, out.mask)
     finals = 0
     for t in range(20):
-        seat = env._seats.seat.copy()
+        seat = env._matches.seat.copy()
         both = np.arange(6), seat
         np.testing.assert_array_equal(out.obs, env._obs[both])
         np.testing.assert_array_equal(out.mask, env._mask[both])
@@ -85,7 +85,7 @@ def test_seats_follow_from_the_episode_alone():
         env.reset_rows(out.obs, out.mask)
         for t in range(12):
             env.step_rows(choices(out.mask, t), out, t)
-            kept.append((out.obs.copy(), out.reward.copy(), env._seats.seat.copy()))
+            kept.append((out.obs.copy(), out.reward.copy(), env._matches.seat.copy()))
         runs.append(kept)
     for six, three, serial in zip(*runs, strict=True):
         for a, b, c in zip(six, three, serial, strict=True):
@@ -96,11 +96,11 @@ def test_seats_follow_from_the_episode_alone():
 def test_both_seats_are_drawn_equally_often():
     env = seats(2_000, "serial", PENNIES)  # seats are drawn beside the loop
     env.reset()
-    assert abs(env._seats.seat.mean() - 0.5) < 0.05
-    first = env._seats.seat.copy()
+    assert abs(env._matches.seat.mean() - 0.5) < 0.05
+    first = env._matches.seat.copy()
     env.step(np.zeros(2_000, np.int64))
-    assert 0.4 < (first == env._seats.seat).mean() < 0.6
-    results = env.episodes.metrics["won"] - env.episodes.metrics["lost"]
+    assert 0.4 < (first == env._matches.seat).mean() < 0.6
+    results = env.ended.metrics["won"] - env.ended.metrics["lost"]
     assert set(results) == {1.0, -1.0}
     np.testing.assert_array_equal(results, env.episodes.returns)
 

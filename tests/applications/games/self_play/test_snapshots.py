@@ -128,8 +128,8 @@ def test_a_game_under_way_keeps_its_opponent(settings, learner):
                 moved.add(game)
         loop(networks, table, actions)
 
-    loop = env._loops["act_choices"]
-    env._loops = {**env._loops, "act_choices": act}
+    loop = env._loops["act_discrete"]
+    env._loops = {**env._loops, "act_discrete": act}
     for _ in range(24):
         made.iterate(0.0)
     assert len(set(met.values())) > 8
@@ -200,11 +200,11 @@ def test_the_oldest_snapshot_makes_room():
 def test_estimates_by_hand():
     """One game at 1/2 before all others: after a win and a loss (1/2 + 1 + 0) / 3 = 1/2."""
     _, made = pool()
-    made.learn(0, 0, 1.0)
+    made.record_game(0, 0, 1.0)
     assert made.rate[0, 0] == 0.75
-    made.learn(0, 0, 0.0)
+    made.record_game(0, 0, 0.0)
     assert made.rate[0, 0] == pytest.approx(0.5)
-    made.learn(0, 5, 1.0)  # a snapshot that is gone
+    made.record_game(0, 5, 1.0)  # a snapshot that is gone
     assert made.games.tolist() == [[2, 0, 0]]
 
 
@@ -217,7 +217,7 @@ def test_pfsp_by_hand(weighting, weights):
     for _ in range(2):
         made.snapshot(np.array([True]))
     made.rate[0] = 0.2, 0.5, 0.9
-    made.close_books()
+    made.update_shares()
     expected = np.array(weights) + 1e-6
     np.testing.assert_allclose(made.shares[0], np.cumsum(expected) / expected.sum())
 
@@ -244,7 +244,9 @@ def test_when_a_snapshot_is_due():
     config = SelfPlayConfig(
         slots=3, snapshot_iterations=None, snapshot_win_rate=0.75, gate_episodes=4
     )
-    made = SelfPlayOpponents(1, config, SnapshotPool(_Policy(), config), decided=True, evenly=None)
+    made = SelfPlayOpponents(
+        1, config, SnapshotPool(_Policy(), config), decided=True, make_even=None
+    )
     for results, taken in (
         ([1, 1, 1], 1),  # too few games
         ([-1], 2),  # 3 of 4
@@ -259,7 +261,7 @@ def test_when_a_snapshot_is_due():
     assert made.metrics()["wins"] == pytest.approx([10 / 13])
     by_episodes = SelfPlayConfig(slots=3, snapshot_iterations=None, snapshot_episodes=4)
     made = SelfPlayOpponents(
-        1, by_episodes, SnapshotPool(_Policy(), by_episodes), decided=False, evenly=None
+        1, by_episodes, SnapshotPool(_Policy(), by_episodes), decided=False, make_even=None
     )
     for _ in range(3):
         made.learn(ended([1, -1]), 1)

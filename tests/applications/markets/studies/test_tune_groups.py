@@ -152,7 +152,7 @@ def test_kills_change_nothing(config, expected, tmp_path):
             start_new_session=True,
         ) as child:
             try:
-                while (now := outcomes_of(folder)) <= seen and child.poll() is None:
+                while (now := outcomes_from_evaluation(folder)) <= seen and child.poll() is None:
                     time.sleep(0.02)
                 assert child.poll() is None and folder.result is None
             finally:
@@ -161,7 +161,7 @@ def test_kills_change_nothing(config, expected, tmp_path):
     assert contents(study_of(config, folder.path, 1, 48)) == expected[1]
 
 
-def outcomes_of(folder: StudyFolder) -> int:
+def outcomes_from_evaluation(folder: StudyFolder) -> int:
     """How many members came back; none while the first process begins its ledger."""
     if not folder.exists or not folder.locked:
         return -1

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from slipstream.compat.hockey_project.config import recognises, sections_of
+from slipstream.compat.hockey_project.config import recognizes, to_sections
 from slipstream.compat.hockey_project.single_run import CURRICULUM
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import yaml_file
@@ -143,12 +143,12 @@ def test_every_key_has_its_place(tmp_path):
 
 def test_other_agents():
     sac = changed(("agent",), {"type": "SAC", "hyperparameters": {"tau": 0.005, "discount": 0.98}})
-    sections = sections_of(sac)
-    assert sections["agent"]["name"] == "sac" and sections["agent"]["tau"] == 0.005
-    assert sections["env"]["action_fineness"] == 0 and sections["agent"]["gamma"] == 0.98
-    assert sections_of(changed(("agent",), {"type": "PPO"}))["agent"]["batch_size"] == 512
+    sections = to_sections(sac)
+    assert sections["agent"]["name"] == "sac" and sections["agent"]["target_rate"] == 0.005
+    assert sections["env"]["action_fineness"] == 0 and sections["agent"]["discount"] == 0.98
+    assert to_sections(changed(("agent",), {"type": "PPO"}))["agent"]["minibatch"] == 512
     slow = changed(("training", "train_freq"), 4)
-    assert sections_of(slow)["agent"]["utd_ratio"] == 0.25
+    assert to_sections(slow)["agent"]["updates_per_step"] == 0.25
 
 
 @pytest.mark.parametrize(
@@ -177,16 +177,16 @@ def test_other_agents():
     ],
 )
 def test_what_nobody_reads_is_refused(path, value, match):
-    assert recognises(SIMPLE)
+    assert recognizes(SIMPLE)
     with pytest.raises(ConfigError, match=match):
-        sections_of(changed(path, value))
+        to_sections(changed(path, value))
 
 
 def test_self_play_is_ones_own_past_or_a_run_of_ours():
     own = {"type": "self_play", "weight": 0.5}
     bots = {"type": "basic_strong", "weight": 1.5}
     mixed = {"type": "weighted_mixture", "opponents": [own, bots]}
-    sections = sections_of(changed(("curriculum", "phases", 3, "opponent"), mixed))
+    sections = to_sections(changed(("curriculum", "phases", 3, "opponent"), mixed))
     assert sections["env"]["self_play"] == {"opponents": {"snapshots": 0.5}}
     assert sections["env"]["opponents"] == {"agent": 1.0}
     phases = [phase["env"]["opponents"] for phase in sections["curriculum"]["phases"]]
@@ -194,17 +194,17 @@ def test_self_play_is_ones_own_past_or_a_run_of_ours():
     # Of bots alone: two players act from outside all the same, one of them practically never.
     assert phases[1] == {"weak": 1.0, "agent": 1e-12}
     named = {"type": "self_play", "checkpoint": "runs/first"}
-    sections = sections_of(changed(("curriculum", "phases", 3, "opponent"), named))
+    sections = to_sections(changed(("curriculum", "phases", 3, "opponent"), named))
     assert sections["env"]["self_play"] == {"opponents": {"runs/first": 1.0}}
     assert sections["curriculum"]["phases"][3]["env"]["opponents"] == {"agent": 1.0}
-    assert "self_play" not in sections_of(SIMPLE)["env"]
+    assert "self_play" not in to_sections(SIMPLE)["env"]
     both = changed(("curriculum", "phases", 3, "opponent"), named)
     both["curriculum"]["phases"][2]["opponent"] = {"type": "self_play"}
     with pytest.raises(ConfigError, match=r"one line-up.*same `checkpoint`"):
-        sections_of(both)
+        to_sections(both)
     both["curriculum"]["phases"][2]["opponent"] = {"type": "self_play", "checkpoint": "a.pt"}
     with pytest.raises(ConfigError, match=r"`checkpoint: a.pt` is a network of another program"):
-        sections_of(both)
+        to_sections(both)
 
 
 def test_a_mixture_within_a_mixture_is_drawn_in_turn():
@@ -222,17 +222,17 @@ def test_a_mixture_within_a_mixture_is_drawn_in_turn():
         "type": "weighted_mixture",
         "opponents": [inner, {"type": "basic_strong", "weight": 0.5}, run],
     }
-    sections = sections_of(changed(("curriculum", "phases", 3, "opponent"), outer))
+    sections = to_sections(changed(("curriculum", "phases", 3, "opponent"), outer))
     assert sections["curriculum"]["phases"][3]["env"]["opponents"] == {
         **{"agent": 1.0, "weak": 1.0, "strong": 2.0}
     }
     assert sections["env"]["self_play"] == {"opponents": {"snapshots": 0.5, "runs/first": 0.5}}
     twice = [{"mode": "NORMAL", "weight": weight} for weight in (0.25, 0.5)]
-    sections = sections_of(changed(("curriculum", "phases", 2, "environment"), {"mixture": twice}))
+    sections = to_sections(changed(("curriculum", "phases", 2, "environment"), {"mixture": twice}))
     assert sections["curriculum"]["phases"][2]["env"]["mode"] == {"normal": 0.75}
     for nobody in ([], [{**inner, "weight": 0.0}]):
         with pytest.raises(ConfigError, match="names nobody with a weight above 0"):
-            sections_of(changed(("curriculum", "phases", 2, "opponent", "opponents"), nobody))
+            to_sections(changed(("curriculum", "phases", 2, "opponent", "opponents"), nobody))
 
 
 def test_our_own_curriculum_is_read_and_complete():
@@ -367,7 +367,7 @@ def test_published_files_are_read_as_they_are(name):
 @pytest.mark.parametrize("name", REFUSED)
 def test_published_files_that_mean_nothing_here_name_what(name):
     file, match = REFUSED[name]
-    assert recognises(file)
+    assert recognizes(file)
     with pytest.raises(ConfigError, match=match):
         resolve(file, {})
 

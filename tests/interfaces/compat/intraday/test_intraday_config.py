@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.compat.intraday import EnvBuilder
-from slipstream.compat.intraday.config import otherwise, recognises, sections_of
+from slipstream.compat.intraday.config import differences, recognizes, to_sections
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import yaml_file
 from slipstream.training.settings.config import ignored_keys, read_config, resolve
@@ -45,7 +45,7 @@ def test_each_key_has_its_place():
 
 
 def test_a_file_is_recognised_and_its_adapter_named():
-    assert recognises(THEIRS) and not recognises({"env": {"name": "cartpole"}})
+    assert recognizes(THEIRS) and not recognizes({"env": {"name": "cartpole"}})
     assert read_config(EXAMPLE)["env"]["name"] == "forex"
     said = ignored_keys(EXAMPLE)
     assert said.startswith("`slipstream.compat.intraday` reads this config.")
@@ -68,7 +68,7 @@ def test_files_that_they_would_write_and_a_training_here_does_not_are_named(path
     said = ignored_keys(values)
     assert "`monitor.enabled` is passed over" in said and "import TrainerAgent" in said
     assert "`tensorboard_log: logs/tb` is passed over" in said and "`tensorboard`" in said
-    assert "monitor" not in otherwise(values, monitored=True)
+    assert "monitor" not in differences(values, monitored=True)
     assert "monitor" not in ignored_keys(changed("training.vectorized_training.monitor", {}))
 
 
@@ -118,7 +118,7 @@ def test_bad_input_is_one_paragraph(path, value, words):
     if path == "training.num_envs":
         values["training"]["total_timesteps"] = 5
     with pytest.raises(ConfigError) as caught:
-        resolve(sections_of(values))
+        resolve(to_sections(values))
     text = str(caught.value)
     assert "\n" not in text
     for word in words:
@@ -129,7 +129,7 @@ def test_copies_by_both_names_are_refused():
     values = changed("training.num_envs", 4)
     values["training"]["vectorized_training"]["n_envs"] = 8
     with pytest.raises(ConfigError, match="keep one"):
-        sections_of(values)
+        to_sections(values)
 
 
 def test_a_section_environment_alone_is_judged():
