@@ -41,8 +41,11 @@ def helps() -> Iterator[tuple[str, str]]:
         words = waiting.pop(0)
         text = _printed(*words, "--help")
         yield " ".join(("slipstream", *words)), text
-        commands = text.partition("\nCommands:\n")[2].partition("\n\n")[0]
-        waiting += [(*words, name) for name in re.findall(r"^  (\S+)", commands, re.MULTILINE)]
+        for section in text.split("\n\n"):
+            title, _, rows = section.partition(":\n")
+            if rows and title not in ("Options", "Arguments"):
+                found = re.findall(r"^  (\w\S*)", rows, re.MULTILINE)
+                waiting += [(*words, name) for name in found]
 
 
 def names() -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""The command line: `slipstream train|resume|evaluate|init|data|list|doctor`.
+"""Command-line interface of slipstream.
 
-Every command imports what it needs when it runs, so that `slipstream --help` is fast.
+Each command imports its dependencies when it runs, so that `slipstream --help` is fast.
 """
 
 import sys
@@ -13,7 +13,7 @@ if (_problem := refusal()) is not None:
     sys.stderr.write(f"{_problem}\n")
     raise SystemExit(2)
 if Path(sys.argv[0]).parts[-2:] in (("bin", "slipstream"), ("slipstream", "__main__.py")):
-    leave_in_words()  # the program, not a library of another one; its imports take a second
+    leave_in_words()  # running as a program; imports take a second
 
 from slipstream.cli.main import main
 

@@ -1,4 +1,4 @@
-"""What `train`, `tune`, `resume` and `paper` share of `--background` and the queue."""
+"""Options --background and --replace, and memory estimates of jobs."""
 
 from __future__ import annotations
 
@@ -13,66 +13,68 @@ from slipstream.core.errors import ConfigError
 
 
 def command_line(command: Any, values: Mapping[str, Any]) -> list[str]:
-    """Arguments that give a command of Typer's these values; None, empty and false are left out."""
+    """Return the arguments that give a Typer command these values; unset options are omitted."""
     options, words = list[str](), list[str]()
     for param in command.params:
         value = values.get(param.name or "")
         if value is None or value is False or value == []:
             continue
-        several = value if isinstance(value, (list, tuple)) else [value]
+        items = value if isinstance(value, (list, tuple)) else [value]
         if isinstance(param, TyperArgument):
-            words += [str(one) for one in several]
+            words += [str(item) for item in items]
         elif value is True:
             options.append(param.opts[0])
         else:
-            options += [f"{param.opts[0]}={one}" for one in several]
+            options += [f"{param.opts[0]}={item}" for item in items]
     return [str(command.name), *options, *(["--", *words] if words else [])]
 
 
 def detach_if_requested(context: typer.Context, folder: Path, **changes: Any) -> bool:
-    """Does what ``--replace`` and ``--background`` ask of the command of a context.
+    """Apply ``--replace`` and ``--background`` to the command of a context.
 
     Args:
-        context: of the command.
-        folder: that it works on.
-        changes: values that fix the folder, for the process in the background.
+        context: context of the command.
+        folder: folder that the command works on.
+        changes: values that pin the folder for the background process.
 
     Returns:
-        Whether the command goes on in the background: there is nothing more to do.
+        True if the command continues in the background, so that the caller has nothing left to do.
 
     Raises:
         ConfigError: see `make_room` and `in_background`; ``--log`` without ``--background``.
     """
-    given = context.params
-    if given.get("log") and not given["background"]:
-        raise ConfigError("--log says where a command in the background prints: add --background.")
-    if not (given["background"] or given.get("replace")):
+    options = context.params
+    if options.get("log") and not options["background"]:
+        raise ConfigError("--log requires --background. Add --background, or remove --log.")
+    if not (options["background"] or options.get("replace")):
         return False
     from slipstream.core.safe_io import is_there
     from slipstream.core.terminal import tell
     from slipstream.jobs.process import in_background, make_room
 
-    if given.get("replace"):
+    if options.get("replace"):
         if is_there(folder):
-            memory_of(str(context.command.name), given)  # refused before anybody is stopped
+            estimate_memory(
+                str(context.command.name), options
+            )  # fails before another process is stopped
         make_room(folder, tell)
-    if not given["background"]:
+    if not options["background"]:
         return False
     done = {"background": False, "log": None, "replace": False}
-    words = command_line(context.command, {**given, **changes, **done})
-    in_background(words, folder, given.get("log"), tell)
+    words = command_line(context.command, {**options, **changes, **done})
+    in_background(words, folder, options.get("log"), tell)
     return True
 
 
-def memory_of(command: str, given: Mapping[str, Any]) -> int:
-    """Bytes that a command's training will take of this machine, as it will say itself.
+def estimate_memory(command: str, options: Mapping[str, Any]) -> int:
+    """Return the memory in bytes that a command's training will need on this machine.
 
     Args:
         command: train, tune or resume.
-        given: its values.
+        given: values of the command's options.
 
     Raises:
-        SlipstreamError: it cannot begin: no data, say, or more than this machine has.
+        SlipstreamError: the training cannot start, for example for lack of data or memory.
     """
     from slipstream.cli.options import train_overrides, tune_overrides
     from slipstream.jobs.memory import run_memory, study_memory
@@ -81,14 +83,16 @@ def memory_of(command: str, given: Mapping[str, Any]) -> int:
     from slipstream.training.runs.run import Run
     from slipstream.training.settings.config import read_config, resolve
 
-    if given["cluster"]:  # other machines'
+    if options["cluster"]:  # the cluster's memory is used
         return 0
     if command == "train":
-        return run_memory(resolve(given["target"], train_overrides(given)))
+        return run_memory(resolve(options["target"], train_overrides(options)))
     if command == "tune":
-        return study_memory(*prepare(given["target"], *tune_overrides(given)), given["workers"])
-    folder, study = lookup(given["run"])
+        return study_memory(
+            *prepare(options["target"], *tune_overrides(options)), options["workers"]
+        )
+    folder, study = lookup(options["run"])
     if study is None:
-        run = Run.open(folder, trust=given["trust"])
-        return run_memory(run.resume_config(num_envs=given["num_envs"]))
-    return study_memory(*prepare(read_config(study.config), {}, {}), given["workers"])
+        run = Run.open(folder, trust=options["trust"])
+        return run_memory(run.resume_config(num_envs=options["num_envs"]))
+    return study_memory(*prepare(read_config(study.config), {}, {}), options["workers"])

@@ -1,4 +1,4 @@
-"""The last line of defence: whatever goes wrong is one paragraph, and nothing is said in vain."""
+"""Unexpected errors, Ctrl-C handling, and output that survives closed pipes."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from slipstream.core.child_process import KEPT, leave_in_words
 from slipstream.core.text import printable, refuse_path
 from slipstream.training.callbacks.output import Output
 
-FAULT, USER_ERROR, INTERRUPTED = 1, 2, 130
+INTERNAL_ERROR, USER_ERROR, INTERRUPTED = 1, 2, 130
 
 
-class Stopped(Exception):  # noqa: N818 - stopping on request is no error
-    """Ctrl-C, where nothing had to be kept."""
+class CommandInterrupted(Exception):  # noqa: N818 - stopping on request is no error
+    """Ctrl-C was pressed while there was nothing to save."""
 
 
 class InterruptHandler:
-    """Remembers that it was pressed, whatever libraries make of the exception that it raises.
+    """Records Ctrl-C even if a library swallows the KeyboardInterrupt.
 
     Attributes:
-        requested: it was; an `Interruption` that begins later hears of it.
+        requested: Ctrl-C was pressed; an `Interruption` that starts later sees it.
     """
 
     def __init__(self) -> None:
@@ -42,14 +42,14 @@ class InterruptHandler:
         self._hook: Any = None
 
     def _press(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:  # what the first one ended takes too long
+        if self.requested:  # the first Ctrl-C takes too long
             leave_in_words()
             os.kill(os.getpid(), number)
         self.requested = True
         raise KeyboardInterrupt
 
     def _swallowed(self, unraisable: Any) -> None:
-        """Raise again a moment later what a finalizer or a weak reference's callback swallowed."""
+        """Deliver a KeyboardInterrupt again that a finalizer or weak reference swallowed."""
         if unraisable.exc_type is not KeyboardInterrupt or not self.requested:
             self._hook(unraisable)
             return
@@ -57,7 +57,7 @@ class InterruptHandler:
         leaving = threading.Event()
 
         def again() -> None:
-            leaving.wait()  # what is raised in here is swallowed as well
+            leaving.wait()  # an exception raised before that would be swallowed as well
             time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -65,7 +65,7 @@ class InterruptHandler:
         leaving.set()
 
     def __enter__(self) -> InterruptHandler:
-        main = threading.current_thread() is threading.main_thread()  # only it may set handlers
+        main = threading.current_thread() is threading.main_thread()  # may set signal handlers
         if main and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
             self._before = signal.signal(signal.SIGINT, self._press)
             self._hook, sys.unraisablehook = sys.unraisablehook, self._swallowed
@@ -77,12 +77,12 @@ class InterruptHandler:
             sys.unraisablehook = self._hook
 
 
-def fitted(text: str, arguments: Sequence[str]) -> str:
-    """Replace suggested options that the command line excludes by what works beside it.
+def adapt_suggestions(text: str, arguments: Sequence[str]) -> str:
+    """Replace suggested options that conflict with the command line by an equivalent.
 
     Args:
-        text: an error's message, which suggests ``give --device VALUE``.
-        arguments: the command line behind `slipstream`.
+        text: an error message that suggests ``give --device VALUE``.
+        arguments: command line after `slipstream`.
     """
     words = " ".join(arguments)
     gpu = re.search(r"--gpu[ =]\d+", words)
@@ -101,77 +101,77 @@ def fitted(text: str, arguments: Sequence[str]) -> str:
     return re.sub(r"give --device (cpu|cuda:\d+)", instead, text)
 
 
-def complain(text: str) -> None:
-    """One paragraph on standard error."""
+def print_error(text: str) -> None:
+    """Print one paragraph to standard error."""
     print(printable(" ".join(text.split())), file=sys.stderr, flush=True)
 
 
 @contextmanager
 def resilient_output(works: bool) -> Iterator[Output]:
-    """Standard output and error that survive their readers, while the body runs.
+    """Replace standard output and error by streams that survive closed pipes.
 
     Args:
-        works: say when standard output is lost that the work goes on.
+        works: the command produces files, so losing standard output is reported and ignored.
     """
-    for handle in range(3):  # else the next file that is opened would be standard output
+    for handle in range(3):  # otherwise the next opened file would become standard output
         try:
             os.fstat(handle)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    if not faulthandler.is_enabled():  # a crash in an environment's own code says where
+    if not faulthandler.is_enabled():  # prints the location of a crash in an environment
         faulthandler.enable(2, all_threads=False)
     before = sys.stdout, sys.stderr
 
-    def tell(error: OSError) -> None:
+    def report_loss(error: OSError) -> None:
         if works:
-            complain(
-                f"Standard output is lost ({error.strerror or error}); the work goes on, and what "
-                "it says from here on is not shown."
+            print_error(
+                f"Standard output is lost ({error.strerror or error}). The work continues; further "
+                "output is discarded."
             )
 
-    output = Output(before[0], tell)
+    output = Output(before[0], report_loss)
     sys.stdout, sys.stderr = output, Output(before[1])
     try:
         yield output
     finally:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        output.on_loss = None  # a library may keep it and look at it when Python exits
+        output.on_loss = None  # a library may flush a stored reference when Python exits
         sys.stdout, sys.stderr = before
 
 
 def report_internal_error(error: Exception) -> int:
-    """Says what nobody expected in one paragraph, with its traceback in a file; the exit code."""
+    """Report an unexpected error, with the traceback in a file; return the exit code."""
     if _was_interrupted(error):
-        complain(f"Interrupted. {KEPT}")
+        print_error(f"Interrupted. {KEPT}")
         return INTERRUPTED
     if isinstance(error, OSError | UnicodeEncodeError) and (found := _plain_cause(error)):
-        complain(found)
+        print_error(found)
         return USER_ERROR
     what = f"{type(error).__name__}: {error}".rstrip(": ")
     what = what if len(what) <= 500 else f"{what[:500]} ..."
     details = _write_details(error)
     if isinstance(error, MemoryError):
-        complain(
-            f"There is not enough memory ({what}). Ask for less: fewer copies, members or steps of "
-            f"a rollout, a shorter stretch of data. {details}"
+        print_error(
+            f"There is not enough memory ({what}). Reduce num_envs, members, the rollout length or "
+            f"the amount of data. {details}"
         )
         return USER_ERROR
     if isinstance(error, OSError):
-        complain(
-            f"The system refused something that slipstream needed ({what}). Mend what it names: "
-            f"permissions, space, a limit of this process. {details}"
+        print_error(
+            f"The operating system refused an operation ({what}). Check permissions, disk space "
+            f"and the limits of this process. {details}"
         )
         return USER_ERROR
-    complain(
-        f"slipstream failed in a way that it should not ({what}). {details} Please report it to "
-        "whoever gave you slipstream, with that file, the command and its config."
+    print_error(
+        f"Internal error of slipstream ({what}). {details} Please report it with that file, the "
+        "command and its config."
     )
-    return FAULT
+    return INTERNAL_ERROR
 
 
 def _plain_cause(error: OSError | UnicodeEncodeError) -> str:
-    """What went wrong where a traceback would tell nothing more; empty where it might."""
+    """Return a message for errors whose traceback is not needed; empty for all others."""
     if isinstance(error, UnicodeEncodeError):
         part = error.object[error.start : error.end]
         lone = any("\ud800" <= c <= "\udfff" for c in part)
@@ -180,16 +180,16 @@ def _plain_cause(error: OSError | UnicodeEncodeError) -> str:
     if error.errno == errno.ENAMETOOLONG:
         name = str(error.filename or "")
         shown = name if len(name) <= 120 else f"{name[:60]}...{name[-40:]}"
-        return f"This system has no room for so long a name: {shown}. Give a shorter one."
+        return f"The file name is too long for this system: {shown}. Give a shorter one."
     try:
         os.getcwd()
     except FileNotFoundError:
-        return "The working folder has been deleted: `cd` into one that exists, and try again."
+        return "The working directory was deleted. `cd` to an existing one, and try again."
     return ""
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Ctrl-C while a library was loaded may come out as an error of that library."""
+    """Return whether Ctrl-C caused an error, for example while a library was being imported."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True
@@ -198,7 +198,7 @@ def _was_interrupted(error: BaseException | None) -> bool:
 
 
 def _write_details(error: Exception) -> str:
-    """Where the traceback is, as a sentence; it is shown where it can be written nowhere."""
+    """Write the traceback to a file and return a sentence that names it; print it if that fails."""
     from slipstream.core.version import __version__
 
     trace = "".join(traceback.format_exception(error))
@@ -216,4 +216,4 @@ def _write_details(error: Exception) -> str:
         with suppress(OSError):
             os.unlink(name)
     print(trace, file=sys.stderr)
-    return "The details stand above: no folder for temporary files can be written."
+    return "The traceback is above: no temporary directory is writable."

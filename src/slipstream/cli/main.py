@@ -1,4 +1,4 @@
-"""Finds the commands and turns errors into one paragraph and an exit code."""
+"""Command discovery, and conversion of errors to one paragraph and an exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from slipstream.core.errors import BusyError, SlipstreamError
 from slipstream.core.extras import EXTRAS, pip_install
 from slipstream.core.plugins import left_out, merged, owner_of
 
-# What pip is to be told about a module; others are packages of the same name.
+# Arguments of pip that install a module, if they differ from its name.
 _PIP_WORDS = {
     "gym_anytrading": ("--no-deps", "gym-anytrading==2.0.0"),
     "stable_baselines3": EXTRAS["sb3"],
@@ -32,39 +32,59 @@ _PIP_WORDS = {
     "ray": EXTRAS["ray"],
 }
 
+# Sections of the help, in order; commands name theirs as `rich_help_panel`.
+TOPICS = ("Train", "Studies", "Trading", "Games", "Jobs", "Policies", "Diagnostics")
+
 
 class _Commands(TyperGroup):
-    """Lets Ctrl-C through, which Typer would call "Aborted!"."""
+    """Group that lists commands by topic and lets Ctrl-C through.
+
+    Typer would print "Aborted!" for Ctrl-C.
+    """
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one section per topic."""
+        listed = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        limit = formatter.width - 6 - max((len(name) for name, _ in listed), default=0)
+        topics: dict[str, list[tuple[str, str]]] = {topic: [] for topic in TOPICS}
+        for name, command in listed:
+            if command is not None and not command.hidden:
+                topic = getattr(command, "rich_help_panel", None) or "Other commands"
+                topics.setdefault(topic, []).append((name, command.get_short_help_str(limit)))
+        for topic, rows in topics.items():
+            if rows:
+                with formatter.section(topic):
+                    formatter.write_dl(rows)
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise error_reporting.Stopped from None
+            raise error_reporting.CommandInterrupted from None
 
 
 app = typer.Typer(
     name="slipstream",
     cls=_Commands,
-    help="Trains reinforcement-learning agents on thousands of environments at once.",
+    help="Train reinforcement-learning agents on thousands of environments at once.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-_NAMES = {
-    found.name: f"{commands.__name__}.{found.name}"
-    for found in pkgutil.iter_modules(commands.__path__)
+_BUILT_IN = {
+    module.name: f"{commands.__name__}.{module.name}"
+    for module in pkgutil.iter_modules(commands.__path__)
 }
 
 
 def _load_commands() -> Iterator[Any]:
-    """Yield modules of commands; one of another package that fits badly is reported, left out."""
+    """Yield the command modules; a faulty one of another package is reported and skipped."""
     offers = merged("commands")
     others = {key: name for key, name in offers.items() if not name.startswith("slipstream.")}
-    own = {key: name for key, name in offers.items() if key not in others} | _NAMES
+    own = {key: name for key, name in offers.items() if key not in others} | _BUILT_IN
     loaded = {module: importlib.import_module(module) for module in own.values()}
     taken = set[str]()
-    if others:  # asking for names takes a tenth of a second
+    if others:  # collecting names takes 0.1 s
         taken = {name for module in loaded.values() for name in _command_names(module.app)}
     for _, name in sorted([*own.items(), *others.items()]):
         if name in loaded:
@@ -85,7 +105,7 @@ def _load_commands() -> Iterator[Any]:
 
 
 def _command_names(commands: typer.Typer) -> set[str]:
-    """Return the names that a module's commands have on the command line."""
+    """Return the command-line names of an app's commands."""
     if isinstance(commands.info.name, str):
         return {commands.info.name}
     return set(typer.main.get_group(commands).commands)
@@ -100,10 +120,10 @@ add_cores_option(app)
 @app.callback(invoke_without_command=True)
 def options(
     context: typer.Context,
-    version: bool = typer.Option(False, "--version", help="Print the version."),
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
 ) -> None:
-    """Trains reinforcement-learning agents on thousands of environments at once."""
-    context.obj = detach_if_requested  # does what a command's --background and --replace ask
+    """Train reinforcement-learning agents on thousands of environments at once."""
+    context.obj = detach_if_requested  # commands call it for --background and --replace
     if version:
         from slipstream.core.version import __version__
 
@@ -112,26 +132,27 @@ def options(
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Runs a command; the entry point of `slipstream`.
+    """Run a command; entry point of `slipstream`.
 
-    Exit codes: 0 done, 1 slipstream's own fault, 2 the user must change something, 130 interrupted
-    (after a checkpoint, where there was something to keep).
+    Exit codes: 0 success, 1 internal error, 2 user error, 130 interrupted (after a checkpoint if
+    there was something to save).
     """
-    given = sys.argv[1:] if arguments is None else arguments
+    options = sys.argv[1:] if arguments is None else arguments
     with (
         _on_command_line(),
-        error_reporting.resilient_output(_writes_files(given)) as output,
+        error_reporting.resilient_output(_writes_files(options)) as output,
         error_reporting.InterruptHandler() as ctrl_c,
     ):
         try:
             with _as_job() as ended:
                 code = _run(arguments)
                 ended(code)
-        except SlipstreamError as error:  # the queue cannot be told
-            error_reporting.complain(str(error))
+        except SlipstreamError as error:  # the job queue cannot be updated
+            error_reporting.print_error(str(error))
             code = error_reporting.USER_ERROR
         code = {BUSY: error_reporting.USER_ERROR, OVER: error_reporting.INTERRUPTED}.get(code, code)
-        if ctrl_c.requested and code == error_reporting.FAULT:  # a library took it for an error
+        # A library may report Ctrl-C as an error of its own.
+        if ctrl_c.requested and code == error_reporting.INTERNAL_ERROR:
             code = error_reporting.INTERRUPTED
         sys.stdout.flush()
         lost = output.lost
@@ -139,9 +160,9 @@ def main(arguments: list[str] | None = None) -> Any:
             code == 0
             and lost is not None
             and lost.errno != errno.EPIPE
-            and not _writes_files(given)
+            and not _writes_files(options)
         ):
-            error_reporting.complain(
+            error_reporting.print_error(
                 f"Standard output could not be written ({lost.strerror or lost})."
             )
             code = error_reporting.USER_ERROR
@@ -150,7 +171,7 @@ def main(arguments: list[str] | None = None) -> Any:
 
 @contextmanager
 def _on_command_line() -> Iterator[None]:
-    """Errors name options, not arguments of Python's."""
+    """Let error messages name command-line options instead of Python arguments."""
     before, SlipstreamError.on_command_line = SlipstreamError.on_command_line, True
     try:
         yield
@@ -159,7 +180,7 @@ def _on_command_line() -> Iterator[None]:
 
 
 def _as_job() -> AbstractContextManager[Callable[[int], None]]:
-    """What is told the exit code where a queue's supervisor started this process."""
+    """Return a context that reports the exit code to the queue that started this process."""
     if JOB_VARIABLE not in os.environ:
         return nullcontext(lambda code: None)
     from slipstream.jobs.process import as_job
@@ -169,44 +190,48 @@ def _as_job() -> AbstractContextManager[Callable[[int], None]]:
 
 @functools.cache
 def _command() -> Any:
-    """What `app` makes of itself at each call, in 0.03 s."""
+    """Return the Click command of `app`; Typer would build it at each call, in 0.03 s."""
     return typer.main.get_command(app)
 
 
 def _run(arguments: list[str] | None) -> int:
-    """The command's exit code, everything said."""
+    """Run a command, print its errors and return the exit code."""
     try:
         _command()(arguments)
     except SystemExit as stop:
-        if stop.code == error_reporting.INTERRUPTED:  # Typer's, without a word
-            error_reporting.complain(f"Interrupted. {KEPT}")
+        if stop.code == error_reporting.INTERRUPTED:  # Typer prints nothing
+            error_reporting.print_error(f"Interrupted. {KEPT}")
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except SlipstreamError as error:
-        error_reporting.complain(
-            error_reporting.fitted(str(error), sys.argv[1:] if arguments is None else arguments)
+        error_reporting.print_error(
+            error_reporting.adapt_suggestions(
+                str(error), sys.argv[1:] if arguments is None else arguments
+            )
         )
         return BUSY if isinstance(error, BusyError) else error_reporting.USER_ERROR
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "slipstream":
             return error_reporting.report_internal_error(error)
-        error_reporting.complain(_missing_module(error))
+        error_reporting.print_error(_missing_module(error))
         return error_reporting.USER_ERROR
-    except (error_reporting.Stopped, KeyboardInterrupt):  # in a command, before there was one
-        error_reporting.complain(f"Interrupted. {KEPT}")
+    except (error_reporting.CommandInterrupted, KeyboardInterrupt):  # before or inside a command
+        error_reporting.print_error(f"Interrupted. {KEPT}")
         return error_reporting.INTERRUPTED
     except Exception as error:
         # Looked up by name: its module is only imported by the commands that train.
         if type(error).__name__ != "Interrupted":
             return error_reporting.report_internal_error(error)
-        error_reporting.complain(str(error))
+        error_reporting.print_error(str(error))
         return OVER if getattr(error, "final", False) else error_reporting.INTERRUPTED
     return 0
 
 
 def _writes_files(arguments: list[str]) -> bool:
-    """Whether a command's result is files: what it says may be lost."""
-    known = {command for module in _MODULES for command in getattr(module, "FILE_COMMANDS", ())}
-    return bool({" ".join(arguments[:1]), " ".join(arguments[:2])} & known)
+    """Return whether a command produces files, so that its standard output may be lost."""
+    file_commands = {
+        command for module in _MODULES for command in getattr(module, "FILE_COMMANDS", ())
+    }
+    return bool({" ".join(arguments[:1]), " ".join(arguments[:2])} & file_commands)
 
 
 def _missing_module(error: ModuleNotFoundError) -> str:

@@ -1,8 +1,7 @@
-"""Arguments that several commands share, each declared once, and what a tab offers for them.
+"""Options and arguments that several commands share, and their shell completion.
 
-Names and defaults are those of the Python twins in `slipstream.api`
-(tests/interfaces/cli/test_twins.py). Every command takes `--cores`: the processors that a process
-and its children may use.
+Names and defaults match the Python API in `slipstream.api` (tests/interfaces/cli/test_twins.py).
+Every command accepts `--cores`, the number of CPU cores for the process and its children.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _CONFIGS = (".yaml", ".yml", ".json", ".py")
 
 
 def complete_targets(incomplete: str) -> list[str]:
-    """Environments, and the configs and kernel files that the word may go on to."""
+    """Complete names of environments, configs and kernel files."""
     from slipstream.kernels.kernel_registry import list_kernels
 
     named = [name for name in [*list_kernels(), "gym:"] if name.startswith(incomplete)]
@@ -35,7 +34,7 @@ def complete_targets(incomplete: str) -> list[str]:
 
 
 def complete_environments(incomplete: str) -> list[str]:
-    """Environments alone: what `init` writes a config for."""
+    """Complete the environments and kernel files for which `init` writes a config."""
     return [
         target
         for target in complete_targets(incomplete)
@@ -44,133 +43,147 @@ def complete_environments(incomplete: str) -> list[str]:
 
 
 def complete_runs(incomplete: str) -> list[str]:
-    """Run directories, and folders on the way to one."""
-    within = Path(incomplete).parent if incomplete and not incomplete.endswith("/") else None
-    folder = within or Path(incomplete or "runs")
-    found = [str(path.parent) for path in folder.glob("*/config.yaml")]
-    return sorted(name for name in found if name.startswith(incomplete)) or sorted(
+    """Complete run directories and the folders that lead to one."""
+    parent = Path(incomplete).parent if incomplete and not incomplete.endswith("/") else None
+    folder = parent or Path(incomplete or "runs")
+    names = [str(path.parent) for path in folder.glob("*/config.yaml")]
+    return sorted(name for name in names if name.startswith(incomplete)) or sorted(
         _complete_paths(incomplete, ())
     )
 
 
 def complete_studies(incomplete: str) -> list[str]:
-    """Names of the studies below ./studies."""
+    """Complete names of the studies below ./studies."""
     names = sorted(path.parent.name for path in Path("studies").glob("*/study.yaml"))
     return [name for name in names if name.startswith(incomplete)]
 
 
 def complete_runs_and_studies(incomplete: str) -> list[str]:
-    """Names of studies, then run directories."""
+    """Complete names of studies, then run directories."""
     return complete_studies(incomplete) + complete_runs(incomplete)
 
 
 def complete_settings(incomplete: str) -> list[str]:
-    """``agent.epochs=`` and others, of the agent and the built-in environment that were named.
+    """Complete keys such as ``agent.epochs=`` of the agent and built-in environment on the line.
 
-    A file of the user's is not run by a tab: beside one, sections but `env` are offered.
+    Completion never runs a user's file: for kernel files all sections except `env` are offered.
     """
     from slipstream.core.errors import SlipstreamError
     from slipstream.kernels.kernel_registry import list_kernels, load_kernel
     from slipstream.training.settings.config import resolve
 
-    # Behind an option that waits for its value the words are not parsed: shells hand them over so.
+    # Click has not parsed the words yet while an option waits for its value.
     line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
     words = line.split()
-    agent = [one for one in words if one.startswith("agent.name=") and not one.endswith(".py")]
+    agent = [word for word in words if word.startswith("agent.name=") and not word.endswith(".py")]
     try:
         sections: dict[str, Any] = resolve("cartpole", agent[-1:]).as_mapping()
     except SlipstreamError:
         return []
-    known = [one for one in words if one in list_kernels()][:1]
+    known = [word for word in words if word in list_kernels()][:1]
     sections["env"] = load_kernel(known[0]).Config.model_fields if known else ()
-    names = (f"{section}.{name}=" for section, held in sections.items() for name in held)
+    names = (f"{section}.{name}=" for section, fields in sections.items() for name in fields)
     return [name for name in names if name.startswith(incomplete)]
 
 
 def _complete_paths(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
-    """Folders and files that begin so; folders end in a slash, as shells write them."""
+    """Yield matching folders and files; folders end in a slash."""
     slash = incomplete.rfind("/") + 1
-    before, begun = incomplete[:slash], incomplete[slash:]
+    parent, prefix = incomplete[:slash], incomplete[slash:]
     try:
-        entries = sorted(Path(before or ".").expanduser().iterdir())
+        entries = sorted(Path(parent or ".").expanduser().iterdir())
     except OSError:
         return
     for entry in entries:
-        hidden = entry.name.startswith(".") and not begun.startswith(".")
-        if hidden or not entry.name.startswith(begun):
+        hidden = entry.name.startswith(".") and not prefix.startswith(".")
+        if hidden or not entry.name.startswith(prefix):
             continue
         if entry.is_dir():
-            yield f"{before}{entry.name}/"
+            yield f"{parent}{entry.name}/"
         elif entry.suffix in suffixes:
-            yield f"{before}{entry.name}"
+            yield f"{parent}{entry.name}"
 
 
 Target = Annotated[
     str,
     typer.Argument(
-        help="A YAML or JSON file, an environment's name, a kernel's .py file, or gym:ID.",
+        help="Name a config file, an environment, a kernel file (.py) or gym:ID.",
         autocompletion=complete_targets,
     ),
 ]
 RunOrPolicy = Annotated[
-    Path, typer.Argument(help="Run directory, or a policy's folder.", autocompletion=complete_runs)
+    Path,
+    typer.Argument(help="Name a run directory or a policy folder.", autocompletion=complete_runs),
 ]
 RunOrStudy = Annotated[
     str,
     typer.Argument(
-        help="Run directory, or a study's name or folder.",
+        help="Name a run directory, a study or its folder.",
         autocompletion=complete_runs_and_studies,
     ),
 ]
 RunOrStudyOrNone = Annotated[
     str | None,
     typer.Argument(
-        help="Run directory, or a study's name or folder; all that runs unless given.",
+        help="Name a run directory, a study or its folder.",
+        show_default="everything that runs",
         autocompletion=complete_runs_and_studies,
     ),
 ]
 StudyName = Annotated[
     str,
-    typer.Argument(help="Name of a study, or its folder.", autocompletion=complete_studies),
+    typer.Argument(help="Name a study or its folder.", autocompletion=complete_studies),
 ]
 Device = Annotated[
     str | None,
-    typer.Option(help="Where learning happens: cpu unless given, cuda:N for card N."),
+    typer.Option(help="Learn on this device: cpu or cuda:N.", show_default="cpu"),
 ]
-Gpu = Annotated[int | None, typer.Option("--gpu", min=0, help="N means --device cuda:N.")]
+Gpu = Annotated[
+    int | None, typer.Option("--gpu", min=0, help="Learn on this GPU; short for --device cuda:N.")
+]
 ClusterAddress = Annotated[
     str | None,
     typer.Option(
-        "--cluster", help="Ray's: auto, local or HOST:PORT; docs/clusters.md. None unless given."
+        "--cluster",
+        help="Use a Ray cluster: auto, local or HOST:PORT (docs/clusters.md).",
+        show_default="no cluster",
     ),
 ]
 MaxWorkers = Annotated[
     int | None,
-    typer.Option(help="Workers of a cluster at most; as many as there are cores unless given."),
+    typer.Option(help="Limit the number of cluster workers.", show_default="one per core"),
 ]
 GpuShare = Annotated[
-    float | None, typer.Option(help="Of a card for each worker of a cluster; 1 unless given.")
+    float | None,
+    typer.Option(help="Reserve this fraction of a GPU per cluster worker.", show_default="1"),
 ]
 Insecure = Annotated[
     bool,
-    typer.Option("--insecure-cluster", help="Use a cluster that lets in whoever reaches it."),
+    typer.Option("--insecure-cluster", help="Accept a cluster without authentication."),
 ]
-NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html.")]
-NoStudyReport = Annotated[bool, typer.Option("--no-report", help="Do not write study.html.")]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Skip writing report.html.")]
+NoStudyReport = Annotated[bool, typer.Option("--no-report", help="Skip writing study.html.")]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes; one per core unless given."),
+    typer.Option(min=1, help="Use this many worker processes.", show_default="one per core"),
 ]
 Hours = Annotated[
     float | None,
-    typer.Option(help="Time budget: cuts the search and sizes the confirmation to fit."),
+    typer.Option(
+        help="Limit the study to this many hours; the confirmation's share is reserved.",
+        show_default="no limit",
+    ),
 ]
 Storage = Annotated[
     str | None,
-    typer.Option(help="sqlite, journal, sqlite:///FILE, journal:FILE or postgresql://..."),
+    typer.Option(
+        help="Store trials in sqlite, journal, sqlite:///FILE, journal:FILE or postgresql://...",
+        show_default="sqlite",
+    ),
 ]
 Force = Annotated[
-    bool, typer.Option("--force-deploy", help="Deploy the best one even if nothing is recommended.")
+    bool,
+    typer.Option("--force-deploy", help="Deploy the best candidate even if none is recommended."),
 ]
 
 Settings = Annotated[
@@ -178,91 +191,95 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="A.B=C",
-        help="Sets any field, such as agent.epochs=2 (tune: study.penalty=0).",
+        help="Set a config field, such as agent.epochs=2 or study.penalty=0; repeatable.",
         autocompletion=complete_settings,
     ),
 ]
 
 
-def cluster_options(given: Mapping[str, Any]) -> ClusterOptions | None:
-    """Return what --cluster and its companions name; None without it.
+def cluster_options(options: Mapping[str, Any]) -> ClusterOptions | None:
+    """Return the cluster that --cluster and its companions select; None without --cluster.
 
     Raises:
-        ConfigError: companions without it.
+        ConfigError: a companion option is given without --cluster.
     """
     from slipstream.training.cluster.cluster import ClusterOptions
 
-    most, share, insecure = (given[k] for k in ("max_workers", "gpu_share", "insecure_cluster"))
-    if given["cluster"] is not None:
-        return ClusterOptions(given["cluster"], most, insecure, 1.0 if share is None else share)
-    if most is not None or share is not None or insecure:
+    max_workers, gpu_share, insecure = (
+        options[k] for k in ("max_workers", "gpu_share", "insecure_cluster")
+    )
+    if options["cluster"] is not None:
+        return ClusterOptions(
+            options["cluster"], max_workers, insecure, 1.0 if gpu_share is None else gpu_share
+        )
+    if max_workers is not None or gpu_share is not None or insecure:
         raise ConfigError(
-            "--max-workers, --gpu-share and --insecure-cluster are about a cluster: give "
-            "--cluster auto, local or HOST:PORT, too, or leave them out."
+            "--max-workers, --gpu-share and --insecure-cluster require --cluster. Add "
+            "--cluster auto, local or HOST:PORT, or remove them."
         )
     return None
 
 
-def device_override(given: Mapping[str, Any]) -> str | None:
-    """Return what --device or --gpu names; None if neither is given.
+def device_override(options: Mapping[str, Any]) -> str | None:
+    """Return the device that --device or --gpu selects; None if neither is given.
 
     Raises:
-        ConfigError: both are.
+        ConfigError: both are given.
     """
-    device, gpu = given["device"], given["gpu"]
+    device, gpu = options["device"], options["gpu"]
     if gpu is not None and device is not None:
-        raise ConfigError("--gpu and --device say the same thing: give one of them.")
+        raise ConfigError("--gpu and --device both select the device. Give one of them.")
     return device if gpu is None else f"cuda:{gpu}"
 
 
-def train_overrides(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What `train`'s options say, by dotted path."""
+def train_overrides(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config overrides of the options of `train`, by dotted path."""
     from slipstream.core.storage import yaml_file
     from slipstream.training.settings.config import parse_overrides
 
-    flags = {name: given[name] for name in ("num_envs", "members", "total_steps", "seed")}
-    flags["device"] = device_override(given)
+    flags = {name: options[name] for name in ("num_envs", "members", "total_steps", "seed")}
+    flags["device"] = device_override(options)
     named = {
         f"training.{name}": yaml_file.parse(text, f"--{name.replace('_', '-')} {text}")
         for name, text in flags.items()
         if text is not None
     }
-    overrides = parse_overrides(given["set_"] or [])
+    overrides = parse_overrides(options["set_"] or [])
     for path in named.keys() & overrides.keys():
         flag = path.removeprefix("training.").replace("_", "-")
-        raise ConfigError(f"{path} is set twice, as --set and as --{flag}; leave one of them out.")
+        raise ConfigError(f"{path} is set twice, by --set and by --{flag}. Remove one of them.")
     return {**overrides, **named}
 
 
-def tune_overrides(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `tune`'s options say: overrides by dotted path, and fields of the study."""
+def tune_overrides(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the config overrides of the options of `tune`, and fields of its study."""
     from slipstream.core.storage import yaml_file
     from slipstream.training.settings.config import parse_overrides
 
-    steps = given["total_timesteps"]
+    steps = options["total_steps"]
     flags: dict[str, Any] = {
-        "env.data.folder": given["data_dir"],
-        "env.data.timeframe": given["timeframe"],
-        "training.num_envs": given["num_envs"],
-        "training.device": device_override(given),
+        "env.data.folder": options["data_dir"],
+        "env.data.timeframe": options["timeframe"],
+        "training.num_envs": options["num_envs"],
+        "training.device": device_override(options),
         "training.total_steps": steps and yaml_file.parse(steps, f"--total-steps {steps}"),
     }
-    overrides = parse_overrides(given["set_"] or [])
+    overrides = parse_overrides(options["set_"] or [])
     overrides |= {path: value for path, value in flags.items() if value is not None}
-    section = {name: given[name] for name in ("n_trials", "seed", "space", "from_study")}
-    section["final_refit"] = given["final_refit"] or None
+    section = {name: options[name] for name in ("n_trials", "seed", "space", "from_study")}
+    section["final_refit"] = options["final_refit"] or None
     return overrides, {name: value for name, value in section.items() if value is not None}
 
 
 def open_console() -> ConsoleCallback:
-    """The terminal, which shows progress; close it when all is said."""
+    """Return the listener that shows progress on the terminal; close it at the end."""
     from slipstream.training.callbacks.console import ConsoleCallback
 
     return ConsoleCallback()
 
 
 def add_cores_option(app: typer.Typer) -> None:
-    """Lets every command of a command line and of its groups take `--cores`."""
+    """Add `--cores` to every command of an app and its groups."""
     for command in app.registered_commands:
         assert command.callback is not None
         command.callback = _with_cores(command.callback)
@@ -272,14 +289,14 @@ def add_cores_option(app: typer.Typer) -> None:
 
 
 def _with_cores(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command that takes `--cores`, too; one that has its own, of a job say, as it is."""
+    """Return a command that accepts `--cores`; one that declares its own is returned unchanged."""
     declared = signature(command, eval_str=True)
     if "cores" in declared.parameters:
         return command
 
     @wraps(command)
-    def bound(*, cores: int | None = None, **given: Any) -> Any:
-        return command(**given)  # the process was bound when its options were read
+    def bound(*, cores: int | None = None, **options: Any) -> Any:
+        return command(**options)  # `bind_cores` ran while the options were parsed
 
     cores = Parameter("cores", Parameter.KEYWORD_ONLY, default=None, annotation=Cores)
     parameters = [*declared.parameters.values(), cores]
@@ -288,22 +305,25 @@ def _with_cores(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def select_cores(number: int | None) -> list[int]:
-    """So many of the processors that this process may use; all unless given.
+    """Return the first cores that this process may use; all of them if `number` is None.
 
     Raises:
-        ConfigError: there are fewer.
+        ConfigError: this process has fewer cores.
     """
-    there = sorted(os.sched_getaffinity(0))
-    if number is not None and number > len(there):
-        raise ConfigError(f"--cores {number}: this process may use {len(there)}.")
-    return there[:number]
+    available = sorted(os.sched_getaffinity(0))
+    if number is not None and number > len(available):
+        raise ConfigError(
+            f"--cores {number} is too large: this process may use {len(available)} cores. "
+            "Give a smaller number."
+        )
+    return available[:number]
 
 
 def bind_cores(number: int | None) -> int | None:
-    """Binds this process and its children to so many of its processors.
+    """Bind this process and its children to a number of cores.
 
     Raises:
-        ConfigError: there are fewer, or this system binds none.
+        ConfigError: this process has fewer cores, or the system does not support CPU affinity.
     """
     if number is None:
         return None
@@ -311,13 +331,19 @@ def bind_cores(number: int | None) -> int | None:
         os.sched_setaffinity(0, select_cores(number))
     except (AttributeError, OSError) as error:
         raise ConfigError(
-            f"--cores {number}: this system lets no process choose its processors ({error}). Leave "
-            "it out."
+            f"--cores {number} cannot be applied: this system does not support CPU affinity "
+            f"({error}). Remove the option."
         ) from error
     return number
 
 
 Cores = Annotated[
     int | None,
-    typer.Option("--cores", min=1, callback=bind_cores, help="Use so many; all unless given."),
+    typer.Option(
+        "--cores",
+        min=1,
+        callback=bind_cores,
+        help="Use only this many CPU cores.",
+        show_default="all",
+    ),
 ]

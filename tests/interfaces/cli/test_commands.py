@@ -56,12 +56,12 @@ def test_version(slipstream):
 def test_help_says_the_defaults_and_offers_nothing_that_is_refused(slipstream):
     training = TrainingConfig()
     text = " ".join(slipstream("train", "--help").out.split())
-    assert f"seeds seed + m; {training.members} unless given" in text
-    assert f"else {training.total_timesteps:_} unless given" in text
-    assert f"Seed of member 0; {training.seed} unless given" in text
-    assert "cpu unless given" in text and "--gpu" in text
+    assert f"member m has seed + m. [default: ({training.members})]" in text
+    assert f"else {training.total_steps:_})]" in text
+    assert f"Seed member 0 with this number. [default: ({training.seed})]" in text
+    assert "[default: (cpu)]" in text and "--gpu" in text
     text = " ".join(slipstream("tune", "--help").out.split())
-    assert f"Suggestions tried; {StudyConfig().n_trials} unless given" in text
+    assert f"[default: ({StudyConfig().n_trials}); x>=1]" in text
     assert "cuda:N" in text
 
 
@@ -111,7 +111,7 @@ def test_a_tab_offers_environments_files_runs_and_studies(monkeypatch, capsys, t
             "64 and 112",
         ),
         (["train", "cartpole", "--n-envs", "many"], "training.num_envs"),
-        (["train", "cartpole", "--gpu", "0", "--device", "cpu"], "give one of them"),
+        (["train", "cartpole", "--gpu", "0", "--device", "cpu"], "Give one of them"),
         (["train", "cartpole", "--gpu", "99"], "cuda:99 was asked for"),
         (["train", "absent.yaml"], "cannot be read"),
         (["train", "absent.py"], "There is no kernel file"),
@@ -474,7 +474,7 @@ OWN_KERNEL = Path(__file__).parents[2] / "engine/samples/clock.py"
 
 def test_check(slipstream, tmp_path):
     done = slipstream("check", str(OWN_KERNEL), "--steps", "50", "--set", "env.max_steps=9")
-    assert (done.code, done.err) == (0, "") and "keeps the rules" in done.out
+    assert (done.code, done.err) == (0, "") and "complies with the kernel rules" in done.out
     broken = tmp_path / "broken.py"
     text = OWN_KERNEL.read_text()
     broken.write_text(text.replace("s.seen[1, 0] = s.sum", "s.seen[s.time, 0] = s.sum"))

@@ -69,7 +69,7 @@ def test_training_goes_on_without_its_readers(tmp_path, how):
     assert done.returncode == 0, done.stderr
     assert complete(tmp_path)
     if reason is not None:
-        assert f"Standard output is lost ({reason}); the work goes on" in done.stderr
+        assert f"Standard output is lost ({reason}). The work continues" in done.stderr
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
 
 
@@ -166,7 +166,7 @@ def test_where_no_file_can_be_written_the_traceback_is_shown(slipstream, monkeyp
     monkeypatch.setattr(sys.modules["slipstream.cli.main"], "_command", lambda: fail)
     outcome = slipstream("list")
     assert outcome.code == 1
-    assert "Traceback" in outcome.err and "details stand above" in outcome.err
+    assert "Traceback" in outcome.err and "traceback is above" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_a_working_folder_that_was_deleted_is_named(tmp_path):
     for command in ("train cartpole --total-timesteps 256", "status x", "doctor"):
         done = shell(f"mkdir gone; cd gone; rmdir ../gone; S {command}", tmp_path)
         assert done.returncode == 2, done.stderr
-        assert "working folder has been deleted" in done.stderr and "Traceback" not in done.stderr
+        assert "working directory was deleted" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_a_setting_given_twice_is_refused(slipstream):
     assert outcome.code == 2 and "agent.net_arch is set twice" in outcome.err
     both = ["--set", "training.total_timesteps=512", "--total-timesteps", "256"]
     outcome = slipstream("train", "cartpole", *both)
-    assert outcome.code == 2 and "--total-timesteps; leave one of them out" in outcome.err
+    assert outcome.code == 2 and "by --total-steps. Remove one of them" in outcome.err
 
 
 def test_a_budget_that_ends_before_the_first_update_is_refused(slipstream):

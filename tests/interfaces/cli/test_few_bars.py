@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from slipstream.cli.commands.config_template import annotated
+from slipstream.cli.commands.config_template import config_template
 from slipstream.core.storage import yaml_file
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.markets.starter_config import start
@@ -16,7 +16,7 @@ LENGTHS = {"5m": (300, 1500), "1h": (3600, 3000), "days": (86_400, 1200), "weeks
 def written(folder, environment):
     """Return the config's head of comments and its section `env`."""
     values, head = start(environment, str(folder))
-    text = annotated(resolve(values), head)
+    text = config_template(resolve(values), head)
     comments = [line for line in text.splitlines() if line.startswith("#")]
     return "\n".join(comments), yaml_file.parse(text, "my.yaml")["env"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.cli.error_reporting import fitted
+from slipstream.cli.error_reporting import adapt_suggestions
 
 TRAIN = ["train", "cartpole"]
 
@@ -22,14 +22,17 @@ TRAIN = ["train", "cartpole"]
     ],
 )
 def test_the_way_back_to_the_cpu_fits_the_command_line(arguments, said):
-    assert fitted("There is none; or give --device cpu.", arguments) == f"There is none; or {said}."
+    assert (
+        adapt_suggestions("There is none; or give --device cpu.", arguments)
+        == f"There is none; or {said}."
+    )
 
 
 def test_another_gpu_is_named_by_the_option_that_was_used():
     text = "each worker sees its own card as cuda:0: give --device cuda:0."
-    assert fitted(text, [*TRAIN, "--gpu", "1"]).endswith("give --gpu 0.")
-    assert fitted(text, [*TRAIN, "--device", "cuda:1"]) == text
-    setting = fitted(text, [*TRAIN, "--set=training.device=cuda:1"])
+    assert adapt_suggestions(text, [*TRAIN, "--gpu", "1"]).endswith("give --gpu 0.")
+    assert adapt_suggestions(text, [*TRAIN, "--device", "cuda:1"]) == text
+    setting = adapt_suggestions(text, [*TRAIN, "--set=training.device=cuda:1"])
     assert setting.endswith("give --set training.device=cuda:0.")
 
 

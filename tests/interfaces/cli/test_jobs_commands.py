@@ -91,7 +91,7 @@ def test_a_start_that_fails_is_said_at_once_with_its_own_words(slipstream, tmp_p
     told = slipstream("train", *SHORT, "--set", "env.nope=1", "--background")
     assert told.code == 2 and "nope" in told.err and "Traceback" not in told.err
     told = slipstream("train", *SHORT, "--log", "out.txt")
-    assert told.code == 2 and "add --background" in told.err
+    assert told.code == 2 and "Add --background" in told.err
 
 
 def test_what_has_ended_is_not_stopped_and_what_is_complete_not_tried_again(slipstream, tmp_path):
@@ -119,7 +119,7 @@ def test_a_job_that_is_stopped_while_another_process_has_its_folder_says_so(slip
     with take_lock(tmp_path / "a", "held"):
         told = slipstream("jobs", "stop", "a").out
     assert (
-        "does not begin until" in told
+        "will not start until" in told
         and f"`slipstream stop {shlex.quote(str(tmp_path / 'a'))}` stops" in told
     )
 
@@ -136,7 +136,7 @@ def test_a_job_that_was_kept_from_its_folder_waits_though_that_process_has_ended
         held.close()
 
     monkeypatch.setattr("slipstream.core.storage.atomic_io._PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr("slipstream.cli.error_reporting.complain", say)
+    monkeypatch.setattr("slipstream.cli.error_reporting.print_error", say)
     with own_queue() as queue:
         monkeypatch.setenv(JOB_VARIABLE, f"{queue.folder}:1")
         assert slipstream(*queue.job(1).command).code == 2
@@ -161,7 +161,7 @@ def test_a_job_that_is_still_loading_is_stopped_by_its_folder(slipstream, tmp_pa
     monkeypatch.setattr("slipstream.jobs.process.process_of", lambda _: process)
     with own_queue() as queue:
         handle = queue.take(queue.job(1))  # as its process does
-        assert "go on with: slipstream resume 'a b'" in slipstream("stop", "a b").out
+        assert "Resume it with: slipstream resume 'a b'" in slipstream("stop", "a b").out
         assert queue.job(1).wanted == "stopped" and not queue.held(queue.job(1))
         queue.retry(queue.job(1))
         handle = queue.take(queue.job(1))
@@ -175,7 +175,7 @@ def test_a_folder_is_one_job_however_it_is_spelled(slipstream, tmp_path):
     (tmp_path / "link").symlink_to("here")
     for folder, code in (("here/a", 0), ("link/a", 2), ("here/../link/a", 2)):
         assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", folder).code == code
-    assert "Job 1 does not begin" in slipstream("jobs", "stop", "link/a").out
+    assert "Job 1 will not start" in slipstream("jobs", "stop", "link/a").out
     with own_queue() as queue:
         queue.retry(queue.job(1))
         (tmp_path / "here" / "a").mkdir()
@@ -247,7 +247,7 @@ def test_a_queue_is_worked_off_from_configs_as_they_were(slipstream, tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["add", "--", "list"], "Jobs are `train`, `tune`, `resume`, `paper` or"),
+        (["add", "--", "list"], "A job must be `train`, `tune`, `resume`, `paper` or"),
         (["add", "--", "train", "cartpole", "--nope"], "--nope"),
         (["add", "--memory", "1e300", "--", "train", "cartpole"], "this machine has"),
         (["add", "--cores", "9999", "--", "train", "cartpole"], "this machine has"),
@@ -268,7 +268,7 @@ def test_a_job_without_a_folder_is_stopped_by_name_and_by_path(slipstream, tmp_p
         second = queue.add("run", tmp_path / "x" / "b", ["train"], ["resume"], place)
     for name, job in (("a", first), ("x/b", second)):  # names with slashes are paths
         told = slipstream("stop", name)
-        assert told.code == 0 and f"Job {job.id} does not begin until" in told.out
+        assert told.code == 0 and f"Job {job.id} will not start until" in told.out
     with own_queue() as queue:
         assert [job.wanted for job in queue.jobs()] == ["stopped", "stopped"]
     assert slipstream("stop", "c").code == 2
@@ -295,7 +295,7 @@ def test_a_budget_of_cores_needs_no_binding_and_other_commands_say_so(slipstream
         told = slipstream("jobs", "run", "--until-idle", "--cores", "1")
         assert told.code == 0 and "jobs take turns" in told.out, told.err
         told = slipstream("list", "--cores", "1")
-    assert told.code == 2 and "this system lets no process choose its processors" in told.err
+    assert told.code == 2 and "this system does not support CPU affinity" in told.err
 
 
 def test_a_second_supervisor_is_refused(slipstream):
@@ -319,7 +319,7 @@ def test_two_of_one_name_are_told_apart_by_their_paths(slipstream, tmp_path):
 def test_resume_takes_options_of_what_it_resumes_alone(slipstream, tmp_path):
     assert slipstream("train", *SHORT, "--out", "a").code == 0
     told = slipstream("resume", "a", "--hours", "2")
-    assert told.code == 2 and "--hours: an option of a study" in told.err
+    assert told.code == 2 and "--hours applies only to studies" in told.err
 
 
 def test_any_command_binds_its_process_to_so_many_cores(slipstream):
@@ -330,4 +330,4 @@ def test_any_command_binds_its_process_to_so_many_cores(slipstream):
 @pytest.mark.parametrize("words", ["train cartpole", "evaluate a", "study report a", "jobs run"])
 def test_more_cores_than_there_are_is_refused(slipstream, words):
     told = slipstream(*words.split(), "--cores", "9999")
-    assert told.code == 2 and "--cores 9999: this process may use" in told.err
+    assert told.code == 2 and "--cores 9999 is too large: this process may use" in told.err

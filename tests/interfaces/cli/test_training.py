@@ -60,7 +60,7 @@ def test_train_evaluate_and_read(slipstream):
 
 def test_runs_are_listed_wherever_they_are(slipstream, quiet, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert "Nothing was ever begun." in slipstream("jobs", "--all").out
+    assert "Nothing was started yet." in slipstream("jobs", "--all").out
     package.train("cartpole", out="deep/one", **quiet)
     package.train("cartpole", out="two", **quiet)
     told = slipstream("jobs", "--all")
@@ -70,7 +70,7 @@ def test_runs_are_listed_wherever_they_are(slipstream, quiet, tmp_path, monkeypa
     assert "2,048 of 2,048 steps" in told.out and str(tmp_path / "deep" / "one") in told.out
     Path("two").rename("elsewhere")
     told = slipstream("jobs", "--all").out
-    assert "moved or deleted: 1 more." in told and " two " not in told
+    assert "1 more were moved or deleted." in told and " two " not in told
     assert "Nothing runs or waits" in slipstream("jobs").out
 
 

@@ -36,7 +36,7 @@ def test_what_was_measured_is_told_and_remembered(slipstream, measured):
     identity = measured.environment.identity
     assert autotune_cache.recall(identity)[0].ways[16] == ("process", 2)
     again = slipstream("tune-machine", "gym:CartPole-v1", "--write", "fast.yaml")
-    assert again.code == 2 and "fast.yaml is there already" in again.err
+    assert again.code == 2 and "fast.yaml exists already" in again.err
 
 
 def test_ctrl_c_shows_what_there_is_and_writes_nothing(slipstream, measured, tmp_path):
@@ -56,5 +56,5 @@ def test_nothing_measured_is_an_error_that_says_why(slipstream, measured, monkey
     )
     outcome = slipstream("tune-machine", "gym:CartPole-v1", "--seconds", "10")
     assert outcome.code == 2 and outcome.out == ""
-    assert "with 1 copies: The simulator is gone. There was no time for: 2 serial." in outcome.err
+    assert "with 1 envs: The simulator is gone. The time budget excluded: 2 serial." in outcome.err
     assert "--seconds 50" in outcome.err

@@ -66,7 +66,7 @@ def test_messages_name_arguments_that_python_has():
 def test_a_command_is_one_file(monkeypatch, tmp_path):
     """A file beside the others is found, and nothing else has to name it."""
     (tmp_path / "hello.py").write_text(
-        "import typer\napp = typer.Typer()\nWORKS = ('hello',)\n"
+        "import typer\napp = typer.Typer()\nFILE_COMMANDS = ('hello',)\n"
         "@app.command()\ndef hello(name: str):\n    print('hello', name)\n"
     )
     monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])

@@ -1,5 +1,5 @@
-"""The commands: each file adds those of its `app`, and nothing else names it.
+"""The commands: every module here contributes its Typer `app` and is discovered by name.
 
-An app without a name holds commands of `slipstream` itself, one with a name is a group. Commands
-whose result is files, so that what they say may be lost, are named in their file's `FILE_COMMANDS`.
+An app without a name adds commands to `slipstream` itself, one with a name adds a group. Commands
+that produce files, and keep running if standard output is lost, are listed in `FILE_COMMANDS`.
 """

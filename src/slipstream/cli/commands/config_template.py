@@ -1,4 +1,4 @@
-"""`slipstream init`: a config to start from, in which every key has its value and a comment."""
+"""`slipstream init`: a commented config file with every key and its value."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ app = typer.Typer()
 _WIDTH = 96
 
 
-@app.command()
+@app.command(rich_help_panel="Train", epilog="Example: slipstream init forex data/eurusd > my.yaml")
 def init(
     environment: Annotated[
         str,
         typer.Argument(
-            help="forex, portfolio, another name, a .py file, or gym:ID.",
+            help="Name an environment, a kernel file (.py) or gym:ID.",
             autocompletion=complete_environments,
         ),
     ],
-    folder: Annotated[str | None, typer.Argument(help="Folder of prices, for markets.")] = None,
+    folder: Annotated[
+        str | None, typer.Argument(help="Read prices from this folder (markets only).")
+    ] = None,
 ) -> None:
-    """Prints a commented config: slipstream init forex DIR > my.yaml."""
+    """Print a commented config for an environment."""
     from slipstream.core.plugins import offered
     from slipstream.training.settings.config import resolve
 
@@ -41,23 +43,21 @@ def init(
         values, head = own
         config = resolve(values)
     elif folder is not None:
-        raise ConfigError(f"{environment} reads no prices: leave the folder {folder} away.")
+        raise ConfigError(f"{environment} reads no prices. Remove the folder {folder}.")
     else:
         config, seat = resolve(environment).seated()
-        head = [
-            f"slipstream train FILE reproduces `slipstream train {environment}`; every key may go."
-        ]
+        head = [f"Equivalent to `slipstream train {environment}`. Every key is optional."]
         head += [seat] if seat else []
-    typer.echo(annotated(config, head), nl=False)
+    typer.echo(config_template(config, head), nl=False)
 
 
-def annotated(config: RunConfig, head: Sequence[str]) -> str:
-    """Return YAML that `resolve` reads back to the same config, but for `training.out`.
+def config_template(config: RunConfig, head: Sequence[str]) -> str:
+    """Return YAML that `resolve` reads back to the same config, except for `training.out`.
 
-    A study's defaults follow as comments.
+    The defaults of a study follow as comments.
 
     Args:
-        config: what to write.
+        config: config to write.
         head: comment lines at the top.
     """
     from slipstream.core.text import printable
@@ -69,7 +69,7 @@ def annotated(config: RunConfig, head: Sequence[str]) -> str:
         "training": type(config.training),
         "evaluation": type(config.evaluation),
     }
-    # A file's name may hold a line break, and would end the comment.
+    # A line break in a file name would end the comment.
     lines = [f"# {printable(line)}".rstrip() for line in head]
     for section, values in config.as_mapping().items():
         lines.append(f"{section}:")
@@ -79,14 +79,14 @@ def annotated(config: RunConfig, head: Sequence[str]) -> str:
 
 
 def _study() -> list[str]:
-    """The section that only `slipstream tune` reads, with its defaults, as comments."""
+    """Return the defaults of the section that only `slipstream tune` reads, commented out."""
     from slipstream.studies.config import StudyConfig
     from slipstream.training.settings.config import STUDY
 
     values = StudyConfig.model_validate({}).model_dump(mode="json")
     return [
-        "# What `slipstream tune FILE` does unless told otherwise; a run passes over it.",
-        "# It is in force once the # before each of its lines is taken away, and every key may go.",
+        "# Defaults of `slipstream tune FILE`; training ignores this section.",
+        "# Uncomment every line to change them. Every key is optional.",
         f"#{STUDY}:",
         *(f"#{line}" for line in _lines(values, StudyConfig, 1, STUDY)),
     ]
@@ -96,7 +96,7 @@ def _lines(values: Mapping[str, Any], model: type[BaseModel], depth: int, where:
     from slipstream.core.config import model_in
     from slipstream.core.storage import yaml_file
 
-    words = described(model)
+    words = field_descriptions(model)
     lines = []
     for key, value in values.items():
         path, indent = f"{where}.{key}", "  " * depth
@@ -120,8 +120,8 @@ def _lines(values: Mapping[str, Any], model: type[BaseModel], depth: int, where:
     return lines
 
 
-def described(model: type[BaseModel]) -> dict[str, str]:
-    """A sentence for each field: its description, else its entry under `Attributes:`."""
+def field_descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """Return a description per field: its own, else its entry under `Attributes:`."""
     found = _attributes(model.__doc__ or "")
     for name, field in model.model_fields.items():
         if field.description:

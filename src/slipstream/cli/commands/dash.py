@@ -1,4 +1,4 @@
-"""`slipstream dash`: pages of what runs and ran, in a browser."""
+"""`slipstream dash`: dashboard of running and finished work, in a browser."""
 
 from __future__ import annotations
 
@@ -12,23 +12,30 @@ from slipstream.core.terminal import tell
 app = typer.Typer()
 
 
-@app.command()
+@app.command(rich_help_panel="Jobs", epilog="Example: slipstream dash --port 9000")
 def dash(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(
-            help="Runs, studies, or folders of them, besides those that your commands made."
-        ),
+        typer.Argument(help="Also show these runs, studies, or folders that contain some."),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65_535, help="8770, or the next free one, unless given."),
+        typer.Option(
+            min=1,
+            max=65_535,
+            help="Serve on this port.",
+            show_default="8770 or the next free port",
+        ),
     ] = None,
     listen: Annotated[
-        str, typer.Option(help="Address beyond this machine; this machine alone unless given.")
+        str,
+        typer.Option(
+            help="Listen on this address, to be reachable from other machines.",
+            show_default="this machine only",
+        ),
     ] = "",
 ) -> None:
-    """Serves pages of runs, studies and jobs to a browser; prints their address."""
+    """Serve a dashboard of runs, studies and jobs to a browser."""
     from slipstream.dashboard.server import serve
 
     serve(folders or [], port, listen, tell)

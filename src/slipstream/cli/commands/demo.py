@@ -1,4 +1,4 @@
-"""`slipstream demo`: a first training, of prices that come with slipstream."""
+"""`slipstream demo`: a first training run on prices that ship with slipstream."""
 
 from __future__ import annotations
 
@@ -13,20 +13,25 @@ from slipstream.cli.options import open_console
 app = typer.Typer()
 FILE_COMMANDS = ("demo",)
 _PRICES = (
-    "Prices: hourly EURUSD of 2017, the file of gym-anytrading 2.0.0 under its MIT licence; that "
-    "package does not say who recorded them."
+    "Prices: hourly EURUSD of 2017 from gym-anytrading 2.0.0 (MIT licence). That package does not "
+    "name their original source."
 )
 
 
-@app.command()
+@app.command(rich_help_panel="Train", epilog="Example: slipstream demo --out runs/first")
 def demo(
     out: Annotated[
-        Path | None, typer.Option(help="Run directory; runs/forex-<date>-<time> unless given.")
+        Path | None,
+        typer.Option(
+            help="Write the run to this directory.", show_default="runs/forex-<date>-<time>"
+        ),
     ] = None,
 ) -> None:
-    """Trains four agents on hourly EURUSD of 2017, which is inside, and writes an honest report.
+    """Train four forex agents on bundled prices and write a report.
 
-    It takes two minutes on two cores, most of the first time compiling.
+    The prices are hourly EURUSD bars of 2017. It takes two minutes on two cores; most of the first
+    time
+    is compilation.
     """
     from slipstream import api
     from slipstream.core.safe_io import resolve_folder

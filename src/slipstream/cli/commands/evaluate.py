@@ -1,4 +1,4 @@
-"""`slipstream evaluate` and `exploit`: reports on other bars, games, best responses."""
+"""`slipstream evaluate` and `exploit`: reports on other data, matches, best responses."""
 
 from __future__ import annotations
 
@@ -20,45 +20,55 @@ app = typer.Typer()
 FILE_COMMANDS = ("evaluate", "exploit")
 
 
-# Long: a line for each option.
-@app.command()
+# Long: one parameter per option.
+@app.command(rich_help_panel="Train", epilog="Example: slipstream evaluate runs/first --out page")
 def evaluate(
     run: RunOrStudy,
-    data: Annotated[Path | None, typer.Option(help="Folder of other prices to score.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Evaluate on the prices in this folder.")
+    ] = None,
     symbols: Annotated[
-        str | None, typer.Option(help="Only these of the prices, separated by commas.")
+        str | None,
+        typer.Option(help="Use only these symbols, separated by commas.", show_default="all"),
     ] = None,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="DATE", help="First moment scored, UTC.")
+        str | None, typer.Option("--from", metavar="DATE", help="Evaluate from this date, UTC.")
     ] = None,
     stop: Annotated[
-        str | None, typer.Option("--to", metavar="DATE", help="Scored up to this moment, UTC.")
+        str | None, typer.Option("--to", metavar="DATE", help="Evaluate up to this date, UTC.")
     ] = None,
     video: Annotated[
-        Path | None, typer.Option(help="Film one episode (.gif, or .mp4 with ffmpeg).")
+        Path | None,
+        typer.Option(help="Record one episode to this file (.gif, or .mp4 with ffmpeg)."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the report; the run's unless given.")
+        Path | None,
+        typer.Option(help="Write the report to this folder.", show_default="the run's"),
     ] = None,
     games: Annotated[
-        int | None, typer.Option(help="Games for two: play so many against each opponent instead.")
+        int | None,
+        typer.Option(help="Play this many matches against each opponent (two-player games)."),
     ] = None,
     opponent: Annotated[
         list[str] | None,
         typer.Option(
-            help="A bot's name, a run, a policy's folder or an ONNX file; may be repeated, all "
-            "bots unless given."
+            help="Play against this bot, run, policy folder or ONNX file; repeatable.",
+            show_default="all bots",
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the games; one that chose no policy unless given.")
+        int | None,
+        typer.Option(min=0, help="Seed the matches.", show_default="the run's test seed"),
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Scores a run's best policies on every split, or on newer bars, and writes the report.
+    """Evaluate a run's best policies and write the report.
 
-    A study, or the folder of the policy that it deployed, on other prices or newer bars; a
-    deployment's name: its policy, on the bars of its paper account.
+    A run is evaluated on every split, or on newer data. A study, or the folder of its deployed
+    policy,
+    is evaluated on other or newer prices. For a deployment, its policy is evaluated on the bars of
+    its
+    paper account.
     """
     from slipstream import api
     from slipstream.api.trained_runs import placed
@@ -71,15 +81,15 @@ def evaluate(
     deployed = deployed_folder(folder)
     if deployed is not None and video is not None:
         raise ConfigError(
-            f"{folder} is a policy by itself: --video is for the directory of a run. "
-            "`slipstream.load_policy` and `slipstream.make_vec` play with it."
+            f"--video requires a run directory, and {folder} is a policy folder. Use "
+            "`slipstream.load_policy` and `slipstream.make_vec` to step the policy."
         )
     opened = Run.open(folder, progress.say, trust) if deployed is None else None
     if opened is not None and video is not None:
         from slipstream.cli.video import film
 
         if games is not None or (opponent and len(opponent) > 1):
-            raise ConfigError("--video films one game: leave out --games, and name one --opponent.")
+            raise ConfigError("--video records one match. Remove --games, and give one --opponent.")
         progress.say(f"Video: {film(opened, video, opponent[0] if opponent else None)}")
         return
     if games is not None or opponent:
@@ -88,7 +98,7 @@ def evaluate(
     path = api.write_report(
         opened or folder,
         data=bars,
-        symbols=_names(symbols),
+        symbols=_split_names(symbols),
         start=start,
         stop=stop,
         out=out,
@@ -101,7 +111,7 @@ def evaluate(
 def _show_games(
     run: Run | Path, games: int | None, opponents: list[str] | None, seed: int | None, trust: bool
 ) -> None:
-    """Plays, prints a table and writes `games.json` into a run's directory."""
+    """Play matches, print a table and write `games.json` into a run's directory."""
     from slipstream import api
 
     number = {} if games is None else {"games": games}
@@ -110,59 +120,68 @@ def _show_games(
 
 
 def _print_table(played: list[MatchResult]) -> None:
-    """A row for each opponent."""
+    """Print one row per opponent."""
     from slipstream.training.runs.matches import ALIKE
 
     rows = []
     for games in played:
-        facts = games.as_dict()
+        metadata = games.as_dict()
         shares = [
             f"{100 * share:.1f}" + f" [{100 * low:.1f}, {100 * high:.1f}]" * (not games.alike)
             for share, low, high in games.shares().values()
         ]
-        sides = [facts.get(name) for name in ("won_left", "won_right")]
+        sides = [metadata.get(name) for name in ("won_left", "won_right")]
         both = " | ".join("-" if side is None else f"{100 * side:.1f}" for side in sides)
-        rows.append((games.two, *shares, both, f"{facts['mean_length']:.0f}"))
+        rows.append((games.two, *shares, both, f"{metadata['mean_length']:.0f}"))
     columns = ("opponent", "won %", "drawn %", "lost %", "won left | right %", "mean length")
-    title = f"{played[0].one}, {len(played[0].result):,} games each, from both sides"
+    title = f"{played[0].one}, {len(played[0].result):,} matches per opponent, both sides"
     show_table(columns, rows, title, numbers=True)
-    if alike := [games.two for games in played if games.alike]:
-        tell(f"Without an interval, against {' and '.join(alike)}: {ALIKE}.")
+    if identical := [games.two for games in played if games.alike]:
+        tell(f"No interval against {' and '.join(identical)}: {ALIKE}.")
 
 
-def _names(text: str | None) -> list[str] | None:
-    """``"EURUSD, GBPUSD"`` -> both; None for none."""
+def _split_names(text: str | None) -> list[str] | None:
+    """Split ``"EURUSD, GBPUSD"`` at its commas; None stays None."""
     if text is None:
         return None
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-@app.command()
+@app.command(rich_help_panel="Games", epilog="Example: slipstream exploit runs/first --games 500")
 def exploit(
     run: RunOrPolicy,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Of the response's training; RUN's unless given.")
+        int | None,
+        typer.Option(min=1, help="Train the response for this many steps.", show_default="as RUN"),
     ] = None,
-    games: Annotated[int, typer.Option(min=1, help="Played in the end, from both sides.")] = 1_000,
+    games: Annotated[
+        int, typer.Option(min=1, help="Play this many evaluation matches, from both sides.")
+    ] = 1_000,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the games; one that chose no policy unless given.")
+        int | None,
+        typer.Option(min=0, help="Seed the matches.", show_default="the run's test seed"),
     ] = None,
     member: Annotated[
-        int | None, typer.Option(min=0, help="Whose policy; the best one's unless given.")
+        int | None,
+        typer.Option(min=0, help="Play against this member's policy.", show_default="the best"),
     ] = None,
     drawn: Annotated[
-        bool, typer.Option("--drawn", help="RUN's policy draws its actions, too.")
+        bool, typer.Option("--drawn", help="Sample the actions of RUN's policy.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="The response's run; runs/<env>-<date>-<time> unless given.")
+        Path | None,
+        typer.Option(
+            help="Write the response's run to this directory.",
+            show_default="runs/<env>-<date>-<time>",
+        ),
     ] = None,
     set_: Settings = None,
     no_report: NoReport = False,
     trust: Trust = False,
 ) -> None:
-    """Trains a best response against RUN's frozen policy, and says which share of games it wins.
+    """Train a best response to RUN's frozen policy and report its win rate.
 
-    RUN is a run's directory, a folder in its `best`, or a policy that `card --out` handed on.
+    RUN is a run directory, a folder in its `best`, or a policy exported with `card --out`.
     """
     from slipstream import api
     from slipstream.training.runs.matches import ALIKE
@@ -185,7 +204,7 @@ def exploit(
         (won, low, high), (drew, *_), (lost, *_) = played.shares().values()
         interval = "" if played.alike else f" ({100 * low:.1f} to {100 * high:.1f})"
         progress.say(
-            f"A best response of {response.config.training.total_timesteps:,} steps wins "
+            f"A best response trained for {response.config.training.total_steps:,} steps wins "
             f"{100 * won:.1f} %{interval} of {games:,} games against {played.two}, draws "
             f"{100 * drew:.1f} % and loses {100 * lost:.1f} %{f': {ALIKE}' * played.alike}."
         )

@@ -1,4 +1,4 @@
-"""`slipstream list`, `check` and `doctor`: what there is, and what kernels or machines are like."""
+"""`slipstream list`, `check` and `doctor`: environments, kernel rules, machine diagnostics."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from slipstream.core.terminal import Trust, show_table, tell
 app = typer.Typer()
 
 
-@app.command("list")
+@app.command("list", rich_help_panel="Diagnostics", epilog="Example: slipstream list")
 def list_() -> None:
-    """Lists environments, agents and backends; `slipstream jobs --all` lists runs and studies."""
+    """List environments, agents and backends.
+
+    `slipstream jobs --all` lists runs and studies.
+    """
     from slipstream.kernels.kernel_registry import kernel_modules
     from slipstream.rl.agents.discover import agent_modules
 
@@ -31,25 +34,34 @@ def list_() -> None:
     ]
     backends = [
         ("auto", "compiled for kernels; process or serial for gym:ID, as measured"),
-        ("compiled", "kernels compiled to one loop over all copies"),
-        ("process", "copies in worker processes over one block of memory"),
-        ("serial", "one copy after the other, interpreted: the oracle of the compiled one"),
+        ("compiled", "kernels compiled to one loop over all sub-environments"),
+        ("process", "sub-environments in worker processes with shared memory"),
+        ("serial", "one sub-environment after the other, interpreted: the compiled one's oracle"),
     ]
     agents = [(name, _first_sentence(module)) for name, module in sorted(agent_modules().items())]
     for what_, rows in (("environment", environments), ("agent", agents), ("backend", backends)):
         show_table((what_, "what it is"), rows)
 
 
-@app.command()
+@app.command(rich_help_panel="Diagnostics", epilog="Example: slipstream check my_env.py")
 def check(
     target: Target,
-    steps: Annotated[int, typer.Option(min=1, help="Of every run, with random actions.")] = 1_000,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Run this many steps with random actions.")
+    ] = 1_000,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="ENV.B=C", help="Sets a field, such as env.length=5."),
+        typer.Option(
+            "--set",
+            metavar="ENV.B=C",
+            help="Set a field of the environment, such as env.length=5; repeatable.",
+        ),
     ] = None,
 ) -> None:
-    """Runs a kernel under watch, interpreted and compiled; names the first rule it breaks."""
+    """Check a kernel against the kernel rules.
+
+    The kernel runs interpreted and compiled. The command reports the first rule that it breaks.
+    """
     from slipstream import api
     from slipstream.core.errors import ConfigError
     from slipstream.training.settings.config import parse_overrides
@@ -58,23 +70,27 @@ def check(
     for path, value in parse_overrides(set_ or []).items():
         section, _, key = path.partition(".")
         if section != "env" or not key:
-            raise ConfigError(f"--set {path}: a kernel has settings below `env`, as env.length=5.")
+            raise ConfigError(f"--set {path} is not below `env`. Write it as env.length=5.")
         settings[key] = value
     api.check(target, steps=steps, **settings)
-    tell(f"{target} keeps the rules of a kernel.")
+    tell(f"{target} complies with the kernel rules.")
 
 
-@app.command()
+@app.command(rich_help_panel="Diagnostics", epilog="Example: slipstream doctor runs/first")
 def doctor(
     target: Annotated[
         str | None,
         typer.Argument(
-            help="Also say what `auto` is for it; of a run's directory or name, why it was slow."
+            help="Explain the choices of `auto` for an environment, or a run's speed.",
+            show_default="this machine alone",
         ),
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Says what this machine offers and what auto would choose, and why; or why a run was slow."""
+    """Report this machine's resources and the automatic choices.
+
+    For a run directory or name, report where the run spent its time.
+    """
     from slipstream.cli.doctor import (
         capacity_rows,
         kernel_rows,
@@ -96,7 +112,7 @@ def doctor(
 
 
 def _folder(target: str) -> Path | None:
-    """Return the folder of the run or study that a target names; None for what can be trained."""
+    """Return the folder of a run or study; None for a target that can be trained."""
     from slipstream.core.storage.folder_registry import place_of
     from slipstream.studies.record.folder import STUDIES
     from slipstream.training.environments.factory import kind_of
@@ -114,6 +130,6 @@ def _first_sentence(module: str) -> str:
     except ImportError:
         found = None
     if found is None or found.origin is None:
-        return f"cannot be used: there is no module {module}"
+        return f"not available: there is no module {module}"
     docstring = ast.get_docstring(ast.parse(Path(found.origin).read_bytes())) or ""
     return docstring.partition("\n\n")[0].replace("\n", " ").rstrip(".")

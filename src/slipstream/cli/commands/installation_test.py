@@ -1,4 +1,4 @@
-"""`slipstream selftest`: whether everything works on this machine."""
+"""`slipstream selftest`: end-to-end test of the installation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from slipstream.core.terminal import show_table, tell
 app = typer.Typer()
 
 
-@app.command()
+@app.command(rich_help_panel="Diagnostics", epilog="Example: slipstream selftest")
 def selftest() -> None:
-    """Compiles, trains, is killed and resumed, evaluates, reports: two minutes on two cores."""
+    """Test the installation end to end in about two minutes.
+
+    Compiles, trains, kills and resumes a run, evaluates it and writes a report.
+    """
     import tempfile
     from pathlib import Path
 
@@ -23,7 +26,7 @@ def selftest() -> None:
         for what, seconds in steps(folder):
             tell(f"ok      {what} ({seconds:.0f} s)")
     except SelfTestError as error:
-        tell(f"FAILED  {error}. What it printed and made is in {folder}.")
+        tell(f"FAILED  {error}. Its output and files are in {folder}.")
         raise typer.Exit(1) from None
     show_table(("optional", "here"), optional())
-    tell(f"slipstream works here. What was made is in {folder}, and may be deleted.")
+    tell(f"slipstream works here. The files in {folder} may be deleted.")

@@ -1,4 +1,4 @@
-"""`slipstream jobs`: what this user runs and ran, and the queue that loses nothing."""
+"""`slipstream jobs`: running and finished work, and a queue that survives crashes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli.background import command_line, memory_of
+from slipstream.cli.background import command_line, estimate_memory
 from slipstream.cli.options import select_cores
 from slipstream.core.errors import ConfigError
 from slipstream.core.plugins import folder_kinds
@@ -19,28 +19,32 @@ from slipstream.core.terminal import tell, told_columns
 
 app = typer.Typer(
     name="jobs",
-    help="Lists what you run and ran; adds to a queue, and works it off.",
+    help="List your work, and run a queue of jobs.",
     invoke_without_command=True,
+    epilog="Example: slipstream jobs --all",
 )
 _FROZEN = (".yaml", ".yml", ".json")
 _TRAINING = ("train", "tune", "resume")
-_GOES_ON = (
+_RESUME_OPTIONS = (
     *("device", "gpu", "cluster", "max_workers", "gpu_share", "insecure_cluster", "no_report"),
 )
 
 JobOrFolder = Annotated[
-    str, typer.Argument(help="Number of a job, its name or its folder.", metavar="JOB")
+    str, typer.Argument(help="Name a job by its number, name or folder.", metavar="JOB")
 ]
 
 
-@app.callback()
+@app.callback(rich_help_panel="Jobs")
 def jobs(
     context: typer.Context,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also what is complete or failed.")
+        bool, typer.Option("--all", help="Include complete and failed work.")
     ] = False,
 ) -> None:
-    """Lists jobs and what was started by hand; what has ended only with --all."""
+    """List jobs and work that was started by hand.
+
+    Complete and failed work is included with --all.
+    """
     if context.invoked_subcommand is not None:
         return
     from slipstream.jobs.overview import JobLine, overview
@@ -49,33 +53,41 @@ def jobs(
     with own_queue() as queue:
         lines, absent = overview(queue, everything)
     if lines:
-        names = [one.name for one in fields(JobLine)]
+        names = [field.name for field in fields(JobLine)]
         tell("\n".join(told_columns(names, [astuple(line) for line in lines])))
     else:
-        more = "was ever begun" if everything else "runs or waits; --all lists what has ended, too"
+        more = "was started yet" if everything else "runs or waits; --all includes finished work"
         tell(f"Nothing {more}.")
     if everything and absent:
-        tell(f"Not where they were, moved or deleted: {absent} more.")
+        tell(f"{absent} more were moved or deleted.")
 
 
-@app.command(context_settings={"ignore_unknown_options": True})
+@app.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog="Example: slipstream jobs add -- tune my.yaml --study-name night",
+)
 def add(
     context: typer.Context,
     command: Annotated[
         list[str],
-        typer.Argument(help="-- train, tune, resume, paper or deploy --watch, with arguments."),
+        typer.Argument(
+            help="Give -- and a train, tune, resume, paper or deploy --watch command line."
+        ),
     ],
     cores: Annotated[
-        int | None, typer.Option(min=1, help="Of these; a fair share unless given.")
+        int | None,
+        typer.Option(
+            min=1, help="Reserve this many cores for the job.", show_default="a fair share"
+        ),
     ] = None,
     memory: Annotated[
         float | None,
-        typer.Option(min=0, help="GiB that it takes, forecast unless given; it waits for them."),
+        typer.Option(min=0, help="Reserve this much memory in GiB.", show_default="an estimate"),
     ] = None,
 ) -> None:
-    """Adds a command to the queue: slipstream jobs add -- tune my.yaml --study-name night.
+    """Add a command to the queue.
 
-    What it was given is fixed now: a config is copied, and changing the file changes no job.
+    Configs are copied when the job is added: editing a file later does not change the job.
     """
     from slipstream.core.capacity import total_memory
     from slipstream.jobs.process import place
@@ -87,38 +99,43 @@ def add(
         jobs = [*_TRAINING, *(one for kind in folder_kinds() for one in kind.JOBS)]
         if command[0] not in [one.split()[0] for one in jobs]:
             raise ConfigError(
-                f"Jobs are {', '.join(f'`{one}`' for one in jobs[:-1])} or `{jobs[-1]}`, not "
-                f"{command[0]!r}: slipstream jobs add -- train cartpole."
+                f"A job must be {', '.join(f'`{name}`' for name in jobs[:-1])} or `{jobs[-1]}`, "
+                f"got {command[0]!r}. Write: slipstream jobs add -- train cartpole."
             )
     inner = known[command[0]].make_context(command[0], list(command[1:]), parent=root)
-    given = {**inner.params, "background": False, "log": None, "replace": False, "cores": None}
-    kind, folder, fixed = _fixed(command[0], inner.params)
+    options = {**inner.params, "background": False, "log": None, "replace": False, "cores": None}
+    kind, folder, fixed = _resolve_folder(command[0], inner.params)
     wanted = cores or inner.params.get("cores")
     if wanted is not None and wanted > (os.cpu_count() or 1):
-        raise ConfigError(f"--cores {wanted}: this machine has {os.cpu_count()}.")
-    there = total_memory() / 2**30
-    if memory is not None and memory > there:
-        raise ConfigError(f"--memory {memory:g}: this machine has {there:.1f} GiB.")
+        raise ConfigError(
+            f"--cores {wanted} is too large: this machine has {os.cpu_count()} cores."
+        )
+    total = total_memory() / 2**30
+    if memory is not None and memory > total:
+        raise ConfigError(f"--memory {memory:g} is too large: this machine has {total:.1f} GiB.")
     size = 0 if memory is None else int(memory * 2**30)
     if memory is None and command[0] in _TRAINING:
-        size = memory_of(command[0], given)
+        size = estimate_memory(command[0], options)
     with own_queue() as queue:
         for name in ("target", "space"):
-            if given.get(name):
-                given[name] = _frozen(str(given[name]), queue.folder / "configs")
-        first = command_line(inner.command, {**given, **fixed})
+            if options.get(name):
+                options[name] = _freeze_config(str(options[name]), queue.folder / "configs")
+        first = command_line(inner.command, {**options, **fixed})
         again = first
         if command[0] == "train":
-            kept = {name: given[name] for name in _GOES_ON}
+            kept = {name: options[name] for name in _RESUME_OPTIONS}
             again = command_line(known["resume"], {**kept, "run": folder})
         job = queue.add(kind, folder, first, again, place(), wanted, size)
     takes = f", about {size / 2**30:.1f} GiB of memory" if size else ""
-    tell(f"Job {job.id}: {folder}{takes}. `slipstream jobs run` works the queue off.")
+    tell(f"Job {job.id}: {folder}{takes}. `slipstream jobs run` runs the queue.")
 
 
-@app.command()
+@app.command(epilog="Example: slipstream jobs stop 3")
 def stop(job: JobOrFolder) -> None:
-    """Stops a job at a checkpoint; it stays in the queue until `retry`."""
+    """Stop a job at a checkpoint.
+
+    The job stays in the queue; `slipstream jobs retry` requeues it.
+    """
     from slipstream.jobs.process import other_in
     from slipstream.jobs.queue import own_queue
     from slipstream.jobs.supervisor import stop as stop_job
@@ -126,37 +143,42 @@ def stop(job: JobOrFolder) -> None:
     with own_queue() as queue:
         found = _find(queue, job)
         if stop_job(queue, found):
-            tell(f"Job {found.id} ends after the iteration under way; `slipstream jobs retry` it.")
+            tell(
+                f"Job {found.id} stops after the current iteration. Requeue it with `slipstream "
+                f"jobs retry {found.id}`."
+            )
             return
-        tell(f"Job {found.id} does not begin until `slipstream jobs retry {found.id}`.")
+        tell(f"Job {found.id} will not start until `slipstream jobs retry {found.id}`.")
         if other := other_in(Path(found.folder)):
             tell(f"`slipstream stop {shlex.quote(found.folder)}` stops {other}.")
 
 
-@app.command()
+@app.command(epilog="Example: slipstream jobs retry 3")
 def retry(job: JobOrFolder) -> None:
-    """Wants a job again that failed or was stopped; it goes on where it was."""
+    """Requeue a failed or stopped job from its last checkpoint."""
     from slipstream.jobs.queue import own_queue
 
     with own_queue() as queue:
         found = _find(queue, job)
         queue.retry(found)
-        tell(f"Job {found.id} is wanted again.")
+        tell(f"Job {found.id} is queued again.")
 
 
-@app.command()
+@app.command(epilog="Example: slipstream jobs run --until-idle")
 def run(
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Leave when nothing runs or waits.")
+        bool, typer.Option("--until-idle", help="Exit when no job runs or waits.")
     ] = False,
     queue: Annotated[
-        Path | None, typer.Option(help="Folder of a service's queue; your own unless given.")
+        Path | None,
+        typer.Option(help="Run the queue in this folder.", show_default="your own"),
     ] = None,
     cores: Annotated[
-        int | None, typer.Option(min=1, help="Of all jobs together; all unless given.")
+        int | None,
+        typer.Option(min=1, help="Use this many cores for all jobs together.", show_default="all"),
     ] = None,
 ) -> None:
-    """Works the queue off: begins jobs, goes on with those that died, shares the cores."""
+    """Run the queue: start jobs, restart crashed ones, share the cores."""
     from slipstream.jobs.queue import JobQueue, own_queue
     from slipstream.jobs.supervisor import Supervisor
 
@@ -166,51 +188,51 @@ def run(
 
 
 def _find(queue: Any, name: str) -> Any:
-    """A job by its number, its folder, or its name where only one has it."""
+    """Return a job by its number, its folder, or its name if the name is unique."""
     if name.isdecimal():
         return queue.job(int(name))
-    found = called(queue, name)
-    going = [one for one in found if not one.ended] or found[-1:]
-    if len(going) != 1:
-        several = "; ".join(f"{one.id} is {one.folder}" for one in going)
+    found = find_jobs(queue, name)
+    candidates = [job for job in found if not job.ended] or found[-1:]
+    if len(candidates) != 1:
+        listed = "; ".join(f"{job.id} is {job.folder}" for job in candidates)
         raise ConfigError(
-            f"{len(going)} jobs are called {name}: {several}. Give a number."
-            if going
+            f"{len(candidates)} jobs are called {name}: {listed}. Give a number."
+            if candidates
             else f"No job is called {name}: `slipstream jobs --all` lists them."
         )
-    return going[0]
+    return candidates[0]
 
 
-def called(queue: Any, name: str) -> list[Any]:
-    """Jobs of a name or folder."""
+def find_jobs(queue: Any, name: str) -> list[Any]:
+    """Return the jobs with a name or folder."""
     path = str(Path(name).expanduser().resolve())
-    return [one for one in queue.jobs() if name == one.name or path == one.folder]
+    return [job for job in queue.jobs() if name == job.name or path == job.folder]
 
 
-def _fixed(command: str, given: dict[str, Any]) -> tuple[str, Path, dict[str, Any]]:
-    """Kind and folder of what a command works on, and the values that fix the folder."""
+def _resolve_folder(command: str, options: dict[str, Any]) -> tuple[str, Path, dict[str, Any]]:
+    """Return kind and folder of a command's work, and the option values that pin the folder."""
     if command == "train":
         from slipstream.cli.commands.train import resolve_run_folder
 
-        folder = resolve_run_folder(given).resolve()
+        folder = resolve_run_folder(options).resolve()
         return "run", folder, {"out": folder}
     if command == "tune":
         from slipstream.cli.commands.tune import resolve_study_folder
 
-        folder = resolve_study_folder(given).resolve()
+        folder = resolve_study_folder(options).resolve()
         return "study", folder, {"study_name": folder}
     for kind in folder_kinds():
-        if command in (one.split()[0] for one in kind.JOBS):
-            return kind.NAME, *kind.job(command, given)
+        if command in (job.split()[0] for job in kind.JOBS):
+            return kind.NAME, *kind.job(command, options)
     from slipstream.studies.record.status import lookup
 
-    found, study = lookup(given["run"])
+    found, study = lookup(options["run"])
     folder = found.resolve()
     return "run" if study is None else "study", folder, {"run": folder}
 
 
-def _frozen(target: str, folder: Path) -> str:
-    """A copy of a config under the hash of its content; anything else than a config as it is."""
+def _freeze_config(target: str, folder: Path) -> str:
+    """Copy a config to a file named by its content hash; return other targets unchanged."""
     path = Path(target).expanduser()
     if path.suffix not in _FROZEN or not path.is_file():
         return target

@@ -1,4 +1,4 @@
-"""`slipstream log`: what a run or a study said, one event a line."""
+"""`slipstream log`: event log of a run or a study."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from slipstream.cli.options import RunOrStudy
 from slipstream.core.terminal import tell
 
 app = typer.Typer()
-_MOST_BYTES = 1 << 23  # of a look: slipstream's own logs are half as long
+_MAX_BYTES = 1 << 23  # per read; slipstream rotates its logs at half that size
 
 
-@app.command()
+@app.command(rich_help_panel="Jobs", epilog="Example: slipstream log runs/first --follow")
 def log(
     name: RunOrStudy,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until nobody works on it.")
+        bool, typer.Option("--follow", "-f", help="Keep printing new lines until the work ends.")
     ] = False,
 ) -> None:
-    """Prints the log of a run or a study; what was before its last 4 MiB is in log.txt.1."""
+    """Print the log of a run or a study.
+
+    The log is limited to 4 MiB; older lines are in log.txt.1.
+    """
     from slipstream.core.errors import CheckpointError
     from slipstream.core.safe_io import UnreadableError, open_regular
     from slipstream.core.storage.atomic_io import disk_errors
@@ -30,24 +33,24 @@ def log(
     from slipstream.studies.record.status import at_work, lookup
 
     folder, _ = lookup(name)
-    path, seen, number = folder / LOG, 0, -1
+    path, offset, inode = folder / LOG, 0, -1
     while True:
         working = follow and at_work(folder)
         try:
             with disk_errors(path), open_regular(path) as file:
-                facts = os.fstat(file.fileno())
-                if facts.st_ino != number:  # the first look, or the log became log.txt.1
-                    seen, number = 0, facts.st_ino
-                seen = max(seen, facts.st_size - _MOST_BYTES)
-                file.seek(seen)
-                text = file.read(_MOST_BYTES)
+                stat = os.fstat(file.fileno())
+                if stat.st_ino != inode:  # the first read, or the log was rotated to log.txt.1
+                    offset, inode = 0, stat.st_ino
+                offset = max(offset, stat.st_size - _MAX_BYTES)
+                file.seek(offset)
+                text = file.read(_MAX_BYTES)
         except UnreadableError as error:
             raise CheckpointError(
-                f"The log {path} cannot be read: {error}. Move it away; a new one begins."
+                f"The log {path} cannot be read: {error}. Move it away; a new one is started."
             ) from error
-        whole = len(text) if not working else text.rfind(b"\n") + 1  # half a line waits
-        seen += whole
-        tell(text[:whole].replace(b"\0", b"").decode(errors="replace"), end="")
+        end = len(text) if not working else text.rfind(b"\n") + 1  # an incomplete line waits
+        offset += end
+        tell(text[:end].replace(b"\0", b"").decode(errors="replace"), end="")
         if not working:
             return
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""`slipstream policy`, `export` and `card`: what a saved policy is, for people and programs."""
+"""`slipstream policy`, `export` and `card`: inspect and share saved policies."""
 
 from __future__ import annotations
 
@@ -11,20 +11,32 @@ from slipstream.cli.options import RunOrStudy
 from slipstream.core.terminal import Trust, show_table, tell
 
 app = typer.Typer()
-policies = typer.Typer(name="policy", help="Looks at saved policies.", no_args_is_help=True)
+policies = typer.Typer(
+    name="policy",
+    no_args_is_help=True,
+    epilog="Example: slipstream policy show runs/first",
+)
+
+
+@policies.callback(rich_help_panel="Policies")
+def policy() -> None:
+    """Inspect saved policies."""
+
+
 app.add_typer(policies)
 FILE_COMMANDS = ("export", "card")
 
 Member = Annotated[
-    int | None, typer.Option(min=0, help="Of a run: whose policy; the best one's unless given.")
+    int | None,
+    typer.Option(min=0, help="Use this member's policy of the run.", show_default="the best"),
 ]
 
 
-@policies.command()
+@policies.command(epilog="Example: slipstream policy show runs/first --member 2")
 def show(path: RunOrStudy, member: Member = None) -> None:
-    """Says what a policy sees and does, what it was trained under, and where it comes from.
+    """Describe a policy's inputs, outputs, training and origin.
 
-    PATH is a run, a study or a policy's own folder. Nothing of it is run.
+    PATH is a run, a study or a policy folder. No code from the folder is executed.
     """
     from slipstream.training.runs.policies import policy_metadata
 
@@ -32,45 +44,54 @@ def show(path: RunOrStudy, member: Member = None) -> None:
     show_table(first, rest)
 
 
-@app.command()
+@app.command(
+    rich_help_panel="Policies", epilog="Example: slipstream export runs/first --onnx policy.onnx"
+)
 def export(
     path: RunOrStudy,
-    onnx: Annotated[Path, typer.Option(help="The file that is written.")],
+    onnx: Annotated[Path, typer.Option(help="Write this ONNX file.")],
     member: Member = None,
-    opset: Annotated[int, typer.Option(help="Version of ONNX's operators.")] = 17,
+    opset: Annotated[int, typer.Option(help="Use this ONNX operator set version.")] = 17,
     trust: Trust = False,
 ) -> None:
-    """Writes a policy as an ONNX file that acts as it does: scaling, masks and actions inside.
+    """Export a policy as an ONNX file.
 
-    It is compared with the policy on observations of the environment first, to 1e-5.
+    The graph contains observation scaling, action masking and action mapping. Its outputs are
+    compared
+    with the policy's on observations of the environment; differences up to 1e-5 are accepted.
     """
     from slipstream import api
 
     folder = _folder(path, acts=True)
-    facts = api.export(folder, onnx, member=member, opset=opset, trust=trust)
-    tell(f"ONNX: {onnx}, opset {opset}; inputs {', '.join(facts['inputs'])}")
+    comparison = api.export(folder, onnx, member=member, opset=opset, trust=trust)
+    tell(f"ONNX: {onnx}, opset {opset}; inputs {', '.join(comparison['inputs'])}")
     tell(
-        f"Compared on {facts['observations']:,} observations by {facts['ran_by']}: the largest "
-        f"difference is {facts['largest_difference']:.1e}, {facts['tolerance']:.0e} is allowed."
+        f"Compared on {comparison['observations']:,} observations by {comparison['ran_by']}: "
+        f"largest difference {comparison['largest_difference']:.1e}, tolerance "
+        f"{comparison['tolerance']:.0e}."
     )
 
 
-@app.command()
+@app.command(rich_help_panel="Policies", epilog="Example: slipstream card runs/first --out share")
 def card(
     run: RunOrStudy,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder that is made of the policy and its card, to be handed on."),
+        typer.Option(help="Write the policy and its card to this folder, ready to share."),
     ] = None,
     licence: Annotated[
         str | None,
-        typer.Option(help="Of the data; a file LICENSE beside the prices says it unless given."),
+        typer.Option(
+            help="State this licence of the data.", show_default="LICENSE beside the prices"
+        ),
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Writes a model card: what, on which data, scores with intervals, what was not shown.
+    """Write a model card of a policy.
 
-    It is card.md in the run's or study's folder, or README.md beside the policy in --out.
+    The card states the data, scores with confidence intervals, and limitations. It is card.md in
+    the
+    folder of the run or study, or README.md beside the policy in --out.
     """
     from slipstream import api
 
@@ -78,10 +99,10 @@ def card(
 
 
 def _folder(path: str, acts: bool = False) -> Path:
-    """The folder of a run, a study or a policy, by its path or a name; a deployment's version.
+    """Return the folder of a run, study or policy, by path or name, or of a deployment's version.
 
     Raises:
-        CheckpointError: it is to act on the bars of a deployment's account, which has none yet.
+        CheckpointError: the policy must act on a deployment account's bars, and it has none yet.
     """
     from slipstream.api.trained_runs import folder_of
     from slipstream.core.plugins import folder_kinds

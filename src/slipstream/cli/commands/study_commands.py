@@ -1,4 +1,4 @@
-"""`slipstream study`: what became of searches."""
+"""`slipstream study`: inspect, stop and export hyperparameter studies."""
 
 from __future__ import annotations
 
@@ -15,14 +15,23 @@ from slipstream.core.terminal import Trust, tell
 from slipstream.core.text import printable_lines
 
 app = typer.Typer(
-    name="study", help="Looks at studies, stops and exports them.", no_args_is_help=True
+    name="study",
+    no_args_is_help=True,
+    epilog="Example: slipstream study status night",
 )
-app.command()(watch)
 
 
-@app.command()
+@app.callback(rich_help_panel="Studies")
+def study() -> None:
+    """Inspect, stop and export studies."""
+
+
+app.command(epilog="Example: slipstream study watch night")(watch)
+
+
+@app.command(epilog="Example: slipstream study status night")
 def status(name: StudyName) -> None:
-    """Says where a study stands; also while another process runs it."""
+    """Print the progress of a study; works while another process runs it."""
     from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.record.status import status_lines
 
@@ -30,38 +39,41 @@ def status(name: StudyName) -> None:
         tell(line)
 
 
-@app.command()
+@app.command(epilog="Example: slipstream study best night > best.yaml")
 def best(
     name: StudyName,
     trial: Annotated[
-        int | None, typer.Option(help="This trial instead of the winner or the best one.")
+        int | None,
+        typer.Option(help="Print the config of this trial.", show_default="the winner or best"),
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Prints the winner's config: slipstream study best NAME > best.yaml."""
+    """Print the config of a study's winner."""
     from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.record.status import best_config
 
     tell(best_config(StudyFolder.open(name, trust=trust), trial), end="")
 
 
-@app.command()
+@app.command(epilog="Example: slipstream study export night --out trials.csv")
 def export(
     name: StudyName,
     out: Annotated[
         Path | None,
-        typer.Option(help="File ending in .csv or .json; standard output unless given."),
+        typer.Option(help="Write this .csv or .json file.", show_default="standard output"),
     ] = None,
-    format_: Annotated[str, typer.Option("--format", help="csv or json, without --out.")] = "csv",
+    format_: Annotated[
+        str, typer.Option("--format", help="Print csv or json, without --out.")
+    ] = "csv",
 ) -> None:
-    """Writes all trials: numbers, states, scores, folds and params."""
+    """Export all trials: number, state, score, folds and parameters."""
     from slipstream.core.storage.atomic_io import write_text
     from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.record.status import FORMATS, export_text
 
     kind = out.suffix.removeprefix(".") if out is not None else format_
     if kind not in FORMATS:
-        raise ConfigError(f"Trials are exported as {' or '.join(FORMATS)}, not as {kind!r}.")
+        raise ConfigError(f"The format must be {' or '.join(FORMATS)}, got {kind!r}.")
     text = export_text(StudyFolder.open(name), kind)
     if out is None:
         typer.echo(printable_lines(text) if sys.stdout.isatty() else text, nl=False)
@@ -70,14 +82,17 @@ def export(
     tell(f"Trials: {out}")
 
 
-@app.command()
+@app.command(epilog="Example: slipstream study stop night --now")
 def stop(
     name: StudyName,
     now: Annotated[
-        bool, typer.Option("--now", help="Leave at once, to be resumed; nothing is confirmed.")
+        bool, typer.Option("--now", help="Stop immediately and skip the confirmation.")
     ] = False,
 ) -> None:
-    """Ends the search after the trials in flight, and goes on to the confirmation."""
+    """End a search after its running trials, and confirm the best.
+
+    A stopped study can be resumed.
+    """
     from slipstream.studies.record.folder import StudyFolder
 
     folder = StudyFolder.open(name)
@@ -85,23 +100,23 @@ def stop(
         tell(f"The study {folder.name} is complete; there is nothing to stop.")
         return
     if now and not folder.locked:
-        tell(f"No process runs {folder.name}; go on with `slipstream resume {folder.handle}`.")
+        tell(f"No process runs {folder.name}. Resume it with `slipstream resume {folder.handle}`.")
         return
     folder.ask_to_stop(now)
     if now:
-        tell(f"Stopping; go on with `slipstream resume {folder.handle}`.")
+        tell(f"Stopping. Resume it with `slipstream resume {folder.handle}`.")
     elif folder.locked:
-        tell("The search ends after the trials in flight; then the best are confirmed.")
+        tell("The search ends after the running trials; then the best are confirmed.")
     else:
         tell(
-            f"No process runs the study {folder.name}: its search ends once it is resumed, with "
+            f"No process runs the study {folder.name}. Its search ends when it is resumed with "
             f"`slipstream resume {folder.handle}`."
         )
 
 
-@app.command()
+@app.command(epilog="Example: slipstream study report night")
 def report(name: StudyName, trust: Trust = False) -> None:
-    """Writes study.html."""
+    """Write study.html."""
     from slipstream import api
 
     tell(f"Report: {api.report_study(name, trust=trust)}")

@@ -1,4 +1,4 @@
-"""`slipstream train`: a new run."""
+"""`slipstream train`: train a new run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ app = typer.Typer()
 FILE_COMMANDS = ("train",)
 
 
-# Long: a line for each option.
-@app.command()
+# Long: one parameter per option.
+@app.command(
+    rich_help_panel="Train",
+    epilog="Example: slipstream train cartpole --members 4 --out runs/first",
+)
 def train(
     context: typer.Context,
     target: arg.Target,
@@ -30,20 +33,26 @@ def train(
         typer.Option(
             "--num-envs",
             "--n-envs",
-            help="Copies per member, a number or auto; the environment's own unless given.",
+            help="Step this many sub-environments per member, or auto.",
+            show_default="the environment's own",
         ),
     ] = None,
     members: Annotated[
-        str | None, typer.Option(help="Independent learners, seeds seed + m; 1 unless given.")
+        str | None,
+        typer.Option(
+            help="Train this many independent members; member m has seed + m.", show_default="1"
+        ),
     ] = None,
     total_timesteps: Annotated[
         str | None,
         typer.Option(
-            help="Environment steps per member, such as 2_000_000 or 2e6; the environment's own, "
-            "else 500_000 unless given."
+            help="Train each member for this many environment steps, such as 2e6.",
+            show_default="the environment's own, else 500_000",
         ),
     ] = None,
-    seed: Annotated[str | None, typer.Option(help="Seed of member 0; 0 unless given.")] = None,
+    seed: Annotated[
+        str | None, typer.Option(help="Seed member 0 with this number.", show_default="0")
+    ] = None,
     device: arg.Device = None,
     gpu: arg.Gpu = None,
     cluster: arg.ClusterAddress = None,
@@ -51,19 +60,22 @@ def train(
     gpu_share: arg.GpuShare = None,
     insecure_cluster: arg.Insecure = False,
     out: Annotated[
-        Path | None, typer.Option(help="Run directory; runs/<env>-<date>-<time> unless given.")
+        Path | None,
+        typer.Option(
+            help="Write the run to this directory.", show_default="runs/<env>-<date>-<time>"
+        ),
     ] = None,
     set_: arg.Settings = None,
     no_report: arg.NoReport = False,
     track: Annotated[
         str | None,
-        typer.Option(help="wandb: send curves, report and policies to Weights & Biases, too."),
+        typer.Option(help="Log curves, report and policies to a tracker as well: wandb."),
     ] = None,
     background: Background = False,
     log: LogFile = None,
     replace: Replace = False,
 ) -> None:
-    """Trains a new run and writes its report."""
+    """Train a new run and write its report."""
     from slipstream.api.training import train as begin
 
     if background or replace or log:
@@ -88,25 +100,28 @@ def train(
 
 
 def print_result(progress: ConsoleCallback, run: Run) -> None:
-    """What a report would have said first, and where the run is."""
+    """Print the result lines that a report would show, and the run's directory."""
     from slipstream.training.callbacks.progress_reporter import result_lines
 
     for line in [*result_lines(run.result or {}), f"Run: {run.path}"]:
         progress.say(line)
 
 
-def resolve_run_folder(given: Mapping[str, Any], replace: bool = False) -> Path:
-    """Where `train` of these values writes; refused where the config is, or something lies there.
+def resolve_run_folder(options: Mapping[str, Any], replace: bool = False) -> Path:
+    """Return the directory that `train` with these options writes to.
 
     Args:
-        given: the command's values.
-        replace: a run may lie there: it will be moved.
+        given: values of the command's options.
+        replace: an existing run in the directory will be moved aside.
+
+    Raises:
+        ConfigError: the config is invalid, or the directory is in use.
     """
     from slipstream.training.runs.run import free_path
     from slipstream.training.settings.config import resolve
 
-    config = resolve(given["target"], arg.train_overrides(given))
-    out = given["out"] or config.training.out
+    config = resolve(options["target"], arg.train_overrides(options))
+    out = options["out"] or config.training.out
     if replace and out:
         return Path(out).expanduser().absolute()
     return free_path(config, out)

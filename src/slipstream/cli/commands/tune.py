@@ -1,4 +1,4 @@
-"""`slipstream tune` searches for settings; `resume` goes on with a run, a study or a deployment."""
+"""`slipstream tune`: hyperparameter studies; `resume`: continue a run, study or deployment."""
 
 from __future__ import annotations
 
@@ -19,17 +19,24 @@ app = typer.Typer()
 FILE_COMMANDS = ("resume", "tune")
 
 
-@app.command()
+@app.command(rich_help_panel="Train", epilog="Example: slipstream resume runs/first")
 def resume(
     context: typer.Context,
     run: arg.RunOrStudy,
     device: Annotated[
-        str | None, typer.Option(help="Goes on there; where the run was until now unless given.")
+        str | None,
+        typer.Option(
+            help="Continue on this device: cpu or cuda:N.", show_default="the run's last device"
+        ),
     ] = None,
     gpu: arg.Gpu = None,
     num_envs: Annotated[
         int | None,
-        typer.Option(min=1, help="Copies per member from now on, which is another training then."),
+        typer.Option(
+            min=1,
+            help="Continue with this many sub-environments per member; changes results.",
+            show_default="unchanged",
+        ),
     ] = None,
     cluster: arg.ClusterAddress = None,
     max_workers: arg.MaxWorkers = None,
@@ -44,12 +51,15 @@ def resume(
     background: Background = False,
     log: LogFile = None,
 ) -> None:
-    """Goes on with a run or study that was stopped or killed, to the same weights bit for bit.
+    """Resume a run or study that was stopped or killed.
 
-    A deployment's paper account goes on with the feed that it had.
+    The final weights are bit-identical to those of an uninterrupted run. A deployment's paper
+    account
+    continues with its feed.
 
-    On another device the last bits differ; with --num-envs everything does from there on. That is
-    said, and recorded in the run.
+    On another device the last bits differ; with --num-envs the training differs from there on. Both
+    are
+    logged and recorded in the run.
     """
     from slipstream import api
     from slipstream.core.plugins import folder_kinds
@@ -65,7 +75,7 @@ def resume(
     options = arg.cluster_options(context.params)
     progress = arg.open_console()
     if study is not None:
-        _only(context, "of a run", "device", "gpu", "num_envs")
+        _reject_options(context, "runs", "device", "gpu", "num_envs")
         with closing(progress):
             api.resume_study(
                 str(study.path),
@@ -80,13 +90,13 @@ def resume(
                 show=progress.show,
             )
         return
-    _only(context, "of a study", "storage", "workers", "hours", "force_deploy")
+    _reject_options(context, "studies", "storage", "workers", "hours", "force_deploy")
     opened = Run.open(folder, progress.say, trust)
     if opened.result is not None and (no_report or opened.reported):
         name, config = shlex.quote(run), shlex.quote(str(opened.path / CONFIG))
         progress.say(
-            f"{opened.path} is complete; see `slipstream evaluate {name}`. To train longer, from "
-            f"the start: `slipstream train {config} --total-timesteps N --out NEW`."
+            f"{opened.path} is complete; see `slipstream evaluate {name}`. To train longer, start "
+            f"again: `slipstream train {config} --total-steps N --out NEW`."
         )
         return
     with closing(progress):
@@ -102,27 +112,36 @@ def resume(
         print_result(progress, opened)
 
 
-def _only(context: typer.Context, whose: str, *names: str) -> None:
-    """Refuses options that the folder that was named has no use for."""
-    given = [f"--{name.replace('_', '-')}" for name in names if context.params[name]]
-    if given:
-        raise ConfigError(f"{' and '.join(given)}: an option {whose}, and this is none of those.")
+def _reject_options(context: typer.Context, kind: str, *names: str) -> None:
+    """Raise a ConfigError if options are given that apply only to another kind of folder."""
+    flags = [f"--{name.replace('_', '-')}" for name in names if context.params[name]]
+    if flags:
+        raise ConfigError(f"{' and '.join(flags)} applies only to {kind}. Remove it.")
 
 
-# Long: a line for each option.
-@app.command()
+# Long: one parameter per option.
+@app.command(
+    rich_help_panel="Studies",
+    epilog="Example: slipstream tune my.yaml --study-name night --hours 8",
+)
 def tune(
     context: typer.Context,
     target: arg.Target,
     n_trials: Annotated[
-        int | None, typer.Option(min=1, help="Suggestions tried; 500 unless given.")
+        int | None, typer.Option(min=1, help="Run this many trials.", show_default="500")
     ] = None,
     study_name: Annotated[
-        str | None, typer.Option(help="Folder below ./studies; goes on where it exists.")
+        str | None,
+        typer.Option(
+            help="Store the study below ./studies under this name; an existing one is resumed.",
+            show_default="<env>-<date>-<time>",
+        ),
     ] = None,
-    data_dir: Annotated[str | None, typer.Option(help="Folder of prices: env.data.folder.")] = None,
+    data_dir: Annotated[
+        str | None, typer.Option(help="Read prices from this folder (env.data.folder).")
+    ] = None,
     timeframe: Annotated[
-        str | None, typer.Option(help="Bar length the files must have; nothing is resampled.")
+        str | None, typer.Option(help="Require this bar length; files are not resampled.")
     ] = None,
     num_envs: Annotated[
         int | None,
@@ -130,31 +149,42 @@ def tune(
             "--n-envs",
             "--num-envs",
             min=1,
-            help="Copies per member; on markets 12 unless given, else 16.",
+            help="Step this many sub-environments per member.",
+            show_default="12 on markets, else 16",
         ),
     ] = None,
     space: Annotated[
         str | None,
         typer.Option(
-            help="What is searched: default, cappuccino or finrl_crypto, with the settings that "
-            "these need, or a .yaml file."
+            help="Search this space: default, cappuccino, finrl_crypto or a .yaml file.",
+            show_default="default",
         ),
     ] = None,
     from_study: Annotated[
         str | None,
-        typer.Option(help="A study whose finished trials tell the sampler: its name or folder."),
+        typer.Option(help="Warm-start the sampler with the finished trials of this study."),
     ] = None,
     total_timesteps: Annotated[
         str | None,
-        typer.Option(help="Environment steps per member, such as 100_000; as for train."),
+        typer.Option(
+            help="Train each member for this many environment steps, such as 100_000.",
+            show_default="as for train",
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the study; 0 unless given.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed the study.", show_default="0")
+    ] = None,
     device: arg.Device = None,
     gpu: arg.Gpu = None,
     storage: arg.Storage = None,
     workers: arg.Workers = None,
     group_size: Annotated[
-        int | None, typer.Option(min=1, help="Members of a population; measured unless given.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Train this many trials together as one population.",
+            show_default="measured",
+        ),
     ] = None,
     cluster: arg.ClusterAddress = None,
     max_workers: arg.MaxWorkers = None,
@@ -163,10 +193,12 @@ def tune(
     hours: arg.Hours = None,
     fit: Annotated[
         str | None,
-        typer.Option(help="Time such as 24h: begins only what ends by then, and says what would."),
+        typer.Option(
+            help="Refuse to start a study forecast to take longer than this, such as 24h."
+        ),
     ] = None,
     final_refit: Annotated[
-        bool, typer.Option("--final-refit", help="Also train the winner on everything.")
+        bool, typer.Option("--final-refit", help="Retrain the winner on all data at the end.")
     ] = False,
     force_deploy: arg.Force = False,
     set_: arg.Settings = None,
@@ -175,7 +207,10 @@ def tune(
     log: LogFile = None,
     replace: Replace = False,
 ) -> None:
-    """Searches for settings, confirms the best, evaluates the winner on the hold-out once."""
+    """Search hyperparameters, confirm the best, evaluate the winner once.
+
+    The winner is evaluated on the hold-out split, which no trial has seen.
+    """
     from slipstream import api
 
     if background or replace or log:
@@ -203,10 +238,14 @@ def tune(
         )
 
 
-def resolve_study_folder(given: Mapping[str, Any]) -> Path:
-    """Where `tune` of these values works; refused where its config is."""
+def resolve_study_folder(options: Mapping[str, Any]) -> Path:
+    """Return the folder in which `tune` with these options works.
+
+    Raises:
+        ConfigError: the config is invalid.
+    """
     from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.start import fresh_name, prepare
 
-    base, _, _ = prepare(given["target"], *arg.tune_overrides(given))
-    return StudyFolder.of(given["study_name"] or fresh_name(base)).path
+    base, _, _ = prepare(options["target"], *arg.tune_overrides(options))
+    return StudyFolder.of(options["study_name"] or fresh_name(base)).path

@@ -1,4 +1,4 @@
-"""`slipstream tune-machine`: how copies are stepped fastest here, and what more could give."""
+"""`slipstream tune-machine`: measure the fastest way to step an environment on this machine."""
 
 from __future__ import annotations
 
@@ -20,32 +20,38 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 _COLUMNS = (
-    *("copies", "backend", "by", "steps/s", "cores", "waiting", "MiB", "KiB/copy", "training/s"),
+    *("envs", "backend", "workers", "steps/s", "cores", "waiting", "MiB", "KiB/env", "training/s"),
 )
-_LONGEST = 400  # characters of what an environment raised
-_LEGEND = """* fastest; by: worker processes, or threads where compiled; cores: busy on average;
-waiting: of the processes that step; MiB: of all processes, shared pages in parts (PSS);
-training/s: steps per second with acting and learning
+_MAX_ERROR_LENGTH = 400  # characters of an environment's error message
+_LEGEND = """* fastest; workers: worker processes, or threads if compiled; cores: mean busy cores;
+waiting: idle share of the stepping processes; MiB: proportional set size (PSS) of all processes;
+training/s: environment steps per second, acting and learning included
 """
 
 
-@app.command()
+@app.command(
+    rich_help_panel="Diagnostics",
+    epilog="Example: slipstream tune-machine gym:Acrobot-v1 --seconds 30",
+)
 def tune_machine(
     target: Target,
     seconds: Annotated[
-        float, typer.Option(min=5, max=86_400, help="Budget; starting takes a few more.")
+        float,
+        typer.Option(min=5, max=86_400, help="Measure for this many seconds, after start-up."),
     ] = 60.0,
     write: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write a config with the fewest copies that train nearly fastest."
+            metavar="FILE",
+            help="Write a config with the smallest num_envs that trains at nearly full speed.",
         ),
     ] = None,
 ) -> None:
-    """Measures backends, copies, workers and threads, and what more copies could give.
+    """Measure backends, num_envs, workers and threads on this machine.
 
-    What changes no result (backend, workers, threads) is remembered for `backend: auto`; what
-    learning depends on (the number of copies) is written into FILE only, where one is named.
+    Choices that change no result (backend, workers, threads) are stored for `backend: auto`.
+    num_envs
+    changes learning, so it is only written to FILE.
     """
     from slipstream.core.errors import ConfigError, ResourceError
     from slipstream.core.safe_io import is_there
@@ -56,11 +62,11 @@ def tune_machine(
 
     config, _ = resolve(target).seated()
     if write is not None and is_there(write):
-        raise ConfigError(f"{write} is there already: name another file with --write.")
+        raise ConfigError(f"{write} exists already. Name another file with --write.")
     with _progress() as say:
         found = tune(config, seconds, say)
     if not found.stepped and not found.interrupted:
-        raise ResourceError(" ".join(_problems(found) + _left(found, seconds, target)))
+        raise ResourceError(" ".join(_problems(found) + _excluded(found, seconds, target)))
     _show(found, seconds, target)
     if found.interrupted:
         tell("Interrupted: nothing was written.")
@@ -69,27 +75,28 @@ def tune_machine(
     identity = None if tunable is None else tunable.identity
     if identity is not None:
         path = remember(identity, measured(found))
-        tell(f"`backend: auto` goes by it from now on ({path}); no result depends on it.")
+        tell(f"`backend: auto` uses these measurements from now on ({path}). No result changes.")
     trained = iterations(found)
     if not trained:
         return
-    copies = knee({n: one.rate for n, one in trained.items()})
+    num_envs = knee({n: measurement.rate for n, measurement in trained.items()})
     if write is not None:
-        chosen, _ = resolve(target, {"training.num_envs": copies}).seated()
+        chosen, _ = resolve(target, {"training.num_envs": num_envs}).seated()
         write_text(write, chosen.to_yaml())
         tell(
-            f"{write} has {copies} copies: a budget then has other updates, so look at the scores."
+            f"{write} has num_envs: {num_envs}. This changes the number of updates in a budget, so "
+            "compare the scores."
         )
-    elif copies != found.config.training.num_envs:
+    elif num_envs != found.config.training.num_envs:
         tell(
-            f"`slipstream train {shlex.quote(target)} --num-envs {copies}` trains with the knee's "
-            "copies, and --write FILE writes them into a config: a budget then has other updates, "
-            "so look at the scores, too."
+            f"`slipstream train {shlex.quote(target)} --num-envs {num_envs}` uses the smallest "
+            "number of sub-environments at nearly full speed; --write FILE writes it to a config. "
+            "This changes the number of updates in a budget, so compare the scores."
         )
 
 
 def _show(found: Measurements, seconds: float, target: str) -> None:
-    """The table, what could not be measured, and what all of it means."""
+    """Print the table, the failed measurements and the conclusions."""
     from rich.console import Console
 
     from slipstream.training.autotune import sentences
@@ -97,13 +104,16 @@ def _show(found: Measurements, seconds: float, target: str) -> None:
     tell(f"{found.config.env_name}, one member, random actions, {found.seconds:.0f} s")
     Console().print(_table(found))
     tell(_LEGEND)
-    for sentence in (*_problems(found), *_left(found, seconds, target), *sentences(found)):
+    for sentence in (*_problems(found), *_excluded(found, seconds, target), *sentences(found)):
         tell(f"- {sentence}")
 
 
 @contextmanager
 def _progress() -> Iterator[Any]:
-    """A line on a terminal's standard error; no thread redraws it, for children are forked."""
+    """Yield a function that updates a status line on a terminal's standard error.
+
+    No thread redraws the line, because child processes are forked.
+    """
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -117,7 +127,7 @@ def _progress() -> Iterator[Any]:
 
 
 def _table(found: Measurements) -> Table:
-    """A row for each way of stepping."""
+    """Return a table with one row per measured configuration."""
     from rich import box
     from rich.table import Table
 
@@ -126,47 +136,49 @@ def _table(found: Measurements) -> Table:
     table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for name in _COLUMNS:
         table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=True)
-    for cell in sorted(found.stepped, key=lambda one: (one.copies, one.backend == "process", one)):
-        one, each = found.stepped[cell], bytes_per_env(found, cell)
+    cells = sorted(found.stepped, key=lambda cell: (cell.copies, cell.backend == "process", cell))
+    for cell in cells:
+        measured, memory = found.stepped[cell], bytes_per_env(found, cell)
         trained = iteration(found, cell.copies)
         best = cell == (fastest(found, cell.copies) if trained is None else trained.cell)
         table.add_row(
             f"{cell.copies:,}",
             cell.backend + (" *" if best else ""),
             str(cell.workers),
-            f"{one.rate:,.0f}",
-            f"{one.cores:.1f}",
-            f"{one.waiting:.0%}",
-            f"{one.memory / 2**20:,.0f}",
-            "-" if each is None else f"{each / 2**10:,.0f}",
+            f"{measured.rate:,.0f}",
+            f"{measured.cores:.1f}",
+            f"{measured.waiting:.0%}",
+            f"{measured.memory / 2**20:,.0f}",
+            "-" if memory is None else f"{memory / 2**10:,.0f}",
             f"{trained.rate:,.0f}" if best and trained is not None else "",
         )
     return table
 
 
 def _problems(found: Measurements) -> list[str]:
-    """What could not be measured, a sentence for each backend."""
-    said = []
+    """Return one sentence per backend that could not be measured."""
+    sentences = []
     for backend in dict.fromkeys(cell.backend for cell in found.problems):
-        mine = {cell: why for cell, why in found.problems.items() if cell.backend == backend}
-        copies = ", ".join(dict.fromkeys(str(cell.copies) for cell in mine))
-        first = next(iter(mine.values())).partition("Traceback (most recent")[0]
-        first = " ".join(first.split()).rstrip(".")
-        first = f"{first}." if len(first) <= _LONGEST else f"{first[:_LONGEST]} ..."
-        said.append(f"`{backend}` could not be measured with {copies} copies: {first}")
-    return said
+        failed = {cell: why for cell, why in found.problems.items() if cell.backend == backend}
+        numbers = ", ".join(dict.fromkeys(str(cell.copies) for cell in failed))
+        error = next(iter(failed.values())).partition("Traceback (most recent")[0]
+        error = " ".join(error.split()).rstrip(".")
+        short = len(error) <= _MAX_ERROR_LENGTH
+        error = f"{error}." if short else f"{error[:_MAX_ERROR_LENGTH]} ..."
+        sentences.append(f"`{backend}` could not be measured with {numbers} envs: {error}")
+    return sentences
 
 
-def _left(found: Measurements, seconds: float, target: str) -> list[str]:
-    """What there was no time for."""
+def _excluded(found: Measurements, seconds: float, target: str) -> list[str]:
+    """Return a sentence about the configurations that the time budget excluded."""
     if not found.left_out:
         return []
 
     def named(cell: Cell) -> str:
         return f"{cell.copies} {cell.backend}"
 
-    shown = ", ".join(dict.fromkeys(map(named, found.left_out)))
+    listed = ", ".join(dict.fromkeys(map(named, found.left_out)))
     return [
-        f"There was no time for: {shown}. `slipstream tune-machine {shlex.quote(target)} --seconds "
-        f"{5 * seconds:.0f}` has it."
+        f"The time budget excluded: {listed}. `slipstream tune-machine {shlex.quote(target)} "
+        f"--seconds {5 * seconds:.0f}` includes them."
     ]

@@ -1,4 +1,4 @@
-"""`slipstream status`, `watch` and `stop`: of a run or a study that any process works on."""
+"""`slipstream status`, `watch` and `stop`: progress of a run or study of any process."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from slipstream.core.terminal import tell, told_columns
 app = typer.Typer()
 
 
-@app.command()
+@app.command(rich_help_panel="Jobs", epilog="Example: slipstream status runs/first")
 def status(name: RunOrStudy) -> None:
-    """Says where a run, a study or a deployment stands; also while another process works on it."""
+    """Print the progress of a run, study or deployment.
+
+    It works while another process runs it.
+    """
     from slipstream.studies.record.status import lines
 
     for line in lines(name):
         tell(line)
 
 
-@app.command()
+@app.command(rich_help_panel="Jobs", epilog="Example: slipstream watch runs/first --every 5")
 def watch(
     name: RunOrStudyOrNone = None,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
+    every: Annotated[float, typer.Option(min=0.1, help="Refresh every N seconds.")] = 2.0,
 ) -> None:
-    """Shows where a run or a study stands, again and again, until nobody works on it.
+    """Show the progress of a run or study until it ends.
 
-    Without a name: the machine, and all that runs, waits or was stopped, until Ctrl-C.
+    Without a name it shows this machine and all work that runs, waits or is stopped, until Ctrl-C.
     """
     if name is None:
         _watch_all(every)
@@ -50,12 +53,12 @@ def watch(
 
 
 def _watch_all(every: float) -> None:
-    """The first page of the dashboard, in a terminal; where nobody watches it, once."""
+    """Show the dashboard's overview in the terminal; print it once if the output is no terminal."""
     from slipstream.core.storage.resource_monitor import Cards
     from slipstream.dashboard.overview import Places, machine_line
 
     cards, places = Cards(), Places()
-    machine_line(cards)  # the next one tells of the time since
+    machine_line(cards)  # the next call reports the load since this one
     shown = ("job", "name", "kind", "state", "progress", "rate", "eta", "cores", "memory", "reason")
     while True:
         time.sleep(min(every, 1.0))
@@ -72,9 +75,12 @@ def _show(text: str) -> None:
     tell(text)
 
 
-@app.command()
+@app.command(rich_help_panel="Jobs", epilog="Example: slipstream stop runs/first")
 def stop(name: RunOrStudy) -> None:
-    """Ends a run, study or paper account after what is under way: it can be resumed."""
+    """Stop a run, study or paper account so that it can be resumed.
+
+    It ends after the current iteration or bar.
+    """
     from slipstream.cli.commands import jobs
     from slipstream.core.errors import CheckpointError
     from slipstream.core.safe_io import is_there
@@ -86,20 +92,20 @@ def stop(name: RunOrStudy) -> None:
 
     try:
         folder, _ = lookup(name)
-    except CheckpointError:  # a job has no folder before it begins
+    except CheckpointError:  # a job has no folder before it starts
         with own_queue() as queue:
-            if not jobs.called(queue, name):
+            if not jobs.find_jobs(queue, name):
                 raise
         jobs.stop(name)
         return
-    with own_queue() as queue:  # else its supervisor would go on with it
-        mine = [job for job in queue.jobs(ended=False) if job.folder == str(folder.resolve())]
-        asked = [stop_job(queue, job) for job in mine]  # also one that is still loading
+    with own_queue() as queue:  # otherwise the supervisor would restart it
+        own_jobs = [job for job in queue.jobs(ended=False) if job.folder == str(folder.resolve())]
+        asked = [stop_job(queue, job) for job in own_jobs]  # includes jobs that are still loading
     if ask(name) or any(asked):
-        said = read_status(folder)
-        under_way = "bar" if is_there(folder / CURRENT) else "iteration"
-        under_way = "look" if said and said.pattern else under_way
-        again = resume_command(folder, said, name)
-        tell(f"It ends after the {under_way} under way; then go on with: {again}")
+        reported = read_status(folder)
+        unit = "bar" if is_there(folder / CURRENT) else "iteration"
+        unit = "check" if reported and reported.pattern else unit
+        again = resume_command(folder, reported, name)
+        tell(f"It stops after the current {unit}. Resume it with: {again}")
     else:
-        tell(f"No process works on {folder}: there is nothing to stop.")
+        tell(f"No process works on {folder}. There is nothing to stop.")

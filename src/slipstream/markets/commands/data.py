@@ -14,13 +14,18 @@ _MOST_GROWTH = 600.0  # of the logarithm of a price; float64 ends at 709
 
 app = typer.Typer(
     name="data",
-    help="Checks price files, imports them, or makes some with a known optimum.",
     no_args_is_help=True,
+    epilog="Example: slipstream data check data/eurusd",
 )
 
 
+@app.callback(rich_help_panel="Trading")
+def data() -> None:
+    """Check, import or generate price files."""
+
+
 # Long: a line for each option of the section `data`.
-@app.command()
+@app.command(epilog="Example: slipstream data check data/eurusd --timeframe 15m")
 def check(
     folder: Annotated[str, typer.Argument(help="Folder of price files, one file, or a config.")],
     symbols: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
@@ -124,7 +129,7 @@ def _by_symbol(option: str, text: str | None) -> Any:
         ) from None
 
 
-@app.command("import-finrl")
+@app.command("import-finrl", epilog="Example: slipstream data import-finrl theirs data/crypto")
 def import_finrl(
     folder: Annotated[Path, typer.Argument(help="With price_array, tech_array, time_array.")],
     out: Annotated[Path, typer.Argument(help="Where to write one file for each asset.")],
@@ -145,7 +150,7 @@ def import_finrl(
         tell(sentence)
 
 
-@app.command("planted-forex")
+@app.command("planted-forex", epilog="Example: slipstream data planted-forex data/forex")
 def planted_forex(
     folder: Annotated[Path, typer.Argument(help="Where to write EURUSD.parquet.")],
     bars: Annotated[int, typer.Option(min=2, help="Bars of 15 minutes.")] = 60_000,
@@ -161,7 +166,7 @@ def planted_forex(
     tell(f"{file}: {bars:,} bars; the best policy earns {best * 1e4:.4f} basis points a bar.")
 
 
-@app.command("planted-crypto")
+@app.command("planted-crypto", epilog="Example: slipstream data planted-crypto data/crypto")
 def planted_crypto(
     folder: Annotated[Path, typer.Argument(help="Where to write one file for each asset.")],
     bars: Annotated[int, typer.Option(min=2, help="Bars of 5 minutes.")] = 125_000,
@@ -190,7 +195,9 @@ def planted_crypto(
     )
 
 
-@app.command("planted-reversion")
+@app.command(
+    "planted-reversion", epilog="Example: slipstream data planted-reversion data/reversion"
+)
 def planted_reversion(
     folder: Annotated[Path, typer.Argument(help="Where to write one file for each asset.")],
     bars: Annotated[int, typer.Option(min=2, help="Bars of 5 minutes.")] = 125_000,

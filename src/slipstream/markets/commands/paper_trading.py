@@ -17,7 +17,7 @@ FILE_COMMANDS = ("deploy", "paper")
 Name = Annotated[str, typer.Argument(help="Name of a deployment, or its folder.")]
 
 
-@app.command()
+@app.command(rich_help_panel="Trading", epilog="Example: slipstream deploy night --as eurusd")
 def deploy(
     context: typer.Context,
     source: Annotated[
@@ -68,7 +68,7 @@ def deploy(
     tell(f"Version {found.current} of {found.path.name} is in force: {found.path}")
 
 
-@app.command()
+@app.command(rich_help_panel="Trading", epilog="Example: slipstream rollback eurusd")
 def rollback(
     name: Name,
     to: Annotated[
@@ -84,7 +84,9 @@ def rollback(
     tell(f"Version {found.current} of {found.path.name} is in force.")
 
 
-@app.command()
+@app.command(
+    rich_help_panel="Trading", epilog="Example: slipstream paper eurusd --feed replay:data/new"
+)
 def paper(
     context: typer.Context,
     words: Annotated[

@@ -10,8 +10,8 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.games.self_play.opponent_networks import uniform_at
-from slipstream.games.self_play.self_play_env import place
-from slipstream.kernels.vector_env import allocate_buffers
+from slipstream.games.self_play.self_play_env import sample_index
+from slipstream.kernels.vector_env import blank
 from slipstream.training.environments.factory import resolve_environment
 
 DUEL = str(Path(__file__).parents[3] / "engine/samples/duel.py")
@@ -107,7 +107,7 @@ def test_both_seats_are_drawn_equally_often():
 
 def test_a_place_is_found_by_its_share():
     shares = np.array([0.25, 0.25, 1.0])
-    assert [place(shares, u) for u in (0.0, 0.2499, 0.25, 0.9999)] == [0, 0, 2, 2]
+    assert [sample_index(shares, u) for u in (0.0, 0.2499, 0.25, 0.9999)] == [0, 0, 2, 2]
     with np.errstate(over="ignore"):
         u = [uniform_at(np.uint64(5), i) for i in range(1_000)]
     assert 0.45 < np.mean(u) < 0.55
