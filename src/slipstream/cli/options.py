@@ -64,7 +64,7 @@ def complete_runs_and_studies(incomplete: str) -> list[str]:
 
 
 def complete_settings(incomplete: str) -> list[str]:
-    """Complete keys such as ``agent.epochs=`` of the agent and built-in environment on the line.
+    """Complete keys such as ``agent.n_epochs=`` of the agent and built-in environment on the line.
 
     Completion never runs a user's file: for kernel files all sections except `env` are offered.
     """
@@ -191,7 +191,7 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="A.B=C",
-        help="Set a config field, such as agent.epochs=2 or study.penalty=0; repeatable.",
+        help="Set a config field, such as agent.n_epochs=2 or study.penalty=0; repeatable.",
         autocompletion=complete_settings,
     ),
 ]
@@ -237,7 +237,7 @@ def train_overrides(options: Mapping[str, Any]) -> dict[str, Any]:
     from slipstream.core.storage import yaml_file
     from slipstream.training.settings.config import parse_overrides
 
-    flags = {name: options[name] for name in ("num_envs", "members", "total_steps", "seed")}
+    flags = {name: options[name] for name in ("num_envs", "members", "total_timesteps", "seed")}
     flags["device"] = device_override(options)
     named = {
         f"training.{name}": yaml_file.parse(text, f"--{name.replace('_', '-')} {text}")
@@ -256,13 +256,13 @@ def tune_overrides(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
     from slipstream.core.storage import yaml_file
     from slipstream.training.settings.config import parse_overrides
 
-    steps = options["total_steps"]
+    steps = options["total_timesteps"]
     flags: dict[str, Any] = {
         "env.data.folder": options["data_dir"],
         "env.data.timeframe": options["timeframe"],
         "training.num_envs": options["num_envs"],
         "training.device": device_override(options),
-        "training.total_steps": steps and yaml_file.parse(steps, f"--total-steps {steps}"),
+        "training.total_timesteps": steps and yaml_file.parse(steps, f"--total-timesteps {steps}"),
     }
     overrides = parse_overrides(options["set_"] or [])
     overrides |= {path: value for path, value in flags.items() if value is not None}

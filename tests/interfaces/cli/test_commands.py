@@ -57,7 +57,7 @@ def test_help_says_the_defaults_and_offers_nothing_that_is_refused(slipstream):
     training = TrainingConfig()
     text = " ".join(slipstream("train", "--help").out.split())
     assert f"member m has seed + m. [default: ({training.members})]" in text
-    assert f"else {training.total_steps:_})]" in text
+    assert f"else {training.total_timesteps:_})]" in text
     assert f"Seed member 0 with this number. [default: ({training.seed})]" in text
     assert "[default: (cpu)]" in text and "--gpu" in text
     text = " ".join(slipstream("tune", "--help").out.split())

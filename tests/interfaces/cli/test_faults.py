@@ -342,7 +342,7 @@ def test_a_setting_given_twice_is_refused(slipstream):
     assert outcome.code == 2 and "agent.net_arch is set twice" in outcome.err
     both = ["--set", "training.total_timesteps=512", "--total-timesteps", "256"]
     outcome = slipstream("train", "cartpole", *both)
-    assert outcome.code == 2 and "by --total-steps. Remove one of them" in outcome.err
+    assert outcome.code == 2 and "by --total-timesteps. Remove one of them" in outcome.err
 
 
 def test_a_budget_that_ends_before_the_first_update_is_refused(slipstream):

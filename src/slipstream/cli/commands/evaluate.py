@@ -204,7 +204,7 @@ def exploit(
         (won, low, high), (drew, *_), (lost, *_) = played.shares().values()
         interval = "" if played.alike else f" ({100 * low:.1f} to {100 * high:.1f})"
         progress.say(
-            f"A best response trained for {response.config.training.total_steps:,} steps wins "
+            f"A best response trained for {response.config.training.total_timesteps:,} steps wins "
             f"{100 * won:.1f} %{interval} of {games:,} games against {played.two}, draws "
             f"{100 * drew:.1f} % and loses {100 * lost:.1f} %{f': {ALIKE}' * played.alike}."
         )

@@ -96,7 +96,7 @@ def resume(
         name, config = shlex.quote(run), shlex.quote(str(opened.path / CONFIG))
         progress.say(
             f"{opened.path} is complete; see `slipstream evaluate {name}`. To train longer, start "
-            f"again: `slipstream train {config} --total-steps N --out NEW`."
+            f"again: `slipstream train {config} --total-timesteps N --out NEW`."
         )
         return
     with closing(progress):

@@ -338,7 +338,7 @@ class KernelKind(EnvironmentKind):
         name = str(Path(self.name).resolve()) if self.name.endswith(".py") else self.name
         kernel = self.kernel
         for key, field in kernel.Config.model_fields.items():
-            given, refuse = settings.get(key, {}), getattr(field.annotation, "refuse_absent", None)
+            given, refuse = settings.get(key, {}), getattr(field.annotation, "require_folder", None)
             if refuse is not None and field.is_required() and isinstance(given, Mapping):
                 refuse(given, name)
         complete = kernel.configure(settings).model_dump(mode="json")

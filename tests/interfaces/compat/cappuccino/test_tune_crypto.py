@@ -52,7 +52,7 @@ def test_a_symbol_without_prices_is_named(prices, capsys, space, tmp_path):
 def test_what_the_help_says_of_copies_and_spaces(capsys):
     assert code(["tune", "--help"]) == 0
     said = " ".join(re.sub(r"[│\s]+", " ", capsys.readouterr().out).split())
-    assert "on markets 12 unless given" in said and "cappuccino or finrl_crypto" in said
+    assert "12 on markets, else 16" in said and "cappuccino, finrl_crypto" in said
     assert refused([*LINE.split(), "--space", "cappucino"], capsys).count("cappuccino") == 1
 
 

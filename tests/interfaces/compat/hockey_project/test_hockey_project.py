@@ -144,11 +144,11 @@ def test_every_key_has_its_place(tmp_path):
 def test_other_agents():
     sac = changed(("agent",), {"type": "SAC", "hyperparameters": {"tau": 0.005, "discount": 0.98}})
     sections = to_sections(sac)
-    assert sections["agent"]["name"] == "sac" and sections["agent"]["target_rate"] == 0.005
-    assert sections["env"]["action_fineness"] == 0 and sections["agent"]["discount"] == 0.98
-    assert to_sections(changed(("agent",), {"type": "PPO"}))["agent"]["minibatch"] == 512
+    assert sections["agent"]["name"] == "sac" and sections["agent"]["tau"] == 0.005
+    assert sections["env"]["action_fineness"] == 0 and sections["agent"]["gamma"] == 0.98
+    assert to_sections(changed(("agent",), {"type": "PPO"}))["agent"]["batch_size"] == 512
     slow = changed(("training", "train_freq"), 4)
-    assert to_sections(slow)["agent"]["updates_per_step"] == 0.25
+    assert to_sections(slow)["agent"]["utd_ratio"] == 0.25
 
 
 @pytest.mark.parametrize(
