@@ -126,9 +126,9 @@ class SelfPlayEnv(VectorEnv):
         self.game, self.opponent_pool, self._pool = game, opponent_pool, pool
         self._evaluation = evaluation
         self._kernel_draws = {"seat", "kind"} <= set(game.state.dtype.names or ())
-        self.num_envs, self.backend, self.mask_width = game.num_envs, game.backend, game.mask_width
+        self.num_envs, self.backend, self.mask_size = game.num_envs, game.backend, game.mask_size
         self.spec = player_spec(game.spec)
-        e, inner = self.num_envs, blank(game)
+        e, inner = self.num_envs, allocate_buffers(game)
         self._obs, self._reward, self._mask = inner.obs, inner.reward, inner.mask
         self._joint = np.zeros((e, 2, self.spec.action_dim), self.spec.action_dtype)
         seat, kind, serial = np.zeros((3, e), np.int64)
@@ -138,17 +138,17 @@ class SelfPlayEnv(VectorEnv):
             pool.met.append(serial)
         self._loops = loops()
         self._kind = "continuous" if self.spec.action_dtype == np.float32 else "discrete"
-        self._players = self._line_up()
+        self._players = self._acting_opponents()
         # Of episodes that ended: seat, kind, serial; of final observations: seat.
         self._log: list[NDArray[np.int64]] = []
         self._final_seats: list[NDArray[np.int64]] = []
 
-    def _line_up(self) -> list[tuple[int, str, OpponentNetworks, OpponentBatch]]:
+    def _acting_opponents(self) -> list[tuple[int, str, OpponentNetworks, OpponentBatch]]:
         """Kind, loop, networks and buffers of each opponent that acts by a loop of ours."""
         e, opponent_pool = self.num_envs, self.opponent_pool
         found: list[tuple[int, str, OpponentNetworks]] = []
         if opponent_pool.random >= 0:
-            found.append((opponent_pool.random, "random", empty_networks(self.spec.action)))
+            found.append((opponent_pool.random, "random", empty_networks(self.spec.action_space)))
         for kind, networks in opponent_pool.networks.items():
             found.append((kind, "act", with_buffers(networks)))
         if self._pool is not None and opponent_pool.snapshots >= 0:
@@ -177,7 +177,7 @@ class SelfPlayEnv(VectorEnv):
             self._assign_networks(np.arange(self.num_envs))
             self._moves = self._pool.moves
         self._loops[f"place_{self._kind}"](self._matches.seat, actions, self._joint)
-        self._steps[:] = self.game.book["length"]
+        self._steps[:] = self.game.episode_state["length"]
         for _, loop, networks, table in self._players:
             self._loops[loop](networks, table, self._joint)
         both = StepBuffers(
@@ -208,7 +208,7 @@ class SelfPlayEnv(VectorEnv):
         draw = MatchDistribution(
             sides, opponent_pool.shares, shares, serial, opponent_pool.snapshots
         )
-        self._loops["draw_matches"](draw, rows, self.game.book, seats)
+        self._loops["draw_matches"](draw, rows, self.game.episode_state, seats)
         if self._kernel_draws:
             seats.seat[rows] = self.game.state["seat"][rows]
             own = self.game.state["kind"][rows, 1 - seats.seat[rows]]
@@ -456,7 +456,7 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
     act_discrete: (_NETWORKS, _TABLE, i8(3)),
     random_continuous: (_NETWORKS, _TABLE, f4(3)),
     random_discrete: (_NETWORKS, _TABLE, i8(3)),
-    draw_matches: (_DRAW, i8(1), np.zeros(1, book_dtype(2)), _SEATS),
+    draw_matches: (_DRAW, i8(1), np.zeros(1, episode_state_dtype(2)), _SEATS),
     copy_learner_rows: (_NUMBERS, f4(3), b1(3), _ROWS, _ROWS, b1(2), _LINE),
     place_continuous: (i8(1), f4(2), f4(3)),
     place_discrete: (i8(1), i8(2), i8(3)),
@@ -520,10 +520,11 @@ class SelfPlay:
 
 @dataclass(frozen=True)
 class GameEnvironment(KernelEnvironment, Players):
-    """A kernel of several players and what it has loaded.
+    """Environment of a kernel with several players.
 
     Attributes:
-        self_play: of a game of two of which one seat is shown; None: all seats are.
+        self_play: opponents of a two-player game in which one player learns; None: all players act
+            from outside.
         evaluator: environment for evaluations, if the kernel declares one; None: this one.
     """
 

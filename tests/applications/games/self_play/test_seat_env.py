@@ -11,7 +11,7 @@ import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.games.self_play.opponent_networks import uniform_at
 from slipstream.games.self_play.self_play_env import sample_index
-from slipstream.kernels.vector_env import blank
+from slipstream.kernels.vector_env import allocate_buffers
 from slipstream.training.environments.factory import resolve_environment
 
 DUEL = str(Path(__file__).parents[3] / "engine/samples/duel.py")
@@ -100,7 +100,7 @@ def test_both_seats_are_drawn_equally_often():
     first = env._matches.seat.copy()
     env.step(np.zeros(2_000, np.int64))
     assert 0.4 < (first == env._matches.seat).mean() < 0.6
-    results = env.ended.metrics["won"] - env.ended.metrics["lost"]
+    results = env.episodes.metrics["won"] - env.episodes.metrics["lost"]
     assert set(results) == {1.0, -1.0}
     np.testing.assert_array_equal(results, env.episodes.returns)
 
