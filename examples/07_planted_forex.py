@@ -9,11 +9,11 @@ import tempfile
 import numpy as np
 
 import slipstream
-from slipstream.markets.synthetic import PlantedForex
+from slipstream.markets.synthetic import SyntheticForex
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 300_000
 bars = int(sys.argv[2]) if len(sys.argv) > 2 else 60_000
-seed, market = 7, PlantedForex()
+seed, market = 7, SyntheticForex()
 
 with tempfile.TemporaryDirectory() as folder:
     market.write(folder, bars, seed)  # 15-minute bars of EURUSD, as a Parquet file
@@ -34,7 +34,7 @@ with tempfile.TemporaryDirectory() as folder:
     (track,) = slipstream.evaluate(run)["test"][0]
 
 # The test split ends with the file, and a position decided on bar t is held through bar t + 1.
-signal = market.path(bars, seed)[0].extra["signal"][-track.length - 1 : -1]
+signal = market.generate(bars, seed)[0].extra["signal"][-track.length - 1 : -1]
 positions = np.sign(np.round(track.trace["exposure"], 3))
 best = market.score(market.optimal_positions(signal), signal)
 share = market.score(positions, signal) / best

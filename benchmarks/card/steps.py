@@ -20,7 +20,7 @@ import torch
 from benchmarks.ours.device import phases
 from slipstream.core.storage import checkpoint
 from slipstream.kernels.spec import EnvSpec
-from slipstream.markets.synthetic import PlantedForex
+from slipstream.markets.synthetic import SyntheticForex
 from slipstream.rl.agents.ppo import torch_form
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.torch_form import Coefficients, Rows, TorchPPO, learn
@@ -249,7 +249,7 @@ def halves(
     """
     figures = []
     with tempfile.TemporaryDirectory(prefix="slipstream-card-") as folder:
-        PlantedForex().write(folder, 60_000, 1)
+        SyntheticForex().write(folder, 60_000, 1)
         env = {"name": "forex", "data": {"folder": folder, "spread_pips": 0.5}}
         agent = {"net_arch": [256, 256], "n_steps": n_steps, "n_epochs": 1}
         for members in (1, 16):

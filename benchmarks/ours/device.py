@@ -17,7 +17,7 @@ from benchmarks.ours.training import speed
 from benchmarks.suites.study import PLANTED_FEATURES
 from slipstream.core.errors import ResourceError
 from slipstream.core.extras import require
-from slipstream.markets.synthetic import PlantedCrypto
+from slipstream.markets.synthetic import SyntheticCrypto
 from slipstream.studies.config import read_published, settings_of
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import RunConfig
@@ -167,7 +167,7 @@ def mean_trial(members: int = _FOLDS, **agent: Any) -> Iterator[tuple[dict[str, 
         at |= {key: value} if section == "env" else {}
     training = {"num_envs": copies, "members": members, "total_timesteps": 10**9}
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
-        PlantedCrypto().write(folder, _BARS)
+        SyntheticCrypto().write(folder, _BARS)
         config = {"env": {**env, "data": {"folder": folder}}, "agent": own, "training": training}
         yield {**config, "evaluation": {"every": 1.0}}, mean("training.total_timesteps")
 

@@ -13,7 +13,7 @@ from slipstream.markets.data.market import load_market
 from slipstream.markets.live.bar_store import Shape, moments_of
 from slipstream.markets.live.feed import Told
 from slipstream.markets.live.paper_account import PaperAccount
-from slipstream.markets.synthetic import PlantedForex
+from slipstream.markets.synthetic import SyntheticForex
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
 from slipstream.training.environments.factory import make_environment
@@ -32,7 +32,7 @@ def decision(bars: int, seconds: float) -> dict[str, float]:
     """
     with tempfile.TemporaryDirectory() as place:
         prices = Path(place) / "prices"
-        PlantedForex().write(prices, bars + _TIMES, 0, bar_seconds=900)
+        SyntheticForex().write(prices, bars + _TIMES, 0, bar_seconds=900)
         data = {"folder": str(prices), "spread_pips": 0.5}
         config = RunConfig.from_mapping({"env": {"name": "forex", "data": data}})
         environment = make_environment("forex", config.env_settings)

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from slipstream.markets.synthetic import NOISE_COLUMNS, PlantedForex
+from slipstream.markets.synthetic import NOISE_COLUMNS, SyntheticForex
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
 from slipstream.training.workers import make_shard
@@ -31,7 +31,7 @@ def scores(config: Mapping[str, Any], precision: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         env = dict(config["env"])
         if env["name"] == "forex":
-            PlantedForex().write(folder, _BARS, 1)
+            SyntheticForex().write(folder, _BARS, 1)
             noise = [f"noise_{i}" for i in range(NOISE_COLUMNS)]
             env |= {"data": {"folder": folder, "spread_pips": 0.0}, "features": ["signal", *noise]}
         own = {"members": _MEMBERS, "seed": 0, "learner": "torch", "precision": precision}

@@ -20,7 +20,7 @@ from benchmarks.suite import SuiteOptions, specs_of
 from benchmarks.worker import WorkerError, rate, run_worker
 from slipstream.core.extras import install
 from slipstream.markets.features.feature_registry import FEATURE_SETS
-from slipstream.markets.synthetic import PlantedCrypto
+from slipstream.markets.synthetic import SyntheticCrypto
 
 BARS = 125_000  # of five minutes; the hold-out leaves some 100,000 to develop on
 FOLDS = 6
@@ -153,7 +153,7 @@ def _market(data_dir: str | None) -> Iterator[tuple[dict[str, Any], Path]]:
             return
         prices = Path(folder) / "prices"
         prices.mkdir()
-        PlantedCrypto().write(str(prices), BARS)
+        SyntheticCrypto().write(str(prices), BARS)
         env = {"data": {"folder": str(prices)}, "features": list(PLANTED_FEATURES)}
         yield env, Path(folder)
 

@@ -9,7 +9,7 @@ from slipstream.kernels.kernel_registry import list_kernels, load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.kernels.vector_env import concat_episodes, member_indices
-from slipstream.markets.synthetic import PlantedForex
+from slipstream.markets.synthetic import SyntheticForex
 
 # Configs of a kernel: together they take every branch that random actions reach.
 CONFIGS = {
@@ -67,7 +67,7 @@ def prices(tmp_path_factory):
     """Two pairs of planted prices."""
     folder = tmp_path_factory.mktemp("prices")
     for seed, symbol in enumerate(("EURUSD", "GBPUSD")):
-        PlantedForex().write(folder, bars=2500, seed=seed, symbols=(symbol,))
+        SyntheticForex().write(folder, bars=2500, seed=seed, symbols=(symbol,))
     return {"data": {"folder": str(folder), "spread_pips": 1.0}}
 
 

@@ -10,7 +10,7 @@ import pytest
 from slipstream.cli import main
 from slipstream.core.storage import checkpoint
 from slipstream.kernels.kernel_registry import list_kernels
-from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
+from slipstream.markets.synthetic import SyntheticCrypto, SyntheticForex
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
@@ -18,7 +18,7 @@ from slipstream.training.settings.sizing import resolve_num_envs
 from slipstream.training.trainer import train
 
 SHOP = str(Path(__file__).parents[2] / "examples" / "kernels" / "shop.py")
-PRICES = {"forex": PlantedForex().write, "portfolio": PlantedCrypto().write}
+PRICES = {"forex": SyntheticForex().write, "portfolio": SyntheticCrypto().write}
 VARIANTS = [
     ("forex", {"env.action": "continuous"}),
     ("portfolio", {"env.orders": "units"}),

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from benchmarks.__main__ import app
 from benchmarks.ours.device import cappuccino, mean_trial, phases
 from benchmarks.ours.hardware import operations, products
-from slipstream.markets.synthetic import PlantedCrypto
+from slipstream.markets.synthetic import SyntheticCrypto
 
 
 def test_phases_of_the_torch_form() -> None:
@@ -38,12 +38,12 @@ def test_phases_of_learning_from_a_replay() -> None:
 @pytest.fixture
 def three_assets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops are compiled for a number of assets, and other tests have three."""
-    write = PlantedCrypto.write
+    write = SyntheticCrypto.write
 
-    def fewer(self: PlantedCrypto, folder: str, bars: int) -> None:
+    def fewer(self: SyntheticCrypto, folder: str, bars: int) -> None:
         write(self, folder, bars, symbols=("BTCUSD", "ETHUSD", "LTCUSD"))
 
-    monkeypatch.setattr(PlantedCrypto, "write", fewer)
+    monkeypatch.setattr(SyntheticCrypto, "write", fewer)
 
 
 @pytest.mark.usefixtures("three_assets")

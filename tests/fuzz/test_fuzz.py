@@ -31,7 +31,7 @@ from environments import environments
 from malformed import Case
 from prices import prices
 
-from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
+from slipstream.markets.synthetic import SyntheticCrypto, SyntheticForex
 
 SECONDS = 10.0  # of processor time; on a busy machine the clock may say more
 HERE = Path(__file__).parent
@@ -149,8 +149,8 @@ def markets(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], dict[str, 
     @cache
     def ready() -> dict[str, Path]:
         folder = tmp_path_factory.mktemp("markets")
-        PlantedForex().write(folder / "forex", 4000, 0)
-        PlantedCrypto().write(folder / "portfolio", 4000, 0)
+        SyntheticForex().write(folder / "forex", 4000, 0)
+        SyntheticCrypto().write(folder / "portfolio", 4000, 0)
         return {"forex": folder / "forex", "portfolio": folder / "portfolio"}
 
     return ready

@@ -91,7 +91,7 @@ def make_folds(
     embargo: int,
     purge: int = PURGE,
     min_train: int = RUNWAY + 1,
-    remembers: str = "",
+    memory_note: str = "",
 ) -> FoldSplit:
     """Divides a timeline of `rows` bars.
 
@@ -113,7 +113,7 @@ def make_folds(
     """
     reserved = round(plan.holdout * rows)
     shorten = "shorten the lookback and the features' memory"
-    shorten += f" ({remembers})." if remembers else "."
+    shorten += f" ({memory_note})." if memory_note else "."
     development = (0, rows - reserved - embargo)
     if reserved < _LEAST_TESTED or development[1] < 1:
         raise DataError(
@@ -199,7 +199,7 @@ def _refuse_short(split: FoldSplit, plan: FoldPlan, min_train: int, shorten: str
         )
 
 
-def fold_facts(
+def fold_metadata(
     split: FoldSplit, plan: FoldPlan, time: NDArray[np.int64], bar_seconds: int
 ) -> dict[str, Any]:
     """What a result says about its folds, ready for JSON.
@@ -263,7 +263,7 @@ class SplitConfig(Config):
 
 
 def split_times(
-    market: Market, split: SplitConfig, embargo_bars: int, remembers: str = ""
+    market: Market, split: SplitConfig, embargo_bars: int, memory_note: str = ""
 ) -> dict[str, tuple[int, int]]:
     """Half-open UTC second ranges of the splits, the same for all symbols.
 
@@ -298,7 +298,7 @@ def split_times(
                 f"Split `{name}` ({date_text(first)} to {date_text(last)}) must hold at "
                 f"least {_LEAST} bars of a symbol after an embargo of {embargo_bars:,} bars; "
                 f"all its bars are {own:,}: give it a larger share, load more data, or shorten the "
-                f"lookback and the features' warm-up{remembers and f' ({remembers})'}."
+                f"lookback and the features' warm-up{memory_note and f' ({memory_note})'}."
             )
     return times
 

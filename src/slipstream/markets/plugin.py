@@ -25,7 +25,7 @@ def part(kind: type[Part], environment: Environment) -> Part | None:
     if kind.__name__ == "Backtest":
         from slipstream.markets.evaluation.market_backtest import MarketBacktest
 
-        return MarketBacktest.of(environment)
+        return MarketBacktest.from_environment(environment)
     if kind.__name__ == "HoldoutRegister" and environment.spec.market is not None:
         from slipstream.markets.evaluation.holdout_register import PriceRegister
 
@@ -45,6 +45,6 @@ def pages(environment: Environment | None, evaluation: RunEvaluation) -> Page | 
 
 def init(environment: str, folder: str | None) -> tuple[dict[str, Any], list[str]] | None:
     """Return a config to start from for a folder of prices."""
-    from slipstream.markets.starter_config import start
+    from slipstream.markets.starter_config import build_config
 
-    return start(environment, folder)
+    return build_config(environment, folder)

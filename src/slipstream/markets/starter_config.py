@@ -37,7 +37,7 @@ from slipstream.markets.data.file_discovery import (
 from slipstream.markets.data.raw_table import RawTable, list_bare_symbols, read_frame, read_table
 from slipstream.markets.data.symbols import FIAT, MarketKind, find_pair, market_kind, parse
 from slipstream.markets.data.timestamps import MISSING, bar_length
-from slipstream.markets.features.feature_registry import expand, warm_up_rows
+from slipstream.markets.features.feature_registry import expand_feature_sets, warm_up_rows
 from slipstream.training.environments.factory import kind_of
 
 _MANY = 20_000  # bars of which any split holds what an observation remembers
@@ -51,7 +51,7 @@ def _reads_prices(environment: str) -> bool:
     return data is not None and model_in(data.annotation) is DataConfig
 
 
-def start(environment: str, folder: str | None) -> tuple[dict[str, Any], list[str]] | None:
+def build_config(environment: str, folder: str | None) -> tuple[dict[str, Any], list[str]] | None:
     """Return the sections of a config for a folder of prices, and the lines above them.
 
     Returns:
@@ -69,14 +69,14 @@ def start(environment: str, folder: str | None) -> tuple[dict[str, Any], list[st
             f"slipstream init {environment} DIR > my.yaml."
         )
     found = describe_folder(folder, "fx" if environment == "forex" else None)
-    _refuse_unread(found)
+    _check_readable(found)
     names = [one.symbol for one in found.usable]
     env: dict[str, Any] = {"name": environment}
     values: dict[str, Any] = {"env": env}
     head: list[str] = []
     reasons: dict[str, str] = {}
     if environment == "forex":
-        env["account_currency"], reasons = _account(names)
+        env["account_currency"], reasons = _choose_account_currency(names)
         if env["account_currency"] != "USD":
             head.append(
                 f"account_currency is {env['account_currency']}: nothing here turns all profits "
@@ -89,12 +89,12 @@ def start(environment: str, folder: str | None) -> tuple[dict[str, Any], list[st
             "ent_coef": 0.005,
         }
     elif environment == "portfolio":
-        env["account_currency"], reasons = _one_quote(names)
-    kept = _without(found, reasons)
+        env["account_currency"], reasons = _choose_quote_currency(names)
+    kept = drop_symbols(found, reasons)
     head = [*(f"Left out: {sentence}" for sentence in reasons.values()), *head]
     section = kept.data_section
     head += _without_pips(section, env)
-    proposal = propose(section)
+    proposal = propose_section(section)
     env["data"] = proposal.section
     head += _fit_bars(env, min(one.rows for one in kept.usable))
     return values, [*_files_head(found), *head, *_data_head(proposal)]
@@ -118,7 +118,7 @@ def _fit_bars(env: dict[str, Any], bars: int) -> list[str]:
     refused = ""
     for split in (usual.split.model_dump(), _LONGER):
         most = int(split["test"] * bars) // 2
-        quick = [name for name in expand(names) if warm_up_rows([name]) <= most]
+        quick = [name for name in expand_feature_sets(names) if warm_up_rows([name]) <= most]
         for chosen in (list(names), quick):
             try:
                 settings = {**usual.model_dump(), "split": split, "features": chosen or names}
@@ -155,7 +155,7 @@ def _files_head(found: FolderDescription) -> list[str]:
     return head + [f"Left out: {one.file}: it cannot be read (see above)." for one in unread]
 
 
-def _data_head(proposal: Proposal) -> list[str]:
+def _data_head(proposal: DataProposal) -> list[str]:
     """What the files prove, what is a guess, and what is left to write."""
     head = [f"Written because the files prove it: {reason}" for reason in proposal.reasons]
     if "spread_pips" in proposal.section:
@@ -169,7 +169,7 @@ def _data_head(proposal: Proposal) -> list[str]:
     return head
 
 
-def _refuse_unread(found: FolderDescription) -> None:
+def _check_readable(found: FolderDescription) -> None:
     """Raises DataError where no file can be read."""
     if not found.usable:
         problems = " ".join(f"{one.file}: {one.problem}" for one in found.files if one.problem)
@@ -183,7 +183,7 @@ def _refuse_unread(found: FolderDescription) -> None:
         )
 
 
-def _account(names: list[str]) -> tuple[str, dict[str, str]]:
+def _choose_account_currency(names: list[str]) -> tuple[str, dict[str, str]]:
     """The currency that an account is kept in, and why some symbols cannot be traded in it.
 
     US dollars where they serve any symbol, else the currency that serves most; a coin that is only
@@ -191,7 +191,7 @@ def _account(names: list[str]) -> tuple[str, dict[str, str]]:
     """
     pairs = [pair for name in names if (pair := parse(name)) is not None]
     others = dict.fromkeys([pair.base for pair in pairs] + [pair.quote for pair in pairs])
-    reasons = {one: _convertible(names, one) for one in ("USD", *others)}
+    reasons = {one: _conversion_problems(names, one) for one in ("USD", *others)}
     if len(reasons["USD"]) < len(names):
         return "USD", reasons["USD"]
     money = FIAT | {pair.quote for pair in pairs}
@@ -199,7 +199,7 @@ def _account(names: list[str]) -> tuple[str, dict[str, str]]:
     return account, reasons[account]
 
 
-def _convertible(names: Sequence[str], account: str) -> dict[str, str]:
+def _conversion_problems(names: Sequence[str], account: str) -> dict[str, str]:
     """Why some symbols cannot be traded: nothing here turns their profits into `account`.
 
     See docs/rules.md, section 3.
@@ -215,7 +215,7 @@ def _convertible(names: Sequence[str], account: str) -> dict[str, str]:
     return reasons
 
 
-def _one_quote(names: list[str]) -> tuple[str, dict[str, str]]:
+def _choose_quote_currency(names: list[str]) -> tuple[str, dict[str, str]]:
     """The currency that most prices are in, and why the other symbols cannot join them."""
     quotes = {symbol: pair.quote for symbol in names if (pair := parse(symbol)) is not None}
     currency = max(["USD", *quotes.values()], key=list(quotes.values()).count)
@@ -226,7 +226,7 @@ def _one_quote(names: list[str]) -> tuple[str, dict[str, str]]:
     }
 
 
-def _without(found: FolderDescription, reasons: dict[str, str]) -> FolderDescription:
+def drop_symbols(found: FolderDescription, reasons: dict[str, str]) -> FolderDescription:
     """The same without the symbols for which there is a reason."""
     kept = replace(found, left_out=frozenset(reasons))
     if not kept.usable:
@@ -360,7 +360,7 @@ class FolderDescription:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class DataProposal:
     """A `data` section and what stands behind it.
 
     Attributes:
@@ -374,7 +374,7 @@ class Proposal:
     open: tuple[str, ...]
 
 
-def propose(section: dict[str, object]) -> Proposal:
+def propose_section(section: dict[str, object]) -> DataProposal:
     """Completes a `data` section with everything that the files themselves prove."""
     section, reasons = dict(section), []
     for _ in range(_ROUNDS):
@@ -397,7 +397,7 @@ def propose(section: dict[str, object]) -> Proposal:
     left = join_issues(found.errors, found.symbols)
     if found.fixes:
         left.append(describe_fixes(found.fixes))
-    return Proposal(section, tuple(reasons), tuple(left))
+    return DataProposal(section, tuple(reasons), tuple(left))
 
 
 def _is_proven(fixes: tuple[SuggestedFix, ...]) -> bool:
@@ -442,18 +442,18 @@ def _describe(name: str, path: Path) -> list[FileDescription]:
     # CryptoDataDownload: Binance_BTCUSDT_1h.csv, and a column that says BTCUSDT.
     if len(named) == 1 and parse(own) is not None:
         named = [own]
-    return [_one(symbol, path, config) for symbol in named or [own]]
+    return [_describe_symbol(symbol, path, config) for symbol in named or [own]]
 
 
-def _one(symbol: str, path: Path, config: DataConfig) -> FileDescription:
+def _describe_symbol(symbol: str, path: Path, config: DataConfig) -> FileDescription:
     try:
         try:
-            return _described(read_table(symbol, path, config), config)
+            return _describe_table(read_table(symbol, path, config), config)
         except FixableDataError as error:
             if error.kind != "columns" or not error.fixes:
                 raise
             renamed = config.model_copy(update=dict(error.fixes[0]))
-            return _described(read_table(symbol, path, renamed), renamed)
+            return _describe_table(read_table(symbol, path, renamed), renamed)
     except DataError as error:
         alone = {"symbols": (symbol,), "files": {symbol: path.name}}
         ways = check(config.model_copy(update=alone)).fixes
@@ -461,7 +461,7 @@ def _one(symbol: str, path: Path, config: DataConfig) -> FileDescription:
         return FileDescription(symbol, path.name, problem=f"{error}{advised}")
 
 
-def _described(table: RawTable, config: DataConfig) -> FileDescription:
+def _describe_table(table: RawTable, config: DataConfig) -> FileDescription:
     time = table.timestamps.time[table.timestamps.time != MISSING]
     return FileDescription(
         symbol=table.symbol,

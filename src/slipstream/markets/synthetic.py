@@ -39,7 +39,7 @@ _START = 1_640_995_200  # 2022-01-01 00:00 UTC
 _MARK = ".planted"  # beside the files: the sha256 of each that a generator wrote
 
 
-class Drawn(NamedTuple):
+class SignalDraw(NamedTuple):
     """One draw of a signal and of what it moves.
 
     Attributes:
@@ -54,7 +54,7 @@ class Drawn(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PlantedMarket(ABC):
+class SyntheticMarket(ABC):
     """A generator of prices; what differs between the markets is the signal.
 
     Attributes:
@@ -75,7 +75,7 @@ class PlantedMarket(ABC):
     fee: float = 0.0
 
     @abstractmethod
-    def draw(self, bars: int, assets: int, random: np.random.Generator) -> Drawn:
+    def draw(self, bars: int, assets: int, random: np.random.Generator) -> SignalDraw:
         """Draws the signal and what it moves."""
 
     @abstractmethod
@@ -84,14 +84,14 @@ class PlantedMarket(ABC):
 
     @property
     @abstractmethod
-    def gain(self) -> float:
+    def optimal_gain(self) -> float:
         """What the best policy that sees the state earns a bar."""
 
     def times(self, bars: int, bar_seconds: int) -> IntArray:
         """The stamps of the bars, UTC seconds."""
         return _START + bar_seconds * np.arange(bars, dtype=np.int64)
 
-    def path(
+    def generate(
         self, bars: int, seed: int, symbols: Sequence[str] = (), bar_seconds: int = 0
     ) -> tuple[Bars, ...]:
         """Draws one path of `bars` bars a symbol.
@@ -132,7 +132,7 @@ class PlantedMarket(ABC):
         Raises:
             OSError: the folder cannot be written, or its disk is full.
         """
-        drawn = self.path(bars or self.bars, seed, symbols, bar_seconds)
+        drawn = self.generate(bars or self.bars, seed, symbols, bar_seconds)
         return tuple(_write(Path(folder), one) for one in drawn)
 
     def state(self, panel: Panel) -> FloatArray:
@@ -149,7 +149,7 @@ class PlantedMarket(ABC):
             )
         return panel.extra[self.column]
 
-    def earned(self, held: FloatArray, state: FloatArray) -> FloatArray:
+    def expected_returns(self, held: FloatArray, state: FloatArray) -> FloatArray:
         """What shares of equity earn in expectation in the bar after each state, before fees."""
         return held * self.drift(state)
 
@@ -170,7 +170,7 @@ class PlantedMarket(ABC):
         held = np.asarray(held, dtype=np.float64)
         if traded is None:
             traded = np.abs(np.diff(held, axis=0, prepend=0.0))
-        return float(self.earned(held, state).sum() - self.fee * np.sum(traded))
+        return float(self.expected_returns(held, state).sum() - self.fee * np.sum(traded))
 
 
 def _write(folder: Path, bars: Bars) -> Path:
@@ -198,7 +198,7 @@ def _write(folder: Path, bars: Bars) -> Path:
     return file
 
 
-def is_planted(folder: str) -> bool:
+def is_synthetic(folder: str) -> bool:
     """Whether generators wrote every file of prices in a folder as it is: nothing is traded there.
 
     Args:
@@ -217,7 +217,7 @@ def is_planted(folder: str) -> bool:
 
 
 @dataclass(frozen=True)
-class PlantedCrypto(PlantedMarket):
+class SyntheticCrypto(SyntheticMarket):
     """planted-crypto: assets of which one is hot. Parameters are fractions (1 bp = 1e-4).
 
     With probability 1/288 a bar another asset becomes hot, drawn uniformly. What is hot at bar t
@@ -246,7 +246,7 @@ class PlantedCrypto(PlantedMarket):
     switch: float = 1.0 / 288.0
     signal: float = 4.0
 
-    def draw(self, bars: int, assets: int, random: np.random.Generator) -> Drawn:
+    def draw(self, bars: int, assets: int, random: np.random.Generator) -> SignalDraw:
         """Draws the hot asset of each bar: at a change one of the others, all equally likely."""
         first = random.integers(assets)
         changes = random.random(bars) < self.switch
@@ -258,14 +258,14 @@ class PlantedCrypto(PlantedMarket):
         growth = self.noise * (common + own)
         growth[1:] += self.drift(hot[:-1])
         log_volume = LOG_VOLUME + random.standard_normal((bars, assets)) + self.signal * hot
-        return Drawn(growth, log_volume, {self.column: hot})
+        return SignalDraw(growth, log_volume, {self.column: hot})
 
     def drift(self, state: FloatArray) -> FloatArray:
         """Log drift of every asset in the bar after each of these states, float64 [n, A]."""
         return np.where(state > 0.0, self.strength, -self.strength / (state.shape[1] - 1))
 
     @property
-    def gain(self) -> float:
+    def optimal_gain(self) -> float:
         """Log growth a bar of the best policy that sees the state.
 
         It holds the hot asset and sells and buys once a change; or nothing, where that pays less.
@@ -287,11 +287,11 @@ class ReversionOptimum:
     """
 
     gain: float
-    lead: float
+    holding_value: float
 
 
 @dataclass(frozen=True)
-class PlantedReversion(PlantedMarket):
+class SyntheticReversion(SyntheticMarket):
     """planted-reversion: assets that give back a part of every move one bar later.
 
     Each asset's log growth is a moving average of shocks that nobody can foresee:
@@ -317,24 +317,24 @@ class PlantedReversion(PlantedMarket):
     share: float = 0.3
     noise: float = 100.0 * BASIS_POINT
 
-    def draw(self, bars: int, assets: int, random: np.random.Generator) -> Drawn:
+    def draw(self, bars: int, assets: int, random: np.random.Generator) -> SignalDraw:
         """Draws the shocks."""
         shock = self.noise * random.standard_normal((bars, assets))
         growth = shock.copy()
         growth[1:] -= self.share * shock[:-1]
         log_volume = LOG_VOLUME + random.standard_normal(shock.shape)
-        return Drawn(growth, log_volume, {self.column: shock})
+        return SignalDraw(growth, log_volume, {self.column: shock})
 
     def drift(self, state: FloatArray) -> FloatArray:
         """Log drift of every asset in the bar after each of these shocks, float64 [n, A]."""
         return -self.share * np.asarray(state, dtype=np.float64)
 
     @property
-    def gain(self) -> float:
+    def optimal_gain(self) -> float:
         """Log growth a bar of the best policy that sees the shocks of all assets."""
         return self.optimum().gain
 
-    def optimum(self, assets: int = len(PlantedMarket.symbols)) -> ReversionOptimum:
+    def optimum(self, assets: int = len(SyntheticMarket.symbols)) -> ReversionOptimum:
         """The average-reward optimum (Puterman 1994, chapter 8), exact but for rounding.
 
         Growth less fees is linear in the weights, so all in one asset or all in cash is best.
@@ -354,10 +354,10 @@ class PlantedReversion(PlantedMarket):
             return ReversionOptimum(0.0, 0.0)
 
         def cash(v: float) -> float:
-            return _mean_above(0.0, [(v - fee, assets)], deviation)
+            return _expected_maximum(0.0, [(v - fee, assets)], deviation)
 
         def asset(v: float) -> float:
-            return _mean_above(-fee, [(v, 1), (v - 2.0 * fee, assets - 1)], deviation)
+            return _expected_maximum(-fee, [(v, 1), (v - 2.0 * fee, assets - 1)], deviation)
 
         low, high = -fee, fee
         for _ in range(60):
@@ -370,17 +370,17 @@ class PlantedReversion(PlantedMarket):
         return ReversionOptimum(cash(lead), lead)
 
 
-def _mean_above(floor: float, groups: Sequence[tuple[float, int]], deviation: float) -> float:
+def _expected_maximum(floor: float, groups: Sequence[tuple[float, int]], deviation: float) -> float:
     """Mean of max(floor, all X), X ~ N(mean, deviation^2), `count` independent of each mean."""
     half = 0.5 * (max(floor, max(mean for mean, _ in groups)) + 12.0 * deviation - floor)
     z = floor + half * (1.0 + _NODES)
     below = np.ones(len(z))
     for mean, count in groups:
-        below *= _normal((z - mean) / deviation) ** count
+        below *= _normal_cdf((z - mean) / deviation) ** count
     return floor + half * float(np.sum(_WEIGHTS * (1.0 - below)))
 
 
-def _normal(x: FloatArray) -> FloatArray:
+def _normal_cdf(x: FloatArray) -> FloatArray:
     """The standard normal distribution function."""
     return np.array([0.5 * math.erfc(-value / math.sqrt(2.0)) for value in x.tolist()])
 
@@ -393,7 +393,7 @@ _FOREX_START = 1_577_916_000  # Wednesday 2020-01-01 22:00 UTC = 17:00 New York
 
 
 @dataclass(frozen=True, eq=False)
-class Optimum:
+class ForexOptimum:
     """The best stationary policy of the chain.
 
     Attributes:
@@ -406,7 +406,7 @@ class Optimum:
 
 
 @dataclass(frozen=True)
-class PlantedForex(PlantedMarket):
+class SyntheticForex(SyntheticMarket):
     """planted-forex: a signal x_t walks on seven levels in [-1, 1] and moves the next bar's price.
 
         log(close[t+1] / open[t+1]) = beta x[t] - sigma^2 / 2 + sigma eps[t+1]
@@ -428,7 +428,7 @@ class PlantedForex(PlantedMarket):
     beta: float = 1.0 * BASIS_POINT
     sigma: float = 5.0 * BASIS_POINT
 
-    def draw(self, bars: int, assets: int, random: np.random.Generator) -> Drawn:
+    def draw(self, bars: int, assets: int, random: np.random.Generator) -> SignalDraw:
         """Draws the signal of one pair."""
         assert assets == 1
         signal = LEVELS[_walk(bars, random)]
@@ -438,7 +438,7 @@ class PlantedForex(PlantedMarket):
         noise = random.standard_normal((NOISE_COLUMNS, bars))
         extra = {self.column: signal, **{f"noise_{k}": noise[k] for k in range(NOISE_COLUMNS)}}
         columns = {name: column[:, None] for name, column in extra.items()}
-        return Drawn(growth[:, None], random.standard_normal((bars, 1)), columns)
+        return SignalDraw(growth[:, None], random.standard_normal((bars, 1)), columns)
 
     def times(self, bars: int, bar_seconds: int) -> IntArray:
         """The forex week, so that the data check finds nothing to complain about.
@@ -451,11 +451,11 @@ class PlantedForex(PlantedMarket):
         return grid[~is_weekend(grid)][:bars]
 
     @property
-    def gain(self) -> float:
+    def optimal_gain(self) -> float:
         """What the best policy that sees the signal earns a bar, a fraction of equity."""
         return self.optimum().gain
 
-    def optimum(self) -> Optimum:
+    def optimum(self) -> ForexOptimum:
         """The average-reward optimum by relative value iteration, to a span of 1e-14.
 
         In state (x, position) the agent chooses a; it earns
@@ -463,10 +463,10 @@ class PlantedForex(PlantedMarket):
         units of `sigma` so that 1e-14 is a meaningful span.
         """
         scale = self.sigma
-        earned = self.earned(POSITIONS[None, :], LEVELS[:, None]) / scale  # [x, a]
+        earned = self.expected_returns(POSITIONS[None, :], LEVELS[:, None]) / scale  # [x, a]
         change = np.abs(POSITIONS[None, :] - POSITIONS[:, None])
         paid = self.fee * change / scale  # [position, a]
-        moves = transition()
+        moves = transition_matrix()
         value = np.zeros((len(LEVELS), len(POSITIONS)))
         while True:
             choices = earned[:, None, :] - paid[None, :, :] + (moves @ value)[:, None, :]
@@ -476,15 +476,15 @@ class PlantedForex(PlantedMarket):
             if np.ptp(grown) < 1e-14:
                 break
         gain = 0.5 * (grown.max() + grown.min()) * scale
-        return Optimum(float(gain), POSITIONS[choices.argmax(axis=2)])
+        return ForexOptimum(float(gain), POSITIONS[choices.argmax(axis=2)])
 
     def drift(self, state: FloatArray) -> FloatArray:
         """Log drift in the bar after each of these signals, but for the variance's part, [n]."""
         return self.beta * np.asarray(state, dtype=np.float64)
 
-    def earned(self, held: FloatArray, state: FloatArray) -> FloatArray:
+    def expected_returns(self, held: FloatArray, state: FloatArray) -> FloatArray:
         """What positions earn in expectation: position beta x - position^2 sigma^2 / 2, [n]."""
-        return super().earned(held, state) - 0.5 * (held * self.sigma) ** 2
+        return super().expected_returns(held, state) - 0.5 * (held * self.sigma) ** 2
 
     def optimal_positions(self, signal: FloatArray) -> FloatArray:
         """The optimal policy's positions along a path of signals, begun flat, float64 [n]."""
@@ -498,7 +498,7 @@ class PlantedForex(PlantedMarket):
         return positions
 
 
-def transition() -> FloatArray:
+def transition_matrix() -> FloatArray:
     """Probability that the signal moves from level i to level j, float64 [7, 7]."""
     count = len(LEVELS)
     moves = np.zeros((count, count))

@@ -265,36 +265,36 @@ class SplitBacktest(Protocol):
         """Clock and closes of all symbols."""
 
     @property
-    def begins(self) -> int:
+    def start_time(self) -> int:
         """UTC second at which the first bar opens."""
 
     @property
-    def comparable(self) -> bool:
+    def is_comparable(self) -> bool:
         """Whether the agent's actions can be replayed under other costs and at other bars."""
 
     @property
-    def financing(self) -> bool:
+    def has_financing(self) -> bool:
         """Whether positions pay for the night."""
 
     def round_trips(self) -> list[RoundTrip]:
         """Mean cost of opening and closing in each symbol."""
 
-    def named(self, tracks: Sequence[EpisodeResult]) -> list[EpisodeResult]:
+    def name_tracks(self, tracks: Sequence[EpisodeResult]) -> list[EpisodeResult]:
         """Tracks by symbol."""
 
-    def rivals(self) -> Comparison:
+    def rule_baselines(self) -> Comparison:
         """Fixed rules that a trader could have followed."""
 
     def compare(self, agent: Sequence[EpisodeResult], draws: int = ...) -> Comparison:
         """All baselines, with the oracle and matched random traders."""
 
-    def stressed(self, agent: Sequence[EpisodeResult]) -> Stress:
+    def stress_test(self, agent: Sequence[EpisodeResult]) -> Stress:
         """The agent's decisions with scaled costs and one bar late."""
 
-    def rebalanced(self) -> list[EpisodeResult] | None:
+    def rebalanced_tracks(self) -> list[EpisodeResult] | None:
         """Equal weight, restored on every bar; None if there are no weights."""
 
-    def place_of(self, agent: Sequence[EpisodeResult], draws: int) -> float:
+    def random_percentile(self, agent: Sequence[EpisodeResult], draws: int) -> float:
         """Percentile of the agent among matched random traders."""
 
 
@@ -302,7 +302,7 @@ class Backtest(Part):
     """An environment that declares what its passes could trade at, and what that costs."""
 
     @abstractmethod
-    def of_split(self, split: str, backend: str = "compiled") -> SplitBacktest:
+    def for_split(self, split: str, backend: str = "compiled") -> SplitBacktest:
         """The passes of one split.
 
         Args:

@@ -171,7 +171,7 @@ def gather(
         backend = environment.kind.chosen_backend(backend)
     backtest = environment.part(Backtest)
     if backtest is not None:
-        passes = {name: backtest.of_split(name, backend) for name in run.tracks}
+        passes = {name: backtest.for_split(name, backend) for name in run.tracks}
         return _with_prices(passes, run, holdout, draws)
     # One that declares nothing about its passes is shown like a game.
     games, longest = _RANDOM_EPISODES, LONGEST
@@ -191,23 +191,23 @@ def _with_prices(
     """Adds market, prices, baselines and stress tests to a run."""
     held, agent = passes[holdout], run.tracks[holdout][run.member]
     comparisons: dict[str, Comparison] = {}
-    if held.comparable:
+    if held.is_comparable:
         for name, split in passes.items():
-            found = split.compare(agent, draws) if name == holdout else split.rivals()
+            found = split.compare(agent, draws) if name == holdout else split.rule_baselines()
             comparisons[_LABELS.get(name, name)] = found
     return replace(
         run,
         holdout=_LABELS.get(holdout, holdout),
         tracks={
-            _LABELS.get(name, name): [passes[name].named(tracks) for tracks in members]
+            _LABELS.get(name, name): [passes[name].name_tracks(tracks) for tracks in members]
             for name, members in run.tracks.items()
         },
         market=held.market,
         prices=held.prices,
         comparisons=comparisons,
-        stress=held.stressed(agent) if comparisons else None,
+        stress=held.stress_test(agent) if comparisons else None,
         round_trips=tuple(held.round_trips()) if comparisons else (),
-        financing=held.financing,
+        financing=held.has_financing,
     )
 
 
@@ -289,7 +289,7 @@ def begins_after(environment: Environment, facts: Mapping[str, Any], names: Sequ
     backtest = environment.part(Backtest)
     if not used or backtest is None:
         return False
-    return backtest.of_split("window").begins >= max(used)
+    return backtest.for_split("window").start_time >= max(used)
 
 
 def provenance(run: Run, environment: Environment) -> dict[str, str]:

@@ -9,7 +9,12 @@ import numpy as np
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.panel import load_panel
 from slipstream.markets.features.feature_registry import FEATURE_SETS
-from slipstream.markets.synthetic import BASIS_POINT, PlantedCrypto, PlantedMarket, PlantedReversion
+from slipstream.markets.synthetic import (
+    BASIS_POINT,
+    SyntheticCrypto,
+    SyntheticMarket,
+    SyntheticReversion,
+)
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
@@ -19,16 +24,16 @@ from slipstream.training.episode_result import EpisodeResult
 FEATURES = ["log_return_5" if name == "log_open" else name for name in FEATURE_SETS["portfolio"]]
 
 
-STANDARD = PlantedCrypto()
-MARKETS: dict[str, PlantedMarket] = {
-    "regimes, 20 bp": PlantedCrypto(strength=20.0 * BASIS_POINT),
-    "reversion, fee 1 bp": PlantedReversion(fee=1.0 * BASIS_POINT),
-    "reversion, fee 10 bp": PlantedReversion(fee=10.0 * BASIS_POINT),
+STANDARD = SyntheticCrypto()
+MARKETS: dict[str, SyntheticMarket] = {
+    "regimes, 20 bp": SyntheticCrypto(strength=20.0 * BASIS_POINT),
+    "reversion, fee 1 bp": SyntheticReversion(fee=1.0 * BASIS_POINT),
+    "reversion, fee 10 bp": SyntheticReversion(fee=10.0 * BASIS_POINT),
 }
 
 
 def settings_of(
-    folder: Path, bars: int, seed: int, market: PlantedCrypto = STANDARD
+    folder: Path, bars: int, seed: int, market: SyntheticCrypto = STANDARD
 ) -> dict[str, object]:
     """Writes a path and returns the environment's settings for it."""
     market.write(folder, bars, seed)
@@ -40,7 +45,7 @@ def environment_of(
     bars: int,
     seed: int,
     split: tuple[float, float, float],
-    market: PlantedMarket = STANDARD,
+    market: SyntheticMarket = STANDARD,
 ) -> Environment:
     """A fresh path, cut into train, validation and test."""
     market.write(folder, bars, seed)
@@ -59,7 +64,7 @@ def share_of_optimum(
     track: EpisodeResult,
     environment: Environment,
     folder: Path,
-    market: PlantedMarket = STANDARD,
+    market: SyntheticMarket = STANDARD,
 ) -> float:
     """Conditional drift of what a pass on a folder's path held, after fees, over the optimum's."""
     drift = market.drift(market.state(load_panel(DataConfig(folder=str(folder)))))
@@ -72,4 +77,4 @@ def share_of_optimum(
     opens = environment.loaded.data.prices[bar, assets : 2 * assets]
     weights = track.trace["units"][:bars] * opens / before[:, None]
     fees = np.diff(track.trace["cost_fee"][:bars], prepend=0.0) / before
-    return float(((weights * drift[bar - 1]).sum() - fees.sum()) / bars / market.gain)
+    return float(((weights * drift[bar - 1]).sum() - fees.sum()) / bars / market.optimal_gain)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from slipstream.markets.synthetic import PlantedForex
+from slipstream.markets.synthetic import SyntheticForex
 
 FrameMaker = Callable[..., pl.DataFrame]
 
@@ -19,7 +19,7 @@ def sound_frame(
     bars: int = 2400, seed: int = 3, symbol: str = "EURUSD", bar_seconds: int = 900
 ) -> pl.DataFrame:
     """Five forex weeks of M15 bars with nothing wrong: time (aware), prices, volume."""
-    (path,) = PlantedForex(beta=0.0).path(bars, seed, (symbol,), bar_seconds)
+    (path,) = SyntheticForex(beta=0.0).generate(bars, seed, (symbol,), bar_seconds)
     columns = {name: getattr(path, name) for name in ("open", "high", "low", "close", "volume")}
     frame = pl.DataFrame({"timestamp": pl.from_epoch(pl.Series(path.time), "s"), **columns})
     return frame.with_columns(pl.col("timestamp").dt.replace_time_zone("UTC"))

@@ -10,7 +10,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.kernels.spec import check_training_context, context_differences
-from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
+from slipstream.markets.synthetic import SyntheticCrypto, SyntheticForex
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
 from slipstream.training.environments.factory import make_environment
@@ -27,11 +27,11 @@ def folders(tmp_path_factory):
     """Prices by name: hourly, half-hourly, others of the same kind, coins."""
     root = tmp_path_factory.mktemp("prices")
     for name, seed, seconds in (("hours", 0, HOUR), ("shorter", 0, HOUR // 2), ("newer", 1, HOUR)):
-        PlantedForex().write(root / name, 3_000, seed, bar_seconds=seconds)
+        SyntheticForex().write(root / name, 3_000, seed, bar_seconds=seconds)
     shutil.copytree(root / "hours", root / "pounds")
     (root / "pounds/EURUSD.parquet").rename(root / "pounds/GBPUSD.parquet")
-    PlantedCrypto().write(root / "coins", 2_000, 0, symbols=COINS)
-    PlantedCrypto().write(root / "others", 2_000, 0, symbols=("ADAUSD", "DOTUSD", "XRPUSD"))
+    SyntheticCrypto().write(root / "coins", 2_000, 0, symbols=COINS)
+    SyntheticCrypto().write(root / "others", 2_000, 0, symbols=("ADAUSD", "DOTUSD", "XRPUSD"))
     return root
 
 

@@ -11,7 +11,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import concat_final_obs, member_indices
-from slipstream.markets.synthetic import PlantedForex
+from slipstream.markets.synthetic import SyntheticForex
 from slipstream.rl.experience.replay.plan import ReplayPlan, replay_bytes
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.replay.state_storage import (
@@ -27,7 +27,7 @@ MEMBERS, COPIES = 2, 4
 
 
 def forex(folder, bars=1_500, **settings):
-    PlantedForex().write(folder, bars=bars)
+    SyntheticForex().write(folder, bars=bars)
     return {"data": {"folder": str(folder)}, "max_steps": 30, **settings}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.markets.synthetic import PlantedForex
+from slipstream.markets.synthetic import SyntheticForex
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
 from slipstream.training.settings.sizing import choose_num_envs, resolve_num_envs
@@ -30,7 +30,7 @@ def test_relative_data_folders_become_absolute(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("symbols", "copies"), [(1, 1), (3, 4)])
 def test_every_symbol_is_traded_by_an_agent_that_needs_one_copy(tmp_path, symbols, copies):
     for k in range(symbols):
-        PlantedForex().write(tmp_path, 3000, k, symbols=(f"{['AUD', 'EUR', 'GBP'][k]}USD",))
+        SyntheticForex().write(tmp_path, 3000, k, symbols=(f"{['AUD', 'EUR', 'GBP'][k]}USD",))
     env = {"name": "forex", "data": {"folder": str(tmp_path), "spread_pips": 0.0}}
     values = {"env": env, "training": {"num_envs": "auto"}}
     config = resolve({**values, "agent": {"name": "dqn"}})

@@ -5,12 +5,12 @@ import pytest
 from slipstream.kernels.env_checker import check_environment
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.source_files import source_hashes
-from slipstream.markets.synthetic import PlantedForex
+from slipstream.markets.synthetic import SyntheticForex
 
 
 @pytest.mark.parametrize("action", ["discrete", pytest.param("continuous", marks=pytest.mark.long)])
 def test_forex(tmp_path, action):
-    PlantedForex().write(tmp_path, bars=1500)
+    SyntheticForex().write(tmp_path, bars=1500)
     config = {
         "data": {"folder": str(tmp_path), "spread_pips": 1.0},
         "features": ["rsi_14", "return_1"],

@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env
 from slipstream.adapters.batch import ActionError, ClosedError, UnreadyError
 from slipstream.adapters.gymnasium_env import EnvAdapter
 from slipstream.core.errors import ConfigError
-from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
+from slipstream.markets.synthetic import SyntheticCrypto, SyntheticForex
 
 # Advice that cannot be followed: observations of rules without bounds, a pendulum's torque in N m.
 ADVICE = ("infinity", "symmetric and normalized")
@@ -22,8 +22,8 @@ ADVICE = ("infinity", "symmetric and normalized")
 def settings(tmp_path_factory):
     """What each environment needs to be told."""
     forex, crypto = tmp_path_factory.mktemp("forex"), tmp_path_factory.mktemp("crypto")
-    PlantedForex().write(forex, 3_000, 1)
-    PlantedCrypto().write(crypto, 9_000, 1)
+    SyntheticForex().write(forex, 3_000, 1)
+    SyntheticCrypto().write(crypto, 9_000, 1)
     return {
         "forex": {
             "data": {"folder": str(forex), "spread_pips": 0.5},

@@ -7,7 +7,7 @@ import pytest
 from slipstream.cli.commands.config_template import config_template
 from slipstream.core.storage import yaml_file
 from slipstream.kernels.kernel_registry import load_kernel
-from slipstream.markets.starter_config import start
+from slipstream.markets.starter_config import build_config
 from slipstream.training.settings.config import resolve
 
 LENGTHS = {"5m": (300, 1500), "1h": (3600, 3000), "days": (86_400, 1200), "weeks": (604_800, 1400)}
@@ -15,7 +15,7 @@ LENGTHS = {"5m": (300, 1500), "1h": (3600, 3000), "days": (86_400, 1200), "weeks
 
 def written(folder, environment):
     """Return the config's head of comments and its section `env`."""
-    values, head = start(environment, str(folder))
+    values, head = build_config(environment, str(folder))
     text = config_template(resolve(values), head)
     comments = [line for line in text.splitlines() if line.startswith("#")]
     return "\n".join(comments), yaml_file.parse(text, "my.yaml")["env"]

@@ -9,7 +9,7 @@ import pytest
 
 import slipstream as package
 from slipstream.core.storage import checkpoint
-from slipstream.markets.synthetic import PlantedForex
+from slipstream.markets.synthetic import SyntheticForex
 from slipstream.training.runs.policies import policy_metadata
 
 FAST = {"agent.n_steps": 8, "agent.batch_size": 32, "agent.net_arch": [8]}
@@ -122,7 +122,7 @@ def test_what_a_study_deploys_is_shown_and_exported(slipstream, run, tmp_path):
 
 
 def test_a_market_policy_shows_its_prices_and_costs(slipstream, tmp_path):
-    PlantedForex().write(tmp_path / "hours", 3_000, 0, bar_seconds=3_600)
+    SyntheticForex().write(tmp_path / "hours", 3_000, 0, bar_seconds=3_600)
     data = {"folder": str(tmp_path / "hours"), "spread_pips": 0.5}
     env = {"name": "forex", "features": ["log_return_1", "rsi_14"], "max_steps": 50, "data": data}
     run = package.train(

@@ -95,7 +95,7 @@ def _read_journal(folder: Path) -> None:
 
 def _enter(folder: Path, key: str) -> None:
     with holdout_register._register(folder / "openings.db") as db:
-        holdout_register._enter(db, (key, "opening", key, 1.0), [SERIES])
+        holdout_register._record(db, (key, "opening", key, 1.0), [SERIES])
 
 
 def _make_openings(folder: Path) -> None:

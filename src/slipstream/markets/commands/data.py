@@ -158,11 +158,11 @@ def planted_forex(
 ) -> None:
     """Writes prices with a planted edge whose best return is known exactly."""
     from slipstream.core.storage.atomic_io import disk_errors
-    from slipstream.markets.synthetic import PlantedForex
+    from slipstream.markets.synthetic import SyntheticForex
 
     with disk_errors(folder):
-        (file,) = PlantedForex().write(folder, bars, seed)
-    best = PlantedForex().gain
+        (file,) = SyntheticForex().write(folder, bars, seed)
+    best = SyntheticForex().optimal_gain
     tell(f"{file}: {bars:,} bars; the best policy earns {best * 1e4:.4f} basis points a bar.")
 
 
@@ -178,9 +178,9 @@ def planted_crypto(
     """Writes prices of seven assets with a planted edge whose best return is known exactly."""
     from slipstream.core.errors import ConfigError
     from slipstream.core.storage.atomic_io import disk_errors
-    from slipstream.markets.synthetic import PlantedCrypto
+    from slipstream.markets.synthetic import SyntheticCrypto
 
-    market = PlantedCrypto(strength=strength * 1e-4)
+    market = SyntheticCrypto(strength=strength * 1e-4)
     if bars * market.strength > _MOST_GROWTH:
         raise ConfigError(
             f"--strength {strength:g} over {bars:,} bars makes prices that no number can hold: "
@@ -188,7 +188,7 @@ def planted_crypto(
         )
     with disk_errors(folder):
         files = market.write(folder, bars, seed)
-    best = market.gain
+    best = market.optimal_gain
     tell(
         f"{folder}: {len(files)} assets, {bars:,} bars; the best policy earns {best * 1e4:.2f} "
         f"basis points a bar at a fee of {market.fee * 1e4:g} basis points a side."
@@ -211,12 +211,12 @@ def planted_reversion(
     from dataclasses import replace
 
     from slipstream.core.storage.atomic_io import disk_errors
-    from slipstream.markets.synthetic import PlantedReversion
+    from slipstream.markets.synthetic import SyntheticReversion
 
-    market = PlantedReversion(share=share)
+    market = SyntheticReversion(share=share)
     with disk_errors(folder):
         files = market.write(folder, bars, seed)
-    best = [1e4 * replace(market, fee=fee).gain for fee in (1e-4, 10e-4)]
+    best = [1e4 * replace(market, fee=fee).optimal_gain for fee in (1e-4, 10e-4)]
     tell(
         f"{folder}: {len(files)} assets, {bars:,} bars; the best policy earns {best[0]:.2f} basis "
         f"points a bar at a fee of 1 basis point a side, {best[1]:.2f} at 10."

@@ -34,17 +34,17 @@ from slipstream.core.storage.folder_registry import state_folder
 from slipstream.core.text import as_utf8, date_text
 from slipstream.core.timeline import DAY, HOLDOUT, DayRoll, day_closes, day_number
 from slipstream.markets.backtest_spec import SymbolBacktestSpec
-from slipstream.markets.synthetic import is_planted
+from slipstream.markets.synthetic import is_synthetic
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import Timeline
 from slipstream.training.environments.parts import FEWEST_SHARED, HoldoutRegister, Opening
 
 FILE = "openings.db"
-SAME = 0.95  # absolute correlation of log returns from which on prices are the same
+MIN_CORRELATION = 0.95  # absolute correlation of log returns from which on prices are the same
 _APART, _UNRELATED = 0.3, 0.6  # of daily variance, of von Neumann's ratio: see `_together`
 LAGS = sorted(range(-26, 27), key=abs)  # hours between two files' stamps of the same prices
 HOUR = 3_600
-SEARCH, OPENING, LOOK = "search", "opening", "look"
+SEARCH, OPENING, ACCESS = "search", "opening", "look"
 _BUSY_SECONDS = 30.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS seen (
@@ -65,7 +65,7 @@ _REMEDY = (
     "Restore the file from a backup, or move it away: which hold-outs were opened before is not "
     "known then."
 )
-_KINDS, _ROW = ColumnRule(str, words=(SEARCH, OPENING, LOOK)), ColumnRule(int, -(2**53), 2**53)
+_KINDS, _ROW = ColumnRule(str, words=(SEARCH, OPENING, ACCESS)), ColumnRule(int, -(2**53), 2**53)
 _SEEN = StoredTable("seen", _TABLES, _REMEDY, kind=_KINDS, at=MOMENT)
 _PRICES, _OF = StoredTable("prices", _TABLES, _REMEDY), StoredTable("of", _TABLES, _REMEDY)
 _SERIES = StoredTable("series", _TABLES, _REMEDY)
@@ -87,10 +87,10 @@ class PriceSeries(NamedTuple):
     """
 
     step: int
-    at: NDArray[np.int64]
+    row_index: NDArray[np.int64]
     close: NDArray[np.float64]
     day: NDArray[np.int64]
-    inside: NDArray[np.bool_]
+    selected: NDArray[np.bool_]
 
     @classmethod
     def from_returns(cls, days: Array, returns: Array) -> PriceSeries:
@@ -101,10 +101,10 @@ class PriceSeries(NamedTuple):
     @property
     def days(self) -> frozenset[int]:
         """Trading days in question."""
-        return frozenset(self.day[self.inside].tolist())
+        return frozenset(self.day[self.selected].tolist())
 
 
-def open_days(
+def record_opening(
     prices: Sequence[PriceSeries],
     key: str,
     name: str,
@@ -115,12 +115,12 @@ def open_days(
     """Record an opening of a hold-out with these prices, at `now`; see `HoldoutRegister.open`."""
     if not prices:
         return Opening(own)
-    known, unknown = _enter_both((key, OPENING, name, _now(now)), prices, beside)
+    known, unknown = _record_both((key, OPENING, name, _now(now)), prices, beside)
     named = {
         kind: tuple(text for one, text, _ in known.values() if one == kind)
-        for kind in (OPENING, SEARCH, LOOK)
+        for kind in (OPENING, SEARCH, ACCESS)
     }
-    used = (days for kind, _, days in known.values() if kind != LOOK)
+    used = (days for kind, _, days in known.values() if kind != ACCESS)
     opened = frozenset[int]().union(*used)
     if own > 1:  # what the study itself opened, wherever its register went
         opened = opened.union(*(one.days for one in prices))
@@ -130,7 +130,7 @@ def open_days(
         number,
         named[OPENING],
         opened,
-        named[LOOK],
+        named[ACCESS],
         unknown,
         named[SEARCH],
         compared if compared < FEWEST_SHARED else 0,
@@ -151,7 +151,7 @@ def register_search(
     """
     if not prices:
         return {}
-    known, _ = _enter_both((search_key(study), SEARCH, name, _now(now)), prices, beside)
+    known, _ = _record_both((search_key(study), SEARCH, name, _now(now)), prices, beside)
     searches = {key: text for key, (kind, text, _) in known.items() if kind == SEARCH}
     counts = count_trials(study, trials, beside)
     own = [counts[key] for key in searches if key in counts]
@@ -181,7 +181,9 @@ def search_key(study: str) -> str:
     return f"{study}/search"
 
 
-def searched_by(study: str, prices: Sequence[PriceSeries], beside: Path) -> frozenset[int] | None:
+def get_searched_days(
+    study: str, prices: Sequence[PriceSeries], beside: Path
+) -> frozenset[int] | None:
     """Days in question of these prices that the study of this id searched on.
 
     None if no register knows the study.
@@ -206,7 +208,7 @@ def _now(now: float | None) -> float:
     return time.time() if now is None else now
 
 
-def _enter_both(
+def _record_both(
     entry: tuple[str, str, str, float], prices: Sequence[PriceSeries], beside: Path
 ) -> tuple[dict[str, tuple[str, str, set[int]]], str]:
     """Write an entry into both registers.
@@ -221,7 +223,7 @@ def _enter_both(
         with ExitStack() as both:  # the first is held until the second is written: one order
             for place in (None, beside):
                 try:
-                    known |= _enter(both.enter_context(_register(_path(place))), entry, prices)
+                    known |= _record(both.enter_context(_register(_path(place))), entry, prices)
                 except (SlipstreamError, OSError) as error:
                     unknown = unknown if place else str(error).rstrip(".")
     except SlipstreamError as error:  # it could not be written in the end
@@ -229,7 +231,7 @@ def _enter_both(
     return known, unknown
 
 
-def opened_days(prices: Sequence[PriceSeries]) -> frozenset[int]:
+def get_opened_days(prices: Sequence[PriceSeries]) -> frozenset[int]:
     """Days of these prices that some study of this user has opened a hold-out on."""
     with _register(_path()) as db:
         found = _matches(db, prices, "WHERE kind = ?", (OPENING,))
@@ -248,7 +250,7 @@ def _register(path: Path) -> Iterator[sqlite3.Connection]:
         db.execute("COMMIT")
 
 
-def _enter(
+def _record(
     db: sqlite3.Connection, entry: tuple[str, str, str, float], prices: Sequence[PriceSeries]
 ) -> dict[str, tuple[str, str, set[int]]]:
     """Write an entry, and return the earlier ones over the same prices: kind, name, days.
@@ -258,9 +260,9 @@ def _enter(
     db.execute("INSERT OR IGNORE INTO seen (key, kind, name, at) VALUES (?, ?, ?, ?)", entry)
     (number,), *_ = _SEEN.read(db, "WHERE key = ?", entry[:1], ("number",))
     for one in prices:
-        rows = np.flatnonzero(one.inside)
+        rows = np.flatnonzero(one.selected)
         if len(rows):
-            span = (int(one.at[rows[0]]), int(one.at[rows[-1]]))
+            span = (int(one.row_index[rows[0]]), int(one.row_index[rows[-1]]))
             spanned = (number, _store(db, one), *span)
             db.execute("INSERT OR IGNORE INTO spans VALUES (?, ?, ?, ?)", spanned)
     found: dict[str, tuple[str, str, set[int]]] = {}
@@ -280,16 +282,18 @@ def _store(db: sqlite3.Connection, new: PriceSeries) -> str:
     for digest, old in _series(db).items():
         if old.step != new.step:
             continue
-        _, mine, theirs = np.intersect1d(new.at, old.at, assume_unique=True, return_indices=True)
+        _, mine, theirs = np.intersect1d(
+            new.row_index, old.row_index, assume_unique=True, return_indices=True
+        )
         days = len(np.unique(new.day[mine]))
         if days >= FEWEST_SHARED and np.abs(new.close[mine] - old.close[theirs]).max() < 1e-9:
-            at, first = np.unique(np.concatenate([old.at, new.at]), return_index=True)
-            if len(at) > len(old.at):
+            at, first = np.unique(np.concatenate([old.row_index, new.row_index]), return_index=True)
+            if len(at) > len(old.row_index):
                 close = np.concatenate([old.close, new.close])[first]
                 row = (at.astype("<i8").tobytes(), close.astype("<f8").tobytes(), digest)
                 db.execute("UPDATE series SET at = ?, close = ? WHERE digest = ?", row)
             return digest
-    blobs = (new.at.astype("<i8").tobytes(), new.close.astype("<f8").tobytes())
+    blobs = (new.row_index.astype("<i8").tobytes(), new.close.astype("<f8").tobytes())
     digest = hashlib.sha256(b"".join(blobs)).hexdigest()
     db.execute("INSERT OR IGNORE INTO series VALUES (?, ?, ?, ?)", (digest, new.step, *blobs))
     return digest
@@ -332,52 +336,55 @@ def _matches(
         if old is None:
             raise _SPANS.refusal(db, f"names the series {digest[:12]}, which is not there")
         if digest not in places:
-            pairs = ((one, _place(old, one)) for one in prices)
+            pairs = ((one, _align(old, one)) for one in prices)
             places[digest] = [(one, place) for one, place in pairs if place is not None]
-        first, last = (old.at[0], old.at[-1]) if first is None else (first, last)
+        first, last = (old.row_index[0], old.row_index[-1]) if first is None else (first, last)
         days: set[int] = set()
         for one, place in places[digest]:
-            days.update(one.day[one.inside & (place >= first) & (place <= last)].tolist())
+            days.update(one.day[one.selected & (place >= first) & (place <= last)].tolist())
         if days:
             yield key, kind, name, at, days
 
 
-def _place(old: PriceSeries, new: PriceSeries) -> Array | None:
+def _align(old: PriceSeries, new: PriceSeries) -> Array | None:
     """Rows of `new` as values of `old.at`, if both are the same prices at some lag; else None."""
     if old.step == new.step:
         lags = LAGS if new.step == HOUR else (0, 1, -1)
-        a, b = _Grid.of(old.at, old.close), _Grid.of(new.at, new.close)
+        a, b = (
+            _RegularGrid.from_series(old.row_index, old.close),
+            _RegularGrid.from_series(new.row_index, new.close),
+        )
         days = 24 if new.step == HOUR else 1
-        found = next(([lag] for lag in lags if _same(a, b, lag, days)), [])
+        found = next(([lag] for lag in lags if _is_correlated(a, b, lag, days)), [])
         if not found and new.step == DAY:  # their days may begin at other hours
-            found = [lag for lag in lags if _together(a, b, lag)]
-        return new.at - found[0] if found else None
+            found = [lag for lag in lags if _is_cointegrated(a, b, lag)]
+        return new.row_index - found[0] if found else None
     hourly, daily = (old, new) if old.step == HOUR else (new, old)
-    b = _Grid.of(daily.at, daily.close)
+    b = _RegularGrid.from_series(daily.row_index, daily.close)
     for roll in range(24):  # hour at which the daily file's day may begin
-        day = (hourly.at - roll) // 24
+        day = (hourly.row_index - roll) // 24
         ends = day_closes(day)
-        a = _Grid.of(day[ends], hourly.close[ends])
+        a = _RegularGrid.from_series(day[ends], hourly.close[ends])
         for lag in (0, 1, -1):
-            if _same(a, b, lag, 1):
-                return day + lag if new is hourly else (new.at - lag) * 24 + roll + 12
+            if _is_correlated(a, b, lag, 1):
+                return day + lag if new is hourly else (new.row_index - lag) * 24 + roll + 12
     return None
 
 
-class _Grid(NamedTuple):
+class _RegularGrid(NamedTuple):
     """Closes on every step from the first on; NaN where there is none."""
 
     first: int
     close: NDArray[np.float64]
 
     @classmethod
-    def of(cls, at: Array, close: Array) -> _Grid:
+    def from_series(cls, at: Array, close: Array) -> _RegularGrid:
         grid = np.full(int(at[-1] - at[0]) + 1, np.nan)
         grid[at - at[0]] = close
         return cls(int(at[0]), grid)
 
 
-def _same(a: _Grid, b: _Grid, lag: int, day: int) -> bool:
+def _is_correlated(a: _RegularGrid, b: _RegularGrid, lag: int, day: int) -> bool:
     """Whether log returns correlate when a is moved by a lag; `day` steps are a day."""
     pair = _common(a, b, lag, day)
     if pair is None:
@@ -386,10 +393,10 @@ def _same(a: _Grid, b: _Grid, lag: int, day: int) -> bool:
     moves -= moves.mean(axis=1, keepdims=True)
     ours, theirs = moves
     scale = np.sqrt((ours @ ours) * (theirs @ theirs))
-    return bool(scale > 0.0 and abs(ours @ theirs) >= SAME * scale)
+    return bool(scale > 0.0 and abs(ours @ theirs) >= MIN_CORRELATION * scale)
 
 
-def _together(a: _Grid, b: _Grid, lag: int) -> bool:
+def _is_cointegrated(a: _RegularGrid, b: _RegularGrid, lag: int) -> bool:
     """Whether daily closes stay together, as those of the same prices at other hours do.
 
     Their difference is then the return of some hours, which the next day's has nothing to do with
@@ -407,7 +414,7 @@ def _together(a: _Grid, b: _Grid, lag: int) -> bool:
     return False
 
 
-def _common(a: _Grid, b: _Grid, lag: int, day: int) -> Array | None:
+def _common(a: _RegularGrid, b: _RegularGrid, lag: int, day: int) -> Array | None:
     """Return closes of both at common steps [2, n] with a moved by a lag; None if too few days."""
     shift = a.first + lag
     first = max(shift, b.first)
@@ -439,7 +446,7 @@ def price_series(
     if timeline is None or environment.spec.market is None:
         return []
     data = (environment.provenance.get("settings") or {}).get("data") or {}
-    if "folder" in data and not data.get("files") and is_planted(data["folder"]):
+    if "folder" in data and not data.get("files") and is_synthetic(data["folder"]):
         return []
     kernel, loaded = timeline.kernel, timeline.loaded
     declared = kernel.hook("backtest_spec")
@@ -453,7 +460,7 @@ def price_series(
             ends = timeline.ends(record) - 1
             ends = ends[day_closes(day_number(ends, roll))]
             step, inside = DAY, np.ones(len(ends), np.bool_)
-            logs = _stand_in(loaded.data, day_number(ends, roll))[:, None]
+            logs = _hashed_series(loaded.data, day_number(ends, roll))[:, None]
         else:
             one = declared(record, loaded.data)
             rows = slice(one.history if isinstance(one, SymbolBacktestSpec) else 0, one.last + 1)
@@ -470,11 +477,11 @@ def price_series(
             listed = np.isfinite(close)
             part = (at[listed], close[listed], day[listed], inside[listed])
             found.setdefault((market.symbols, asset), []).append(part)
-    series = (_joined(step, parts) for parts in found.values())
-    return [one for one in series if one.inside.any()]
+    series = (_concat_series(step, parts) for parts in found.values())
+    return [one for one in series if one.selected.any()]
 
 
-def _joined(step: int, parts: Sequence[tuple[Array, ...]]) -> PriceSeries:
+def _concat_series(step: int, parts: Sequence[tuple[Array, ...]]) -> PriceSeries:
     """The last row of each step over several passes of a symbol."""
     at, close, day, inside = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(at, kind="stable")
@@ -485,7 +492,7 @@ def _joined(step: int, parts: Sequence[tuple[Array, ...]]) -> PriceSeries:
     return PriceSeries(step, at[rows], close[rows], day[rows], within)
 
 
-def _stand_in(data: Any, days: NDArray[np.int64]) -> NDArray[np.float64]:
+def _hashed_series(data: Any, days: NDArray[np.int64]) -> NDArray[np.float64]:
     digest = hashlib.sha256()
     for array in data:
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -511,9 +518,9 @@ class PriceRegister(HoldoutRegister):
         for split in {"test", "window"} & set(self.environment.splits()):
             with suppress(SlipstreamError, OSError):
                 if prices := self.prices(split):
-                    entry = (f"{what}:{split}", LOOK, what, time.time())
+                    entry = (f"{what}:{split}", ACCESS, what, time.time())
                     with _register(_path()) as db:
-                        found |= _enter(db, entry, prices)
+                        found |= _record(db, entry, prices)
         return tuple(text for key, (_, text, _) in found.items() if not key.startswith(f"{what}:"))
 
     def begin_search(
@@ -532,8 +539,8 @@ class PriceRegister(HoldoutRegister):
     def searched_days(self, study: str, beside: Path) -> frozenset[int] | None:
         """Return the days of the hold-out that a study searched on."""
         prices = self.prices(HOLDOUT)
-        return searched_by(study, prices, beside) if prices else frozenset()
+        return get_searched_days(study, prices, beside) if prices else frozenset()
 
     def open(self, key: str, name: str, beside: Path, own: int) -> Opening:
         """Record an opening of the hold-out."""
-        return open_days(self.prices(HOLDOUT), key, name, beside, own)
+        return record_opening(self.prices(HOLDOUT), key, name, beside, own)

@@ -24,7 +24,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.kernels.kernel import Kernel, KernelData
 from slipstream.kernels.spec import MarketSpec
 from slipstream.markets.backtest_spec import PortfolioBacktestSpec
-from slipstream.markets.evaluation.oracle import best_plan, best_weights
+from slipstream.markets.evaluation.oracle import optimal_positions, optimal_weights
 from slipstream.report import inputs
 from slipstream.report.inputs import RANDOM_DRAWS, Backtest
 from slipstream.report.statistics import Floats
@@ -34,7 +34,7 @@ from slipstream.training.environments.kernel_environment import KernelEnvironmen
 from slipstream.training.episode_result import EpisodeResult
 
 Actions = NDArray[Any]
-BAND = 0.05  # of the oracle, whose weights are 0 or 1
+ORACLE_REBALANCE_THRESHOLD = 0.05  # of the oracle, whose weights are 0 or 1
 COST_MULTIPLES = (0.0, 0.5, 1.0, 2.0, 3.0)
 _SEED = 20_260_102
 _MOST_ACTIONS = 4_000_000  # numbers replayed at once: 32 MB
@@ -81,7 +81,7 @@ def replay(
 
 
 @dataclass(frozen=True)
-class Passes:
+class SymbolSplitBacktest:
     """The continuous passes of one split through a market kernel, one per record.
 
     Attributes:
@@ -111,7 +111,7 @@ class Passes:
         return self.loaded.data
 
     @cached_property
-    def discrete(self) -> bool:
+    def is_discrete(self) -> bool:
         """Whether actions are short / flat / long, not exposures in [-1, 1]."""
         return isinstance(self.kernel.spec(self.params[0], self.data).action_space, spaces.Discrete)
 
@@ -131,62 +131,62 @@ class Passes:
     @property
     def prices(self) -> inputs.Prices:
         """The clock and the closes of all symbols."""
-        return inputs.Prices(self.declared[0].time, self.declared[0].close)
+        return inputs.Prices(self.specs[0].time, self.specs[0].close)
 
     @property
-    def comparable(self) -> bool:
+    def is_comparable(self) -> bool:
         """Whether an action is one position that can be replayed under other costs."""
         action = self.kernel.spec(self.params[0], self.data).action_space
         one = action.n == 3 if isinstance(action, spaces.Discrete) else action.shape == (1,)
         scaled = "cost_multiple" in self.params[0]._fields
-        return bool(one) and scaled and all(record is not None for record in self.plain())
+        return bool(one) and scaled and all(record is not None for record in self.plain_params())
 
     def round_trips(self) -> list[inputs.RoundTrip]:
         """Mean cost of opening and closing in each symbol, over the bars of its pass."""
         found = []
-        for one, symbol in zip(self.declared, self.symbols, strict=True):
+        for one, symbol in zip(self.specs, self.symbols, strict=True):
             quote = 2.0 * one.cost / one.rate
             points = float(np.mean(quote / one.mid)) * 1e4
             found.append(inputs.RoundTrip(symbol, float(np.mean(quote)) / one.pip, points))
         return found
 
     @cached_property
-    def declared(self) -> tuple[Any, ...]:
+    def specs(self) -> tuple[Any, ...]:
         """What the kernel says of each pass."""
         declared = self.kernel.hook("backtest_spec")
         return tuple(declared(p, self.data) for p in self.params)
 
     @property
-    def begins(self) -> int:
+    def start_time(self) -> int:
         """UTC second at which the first bar opens."""
-        return min(int(one.time[one.first]) for one in self.declared)
+        return min(int(one.time[one.first]) for one in self.specs)
 
     @property
-    def financing(self) -> bool:
+    def has_financing(self) -> bool:
         """Whether positions pay for the night."""
-        return any(one.financing for one in self.declared)
+        return any(one.financing for one in self.specs)
 
     def window(self, record: int) -> tuple[int, int]:
         """First decision row and last row of a pass: decisions at [first, last)."""
-        return self.declared[record].first, self.declared[record].last
+        return self.specs[record].first, self.specs[record].last
 
-    def encode(self, positions: NDArray[Any]) -> Actions:
+    def encode_positions(self, positions: NDArray[Any]) -> Actions:
         """Actions [n, 1] of positions [n] in {-1, 0, 1}, at exposure 1 when so replayed."""
-        if self.discrete:
+        if self.is_discrete:
             return (np.asarray(positions, np.int64) + 1)[:, None]
         return np.asarray(positions, np.float32)[:, None]
 
-    def flat(self, count: int) -> Actions:
+    def flat_actions(self, count: int) -> Actions:
         """Actions [count, K] that hold nothing, under the agent's own rules."""
-        return self.encode(np.zeros(count))
+        return self.encode_positions(np.zeros(count))
 
-    def shuffled(self, actions: Actions, random: np.random.Generator) -> Actions:
+    def shuffle_actions(self, actions: Actions, random: np.random.Generator) -> Actions:
         """The agent's own decisions at random places; see `matched_random`."""
-        return matched_random(actions, random)
+        return shuffle_positions(actions, random)
 
-    def plain(self) -> tuple[Any, ...]:
+    def plain_params(self) -> tuple[Any, ...]:
         """The records at exposure 1 and without the agent's own exit rules; costs stay."""
-        return tuple(one.plain for one in self.declared)
+        return tuple(one.plain for one in self.specs)
 
     def replay(
         self,
@@ -203,22 +203,24 @@ class Passes:
         """
         kernel, split, backend = self.environment, self.split, self.backend
         played = replay(kernel, split, actions, params=params, backend=backend, record=record)
-        return self.named(played)
+        return self.name_tracks(played)
 
-    def named(self, tracks: Sequence[EpisodeResult]) -> list[EpisodeResult]:
+    def name_tracks(self, tracks: Sequence[EpisodeResult]) -> list[EpisodeResult]:
         """One track per record, or several sets of them, by symbol."""
         return [replace(t, name=name) for t, name in zip(tracks, cycle(self.symbols))]
 
-    def growth(self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None) -> Floats:
+    def replay_growth(
+        self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
+    ) -> Floats:
         """Final equity over the start [D], without keeping traces; see `replay` and `pooled`."""
         returns = [t.metrics["total_return"] for t in self.replay(actions, params, record=False)]
-        return self.pooled(np.array(returns).reshape(-1, len(self.params)))
+        return self.combine_returns(np.array(returns).reshape(-1, len(self.params)))
 
-    def pooled(self, returns: Floats) -> Floats:
+    def combine_returns(self, returns: Floats) -> Floats:
         """Final equity over the start [D], of passes side by side that returned [D, records]."""
         return np.asarray(returns.mean(axis=1) + 1.0)
 
-    def rivals(self) -> inputs.Comparison:
+    def rule_baselines(self) -> inputs.Comparison:
         """The fixed rules that a trader could have followed."""
         records = range(len(self.params))
         lengths = [last - first for first, last in map(self.window, records)]
@@ -228,37 +230,39 @@ class Passes:
             inputs.SHORT: [-np.ones(n) for n in lengths],
             inputs.EMA_CROSS: [ema_cross(self, record) for record in records],
         }
-        every = [self.encode(taken) for rule in positions.values() for taken in rule]
-        tracks = self.replay(every, self.plain())
+        every = [self.encode_positions(taken) for rule in positions.values() for taken in rule]
+        tracks = self.replay(every, self.plain_params())
         count = len(lengths)
         return inputs.Comparison(
             {name: tracks[k * count : (k + 1) * count] for k, name in enumerate(positions)}
         )
 
-    def hindsight(self) -> tuple[Mapping[str, Sequence[EpisodeResult]], float | None]:
+    def oracle(self) -> tuple[Mapping[str, Sequence[EpisodeResult]], float | None]:
         """The oracle's tracks by its name, and the growth that its programme promised.
 
         Swaps and calendar rules are not seen by the programme.
         """
-        plans = [best_plan(one.mid, one.cost, one.rate) for one in self.declared]
-        tracks = self.replay([self.encode(plan.positions) for plan in plans], self.plain())
+        plans = [optimal_positions(one.mid, one.cost, one.rate) for one in self.specs]
+        tracks = self.replay(
+            [self.encode_positions(plan.positions) for plan in plans], self.plain_params()
+        )
         return {inputs.ORACLE: tracks}, float(np.mean([plan.growth for plan in plans]))
 
-    def each_asset(self) -> dict[str, list[EpisodeResult]]:
+    def buy_and_hold_by_asset(self) -> dict[str, list[EpisodeResult]]:
         """Buy and hold of each asset of a portfolio."""
         return {}
 
-    def rebalanced(self) -> list[EpisodeResult] | None:
+    def rebalanced_tracks(self) -> list[EpisodeResult] | None:
         """Equal weight, restored on every bar; None if there are no weights."""
         return None
 
-    def stressed(self, agent: Sequence[EpisodeResult]) -> inputs.Stress:
+    def stress_test(self, agent: Sequence[EpisodeResult]) -> inputs.Stress:
         """The agent's decisions with scaled costs and one bar late."""
-        return stress(self, agent)
+        return run_stress_test(self, agent)
 
-    def place_of(self, agent: Sequence[EpisodeResult], draws: int) -> float:
+    def random_percentile(self, agent: Sequence[EpisodeResult], draws: int) -> float:
         """Percentile of the agent among matched random traders."""
-        mine = float(self.growth(padded(self, agent))[0]) - 1.0
+        mine = float(self.replay_growth(pad_actions(self, agent))[0]) - 1.0
         place = percentile(mine, random_returns(self, agent, draws))
         assert place is not None
         return place
@@ -267,14 +271,14 @@ class Passes:
         self, agent: Sequence[EpisodeResult], draws: int = RANDOM_DRAWS
     ) -> inputs.Comparison:
         """All baselines of one split, with the oracle and the matched random traders."""
-        best, growth = self.hindsight()
-        tracks = {**self.rivals().tracks, **best}
+        best, growth = self.oracle()
+        tracks = {**self.rule_baselines().tracks, **best}
         return inputs.Comparison(
-            tracks, random_returns(self, agent, draws), growth, self.each_asset()
+            tracks, random_returns(self, agent, draws), growth, self.buy_and_hold_by_asset()
         )
 
 
-def matched_random(actions: Actions, random: np.random.Generator) -> Actions:
+def shuffle_positions(actions: Actions, random: np.random.Generator) -> Actions:
     """The agent's own positions and holding times at random places.
 
     The sequence is cut where the action changes. The order of the kinds (short, flat, long) stays,
@@ -295,12 +299,12 @@ def matched_random(actions: Actions, random: np.random.Generator) -> Actions:
     return np.repeat(actions[starts[order]], lengths[order], axis=0)
 
 
-def padded(passes: Passes, agent: Sequence[EpisodeResult]) -> list[Actions]:
+def pad_actions(passes: SymbolSplitBacktest, agent: Sequence[EpisodeResult]) -> list[Actions]:
     """The agent's actions, flat from where its pass ended early."""
     out = []
     for record, track in enumerate(agent):
         first, last = passes.window(record)
-        rest = passes.flat(max(last - first - len(track.actions), 0))
+        rest = passes.flat_actions(max(last - first - len(track.actions), 0))
         out.append(np.concatenate([track.actions, rest.astype(track.actions.dtype)]))
     return out
 
@@ -313,20 +317,20 @@ def ema(values: Floats, span: int) -> Floats:
     return np.array(list(averages)[1:])
 
 
-def ema_cross(passes: Passes, record: int) -> NDArray[np.int64]:
+def ema_cross(passes: SymbolSplitBacktest, record: int) -> NDArray[np.int64]:
     """Positions that are long while the average of 20 closes is above that of 50, else short.
 
     The averages start up to 1,000 bars before the pass, where the same symbol has them.
     """
     first, last = passes.window(record)
-    start = max(first - 1_000, passes.declared[record].history)
-    close = passes.declared[record].close[start:last]
+    start = max(first - 1_000, passes.specs[record].history)
+    close = passes.specs[record].close[start:last]
     return np.sign(ema(close, 20) - ema(close, 50)).astype(np.int64)[first - start :]
 
 
-def stress(passes: Passes, agent: Sequence[EpisodeResult]) -> inputs.Stress:
+def run_stress_test(passes: SymbolSplitBacktest, agent: Sequence[EpisodeResult]) -> inputs.Stress:
     """The agent's decisions with scaled costs and one bar late."""
-    actions = padded(passes, agent)
+    actions = pad_actions(passes, agent)
 
     def net(multiples: Floats) -> Floats:
         """Total return under each cost multiple."""
@@ -335,15 +339,15 @@ def stress(passes: Passes, agent: Sequence[EpisodeResult]) -> inputs.Stress:
             for multiple in multiples
             for p in passes.params
         )
-        return passes.growth(actions * len(multiples), records) - 1.0
+        return passes.replay_growth(actions * len(multiples), records) - 1.0
 
-    first = passes.flat(1)
+    first = passes.flat_actions(1)
     late = [np.concatenate([first.astype(a.dtype), a[:-1]]) for a in actions]
     returns = net(np.array(COST_MULTIPLES))
     return inputs.Stress(
         multiples=tuple(zip(COST_MULTIPLES, returns.tolist(), strict=True)),
         break_even=break_even(net),
-        delayed=float(passes.growth(late)[0]) - 1.0,
+        delayed=float(passes.replay_growth(late)[0]) - 1.0,
     )
 
 
@@ -376,22 +380,22 @@ def percentile(value: float, draws: Floats) -> float | None:
 
 
 def random_returns(
-    passes: Passes, agent: Sequence[EpisodeResult], draws: int = RANDOM_DRAWS
+    passes: SymbolSplitBacktest, agent: Sequence[EpisodeResult], draws: int = RANDOM_DRAWS
 ) -> NDArray[np.float64]:
     """Total returns [draws] of matched random traders under the agent's own rules."""
     random = np.random.Generator(np.random.PCG64(_SEED))
-    full = padded(passes, agent)
+    full = pad_actions(passes, agent)
     returns = []
     at_once = max(_MOST_ACTIONS // sum(a.size for a in full), 1)
     for done in range(0, draws, at_once):
         sets = range(min(at_once, draws - done))
-        shuffled = [passes.shuffled(a, random) for _ in sets for a in full]
-        returns.append(passes.growth(shuffled) - 1.0)
+        shuffled = [passes.shuffle_actions(a, random) for _ in sets for a in full]
+        returns.append(passes.replay_growth(shuffled) - 1.0)
     return np.concatenate(returns or [np.empty(0)])
 
 
 @dataclass(frozen=True)
-class PortfolioPasses(Passes):
+class PortfolioSplitBacktest(SymbolSplitBacktest):
     """One pass for each stretch of bars without a hole, one after the other, never at once.
 
     Attributes:
@@ -403,7 +407,7 @@ class PortfolioPasses(Passes):
     @property
     def assets(self) -> tuple[str, ...]:
         """The names of the assets."""
-        names: tuple[str, ...] = self.declared[0].names
+        names: tuple[str, ...] = self.specs[0].names
         return names
 
     @property
@@ -422,22 +426,22 @@ class PortfolioPasses(Passes):
     @property
     def prices(self) -> inputs.Prices:
         """Closes and fills of all assets; what cannot be traded stands at its last close."""
-        one = self.declared[0]
+        one = self.specs[0]
         return inputs.Prices(one.time, one.close, self.assets, one.fill)
 
     @property
-    def comparable(self) -> bool:
+    def is_comparable(self) -> bool:
         """Always true: weights are replayed as they are."""
         return True
 
     @property
-    def financing(self) -> bool:
+    def has_financing(self) -> bool:
         """Always false: no coin pays for the night."""
         return False
 
     def round_trips(self) -> list[inputs.RoundTrip]:
         """Mean cost of buying and selling each asset; a tiered fee counts as at the start."""
-        one = self.declared[0]
+        one = self.specs[0]
         rows = slice(one.first + 1, one.last + 1)
         found = []
         for name, close, half in zip(
@@ -450,11 +454,11 @@ class PortfolioPasses(Passes):
                 found.append(inputs.RoundTrip(name, float("nan"), cost * 1e4))
         return found
 
-    def flat(self, count: int) -> Actions:
+    def flat_actions(self, count: int) -> Actions:
         """Actions [count, K] that hold cash, under the agent's own rules."""
-        return np.tile(self.declared[0].flat, (count, 1))
+        return np.tile(self.specs[0].flat, (count, 1))
 
-    def shuffled(self, actions: Actions, random: np.random.Generator) -> Actions:
+    def shuffle_actions(self, actions: Actions, random: np.random.Generator) -> Actions:
         """The agent's own decisions begun at a random place and dealt to other assets.
 
         Exposure, turnover and holding times stay; when, and in what, is left to chance.
@@ -463,90 +467,93 @@ class PortfolioPasses(Passes):
         order = np.concatenate([random.permutation(count), np.arange(count, actions.shape[1])])
         return np.roll(actions, int(random.integers(len(actions))), axis=0)[:, order]
 
-    def pooled(self, returns: Floats) -> Floats:
+    def combine_returns(self, returns: Floats) -> Floats:
         """Final equity over the start [D], of passes one after the other."""
         return np.asarray(np.prod(1.0 + returns, axis=1))
 
-    def buy(self, chosen: Sequence[NDArray[np.bool_]]) -> list[EpisodeResult]:
+    def buy_and_hold(self, chosen: Sequence[NDArray[np.bool_]]) -> list[EpisodeResult]:
         """Buys equal shares of the chosen assets [A] of each pass once and trades no more.
 
         Each asset is bought at its own first tradable fill, as the environment's benchmark is
         (docs/rules.md, section 10); until then its share is cash.
         """
         plans = [self._bought(record, yes) for record, yes in enumerate(chosen)]
-        return self._weighted(plans, tuple(one.held for one in self.declared))
+        return self._weighted(plans, tuple(one.held for one in self.specs))
 
-    def follow(self, weights: Sequence[Floats], band: float) -> list[EpisodeResult]:
+    def follow_weights(self, weights: Sequence[Floats], band: float) -> list[EpisodeResult]:
         """Keeps weights [n, A + 1] of each pass within a band, decided on every bar."""
         return self._weighted(
-            weights, tuple(one.followed._replace(band=band) for one in self.declared)
+            weights, tuple(one.followed._replace(band=band) for one in self.specs)
         )
 
-    def listed(self, record: int) -> NDArray[np.bool_]:
+    def listed_assets(self, record: int) -> NDArray[np.bool_]:
         """Assets that are listed when a pass begins, [A]."""
-        one = self.declared[record]
+        one = self.specs[record]
         return np.asarray(one.close[one.first] > 0.0)
 
-    def tradable(self) -> NDArray[np.bool_]:
+    def tradable_assets(self) -> NDArray[np.bool_]:
         """Assets that are listed when a pass begins and can be bought in it, [A]."""
         each = [
-            self.listed(record) & (one.opened[one.first + 1 : one.last + 1] > 0.0).any(axis=0)
-            for record, one in enumerate(self.declared)
+            self.listed_assets(record)
+            & (one.opened[one.first + 1 : one.last + 1] > 0.0).any(axis=0)
+            for record, one in enumerate(self.specs)
         ]
         return np.asarray(np.any(each, axis=0))
 
-    def rivals(self) -> inputs.Comparison:
+    def rule_baselines(self) -> inputs.Comparison:
         """What anybody could have held."""
         records = range(len(self.params))
         nothing = np.zeros(len(self.assets), np.bool_)
         return inputs.Comparison(
             {
-                inputs.CASH: self.buy([nothing for _ in records]),
-                inputs.EQUAL_WEIGHT: self.buy([self.listed(record) for record in records]),
-                inputs.REBALANCED: self.rebalanced(),
+                inputs.CASH: self.buy_and_hold([nothing for _ in records]),
+                inputs.EQUAL_WEIGHT: self.buy_and_hold(
+                    [self.listed_assets(record) for record in records]
+                ),
+                inputs.REBALANCED: self.rebalanced_tracks(),
             }
         )
 
-    def rebalanced(self) -> list[EpisodeResult]:
+    def rebalanced_tracks(self) -> list[EpisodeResult]:
         """Equal weight of what is listed at the start, restored on every bar, without a band."""
         steady = []
         for record in range(len(self.params)):
             first, last = self.window(record)
-            listed = self.listed(record).astype(np.float64)
+            listed = self.listed_assets(record).astype(np.float64)
             equal = np.append(listed / max(listed.sum(), 1.0), 0.0 if listed.any() else 1.0)
             steady.append(np.repeat(equal[None], last - first, axis=0))
-        return self.follow(steady, 0.0)
+        return self.follow_weights(steady, 0.0)
 
     @property
-    def computable(self) -> bool:
+    def has_oracle(self) -> bool:
         """Whether all in one asset, or all in cash, is as good as any mix at every bar.
 
         With costs in proportion to notional, final wealth is linear in what is held, so the best
         plan is at a corner. Fees that follow volume, and a reserve, break that; assets that come
         and go are sold by the rules at times that the programme does not see.
         """
-        return all(one.corner for one in self.declared)
+        return all(one.corner for one in self.specs)
 
-    def hindsight(self) -> tuple[Mapping[str, Sequence[EpisodeResult]], float | None]:
+    def oracle(self) -> tuple[Mapping[str, Sequence[EpisodeResult]], float | None]:
         """The oracle's tracks by its name, and its growth; nothing where it is not computable."""
-        if not self.computable:
+        if not self.has_oracle:
             return {}, None
-        plans = [best_weights(one) for one in self.declared]
-        tracks = self.follow([plan.positions for plan in plans], BAND)
+        plans = [optimal_weights(one) for one in self.specs]
+        tracks = self.follow_weights([plan.positions for plan in plans], ORACLE_REBALANCE_THRESHOLD)
         return {inputs.ORACLE: tracks}, float(np.prod([plan.growth for plan in plans]))
 
-    def each_asset(self) -> dict[str, list[EpisodeResult]]:
+    def buy_and_hold_by_asset(self) -> dict[str, list[EpisodeResult]]:
         """Buy and hold of each asset that can be bought; none where it is not listed at first."""
-        held, listed = {}, [self.listed(record) for record in range(len(self.params))]
+        held, listed = {}, [self.listed_assets(record) for record in range(len(self.params))]
         for asset, name in enumerate(self.assets):
-            if self.tradable()[asset]:
+            if self.tradable_assets()[asset]:
                 alone = np.arange(len(self.assets)) == asset
-                held[name] = self.buy([alone & there for there in listed])
+                held[name] = self.buy_and_hold([alone & there for there in listed])
         return held
 
     def _bought(self, record: int, chosen: NDArray[np.bool_]) -> Floats:
         """Target weights [n, A + 1] that buy each chosen asset with its share, costs included."""
-        one, n = self.declared[record], len(self.assets)
+        one, n = self.specs[record], len(self.assets)
         rows = slice(one.first + 1, one.last + 1)
         close, opened, half = one.close[rows], one.opened[rows], one.half_spread[rows]
         weights = np.zeros((one.last - one.first, n + 1))
@@ -574,7 +581,7 @@ class PortfolioPasses(Passes):
 
     def _cost(self, record: int, price: Floats, half_spread: Floats) -> Floats:
         """What a coin's purchase or sale costs at these prices, account currency, [k]."""
-        one = self.declared[record]
+        one = self.specs[record]
         return np.asarray(((one.fee + one.slippage) * price + half_spread) * one.cost_multiple)
 
     def _weighted(self, weights: Sequence[Floats], params: tuple[Any, ...]) -> list[EpisodeResult]:
@@ -594,14 +601,14 @@ class MarketBacktest(Backtest):
     loaded: KernelData
 
     @classmethod
-    def of(cls, environment: Environment) -> Self | None:
+    def from_environment(cls, environment: Environment) -> Self | None:
         rules = environment.part(KernelEnvironment)
         if rules is None or rules.spec.market is None or rules.kernel.hook("backtest_spec") is None:
             return None
         return cls(rules.kernel, rules.loaded)
 
-    def of_split(self, split: str, backend: str = "compiled") -> Passes:
+    def for_split(self, split: str, backend: str = "compiled") -> SymbolSplitBacktest:
         record, declares = self.loaded.params[split][0], self.kernel.hook("backtest_spec")
         several = isinstance(declares(record, self.loaded.data), PortfolioBacktestSpec)
-        kind = PortfolioPasses if several else Passes
+        kind = PortfolioSplitBacktest if several else SymbolSplitBacktest
         return kind(self.kernel, self.loaded, split, backend)

@@ -22,7 +22,7 @@ _FIRST_PRUNE = 192
 
 
 @dataclass(frozen=True)
-class Hindsight:
+class OraclePlan:
     """What is held after each fill, and the final equity from a start of 1.
 
     Of one symbol it is positions [n] in {-1, 0, 1}, of a portfolio weights [n, A + 1].
@@ -33,7 +33,7 @@ class Hindsight:
 
 
 @dataclass
-class _Entries:
+class _OpenPositions:
     """Open positions of one side; rows are candidates, every one with its own history.
 
     Equity of row i at fill f: cash + side rate_f (units mid_f - paid); closing costs units leg_f.
@@ -74,7 +74,7 @@ class _Entries:
         self.prune_at = max(_FIRST_PRUNE, 2 * self.count)
 
 
-def best_plan(mid: Floats, leg: Floats, rate: Floats | None = None) -> Hindsight:
+def optimal_positions(mid: Floats, leg: Floats, rate: Floats | None = None) -> OraclePlan:
     """Target positions that maximise the final equity at exposure 1, costs included.
 
     Args:
@@ -84,7 +84,7 @@ def best_plan(mid: Floats, leg: Floats, rate: Floats | None = None) -> Hindsight
     """
     steps = len(mid) - 1
     rate = np.ones(steps + 1) if rate is None else rate
-    long, short = (_Entries(s, np.empty((512, 3)), np.empty(512, np.int64)) for s in (1, -1))
+    long, short = (_OpenPositions(s, np.empty((512, 3)), np.empty(512, np.int64)) for s in (1, -1))
     history: list[tuple[int, int, int]] = []  # (fill, side, parent): parent -1 = entered from flat
     # Entry that is closed at this fill to be flat; -1: it was flat.
     closed = np.full(steps + 1, -1, np.int64)
@@ -112,7 +112,7 @@ def best_plan(mid: Floats, leg: Floats, rate: Floats | None = None) -> Hindsight
                     flat, closed[fill] = float(net[at]), e.name[at]
         if fill == steps:
             break
-        starts: list[tuple[_Entries, float, float, int]] = []
+        starts: list[tuple[_OpenPositions, float, float, int]] = []
         for e, other in ((long, short), (short, long)):
             starts.append((e, was_flat, 0.0, -1))
             if other.count:
@@ -130,10 +130,10 @@ def best_plan(mid: Floats, leg: Floats, rate: Floats | None = None) -> Hindsight
         for e in (long, short):
             if e.count > e.prune_at:
                 e.prune(ahead(fill + 1, e.side))
-    return Hindsight(_positions(history, closed, steps), flat)
+    return OraclePlan(_backtrack_positions(history, closed, steps), flat)
 
 
-def _positions(
+def _backtrack_positions(
     history: list[tuple[int, int, int]], closed: NDArray[np.int64], steps: int
 ) -> NDArray[np.int64]:
     """Walks back from the final liquidation to the first fill."""
@@ -155,7 +155,7 @@ def _positions(
     return positions
 
 
-def best_weights(one: PortfolioBacktestSpec) -> Hindsight:
+def optimal_weights(one: PortfolioBacktestSpec) -> OraclePlan:
     """Weights [n, A + 1], one row a decision, by dynamic programming over the assets and cash."""
     rows = slice(one.first + 1, one.last + 1)
     close, opened, half = one.close[rows], one.opened[rows], one.half_spread[rows]
@@ -165,10 +165,10 @@ def best_weights(one: PortfolioBacktestSpec) -> Hindsight:
     cost = fee + half * one.cost_multiple / mid
     with np.errstate(divide="ignore"):
         closed = np.where(opened > 0.0, 0.0, -np.inf)
-    return _programme(np.log(end / mid), np.log1p(-cost) + closed, -np.log1p(cost) + closed, cost)
+    return _optimize(np.log(end / mid), np.log1p(-cost) + closed, -np.log1p(cost) + closed, cost)
 
 
-def _programme(moves: Floats, sell: Floats, buy: Floats, cost: Floats) -> Hindsight:
+def _optimize(moves: Floats, sell: Floats, buy: Floats, cost: Floats) -> OraclePlan:
     """Finds the largest sum of logarithms by dynamic programming.
 
     Args:
@@ -189,10 +189,12 @@ def _programme(moves: Floats, sell: Floats, buy: Floats, cost: Floats) -> Hindsi
         bought[fill] = fresh > value[:n]
         value[:n] = np.maximum(fresh, value[:n]) + moves[fill]
     value[:n] += np.log1p(-cost[-1])
-    return Hindsight(_plan(int(np.argmax(value)), bought, source), float(np.exp(value.max())))
+    return OraclePlan(
+        _backtrack_weights(int(np.argmax(value)), bought, source), float(np.exp(value.max()))
+    )
 
 
-def _plan(state: int, bought: NDArray[np.bool_], source: NDArray[np.int64]) -> Floats:
+def _backtrack_weights(state: int, bought: NDArray[np.bool_], source: NDArray[np.int64]) -> Floats:
     """Weights [f, A + 1] that end in `state`."""
     count, n = bought.shape
     states = np.empty(count, np.int64)

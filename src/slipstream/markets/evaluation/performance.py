@@ -95,12 +95,12 @@ class Account:
         return self.equity + self.total_costs
 
 
-def bars(track: EpisodeResult) -> Ints:
+def bar_rows(track: EpisodeResult) -> Ints:
     """Rows of the data that a pass stepped into, one a decision [n]."""
     return np.asarray(track.trace["bar"].astype(np.int64).ravel())
 
 
-def account(
+def build_account(
     tracks: Sequence[EpisodeResult], market: MarketSpec, time: Ints, clock: Ints | None = None
 ) -> Account:
     """Joins one track per symbol.
@@ -114,7 +114,7 @@ def account(
         clock: marks at these times, as in another account's `time`; by default at the tracks' own.
     """
     tracks = [t for t in tracks if len(t.trace["bar"])]
-    rows = [bars(t) for t in tracks]
+    rows = [bar_rows(t) for t in tracks]
     grid = _own_clock(rows, time, market.bar_seconds) if clock is None else clock
     equity, net, gross = (np.zeros(len(grid)) for _ in range(3))
     costs = {name: np.zeros(len(grid)) for name in market.cost_fields}
@@ -147,7 +147,9 @@ def _own_clock(rows: Sequence[Ints], time: Ints, bar_seconds: int) -> Ints:
     return np.concatenate([[min(start, int(grid[0]) - bar_seconds)], grid])
 
 
-def chained(tracks: Sequence[EpisodeResult], market: MarketSpec, time: Ints) -> Account:
+def build_chained_account(
+    tracks: Sequence[EpisodeResult], market: MarketSpec, time: Ints
+) -> Account:
     """Joins passes that follow each other: each begins with what the one before it left.
 
     Between two of them, in a hole of the data, everything is in cash.
@@ -157,13 +159,13 @@ def chained(tracks: Sequence[EpisodeResult], market: MarketSpec, time: Ints) -> 
         market: the kernel's `EnvSpec.market`.
         time: UTC seconds of every row of the data.
     """
-    first = int(bars(tracks[0])[0])
+    first = int(bar_rows(tracks[0])[0])
     stamps, equity = [time[first - 1 : first]], [np.array([market.initial_equity])]
     costs = {name: [np.zeros(1)] for name in market.cost_fields}
     exposure = []
     for track in tracks:
         scale = float(equity[-1][-1]) / market.initial_equity
-        stamps.append(time[bars(track)])
+        stamps.append(time[bar_rows(track)])
         equity.append(scale * track.trace["equity"].ravel())
         exposure.append(track.trace["exposure"].ravel())
         for name, paid in costs.items():
@@ -201,30 +203,30 @@ class Performance:
     gross_return: float
 
 
-def performance(of: Account) -> Performance:
+def compute_performance(account: Account) -> Performance:
     """All figures; the daily Sharpe ratio is the headline, the per-bar one stands beside it."""
-    daily, yearly = of.daily_returns, of.market.days_per_year
-    deepest = st.max_drawdown(of.daily_equity)
-    costs = float(of.total_costs[-1])
+    daily, yearly = account.daily_returns, account.market.days_per_year
+    deepest = st.max_drawdown(account.daily_equity)
+    costs = float(account.total_costs[-1])
     return Performance(
-        total_return=of.total_return,
+        total_return=account.total_return,
         sharpe=st.sharpe(daily, yearly),
         interval=st.sharpe_interval(daily, yearly),
-        bar_sharpe=st.sharpe(of.bar_returns, of.market.bars_per_year),
+        bar_sharpe=st.sharpe(account.bar_returns, account.market.bars_per_year),
         sortino=st.sortino(daily, yearly),
         calmar=st.calmar(daily, yearly, deepest),
         volatility=st.volatility(daily, yearly),
         max_drawdown=deepest,
-        exposure=float(np.mean(of.gross_exposure)),
-        time_in_market=float(np.mean(of.gross_exposure > 1e-9)),
-        days=of.days,
-        years=of.years,
+        exposure=float(np.mean(account.gross_exposure)),
+        time_in_market=float(np.mean(account.gross_exposure > 1e-9)),
+        days=account.days,
+        years=account.years,
         costs=costs,
-        gross_return=(float(of.equity[-1]) + costs) / float(of.equity[0]) - 1.0,
+        gross_return=(float(account.equity[-1]) + costs) / float(account.equity[0]) - 1.0,
     )
 
 
-def total(tracks: Sequence[EpisodeResult], name: str) -> float:
+def sum_metric(tracks: Sequence[EpisodeResult], name: str) -> float:
     """An episode metric of the kernel, over all passes."""
     return float(sum(track.metrics.get(name, 0.0) for track in tracks))
 
@@ -258,25 +260,25 @@ def t_value(returns: Floats) -> float | None:
     return st.sharpe(returns, float(len(returns)))
 
 
-def by_symbol(tracks: Sequence[EpisodeResult], market: MarketSpec, time: Ints) -> list[Slice]:
+def slice_by_symbol(tracks: Sequence[EpisodeResult], market: MarketSpec, time: Ints) -> list[Slice]:
     """One row per symbol, each on its own capital."""
     rows = []
     for track in tracks:
-        own = account([track], market, time)
+        own = build_account([track], market, time)
         ratio = st.sharpe(own.daily_returns, market.days_per_year)
         exposure = float(np.mean(own.gross_exposure))
         rows.append(Slice(track.name, own.total_return, ratio, exposure, len(own.day)))
     return rows
 
 
-def by_weekday(of: Account) -> list[Slice]:
+def slice_by_weekday(account: Account) -> list[Slice]:
     """One row per weekday of the trading day."""
-    closes = of.daily_equity
-    days = np.unique(of.day)
+    closes = account.daily_equity
+    days = np.unique(account.day)
     names = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-    weekday, bar_weekday = day_weekday(days), day_weekday(of.day)
+    weekday, bar_weekday = day_weekday(days), day_weekday(account.day)
     returns, change = st.simple_returns(closes), np.diff(closes) / closes[0]
-    held = [of.gross_exposure[bar_weekday == k] for k in range(len(names))]
+    held = [account.gross_exposure[bar_weekday == k] for k in range(len(names))]
     return [
         _slice(name, change[weekday == k], returns[weekday == k], held[k])
         for k, name in enumerate(names)
@@ -284,12 +286,14 @@ def by_weekday(of: Account) -> list[Slice]:
     ]
 
 
-def by_hour(of: Account) -> list[Slice]:
+def slice_by_hour(account: Account) -> list[Slice]:
     """One row per UTC hour in which a bar opens."""
-    hour = of.time[1:] // _HOUR % 24
-    returns, change = of.bar_returns, np.diff(of.equity) / of.equity[0]
+    hour = account.time[1:] // _HOUR % 24
+    returns, change = account.bar_returns, np.diff(account.equity) / account.equity[0]
     return [
-        _slice(f"{k:02d}:00", change[hour == k], returns[hour == k], of.gross_exposure[hour == k])
+        _slice(
+            f"{k:02d}:00", change[hour == k], returns[hour == k], account.gross_exposure[hour == k]
+        )
         for k in np.unique(hour)
     ]
 
@@ -329,14 +333,14 @@ class SplitView:
         return self.run.comparisons.get(self.name)
 
     @property
-    def draws(self) -> Floats:
+    def random_returns(self) -> Floats:
         """Total returns of the matched random traders."""
         return self.comparison.random_returns if self.comparison else np.empty(0)
 
     @property
-    def place(self) -> float | None:
+    def percentile(self) -> float | None:
         """Percentile of the agent's return among theirs; None without them."""
-        return percentile(self.agent.total_return, self.draws)
+        return percentile(self.agent.total_return, self.random_returns)
 
     @cached_property
     def members(self) -> list[Account]:
@@ -356,20 +360,22 @@ class SplitView:
         return {name: self._account(tracks) for name, tracks in self.comparison.tracks.items()}
 
     @property
-    def rivals(self) -> Mapping[str, Account]:
+    def rule_baselines(self) -> Mapping[str, Account]:
         """The baselines that a trader could have followed."""
         return {name: rival for name, rival in self.baselines.items() if name != inputs.ORACLE}
 
     @property
-    def bound(self) -> Mapping[str, Account]:
+    def oracle(self) -> Mapping[str, Account]:
         """What only hindsight could have followed."""
         return {name: one for name, one in self.baselines.items() if name == inputs.ORACLE}
 
     @property
-    def lines(self) -> Mapping[str, Account]:
+    def plotted_baselines(self) -> Mapping[str, Account]:
         """The rivals that are worth a line in a picture: doing nothing is the axis."""
         return {
-            name: one for name, one in self.rivals.items() if name not in (inputs.FLAT, inputs.CASH)
+            name: one
+            for name, one in self.rule_baselines.items()
+            if name not in (inputs.FLAT, inputs.CASH)
         }
 
     @cached_property
@@ -387,7 +393,7 @@ class SplitView:
         return None
 
     @cached_property
-    def follows(self) -> list[float | None]:
+    def market_correlations(self) -> list[float | None]:
         """Correlation of each member's daily returns with the market's own; None without one."""
         market = self.market_line
         if market is None:
@@ -399,18 +405,18 @@ class SplitView:
         return float(np.mean(self.members[member].net_exposure))
 
     @cached_property
-    def every(self) -> list[Performance]:
+    def performances(self) -> list[Performance]:
         """Figures of each member."""
-        return [performance(member) for member in self.members]
+        return [compute_performance(member) for member in self.members]
 
     @property
-    def found(self) -> Performance:
+    def performance(self) -> Performance:
         """The shown member's figures."""
-        return self.every[self.run.member]
+        return self.performances[self.run.member]
 
     def _account(self, tracks: Sequence[EpisodeResult]) -> Account:
         if self.run.is_portfolio:
-            return chained(tracks, self.market, self.prices.time)
+            return build_chained_account(tracks, self.market, self.prices.time)
         full = self.comparison.tracks.get(inputs.FLAT) if self.comparison else None
-        clock = account(full, self.market, self.prices.time).time if full else None
-        return account(tracks, self.market, self.prices.time, clock)
+        clock = build_account(full, self.market, self.prices.time).time if full else None
+        return build_account(tracks, self.market, self.prices.time, clock)

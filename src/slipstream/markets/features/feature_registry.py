@@ -25,7 +25,7 @@ from slipstream.markets.features import prices
 Compute = Callable[[Bars, int], FloatArray]
 
 # The share of a recursive average that may still come from bars before the warm-up began.
-FORGOTTEN = 1e-8
+MEMORY_TOLERANCE = 1e-8
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ class Feature:
 
     pattern: str
     compute: Compute
-    rows: int | Callable[[int], int]
-    meaning: str
+    warm_up_rows: int | Callable[[int], int]
+    description: str
     stationary: bool = True
-    smallest: int = 1
+    min_window: int = 1
     cumulative: bool = False
 
     def warm_up(self, n: int) -> int:
         """Rows to drop with a window of n bars."""
-        return self.rows if isinstance(self.rows, int) else self.rows(n)
+        return self.warm_up_rows if isinstance(self.warm_up_rows, int) else self.warm_up_rows(n)
 
     def window(self, name: str) -> int | None:
         """The window in `name`, 0 where the pattern has none, None when the name does not fit."""
@@ -68,37 +68,37 @@ class Feature:
         if match is None:
             return None
         n = int(match.group(1))
-        return n if n >= self.smallest else None
+        return n if n >= self.min_window else None
 
 
-def over_close(level: Compute) -> Compute:
+def ratio_to_close(level: Compute) -> Compute:
     """A price level / close."""
     return lambda bars, n: level(bars, n) / bars.close
 
 
-def from_close(level: Compute) -> Compute:
+def relative_to_close(level: Compute) -> Compute:
     """A price level / close - 1."""
     return lambda bars, n: level(bars, n) / bars.close - 1.0
 
 
-def exponential(alpha: float) -> int:
+def ema_memory(alpha: float) -> int:
     """Rows after which an exponential average with weight `alpha` has forgotten its start."""
-    return math.ceil(math.log(FORGOTTEN) / math.log1p(-alpha)) if alpha < 1.0 else 1
+    return math.ceil(math.log(MEMORY_TOLERANCE) / math.log1p(-alpha)) if alpha < 1.0 else 1
 
 
 def ema_rows(n: int) -> int:
     """Warm-up of EMA(n): the seeding average, then 2 / (n + 1) per bar."""
-    return n + exponential(2.0 / (n + 1))
+    return n + ema_memory(2.0 / (n + 1))
 
 
 def wilder_rows(n: int) -> int:
     """Warm-up of Wilder's average: the seeding average of n changes, then 1 / n per bar."""
-    return n + 1 + exponential(1.0 / n)
+    return n + 1 + ema_memory(1.0 / n)
 
 
 def twice_wilder_rows(n: int) -> int:
     """Warm-up of a Wilder average of Wilder averages (ADX), which forgets 1.2 times slower."""
-    return 2 * n + 1 + math.ceil(1.25 * exponential(1.0 / n))
+    return 2 * n + 1 + math.ceil(1.25 * ema_memory(1.0 / n))
 
 
 def window_rows(n: int) -> int:
@@ -113,7 +113,7 @@ def change_rows(n: int) -> int:
 
 # Warm-ups of features without a window.
 # MACD(12, 26, 9) and its signal: the slow average, then that of the signal.
-MACD_ROWS = 34 + math.ceil(1.1 * exponential(2.0 / 27.0))
+MACD_ROWS = 34 + math.ceil(1.1 * ema_memory(2.0 / 27.0))
 BREAKOUT_ROWS = 20  # the 20 bars before
 REGIME_ROWS = wilder_rows(14) + 49  # ATR(14), then its mean of 50
 REACCELERATION_ROWS = twice_wilder_rows(14) + 2  # ADX(14), then two differences
@@ -129,31 +129,33 @@ FEATURES: tuple[Feature, ...] = (
     Feature("range_rel", prices.range_relative, 0, "(high - low) / close"),
     Feature("body_rel", prices.body_relative, 0, "(close - open) / close"),
     Feature("close_location", prices.close_location, 0, "close between low 0 and high 1"),
-    Feature("volatility_{n}", prices.volatility, change_rows, "sd of log returns", smallest=2),
-    Feature("volume_z_{n}", prices.log_volume_score, window_rows, "log-volume z-score", smallest=2),
+    Feature("volatility_{n}", prices.volatility, change_rows, "sd of log returns", min_window=2),
+    Feature(
+        "volume_z_{n}", prices.log_volume_zscore, window_rows, "log-volume z-score", min_window=2
+    ),
     Feature("spread_rel", prices.spread_relative, 0, "full spread / close"),
     Feature("vwap_{n}", prices.vwap, window_rows, "volume-weighted price", False),
-    Feature("vwap_{n}_rel", from_close(prices.vwap), window_rows, "VWAP / close - 1"),
-    Feature("rsi_{n}", ta.rsi, wilder_rows, "RSI, 0 to 100", smallest=2),
+    Feature("vwap_{n}_rel", relative_to_close(prices.vwap), window_rows, "VWAP / close - 1"),
+    Feature("rsi_{n}", ta.rsi, wilder_rows, "RSI, 0 to 100", min_window=2),
     Feature("ema_{n}", ta.ema, ema_rows, "exponential average of close", False),
-    Feature("ema_{n}_rel", from_close(ta.ema), ema_rows, "EMA / close - 1"),
+    Feature("ema_{n}_rel", relative_to_close(ta.ema), ema_rows, "EMA / close - 1"),
     Feature("sma_{n}", ta.sma, window_rows, "mean of close", False),
-    Feature("sma_{n}_rel", from_close(ta.sma), window_rows, "SMA / close - 1"),
+    Feature("sma_{n}_rel", relative_to_close(ta.sma), window_rows, "SMA / close - 1"),
     Feature("atr_{n}", ta.atr, wilder_rows, "average true range, price units", False),
-    Feature("atr_{n}_rel", over_close(ta.atr), wilder_rows, "ATR / close"),
-    Feature("cci_{n}", ta.cci, window_rows, "commodity channel index", smallest=2),
-    Feature("dx_{n}", ta.dx, wilder_rows, "directional movement index, 0 to 100", smallest=2),
-    Feature("adx_{n}", ta.adx, twice_wilder_rows, "average DX, 0 to 100", smallest=2),
+    Feature("atr_{n}_rel", ratio_to_close(ta.atr), wilder_rows, "ATR / close"),
+    Feature("cci_{n}", ta.cci, window_rows, "commodity channel index", min_window=2),
+    Feature("dx_{n}", ta.dx, wilder_rows, "directional movement index, 0 to 100", min_window=2),
+    Feature("adx_{n}", ta.adx, twice_wilder_rows, "average DX, 0 to 100", min_window=2),
     Feature("macd", ta.macd, MACD_ROWS, "MACD line (12, 26, 9), price units", False),
     Feature("macd_signal", ta.macd_signal, MACD_ROWS, "MACD signal, price units", False),
     Feature("macd_hist", ta.macd_hist, MACD_ROWS, "MACD histogram, price units", False),
-    Feature("macd_rel", over_close(ta.macd), MACD_ROWS, "MACD line / close"),
-    Feature("macd_signal_rel", over_close(ta.macd_signal), MACD_ROWS, "MACD signal / close"),
-    Feature("macd_hist_rel", over_close(ta.macd_hist), MACD_ROWS, "MACD histogram / close"),
+    Feature("macd_rel", ratio_to_close(ta.macd), MACD_ROWS, "MACD line / close"),
+    Feature("macd_signal_rel", ratio_to_close(ta.macd_signal), MACD_ROWS, "MACD signal / close"),
+    Feature("macd_hist_rel", ratio_to_close(ta.macd_hist), MACD_ROWS, "MACD histogram / close"),
     Feature("bb_upper_{n}", ta.bollinger_upper, window_rows, "upper band, 2 sd", False, 2),
     Feature("bb_lower_{n}", ta.bollinger_lower, window_rows, "lower band, 2 sd", False, 2),
-    Feature("bb_width_{n}", ta.bollinger_width, window_rows, "band width / middle", smallest=2),
-    Feature("bb_pct_{n}", ta.bollinger_position, window_rows, "close in the bands", smallest=2),
+    Feature("bb_width_{n}", ta.bollinger_width, window_rows, "band width / middle", min_window=2),
+    Feature("bb_pct_{n}", ta.bollinger_position, window_rows, "close in the bands", min_window=2),
     Feature("atr_regime_shift", ta.atr_regime_shift, REGIME_ROWS, "ATR 14 / its mean of 50 - 1"),
     Feature(
         "range_breakout_volume",
@@ -211,7 +213,7 @@ class Features:
     warm_up: int
 
 
-def resolve(
+def resolve_feature(
     name: str, columns: Collection[str] = (), sets: Collection[str] = ()
 ) -> tuple[Feature | None, int]:
     """The feature that `name` means and its window; None for a column of the data itself.
@@ -231,7 +233,7 @@ def resolve(
     known = {feature.pattern.replace("{n}", digits): feature for feature in FEATURES}
     if name in known:
         raise ConfigError(
-            f"Feature {name!r} needs a window of at least {known[name].smallest} bars and at "
+            f"Feature {name!r} needs a window of at least {known[name].min_window} bars and at "
             "most 99,999."
         )
     names = [*known, *columns, *sets]
@@ -251,12 +253,12 @@ def warm_up_rows(names: Sequence[str], columns: Collection[str] = ()) -> int:
     """Rows that these features need before the first usable one."""
     longest = 0
     for name in names:
-        feature, n = resolve(name, columns)
+        feature, n = resolve_feature(name, columns)
         longest = max(longest, feature.warm_up(n) if feature is not None else 0)
     return longest
 
 
-def parameters_of(names: Sequence[str], columns: Collection[str] = ()) -> list[dict[str, Any]]:
+def feature_parameters(names: Sequence[str], columns: Collection[str] = ()) -> list[dict[str, Any]]:
     """Each feature's name and parameters, plain values: how to compute it again elsewhere.
 
     A registered one has its `pattern`, its window `n` where it has one, and `warm_up_bars`; a
@@ -264,7 +266,7 @@ def parameters_of(names: Sequence[str], columns: Collection[str] = ()) -> list[d
     """
     found: list[dict[str, Any]] = []
     for name in names:
-        feature, n = resolve(name, columns)
+        feature, n = resolve_feature(name, columns)
         if feature is None:
             found.append({"name": name, "column": name})
             continue
@@ -274,7 +276,7 @@ def parameters_of(names: Sequence[str], columns: Collection[str] = ()) -> list[d
     return found
 
 
-def longest_memory(
+def describe_longest_warm_up(
     names: Sequence[str], columns: Collection[str] = (), most: int | None = None
 ) -> str:
     """Says which of the features remembers most, for messages about too few bars.
@@ -294,7 +296,7 @@ def longest_memory(
     return f"{text}; with `features: [{', '.join(quick)}]` it is {longest}"
 
 
-def compute(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:
+def compute_features(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:
     """Computes features of one symbol.
 
     Args:
@@ -306,7 +308,7 @@ def compute(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:
         ConfigError: unknown or repeated name.
         DataError: fewer bars than the warm-up needs, or a missing number after it.
     """
-    require_distinct(names)
+    check_unique(names)
     warm_up = warm_up_rows(names, bars.extra)
     if len(bars) <= warm_up:
         raise DataError(
@@ -316,12 +318,14 @@ def compute(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:
         )
     values = np.empty((len(bars), len(names)))
     for index, name in enumerate(names):
-        values[:, index] = column_of(name, bars, warm_up)
+        values[:, index] = compute_feature(name, bars, warm_up)
     values.flags.writeable = False
     return Features(values, tuple(names), warm_up)
 
 
-def never_changes(symbol: str, names: Sequence[str], values: NDArray[np.floating]) -> list[str]:
+def constant_feature_warnings(
+    symbol: str, names: Sequence[str], values: NDArray[np.floating]
+) -> list[str]:
     """Sentences about columns that tell an agent nothing.
 
     Args:
@@ -339,13 +343,13 @@ def never_changes(symbol: str, names: Sequence[str], values: NDArray[np.floating
     ]
 
 
-def refuse_endless(names: Sequence[str], columns: Collection[str] = ()) -> None:
+def reject_cumulative_features(names: Sequence[str], columns: Collection[str] = ()) -> None:
     """Raises ConfigError for features that never forget, where folds are trained beside tests.
 
     A fold trains on bars after its test block too. A feature that counts from the first bar takes
     what happened in that block to all of them, and no embargo is long enough.
     """
-    found = [resolve(name, columns)[0] for name in names]
+    found = [resolve_feature(name, columns)[0] for name in names]
     endless = [
         name
         for name, feature in zip(names, found, strict=True)
@@ -361,20 +365,20 @@ def refuse_endless(names: Sequence[str], columns: Collection[str] = ()) -> None:
         )
 
 
-def require_distinct(names: Sequence[str]) -> None:
+def check_unique(names: Sequence[str]) -> None:
     """Raises ConfigError for a name that occurs twice."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise ConfigError(f"Feature {twice!r} is named twice: each may be named once.")
 
 
-def column_of(name: str, bars: Bars, warm_up: int) -> FloatArray:
+def compute_feature(name: str, bars: Bars, warm_up: int) -> FloatArray:
     """One feature of one symbol, float64 [rows]; numbers in all rows but those of the warm-up.
 
     Raises:
         DataError: a column of the data has something else there.
     """
-    feature, n = resolve(name, bars.extra)
+    feature, n = resolve_feature(name, bars.extra)
     column = bars.extra[name] if feature is None else feature.compute(bars, n)
     bad = ~np.isfinite(column[warm_up:])
     if bad.any():
@@ -428,7 +432,7 @@ FEATURE_SETS: dict[str, tuple[str, ...]] = {
 }
 
 
-def expand(names: Sequence[str], columns: Collection[str] = ()) -> tuple[str, ...]:
+def expand_feature_sets(names: Sequence[str], columns: Collection[str] = ()) -> tuple[str, ...]:
     """Feature names with every name of a set replaced by the set's features.
 
     Args:
@@ -444,7 +448,7 @@ def expand(names: Sequence[str], columns: Collection[str] = ()) -> tuple[str, ..
         for name in given
         for feature in ((name,) if name in columns else FEATURE_SETS.get(name, (name,)))
     ]
-    require_distinct(every)
+    check_unique(every)
     for name in every:
-        resolve(name, columns, FEATURE_SETS)
+        resolve_feature(name, columns, FEATURE_SETS)
     return tuple(every)

@@ -127,7 +127,7 @@ def dominant_cycle_phase(bars: Bars, n: int) -> FloatArray:
     return indicator("HT_DCPHASE", bars, _CLOSE)
 
 
-class HistoryError(Exception):
+class StreamHistoryError(Exception):
     """Bars that do not continue those of a stream: compute the indicator on all bars."""
 
 
@@ -156,7 +156,7 @@ class IndicatorStreams:
         self._continues = False
 
     @contextmanager
-    def used(self, continues: bool) -> Iterator[None]:
+    def activate(self, continues: bool) -> Iterator[None]:
         """Make `outputs` store the columns of all bars, or continue stored ones by newer bars.
 
         The last bar is neither stored nor fed: it stands ahead of those that have closed.
@@ -185,9 +185,9 @@ class IndicatorStreams:
         known = self._columns.get(key)
         old = 0 if known is None else int(np.searchsorted(bars.time, known.time[-1], "right"))
         if known is None or not 0 < old <= len(known.time):
-            raise HistoryError(f"{bars.symbol}: {name} was not computed on the bars before")
+            raise StreamHistoryError(f"{bars.symbol}: {name} was not computed on the bars before")
         if not np.array_equal(known.time[-old:], bars.time[:old]):
-            raise HistoryError(f"{bars.symbol}: other bars than {name} was computed on")
+            raise StreamHistoryError(f"{bars.symbol}: other bars than {name} was computed on")
         rows = range(old, len(bars) - 1)
         if rows and known.stream is None:
             known.stream, known.inputs = _opened(name, known.inputs, parameters), ()
@@ -226,8 +226,8 @@ def _computed(
 
 def _opened(name: str, inputs: Sequence[FloatArray], parameters: tuple[float, ...]) -> Any:
     if not hasattr(talib.stream, "Stream"):
-        raise HistoryError(f"TA-Lib {talib.__version__} has no streams")
+        raise StreamHistoryError(f"TA-Lib {talib.__version__} has no streams")
     try:
         return getattr(talib.stream, name)(*inputs, *parameters)
     except Exception as error:  # fewer bars than the function needs, a class of TA-Lib's own
-        raise HistoryError(str(error)) from error
+        raise StreamHistoryError(str(error)) from error

@@ -12,10 +12,10 @@ from slipstream.core.text import plural
 from slipstream.markets.data.bars import FloatArray, IntArray
 from slipstream.markets.data.panel import Panel
 from slipstream.markets.features.feature_registry import (
-    column_of,
-    expand,
-    longest_memory,
-    resolve,
+    compute_feature,
+    describe_longest_warm_up,
+    expand_feature_sets,
+    resolve_feature,
     warm_up_rows,
 )
 
@@ -58,7 +58,7 @@ def panel_features(names: Sequence[str], panel: Panel) -> PanelFeatures:
         DataError: no segment is longer than the warm-up, or missing numbers in a column of the
             data.
     """
-    names = expand(names, panel.extra)
+    names = expand_feature_sets(names, panel.extra)
     warm_up = warm_up_rows(names, panel.extra)
     assets = len(panel.symbols)
     values = np.full((len(panel.time), assets, len(names)), np.nan)
@@ -70,7 +70,7 @@ def panel_features(names: Sequence[str], panel: Panel) -> PanelFeatures:
                 continue
             bars = panel.bars(asset, first - warm_up, high)
             for index, name in enumerate(names):
-                values[first:high, asset, index] = column_of(name, bars, warm_up)[warm_up:]
+                values[first:high, asset, index] = compute_feature(name, bars, warm_up)[warm_up:]
             values[first:high, asset][~panel.listed[first:high, asset]] = np.nan
     notes = _notes(names, values, warm_up, panel)
     features = PanelFeatures(values, warm_up, tuple(notes), names)
@@ -78,7 +78,9 @@ def panel_features(names: Sequence[str], panel: Panel) -> PanelFeatures:
     return features
 
 
-def refuse_constant(features: PanelFeatures, symbols: Sequence[str], rows: IntArray) -> None:
+def check_constant_features(
+    features: PanelFeatures, symbols: Sequence[str], rows: IntArray
+) -> None:
     """Raises DataError when a column never changes over some rows, such as a training window.
 
     Assets with fewer than 200 usable rows among them are not judged, and `log_open` may be 0.
@@ -104,7 +106,7 @@ def _notes(names: Sequence[str], values: FloatArray, warm_up: int, panel: Panel)
     usable = [not bool(np.isnan(values[:, a, 0]).all()) for a in range(len(panel.symbols))]
     if not any(usable):
         longest = int((panel.segments[:, 1] - panel.segments[:, 0]).max())
-        slowest = longest_memory(names, panel.extra, longest // 20)
+        slowest = describe_longest_warm_up(names, panel.extra, longest // 20)
         raise DataError(
             f"The assets must have more neighbouring bars than the {warm_up:,} that their features "
             f"need to warm up, the longest stretch without a hole has {longest:,}: load more data, "
@@ -117,7 +119,7 @@ def _notes(names: Sequence[str], values: FloatArray, warm_up: int, panel: Panel)
         if not there
     ]
     for name in names:
-        feature, _ = resolve(name, panel.extra)
+        feature, _ = resolve_feature(name, panel.extra)
         column = values[:, :, names.index(name)]
         if name in _NOTED and not np.nan_to_num(column).any():
             notes.append(

@@ -69,9 +69,9 @@ def volatility(bars: Bars, n: int) -> FloatArray:
     return result
 
 
-def log_volume_score(bars: Bars, n: int) -> FloatArray:
+def log_volume_zscore(bars: Bars, n: int) -> FloatArray:
     """log(1 + volume) in deviations from its mean over n bars; 0 while volume is constant."""
-    return last_score(np.log1p(bars.volume), n)
+    return rolling_zscore(np.log1p(bars.volume), n)
 
 
 def range_breakout_volume(bars: Bars, n: int) -> FloatArray:
@@ -145,7 +145,7 @@ def rolling(values: FloatArray, n: int, reduce: Callable[..., Any]) -> FloatArra
     return result
 
 
-def last_score(values: FloatArray, n: int) -> FloatArray:
+def rolling_zscore(values: FloatArray, n: int) -> FloatArray:
     """Each value in deviations (ddof 1) from the mean of the last n; 0 in a constant window.
 
     [rows] -> [rows], NaN in the first n - 1 rows. A window is put together from halves, quarters
@@ -162,10 +162,10 @@ def last_score(values: FloatArray, n: int) -> FloatArray:
     while True:
         part = (size, mean, spread, top, bottom)
         if n & size:
-            whole = part if whole is None else _joined(part, whole)
+            whole = part if whole is None else _combine_moments(part, whole)
         if 2 * size > n:
             break
-        size, mean, spread, top, bottom = _joined(part, part)
+        size, mean, spread, top, bottom = _combine_moments(part, part)
     assert whole is not None
     _, mean, spread, top, bottom = whole
     now = values[len(values) - len(mean) :]
@@ -175,7 +175,7 @@ def last_score(values: FloatArray, n: int) -> FloatArray:
     return result
 
 
-def _joined(before: _Moments, after: _Moments) -> _Moments:
+def _combine_moments(before: _Moments, after: _Moments) -> _Moments:
     """Count, means, squared deviations, maxima, minima of neighbouring windows together.
 
     Row k of the arrays belongs to the window that ends at row k + count - 1.

@@ -46,13 +46,20 @@ from slipstream.markets.data.file_discovery import find_files, override_data_con
 from slipstream.markets.data.market import Market, load_market
 from slipstream.markets.data.symbols import parse, pip_size
 from slipstream.markets.features.feature_registry import (
-    compute,
-    longest_memory,
-    never_changes,
-    parameters_of,
-    refuse_endless,
+    compute_features,
+    constant_feature_warnings,
+    describe_longest_warm_up,
+    feature_parameters,
+    reject_cumulative_features,
 )
-from slipstream.markets.folds import RUNWAY, FoldSplit, Range, fold_facts, make_folds, split_times
+from slipstream.markets.folds import (
+    RUNWAY,
+    FoldSplit,
+    Range,
+    fold_metadata,
+    make_folds,
+    split_times,
+)
 from slipstream.markets.forex.config import Config, clock_minutes
 from slipstream.markets.forex.forex_state import (
     CLOSE,
@@ -93,7 +100,7 @@ def load(config: Config) -> KernelData:
     tables, warm_up = tables_of(market, config)
     embargo = config.lookback + warm_up
     remembers = memory_of(config, market)
-    times = split_times(market, config.split, embargo, remembers=remembers)
+    times = split_times(market, config.split, embargo, memory_note=remembers)
     return _windows(market, tables, times, config, warm_up)
 
 
@@ -201,7 +208,7 @@ def load_folds(config: Config, plan: FoldPlan) -> KernelData:
     market = load_market(config.data)
     tables, warm_up = tables_of(market, config)
     timeline = np.unique(np.concatenate([table.time for table in tables]))
-    refuse_endless(config.features, market.bars[0].extra)
+    reject_cumulative_features(config.features, market.bars[0].extra)
     remembers = memory_of(config, market)
     split = _split(len(timeline), plan, config.lookback + warm_up, config, remembers)
     symbols = [
@@ -216,7 +223,7 @@ def load_folds(config: Config, plan: FoldPlan) -> KernelData:
             picked[name] = _train(symbols, layout, scale, parts, split.embargo)
         else:
             picked[name] = [_test(symbols, layout, scale, part) for part in parts]
-    folds = fold_facts(split, plan, timeline, market.bar_seconds)
+    folds = fold_metadata(split, plan, timeline, market.bar_seconds)
     windows = {name: folds[name] for name in ("development", "holdout")}
     facts = {"folds": folds, "kind": market.kind, "settings": config.model_dump(mode="json")}
     return _assemble(market, tables, layout, picked, windows, config, warm_up, (), facts)
@@ -333,7 +340,7 @@ def _split(
     rows: int, plan: FoldPlan, embargo: int, config: Config, remembers: str = ""
 ) -> FoldSplit:
     least = min(config.max_steps, RUNWAY) + 1
-    return make_folds(rows, plan, embargo, min_train=least, remembers=remembers)
+    return make_folds(rows, plan, embargo, min_train=least, memory_note=remembers)
 
 
 def _train(
@@ -504,7 +511,7 @@ def _feature_notes(config: Config, tables: list[SymbolTable], window: list[int])
     for table in tables:
         low, high = np.searchsorted(table.time, window)
         own = table.features[low:high, : len(config.features)]
-        notes += never_changes(table.symbol, config.features, own)
+        notes += constant_feature_warnings(table.symbol, config.features, own)
     return notes
 
 
@@ -540,7 +547,7 @@ def _training_context(config: Config, market: Market, warm_up: int) -> TrainingC
         bar_seconds=market.bar_seconds,
         symbols=market.symbols,
         symbols_at_once=1,
-        features=tuple(parameters_of(config.features, market.bars[0].extra)),
+        features=tuple(feature_parameters(config.features, market.bars[0].extra)),
         warm_up_bars=warm_up,
         lookback=config.lookback,
         fill=config.fill,
@@ -580,15 +587,15 @@ def tables_of(market: Market, config: Config) -> tuple[list[SymbolTable], int]:
 
 def memory_of(config: Config, market: Market) -> str:
     """What remembers most, features or rules, in words, for messages about too few bars."""
-    text = longest_memory((*config.features, _ATR_FEATURE), market.bars[0].extra)
+    text = describe_longest_warm_up((*config.features, _ATR_FEATURE), market.bars[0].extra)
     return (
         f"{text}, which the rules themselves need" if text.startswith(f"{_ATR_FEATURE} ") else text
     )
 
 
 def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[SymbolTable, int]:
-    features = compute(config.features, bars, market.bar_seconds)
-    atr = compute((_ATR_FEATURE,), bars, market.bar_seconds)
+    features = compute_features(config.features, bars, market.bar_seconds)
+    atr = compute_features((_ATR_FEATURE,), bars, market.bar_seconds)
     warm_up = max(features.warm_up, atr.warm_up + 1)
     rates = conversion(bars, config.account_currency, market, config.data)
     keep = rates.usable.copy()

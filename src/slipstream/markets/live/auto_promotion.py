@@ -26,7 +26,7 @@ from slipstream.core.storage.signals import Interrupted, Interruption, forget_st
 from slipstream.core.storage.status_file import DEPLOYMENT, LEDGER, LOG, Status, resume_command
 from slipstream.core.text import log_time
 from slipstream.core.timeline import DAY
-from slipstream.markets.evaluation.holdout_register import opened_days, price_series
+from slipstream.markets.evaluation.holdout_register import get_opened_days, price_series
 from slipstream.markets.evaluation.market_backtest import MarketBacktest
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.deployment_gates import deploy
@@ -214,9 +214,9 @@ def _days(
     if not bars.is_dir():
         raise CheckpointError("the paper account has kept no bar yet")
     environment = policy.environment(bars, None, start)
-    backtest = MarketBacktest.of(environment)
+    backtest = MarketBacktest.from_environment(environment)
     assert backtest is not None and environment.spec.market is not None
-    passes = backtest.of_split("window", policy.config.training.chosen_backend)
+    passes = backtest.for_split("window", policy.config.training.chosen_backend)
     days, returns = daily_returns(passes, policy.evaluate(environment)["window"][0])
-    opened = opened_days(price_series(environment, "window"))
+    opened = get_opened_days(price_series(environment, "window"))
     return days, returns, opened, environment.spec.market.days_per_year

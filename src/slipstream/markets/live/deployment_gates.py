@@ -281,13 +281,13 @@ def _costs(folder: StudyFolder, result: Mapping[str, Any], deployed: DeployedPol
         return Gate("costs", False, f"not computed: {mend or 'it declares no prices'}")
     records = environment.records(HOLDOUT)
     backend = deployed.config.training.chosen_backend
-    backtest = MarketBacktest.of(environment)
+    backtest = MarketBacktest.from_environment(environment)
     if backtest is None or "cost_multiple" not in records[0]._fields:
         return Gate("costs", False, "not computed: this environment's costs cannot be multiplied")
     tracks = Evaluator(environment, HOLDOUT, backend=backend).run(deployed.policy, record=True)[0]
     dear = tuple(one._replace(cost_multiple=COSTS * one.cost_multiple) for one in records)
     actions = [one.actions for one in tracks]
-    passes = backtest.of_split(HOLDOUT, backend)
+    passes = backtest.for_split(HOLDOUT, backend)
     again = replay(passes.environment, HOLDOUT, actions, params=dear, backend=backend)
     net = float(np.prod(1.0 + daily_returns(passes, again)[1]) - 1.0)
     return Gate("costs", net > 0.0, f"{100 * net:+.2f} % on the hold-out at costs x {COSTS:g}")

@@ -21,7 +21,7 @@ from slipstream.core.errors import CheckpointError, ConfigError, DataError, Slip
 from slipstream.core.storage.atomic_io import make_folder, take_lock
 from slipstream.core.text import plural, stamp
 from slipstream.markets.data.bars import Bars
-from slipstream.markets.features.indicators import HistoryError
+from slipstream.markets.features.indicators import StreamHistoryError
 from slipstream.markets.live.bar_store import Moment, Shape, Store
 from slipstream.markets.live.drift import FeedComparison, Outside, TrainingPrices
 from slipstream.markets.live.feed import Told
@@ -227,7 +227,7 @@ class PaperAccount:
         rows = self._replay.memory + len(new) + _MARGIN
         try:
             made = self._replay.advance(self.store.newest(traded, rows))
-        except (SlipstreamError, HistoryError):  # a replay of all bars names what is wrong
+        except (SlipstreamError, StreamHistoryError):  # a replay of all bars names what is wrong
             made = None
         if made is None:
             self._forget()

@@ -103,7 +103,7 @@ class PriceReplay:
         room: int = 0,
     ) -> None:
         self._policy, self._streams, known = policy, IndicatorStreams(), kept or {}
-        with self._streams.used(continues=False):
+        with self._streams.activate(continues=False):
             environment = self._load(market, start)
         check_fit(policy.policy, environment)
         self.memory = sum(environment.training_context[key] for key in ("warm_up_bars", "lookback"))
@@ -223,7 +223,7 @@ class PriceReplay:
         if not self._environment.kernel.built_in:  # its features may remember anything
             return None
         places = [self._names.index(one) for one in market.symbols if one in self._names] or [0]
-        with self._streams.used(continues=True):
+        with self._streams.activate(continues=True):
             found = self._load(market, int(data.time[self._last[places]].min()))
         if _names(found) != [self._names[e] for e in places]:
             return None

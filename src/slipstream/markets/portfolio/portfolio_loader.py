@@ -21,16 +21,16 @@ from slipstream.markets.data.market import Market
 from slipstream.markets.data.panel import Panel, align_panel, load_panel
 from slipstream.markets.data.symbols import parse
 from slipstream.markets.features.feature_registry import (
-    longest_memory,
-    parameters_of,
-    refuse_endless,
+    describe_longest_warm_up,
+    feature_parameters,
+    reject_cumulative_features,
 )
 from slipstream.markets.features.panel_features import (
     PanelFeatures,
+    check_constant_features,
     panel_features,
-    refuse_constant,
 )
-from slipstream.markets.folds import RUNWAY, Range, fold_facts, make_folds
+from slipstream.markets.folds import RUNWAY, Range, fold_metadata, make_folds
 from slipstream.markets.portfolio.config import Config
 from slipstream.markets.portfolio.portfolio_state import (
     Data,
@@ -116,11 +116,11 @@ def load_folds(config: Config, plan: FoldPlan) -> KernelData:
     its own scales; the hold-out has those of the development range.
     """
     table, rows, memory = _table(config)
-    refuse_endless(table.features.names, table.panel.extra)
+    reject_cumulative_features(table.features.names, table.panel.extra)
     least = min(config.max_steps, RUNWAY) + 1
     remembers = _memory(table, len(rows) // 20)
-    split = make_folds(len(rows), plan, memory, min_train=least, remembers=remembers)
-    folds = fold_facts(split, plan, table.panel.time[rows], table.panel.bar_seconds)
+    split = make_folds(len(rows), plan, memory, min_train=least, memory_note=remembers)
+    folds = fold_metadata(split, plan, table.panel.time[rows], table.panel.bar_seconds)
     return _assemble(table, rows, split.ranges(), config, folds)
 
 
@@ -202,7 +202,7 @@ def _table(
 
 
 def _memory(table: PanelTable, most: int | None = None) -> str:
-    return longest_memory(table.features.names, table.panel.extra, most)
+    return describe_longest_warm_up(table.features.names, table.panel.extra, most)
 
 
 def _stretches(rows: NDArray[np.int64], part: Range, table: PanelTable) -> list[Range]:
@@ -240,7 +240,7 @@ def _assemble(
             )
         if trains and split != train_split(EVERYTHING) and "window" not in parts:
             seen = np.concatenate([np.arange(*layout[k].rows) for k in picked[split]])
-            refuse_constant(table.features, panel.symbols, seen)
+            check_constant_features(table.features, panel.symbols, seen)
     data = arrays_of(table, layout, config)
     if folds is None:
         time = panel.time[rows]
@@ -445,7 +445,7 @@ def training_context(config: Config, table: PanelTable) -> TrainingContext:
         bar_seconds=panel.bar_seconds,
         symbols=tuple(panel.symbols),
         symbols_at_once=len(panel.symbols),
-        features=tuple(parameters_of(features.names, panel.extra)),
+        features=tuple(feature_parameters(features.names, panel.extra)),
         warm_up_bars=features.warm_up,
         lookback=config.lookback,
         fill="next_open",

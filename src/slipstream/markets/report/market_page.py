@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slipstream.core.text import NOTHING, percent, span
-from slipstream.markets.evaluation.performance import SplitView, total
+from slipstream.markets.evaluation.performance import SplitView, sum_metric
 from slipstream.markets.report import market_sections as sections
 from slipstream.report import summary_text
 from slipstream.report.history import closing
@@ -35,7 +35,7 @@ def market_page(run: RunEvaluation) -> Page:
     terms = sections.round_trips({t.symbol: (t.pips, t.basis_points) for t in run.round_trips})
     if not run.financing:
         terms.append("Swaps are 0: financing not modelled.")
-    timing = summary_text.random_traders(held.place, len(held.draws))
+    timing = summary_text.random_traders(held.percentile, len(held.random_returns))
     middle = [
         sections.against(held),
         sections.trades(held),
@@ -54,7 +54,7 @@ def views(run: RunEvaluation) -> list[SplitView]:
 def page_of(splits: Sequence[SplitView], opening: list[str], middle: Sequence[Section]) -> Page:
     """What every page of prices has in common, around its own sentences and sections."""
     held = splits[0]
-    run, found, yearly = held.run, held.found, held.market.days_per_year
+    run, found, yearly = held.run, held.performance, held.market.days_per_year
     in_full = summary_text.headline(
         run.holdout,
         found.sharpe,
@@ -81,7 +81,7 @@ def page_of(splits: Sequence[SplitView], opening: list[str], middle: Sequence[Se
 
 def verdict(held: SplitView) -> str:
     """Whether the agent gained, and whether that can be told from luck, in one short sentence."""
-    found, run = held.found, held.run
+    found, run = held.performance, held.run
     bars, gain = f"on the {held.name} bars", percent(found.total_return)
     if never_traded(held):
         return f"It never traded {bars}: there is nothing to judge."
@@ -107,29 +107,29 @@ def verdict(held: SplitView) -> str:
 
 def _doubt(held: SplitView) -> str:
     """The first reason not to call a gain skill; a run's page never goes beyond luck."""
-    found, yearly = held.found, held.market.days_per_year
+    found, yearly = held.performance, held.market.days_per_year
     if not summary_text.excludes_zero(found.interval):
         return ", within what luck explains"
     smallest = smallest_confirmable(found.days, yearly)
     if found.sharpe is None or smallest is None or found.sharpe <= smallest:
         return f" too small for {span(found.days, yearly)} to confirm"
-    if held.place is not None and held.place < summary_text.BETTER_THAN_RANDOM:
+    if held.percentile is not None and held.percentile < summary_text.BETTER_THAN_RANDOM:
         return ", but random timing does as well"
     return " beyond what luck easily explains"
 
 
 def figures(held: SplitView) -> list[KeyFigure]:
     """The row of the first screen: return, Sharpe ratio, what could be confirmed, rank, costs."""
-    found, run, yearly = held.found, held.run, held.market.days_per_year
+    found, run, yearly = held.performance, held.run, held.market.days_per_year
     looked = f", read {run.holdout_reads} times" if run.holdout_reads > 1 else ""
     bars = f"{held.name}, {span(found.days, yearly)}{looked}"
     shown = [KeyFigure("Return after costs", percent(found.total_return), bars)]
     shown += summary_text.sharpe_figures(found.sharpe, found.interval, found.days, yearly)
-    if held.place is not None:
+    if held.percentile is not None:
         idle = never_traded(held)
         alike = "its decisions, shuffled" if run.is_portfolio else "the same holding times"
-        value = NOTHING if idle else share(held.place / 100.0)
-        note = "it never traded" if idle else f"of {len(held.draws)} with {alike}"
+        value = NOTHING if idle else share(held.percentile / 100.0)
+        note = "it never traded" if idle else f"of {len(held.random_returns)} with {alike}"
         shown.append(KeyFigure("Random traders that did worse", value, note))
     points = [trip.basis_points for trip in run.round_trips]
     trip = f"; round trip {band(points)} bp" if points else ""
@@ -139,7 +139,7 @@ def figures(held: SplitView) -> list[KeyFigure]:
 
 def caveats(held: SplitView) -> list[str]:
     """What must be known before the figures are believed."""
-    found, run = held.found, held.run
+    found, run = held.performance, held.run
     lines = [*run.accepted]
     if run.holdout_reads > 1:
         lines.append(
@@ -159,8 +159,8 @@ def caveats(held: SplitView) -> list[str]:
 
 def _foresight(held: SplitView) -> list[str]:
     """Whether the agent earns so much of what hindsight allows that it may see future prices."""
-    best = max((float(np.log1p(one.total_return)) for one in held.bound.values()), default=0.0)
-    mine = float(np.log1p(max(held.found.total_return, RUINED)))
+    best = max((float(np.log1p(one.total_return)) for one in held.oracle.values()), default=0.0)
+    mine = float(np.log1p(max(held.performance.total_return, RUINED)))
     if best <= 0.0 or mine < FORESIGHT * best:
         return []
     return [
@@ -172,7 +172,7 @@ def _foresight(held: SplitView) -> list[str]:
 
 def never_traded(held: SplitView) -> bool:
     """Whether no order was filled and nothing was ever held."""
-    return not total(held.tracks, "fills") and not held.found.exposure
+    return not sum_metric(held.tracks, "fills") and not held.performance.exposure
 
 
 def opening(
@@ -190,16 +190,16 @@ def opening(
     market = members_and_the_market(held)
     tried = f"Trials tried: {run.trials}{sentences.earlier(run.before)}."
     last = [*seed_band(held), *market, *terms, tried]
-    returns = {name: rival.total_return for name, rival in held.rivals.items()}
+    returns = {name: rival.total_return for name, rival in held.rule_baselines.items()}
     if never_traded(held):
         made = ", ".join(f"{name} {percent(value)}" for name, value in returns.items())
         beside = f"; on the same bars: {made}" if made else ""
         return [f"The agent never traded: its account stands where it began{beside}.", *last]
     # Proof on bars that were trained or chosen on is none.
-    bounds = held.found.interval if run.unseen else None
+    bounds = held.performance.interval if run.unseen else None
     differences = {
         name: sharpe_interval(mine.daily_returns - rival.daily_returns, yearly)
-        for name, rival in held.rivals.items()
+        for name, rival in held.rule_baselines.items()
     }
     compared = summary_text.comparisons(
         mine.total_return, returns, bounds, differences, unseen=run.unseen
@@ -213,7 +213,7 @@ def seed_band(held: SplitView) -> list[str]:
     count, run = len(held.members), held.run
     if count < 2:
         return []
-    known = [found.sharpe for found in held.every if found.sharpe is not None]
+    known = [found.sharpe for found in held.performances if found.sharpe is not None]
     if not known:
         return [f"None of the {count} members has a Sharpe ratio. {run.shown_is}"]
     if len(known) == 1:
@@ -241,12 +241,16 @@ def members_and_the_market(held: SplitView) -> list[str]:
         text += (
             f" The agent's mean net exposure is {number(held.net_exposure(0), 2)}, and the "
             "correlation of its daily returns with the market's is "
-            f"{number(held.follows[0], 2)}."
+            f"{number(held.market_correlations[0], 2)}."
         )
     for sign, words in ((1.0, "with"), (-1.0, "against")):
-        mine = [k for k, v in enumerate(held.follows) if v is not None and sign * v >= FOLLOWS]
+        mine = [
+            k
+            for k, v in enumerate(held.market_correlations)
+            if v is not None and sign * v >= FOLLOWS
+        ]
         if mine:
-            follows = band([held.follows[k] or 0.0 for k in mine], 2)
+            follows = band([held.market_correlations[k] or 0.0 for k in mine], 2)
             nets = band([held.net_exposure(k) for k in mine], 2)
             figures = f" (correlation of daily returns {follows}, mean net exposure {nets})"
             figures *= len(held.members) > 1

@@ -22,13 +22,13 @@ from slipstream.markets.evaluation.performance import (
     Performance,
     Slice,
     SplitView,
-    bars,
-    by_hour,
-    by_symbol,
-    by_weekday,
+    bar_rows,
+    compute_performance,
     holding_times,
-    performance,
-    total,
+    slice_by_hour,
+    slice_by_symbol,
+    slice_by_weekday,
+    sum_metric,
 )
 from slipstream.report import history, summary_text
 from slipstream.report.inputs import MATCHED_RANDOM, ORACLE, Prices, RunEvaluation, Stress
@@ -83,7 +83,7 @@ def results(splits: Sequence[SplitView]) -> Section:
 
 def _by_split(splits: Sequence[SplitView]) -> Table:
     """One column per split, the hold-out first."""
-    of, held = [split.found for split in splits], splits[0]
+    of, held = [split.performance for split in splits], splits[0]
     market = held.market
     rows = [
         ["Total return, net", *(percent(p.total_return) for p in of)],
@@ -107,7 +107,7 @@ def _by_split(splits: Sequence[SplitView]) -> Table:
         f"{market.days_per_year:g}; per bar: times the root of {market.bars_per_year:,.0f}. Simple "
         "returns, flat bars included, risk-free rate 0, ddof 1."
     )
-    if by := methods({split.name: split.found.interval for split in splits}):
+    if by := methods({split.name: split.performance.interval for split in splits}):
         note += f" {by}"
     if any(p.years < 1.0 for p in of):
         note += (
@@ -121,10 +121,10 @@ def _by_split(splits: Sequence[SplitView]) -> Table:
 
 def _members(held: SplitView) -> Table:
     """One row per member, and the market beside them."""
-    of, run, market = held.every, held.run, held.market_line
+    of, run, market = held.performances, held.run, held.market_line
     rows = []
     for index, p in enumerate(of):
-        sizes = (p.exposure, held.net_exposure(index), held.follows[index])
+        sizes = (p.exposure, held.net_exposure(index), held.market_correlations[index])
         cells = [number(size, 2) for size in sizes]
         rows.append([f"member {run.number(index)}", *_result(p), *cells])
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "net", "follows")
@@ -135,7 +135,7 @@ def _members(held: SplitView) -> Table:
     intervals = {f"member {run.number(k)}": p.interval for k, p in enumerate(of)}
     if market is not None:
         name, account = market
-        found, net = performance(account), float(np.mean(account.net_exposure))
+        found, net = compute_performance(account), float(np.mean(account.net_exposure))
         rows.append([name, *_result(found), number(found.exposure, 2), number(net, 2), ""])
         note += f" Follows: correlation of its daily returns with those of {name}."
         intervals[name] = found.interval
@@ -154,7 +154,7 @@ def equity(held: SplitView) -> Picture:
     return picture(
         f"equity_{held.name}",
         f"Equity and drawdown of the agent and its baselines on the {held.name} split",
-        equity_figure(held.name, held.agent, held.lines, band),
+        equity_figure(held.name, held.agent, held.plotted_baselines, band),
     )
 
 
@@ -178,10 +178,10 @@ def against(
         sentences += [breaks_even(stress.break_even), *costs]
         shown.append(_stress(stress))
     pictures = []
-    if len(held.draws):
-        lines = {name: rival.total_return for name, rival in held.lines.items()}
-        drawn = random_draws(held.name, held.agent.total_return, held.draws, lines)
-        words = f"Total return of the agent among {len(held.draws)} random {draws}"
+    if len(held.random_returns):
+        lines = {name: rival.total_return for name, rival in held.plotted_baselines.items()}
+        drawn = random_draws(held.name, held.agent.total_return, held.random_returns, lines)
+        words = f"Total return of the agent among {len(held.random_returns)} random {draws}"
         pictures.append(picture("random_timing", words, drawn))
     return Section(title, sentences, shown, pictures)
 
@@ -193,13 +193,13 @@ def _rules(held: SplitView) -> list[str]:
         "exposure 1 and without the agent's own stops and limits. The oracle knows all future "
         "prices: an upper bound, not a rival."
     )
-    if not len(held.draws):
+    if not len(held.random_returns):
         return [text]
-    low, high = (percent(float(v)) for v in np.quantile(held.draws, [0.05, 0.95]))
+    low, high = (percent(float(v)) for v in np.quantile(held.random_returns, [0.05, 0.95]))
     return [
         text,
-        f"Matched random: {len(held.draws)} draws with the agent's own positions and holding times "
-        f"at random places; nine of ten end between {low} and {high}.",
+        f"Matched random: {len(held.random_returns)} draws with the agent's own positions and "
+        f"holding times at random places; nine of ten end between {low} and {high}.",
     ]
 
 
@@ -208,7 +208,7 @@ def _slope(held: SplitView) -> list[str]:
     if held.market_line is None:
         return []
     name, market = held.market_line
-    days, yearly = held.found.days, held.market.days_per_year
+    days, yearly = held.performance.days, held.market.days_per_year
     line = alpha_beta(held.agent.daily_returns, market.daily_returns, min(yearly, float(days)))
     if line is None:
         return []
@@ -234,15 +234,22 @@ def _baselines(held: SplitView) -> Table:
     """The agent first, then its rivals, each asset held, random timing, and the upper bound."""
     comparison = held.comparison
     assert comparison is not None
-    accounts = {**held.rivals, **{f"{n} held": one for n, one in held.assets.items()}, **held.bound}
+    accounts = {
+        **held.rule_baselines,
+        **{f"{n} held": one for n, one in held.assets.items()},
+        **held.oracle,
+    }
     tracks = {**comparison.tracks, **{f"{n} held": one for n, one in comparison.assets.items()}}
-    found = {"agent": held.found, **{n: performance(one) for n, one in accounts.items()}}
+    found = {
+        "agent": held.performance,
+        **{n: compute_performance(one) for n, one in accounts.items()},
+    }
     each = {n: _baseline(n, one, tracks.get(n, held.tracks)) for n, one in found.items()}
-    rows = [row for name, row in each.items() if name not in held.bound]
-    if len(held.draws):
-        middle = percent(float(np.median(held.draws)))
+    rows = [row for name, row in each.items() if name not in held.oracle]
+    if len(held.random_returns):
+        middle = percent(float(np.median(held.random_returns)))
         rows.append([f"{MATCHED_RANDOM} (median)", middle, *[""] * 5])
-    rows += [each[name] for name in held.bound]
+    rows += [each[name] for name in held.oracle]
     money = f"costs, {held.market.account_currency}"
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "fills", money)
     note = f"{summary_text.DRAWDOWN} {methods({name: one.interval for name, one in found.items()})}"
@@ -250,7 +257,7 @@ def _baselines(held: SplitView) -> Table:
 
 
 def _baseline(name: str, found: Performance, tracks: Sequence[EpisodeResult]) -> list[str]:
-    return [name, *_result(found), number(total(tracks, "fills"), 0), number(found.costs, 0)]
+    return [name, *_result(found), number(sum_metric(tracks, "fills"), 0), number(found.costs, 0)]
 
 
 def _stress(of: Stress) -> Table:
@@ -283,7 +290,7 @@ def trades(held: SplitView, traded: Table | None = None) -> Section:
 
 def _trades(held: SplitView) -> Table:
     """What was traded and how: counts are metrics of the kernel, holding times are traced."""
-    mine, money, sums = held.agent, held.market.account_currency, partial(total, held.tracks)
+    mine, money, sums = held.agent, held.market.account_currency, partial(sum_metric, held.tracks)
     closed, profit, loss = sums("trades"), sums("gross_profit"), sums("gross_loss")
     lengths = [holding_times(track.trace["exposure"].ravel()) for track in held.tracks]
     held_for = np.concatenate(lengths)
@@ -307,7 +314,7 @@ def _trades(held: SplitView) -> Table:
         [f"Mean trade after costs, {money}", number(of_trades(profit - loss), 2)],
         [f"Mean cost of a trade, {money}", number(of_trades(float(mine.total_costs[-1])), 2)],
         holding_time(float(held_for.mean()) if len(held_for) else None, held.market.bar_seconds),
-        ["Mean exposure", number(held.found.exposure, 2)],
+        ["Mean exposure", number(held.performance.exposure, 2)],
         ["Turnover per day, times equity", number(per_day, 2)],
         *([label, number(sums(metric), 0)] for label, metric in exits.items()),
     ]
@@ -339,13 +346,13 @@ def _costs(of: Account) -> Table:
 def calendar(held: SplitView) -> Section:
     """The section of months, falls, symbols (each with its own passes), weekdays and hours."""
     mine = held.agent
-    weekdays, hours = by_weekday(mine), by_hour(mine)
+    weekdays, hours = slice_by_weekday(mine), slice_by_hour(mine)
     shown = [
         _months(monthly_returns(mine.equity, mine.time[1:])),
         _drawdowns(worst_drawdowns(mine.daily_equity, mine.daily_time)),
     ]
     if not held.run.is_portfolio:
-        each = by_symbol(held.tracks, held.market, held.prices.time)
+        each = slice_by_symbol(held.tracks, held.market, held.prices.time)
         shown.append(_slices("By symbol", "Sharpe", each))
     shown += [_slices("By weekday", "t value", weekdays), _hours(hours)]
     sentences = largest_by_chance("weekday", [one.score for one in weekdays])
@@ -430,7 +437,7 @@ def training(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
         drawn = history.learning(run.curves)
         pictures.append(picture("learning_curve", "Score over training", drawn))
     for split in seen:
-        drawn = equity_figure(split.name, split.agent, split.lines)
+        drawn = equity_figure(split.name, split.agent, split.plotted_baselines)
         words = f"Equity and drawdown on the {split.name} split"
         pictures.append(picture(f"equity_{split.name}", words, drawn))
     sentence = (
@@ -516,7 +523,7 @@ def _thinned(time: Ints, curve: Floats) -> tuple[NDArray[np.datetime64], Floats]
 
 def positions_figure(track: EpisodeResult, prices: Prices) -> Figure:
     """Price coloured by the position held: the whole pass, and its last bars."""
-    rows = bars(track)
+    rows = bar_rows(track)
     held = track.trace["exposure"].ravel()
     title = f"{track.name}: price and position"
     figure, (whole, near, level) = canvas(title, 5.2, (1.5, 1.5, 0.7), share=False)

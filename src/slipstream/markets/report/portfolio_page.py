@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from slipstream.core.text import percent
-from slipstream.markets.evaluation.performance import SplitView, bars, total
+from slipstream.markets.evaluation.performance import SplitView, bar_rows, sum_metric
 from slipstream.markets.report import market_sections as sections
 from slipstream.markets.report.market_page import opening, page_of, views
 from slipstream.report import summary_text
@@ -58,10 +58,11 @@ def _timing(held: SplitView) -> list[str]:
         f"Of {len(held.assets)} assets bought and held, {better} end below the agent and "
         f"{len(held.assets) - better} do not."
     ]
-    if held.place is not None:
-        late = held.place < summary_text.BETTER_THAN_RANDOM
+    if held.percentile is not None:
+        late = held.percentile < summary_text.BETTER_THAN_RANDOM
         timing.append(
-            f"Its return is at percentile {number(held.place, 0)} of {len(held.draws)} draws of "
+            f"Its return is at percentile {number(held.percentile, 0)} of "
+            f"{len(held.random_returns)} draws of "
             "its own decisions begun at another time and dealt to other assets"
             + (": its choices are not shown to be better than theirs." if late else ".")
         )
@@ -70,7 +71,7 @@ def _timing(held: SplitView) -> list[str]:
 
 def _idle(held: SplitView) -> list[str]:
     """Says when an agent has hardly traded, and what its figures are then those of."""
-    fills, exposure = total(held.tracks, "fills"), held.found.exposure
+    fills, exposure = sum_metric(held.tracks, "fills"), held.performance.exposure
     if exposure >= LEAST_EXPOSURE and fills >= LEAST_FILLS:
         return []
     like = "cash" if exposure < LEAST_EXPOSURE else "what it bought, held"
@@ -95,7 +96,7 @@ def _rules(held: SplitView) -> list[str]:
         "There is no oracle: with fees that follow volume, a reserve, or assets that come and go, "
         "the best plan is not a simple programme."
     )
-    if held.bound:
+    if held.oracle:
         oracle = (
             "The oracle knows all future prices and holds one asset or cash: an upper bound, not a "
             "rival."
@@ -110,7 +111,7 @@ def _rules(held: SplitView) -> list[str]:
 
 def _trades(held: SplitView) -> Table:
     """What was traded and how."""
-    mine, sums = held.agent, partial(total, held.tracks)
+    mine, sums = held.agent, partial(sum_metric, held.tracks)
     fills, paid = sums("fills"), float(mine.total_costs[-1])
     cost = number(paid / fills if fills else None, 2)
     rows = [
@@ -118,7 +119,7 @@ def _trades(held: SplitView) -> Table:
         ["Holdings closed", number(sums("trades"), 0)],
         sections.holding_time(_holding_bars(held), held.market.bar_seconds),
         ["Turnover per day, times equity", number(sums("turnover") / max(mine.days, 1), 2)],
-        ["Mean exposure", number(held.found.exposure, 2)],
+        ["Mean exposure", number(held.performance.exposure, 2)],
         [f"Mean cost of a fill, {held.market.account_currency}", cost],
     ]
     return Table("Trades", ("", "value"), rows)
@@ -151,8 +152,8 @@ def _assets(held: SplitView) -> Section:
 
 def weights(split: str, tracks: Sequence[EpisodeResult], prices: Prices) -> Figure:
     """Stacked shares of equity in each asset, and cash; means over neighbouring bars."""
-    rows = np.concatenate([bars(t) for t in tracks])
-    value = np.concatenate([t.trace["units"] * prices.close[bars(t)] for t in tracks])
+    rows = np.concatenate([bar_rows(t) for t in tracks])
+    value = np.concatenate([t.trace["units"] * prices.close[bar_rows(t)] for t in tracks])
     equity = np.concatenate([t.trace["equity"].ravel() for t in tracks])
     share = value / np.maximum(equity, 1e-12)[:, None]
     edges = np.unique(np.linspace(0, len(rows), min(_MOST_PIECES, len(rows)) + 1).astype(np.int64))
@@ -201,7 +202,7 @@ def by_asset(tracks: Sequence[EpisodeResult], prices: Prices, initial: float) ->
     profit, weight, held = np.zeros(count), np.zeros(count), np.zeros(count)
     change, steps, scale = np.ones(count), 0, 1.0
     for track in tracks:
-        rows = bars(track)
+        rows = bar_rows(track)
         units, equity = track.trace["units"], track.trace["equity"].ravel()
         profit += scale * gains(units, rows, prices).sum(axis=0)
         weight += (units * prices.close[rows] / equity[:, None]).sum(axis=0)

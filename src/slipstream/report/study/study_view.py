@@ -331,8 +331,8 @@ def rebalanced_returns(
         [n], or None and why there are none; no reason where the environment has no such line.
     """
     backtest = environment.part(Backtest)
-    passes = None if backtest is None else backtest.of_split(HOLDOUT, backend)
-    tracks = None if passes is None else passes.rebalanced()
+    passes = None if backtest is None else backtest.for_split(HOLDOUT, backend)
+    tracks = None if passes is None else passes.rebalanced_tracks()
     if passes is None or tracks is None:
         return None, ""
     found, returns = daily_returns(passes, tracks)
@@ -365,8 +365,8 @@ def random_traders(
     backtest = environment.part(Backtest)
     if backtest is None:
         return None, "this environment does not say what its passes could trade at"
-    passes = backtest.of_split(HOLDOUT, backend)
-    if not passes.comparable:
+    passes = backtest.for_split(HOLDOUT, backend)
+    if not passes.is_comparable:
         return None, "this environment's decisions cannot be moved to other bars"
     try:
         tensors, manifest = checkpoint.load(folder.policy)
@@ -377,7 +377,7 @@ def random_traders(
     found, again = daily_returns(passes, tracks)
     if not (np.array_equal(found, days) and np.allclose(again, returns, atol=_SAME)):
         return None, "the deployed policy does not repeat what the study saw of it"
-    return RandomTraders(passes.place_of(tracks, draws), draws), ""
+    return RandomTraders(passes.random_percentile(tracks, draws), draws), ""
 
 
 def daily_returns(passes: SplitBacktest, tracks: Sequence[EpisodeResult]) -> tuple[Ints, Floats]:

@@ -15,7 +15,7 @@ from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.data_issue import ACCEPTABLE, CATALOGUE
 from slipstream.markets.data.file_discovery import override_data_config
 from slipstream.markets.data.market import load_market
-from slipstream.markets.starter_config import describe_folder, propose
+from slipstream.markets.starter_config import describe_folder, propose_section
 
 PRICES = ("open", "high", "low", "close")
 ROOT = Path(__file__).parents[4]
@@ -198,7 +198,7 @@ def test_units_of_a_spread_are_proven_or_asked_for(tmp_path, frame, values, ways
     one.with_columns(spread=pl.Series(column)).write_parquet(tmp_path / "EURUSD.parquet")
     (finding,) = check(DataConfig(folder=str(tmp_path))).issues_of_kind("spread_unit")
     assert [way["columns"]["spread"] for way in finding.fixes] == ways
-    section = propose(describe_folder(tmp_path).data_section).section
+    section = propose_section(describe_folder(tmp_path).data_section).section
     assert section.get("columns") == ({"spread": ways[0]} if len(ways) == 1 else None)
 
 

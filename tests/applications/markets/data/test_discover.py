@@ -12,7 +12,7 @@ from slipstream.markets.data.check import check, render
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
 from slipstream.markets.data.symbols import market_kind
-from slipstream.markets.starter_config import describe_folder, propose
+from slipstream.markets.starter_config import describe_folder, propose_section
 
 
 def test_a_folder_of_named_pairs(folder, frame):
@@ -32,7 +32,7 @@ def test_the_demos_package_is_described_and_loads():
     section = found.data_section
     assert section["files"] == {"EURUSD": "FOREX_EURUSD_1H_ASK.csv"}
     assert "time_zone" not in section
-    proposal = propose(section)
+    proposal = propose_section(section)
     section = proposal.section
     assert section["time_zone"] == "UTC"
     assert "the openings and closings of 51 weekends fit UTC" in proposal.reasons[0]
@@ -64,7 +64,7 @@ def test_a_folder_of_bitcoin_and_euros(tmp_path, coin_size, days):
     one = truth("EURUSD", HOUR)
     metatrader_5("America/New_York+7")(tmp_path, one)
     (tmp_path / "EURUSD.csv").rename(tmp_path / "EURUSD_H1.csv")
-    section = propose(describe_folder(tmp_path, "fx").data_section).section
+    section = propose_section(describe_folder(tmp_path, "fx").data_section).section
     assert section == {
         "folder": str(tmp_path),
         "symbols": ["EURUSD"],

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.timeline import FoldPlan
-from slipstream.markets.folds import FoldSplit, fold_facts, make_folds
+from slipstream.markets.folds import FoldSplit, fold_metadata, make_folds
 
 
 def rows_of(ranges: tuple[tuple[int, int], ...]) -> set[int]:
@@ -182,7 +182,7 @@ def test_facts_are_json_in_seconds() -> None:
     split = make_folds(50, FoldPlan(), embargo=2, min_train=1)
     time = 1_000 + 300 * np.arange(50, dtype=np.int64)
     time[20:] += 7_200  # a gap
-    facts = json.loads(json.dumps(fold_facts(split, FoldPlan(), time, 300)))
+    facts = json.loads(json.dumps(fold_metadata(split, FoldPlan(), time, 300)))
     assert facts["groups"][0] == [1_000, 1_000 + 9 * 300]
     assert facts["groups"][2] == [1_000 + 19 * 300, 8_200 + 28 * 300]
     assert facts["holdout"] == [8_200 + 40 * 300, 8_200 + 50 * 300]

@@ -19,7 +19,7 @@ from slipstream.markets.data.dialect import sniff
 from slipstream.markets.data.file_discovery import price_files
 from slipstream.markets.data.market import load_market
 from slipstream.markets.data.raw_table import read_table
-from slipstream.markets.starter_config import describe_folder, propose
+from slipstream.markets.starter_config import describe_folder, propose_section
 
 PRICES = "1.10,1.12,1.09,1.11"
 JAN3 = 1577999700  # 2020-01-02 21:15 UTC
@@ -215,7 +215,7 @@ def test_a_folder_of_monthly_klines_is_joined(tmp_path):
     report = check(DataConfig(folder=str(tmp_path)))
     assert report.symbols == ("BTCUSDT", "ETHUSDT") and report.loadable
     assert {one.kind for one in report.issues} <= {"weekend", "bounce", "calendar"}
-    section = propose(describe_folder(tmp_path).data_section).section
+    section = propose_section(describe_folder(tmp_path).data_section).section
     files = {"BTCUSDT": "BTCUSDT-1h-202*.csv", "ETHUSDT": "ETHUSDT-1h-202*.csv"}
     assert section["files"] == {k: v.replace("202*", "20*") for k, v in files.items()}
     for written in ({}, {"symbols": ["ETHUSDT", "BTCUSDT"]}, {"files": files}, section):

@@ -20,7 +20,7 @@ from slipstream.core.timeline import DAY
 from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import Market
-from slipstream.markets.starter_config import describe_folder, propose
+from slipstream.markets.starter_config import describe_folder, propose_section
 
 PRICES = ("open", "high", "low", "close")
 SPREAD = 0.00012
@@ -317,7 +317,7 @@ def test_bid_and_ask_in_one_file(tmp_path, naming, order, volume):
     matches = equal(EURO, volume=volume, spread=SPREAD)
     loaded(section_of(tmp_path, EURO), matches)
     loaded(section_of(tmp_path, EURO, price_side="bid"), matches)
-    data = propose(describe_folder(tmp_path).data_section).section
+    data = propose_section(describe_folder(tmp_path).data_section).section
     assert "spread_pips" not in data and "price_side" not in data
     loaded({"time_zone": "UTC", **data}, matches)
 
@@ -368,7 +368,7 @@ def test_bid_and_ask_in_two_files(tmp_path, pair):
     assert load({"folder": str(tmp_path)}).symbols == ("EURUSD",)
     (found,) = check(DataConfig(folder=str(tmp_path))).issues_of_kind("unpaired")
     assert found.count == 2
-    loaded(propose(describe_folder(tmp_path).data_section).section, matches)
+    loaded(propose_section(describe_folder(tmp_path).data_section).section, matches)
 
 
 PARTS = [
@@ -392,7 +392,7 @@ def test_parts_of_a_file_are_one_symbol(tmp_path, names):
         write(tmp_path / f"{name}.csv", [*HEAD, ""] if k else HEAD, part, "\t")
     loaded(section_of(tmp_path, EURO), equal(EURO))
     assert load({"folder": str(tmp_path), "time_zone": "UTC"}).bars[0].time[0] == EURO.time[0]
-    data = propose(describe_folder(tmp_path).data_section).section
+    data = propose_section(describe_folder(tmp_path).data_section).section
     loaded({"time_zone": "UTC", **data}, equal(EURO))
 
 

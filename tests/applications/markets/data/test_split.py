@@ -8,7 +8,7 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.data.market import market_from_bars
 from slipstream.markets.folds import SplitConfig, split_times
-from slipstream.markets.synthetic import PlantedForex
+from slipstream.markets.synthetic import SyntheticForex
 
 SPLIT = SplitConfig()
 
@@ -31,7 +31,7 @@ def test_fractions_of_time_and_an_embargo_after_each_boundary():
 
 
 def test_the_embargo_counts_bars_not_hours_over_weekends():
-    (bars,) = PlantedForex().path(4800, seed=1)
+    (bars,) = SyntheticForex().generate(4800, seed=1)
     market = market_from_bars((bars,), 900)
     times = split_times(market, SPLIT, embargo_bars=300)
     for before, after in (("train", "validation"), ("validation", "test")):

@@ -37,7 +37,7 @@ from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import Market
 from slipstream.markets.data.symbols import pip_size
-from slipstream.markets.starter_config import describe_folder, propose
+from slipstream.markets.starter_config import describe_folder, propose_section
 
 FX = [name for name, vendor in VENDORS.items() if "fx" in vendor.markets]
 
@@ -65,7 +65,7 @@ def through(folder: Path, vendor: Vendor, truths: list[Truth]) -> str:
     """Writes, initialises, loads, compares; says what it took."""
     for one in truths:
         vendor.write(folder, one)
-    section = propose(describe_folder(folder).data_section).section
+    section = propose_section(describe_folder(folder).data_section).section
     assert section.get("price_side", "mid") == vendor.side
     try:
         market = load(section)
@@ -217,7 +217,7 @@ def test_real_forex_prices_prove_their_zone(tmp_path, forex_m15, zone):
         whole = pl.read_parquet(path)
         local = pl.col("timestamp").dt.convert_time_zone(zone).dt.replace_time_zone(None)
         whole.with_columns(local).write_parquet(tmp_path / path.name)
-        section = propose(describe_folder(tmp_path / path.name).data_section).section
+        section = propose_section(describe_folder(tmp_path / path.name).data_section).section
         section = {**section, "symbols": [path.stem]}
         np.testing.assert_array_equal(load(section).bars[0].time, whole["timestamp"].dt.epoch("s"))
 

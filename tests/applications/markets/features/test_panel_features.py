@@ -11,13 +11,18 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.data.market import market_from_bars
 from slipstream.markets.data.panel import Panel, align_panel
-from slipstream.markets.features.feature_registry import FEATURE_SETS, compute, expand, warm_up_rows
+from slipstream.markets.features.feature_registry import (
+    FEATURE_SETS,
+    compute_features,
+    expand_feature_sets,
+    warm_up_rows,
+)
 from slipstream.markets.features.panel_features import (
     PanelFeatures,
+    check_constant_features,
     panel_features,
-    refuse_constant,
 )
-from slipstream.markets.features.prices import last_score
+from slipstream.markets.features.prices import rolling_zscore
 
 BAR = 300
 # As `portfolio`, with a volume window that fits short tables.
@@ -62,7 +67,7 @@ def hand(opens, highs, lows, closes, volumes) -> Bars:
 
 
 def column(name: str, bars: Bars) -> np.ndarray:
-    return compute([name], bars, BAR).values[:, 0]
+    return compute_features([name], bars, BAR).values[:, 0]
 
 
 def test_log_ratios_to_the_previous_close_by_hand():
@@ -101,7 +106,7 @@ def test_atr_regime_shift_and_trend_reacceleration_by_hand():
 def test_volume_scores_equal_the_plain_formula(n):
     rng = np.random.default_rng(n)
     values = np.concatenate([rng.standard_normal(400), np.full(400, 7.0), rng.random(50) + 1e6])
-    scores = last_score(values, n)
+    scores = rolling_zscore(values, n)
     assert np.isnan(scores[: n - 1]).all()
     for row in range(n - 1, len(values), 13):
         window = values[row - n + 1 : row + 1]
@@ -208,7 +213,9 @@ def test_a_column_that_never_changes_is_refused_by_name(name):
     a, b = noisy("A", 900, 1), replaced(noisy("B", 900, 2), volume=np.full(900, 3.0))
     symbol = "A" if name == "spread_rel" else "B"
     with pytest.raises(DataError, match=rf"{symbol}: feature {name} must change, it is . in all"):
-        refuse_constant(panel_features([name, "rsi_14"], panel(a, b)), ["A", "B"], np.arange(900))
+        check_constant_features(
+            panel_features([name, "rsi_14"], panel(a, b)), ["A", "B"], np.arange(900)
+        )
 
 
 def test_bars_that_open_at_the_close_before_are_noted_not_refused():
@@ -226,10 +233,10 @@ def test_a_column_may_be_dead_in_a_training_window_only():
     volume = a.volume.copy()
     volume[:1500] = 3.0
     features = panel_features(["volume", "rsi_14"], panel(replaced(a, volume=volume)))
-    refuse_constant(features, ["A"], np.arange(1000, 2000))
-    refuse_constant(features, ["A"], np.arange(300, 450))  # too few bars to judge
+    check_constant_features(features, ["A"], np.arange(1000, 2000))
+    check_constant_features(features, ["A"], np.arange(300, 450))  # too few bars to judge
     with pytest.raises(DataError, match="A: feature volume must change, it is 3"):
-        refuse_constant(features, ["A"], np.arange(300, 1500))
+        check_constant_features(features, ["A"], np.arange(300, 1500))
 
 
 def test_sets_have_the_documented_members():
@@ -270,7 +277,7 @@ def test_own_columns_are_features_by_name():
 )
 def test_names_nobody_knows(names, message):
     with pytest.raises(ConfigError, match=message):
-        expand(names)
+        expand_feature_sets(names)
 
 
 def test_too_few_bars_say_how_many_are_needed():

@@ -11,10 +11,10 @@ from slipstream.markets.data.bars import Bars
 from slipstream.markets.features.feature_registry import (
     DEFAULT_FEATURES,
     FEATURES,
-    compute,
-    never_changes,
-    refuse_endless,
-    resolve,
+    compute_features,
+    constant_feature_warnings,
+    reject_cumulative_features,
+    resolve_feature,
     warm_up_rows,
 )
 
@@ -50,7 +50,7 @@ GOLDEN_DEMO = {
 
 
 def column(name: str, bars: Bars) -> np.ndarray:
-    return compute([name], bars, HOUR).values[:, 0]
+    return compute_features([name], bars, HOUR).values[:, 0]
 
 
 def replaced(bars: Bars, **columns: np.ndarray) -> Bars:
@@ -135,7 +135,7 @@ def test_clock_features(demo_bars):
     # 2017-01-02 is a Monday; row 0 opens on Sunday 22:00 UTC = 17:00 New York.
     names = ["hour_sin", "hour_cos", "ny_hour_sin", "ny_hour_cos"]
     names += ["day_of_week_sin", "day_of_week_cos"]
-    values = compute(names, demo_bars, HOUR).values
+    values = compute_features(names, demo_bars, HOUR).values
     evening, afternoon = 2 * np.pi * 22 / 24, 2 * np.pi * 17 / 24
     sunday = 2 * np.pi * 6 / 7
     expected = [f(a) for a in (evening, afternoon, sunday) for f in (np.sin, np.cos)]
@@ -173,7 +173,7 @@ def test_warm_up_suffices_for_other_windows(demo_bars, stem, n):
 
 
 def test_several_columns_keep_their_order_and_the_longest_warm_up(demo_bars):
-    features = compute(["rsi_14", "ema_20", "log_return_1"], demo_bars, HOUR)
+    features = compute_features(["rsi_14", "ema_20", "log_return_1"], demo_bars, HOUR)
     assert features.names == ("rsi_14", "ema_20", "log_return_1")
     assert features.values.shape == (len(demo_bars), 3)
     assert features.warm_up == warm_up_rows(["rsi_14"])
@@ -183,7 +183,7 @@ def test_several_columns_keep_their_order_and_the_longest_warm_up(demo_bars):
 
 def test_default_features_are_stationary():
     for name in DEFAULT_FEATURES:
-        feature, _ = resolve(name)
+        feature, _ = resolve_feature(name)
         assert feature is not None
         assert feature.stationary
 
@@ -191,7 +191,7 @@ def test_default_features_are_stationary():
 def test_columns_of_the_data_are_features_by_name(demo_bars):
     signal = np.sin(np.arange(len(demo_bars)))
     bars = replaced(demo_bars, extra={"signal": signal, "rsi_14": signal * 2})
-    features = compute(["signal", "rsi_14"], bars, HOUR)
+    features = compute_features(["signal", "rsi_14"], bars, HOUR)
     assert features.warm_up == 0
     np.testing.assert_array_equal(features.values, np.stack([signal, signal * 2], axis=1))
 
@@ -211,19 +211,19 @@ def test_vwap_without_volume_is_the_mean_typical_price(demo_bars):
 def test_flat_prices_stay_finite(demo_bars):
     ones = np.ones(len(demo_bars))
     bars = replaced(demo_bars, open=ones, high=ones, low=ones, close=ones, volume=ones)
-    features = compute(EVERY, bars, HOUR)
+    features = compute_features(EVERY, bars, HOUR)
     assert np.isfinite(features.values[features.warm_up :]).all()
 
 
 def test_constant_columns_are_named(demo_bars):
     names = ["spread_rel", "rsi_14"]
-    features = compute(names, demo_bars, HOUR)
+    features = compute_features(names, demo_bars, HOUR)
     values = features.values[features.warm_up :]
-    assert never_changes("EURUSD", names, values) == [
+    assert constant_feature_warnings("EURUSD", names, values) == [
         "EURUSD: feature spread_rel never changes (it is 0 in every bar that is trained on) and "
         "tells an agent nothing; leave it out.",
     ]
-    assert never_changes("EURUSD", names, values[:1]) == []
+    assert constant_feature_warnings("EURUSD", names, values[:1]) == []
 
 
 @pytest.mark.parametrize(
@@ -241,12 +241,12 @@ def test_constant_columns_are_named(demo_bars):
 def test_unknown_names(demo_bars, name, message):
     bars = replaced(demo_bars, extra={"signal": demo_bars.close})
     with pytest.raises(ConfigError, match=message):
-        compute([name], bars, HOUR)
+        compute_features([name], bars, HOUR)
 
 
 def test_a_name_twice_is_refused(demo_bars):
     with pytest.raises(ConfigError, match="named twice"):
-        compute(["rsi_14", "rsi_14"], demo_bars, HOUR)
+        compute_features(["rsi_14", "rsi_14"], demo_bars, HOUR)
 
 
 def test_nan_after_the_warm_up_names_symbol_column_and_time(demo_bars):
@@ -254,16 +254,16 @@ def test_nan_after_the_warm_up_names_symbol_column_and_time(demo_bars):
     signal[[2, 300]] = np.nan
     bars = replaced(demo_bars, extra={"signal": signal})
     with pytest.raises(DataError, match=r"EURUSD: column 'signal'.* 2 of them.*2017-01-02 00:00"):
-        compute(["signal"], bars, HOUR)
+        compute_features(["signal"], bars, HOUR)
     warm = warm_up_rows(["rsi_14"])
     assert 2 < warm < 300
     with pytest.raises(DataError, match=r"1 of them"):
-        compute(["signal", "rsi_14"], bars, HOUR)
+        compute_features(["signal", "rsi_14"], bars, HOUR)
 
 
 def test_too_few_bars_for_the_warm_up(demo_bars):
     with pytest.raises(DataError, match=r"more bars than the .* it has 100"):
-        compute(["rsi_14"], demo_bars.take(slice(0, 100)), HOUR)
+        compute_features(["rsi_14"], demo_bars.take(slice(0, 100)), HOUR)
 
 
 def test_every_feature_forgets_a_block_after_its_warm_up_but_the_cumulative_ones(demo_bars):
@@ -291,12 +291,12 @@ def test_every_feature_forgets_a_block_after_its_warm_up_but_the_cumulative_ones
 
 
 def test_what_never_forgets_is_refused_where_folds_are_made():
-    refuse_endless(("close", "rsi_14"))
-    refuse_endless(("obv",), columns=("obv",))  # a column of the data that is called so
+    reject_cumulative_features(("close", "rsi_14"))
+    reject_cumulative_features(("obv",), columns=("obv",))  # a column of the data that is called so
     with pytest.raises(
         ConfigError, match=r"'obv' counts from the first bar.*`features: \[close\]`"
     ):
-        refuse_endless(("close", "obv"))
+        reject_cumulative_features(("close", "obv"))
 
 
 def test_the_data_page_has_every_feature():
@@ -305,7 +305,7 @@ def test_the_data_page_has_every_feature():
     rows = [line for line in lines[start : lines.index("## All issues")] if line[:3] == "| `"]
     assert len(rows) == len(FEATURES)
     for row, feature in zip(rows, FEATURES, strict=True):
-        remarks = [f"n from {feature.smallest}"] if feature.smallest > 1 else []
+        remarks = [f"n from {feature.min_window}"] if feature.min_window > 1 else []
         remarks += [] if feature.stationary else ["moves with the level"]
         remarks += ["counts from the first bar; not in studies"] if feature.cumulative else []
-        assert row == f"| `{feature.pattern}` | {feature.meaning} | {'; '.join(remarks)} |"
+        assert row == f"| `{feature.pattern}` | {feature.description} | {'; '.join(remarks)} |"

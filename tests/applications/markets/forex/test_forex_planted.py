@@ -11,12 +11,12 @@ from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import StepBuffers, member_indices
 from slipstream.markets.forex.forex_state import CLOSE, OPEN
-from slipstream.markets.synthetic import PlantedForex
+from slipstream.markets.synthetic import SyntheticForex
 
 
 def test_the_optimal_policy_earns_what_the_chain_says(tmp_path: Path) -> None:
     """2 bp per unit of exposure change is a commission of 200 per million of notional."""
-    PlantedForex().write(tmp_path, bars=6000, seed=3)
+    SyntheticForex().write(tmp_path, bars=6000, seed=3)
     kernel = load_kernel("forex")
     signals = ["signal", *(f"noise_{k}" for k in range(14))]
     config = kernel.configure(
@@ -31,7 +31,7 @@ def test_the_optimal_policy_earns_what_the_chain_says(tmp_path: Path) -> None:
     d = loaded.data
     low, high = (int(row) for row in d.segments[loaded.params["train_window"][0].first_segment])
     assert d.bars[low + 1, OPEN] == pytest.approx(d.bars[low, CLOSE], rel=1e-12)
-    wanted = PlantedForex().optimal_positions(d.features[low : high - 1, 0].astype(np.float64))
+    wanted = SyntheticForex().optimal_positions(d.features[low : high - 1, 0].astype(np.float64))
     assert len(set(wanted)) >= 2
     out = StepBuffers(obs, np.zeros(1, np.float32), *(np.zeros(1, np.bool_) for _ in range(3)))
     reward = 0.0

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import slipstream
-from slipstream.markets.synthetic import PlantedForex
+from slipstream.markets.synthetic import SyntheticForex
 
 BARS, DEVIATION = 12_000, 5e-3  # hours, and of a day's return
 SHARPE = 6.0  # annual, of the drift of each pair: enough that every candidate's own bound holds
@@ -67,7 +67,7 @@ def test_a_direction_is_neither_confirmed_nor_called_skill(tmp_path, monkeypatch
 @pytest.mark.timeout(3600)
 def test_a_planted_edge_in_time_is_still_confirmed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    PlantedForex().write(tmp_path / "planted", 60_000, 0)
+    SyntheticForex().write(tmp_path / "planted", 60_000, 0)
     data = {"folder": str(tmp_path / "planted")}
     target = {
         "env": {"name": "forex", "data": data, "features": ["signal"]},

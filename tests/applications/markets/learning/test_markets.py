@@ -8,7 +8,7 @@ import pytest
 from slipstream.markets.forex import kernel as forex
 from slipstream.markets.synthetic import (
     NOISE_COLUMNS,
-    PlantedForex,
+    SyntheticForex,
 )
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.ppo.config import PPOConfig
@@ -23,7 +23,7 @@ AGENT = {
     "gae_lambda": 0.9,
     "learning_rate": 3e-4,
 }
-STANDARD, NO_EDGE = PlantedForex(), PlantedForex(beta=0.0)
+STANDARD, NO_EDGE = SyntheticForex(), SyntheticForex(beta=0.0)
 FRESH_BARS, FRESH_SEED = 23_000, 2  # some 20,500 of them are the test split
 
 
@@ -52,7 +52,7 @@ def _tracks(train, tmp_path, market, seeds, steps, agent=None, num_envs=12, lear
 
 def _shares_of_optimum(tracks, fresh):
     """Drift earned after costs, over that of the optimal policy on the same path."""
-    signal = STANDARD.path(FRESH_BARS, FRESH_SEED)[0].extra["signal"]
+    signal = STANDARD.generate(FRESH_BARS, FRESH_SEED)[0].extra["signal"]
     skipped = len(signal) - len(fresh.loaded.data.bars)  # warm-up rows that loading dropped
     shares = []
     for track in tracks:

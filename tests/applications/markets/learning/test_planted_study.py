@@ -7,7 +7,7 @@ import pytest
 from planted_world import environment_of, settings_of, share_of_optimum
 
 import slipstream
-from slipstream.markets.synthetic import PlantedCrypto
+from slipstream.markets.synthetic import SyntheticCrypto
 from slipstream.training.environments.evaluator import Evaluator
 
 SPACE = {
@@ -51,7 +51,7 @@ def test_the_winner_of_a_planted_study_finds_the_edge(tmp_path, monkeypatch):
 
 def study_without_edge(folder, seed, **env):
     """24 trials of 10,000 steps on a market in which nothing can be known."""
-    market = PlantedCrypto(strength=0.0, signal=0.0)
+    market = SyntheticCrypto(strength=0.0, signal=0.0)
     return study_of(
         {**settings_of(folder, 100_000, seed, market), **env},
         10_000,

@@ -15,7 +15,7 @@ from slipstream.core.storage import logbook
 from slipstream.core.storage.atomic_io import make_folder, write_sealed
 from slipstream.core.storage.signals import Interrupted, ask_to_stop
 from slipstream.core.storage.status_file import LOG, read_status
-from slipstream.markets.evaluation.holdout_register import open_days, price_series
+from slipstream.markets.evaluation.holdout_register import price_series, record_opening
 from slipstream.markets.live import auto_promotion, deployment
 from slipstream.markets.live import deployment_gates as deploying
 from slipstream.markets.live.deployment import Deployment
@@ -141,7 +141,7 @@ def test_days_that_an_opening_saw_show_nothing(
     new_study(tmp_path, prices, follows=1.0)
     folder, _ = running.kept_bars()
     seen = price_series(running.policy().environment(folder, None, SECOND), "window")
-    open_days(seen, "elsewhere", "elsewhere", tmp_path, 1)
+    record_opening(seen, "elsewhere", "elsewhere", tmp_path, 1)
     assert look().current == 1
     assert "not shown to be better: 0 days" in lines(running)[0]
     assert "a bound needs 60" in lines(running)[0]

@@ -11,7 +11,7 @@ import pytest
 from live_markets import Make, table, week, write
 
 from slipstream.markets.data.bars import Bars
-from slipstream.markets.features.indicators import HistoryError, IndicatorStreams, outputs
+from slipstream.markets.features.indicators import IndicatorStreams, StreamHistoryError, outputs
 from slipstream.markets.live import paper_account
 from slipstream.markets.live.bar_store import Moment, Shape, moments_of
 from slipstream.markets.live.deployment import Deployment
@@ -199,10 +199,10 @@ def walk(rows: int) -> Bars:
 def test_streams_give_the_bits_of_all_bars(call: Any) -> None:
     name, columns, parameters = call
     streams, whole = IndicatorStreams(), outputs(name, walk(900), columns, *parameters)
-    with streams.used(continues=False):
+    with streams.activate(continues=False):
         outputs(name, walk(400), columns, *parameters)  # the last one is not fed
     for rows in (400, 401, 402, 450, 600):
-        with streams.used(continues=True):
+        with streams.activate(continues=True):
             made = outputs(name, walk(rows + 1).take(slice(350, None)), columns, *parameters)
         for one, full in zip(made, whole, strict=True):
             assert one[:-1].tobytes() == full[350:rows].tobytes()
@@ -212,15 +212,15 @@ def test_bars_that_do_not_continue_a_stream_are_refused() -> None:
     streams, call = IndicatorStreams(), ("RSI", ("close",), 14)
 
     def rsi(bars: Bars, continues: bool) -> None:
-        with streams.used(continues):
+        with streams.activate(continues):
             outputs(call[0], bars, call[1], call[2])
 
     rsi(walk(400), False)
     for strange in (walk(500).take(slice(450, None)), walk(500).take(np.r_[300:380, 381:500])):
-        with pytest.raises(HistoryError):
+        with pytest.raises(StreamHistoryError):
             rsi(strange, True)
-    with pytest.raises(HistoryError, match="not computed"):
+    with pytest.raises(StreamHistoryError, match="not computed"):
         rsi(Bars("ETHUSD", *list(walk(420).columns().values())), True)
     rsi(walk(10), False)  # too few for the function
-    with pytest.raises(HistoryError):
+    with pytest.raises(StreamHistoryError):
         rsi(walk(12), True)

@@ -24,7 +24,7 @@ from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import member_indices
 from slipstream.markets.portfolio import kernel as portfolio
 from slipstream.markets.portfolio.config import UnitOrders
-from slipstream.markets.synthetic import PlantedCrypto
+from slipstream.markets.synthetic import SyntheticCrypto
 
 BARS, START = 5000, 1_640_995_200 + 86_400 - 1500
 COINS = {"BTCUSD": 40_000.0, "LINKUSD": 15.0, "UNIUSD": 7.0}
@@ -517,7 +517,7 @@ def test_what_remembers_longest_is_named(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bars", [8_760, 10_000])
 def test_folds_fit_a_year_of_hours_or_a_month_of_five_minutes(tmp_path: Path, bars: int) -> None:
-    PlantedCrypto().write(tmp_path, bars, 1)
+    SyntheticCrypto().write(tmp_path, bars, 1)
     config = KERNEL.configure({"data": {"folder": str(tmp_path)}})
     assert KERNEL.load_folds is not None
     facts = KERNEL.load_folds(config, FoldPlan()).provenance["folds"]

@@ -6,7 +6,7 @@ import pytest
 from pictures import blank_pictures as blank_pictures
 from pictures import small_pictures as small_pictures
 
-from slipstream.markets.evaluation.market_backtest import Passes
+from slipstream.markets.evaluation.market_backtest import SymbolSplitBacktest
 from slipstream.training.environments.factory import resolve_environment
 
 HOUR = 3_600
@@ -66,7 +66,7 @@ def passes_of():
     """Function: (environment, split) -> the passes, stepped without compiling."""
 
     def make(environment, split="test"):
-        return Passes(environment.kernel, environment.loaded, split, "serial")
+        return SymbolSplitBacktest(environment.kernel, environment.loaded, split, "serial")
 
     return make
 
@@ -82,7 +82,7 @@ def some_agent():
             first, last = passes.window(record)
             n = last - first
             positions = np.repeat(random.integers(-1, 2, n), random.integers(1, 9, n))[:n]
-            actions.append(passes.encode(positions))
+            actions.append(passes.encode_positions(positions))
         return passes.replay(actions)
 
     return make

@@ -14,7 +14,7 @@ import slipstream
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.storage import checkpoint
-from slipstream.markets.synthetic import PlantedForex
+from slipstream.markets.synthetic import SyntheticForex
 from slipstream.report import run_page
 from slipstream.report.run_evaluation import evaluate_deployed
 from slipstream.rl.nets.policy import Policy
@@ -50,9 +50,9 @@ class OnePolicy:
 def prices(tmp_path_factory):
     """Hourly and half-hourly bars by name; `newer` begins where `own` ends."""
     root = tmp_path_factory.mktemp("prices")
-    PlantedForex().write(root / "own", 2_400, 0, bar_seconds=HOUR)
-    PlantedForex().write(root / "other", 2_400, 1, bar_seconds=HOUR)
-    PlantedForex().write(root / "shorter", 2_400, 1, bar_seconds=HOUR // 2)
+    SyntheticForex().write(root / "own", 2_400, 0, bar_seconds=HOUR)
+    SyntheticForex().write(root / "other", 2_400, 1, bar_seconds=HOUR)
+    SyntheticForex().write(root / "shorter", 2_400, 1, bar_seconds=HOUR // 2)
     return root
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.markets.synthetic import PlantedForex
+from slipstream.markets.synthetic import SyntheticForex
 
 
 def rows(text):
@@ -20,7 +20,7 @@ def rows(text):
 @pytest.mark.long  # of two evaluations with all their random traders
 @pytest.mark.timeout(300)
 def test_a_market_names_its_bars_and_the_licence_beside_them(tmp_path):
-    PlantedForex().write(tmp_path / "hours", 3_000, 0, bar_seconds=3_600)
+    SyntheticForex().write(tmp_path / "hours", 3_000, 0, bar_seconds=3_600)
     data = {"folder": str(tmp_path / "hours"), "spread_pips": 0.5}
     run = slipstream.train(
         {

@@ -155,7 +155,10 @@ def test_members_are_shown_beside_the_market(page):
 def test_members_that_hold_the_market_are_said_to(forex, passes_of):
     """Sharpe ratios of 6 beside the winner's 0.25: exposure, and the market's own move."""
     passes = passes_of(forex)
-    sides = [[passes.encode(np.full(b - a, side)) for a, b in windows(passes)] for side in (1, -1)]
+    sides = [
+        [passes.encode_positions(np.full(b - a, side)) for a, b in windows(passes)]
+        for side in (1, -1)
+    ]
     tracks = {"test": [passes.replay(actions) for actions in sides]}
     page = build_page(gather(forex, RunEvaluation("two", tracks), backend="serial", draws=2))
     (line,) = [text for text in page.sentences if text.startswith("The market itself")]
@@ -232,7 +235,7 @@ def test_same_run_same_page(run, html, tmp_path):
 def test_an_agent_that_never_trades_has_a_page(forex, passes_of):
     passes = passes_of(forex)
     still = [
-        passes.encode(np.zeros(last - first))
+        passes.encode_positions(np.zeros(last - first))
         for first, last in (passes.window(k) for k in range(2))
     ]
     run = RunEvaluation("still", {"test": [passes.replay(still)]})
@@ -246,8 +249,8 @@ def test_an_agent_that_never_trades_has_a_page(forex, passes_of):
 
 def test_a_ruined_account_is_said_to_be_ruined(run):
     held = views(run)[0]
-    ruin = replace(held.found, total_return=-0.97)
-    held.__dict__["every"] = [ruin] * len(held.members)
+    ruin = replace(held.performance, total_return=-0.97)
+    held.__dict__["performances"] = [ruin] * len(held.members)
     assert verdict(held).startswith("The account is ruined: -97.0 % on the test bars")
 
 
@@ -259,8 +262,8 @@ def test_a_runs_page_never_says_profitable(run, interval, total, sharpe, place, 
     """Whatever its figures: the test bars may be read again (docs/rules.md, section 15)."""
     held = views(run)[0]
     size = {"total_return": total, "sharpe": sharpe, "interval": interval, "days": 80}
-    found = replace(held.found, **size)
-    held.__dict__["every"] = [found] * len(held.members)
+    found = replace(held.performance, **size)
+    held.__dict__["performances"] = [found] * len(held.members)
     monkeypatch.setattr(accounts, "percentile", lambda value, draws: place)
     text = verdict(held)
     assert "profitable" not in text and "outperforms" not in text

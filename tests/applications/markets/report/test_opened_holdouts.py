@@ -40,7 +40,7 @@ def test_of_two_studies_over_the_same_prices_one_is_the_first(tmp_path, monkeypa
     with holdout_register._register(
         folder_registry.state_folder("holdouts") / holdout_register.FILE
     ) as db:
-        holdout_register._enter(db, entry, prices)
+        holdout_register._record(db, entry, prices)
     for number in (1, 2):
         name = f"{tmp_path}/folder{number}/study{number}"
         folder = study_world.run_study(name, trials=20, skill=0.01, register=GivenPrices(prices))

@@ -16,10 +16,10 @@ from slipstream.markets.evaluation import holdout_register
 from slipstream.markets.evaluation.holdout_register import (
     PriceRegister,
     PriceSeries,
-    open_days,
     price_series,
+    record_opening,
 )
-from slipstream.markets.synthetic import PlantedCrypto, is_planted
+from slipstream.markets.synthetic import SyntheticCrypto, is_synthetic
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.environments.parts import HoldoutRegister, Opening, get_holdout_register
 
@@ -42,7 +42,9 @@ def prices(seed=0, first=19_000, days=100):
 
 def opened(folder, name, what=None, own=1):
     folder.mkdir(parents=True, exist_ok=True)
-    return open_days(prices() if what is None else what, name, f"study {name}", folder, own, 1.8e9)
+    return record_opening(
+        prices() if what is None else what, name, f"study {name}", folder, own, 1.8e9
+    )
 
 
 def test_a_second_study_over_the_same_prices_is_the_second_opening(tmp_path):
@@ -91,7 +93,7 @@ def test_daily_prices_are_the_same_whenever_their_days_begin(tmp_path, days):
     for share in (0.5, 0.9):  # other prices, however well their returns correlate
         other = np.cumsum(share * steps[0] + np.sqrt(1 - share**2) * steps[1])
         for roll in (0, 2):
-            assert holdout_register._place(daily(hourly, 0), daily(other, roll)) is None
+            assert holdout_register._align(daily(hourly, 0), daily(other, roll)) is None
 
 
 def test_one_symbol_of_several_is_enough(tmp_path):
@@ -226,12 +228,12 @@ def test_without_prices_nothing_is_registered():
 
 
 def test_markets_of_our_own_generators_are_exempt(tmp_path):
-    PlantedCrypto().write(tmp_path / "planted", 9_000, 0)
-    assert is_planted(str(tmp_path / "planted"))
+    SyntheticCrypto().write(tmp_path / "planted", 9_000, 0)
+    assert is_synthetic(str(tmp_path / "planted"))
     environment = resolve_environment("portfolio", {"data": {"folder": str(tmp_path / "planted")}})
     assert price_series(environment, "test") == []
     assert opened(tmp_path, "one", []) == opened(tmp_path, "two", []) == Opening(1)
     file = tmp_path / "planted" / "BTC.parquet"
     pl.read_parquet(file).with_columns(pl.col("volume") + 1.0).write_parquet(file)
-    assert not is_planted(str(tmp_path / "planted"))  # not as the generator wrote it
+    assert not is_synthetic(str(tmp_path / "planted"))  # not as the generator wrote it
     assert len(price_series(environment, "test")) == 7

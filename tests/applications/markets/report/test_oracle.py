@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from slipstream.markets.evaluation.oracle import best_plan
+from slipstream.markets.evaluation.oracle import optimal_positions
 
 
 def replay(positions, mid, leg, rate):
@@ -38,7 +38,7 @@ def market(seed, steps, kind):
 def test_equals_brute_force(kind, seed):
     mid, leg, rate = market(seed, 7, kind)
     best = max(replay(p, mid, leg, rate) for p in itertools.product((-1, 0, 1), repeat=7))
-    plan = best_plan(mid, leg, rate)
+    plan = optimal_positions(mid, leg, rate)
     assert plan.growth == pytest.approx(best, rel=1e-12)
     assert replay(plan.positions, mid, leg, rate) == pytest.approx(best, rel=1e-12)
 
@@ -46,22 +46,22 @@ def test_equals_brute_force(kind, seed):
 @pytest.mark.parametrize("kind", ["quote", "base", "cross"])
 def test_pruning_keeps_the_optimum(kind, monkeypatch):
     mid, leg, rate = market(11, 400, kind)
-    full = best_plan(mid, leg, rate)
+    full = optimal_positions(mid, leg, rate)
     monkeypatch.setattr("slipstream.markets.evaluation.oracle._FIRST_PRUNE", 8)
-    pruned = best_plan(mid, leg, rate)
+    pruned = optimal_positions(mid, leg, rate)
     assert pruned.growth == pytest.approx(full.growth, rel=1e-12)
     assert replay(pruned.positions, mid, leg, rate) == pytest.approx(full.growth, rel=1e-12)
 
 
 def test_stays_flat_when_costs_exceed_every_move():
     mid, _, rate = market(3, 50, "quote")
-    plan = best_plan(mid, np.full(51, 1000.0), rate)
+    plan = optimal_positions(mid, np.full(51, 1000.0), rate)
     assert plan.growth == 1.0
     assert not plan.positions.any()
 
 
 def test_without_costs_takes_every_bar():
     mid = np.array([1.0, 1.1, 1.0, 1.2])
-    plan = best_plan(mid, np.zeros(4))
+    plan = optimal_positions(mid, np.zeros(4))
     assert plan.positions.tolist() == [1, -1, 1]
     assert plan.growth == pytest.approx(1.1 * (2 - 1.0 / 1.1) * 1.2)

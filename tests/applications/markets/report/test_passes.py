@@ -10,11 +10,11 @@ from slipstream.markets.evaluation.market_backtest import (
     break_even,
     ema,
     ema_cross,
-    matched_random,
-    padded,
+    pad_actions,
     percentile,
     random_returns,
-    stress,
+    run_stress_test,
+    shuffle_positions,
 )
 from slipstream.report.inputs import BUY_AND_HOLD, FLAT, ORACLE, SHORT
 from slipstream.training.episode_result import EpisodeResult
@@ -45,7 +45,7 @@ def test_flat_earns_and_costs_nothing(comparison):
 
 def test_buy_and_hold_by_hand(passes, comparison):
     for record, symbol in enumerate(passes.symbols):
-        one = passes.declared[record]
+        one = passes.specs[record]
         mid, rate, leg = one.mid, one.rate, one.cost
         units = np.floor(100_000.0 / (mid[0] * rate[0]))
         # the fill's spread is part of the entry price, so it is converted at the last rate
@@ -98,14 +98,14 @@ def test_ema_by_hand():
 
 
 def test_baselines_ignore_the_agents_own_stops(passes):
-    for record in passes.plain():
+    for record in passes.plain_params():
         assert record.exposure == 1.0
         assert record.stop_loss == record.take_profit == 0.0
         assert record.commission == passes.params[0].commission
 
 
 def test_continuous_actions_reach_the_same_long(forex_continuous, comparison, passes_of):
-    own = passes_of(forex_continuous).rivals().tracks
+    own = passes_of(forex_continuous).rule_baselines().tracks
     assert final(own[BUY_AND_HOLD])[0] == pytest.approx(
         final(comparison.tracks[BUY_AND_HOLD])[0], rel=1e-9
     )
@@ -115,7 +115,7 @@ def test_continuous_actions_reach_the_same_long(forex_continuous, comparison, pa
 def test_a_pass_that_ended_early_is_flat_afterwards(passes, some_agent):
     agent = some_agent(passes)
     short = [EpisodeResult(t.name, t.ret, 10, t.metrics, t.actions[:10], t.trace) for t in agent]
-    full = padded(passes, short)
+    full = pad_actions(passes, short)
     assert [len(a) for a in full] == [len(t.actions) for t in agent]
     assert all((a[10:] == 1).all() for a in full)
 
@@ -128,8 +128,8 @@ def test_round_trip_in_both_units(passes):
 
 
 def test_comparable_asks_for_one_position(passes, forex_continuous, passes_of):
-    assert passes.comparable
-    assert passes_of(forex_continuous).comparable
+    assert passes.is_comparable
+    assert passes_of(forex_continuous).is_comparable
 
 
 def runs(actions):
@@ -144,7 +144,7 @@ def test_matched_random_keeps_pieces_and_exposure():
     actions = np.repeat([0, 1, 2, 1, 2, 0, 2, 1], [3, 5, 2, 7, 4, 1, 6, 2])[:, None]
     seen = set()
     for _ in range(50):
-        drawn = matched_random(actions, random)
+        drawn = shuffle_positions(actions, random)
         assert np.bincount(drawn[:, 0]).tolist() == np.bincount(actions[:, 0]).tolist()
         assert runs(drawn) == runs(actions)
         seen.add(tuple(drawn[:, 0]))
@@ -153,13 +153,13 @@ def test_matched_random_keeps_pieces_and_exposure():
 
 def test_matched_random_of_a_constant_is_itself():
     actions = np.full((20, 1), 2)
-    assert (matched_random(actions, np.random.default_rng(0)) == actions).all()
+    assert (shuffle_positions(actions, np.random.default_rng(0)) == actions).all()
 
 
 def test_matched_random_keeps_continuous_actions():
     random = np.random.default_rng(1)
     actions = random.uniform(-1, 1, (40, 1)).astype(np.float32)
-    drawn = matched_random(actions, random)
+    drawn = shuffle_positions(actions, random)
     assert sorted(drawn[:, 0].tolist()) == sorted(actions[:, 0].tolist())
     assert drawn.dtype == np.float32
 
@@ -191,7 +191,7 @@ def test_percentile_of_nothing():
 @pytest.mark.long
 def test_stress_of_the_agents_decisions(passes, some_agent):
     agent = some_agent(passes)
-    found = stress(passes, agent)
+    found = run_stress_test(passes, agent)
     returns = dict(found.multiples)
     assert list(returns) == [0.0, 0.5, 1.0, 2.0, 3.0]
     assert sorted(returns.values(), reverse=True) == list(returns.values())

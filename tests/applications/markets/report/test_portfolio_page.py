@@ -8,9 +8,9 @@ import numpy as np
 import portfolio_world as pw
 import pytest
 
-from slipstream.markets.evaluation.market_backtest import MarketBacktest, PortfolioPasses
-from slipstream.markets.evaluation.oracle import best_weights
-from slipstream.markets.evaluation.performance import chained
+from slipstream.markets.evaluation.market_backtest import MarketBacktest, PortfolioSplitBacktest
+from slipstream.markets.evaluation.oracle import optimal_weights
+from slipstream.markets.evaluation.performance import build_chained_account
 from slipstream.markets.report.portfolio_page import by_asset, gains
 from slipstream.report.inputs import CASH, EQUAL_WEIGHT, ORACLE, REBALANCED, Prices, RunEvaluation
 from slipstream.report.page import render
@@ -27,7 +27,7 @@ def passes_of(panel, **settings):
     sizes = {} if settings.get("orders") == "units" else ANY_SIZE
     loaded = pw.build(panel, **{**COSTS, **sizes, **settings})
     loaded = replace(loaded, params={**loaded.params, "test": loaded.params["window"]})
-    return PortfolioPasses(pw.KERNEL.specialize(loaded), loaded, "test", "serial")
+    return PortfolioSplitBacktest(pw.KERNEL.specialize(loaded), loaded, "test", "serial")
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +57,12 @@ def equity(tracks):
 
 
 def test_a_portfolio_is_told_from_symbols_one_by_one(passes):
-    found = MarketBacktest.of(passes.environment).of_split("test")
-    assert type(found) is PortfolioPasses
+    found = MarketBacktest.from_environment(passes.environment).for_split("test")
+    assert type(found) is PortfolioSplitBacktest
 
 
 def test_equal_weight_is_the_environments_benchmark(passes):
-    mine = equity(passes.rivals().tracks[EQUAL_WEIGHT])
+    mine = equity(passes.rule_baselines().tracks[EQUAL_WEIGHT])
     trace = some_agent(passes)[0].trace["benchmark"].ravel()
     np.testing.assert_allclose(mine, trace, rtol=1e-9)
 
@@ -77,7 +77,7 @@ def test_equal_weight_is_the_benchmark_when_the_first_bars_are_missing(reserve):
     listed[80:, 2] = tradable[80:, 2] = False
     panel = panel._replace(tradable=tradable, listed=listed)
     passes = passes_of(panel, universe="union", reserve=reserve)
-    tracks = passes.rivals().tracks
+    tracks = passes.rule_baselines().tracks
     trace = some_agent(passes)[0].trace["benchmark"].ravel()
     np.testing.assert_allclose(equity(tracks[EQUAL_WEIGHT]), trace, rtol=1e-6)
     units = tracks[EQUAL_WEIGHT][0].trace["units"]
@@ -117,7 +117,7 @@ def test_only_assets_that_can_be_bought_are_counted():
 
 def test_cash_never_moves_and_rebalancing_does():
     panel = pw.make_panel(np.column_stack([np.geomspace(100, 400, 60), np.full(60, 50.0)]))
-    tracks = passes_of(panel, band=0.05).rivals().tracks
+    tracks = passes_of(panel, band=0.05).rule_baselines().tracks
     assert (equity(tracks[CASH]) == equity(tracks[CASH])[0]).all()
     once, again = (tracks[name][0] for name in (EQUAL_WEIGHT, REBALANCED))
     assert once.metrics["fills"] == 4  # two bought, two sold at the end
@@ -132,7 +132,7 @@ def test_oracle_is_the_best_of_all_plans():
         panel = pw.random_panel(8, 2, seed)
         panel = panel._replace(close=panel.open * np.exp(random.normal(0, 0.004, (8, 2))))
         passes = passes_of(panel)
-        plan = best_weights(passes.declared[0])
+        plan = optimal_weights(passes.specs[0])
         first, last = passes.window(0)
         rows = passes.data.prices[first + 1 : last + 1]
         ends = np.concatenate([rows[1:, 2:4], rows[-1:, :2]])
@@ -155,7 +155,7 @@ def test_oracle_does_not_trade_where_nobody_can():
     tradable = np.ones((40, 2), bool)
     tradable[10:20, 0] = False
     passes = passes_of(panel._replace(tradable=tradable))
-    states = best_weights(passes.declared[0]).positions.argmax(axis=1)
+    states = optimal_weights(passes.specs[0]).positions.argmax(axis=1)
     first, _ = passes.window(0)
     closed = ~(passes.data.prices[first + 1 :, 2] > 0)[: len(states)]
     into = (np.diff(states, prepend=2) != 0) & closed
@@ -167,21 +167,21 @@ def test_oracle_does_not_trade_where_nobody_can():
 
 def test_oracle_only_where_it_is_exact():
     panel = pw.random_panel(40, 2, 4)
-    assert passes_of(panel).computable
-    assert not passes_of(panel, reserve=0.1).computable
+    assert passes_of(panel).has_oracle
+    assert not passes_of(panel, reserve=0.1).has_oracle
     tiers = [(0.0, 0.002), (1e6, 0.001)]
     few = passes_of(panel, fee_tiers=tiers)
-    assert not few.computable
+    assert not few.has_oracle
     assert ORACLE not in few.compare(some_agent(few), draws=0).tracks
 
 
 def test_passes_follow_each_other(split):
     agent = some_agent(split)
     market = split.kernel.spec(split.params[0], split.data).market
-    account = chained(agent, market, split.data.time)
+    account = build_chained_account(agent, market, split.data.time)
     both = math.prod(1 + track.metrics["total_return"] for track in agent)
     assert account.total_return == pytest.approx(both - 1)
-    assert split.growth([track.actions for track in agent])[0] == pytest.approx(both)
+    assert split.replay_growth([track.actions for track in agent])[0] == pytest.approx(both)
     assert (np.diff(account.time) > 0).all()
     assert len(account.day) == sum(track.length for track in agent)
     scale = 1 + agent[0].metrics["total_return"]
@@ -211,7 +211,7 @@ def test_gains_by_hand():
 
 def test_random_draws_keep_what_was_held_and_for_how_long(passes):
     actions = some_agent(passes)[0].actions
-    drawn = passes.shuffled(actions, np.random.default_rng(0))
+    drawn = passes.shuffle_actions(actions, np.random.default_rng(0))
     assert (np.sort(drawn[:, :3].ravel()) == np.sort(actions[:, :3].ravel())).all()
     assert sorted(drawn[:, 3]) == sorted(actions[:, 3])  # cash stays cash
     assert not (drawn == actions).all()
@@ -259,6 +259,8 @@ def test_an_agent_that_bought_and_holds_is_not_said_to_be_cash():
 
 def test_an_agent_that_holds_cash_is_said_to(passes):
     first, last = passes.window(0)
-    page = build_page(gathered(passes, [passes.replay([passes.flat(last - first)])], draws=2))
+    page = build_page(
+        gathered(passes, [passes.replay([passes.flat_actions(last - first)])], draws=2)
+    )
     assert page.headline.startswith("It never traded")
     assert "equal weight " in page.sentences[1]

@@ -18,10 +18,10 @@ from slipstream.markets.evaluation.holdout_register import (
     Opening,
     PriceSeries,
     count_trials,
-    open_days,
+    get_searched_days,
     price_series,
+    record_opening,
     register_search,
-    searched_by,
 )
 from slipstream.studies.outcome.sentences import earlier_trials
 from slipstream.training.environments.factory import resolve_environment
@@ -60,7 +60,7 @@ def daily(time, close, roll=0, inside=slice(None)):
 
 def opened(folder, name, series, own=1):
     folder.mkdir(parents=True, exist_ok=True)
-    return open_days([series], f"{name}/trial 1", f"study {name}", folder, own, 1.8e9)
+    return record_opening([series], f"{name}/trial 1", f"study {name}", folder, own, 1.8e9)
 
 
 TIME, CLOSE = walk()
@@ -125,8 +125,8 @@ def test_days_that_a_study_searched_on_are_not_fresh(tmp_path):
     assert found.number == 1 and found.searched == ("study one (2027-01-15)",)
     assert found.opened == set(held_out.day[1_500:2_000].tolist())
     assert found.facts()["searched"] == found.searched
-    assert searched_by("one", [held_out], tmp_path) == found.opened
-    assert searched_by("three", [held_out], tmp_path) is None
+    assert get_searched_days("one", [held_out], tmp_path) == found.opened
+    assert get_searched_days("three", [held_out], tmp_path) is None
 
 
 def test_trials_of_earlier_searches_on_the_same_days_are_counted(tmp_path):
@@ -188,13 +188,13 @@ def environment(folder, name, time, close, minutes=60):
 
 def test_only_a_splits_days_are_in_question_and_all_before_identify_prices(tmp_path):
     (series,) = environment(tmp_path / "a", "EURUSD", TIME, CLOSE)
-    assert series.step == HOUR and 0.4 < series.inside.mean() < 0.6
-    rows = np.isin(TIME // HOUR, series.at)
-    assert rows.sum() == len(series.at) > 0.9 * len(TIME)
+    assert series.step == HOUR and 0.4 < series.selected.mean() < 0.6
+    rows = np.isin(TIME // HOUR, series.row_index)
+    assert rows.sum() == len(series.row_index) > 0.9 * len(TIME)
     assert np.allclose(series.close, CLOSE[rows])
-    (window,) = [series._replace(inside=~series.inside)]
+    (window,) = [series._replace(selected=~series.selected)]
     register_search([window], "one", "study one", tmp_path)
     assert not (window.days & series.days) or len(window.days & series.days) == 1
     (late,) = environment(tmp_path / "b", "GBPUSD", TIME, -CLOSE)
-    found = open_days([late], "two/trial 1", "study two", tmp_path, 1)
+    found = record_opening([late], "two/trial 1", "study two", tmp_path, 1)
     assert len(found.opened) <= 1  # of the hold-out only the day at its edge

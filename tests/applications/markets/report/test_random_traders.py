@@ -10,8 +10,8 @@ import pytest
 
 from slipstream.core.errors import CheckpointError
 from slipstream.markets.evaluation.market_backtest import (
-    Passes,
-    PortfolioPasses,
+    PortfolioSplitBacktest,
+    SymbolSplitBacktest,
     percentile,
     random_returns,
 )
@@ -59,7 +59,7 @@ def portfolio():
     return environment_of(pw.KERNEL, loaded)
 
 
-def recorded(environment, action, kind=PortfolioPasses):
+def recorded(environment, action, kind=PortfolioSplitBacktest):
     """Days and daily returns as the study would have kept them, and the tracks."""
     evaluator = Evaluator(environment, "holdout", backend="serial")
     tracks = evaluator.run(Fixed(action, None), record=True)
@@ -82,7 +82,7 @@ def test_the_percentile_is_that_of_the_policys_own_decisions(portfolio, monkeypa
     told, why = random_traders(
         StudyFolder(tmp_path), portfolio, days, returns, draws=DRAWS, backend="serial"
     )
-    mine = float(passes.growth([track.actions for track in tracks])[0]) - 1.0
+    mine = float(passes.replay_growth([track.actions for track in tracks])[0]) - 1.0
     assert mine == pytest.approx(np.prod(1 + returns) - 1)
     assert why == "" and told.draws == DRAWS
     assert told.percentile == percentile(mine, random_returns(passes, tracks, DRAWS))
@@ -97,12 +97,12 @@ def test_forex_is_compared_too(forex, monkeypatch, tmp_path):
     def positions(step):
         return np.array([(step // 30) % 3])
 
-    passes, tracks, days, returns = recorded(environment, positions, Passes)
+    passes, tracks, days, returns = recorded(environment, positions, SymbolSplitBacktest)
     decide(monkeypatch, positions)
     told, why = random_traders(
         StudyFolder(tmp_path), environment, days, returns, draws=3, backend="serial"
     )
-    mine = float(passes.growth([track.actions for track in tracks])[0]) - 1.0
+    mine = float(passes.replay_growth([track.actions for track in tracks])[0]) - 1.0
     assert why == "" and mine == pytest.approx(np.prod(1 + returns) - 1, rel=1e-6)
     assert told.percentile == percentile(mine, random_returns(passes, tracks, 3))
 

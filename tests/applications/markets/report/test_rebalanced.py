@@ -10,7 +10,7 @@ import portfolio_world as pw
 import pytest
 
 from slipstream.core.errors import DataError
-from slipstream.markets.evaluation.market_backtest import PortfolioPasses
+from slipstream.markets.evaluation.market_backtest import PortfolioSplitBacktest
 from slipstream.report.inputs import EQUAL_WEIGHT
 from slipstream.report.study import study_view as study_view
 from slipstream.report.study.study_view import daily_returns, rebalanced_returns
@@ -41,12 +41,12 @@ def growth_of(tracks, passes):
 
 def test_days_compound_to_what_the_kernel_replayed(market):
     kernel, loaded = market
-    passes = PortfolioPasses(kernel, loaded, "holdout", "serial")
+    passes = PortfolioSplitBacktest(kernel, loaded, "holdout", "serial")
     assert len(passes.params) == 2
-    days, returns = daily_returns(passes, passes.rebalanced())
+    days, returns = daily_returns(passes, passes.rebalanced_tracks())
     assert (np.diff(days) >= 0).all() and len(days) >= 4
-    assert np.prod(1 + returns) == pytest.approx(growth_of(passes.rebalanced(), passes))
-    once = growth_of(passes.rivals().tracks[EQUAL_WEIGHT], passes)
+    assert np.prod(1 + returns) == pytest.approx(growth_of(passes.rebalanced_tracks(), passes))
+    once = growth_of(passes.rule_baselines().tracks[EQUAL_WEIGHT], passes)
     assert np.prod(1 + returns) != pytest.approx(once, rel=1e-6)  # it is another line
 
 
@@ -56,16 +56,16 @@ def test_shares_are_restored_on_every_bar_whatever_the_agents_band(market):
         name: tuple(one._replace(band=0.6) for one in records)
         for name, records in loaded.params.items()
     }
-    wide = PortfolioPasses(kernel, replace(loaded, params=params), "holdout", "serial")
-    narrow = PortfolioPasses(kernel, loaded, "holdout", "serial")
-    for mine, theirs in zip(wide.rebalanced(), narrow.rebalanced(), strict=True):
+    wide = PortfolioSplitBacktest(kernel, replace(loaded, params=params), "holdout", "serial")
+    narrow = PortfolioSplitBacktest(kernel, loaded, "holdout", "serial")
+    for mine, theirs in zip(wide.rebalanced_tracks(), narrow.rebalanced_tracks(), strict=True):
         assert np.array_equal(mine.trace["equity"], theirs.trace["equity"])
-    close = wide.declared[0].close
-    for record, track in enumerate(wide.rebalanced()):
+    close = wide.specs[0].close
+    for record, track in enumerate(wide.rebalanced_tracks()):
         rows = track.trace["bar"].astype(int).ravel()[:-1]  # the last one sells everything
         weights = track.trace["units"][:-1] * close[rows]
         weights /= track.trace["equity"].ravel()[:-1, None]
-        held = wide.listed(record)
+        held = wide.listed_assets(record)
         assert weights[:, held] == pytest.approx(1.0 / held.sum(), abs=0.02)
 
 
@@ -98,8 +98,8 @@ def test_why_there_is_no_second_line(market, monkeypatch):
         return (None, why) if found is None else rebalanced_returns(found, days, "serial")
 
     here[:] = [KernelEnvironment.from_loaded(KernelKind("portfolio"), kernel, loaded)]
-    passes = PortfolioPasses(kernel, loaded, "holdout", "serial")
-    days, returns = daily_returns(passes, passes.rebalanced())
+    passes = PortfolioSplitBacktest(kernel, loaded, "holdout", "serial")
+    days, returns = daily_returns(passes, passes.rebalanced_tracks())
     found, why = told(days)
     assert np.array_equal(found, returns) and why == ""
     assert "other days" in told(days + 1)[1]

@@ -16,7 +16,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import CheckpointError
 from slipstream.core.storage import yaml_file
-from slipstream.markets.synthetic import PlantedCrypto
+from slipstream.markets.synthetic import SyntheticCrypto
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot
 from slipstream.studies.search.plan import StudyPlan
@@ -55,7 +55,7 @@ CONFIG = {
 def config(tmp_path_factory):
     """The config, on a small planted market."""
     data = tmp_path_factory.mktemp("market")
-    PlantedCrypto().write(data, 4_000, 3)
+    SyntheticCrypto().write(data, 4_000, 3)
     return {**CONFIG, "env": {**CONFIG["env"], "data": {"folder": str(data)}}}
 
 

@@ -12,22 +12,22 @@ from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market, market_from_bars
 from slipstream.markets.data.panel import align_panel, load_panel
 from slipstream.markets.features.panel_features import panel_features
-from slipstream.markets.synthetic import PlantedCrypto
+from slipstream.markets.synthetic import SyntheticCrypto
 
 BP = 1e-4
-MARKET = PlantedCrypto()
+MARKET = SyntheticCrypto()
 SYMBOLS = MARKET.symbols
 
 
 def table(name: str, bars: int = 200_000, seed: int = 3, **market: float) -> FloatArray:
-    path = PlantedCrypto(**market).path(bars, seed)
+    path = SyntheticCrypto(**market).generate(bars, seed)
     if name == "hot":
         return np.stack([one.extra["hot"] for one in path], axis=1)
     return np.stack([getattr(one, name) for one in path], axis=1)
 
 
 def test_the_process_is_the_one_that_was_promised():
-    path = MARKET.path(200_000, seed=3)
+    path = MARKET.generate(200_000, seed=3)
     assert tuple(one.symbol for one in path) == SYMBOLS
     close = np.stack([one.close for one in path], axis=1)
     opens = np.stack([one.open for one in path], axis=1)
@@ -68,10 +68,10 @@ def test_paths_repeat_and_differ_by_seed():
 
 
 def test_the_optimum_is_the_published_one():
-    assert MARKET.gain * 1e4 == pytest.approx(19.93, abs=0.005)
-    assert MARKET.gain == pytest.approx((20 - 2 * 10 / 288) * BP)
-    assert PlantedCrypto(strength=8 * BP).gain == pytest.approx((8 - 20 / 288) * BP)
-    assert PlantedCrypto(strength=0.0).gain == 0.0
+    assert MARKET.optimal_gain * 1e4 == pytest.approx(19.93, abs=0.005)
+    assert MARKET.optimal_gain == pytest.approx((20 - 2 * 10 / 288) * BP)
+    assert SyntheticCrypto(strength=8 * BP).optimal_gain == pytest.approx((8 - 20 / 288) * BP)
+    assert SyntheticCrypto(strength=0.0).optimal_gain == 0.0
 
 
 def test_scores_by_hand():
@@ -91,11 +91,11 @@ def test_scores_by_hand():
 def test_following_the_state_earns_the_optimum_and_nothing_earns_more():
     hot = weights = table("hot", bars=300_000)
     best = MARKET.score(weights, hot) / len(hot)
-    assert best == pytest.approx(MARKET.gain, rel=0.002)
+    assert best == pytest.approx(MARKET.optimal_gain, rel=0.002)
     late = np.roll(weights, 1, axis=0)
     late[0] = weights[0]
     assert MARKET.score(late, hot) / len(hot) == pytest.approx(
-        MARKET.gain - (20 + 20 / 6) / 288 * BP, rel=0.002
+        MARKET.optimal_gain - (20 + 20 / 6) / 288 * BP, rel=0.002
     )
     assert MARKET.score(0.99 * weights, hot) / len(hot) < best
     equal = np.full_like(weights, 1 / 7)
@@ -104,7 +104,7 @@ def test_following_the_state_earns_the_optimum_and_nothing_earns_more():
 
 def test_prices_pay_what_the_score_promises():
     """The follower's log growth in actual prices, fees included, is the score plus noise."""
-    path = MARKET.path(100_000, seed=8)
+    path = MARKET.generate(100_000, seed=8)
     close = np.stack([one.close for one in path], axis=1)
     hot = np.stack([one.extra["hot"] for one in path], axis=1)[:-1]
     asset = hot.argmax(axis=1)
@@ -132,7 +132,7 @@ def test_written_files_load_unchanged_and_the_check_is_content(tmp_path):
     files = MARKET.write(tmp_path, bars=3000, seed=4)
     assert [file.name for file in files] == [f"{symbol}.parquet" for symbol in SYMBOLS]
     config = DataConfig(folder=str(tmp_path), timeframe="5m")
-    drawn = MARKET.path(3000, seed=4)
+    drawn = MARKET.generate(3000, seed=4)
     for one in drawn:
         loaded = load_market(config).symbol(one.symbol)
         for name, column in one.columns().items():
@@ -158,7 +158,7 @@ def test_the_default_features_show_the_hot_asset():
     Measured: 0.76 of the optimum, and 0.91 with a score over 1,440 bars, in which long regimes
     do not become the mean. A network on all features sees more: `../learning/test_portfolio.py`.
     """
-    panel = align_panel(market_from_bars(MARKET.path(60_000, seed=1), 300, "24/7"))
+    panel = align_panel(market_from_bars(MARKET.generate(60_000, seed=1), 300, "24/7"))
     features = panel_features(("portfolio",), panel)
     assert features.values.shape == (60_000, 7, 14)
     rows = np.arange(features.warm_up, 60_000)
@@ -171,4 +171,4 @@ def test_the_default_features_show_the_hot_asset():
         if seen[best] > seen[held] + 3.0:
             held = best
         weights[row, held] = 1.0
-    assert MARKET.score(weights, MARKET.state(panel)[rows]) / len(rows) >= 0.7 * MARKET.gain
+    assert MARKET.score(weights, MARKET.state(panel)[rows]) / len(rows) >= 0.7 * MARKET.optimal_gain

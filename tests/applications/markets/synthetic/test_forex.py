@@ -8,13 +8,13 @@ import pytest
 from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
-from slipstream.markets.synthetic import LEVELS, PlantedForex, transition
+from slipstream.markets.synthetic import LEVELS, SyntheticForex, transition_matrix
 
-MARKET = PlantedForex()
+MARKET = SyntheticForex()
 
 
 def test_the_process_is_the_one_that_was_promised():
-    (bars,) = MARKET.path(60_000, seed=5)
+    (bars,) = MARKET.generate(60_000, seed=5)
     signal = bars.extra["signal"]
     assert len(bars.extra) == 15
     np.testing.assert_array_equal(bars.open[1:], bars.close[:-1])
@@ -32,14 +32,14 @@ def test_the_process_is_the_one_that_was_promised():
 
 
 def test_paths_repeat_and_differ_by_seed():
-    one, again, other = (MARKET.path(500, seed)[0] for seed in (1, 1, 2))
+    one, again, other = (MARKET.generate(500, seed)[0] for seed in (1, 1, 2))
     np.testing.assert_array_equal(one.close, again.close)
     assert not np.array_equal(one.close, other.close)
 
 
 def test_the_optimum_is_the_published_one():
     best = MARKET.optimum()
-    assert best.gain == MARKET.gain
+    assert best.gain == MARKET.optimal_gain
     assert best.gain * 1e4 == pytest.approx(0.4654, abs=5e-5)
     np.testing.assert_array_equal(best.policy, -best.policy[::-1, ::-1])  # the market is symmetric
 
@@ -60,7 +60,7 @@ def test_no_stationary_policy_with_hysteresis_beats_the_optimum():
 
 
 def _gain(policy: np.ndarray) -> float:
-    moves = transition()
+    moves = transition_matrix()
     chain = np.zeros((21, 21))
     reward = np.zeros(21)
     for x, p in itertools.product(range(7), range(3)):
@@ -81,14 +81,14 @@ def test_scores():
     positions = np.array([1.0, 1.0, 0.0])
     expected = 2 * (1e-4 - 0.5 * 25e-8) - 2e-4 * 2
     assert MARKET.score(positions, signal) == pytest.approx(expected)
-    path = MARKET.path(20_000, seed=9)[0].extra["signal"]
+    path = MARKET.generate(20_000, seed=9)[0].extra["signal"]
     per_bar = MARKET.score(MARKET.optimal_positions(path), path) / len(path)
     assert per_bar == pytest.approx(MARKET.optimum().gain, rel=0.05)
     assert MARKET.score(np.zeros(20_000), path) == 0.0
 
 
 def test_without_an_edge_the_optimum_is_to_stay_flat():
-    market = PlantedForex(beta=0.0)
+    market = SyntheticForex(beta=0.0)
     assert market.optimum().gain == pytest.approx(0.0, abs=1e-15)
     assert (market.optimum().policy[:, 1] == 0.0).all()
 
@@ -97,7 +97,7 @@ def test_written_files_load_unchanged_and_the_check_is_content(tmp_path):
     MARKET.write(tmp_path, bars=3000, seed=4)
     config = DataConfig(folder=str(tmp_path), timeframe="15m", spread_pips=0.0)
     loaded = load_market(config).symbol("EURUSD")
-    (drawn,) = MARKET.path(3000, seed=4)
+    (drawn,) = MARKET.generate(3000, seed=4)
     assert list(loaded.extra) == list(drawn.extra)
     for name, column in drawn.columns().items():
         np.testing.assert_array_equal(loaded.columns()[name], column)

@@ -13,11 +13,11 @@ from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market, market_from_bars
 from slipstream.markets.data.panel import align_panel, load_panel
 from slipstream.markets.features.panel_features import panel_features
-from slipstream.markets.synthetic import PlantedReversion
+from slipstream.markets.synthetic import SyntheticReversion
 
 BP = 1e-4
-STANDARD = PlantedReversion()
-CHEAP, DEAR = PlantedReversion(fee=1 * BP), PlantedReversion(fee=10 * BP)
+STANDARD = SyntheticReversion()
+CHEAP, DEAR = SyntheticReversion(fee=1 * BP), SyntheticReversion(fee=10 * BP)
 FEES = pytest.mark.parametrize(
     "market",
     [pytest.param(CHEAP, id="1bp"), pytest.param(DEAR, id="10bp", marks=pytest.mark.long)],
@@ -25,7 +25,7 @@ FEES = pytest.mark.parametrize(
 
 
 def table(name: str, bars: int = 200_000, seed: int = 3) -> FloatArray:
-    path = STANDARD.path(bars, seed)
+    path = STANDARD.generate(bars, seed)
     if name == "shock":
         return np.stack([one.extra["shock"] for one in path], axis=1)
     return np.stack([getattr(one, name) for one in path], axis=1)
@@ -55,7 +55,7 @@ def test_paths_repeat_and_differ_by_seed():
 def optimal_weights(shock, market):
     """Weights of the best policy along a path of shocks, all cash before, float64 [n, A]."""
     drift = market.drift(shock)
-    lead, fee = market.optimum(drift.shape[1]).lead, market.fee
+    lead, fee = market.optimum(drift.shape[1]).holding_value, market.fee
     weights = np.zeros(drift.shape)
     held = -1
     for row, seen in enumerate(drift):
@@ -79,13 +79,13 @@ def optimal_weights(shock, market):
 def test_the_best_policy_earns_the_optimum(market):
     shock = table("shock", 400_000)
     earned = market.score(optimal_weights(shock, market), shock) / len(shock)
-    assert earned == pytest.approx(market.gain, rel=0.005)
+    assert earned == pytest.approx(market.optimal_gain, rel=0.005)
 
 
 def test_without_fees_the_best_asset_is_held_whenever_it_rises():
     """E max(0, M): of the largest of seven normals, here by sampling."""
     largest = np.random.default_rng(0).standard_normal((2_000_000, 7)).max(axis=1)
-    free = PlantedReversion(fee=0.0).optimum().gain
+    free = SyntheticReversion(fee=0.0).optimum().gain
     expected = STANDARD.share * STANDARD.noise * np.maximum(largest, 0.0).mean()
     assert free == pytest.approx(expected, rel=2e-3)
 
@@ -93,7 +93,7 @@ def test_without_fees_the_best_asset_is_held_whenever_it_rises():
 @pytest.mark.long
 def test_the_optimum_is_that_of_value_iteration():
     """Two assets, drifts on a grid: the average-reward optimum over (drifts, position) itself."""
-    market = PlantedReversion(share=0.5, noise=60 * BP, fee=10 * BP)
+    market = SyntheticReversion(share=0.5, noise=60 * BP, fee=10 * BP)
     deviation = market.share * market.noise
     edges = np.linspace(-6, 6, 242)
     middle = 0.5 * (edges[1:] + edges[:-1])
@@ -114,7 +114,7 @@ def test_the_optimum_is_that_of_value_iteration():
         gain, value = after[0], after - after[0]
     best = market.optimum(assets=2)
     assert best.gain == pytest.approx(gain, rel=2e-4)
-    assert best.lead == pytest.approx(value[1], rel=5e-3)
+    assert best.holding_value == pytest.approx(value[1], rel=5e-3)
 
 
 @FEES
@@ -143,8 +143,8 @@ def test_scores_by_hand_and_no_edge():
     weights = np.array([[1.0, 0.0], [0.0, 0.5]])
     earned = STANDARD.share * (100 + 0.5 * 200) * BP
     assert STANDARD.score(weights, shock) == pytest.approx(earned - STANDARD.fee * (1 + 1.5))
-    assert PlantedReversion(share=0.0).optimum().gain == 0.0
-    assert not optimal_weights(table("shock", 1_000), PlantedReversion(share=0.0)).any()
+    assert SyntheticReversion(share=0.0).optimum().gain == 0.0
+    assert not optimal_weights(table("shock", 1_000), SyntheticReversion(share=0.0)).any()
 
 
 def test_written_files_hold_the_state_and_the_default_features_show_it(tmp_path):
@@ -166,5 +166,5 @@ def test_other_files_have_no_shocks(frame, folder):
 
 
 def test_panels_of_the_generator_need_no_files():
-    panel = align_panel(market_from_bars(STANDARD.path(500, seed=1), 300, "24/7"))
+    panel = align_panel(market_from_bars(STANDARD.generate(500, seed=1), 300, "24/7"))
     np.testing.assert_array_equal(STANDARD.state(panel), table("shock", 500, 1))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from slipstream.cli.main import main
-from slipstream.markets.synthetic import PlantedCrypto
+from slipstream.markets.synthetic import SyntheticCrypto
 
 LINE = (
     "tune crypto --n-trials 500 --study-name cappuccino_5m_vectorized --timeframe 5m "
@@ -24,7 +24,7 @@ def code(words):
 @pytest.fixture
 def prices(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    PlantedCrypto().write("data/5m", 2_000)
+    SyntheticCrypto().write("data/5m", 2_000)
 
 
 def refused(words, capsys):
