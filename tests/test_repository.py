@@ -140,7 +140,9 @@ def test_circles_are_found_wherever_an_import_stands() -> None:
     package = "slipstream"
     assert f"{package}.core.errors" in graph[f"{package}.cli.main"]  # at the top
     assert f"{package}.training.settings.config" in graph[package]  # for types alone
-    assert f"{package}.studies.record.status" in graph[f"{package}.cli.commands.watch"]  # within
+    assert (
+        f"{package}.studies.record.inspection" in graph[f"{package}.cli.commands.watch"]
+    )  # within
 
 
 def test_the_dashboards_pages_are_written_to_be_read() -> None:

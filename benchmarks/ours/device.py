@@ -18,7 +18,7 @@ from benchmarks.suites.study import PLANTED_FEATURES
 from slipstream.core.errors import ResourceError
 from slipstream.core.extras import require
 from slipstream.markets.synthetic import SyntheticCrypto
-from slipstream.studies.config import read_published, settings_of
+from slipstream.studies.config import read_published_space, space_settings
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.workers import make_shard
@@ -147,7 +147,7 @@ def mean_trial(members: int = _FOLDS, **agent: Any) -> Iterator[tuple[dict[str, 
         members: folds, side by side.
         agent: settings in the place of the mean trial's.
     """
-    space = read_published("cappuccino")
+    space = read_published_space("cappuccino")
 
     def mean(name: str) -> float:
         bounds = space[name]
@@ -160,7 +160,7 @@ def mean_trial(members: int = _FOLDS, **agent: Any) -> Iterator[tuple[dict[str, 
     own = {"net_arch": widths, "activation": "relu", "batch_size": rows, "n_steps": n_steps}
     own |= {"n_epochs": int(mean("agent.n_epochs")), **agent}
     env: dict[str, Any] = {"name": "portfolio", "features": list(PLANTED_FEATURES)}
-    for path, value in settings_of("cappuccino").items():
+    for path, value in space_settings("cappuccino").items():
         at, (section, *between, key) = env, path.split(".")
         for one in between if section == "env" else ():
             at = at.setdefault(one, {})

@@ -95,10 +95,16 @@ def _read(path: Path, report: float) -> Ran:
     held = [one for one in csv_table.read(study.machine)["memory_gib"] if isinstance(one, float)]
     folds = study.provenance["environment"]["folds"]
     with Ledger(study.ledger, read_only=True) as ledger:
-        seconds, spent, trials = ledger.fact("seconds"), ledger.seconds("search"), ledger.trials()
+        seconds, spent, trials = (
+            ledger.get_metadata("seconds"),
+            ledger.seconds("search"),
+            ledger.trials(),
+        )
         steps = sum(ledger.steps("search").values())
-        cpu, stretches, carried = (ledger.fact(name) or {} for name in ("cpu", "answers", "bytes"))
-    stages = [len(trial.stages) for trial in trials if trial.state != "failed"]
+        cpu, stretches, carried = (
+            ledger.get_metadata(name) or {} for name in ("cpu", "answers", "bytes")
+        )
+    stages = [len(trial.decisions) for trial in trials if trial.state != "failed"]
     return Ran(
         search=float(seconds["search"]),
         confirm=float(sum(value for phase, value in seconds.items() if phase != "search")),

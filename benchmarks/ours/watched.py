@@ -17,7 +17,7 @@ from slipstream.core.storage.csv_table import CsvTable
 from slipstream.core.storage.status_file import EVENTS, LOG, STATUS, Status
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import write_study
-from slipstream.studies.record.ledger import Ask, Ledger, Slot, Verdict
+from slipstream.studies.record.ledger import Ledger, Slot, Suggestion, TrialDecision
 from slipstream.studies.space import SearchSpace
 from slipstream.training.population.member_state import PROGRESS_FILE, MemberProgress, append
 from slipstream.training.settings.config import resolve
@@ -111,7 +111,7 @@ def write_study_folder(
     write_text(folder / "study.yaml", write_study(base, study, space))
     draws, began = np.random.default_rng(7), time.time() - 40.0 * trials - 90.0
     counts = dict.fromkeys(("complete", "pruned", "failed", "inactive"), 0)
-    with Ledger(folder / "ledger.db") as ledger, ledger.at_once():
+    with Ledger(folder / "ledger.db") as ledger, ledger.transaction():
         for number in range(trials + under_way):
             params = {
                 "agent.learning_rate": float(10 ** draws.uniform(-4, -2.5)),
@@ -119,7 +119,7 @@ def write_study_folder(
                 "agent.ent_coef": float(10 ** draws.uniform(-5, -2)),
             }
             at = began + 40.0 * number
-            _ask(ledger, Ask(number, 1_000 * number, params, params, (), at))
+            _ask(ledger, Suggestion(number, 1_000 * number, params, params, (), at))
             if number >= trials:
                 continue
             verdict = _verdict(number, params, folds, draws, at + 90.0)
@@ -159,14 +159,14 @@ def add_trial(folder: Path, number: int, kind: str = "complete", reason: str = "
     """A trial that is asked and ends now."""
     params = dict.fromkeys(SPACE, 1e-3) | {"agent.gamma": 0.97}
     with Ledger(folder / "ledger.db") as ledger:
-        ledger.add_ask(Ask(number, 1_000 * number, params, params))
+        ledger.add_suggestion(Suggestion(number, 1_000 * number, params, params))
         score = None if kind == "failed" else 1.0
-        ledger.add_verdict(Verdict(number, 2, 60, STEPS, kind, score, [], None, reason))
+        ledger.add_decision(TrialDecision(number, 2, 60, STEPS, kind, score, [], None, reason))
 
 
 def _verdict(
     number: int, params: Mapping[str, float], folds: int, draws: np.random.Generator, at: float
-) -> Verdict:
+) -> TrialDecision:
     skill = 1.5 - 2 * abs(math.log10(params["agent.learning_rate"]) + 3.2)
     each = [skill + float(draws.normal(0, 0.5)) for _ in range(folds)]
     kind = "failed" if number % 23 == 22 else "complete" if number % 5 < 2 else "pruned"
@@ -174,14 +174,14 @@ def _verdict(
     told = [{"score": one, "inactive": False} for one in each]
     score = None if kind == "failed" else sum(each) / folds
     stage = 2 if kind == "complete" else 0
-    return Verdict(number, stage, 30, STEPS, kind, score, told, None, reason, at)
+    return TrialDecision(number, stage, 30, STEPS, kind, score, told, None, reason, at)
 
 
-def _ask(ledger: Ledger, ask: Ask) -> None:
-    ledger.add_ask(ask)
-    ledger._db.execute("UPDATE asks SET at = ? WHERE trial = ?", (ask.at, ask.trial))
+def _ask(ledger: Ledger, ask: Suggestion) -> None:
+    ledger.add_suggestion(ask)
+    ledger._db.execute("UPDATE suggestions SET at = ? WHERE trial = ?", (ask.at, ask.trial))
 
 
-def _judge(ledger: Ledger, verdict: Verdict) -> None:
-    ledger.add_verdict(verdict)
-    ledger._db.execute("UPDATE verdicts SET at = ? WHERE trial = ?", (verdict.at, verdict.trial))
+def _judge(ledger: Ledger, verdict: TrialDecision) -> None:
+    ledger.add_decision(verdict)
+    ledger._db.execute("UPDATE decisions SET at = ? WHERE trial = ?", (verdict.at, verdict.trial))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from slipstream.core.errors import SlipstreamError
     from slipstream.core.storage.signals import Interrupted
     from slipstream.gym.object_environment import register
-    from slipstream.studies.record.status import status, stop
+    from slipstream.studies.record.inspection import status, stop
     from slipstream.training.callbacks.console import ConsoleCallback
     from slipstream.training.cluster.cluster import ClusterOptions
     from slipstream.training.runs.run import Run
@@ -50,8 +50,8 @@ _HOME = {
     "SlipstreamError": "slipstream.core.errors",
     "VectorizedEnvConfig": "slipstream.compat.service",
     "register": "slipstream.gym.object_environment",
-    "status": "slipstream.studies.record.status",
-    "stop": "slipstream.studies.record.status",
+    "status": "slipstream.studies.record.inspection",
+    "stop": "slipstream.studies.record.inspection",
     "train_run": "slipstream.compat.hockey_project.single_run",
     "train_single_run": "slipstream.compat.hockey_project.single_run",
 }

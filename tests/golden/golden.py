@@ -309,10 +309,10 @@ def _ledger_hash(path: Path) -> str:
     """Suggestions, virtual times, scores, daily returns and verdicts; never seconds."""
     digest = hashlib.sha256()
     queries = (
-        "SELECT trial, time, params FROM asks ORDER BY trial",
+        "SELECT trial, time, params FROM suggestions ORDER BY trial",
         "SELECT name, milestone, failed, steps, metrics, days, returns, benchmark, groups "
         "FROM outcomes ORDER BY name, milestone",
-        "SELECT trial, stage, milestone, time, kind, score, folds FROM verdicts "
+        "SELECT trial, stage, milestone, time, kind, score, folds FROM decisions "
         "ORDER BY trial, stage",
     )
     connection = sqlite3.connect(path)

@@ -284,7 +284,7 @@ def folder_of(path: str | Path) -> Path:
     known = (CONFIG, CHECKPOINTS, checkpoint.MANIFEST, LEDGER)
     if any(is_there(own / one) for one in known):
         return own
-    from slipstream.studies.record.status import lookup
+    from slipstream.studies.record.inspection import lookup
 
     return lookup(path)[0]
 

@@ -67,7 +67,7 @@ def tune(
         Interrupted: a signal stopped it; the study can be resumed.
     """
     from slipstream.studies import start
-    from slipstream.studies.study import Resources, hours_of
+    from slipstream.studies.study import Resources, parse_hours
 
     with _shown(show) as shown:
         return start.tune(
@@ -77,7 +77,7 @@ def tune(
             {**(study or {}), **({} if from_study is None else {"from_study": str(from_study)})},
             Resources(
                 *(storage, workers, group_size, hours, force_deploy, resolve_cluster(cluster)),
-                fit=hours_of(fit),
+                time_limit=parse_hours(fit),
             ),
             say,
             shown,

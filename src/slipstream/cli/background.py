@@ -50,7 +50,7 @@ def detach_if_requested(context: typer.Context, folder: Path, **changes: Any) ->
         return False
     from slipstream.core.safe_io import is_there
     from slipstream.core.terminal import tell
-    from slipstream.jobs.process import in_background, make_room
+    from slipstream.jobs.job_process import in_background, make_room
 
     if options.get("replace"):
         if is_there(folder):
@@ -77,9 +77,9 @@ def estimate_memory(command: str, options: Mapping[str, Any]) -> int:
         SlipstreamError: the training cannot start, for example for lack of data or memory.
     """
     from slipstream.cli.options import train_overrides, tune_overrides
-    from slipstream.jobs.memory import run_memory, study_memory
-    from slipstream.studies.record.status import lookup
-    from slipstream.studies.start import prepare
+    from slipstream.jobs.memory_forecast import run_memory, study_memory
+    from slipstream.studies.record.inspection import lookup
+    from slipstream.studies.start import prepare_study
     from slipstream.training.runs.run import Run
     from slipstream.training.settings.config import read_config, resolve
 
@@ -89,10 +89,10 @@ def estimate_memory(command: str, options: Mapping[str, Any]) -> int:
         return run_memory(resolve(options["target"], train_overrides(options)))
     if command == "tune":
         return study_memory(
-            *prepare(options["target"], *tune_overrides(options)), options["workers"]
+            *prepare_study(options["target"], *tune_overrides(options)), options["workers"]
         )
     folder, study = lookup(options["run"])
     if study is None:
         run = Run.open(folder, trust=options["trust"])
         return run_memory(run.resume_config(num_envs=options["num_envs"]))
-    return study_memory(*prepare(read_config(study.config), {}, {}), options["workers"])
+    return study_memory(*prepare_study(read_config(study.config), {}, {}), options["workers"])

@@ -183,7 +183,7 @@ def _as_job() -> AbstractContextManager[Callable[[int], None]]:
     """Return a context that reports the exit code to the queue that started this process."""
     if JOB_VARIABLE not in os.environ:
         return nullcontext(lambda code: None)
-    from slipstream.jobs.process import as_job
+    from slipstream.jobs.job_process import as_job
 
     return as_job()
 

@@ -40,7 +40,7 @@ from slipstream.markets.portfolio.config import Config
 from slipstream.markets.portfolio.portfolio_loader import PanelTable, arrays_of
 from slipstream.markets.portfolio.portfolio_state import records_of, state_dtype
 from slipstream.markets.shared_rules import Segments
-from slipstream.studies.config import settings_of
+from slipstream.studies.config import space_settings
 
 SEVEN = ("AAVE", "AVAX", "BTC", "LINK", "ETH", "LTC", "UNI")  # Cappuccino's, in its order
 TEN = ("AAVE", "AVAX", "BTC", "NEAR", "LINK", "ETH", "LTC", "MATIC", "UNI", "SOL")  # FinRL_Crypto's
@@ -302,7 +302,7 @@ def _settings(
     Raises:
         ConfigError: a key that is unknown, missing, of another meaning here, or said twice.
     """
-    if not (needed := settings_of(rules)):
+    if not (needed := space_settings(rules)):
         raise ConfigError(f"`rules` must be cappuccino or finrl_crypto, it is {rules!r}.")
     arguments, ours = dict[str, Any](), dict[str, Any]()
     for name, value in given.items():

@@ -17,9 +17,9 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.storage.atomic_io import make_folder, write_text
 from slipstream.core.storage.status_file import Status, read_status
 from slipstream.gym.object_environment import OBJECT
-from slipstream.jobs.memory import run_memory
-from slipstream.jobs.overview import state_of
-from slipstream.jobs.process import let_go, place, start
+from slipstream.jobs.job_list import state_of
+from slipstream.jobs.job_process import let_go, place, start
+from slipstream.jobs.memory_forecast import run_memory
 from slipstream.jobs.queue import STOPPED, JobQueue, QueuedJob
 from slipstream.jobs.supervisor import is_supervised, stop
 from slipstream.training.environments.factory import kind_of

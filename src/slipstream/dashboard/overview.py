@@ -18,10 +18,10 @@ from slipstream.core.safe_io import UnreadableError, is_there
 from slipstream.core.storage.resource_monitor import Cards
 from slipstream.core.storage.status_file import LEDGER, MARKS
 from slipstream.core.storage.updates import MALFORMED, Mark, inside, table
-from slipstream.jobs.overview import OVER, JobLine, overview
-from slipstream.jobs.process import status_of
+from slipstream.jobs.job_list import OVER, JobLine, overview
+from slipstream.jobs.job_process import status_of
 from slipstream.jobs.queue import JobQueue, own_queue
-from slipstream.studies.record.ledger import Ledger, ranked
+from slipstream.studies.record.ledger import Ledger, rank_eligible
 from slipstream.training.callbacks.metrics import METRICS
 
 LEDGER_BYTES = 4 << 30
@@ -153,7 +153,7 @@ def ledger_of(folder: Path) -> Iterator[tuple[Ledger, tuple[int, int, int]]]:
         SlipstreamError, UnreadableError: it cannot be read, or is too long for a page.
     """
     with Ledger(inside(folder, LEDGER, LEDGER_BYTES), read_only=True) as ledger:
-        asks, verdicts, openings = ledger.written()
+        asks, verdicts, openings = ledger.row_counts()
         if asks > _MOST_TRIALS or verdicts > _MOST_TRIALS * _MOST_STAGES:
             raise UnreadableError(f"it has {asks:,} trials, and {_MOST_TRIALS:,} are the most")
         yield ledger, (asks, verdicts, openings)
@@ -161,7 +161,7 @@ def ledger_of(folder: Path) -> Iterator[tuple[Ledger, tuple[int, int, int]]]:
 
 def _best(folder: Path) -> list[float]:
     with ledger_of(folder) as (ledger, _):
-        verdicts = sorted(ranked(ledger.verdicts()), key=lambda one: one.at)
+        verdicts = sorted(rank_eligible(ledger.decisions()), key=lambda one: one.at)
     best: list[float] = []
     for one in verdicts:
         best.append(max([one.score or 0.0, *best[-1:]]))

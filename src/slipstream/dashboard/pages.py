@@ -144,11 +144,11 @@ def importances(folder: Path) -> dict[str, float]:
     from slipstream.studies.space import SearchSpace  # with Optuna: a second, once
 
     inside(folder, "study.yaml", MOST_BYTES)
-    space = SearchSpace.written(read_config(folder / "study.yaml")[STUDY]["space"])
+    space = SearchSpace.from_stored(read_config(folder / "study.yaml")[STUDY]["space"])
     with ledger_of(folder) as (ledger, _):
         trials = ledger.trials()
     return space.importances(
-        [(one.ask.params, one.score) for one in trials if one.score is not None]
+        [(one.suggestion.params, one.score) for one in trials if one.score is not None]
     )
 
 
@@ -198,7 +198,9 @@ def _trials(news: News) -> None:
         rows = trials
         if len(before) == 4 and before[0] <= asks and before[1] <= verdicts:
             times = [
-                at for one in trials for at in (one.ask.at, *(stage.at for stage in one.stages))
+                at
+                for one in trials
+                for at in (one.suggestion.at, *(stage.at for stage in one.decisions))
             ]
             if sum(at > before[3] for at in times) == asks + verdicts - before[0] - before[1]:
                 rows = [one for one in trials if _moment(one) > before[3]]
@@ -218,7 +220,7 @@ def _trials(news: News) -> None:
 
 
 def _moment(trial: Trial) -> float:
-    return max(trial.ask.at, trial.last.at)
+    return max(trial.suggestion.at, trial.last_decision.at)
 
 
 def _row(trial: Trial) -> dict[str, Any]:
@@ -226,13 +228,13 @@ def _row(trial: Trial) -> dict[str, Any]:
     ended = trial.state != "running"
     return {
         "number": trial.number,
-        "state": trial.standing,
+        "state": trial.final_state,
         "score": trial.score,
-        "asked": trial.ask.at,
-        "ended": trial.last.at if ended else None,
-        "params": {str(k)[:80]: _short(v) for k, v in list(trial.ask.params.items())[:64]},
-        "folds": [one.get("score") for one in trial.last.folds][:64],
-        "rungs": [(one.time, one.score) for one in trial.stages][:16],
+        "asked": trial.suggestion.at,
+        "ended": trial.last_decision.at if ended else None,
+        "params": {str(k)[:80]: _short(v) for k, v in list(trial.suggestion.params.items())[:64]},
+        "folds": [one.get("score") for one in trial.last_decision.folds][:64],
+        "rungs": [(one.time, one.score) for one in trial.decisions][:16],
         "reason": trial.reason[:_LONGEST],
     }
 
@@ -263,7 +265,7 @@ def _under_way(news: News) -> None:
         if points[-1][2] < newest - _LATELY:  # it ended long since
             continue
         with suppress(ValueError, IndexError):
-            slot = Slot.parse(name[:80])
+            slot = Slot.from_name(name[:80])
             stride = -(-len(points) // _CURVE)
             kept = points[(len(points) - 1) % stride :: stride]
             rows += [(slot.phase, slot.trial, slot.repeat, slot.fold, *one) for one in kept]

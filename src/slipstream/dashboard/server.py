@@ -45,13 +45,13 @@ from slipstream.core.storage.atomic_io import plain
 from slipstream.core.storage.status_file import RUN, STUDY
 from slipstream.core.storage.updates import MALFORMED, Event, News, inside, news_of, news_of_several
 from slipstream.dashboard import pages
-from slipstream.dashboard.guard import LOCAL, Guard, own_token
+from slipstream.dashboard.auth import LOCAL, Guard, own_token
 from slipstream.dashboard.overview import MachineHistory, Places, Sparks, rows_of
-from slipstream.jobs.overview import JobLine, state_of
-from slipstream.jobs.process import in_background
+from slipstream.jobs.job_list import JobLine, state_of
+from slipstream.jobs.job_process import in_background
 from slipstream.jobs.queue import FAILED, STOPPED
 from slipstream.jobs.supervisor import is_supervised, stop
-from slipstream.studies.record.status import stop as ask_to_stop
+from slipstream.studies.record.inspection import stop as ask_to_stop
 from slipstream.training.runs.run import REPORT
 
 PORT = 8770

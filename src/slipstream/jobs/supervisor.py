@@ -18,7 +18,7 @@ from slipstream.core.child_process import JOB_VARIABLE, ending
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.storage.atomic_io import disk_errors, is_held, take_lock
 from slipstream.core.storage.signals import Interruption
-from slipstream.jobs.process import (
+from slipstream.jobs.job_process import (
     begun,
     last_words,
     let_go,

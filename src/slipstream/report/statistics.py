@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from slipstream.core.timeline import day_closes
 from slipstream.studies.statistics import returns as study_returns
-from slipstream.studies.statistics.bootstrap import DRAWS, FEWEST_DAYS, lower_bounds
+from slipstream.studies.statistics.bootstrap import MIN_BOUND_DAYS, NUM_RESAMPLES, lower_bounds
+from slipstream.studies.statistics.returns import compound_return as compound_return
 from slipstream.studies.statistics.returns import correlation as correlation
-from slipstream.studies.statistics.returns import growth as growth
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -50,7 +50,7 @@ def daily_equity(equity: Floats, day: Ints) -> Floats:
 
 def sharpe(returns: Floats, periods: float) -> float | None:
     """Mean over deviation times the root of periods a year; None where the deviation is zero."""
-    moves = len(returns) > 1 and float(np.std(returns, ddof=1)) > study_returns.NO_DEVIATION
+    moves = len(returns) > 1 and float(np.std(returns, ddof=1)) > study_returns.MIN_STD
     return study_returns.sharpe(returns, periods) if moves else None
 
 
@@ -79,12 +79,12 @@ def rare_losses_unknown(returns: Floats) -> bool:
     return size > 0.0 and -float(np.min(returns)) < LARGE_LOSS * size
 
 
-def sharpe_interval(returns: Floats, periods: float, draws: int = DRAWS) -> Interval | None:
+def sharpe_interval(returns: Floats, periods: float, draws: int = NUM_RESAMPLES) -> Interval | None:
     """95 % interval of the annualised Sharpe ratio of daily returns: a bound from either side.
 
     None with fewer than 60 days or where the returns have no deviation.
     """
-    if len(returns) < FEWEST_DAYS or not float(np.std(returns)) > 1e-15:
+    if len(returns) < MIN_BOUND_DAYS or not float(np.std(returns)) > 1e-15:
         return None
     found = lower_bounds([returns[None], -returns[None]], periods, 0.025, draws)
     low, high = found.lower.tolist()

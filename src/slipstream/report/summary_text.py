@@ -16,8 +16,8 @@ from slipstream.core.text import percent, span
 from slipstream.report.number_format import interval_text, number, share
 from slipstream.report.page import KeyFigure
 from slipstream.report.statistics import LARGE_LOSS, Floats, Interval, rare_losses_unknown
-from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
-from slipstream.studies.statistics.overfitting import expected_best, smallest_confirmable
+from slipstream.studies.statistics.bootstrap import MIN_BOUND_DAYS
+from slipstream.studies.statistics.overfitting import expected_best_sharpe, min_detectable_sharpe
 
 DRAWDOWN = (
     "Drawdown: the deepest, of daily closes. The metric `max_drawdown`, which constraints limit, "
@@ -90,12 +90,12 @@ def headline(
         lead = (
             f"{name} Sharpe {number(sharpe)}, 95 % interval {interval_text(interval)} {length}{by}."
         )
-    smallest = smallest_confirmable(days, per_year)
+    smallest = min_detectable_sharpe(days, per_year)
     if smallest is None:
-        lead += f" Below {FEWEST_DAYS} days no Sharpe ratio could be confirmed"
+        lead += f" Below {MIN_BOUND_DAYS} days no Sharpe ratio could be confirmed"
     else:
         lead += f" The smallest Sharpe that this much data could confirm is {number(smallest)}"
-    best = expected_best(trials, years)
+    best = expected_best_sharpe(trials, years)
     if best is None:
         return f"{lead}."
     return (
@@ -219,7 +219,7 @@ def sharpe_figures(
         note += f", by {bounds.by}"
     if ratio is None or bounds is None:
         note = "equity never moved" if ratio is None else "too few days for an interval"
-    smallest, by = number(smallest_confirmable(days, per_year)), f"by {span(days, per_year)}"
+    smallest, by = number(min_detectable_sharpe(days, per_year)), f"by {span(days, per_year)}"
     return [
         KeyFigure("Annual Sharpe ratio", value, note),
         KeyFigure("Smallest Sharpe that could be confirmed", smallest, by),

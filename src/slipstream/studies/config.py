@@ -18,11 +18,11 @@ from slipstream.core.config import Config
 from slipstream.core.storage import yaml_file
 from slipstream.core.timeline import FoldPlan
 
-_FREE = ("n_trials", "final_refit", "keep_weights")
+_MUTABLE_FIELDS = ("n_trials", "final_refit", "keep_weights")
 """Fields that may change between two calls of one study: no trial depends on them."""
 SETTINGS = "settings"
 """The key of a space's file that holds settings by dotted path; all other keys are ranges."""
-_LATER = ("start_with", "constraints", "from_study")
+_OPTIONAL_FIELDS = ("start_with", "constraints", "from_study")
 """Fields that studies of earlier versions lack: where they say nothing, nothing differs."""
 
 
@@ -124,8 +124,12 @@ class StudyConfig(Config):
     def identity(self) -> dict[str, Any]:
         """The fields that decide a trial; a study keeps them from its first start on."""
         values = self.model_dump(mode="json")
-        unsaid = [name for name in _LATER if not values[name]]
-        for name in (*_FREE, *unsaid, "space"):  # the space is compared by itself, resolved
+        unsaid = [name for name in _OPTIONAL_FIELDS if not values[name]]
+        for name in (
+            *_MUTABLE_FIELDS,
+            *unsaid,
+            "space",
+        ):  # the space is compared by itself, resolved
             del values[name]
         return values
 
@@ -135,21 +139,21 @@ def digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def published() -> list[str]:
+def published_spaces() -> list[str]:
     """Return the names of the spaces that come as files."""
     files = (resources.files("slipstream.studies") / "spaces").iterdir()
     return sorted(f.name.removesuffix(".yaml") for f in files if f.name.endswith(".yaml"))
 
 
-def read_published(name: str) -> Any:
+def read_published_space(name: str) -> Any:
     """Return what a space's file says."""
     file = resources.files("slipstream.studies") / "spaces" / f"{name}.yaml"
     return yaml_file.parse(file.read_text(encoding="utf-8"), f"{name}.yaml")
 
 
-def settings_of(name: object) -> Mapping[str, Any]:
+def space_settings(name: object) -> Mapping[str, Any]:
     """Return settings, by dotted path, without which a space means something else."""
-    if not isinstance(name, str) or name not in published():
+    if not isinstance(name, str) or name not in published_spaces():
         return {}
-    found: Mapping[str, Any] = read_published(name).get(SETTINGS, {})
+    found: Mapping[str, Any] = read_published_space(name).get(SETTINGS, {})
     return found

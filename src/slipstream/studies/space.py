@@ -30,7 +30,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.safe_io import read_text
 from slipstream.core.storage import yaml_file
 from slipstream.core.text import did_you_mean, nearest
-from slipstream.studies.config import SETTINGS, published, read_published
+from slipstream.studies.config import SETTINGS, published_spaces, read_published_space
 from slipstream.training.environments.factory import kind_of
 from slipstream.training.settings.config import CONFIGS, RunConfig, TrainingConfig, resolve
 
@@ -38,9 +38,11 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 DEFAULT = "default"
 _EXTENDS = "extends"
-_FEWEST = 20  # trials; below that importances are the sampler's own pattern
-_LARGEST = 2.0**1000  # what any number is checked against before it is counted with
-_DRAWS = 32  # random combinations: all must give valid configs, and they tell what a trial costs
+_MIN_TRIALS_FOR_IMPORTANCE = 20  # trials; below that importances are the sampler's own pattern
+_MAX_NUMBER = 2.0**1000  # what any number is checked against before it is counted with
+_NUM_SAMPLES = (
+    32  # random combinations: all must give valid configs, and they tell what a trial costs
+)
 AGENT, NUM_ENVS = "agent.", "training.num_envs"
 _TRAINING = ("num_envs", "total_timesteps")
 
@@ -78,7 +80,7 @@ class Range(Config):
             if not self.choices:
                 raise ValueError("`choices` is empty; list at least one value")
             seen = set[str]()
-            for text in map(encode, self.choices):
+            for text in map(encode_choice, self.choices):
                 if repr(text) in seen:
                     raise ValueError(f"`choices` lists {text} twice")
                 seen.add(repr(text))
@@ -88,7 +90,7 @@ class Range(Config):
         if self.low > self.high:
             raise ValueError(f"`low` {self.low:g} is above `high` {self.high:g}")
         if self.power_of is not None and (
-            self.log or self.step is not None or not self._integers(self.low, self.high)
+            self.log or self.step is not None or not self._are_integers(self.low, self.high)
         ):
             raise ValueError(
                 "with `power_of`, `low` and `high` are whole exponents and that is all"
@@ -106,10 +108,10 @@ class Range(Config):
         return self
 
     @staticmethod
-    def _integers(*numbers: Number | None) -> bool:
+    def _are_integers(*numbers: Number | None) -> bool:
         return all(isinstance(n, int) for n in numbers if n is not None)
 
-    def fitted(self, whole: bool) -> Range:
+    def with_type(self, whole: bool) -> Range:
         """The same range for a setting that takes whole numbers only, or any numbers.
 
         Raises:
@@ -123,7 +125,7 @@ class Range(Config):
             ends = {"low": self.low, "high": self.high, "step": self.step}
             floats = {k: float(v) for k, v in ends.items() if v is not None}
             return self.model_copy(update=floats)
-        if not self._integers(self.low, self.high, self.step):
+        if not self._are_integers(self.low, self.high, self.step):
             raise ValueError("it takes whole numbers: `low`, `high` and `step` must be whole")
         return self
 
@@ -131,14 +133,14 @@ class Range(Config):
     def distribution(self) -> BaseDistribution:
         """What Optuna samples from."""
         if self.choices is not None:
-            return CategoricalDistribution([encode(choice) for choice in self.choices])
+            return CategoricalDistribution([encode_choice(choice) for choice in self.choices])
         assert self.low is not None and self.high is not None
         if isinstance(self.low, int) and isinstance(self.high, int):
             step = int(self.step) if self.step is not None else 1
             return IntDistribution(self.low, self.high, log=self.log, step=step)
         return FloatDistribution(self.low, self.high, log=self.log, step=self.step)
 
-    def value(self, suggested: Any) -> Any:
+    def to_value(self, suggested: Any) -> Any:
         """What the config gets for what Optuna suggested.
 
         Raises:
@@ -146,46 +148,46 @@ class Range(Config):
         """
         if self.choices is not None:
             for choice in self.choices:
-                text = encode(choice)
+                text = encode_choice(choice)
                 if text == suggested and isinstance(text, bool) == isinstance(suggested, bool):
                     return choice
             raise ValueError(f"{suggested!r} is none of the choices")
-        if not self._holds(suggested):
-            raise ValueError(f"{suggested!r} is outside {self.words}")
+        if not self._contains(suggested):
+            raise ValueError(f"{suggested!r} is outside {self.description}")
         return suggested if self.power_of is None else self.power_of**suggested
 
-    def suggestion(self, value: Any) -> Any:
+    def to_suggestion(self, value: Any) -> Any:
         """What Optuna suggests for a config's value: `value` turned round.
 
         Raises:
             ValueError: it is not in the range.
         """
-        suggested = encode(value)
+        suggested = encode_choice(value)
         if self.choices is None:
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise ValueError(f"{value!r} is no number")
-            if not -_LARGEST <= value <= _LARGEST:
-                raise ValueError(f"{value!r} is outside {self.words}")
+            if not -_MAX_NUMBER <= value <= _MAX_NUMBER:
+                raise ValueError(f"{value!r} is outside {self.description}")
             if self.power_of is not None:
                 suggested = round(math.log(value, self.power_of)) if value > 0 else 0
                 if self.power_of**suggested != value:
-                    raise ValueError(f"{value!r} is outside {self.words}")
+                    raise ValueError(f"{value!r} is outside {self.description}")
             elif isinstance(self.low, float):
                 suggested = float(value)
             elif value == int(value):
                 suggested = int(value)
-        self.value(suggested)
+        self.to_value(suggested)
         return suggested
 
-    def _holds(self, number: Number) -> bool:
+    def _contains(self, number: Number) -> bool:
         """Whether a number lies between the ends, and on a step where there are steps."""
         assert self.low is not None and self.high is not None
-        step = self.step or (1 if self._integers(self.low, self.high) else None)
+        step = self.step or (1 if self._are_integers(self.low, self.high) else None)
         places = (number - self.low) / step if step else 0.0
         return self.low <= number <= self.high and abs(places - round(places)) < 1e-8
 
     @property
-    def extremes(self) -> tuple[Any, ...]:
+    def bounds(self) -> tuple[Any, ...]:
         """Values that must all be allowed: every choice, or both ends."""
         if self.choices is not None:
             return self.choices
@@ -195,7 +197,7 @@ class Range(Config):
         return self.low, self.high
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The range in a message: ``0.1 to 0.4``, ``one of [64, 64], [128, 128]``."""
         if self.choices is not None:
             return "one of " + ", ".join(json.dumps(choice) for choice in self.choices)
@@ -209,7 +211,7 @@ class Range(Config):
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
-def encode(choice: Any) -> bool | int | float | str | None:
+def encode_choice(choice: Any) -> bool | int | float | str | None:
     """A choice as Optuna's storages keep it: lists and mappings become JSON text."""
     if isinstance(choice, (list, tuple, dict)):
         return json.dumps(choice, sort_keys=True)
@@ -237,12 +239,12 @@ class SearchSpace:
             ConfigError: a name that nothing reads, a range beyond the field's own limits, or
                 combinations that no config allows.
         """
-        space = cls(dict(sorted(_ranges(values, base, ()).items())))
+        space = cls(dict(sorted(_parse_ranges(values, base, ()).items())))
         space._check(base)
         return space
 
     @classmethod
-    def written(cls, values: Mapping[str, Any]) -> SearchSpace:
+    def from_stored(cls, values: Mapping[str, Any]) -> SearchSpace:
         """What `to_mapping` gave, as a study.yaml has it; no code that its config names runs.
 
         Raises:
@@ -250,7 +252,7 @@ class SearchSpace:
         """
         return cls({str(name): validate(Range, one, str(name)) for name, one in values.items()})
 
-    def starts(self, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def start_params(self, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Suggestions for settings that a user wrote under `study.start_with`; some names each.
 
         Raises:
@@ -268,7 +270,7 @@ class SearchSpace:
                         "all trials have stands in the config itself."
                     )
                 try:
-                    params[name] = self.ranges[name].suggestion(value)
+                    params[name] = self.ranges[name].to_suggestion(value)
                 except ValueError as error:
                     raise ConfigError(
                         f"{where} sets `{name}`: {error}. Widen its range in `study.space`, or "
@@ -283,8 +285,8 @@ class SearchSpace:
         Raises:
             ConfigError: with the first of them, also where other settings never go with it.
         """
-        for k, params in enumerate(self.starts(given)):
-            for values in self.draws(base, params):
+        for k, params in enumerate(self.start_params(given)):
+            for values in self.sample_overrides(base, params):
                 try:
                     resolve(base, values)
                 except ConfigError as error:
@@ -297,8 +299,8 @@ class SearchSpace:
                 "agent.learning_rate, or write `space: default`."
             )
         for path in self.ranges:
-            self._check_read(setting(path, base), base)
-        for values in self.draws(base):
+            self._check_used(find_setting(path, base), base)
+        for values in self.sample_overrides(base):
             try:
                 resolve(base, values)
             except ConfigError as error:
@@ -308,13 +310,13 @@ class SearchSpace:
                     f"{error} Narrow a range, or set the other key in the config."
                 ) from None
 
-    def _check_read(self, one: Setting, base: RunConfig) -> None:
+    def _check_used(self, one: SearchableSetting, base: RunConfig) -> None:
         """Refuses a setting that is read only with another setting's other value."""
 
         def possible(path: str) -> Sequence[Any]:
-            return self.ranges[path].extremes if path in self.ranges else _values(path, base)
+            return self.ranges[path].bounds if path in self.ranges else _base_values(path, base)
 
-        unread = one.unread(possible)
+        unread = one.find_unmet_condition(possible)
         if unread is not None:
             needed, here = unread
             raise ConfigError(
@@ -331,13 +333,13 @@ class SearchSpace:
         """A new trial of `study` with a suggestion for every name: its `params`."""
         return study.ask(fixed_distributions=self.distributions)
 
-    def draws(
+    def sample_overrides(
         self, base: RunConfig, fixed: Mapping[str, Any] | None = None
     ) -> Sequence[Mapping[str, Any]]:
         """What random trials change in `base`, always the same ones but for `fixed` suggestions."""
         sampler = optuna.samplers.RandomSampler(seed=0)
         found = []
-        for _ in range(_DRAWS):
+        for _ in range(_NUM_SAMPLES):
             params = {
                 name: sampler.sample_independent(None, None, name, distribution)  # type: ignore[arg-type]
                 for name, distribution in self.distributions.items()
@@ -363,24 +365,24 @@ class SearchSpace:
         values = {}
         for name, one in self.ranges.items():
             try:
-                values[name] = one.value(params[name])
+                values[name] = one.to_value(params[name])
             except ValueError as error:
                 raise ConfigError(f"A trial's parameter `{name}`: {error}.") from None
-        values = self._without_unread(values, base)
+        values = self._without_unused(values, base)
         notes = _fit_sizes(values, base)
         return Overrides(values, notes)
 
-    def _without_unread(self, values: dict[str, Any], base: RunConfig) -> dict[str, Any]:
+    def _without_unused(self, values: dict[str, Any], base: RunConfig) -> dict[str, Any]:
         """Leaves out what nothing reads beside this trial's own values, as configs refuse it."""
 
         def of_trial(path: str) -> Sequence[Any]:
-            return (values[path],) if path in values else _values(path, base)
+            return (values[path],) if path in values else _base_values(path, base)
 
-        known = settings(base)
+        known = searchable_settings(base)
         return {
             name: value
             for name, value in values.items()
-            if name not in known or known[name].unread(of_trial) is None
+            if name not in known or known[name].find_unmet_condition(of_trial) is None
         }
 
     def importances(self, trials: Sequence[tuple[Mapping[str, Any], float]]) -> dict[str, float]:
@@ -394,7 +396,7 @@ class SearchSpace:
                 its last score, or what made trials bad would be invisible.
         """
         fine = [(params, score) for params, score in trials if math.isfinite(score)]
-        if len(fine) < _FEWEST or len({score for _, score in fine}) < 2:
+        if len(fine) < _MIN_TRIALS_FOR_IMPORTANCE or len({score for _, score in fine}) < 2:
             return {}
         study = optuna.create_study(direction="maximize")
         for params, score in fine:
@@ -438,27 +440,28 @@ def _fit_sizes(values: dict[str, Any], base: RunConfig) -> tuple[str, ...]:
     return notes
 
 
-def _ranges(
+def _parse_ranges(
     values: str | Mapping[str, Any] | None, base: RunConfig, inside: tuple[str, ...]
 ) -> dict[str, Range]:
     """Ranges by name; `inside` lists the files being read, outermost first."""
     if values is None or values == DEFAULT:
         return {
-            one.path: _range(one.path, one.suggested, base)
-            for one in settings(base).values()
-            if one.by_default and one.unread(lambda path: _values(path, base)) is None
+            one.path: _parse_range(one.path, one.default_range, base)
+            for one in searchable_settings(base).values()
+            if one.is_default
+            and one.find_unmet_condition(lambda path: _base_values(path, base)) is None
         }
     if isinstance(values, str):
         if values in inside:
             raise ConfigError(f"The search space {values} extends itself; take that line out.")
         inside = (*inside, values)
-        values = _read(values)
+        values = _read_space(values)
     if not isinstance(values, Mapping):
         raise ConfigError(
             "`study.space` must be a name, a .yaml file, or a mapping from dotted paths to ranges, "
             f"such as agent.learning_rate: {{low: 1e-4, high: 3e-3, log: true}} (got {values!r})."
         )
-    found = _ranges(str(values[_EXTENDS]), base, inside) if _EXTENDS in values else {}
+    found = _parse_ranges(str(values[_EXTENDS]), base, inside) if _EXTENDS in values else {}
     for name, value in values.items():
         if name == _EXTENDS:
             continue
@@ -470,15 +473,15 @@ def _ranges(
                 )
             del found[name]
         else:
-            found[name] = _range(str(name), value, base)
+            found[name] = _parse_range(str(name), value, base)
     return found
 
 
-def _range(path: str, value: Any, base: RunConfig) -> Range:
-    one = setting(path, base)
+def _parse_range(path: str, value: Any, base: RunConfig) -> Range:
+    one = find_setting(path, base)
     where = f"study.space.{path}"
     if value == DEFAULT:
-        value = one.suggested
+        value = one.default_range
         if value is None:
             raise ConfigError(
                 f"`{where}`: no range stands beside its default; give {{low: ..., high: ...}} or "
@@ -490,15 +493,15 @@ def _range(path: str, value: Any, base: RunConfig) -> Range:
             f"default (got {value!r})."
         )
     found = validate(Range, value, where)
-    if found.choices is None and not one.number:
+    if found.choices is None and not one.is_numeric:
         raise ConfigError(f"`{where}` is not a number: list its values as {{choices: [...]}}.")
-    if one.takes is not Any:
+    if one.annotation is not Any:
         try:
-            found = found.fitted(one.whole)
+            found = found.with_type(one.is_integer)
         except ValueError as error:
             raise ConfigError(f"`{where}`: {error}.") from None
-    for extreme in found.extremes:
-        refusal = one.refusal(extreme)
+    for extreme in found.bounds:
+        refusal = one.validation_error(extreme)
         if refusal:
             raise ConfigError(
                 f"`{where}` reaches {extreme!r}, which `{path}` itself refuses: {refusal}."
@@ -506,28 +509,28 @@ def _range(path: str, value: Any, base: RunConfig) -> Range:
     return found
 
 
-def _values(path: str, base: RunConfig) -> Sequence[Any]:
+def _base_values(path: str, base: RunConfig) -> Sequence[Any]:
     """The one value of a dotted path in the config."""
     return (value_at(base.as_mapping(), path),)
 
 
-def _read(name: str) -> Any:
+def _read_space(name: str) -> Any:
     """The mapping in a published space's file, or in a user's."""
     if name.endswith(CONFIGS):
         text = read_text(Path(name).expanduser(), "The search space")
         parse = yaml_file.parse_json if name.endswith(".json") else yaml_file.parse
         return parse(text, name)
-    if name not in published():
-        advice = did_you_mean(name, [DEFAULT, *published()])
+    if name not in published_spaces():
+        advice = did_you_mean(name, [DEFAULT, *published_spaces()])
         raise ConfigError(
             f"There is no search space `{name}`; {advice} A file of your own is named by its path, "
             "ending in .yaml."
         )
-    return {key: value for key, value in read_published(name).items() if key != SETTINGS}
+    return {key: value for key, value in read_published_space(name).items() if key != SETTINGS}
 
 
 @dataclass(frozen=True)
-class Setting:
+class SearchableSetting:
     """One key of a config that may be searched.
 
     Attributes:
@@ -539,12 +542,14 @@ class Setting:
     """
 
     path: str
-    takes: Any
-    suggested: Mapping[str, Any] | None = None
-    by_default: bool = False
+    annotation: Any
+    default_range: Mapping[str, Any] | None = None
+    is_default: bool = False
     when: Mapping[str, Any] = field(default_factory=dict)
 
-    def unread(self, possible: Callable[[str], Sequence[Any]]) -> tuple[str, Sequence[Any]] | None:
+    def find_unmet_condition(
+        self, possible: Callable[[str], Sequence[Any]]
+    ) -> tuple[str, Sequence[Any]] | None:
         """The key, and its values here, because of which nothing reads the setting; or None.
 
         Args:
@@ -559,24 +564,24 @@ class Setting:
         return None
 
     @property
-    def whole(self) -> bool:
+    def is_integer(self) -> bool:
         """Whether it takes whole numbers only."""
-        kinds = set(_kinds(self.takes))
+        kinds = set(_plain_types(self.annotation))
         return int in kinds and float not in kinds
 
     @property
-    def number(self) -> bool:
+    def is_numeric(self) -> bool:
         """Whether a range from low to high means something."""
-        return bool({int, float, Any} & set(_kinds(self.takes)))
+        return bool({int, float, Any} & set(_plain_types(self.annotation)))
 
-    def refusal(self, value: Any) -> str | None:
+    def validation_error(self, value: Any) -> str | None:
         """Why the setting cannot have this value; None if it can."""
         try:
-            refuse_truth_value(self.takes, value)
+            refuse_truth_value(self.annotation, value)
         except ValueError as error:
             return str(error)
         try:
-            TypeAdapter(self.takes).validate_python(value)
+            TypeAdapter(self.annotation).validate_python(value)
         except ValidationError as error:
             wrong = error.errors()
             # A union also complains that one number is not a list of numbers, one per member.
@@ -587,30 +592,30 @@ class Setting:
         return None
 
 
-def settings(base: RunConfig) -> dict[str, Setting]:
+def searchable_settings(base: RunConfig) -> dict[str, SearchableSetting]:
     """Everything that may be searched from this config, by dotted path."""
-    found = dict(_below("agent", type(base.agent), ()))
+    found = dict(_section_settings("agent", type(base.agent), ()))
     for name in set(base.agent.FITTED) - set(type(base.agent).model_fields):
-        found[AGENT + name] = Setting(AGENT + name, Count)
+        found[AGENT + name] = SearchableSetting(AGENT + name, Count)
     for name in _TRAINING:
         info = TrainingConfig.model_fields[name]
-        found[f"training.{name}"] = Setting(f"training.{name}", _takes(info))
+        found[f"training.{name}"] = SearchableSetting(f"training.{name}", _field_annotation(info))
     model = kind_of(base.env_name).model
-    return found | _below("env", model, model.given)
+    return found | _section_settings("env", model, model.given)
 
 
-def setting(path: str, base: RunConfig) -> Setting:
+def find_setting(path: str, base: RunConfig) -> SearchableSetting:
     """The setting at a dotted path.
 
     Raises:
         ConfigError: nothing reads it, or no study may vary it; with the nearest that would do.
     """
-    known = settings(base)
+    known = searchable_settings(base)
     if path in known:
         return known[path]
     kind = kind_of(base.env_name)
     if kind.open_section is not None and path.startswith(f"env.{kind.open_section}."):
-        return Setting(path, Any)
+        return SearchableSetting(path, Any)
     head, _, rest = path.partition(".")
     if head == "env" and rest.split(".")[0] == "training_wrappers":
         raise ConfigError(
@@ -638,23 +643,25 @@ def setting(path: str, base: RunConfig) -> Setting:
     )
 
 
-def _below(where: str, model: type[BaseModel], given: tuple[str, ...]) -> dict[str, Setting]:
-    found: dict[str, Setting] = {}
+def _section_settings(
+    where: str, model: type[BaseModel], given: tuple[str, ...]
+) -> dict[str, SearchableSetting]:
+    found: dict[str, SearchableSetting] = {}
     for name, info in model.model_fields.items():
         path = f"{where}.{name}"
         if name in given:
             continue
         inner = model_in(info.annotation)
         if inner is not None:
-            below = _below(path, inner, ())
-            when = _search(info).get("when", {})
+            below = _section_settings(path, inner, ())
+            when = _search_metadata(info).get("when", {})
             found |= {name: replace(one, when={**when, **one.when}) for name, one in below.items()}
             continue
-        search = _search(info)
+        search = _search_metadata(info)
         suggested = search.get("range") or None  # without one, only `when` stands beside it
-        found[path] = Setting(
+        found[path] = SearchableSetting(
             path,
-            _takes(info),
+            _field_annotation(info),
             suggested,
             suggested is not None and search.get("by_default", False),
             search.get("when", {}),
@@ -662,26 +669,26 @@ def _below(where: str, model: type[BaseModel], given: tuple[str, ...]) -> dict[s
     return found
 
 
-def _search(info: FieldInfo) -> dict[str, Any]:
+def _search_metadata(info: FieldInfo) -> dict[str, Any]:
     """What `core.config.searched` put beside a default."""
     extra = info.json_schema_extra
     found: Any = extra.get("search", {}) if isinstance(extra, dict) else {}
     return dict(found)
 
 
-def _takes(info: FieldInfo) -> Any:
+def _field_annotation(info: FieldInfo) -> Any:
     if not info.metadata:
         return info.annotation
     return Annotated[info.annotation, *info.metadata]
 
 
-def _kinds(annotation: Any) -> list[Any]:
+def _plain_types(annotation: Any) -> list[Any]:
     """The plain types that a value may have: of a union all of them, of a tuple the tuple."""
     origin = typing.get_origin(annotation)
     if origin is Annotated:
-        return _kinds(typing.get_args(annotation)[0])
+        return _plain_types(typing.get_args(annotation)[0])
     if origin in (typing.Union, types.UnionType):
-        return [kind for part in typing.get_args(annotation) for kind in _kinds(part)]
+        return [kind for part in typing.get_args(annotation) for kind in _plain_types(part)]
     return [origin or annotation]
 
 

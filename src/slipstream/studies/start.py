@@ -15,11 +15,11 @@ from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.signals import Interrupted
 from slipstream.core.storage.status_file import Status
 from slipstream.core.text import to_stderr
-from slipstream.studies.config import StudyConfig, settings_of
+from slipstream.studies.config import StudyConfig, space_settings
 from slipstream.studies.record.folder import StudyFolder, read_study
 from slipstream.studies.record.warm_start import warm_start
-from slipstream.studies.search.asker import check_sampler
-from slipstream.studies.search.session import Pools
+from slipstream.studies.search.sampler import check_sampler
+from slipstream.studies.search.session import PoolFactory
 from slipstream.studies.space import DEFAULT, SearchSpace
 from slipstream.studies.study import Resources, Study
 from slipstream.training.environments.factory import kind_of
@@ -37,18 +37,18 @@ from slipstream.training.settings.config import (
 )
 from slipstream.training.settings.sizing import check_learner
 
-MARKET_COPIES, GAME_COPIES = 12, 16  # per member: what 100,000 steps can bear
+MARKET_NUM_ENVS, GAME_NUM_ENVS = 12, 16  # per member: what 100,000 steps can bear
 _UNREPORTED = "The study is complete, its page is not. Write it with:"
-Say = Callable[[str], None]
-Show = Callable[[Status], None]
-Report = Callable[[StudyFolder, Say], Path]
+Notify = Callable[[str], None]
+OnStatus = Callable[[Status], None]
+WriteReport = Callable[[StudyFolder, Notify], Path]
 
 
-def prepare(
+def prepare_study(
     target: str | Path | Mapping[str, Any],
     overrides: Mapping[str, Any],
     study: Mapping[str, Any],
-    say: Callable[[str], None] = lambda message: None,
+    notify: Callable[[str], None] = lambda message: None,
 ) -> tuple[RunConfig, StudyConfig, SearchSpace]:
     """Reads and checks everything that a study needs besides its data.
 
@@ -72,7 +72,7 @@ def prepare(
     section = section_of({STUDY: values.pop(STUDY)}, STUDY)
     _check_prices(values, overrides)
     config = validate(StudyConfig, {**section, **study}, STUDY)
-    needed = _add_needed(values, config.space)
+    needed = _apply_space_settings(values, config.space)
     base, seat = base_config(values).seated()
     starts, left = len(config.start_with), None
     if starts > config.n_trials:
@@ -80,17 +80,17 @@ def prepare(
             f"`study.start_with` has {starts} settings; n_trials: {config.n_trials} tries no more."
         )
     for sentence in filter(None, (seat, note, needed, left)):
-        say(sentence)
+        notify(sentence)
     space = SearchSpace.from_mapping(config.space, base)
     space.check_starts(config.start_with, base)
     check_sampler(config, space)
     return base, config, space
 
 
-def _add_needed(values: dict[str, Any], space: object) -> str | None:
+def _apply_space_settings(values: dict[str, Any], space: object) -> str | None:
     """Sets what a published space needs and a config leaves open; a sentence that says so."""
     added = []
-    for path, value in settings_of(space).items():
+    for path, value in space_settings(space).items():
         with suppress(KeyError):
             if value_at(values, path) is not None:
                 continue
@@ -99,7 +99,7 @@ def _add_needed(values: dict[str, Any], space: object) -> str | None:
     return f"The search space {space} comes with {', '.join(added)}." if added else None
 
 
-def _rivals(
+def _comparison_spaces(
     target: str | Path | Mapping[str, Any],
     overrides: Mapping[str, Any],
     study: Mapping[str, Any],
@@ -109,17 +109,19 @@ def _rivals(
 
     That is Cappuccino's space for `crypto`, and ours where one of the published ones is searched.
     """
-    other = None if settings_of(space) else "cappuccino"
+    other = None if space_settings(space) else "cappuccino"
     if target != CRYPTO and other is not None:
         return {}
     try:
-        base, _, found = prepare(target, overrides, {**study, "space": other, "start_with": ()})
+        base, _, found = prepare_study(
+            target, overrides, {**study, "space": other, "start_with": ()}
+        )
     except ConfigError:  # of settings that the other one does not search
         return {}
     return {other or DEFAULT: (base, found)}
 
 
-def fresh_name(base: RunConfig) -> str:
+def default_study_name(base: RunConfig) -> str:
     """What a study is called that nobody named: by its environment and the time."""
     return f"{base.short_name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
@@ -135,7 +137,7 @@ def base_config(values: dict[str, Any]) -> RunConfig:
         if training.get(name) not in (None, 1):
             raise ConfigError(f"`training.{name}` is {training[name]!r}: {reason}. Take it out.")
     if training.get("num_envs", "auto") == "auto":
-        training["num_envs"] = _copies(values)
+        training["num_envs"] = _default_num_envs(values)
     config = RunConfig.from_mapping({**values, "training": training})
     given = values.get("agent")
     config = replace(
@@ -168,10 +170,10 @@ def _env_name(values: Mapping[str, Any]) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _copies(values: Mapping[str, Any]) -> int:
+def _default_num_envs(values: Mapping[str, Any]) -> int:
     name = _env_name(values)
     divisible = name is not None and kind_of(name).divisible
-    return MARKET_COPIES if divisible else GAME_COPIES
+    return MARKET_NUM_ENVS if divisible else GAME_NUM_ENVS
 
 
 def tune(
@@ -180,24 +182,35 @@ def tune(
     overrides: Mapping[str, Any],
     study: Mapping[str, Any],
     resources: Resources,
-    say: Say | None = None,
-    show: Show | None = None,
-    report: Report | None = None,
+    notify: Notify | None = None,
+    on_status: OnStatus | None = None,
+    report: WriteReport | None = None,
 ) -> StudyFolder:
     """Begins a study, or goes on with it; see `slipstream.tune`."""
-    say = say or to_stderr
-    base, config, space = prepare(target, overrides, study, say)
-    name = fresh_name(base) if study_name is None else study_name
-    folder = StudyFolder.of(name)
+    notify = notify or to_stderr
+    base, config, space = prepare_study(target, overrides, study, notify)
+    name = default_study_name(base) if study_name is None else study_name
+    folder = StudyFolder.from_name(name)
     folder.trust = True  # what it names was named to this command
-    pools = Pools(resources.workers, resources.group_size, resources.cluster, say)
+    pools = PoolFactory(resources.workers, resources.group_size, resources.cluster, notify)
     told = warm_start(folder, base, config, space)
-    rivals = _rivals(target, overrides, study, config.space)
-    Study(folder, base, config, space, pools, resources, say, show or _nobody, rivals, told).run()
-    return _end(folder, report, say)
+    rivals = _comparison_spaces(target, overrides, study, config.space)
+    Study(
+        folder,
+        base,
+        config,
+        space,
+        pools,
+        resources,
+        notify,
+        on_status or _ignore_status,
+        rivals,
+        told,
+    ).run()
+    return _finish(folder, report, notify)
 
 
-def _end(folder: StudyFolder, report: Report | None, say: Say) -> StudyFolder:
+def _finish(folder: StudyFolder, report: WriteReport | None, say: Notify) -> StudyFolder:
     """Says what came of it, and where: with a page its headline and warnings."""
     if report is None:
         for sentence in [*(folder.result or {})["sentences"], f"Study: {folder.path}"]:
@@ -215,29 +228,29 @@ def resume(
     name: str,
     resources: Resources,
     trust: bool = False,
-    say: Say | None = None,
-    show: Show | None = None,
-    report: Report | None = None,
+    notify: Notify | None = None,
+    on_status: OnStatus | None = None,
+    report: WriteReport | None = None,
 ) -> StudyFolder:
     """Goes on with a study; see `slipstream.resume_study`."""
-    folder, say = StudyFolder.open(name, trust=trust), say or to_stderr
+    folder, notify = StudyFolder.open(name, trust=trust), notify or to_stderr
     if folder.result is not None and not resources.force_deploy:
-        if report is None or folder.reported:
-            if not folder.locked:
-                Logbook(folder.path, "study", say).enter_end()
-            say(f"{folder.path} is complete; see `slipstream study status {folder.handle}`.")
+        if report is None or folder.has_report:
+            if not folder.is_locked:
+                Logbook(folder.path, "study", notify).enter_end()
+            notify(f"{folder.path} is complete; see `slipstream study status {folder.handle}`.")
             return folder
-        say(f"{folder.path} is complete, but its page is missing: it is written now.")
+        notify(f"{folder.path} is complete, but its page is missing: it is written now.")
         folder.lock()
         try:
-            Logbook(folder.path, "study", say).enter_end()
+            Logbook(folder.path, "study", notify).enter_end()
         finally:
             folder.unlock()
-        return _end(folder, report, say)
+        return _finish(folder, report, notify)
     read_study(folder.config, trust)  # says what to do where it was damaged
     target = read_config(folder.config)
-    return tune(target, str(folder.path), {}, {}, resources, say, show, report)
+    return tune(target, str(folder.path), {}, {}, resources, notify, on_status, report)
 
 
-def _nobody(status: Status) -> None:
+def _ignore_status(status: Status) -> None:
     pass

@@ -9,7 +9,7 @@ import pytest
 import slipstream
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.signals import Interrupted, ask_to_stop
-from slipstream.studies.start import prepare
+from slipstream.studies.start import prepare_study
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.cluster.cluster import Shared
 from slipstream.training.cluster.node_service import (
@@ -80,11 +80,11 @@ def test_a_game_that_ends_itself_is_not_cut():
 
 def test_a_game_without_opponents_gets_those_that_it_suggests():
     said = []
-    base, _, _ = prepare("hockey", {}, {}, said.append)
+    base, _, _ = prepare_study("hockey", {}, {}, said.append)
     opponents = base.env_settings["opponents"]
     assert opponents["weak"] == 1.0 and opponents["strong"] == 3.0
     assert len(said) == 1 and "second seat" in said[0]
-    base, _, _ = prepare("hockey", {"env.opponents": {"weak": 1}}, {}, said.append)
+    base, _, _ = prepare_study("hockey", {"env.opponents": {"weak": 1}}, {}, said.append)
     assert base.env_settings["opponents"]["strong"] == 0.0 and len(said) == 1
 
 

@@ -10,7 +10,7 @@ from gymnasium import spaces
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.kernels.vector_env import allocate_buffers, member_indices
-from slipstream.studies.space import setting
+from slipstream.studies.space import find_setting
 from slipstream.training.environments.factory import make_environment, resolve_environment
 from slipstream.training.settings.config import resolve
 
@@ -187,7 +187,7 @@ def test_what_cannot_be_one_is_named(given, match):
 
 def test_a_study_does_not_vary_them():
     with pytest.raises(ConfigError, match="names code, which trials do not record"):
-        setting("env.training_wrappers", resolve("gym:CartPole-v1"))
+        find_setting("env.training_wrappers", resolve("gym:CartPole-v1"))
 
 
 def test_workers_find_an_id_that_only_this_process_registered():

@@ -12,8 +12,8 @@ import numpy as np
 from slipstream.core.random import seed_of
 from slipstream.kernels.spec import MarketSpec
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.record.ledger import Verdict
-from slipstream.studies.search.plan import StudyPlan, iterations
+from slipstream.studies.record.ledger import TrialDecision
+from slipstream.studies.search.study_plan import StudyPlan, num_iterations
 from slipstream.studies.space import SearchSpace
 from slipstream.training.population.member import DailyReturns, Member, Outcome
 from slipstream.training.settings.config import resolve
@@ -48,7 +48,7 @@ def passes(member: Member, milestone: int) -> DailyReturns:
     draws = np.random.default_rng(seed_of("passes", member.seed, milestone))
     assert isinstance(agent.learning_rate, float)
     skill = 0.004 - 0.002 * abs(np.log10(agent.learning_rate) + 3) - 0.0002 * agent.n_epochs
-    skill *= milestone / iterations(member.config)
+    skill *= milestone / num_iterations(member.config)
     skill += SKILL
     first = 20_000 + 60 * (int(member.fold[4:]) if member.fold.startswith("fold") else 9)
     return DailyReturns(
@@ -116,27 +116,27 @@ class FakePool:
         return 0
 
 
-class HalfJudge:
+class HalvingPruner:
     """Stops trials below the mean of what reached the rung earlier; scores are mean returns."""
 
     def __init__(self, study: StudyConfig) -> None:
         self._study = study
         self._seen: dict[int, list[float]] = {}
 
-    def remember(self, verdict: Verdict) -> None:
+    def record(self, verdict: TrialDecision) -> None:
         if verdict.score is not None:
             self._seen.setdefault(verdict.stage, []).append(verdict.score)
 
-    def decide(self, event: Any, outcomes: Sequence[Outcome], last: bool) -> Verdict:
+    def decide(self, event: Any, outcomes: Sequence[Outcome], last: bool) -> TrialDecision:
         milestone = outcomes[0].milestone
         head = (event.trial, event.stage, milestone, event.time)
         if any(one.failed for one in outcomes):
-            return Verdict(*head, "failed", None, reason="diverged")
+            return TrialDecision(*head, "failed", None, reason="diverged")
         scores = [float(one.passes.returns.mean()) for one in outcomes if one.passes]
         score = float(np.mean(scores))
         folds = [{"score": one} for one in scores]
         if last:
-            return Verdict(*head, "complete", score, folds)
+            return TrialDecision(*head, "complete", score, folds)
         seen = self._seen.get(event.stage, [])
         stop = event.trial >= self._study.pruning.startup and seen and score < np.mean(seen)
-        return Verdict(*head, "pruned" if stop else "continued", score, folds)
+        return TrialDecision(*head, "pruned" if stop else "continued", score, folds)

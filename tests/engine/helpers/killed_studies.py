@@ -47,8 +47,8 @@ def whole(folder: Path, *more: str):
 def contents(folder: Path):
     """All that is decided or learned: suggestions, scores, daily returns, final weights."""
     with Ledger(folder / "one" / "ledger.db") as ledger:
-        asks = [(a.trial, a.time, dict(a.params)) for a in ledger.asks().values()]
-        verdicts = [(v.trial, v.stage, v.kind, v.score) for v in ledger.verdicts()]
+        asks = [(a.trial, a.time, dict(a.params)) for a in ledger.suggestions().values()]
+        verdicts = [(v.trial, v.stage, v.kind, v.score) for v in ledger.decisions()]
         outcomes = {
             (phase, *key): one.passes.returns.tobytes()
             for phase in ("search", "confirm", "final")

@@ -15,8 +15,8 @@ from slipstream.kernels.spec import Metric
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.warm_start import warm_start
-from slipstream.studies.search.plan import iterations
-from slipstream.studies.search.session import Survey
+from slipstream.studies.search.session import EnvInfo
+from slipstream.studies.search.study_plan import num_iterations
 from slipstream.studies.space import SearchSpace
 from slipstream.studies.study import Resources, Study
 from slipstream.training.environments.factory import resolve_environment
@@ -68,7 +68,7 @@ class SkilledPool(FakePool):
             group = np.repeat([0, 1], DAYS)
         agent = member.config.agent
         merit = 1.0 - abs(np.log10(agent.learning_rate) + 3.0) - 0.02 * agent.n_epochs
-        merit = max(merit, 0.05) * milestone / iterations(member.config)
+        merit = max(merit, 0.05) * milestone / num_iterations(member.config)
         own = np.random.default_rng(seed_of("own", member.seed, milestone))
         market = np.random.default_rng(7).normal(4e-3, 0.02, 4 * DAYS + HOLDOUT)[days - FIRST]
         if not self.benchmark:
@@ -88,13 +88,13 @@ class Machinery:
         self._register = register or HoldoutRegister()
         pool.benchmark = market is None or market.benchmark
 
-    def survey(self, base, study):
+    def load_env(self, base, study):
         metrics = (Metric("mean_exposure", "share"), Metric("fills", "orders"))
         spec = resolve_environment("cartpole", {}).spec
         spec = replace(spec, market=self._market, metrics=metrics if self._market else ())
         facts = {"market_sha256": "ab" * 32, "folds": fold_facts()} if self._market else {}
         notes = ("A note on the data.",)
-        return Survey(spec, 6, facts, notes, register=self._register)
+        return EnvInfo(spec, 6, facts, notes, holdout_register=self._register)
 
     @contextmanager
     def pool(self, folder):

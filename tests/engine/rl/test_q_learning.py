@@ -176,7 +176,7 @@ def test_a_study_searches_its_settings(tmp_path):
         say=lambda _: None,
     )
     with Ledger(folder.ledger, read_only=True) as ledger:
-        asked = [set(ask.params) for ask in ledger.asks().values()]
+        asked = [set(ask.params) for ask in ledger.suggestions().values()]
     assert asked == [{"agent.learning_rate"}] * 4
     assert slipstream.load_policy(folder.path).act(np.zeros(4, np.float32)) in (0, 1)
 

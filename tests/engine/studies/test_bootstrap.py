@@ -13,10 +13,10 @@ from slipstream.studies.statistics.bootstrap import score_interval
 from slipstream.studies.statistics.returns import (
     FoldMap,
     backtest_paths,
-    by_day,
-    daily_matrix,
-    daily_mix,
+    compound_by_day,
+    daily_return_matrix,
     fold_score,
+    mean_daily_returns,
     trial_score,
 )
 from slipstream.training.population.member import DailyReturns
@@ -28,13 +28,13 @@ CPCV = FoldMap(  # 4 groups, 2 tested: six folds, three paths
 
 
 def test_blocks_have_the_stated_mean_length():
-    rows = bo.stationary_rows(300, draws=400, mean_block=10.0)
+    rows = bo.stationary_bootstrap_rows(300, draws=400, mean_block=10.0)
     follows = (rows[:, 1:] - rows[:, :-1]) % 300 == 1
     assert 1.0 / (1.0 - follows.mean()) == pytest.approx(10.0, rel=0.05)
 
 
 def test_rows_cover_all_days_equally():
-    rows = bo.stationary_rows(50, draws=4_000)
+    rows = bo.stationary_bootstrap_rows(50, draws=4_000)
     counts = np.bincount(rows.ravel(), minlength=50) / rows.size
     assert np.abs(counts * 50 - 1).max() < 0.1
     assert rows.min() == 0
@@ -51,15 +51,15 @@ def test_ratio_by_hand():
 def test_bounds_are_those_of_resampling_one_by_one():
     excess = np.random.default_rng(0).normal(3e-4, 0.01, (3, 60))
     found = bo.lower_bounds([excess], 365, 0.1, draws=500, seed=7)
-    rows = bo.stationary_rows(60, 500, seed=7)
+    rows = bo.stationary_bootstrap_rows(60, 500, seed=7)
     random = np.random.Generator(np.random.PCG64([7, 1]))
     drawn = random.multinomial(3, np.full(3, 1 / 3), 500)
     ratios = [
         bo.sharpe(np.repeat(excess, counts, axis=0)[:, days], 365)
         for counts, days in zip(drawn, rows, strict=True)
     ]
-    every = [np.quantile(ratios, 0.1), bo.normal_bound(excess, 365, 0.1)]
-    every.append(bo.autocorrelated_bound(excess, 365, 0.1))
+    every = [np.quantile(ratios, 0.1), bo.mertens_bound(excess, 365, 0.1)]
+    every.append(bo.newey_west_bound(excess, 365, 0.1))
     assert found.lower[0] == pytest.approx(min(every))
     names = (bo.RESAMPLED, bo.MERTENS, bo.NEWEY_WEST)
     assert found.methods == (names[int(np.argmin(every))],)
@@ -76,14 +76,14 @@ def test_the_normal_bound_by_hand():
     plain = 1 - np.mean(scaled**3) * sr + (kurtosis - 1) / 4 * sr**2
     error = math.sqrt(max(plain, 1.0) / 80 + each.var(ddof=1) / 2)
     expected = (sr - 1.6448536 * error) * math.sqrt(365)
-    assert bo.normal_bound(excess, 365, 0.05) == pytest.approx(expected, rel=1e-6)
+    assert bo.mertens_bound(excess, 365, 0.05) == pytest.approx(expected, rel=1e-6)
     falls = -excess - 0.001  # and one that lengthens it
     sr, skew = falls.mean() / falls.std(ddof=1), -np.mean(scaled**3)
     each = falls.mean(axis=1) / falls.std(axis=1, ddof=1)
     variance = (1 - skew * sr + (kurtosis - 1) / 4 * sr**2) / 80
     error = math.sqrt(max(variance, 1 / 80) + each.var(ddof=1) / 2)
     expected = (sr - 1.6448536 * error) * math.sqrt(365)
-    assert bo.normal_bound(falls, 365, 0.05) == pytest.approx(expected, rel=1e-6)
+    assert bo.mertens_bound(falls, 365, 0.05) == pytest.approx(expected, rel=1e-6)
 
 
 def test_few_days_have_no_bound():
@@ -141,7 +141,7 @@ def test_a_bound_of_no_skill_is_above_zero_as_rarely_as_it_says(kind, days):
 @pytest.mark.parametrize("days", [60, 69, 120, 246])
 @pytest.mark.parametrize("level", [0.05, 0.005])  # alone, and shared by ten
 def test_bounds_of_no_skill_hold_their_level(kind, days, level):
-    assert above_zero(kind, days, 20_000, level, bo.DRAWS) <= 1.3
+    assert above_zero(kind, days, 20_000, level, bo.NUM_RESAMPLES) <= 1.3
 
 
 @pytest.mark.long
@@ -174,7 +174,7 @@ def test_skill_wins():
     random = np.random.default_rng(4)
     excess = [random.normal(0, 0.01, (5, 300)) for _ in range(10)]
     excess[6] += 0.003
-    found = bo.choose_winner(excess, market(1, drift=0.004), 365)
+    found = bo.select_winner(excess, market(1, drift=0.004), 365)
     assert found.winner == found.best == 6
     assert found.bounds.lower[6] > 0 and found.own[6] > 0
 
@@ -185,7 +185,7 @@ def test_nobody_wins_on_noise():
         random = np.random.default_rng(seed)
         common = random.normal(0, 0.01, 300)  # of all seeds of all candidates
         excess = [common + random.normal(0, 0.01, (5, 300)) for _ in range(10)]
-        won += bo.choose_winner(excess, market(seed), 365, draws=500).winner is not None
+        won += bo.select_winner(excess, market(seed), 365, draws=500).winner is not None
     assert won <= 3
 
 
@@ -193,7 +193,7 @@ def test_cash_is_a_candidate():
     random = np.random.default_rng(5)
     falling = market(2, drift=-0.01)
     half = -0.5 * falling + random.normal(0, 0.004, (5, 300))  # half of what cash gains
-    found = bo.choose_winner([half], falling, 365)
+    found = bo.select_winner([half], falling, 365)
     assert found.bounds.lower[0] > 0
     assert found.cash > found.bounds.lower[0]
     assert found.winner is None
@@ -202,7 +202,7 @@ def test_cash_is_a_candidate():
 
 
 def test_equal_weight_is_a_candidate():
-    found = bo.choose_winner([np.zeros((5, 300))], market(3, drift=0.01), 365)
+    found = bo.select_winner([np.zeros((5, 300))], market(3, drift=0.01), 365)
     assert found.winner is None
     assert "not above 0" in found.reason
 
@@ -214,7 +214,7 @@ def test_whoever_loses_beside_a_greater_loss_is_no_winner():
     falling += np.log(0.12) / 300 - falling.mean()
     mine = 0.3 * falling + random.normal(0, 1e-3, (5, 300))
     mine += np.log(0.80) / 300 - mine.mean(axis=1, keepdims=True)
-    found = bo.choose_winner([mine - falling], falling, 365)
+    found = bo.select_winner([mine - falling], falling, 365)
     assert found.bounds.lower[0] > max(found.cash, 0.0)  # by these two alone it had won
     assert found.own[0] < 0.0
     assert found.winner is None and found.best == 0
@@ -225,7 +225,7 @@ def test_the_own_bound_is_that_of_the_same_resamples():
     random = np.random.default_rng(3)
     other = market(6, drift=0.001)
     excess = [random.normal(0.001, 0.01, (4, 300)) for _ in range(3)]
-    found = bo.choose_winner(excess, other, 365, level=0.06, draws=400, seed=9)
+    found = bo.select_winner(excess, other, 365, level=0.06, draws=400, seed=9)
     alone = bo.lower_bounds([one + other for one in excess], 365, 0.02, draws=400, seed=9)
     np.testing.assert_array_equal(found.own, alone.lower)
 
@@ -236,14 +236,14 @@ def test_a_candidate_that_gains_wins_over_a_better_one_that_loses():
     falling += -0.004 - falling.mean()
     steady = 0.0008 + random.normal(0, 0.001, (5, 400))  # gains
     hedged = 0.5 * falling + 0.0012 + random.normal(0, 1e-4, (5, 400))  # loses by less than cash
-    found = bo.choose_winner([steady - falling, hedged - falling], falling, 365)
+    found = bo.select_winner([steady - falling, hedged - falling], falling, 365)
     assert found.own[0] > 0 > found.own[1]
     assert found.winner == 0
 
 
 def test_the_same_returns_have_the_same_bound():
     excess = [np.random.default_rng(6).normal(0, 0.01, (5, 100))]
-    assert bo.choose_winner(excess, market(4, days=100), 365) is not None
+    assert bo.select_winner(excess, market(4, days=100), 365) is not None
     first, second = (bo.lower_bounds(excess, 365, 0.05).lower for _ in range(2))
     assert np.array_equal(first, second)
 
@@ -255,7 +255,7 @@ def passes(days, returns, group, benchmark=None):
 
 
 def test_a_day_that_two_groups_share_is_compounded():
-    days, returns = by_day(np.array([5, 4, 5]), np.array([0.1, 0.2, 0.5]))
+    days, returns = compound_by_day(np.array([5, 4, 5]), np.array([0.1, 0.2, 0.5]))
     assert days.tolist() == [4, 5]
     np.testing.assert_allclose(returns, [0.2, 1.1 * 1.5 - 1])
 
@@ -265,7 +265,7 @@ def test_a_days_entry_is_the_mean_over_the_policies_that_were_tested_on_it():
         passes([1, 2, 2, 3], [0.1, 0.2, 0.5, 0.0], [0, 0, 1, 1]),  # day 2 ends one, begins another
         passes([1, 2], [0.3, 0.4], [0, 0]),
     ]
-    days, mix = daily_mix(folds)
+    days, mix = mean_daily_returns(folds)
     assert days.tolist() == [1, 2, 3]
     np.testing.assert_allclose(mix, [0.2, (1.2 * 1.5 - 1 + 0.4) / 2, 0.0])
 
@@ -298,7 +298,7 @@ def test_paths_take_each_group_from_the_fold_that_tests_it_there():
 def test_matrix_has_a_column_for_each_finished_trial_and_zero_after_an_account_closed():
     whole = six_folds(lambda f, g: 0.1)
     short = [passes([0, 1], [0.2, 0.2], [0, 0])]
-    days, matrix = daily_matrix([whole, short])
+    days, matrix = daily_return_matrix([whole, short])
     assert days.tolist() == [0, 1, 10, 11, 20, 21, 30, 31]
     np.testing.assert_allclose(matrix[:, 0], 0.1)
     np.testing.assert_allclose(matrix[:, 1], [0.2, 0.2, 0, 0, 0, 0, 0, 0])

@@ -13,32 +13,36 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.random import seed_of
 from slipstream.core.storage.logbook import Logbook
 from slipstream.studies.outcome.confirmation import (
-    _aligned,
+    _align_returns,
     confirm,
     confirmation_slots,
-    mean_bound,
+    mean_lower_bound,
 )
-from slipstream.studies.outcome.sentences import chances, openings, promotion
-from slipstream.studies.outcome.winner import final_slots, holdout_facts
+from slipstream.studies.outcome.final_model import evaluate_holdout, final_slots
+from slipstream.studies.outcome.outcome_text import (
+    describe_openings,
+    describe_promotion,
+    format_p_values,
+)
 from slipstream.studies.record.folder import (
     StudyFolder,
     check_data,
-    check_same,
-    difference,
-    identity,
+    check_identity,
+    describe_difference,
+    study_identity,
 )
-from slipstream.studies.record.ledger import Ledger, Slot, Verdict, ranked
+from slipstream.studies.record.ledger import Ledger, Slot, TrialDecision, rank_eligible
 from slipstream.studies.search.session import Session
 from slipstream.studies.statistics import bootstrap
-from slipstream.studies.statistics.returns import FoldMap, closest
+from slipstream.studies.statistics.returns import FoldMap, describe_nearest_violation
 from slipstream.training.environments.parts import Opening
 from slipstream.training.population.member import DailyReturns
 
 FACTS = {"paths": [[0, 0, 1, 1, 2, 2]], "folds": [{"groups": [2 * k, 2 * k + 1]} for k in range(3)]}
 
 
-def verdict(trial: int, kind: str, score: float | None, inactive: bool = False) -> Verdict:
-    return Verdict(trial, 0, 1, 1, kind, score, ({"score": score, "inactive": inactive},))
+def verdict(trial: int, kind: str, score: float | None, inactive: bool = False) -> TrialDecision:
+    return TrialDecision(trial, 0, 1, 1, kind, score, ({"score": score, "inactive": inactive},))
 
 
 def test_only_complete_active_trials_are_candidates_the_best_first():
@@ -51,7 +55,7 @@ def test_only_complete_active_trials_are_candidates_the_best_first():
         verdict(5, "complete", 2.0),
         verdict(6, "continued", 8.0),
     ]
-    assert [one.trial for one in ranked(verdicts)] == [4, 5, 0]
+    assert [one.trial for one in rank_eligible(verdicts)] == [4, 5, 0]
 
 
 def one_fold(days, returns, benchmark) -> DailyReturns:
@@ -64,7 +68,7 @@ def test_a_policy_that_did_not_live_to_a_day_earned_nothing_there():
     layout = FoldMap(((0,),), ((0,),))
     long = one_fold([1, 2, 3], [0.1, 0.2, 0.3], [0.05, 0.05, 0.05])
     short = one_fold([1, 2], [0.1, -0.9], [0.05, 0.05])
-    (excess,), benchmark, _ = _aligned([[[long], [short]]], layout)
+    (excess,), benchmark, _ = _align_returns([[[long], [short]]], layout)
     assert benchmark == pytest.approx([0.05] * 3)
     assert excess == pytest.approx(np.array([[0.05, 0.15, 0.25], [0.05, -0.95, -0.05]]))
 
@@ -89,7 +93,7 @@ def trained(tmp_path, setup, jobs, fails=()):
 
 def searched(setup, outcomes, trials):
     """The confirmation's first seed, as if it had been the search's."""
-    slots = {trial: confirmation_slots(setup, [trial])[: setup.folds] for trial in trials}
+    slots = {trial: confirmation_slots(setup, [trial])[: setup.num_folds] for trial in trials}
     return {
         trial: [outcomes[slot].passes for slot in mine]
         for trial, mine in slots.items()
@@ -152,9 +156,9 @@ def test_a_candidate_beyond_a_constraint_in_one_block_cannot_win(tmp_path):
     )
     none = confirm(setup, [4], {4: 2.0}, outcomes, FACTS, {}, 9)
     assert none.closest == "trial 4 comes closest, whose max_drawdown is 0.31 (at most 0.2)"
-    assert closest({4: {"x": (3.0, 2.0)}, 5: {"x": (2.5, 2.0), "y": (0.0, 0.0)}, 6: {}}) == (
-        "trial 5 comes closest, whose x is 2.5 (at most 2)"
-    )
+    assert describe_nearest_violation(
+        {4: {"x": (3.0, 2.0)}, 5: {"x": (2.5, 2.0), "y": (0.0, 0.0)}, 6: {}}
+    ) == ("trial 5 comes closest, whose x is 2.5 (at most 2)")
 
 
 def test_games_are_ranked_by_the_bound_of_their_mean(tmp_path):
@@ -166,7 +170,7 @@ def test_games_are_ranked_by_the_bound_of_their_mean(tmp_path):
     found = confirm(setup, [1, 2], {1: 9.0, 2: 1.0}, outcomes, None, {}, 2)
     assert found.winner == 2 and found.candidates[1]["lcb"] == 5.0
     values = np.array([1.0, 2.0, 3.0, 4.0])
-    bound = mean_bound(values, setup.study.confirmation, 2, 1)
+    bound = mean_lower_bound(values, setup.study.confirmation, 2, 1)
     assert 1.0 <= bound < values.mean()
 
 
@@ -179,7 +183,7 @@ def test_fresh_seeds_are_no_seeds_of_the_search():
     ]
     members = [setup.member(slot, setup.base) for slot in slots]
     assert len({one.seed for one in members}) == len({one.name for one in members}) == len(slots)
-    assert all(Slot.parse(slot.name) == slot for slot in slots)
+    assert all(Slot.from_name(slot.name) == slot for slot in slots)
     assert members[4].seed == seed_of(0, 1, 1) and members[4].name == "search-00001-1"
 
 
@@ -194,23 +198,26 @@ def test_the_holdout_is_the_mean_over_seeds(tmp_path):
         passes = outcomes[slot].passes
         metrics = [{"mean_exposure": 0.5, "fills": 50.0}]
         outcomes[slot] = replace(outcomes[slot], passes=replace(passes, metrics=metrics))
-    facts = holdout_facts(setup, slots, outcomes, opening=Opening(1), forced=False)
+    facts = evaluate_holdout(setup, slots, outcomes, opening=Opening(1), forced=False)
     assert facts["mean_return"] == pytest.approx((0.21 + 0.32) / 2)
     assert facts["benchmark_return"] == pytest.approx(0.1)
     assert facts["beats_equal_weight"] and facts["beats_cash"]
-    assert facts["lcb"] is facts["own_lcb"] is None and not facts["promoted"]  # of two days
+    assert facts["lcb"] is facts["sharpe_lcb"] is None and not facts["promoted"]  # of two days
     told = {"holdout": facts, "winner": None}
-    assert promotion(told) == (
+    assert describe_promotion(told) == (
         "Not promoted: 2 fresh days are too few for a bound, which needs 60."
     )
     short = {**facts, **Opening(1, compared_days=2).facts()}
-    assert "is not known: prices are identified by 60 days, and there are 2." in openings(short)[0]
+    assert (
+        "is not known: prices are identified by 60 days, and there are 2."
+        in describe_openings(short)[0]
+    )
     searched = {**facts, **Opening(1, searched=("study other (2027-01-15)",)).facts()}
-    first, used = openings(searched)
+    first, used = describe_openings(searched)
     assert "This is the first opening" in first
     assert "development days of study other (2027-01-15): they are not fresh" in used
     alone = replace(setup, market=replace(setup.market, benchmark=False))
-    facts = holdout_facts(alone, slots, outcomes, opening=Opening(1), forced=False)
+    facts = evaluate_holdout(alone, slots, outcomes, opening=Opening(1), forced=False)
     names = [*facts, *(name for seed in facts["seeds"] for name in seed)]
     assert not any("benchmark" in name or "equal_weight" in name for name in names)
 
@@ -230,14 +237,14 @@ def held(tmp_path, mine, market, opening=FIRST, forced=False, **study):
         passes = one_fold(np.arange(100), mine + own, market + 0.3 * noise[2])
         passes = replace(passes, metrics=[{"mean_exposure": 0.5, "fills": 50.0}])
         outcomes[slot] = replace(outcomes[slot], passes=passes)
-    facts = holdout_facts(setup, slots, outcomes, opening, forced)
-    return facts, promotion({"holdout": facts, "winner": {"forced": forced}})
+    facts = evaluate_holdout(setup, slots, outcomes, opening, forced)
+    return facts, describe_promotion({"holdout": facts, "winner": {"forced": forced}})
 
 
 def test_promotion_needs_both_bounds_above_zero(tmp_path):
     """A mean above equal weight and cash was enough: a coin's flip."""
     facts, said = held(tmp_path / "a", 4e-3, 0.0)
-    assert facts["promoted"] and facts["lcb"] > 0 and facts["own_lcb"] > 0
+    assert facts["promoted"] and facts["lcb"] > 0 and facts["sharpe_lcb"] > 0
     assert said == "Promoted: the lower bounds on the hold-out are above 0."
     facts, said = held(tmp_path / "z", 4e-3, 0.0, constraints={"fills": 49.0})
     assert facts["lcb"] > 0 and not facts["promoted"]
@@ -246,9 +253,9 @@ def test_promotion_needs_both_bounds_above_zero(tmp_path):
     assert facts["beats_equal_weight"] and facts["beats_cash"] and not facts["promoted"]
     assert said.endswith("the hold-out does not contradict it, and is too short to confirm it.")
     facts, said = held(tmp_path / "c", 1e-4, -5e-3)  # loses less than a market that falls
-    assert facts["lcb"] > 0 > facts["own_lcb"] and not facts["promoted"]
+    assert facts["lcb"] > 0 > facts["sharpe_lcb"] and not facts["promoted"]
     facts, said = held(tmp_path / "d", 4e-3, 8e-3)  # gains less than one that rises
-    assert facts["own_lcb"] > 0 > facts["lcb"] and not facts["promoted"]
+    assert facts["sharpe_lcb"] > 0 > facts["lcb"] and not facts["promoted"]
     assert said == "Not promoted: it does not beat what it is compared with."
     facts, said = held(tmp_path / "e", 4e-3, 0.0, forced=True)
     assert not facts["promoted"] and said == "Not promoted: it was deployed by force."
@@ -286,9 +293,7 @@ def test_a_bound_above_zero_is_confirmed_only_if_so_many_trials_would_hardly_sho
     assert found.winner == found.best == 4 and not found.reason
     assert found.chance == {"trial": 4, "trials": 2, "full": 2, "excess": 0.0, "own": 0.0}
     seen = []
-    monkeypatch.setattr(
-        bootstrap, "chance_of_as_much", lambda returns, *_: seen.append(returns) or 0.02
-    )
+    monkeypatch.setattr(bootstrap, "spa_p_value", lambda returns, *_: seen.append(returns) or 0.02)
     assert confirmed(2).winner == 4
     many = confirmed(6)
     assert many.winner is None and many.best == 4
@@ -297,7 +302,7 @@ def test_a_bound_above_zero_is_confirmed_only_if_so_many_trials_would_hardly_sho
         "trial 4 is the best candidate, which so many trials could show by luck: Hansen's test "
         "over all 6 gives p = 0.059 in excess of equal weight and p = 0.059 of own returns"
     )
-    assert chances(found.chance, 2_000) == (
+    assert format_p_values(found.chance, 2_000) == (
         "p < 0.0005 in excess of equal weight and p < 0.0005 of own returns"
     )
     excess, own = seen[:2]  # the same days and trials, and the market between them
@@ -314,14 +319,14 @@ def test_openings_of_the_holdout_are_counted_once_each(tmp_path):
 
 def test_differences_are_named():
     setup = plan()
-    first = identity(setup.base, setup.study, setup.space)
-    assert difference(first, identity(setup.base, setup.study, setup.space)) == ""
+    first = study_identity(setup.base, setup.study, setup.space)
+    assert describe_difference(first, study_identity(setup.base, setup.study, setup.space)) == ""
     other = plan(penalty=0.5)
-    second = identity(other.base, other.study, other.space)
+    second = study_identity(other.base, other.study, other.space)
     with pytest.raises(ConfigError, match=r"`study\.penalty` was 0\.1 and is 0\.5"):
-        check_same("one", first, second, "read", "again")
+        check_identity("one", first, second, "read", "again")
     more = plan(n_trials=7)  # more trials are the same study
-    check_same("one", first, identity(more.base, more.study, more.space), "read", "again")
+    check_identity("one", first, study_identity(more.base, more.study, more.space), "read", "again")
 
 
 def test_other_prices_are_named_by_their_hash():

@@ -12,7 +12,12 @@ import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.rl.best_policies import BestPolicies
-from slipstream.studies.record.folder import StudyFolder, difference, read_section, read_study
+from slipstream.studies.record.folder import (
+    StudyFolder,
+    describe_difference,
+    read_section,
+    read_study,
+)
 from slipstream.training.runs.policies import deployed_folder
 from slipstream.training.runs.run import Run
 
@@ -25,7 +30,7 @@ def folder(tmp_path):
 
 
 def read(folder):
-    return folder.result, folder.provenance, folder.asked_to_cut
+    return folder.result, folder.provenance, folder.is_cut_requested
 
 
 @pytest.mark.parametrize("name", ["result.json", "provenance.json", "stop.json"])
@@ -69,8 +74,8 @@ def test_commands_that_refusals_name_take_a_folder_with_a_blank(tmp_path, monkey
 
 def test_a_setting_that_is_gone_makes_no_other_study():
     before = {"training": {"double_buffer": False, "total_timesteps": 5}}
-    assert not difference(before, {"training": {"total_timesteps": 5}})
-    assert difference(before, {"training": {"total_timesteps": 6}}).startswith(
+    assert not describe_difference(before, {"training": {"total_timesteps": 5}})
+    assert describe_difference(before, {"training": {"total_timesteps": 6}}).startswith(
         "`training.total_timesteps`"
     )
 
@@ -80,8 +85,8 @@ def test_a_setting_that_was_added_makes_no_other_study():
         {"training": {"total_timesteps": 5}},
         {"total_timesteps": 5, "precision": "float32"},
     )
-    assert not difference(before, {"training": now})
-    rounded = difference(before, {"training": {**now, "precision": "tf32"}})
+    assert not describe_difference(before, {"training": now})
+    rounded = describe_difference(before, {"training": {**now, "precision": "tf32"}})
     assert rounded == "`training.precision` was float32 and is tf32"
 
 
@@ -92,23 +97,23 @@ def test_a_pipe_is_waited_for_by_nobody(folder):
 
 
 def test_facts_survive_and_altered_ones_are_not_believed(folder):
-    folder.record(identity={"a": 1 / 3}, notes=["x"])
-    folder.record(environment={"name": "forex"})
+    folder.update_provenance(identity={"a": 1 / 3}, notes=["x"])
+    folder.update_provenance(environment={"name": "forex"})
     facts = {"identity": {"a": 1 / 3}, "notes": ["x"], "environment": {"name": "forex"}}
     assert folder.provenance == facts
     path = folder.path / "provenance.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "notes": ["y"]}))
     with pytest.raises(CheckpointError, match="hash"):
         _ = folder.provenance
-    folder.ask_to_stop(True)
-    assert not folder.asked_to_cut
-    folder.ask_to_stop(False)
-    assert folder.asked_to_cut
+    folder.request_stop(True)
+    assert not folder.is_cut_requested
+    folder.request_stop(False)
+    assert folder.is_cut_requested
 
 
 def test_looking_at_a_study_loads_no_library_for_training():
     code = (
-        "import sys, slipstream.studies.record.status as s;"
+        "import sys, slipstream.studies.record.inspection as s;"
         "print([m for m in ('torch', 'numba', 'optuna', 'sqlalchemy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

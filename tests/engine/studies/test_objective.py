@@ -77,7 +77,7 @@ def test_log_growth_by_hand():
 @pytest.mark.parametrize("objective", ["sharpe", "information_ratio", "log_growth"])
 def test_without_equal_weight_there_is_only_cash_and_nothing_is_invented(objective):
     mine = noise(8)
-    facts = fold_score(passes(mine), FOREX, objective).facts()
+    facts = fold_score(passes(mine), FOREX, objective).to_dict()
     alone = log_growth(mine, 260) if objective == "log_growth" else sharpe(mine, 260)
     assert facts["score"] == pytest.approx(alone)
     assert not any("benchmark" in name for name in facts)

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from slipstream.studies.outcome.result import _deflated
+from slipstream.studies.outcome.result import _smallest_deflated_sharpe
 from slipstream.studies.statistics import overfitting as de
-from slipstream.studies.statistics.bootstrap import normal_bound
+from slipstream.studies.statistics.bootstrap import mertens_bound
 from slipstream.studies.statistics.overfitting import (
-    LEAST_DSR,
+    MIN_DSR,
     PBO,
     NotComputed,
-    days_to_pass,
+    compute_pbo,
+    days_to_min_dsr,
     expected_maximum,
-    pbo,
     probabilistic_sharpe,
-    ratio_to_pass,
+    sharpe_to_min_dsr,
 )
-from slipstream.studies.statistics.returns import daily_benchmark, daily_matrix
+from slipstream.studies.statistics.returns import daily_benchmark_returns, daily_return_matrix
 from slipstream.training.population.member import DailyReturns
 
 
@@ -52,7 +52,7 @@ def ratio(rows):
 @pytest.mark.parametrize("days", [64, 83])
 def test_is_the_computation_half_by_half(days):
     matrix = noise(1, days, 23) + 0.002
-    found = pbo(matrix, blocks=8)
+    found = compute_pbo(matrix, blocks=8)
     expected = slowly(matrix, 8)
     assert found.value == np.mean(expected <= 0.5)
     logits = np.log(expected / (1 - expected))
@@ -60,7 +60,7 @@ def test_is_the_computation_half_by_half(days):
 
 
 def test_half_on_noise():
-    values = [pbo(noise(seed)).value for seed in range(30)]
+    values = [compute_pbo(noise(seed)).value for seed in range(30)]
     assert np.mean(values) == pytest.approx(0.5, abs=0.1)
     assert 0.08 < np.std(values, ddof=1) < 0.24  # the sentence on the page says about 0.16
 
@@ -70,7 +70,7 @@ def test_low_where_one_trial_has_skill():
     for seed in range(30):
         matrix = noise(100 + seed)
         matrix[:, 17] += 4.0 / 365**0.5 * 0.01
-        values.append(pbo(matrix).value)
+        values.append(compute_pbo(matrix).value)
     assert np.mean(values) < 0.25
 
 
@@ -80,36 +80,36 @@ def test_high_where_the_best_half_is_the_worst_other_half():
     block = np.repeat(np.arange(16), 20)
     for column in range(40):  # all earn the same in total, each at its own time
         matrix[:, column] += np.where(random.permutation(16) < 8, 0.01, -0.01)[block]
-    assert pbo(matrix).value > 0.9
+    assert compute_pbo(matrix).value > 0.9
 
 
 def test_all_halves_are_judged():
-    found = pbo(noise(2, columns=20))
+    found = compute_pbo(noise(2, columns=20))
     assert isinstance(found, PBO)
-    assert len(found.logits) == len(found.inside) == 12_870
+    assert len(found.logits) == len(found.in_sample) == 12_870
     assert (found.columns, found.days, found.blocks) == (20, 338, 16)
-    assert 0.0 < found.loses < 1.0
+    assert 0.0 < found.probability_of_loss < 1.0
 
 
 def test_identical_trials_share_the_middle_rank():
     matrix = np.repeat(noise(3, columns=1), 25, axis=1)
-    assert np.allclose(pbo(matrix).logits, 0.0)
+    assert np.allclose(compute_pbo(matrix).logits, 0.0)
 
 
 def test_costs_that_differ_make_a_stable_order_of_losers():
     """Nobody has skill, but who pays least is best in every half: low, and all of them lose."""
     costs = np.linspace(0.01, 0.16, 24)  # a day, as of trials that trade 2,500 to 25,000 times
-    found = pbo(noise(6, 91, 24) - costs)
+    found = compute_pbo(noise(6, 91, 24) - costs)
     assert found.value < 0.01
-    assert found.loses > 0.99
-    without = [pbo(noise(seed, 91, 24)).value for seed in range(30)]
+    assert found.probability_of_loss > 0.99
+    without = [compute_pbo(noise(seed, 91, 24)).value for seed in range(30)]
     assert np.mean(without) == pytest.approx(0.5, abs=0.1)
 
 
 def test_flat_trials_have_a_ratio_of_zero():
     matrix = noise(4, columns=30) - 0.01  # everyone loses, the flat one never does
     matrix[:, 3] = 0.0
-    assert pbo(matrix).value == 0.0
+    assert compute_pbo(matrix).value == 0.0
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_flat_trials_have_a_ratio_of_zero():
     [(338, 19, "19 trials finished"), (79, 40, "79 days")],
 )
 def test_too_little_says_why(days, columns, words):
-    found = pbo(noise(0, days, columns))
+    found = compute_pbo(noise(0, days, columns))
     assert isinstance(found, NotComputed)
     assert words in found.reason
 
@@ -126,7 +126,7 @@ def test_refuses_what_is_no_number():
     matrix = noise(0)
     matrix[4, 4] = np.nan
     with pytest.raises(ValueError, match="every day"):
-        pbo(matrix)
+        compute_pbo(matrix)
 
 
 def test_the_papers_example():
@@ -142,8 +142,8 @@ def test_the_papers_example():
 
 
 def test_figures_of_the_specified_sentence():
-    assert round(de.smallest_confirmable(302, 260.0), 1) == 1.5
-    assert round(de.expected_best(500, 1.16), 1) == 2.8
+    assert round(de.min_detectable_sharpe(302, 260.0), 1) == 1.5
+    assert round(de.expected_best_sharpe(500, 1.16), 1) == 2.8
 
 
 def test_expected_maximum_matches_simulation():
@@ -153,7 +153,7 @@ def test_expected_maximum_matches_simulation():
 
 @pytest.mark.parametrize(("trials", "years"), [(1, 1.0), (500, 0.0)])
 def test_nothing_is_expected_of_one_trial_or_no_time(trials, years):
-    assert de.expected_best(trials, years) is None
+    assert de.expected_best_sharpe(trials, years) is None
 
 
 def test_one_trial_is_not_deflated():
@@ -240,9 +240,9 @@ def long_only_trials(seed, trials=100, days=338, market_sharpe=2.0):
 
 def sure(trials, excess):
     """Deflated Sharpe ratio of the best of them."""
-    days, matrix = daily_matrix(trials)
+    days, matrix = daily_return_matrix(trials)
     if excess:
-        matrix = matrix - daily_benchmark(trials, days)[:, None]
+        matrix = matrix - daily_benchmark_returns(trials, days)[:, None]
     best = int(np.argmax(matrix.mean(axis=0) / matrix.std(axis=0)))
     return de.deflated_sharpe(matrix, best, len(trials)).value
 
@@ -286,18 +286,18 @@ def test_the_floor_of_v_by_hand():
     assert found.measured_deviation < 1e-3 < found.deviation == pytest.approx(1.0 / 20.0)
     assert found.expected == pytest.approx(0.05 * de.expected_maximum(30))
     # The bar of the deflated ratio and that of the page are one where luck alone separates trials.
-    assert found.expected * 365**0.5 == pytest.approx(de.expected_best(30, 400 / 365))
+    assert found.expected * 365**0.5 == pytest.approx(de.expected_best_sharpe(30, 400 / 365))
 
 
 def test_what_folds_and_holdout_can_confirm():
     """Ten candidates share 0.05 on the folds: 2.576 / 1.645 = 1.57 times the plain figure."""
-    told = de.findable({"folds": 4.0, "holdout": 0.5}, candidates=10, per_year=260.0)
+    told = de.detectable_sharpe({"folds": 4.0, "holdout": 0.5}, candidates=10, per_year=260.0)
     assert told["folds"]["sharpe"] == pytest.approx(2.5758 / 2.0, abs=5e-3)
     assert told["holdout"]["sharpe"] == pytest.approx(1.6449 / 0.5**0.5, abs=0.02)
-    ratio = told["folds"]["sharpe"] / de.smallest_confirmable(1040, 260.0)
+    ratio = told["folds"]["sharpe"] / de.min_detectable_sharpe(1040, 260.0)
     assert ratio == pytest.approx(1.566, abs=5e-3)
     assert (told["folds"]["span"], told["holdout"]["span"]) == ("4.00 years", "130 trading days")
-    alone = de.findable({"folds": 4.0}, 1, 260.0)
+    alone = de.detectable_sharpe({"folds": 4.0}, 1, 260.0)
     assert alone["folds"]["sharpe"] == pytest.approx(0.8224, abs=1e-3)
 
 
@@ -308,12 +308,12 @@ def test_the_smallest_ratio_is_where_the_bound_is_zero(days, level):
     quantiles = NormalDist().inv_cdf
     normal = np.array([quantiles((k + 0.5) / days) for k in range(days)])
     normal *= 1.0 / normal.std(ddof=1)
-    smallest = de.smallest_confirmable(days, 365.0, level)
-    bound = normal_bound((normal + smallest / math.sqrt(365.0))[None], 365.0, level)
+    smallest = de.min_detectable_sharpe(days, 365.0, level)
+    bound = mertens_bound((normal + smallest / math.sqrt(365.0))[None], 365.0, level)
     assert bound == pytest.approx(0.0, abs=0.02 * smallest)
-    assert de.smallest_confirmable(59, 365.0, level) is None
-    told = de.findable({"folds": 1.0, "holdout": 42 / 365}, 1, 365.0)
-    assert "none on the hold-out (42 days)" in de.findable_sentence(told)
+    assert de.min_detectable_sharpe(59, 365.0, level) is None
+    told = de.detectable_sharpe({"folds": 1.0, "holdout": 42 / 365}, 1, 365.0)
+    assert "none on the hold-out (42 days)" in de.describe_detectable(told)
 
 
 def test_the_ratio_of_the_deployed_trial_is_deflated():
@@ -321,15 +321,20 @@ def test_the_ratio_of_the_deployed_trial_is_deflated():
     random = np.random.default_rng(0)
     matrix = random.normal(0.0, 0.01, (250, 30))
     matrix[:, 4] += 0.01
-    last = SimpleNamespace(able=True)
-    trials = [SimpleNamespace(number=k, score=float(k == 4), last=last) for k in range(30)]
+    last = SimpleNamespace(is_eligible=True)
+    trials = [SimpleNamespace(number=k, score=float(k == 4), last_decision=last) for k in range(30)]
     arguments = ({"own": matrix}, range(30), trials, 0)
-    best, deployed = _deflated(*arguments, None), _deflated(*arguments, 7)
+    best, deployed = (
+        _smallest_deflated_sharpe(*arguments, None),
+        _smallest_deflated_sharpe(*arguments, 7),
+    )
     assert (best["trial"], deployed["trial"]) == (4, 7)
     assert best["value"] > 0.95 > deployed["value"]
     rising = {"own": matrix + 0.02, "excess": matrix, "timing": matrix - 0.02}
-    assert _deflated(rising, *arguments[1:], 4)["of"] == "timing"  # the smallest value
-    assert "did not finish" in _deflated(*arguments, 99)["reason"]
+    assert (
+        _smallest_deflated_sharpe(rising, *arguments[1:], 4)["of"] == "timing"
+    )  # the smallest value
+    assert "did not finish" in _smallest_deflated_sharpe(*arguments, 99)["reason"]
 
 
 @pytest.mark.parametrize("measured", [0.0, 0.02])
@@ -341,14 +346,14 @@ def test_days_and_ratio_that_would_pass_do_and_no_less_does(measured):
         bar = max(measured, days**-0.5) * expected_maximum(40)
         return probabilistic_sharpe(ratio, bar, days, -0.3, 5.0)
 
-    assert value(0.12, 300) < LEAST_DSR
-    days, ratio = days_to_pass(told), ratio_to_pass(told)
-    assert value(0.12, days) >= LEAST_DSR > value(0.12, days - 1) and days > 300
-    assert value(ratio, 300) == pytest.approx(LEAST_DSR, abs=1e-9) and ratio > 0.12
+    assert value(0.12, 300) < MIN_DSR
+    days, ratio = days_to_min_dsr(told), sharpe_to_min_dsr(told)
+    assert value(0.12, days) >= MIN_DSR > value(0.12, days - 1) and days > 300
+    assert value(ratio, 300) == pytest.approx(MIN_DSR, abs=1e-9) and ratio > 0.12
 
 
 def test_no_number_of_days_makes_up_for_a_ratio_below_the_best_of_so_many():
     told = {"sharpe": 0.05, "days": 300, "skew": 0.0, "kurtosis": 3.0, "trials": 40}
     told |= {"deviation": 0.06, "measured_deviation": 0.06}
-    assert days_to_pass(told) is None and ratio_to_pass(told) > 0.06 * expected_maximum(40)
-    assert ratio_to_pass(told | {"kurtosis": 1e6}) is None
+    assert days_to_min_dsr(told) is None and sharpe_to_min_dsr(told) > 0.06 * expected_maximum(40)
+    assert sharpe_to_min_dsr(told | {"kurtosis": 1e6}) is None

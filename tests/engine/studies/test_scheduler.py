@@ -38,21 +38,21 @@ class Recorder:
 def advance(scheduler: Scheduler, rules: Recorder) -> int:
     """Lets every event happen whose outcomes are known; says how many did."""
     happened = 0
-    while (event := scheduler.due(rules.ready)) is not None:
+    while (event := scheduler.pop_event(rules.ready)) is not None:
         happened += 1
         if event.stage == ASK:
-            scheduler.begin(event, rules.ask(event))
+            scheduler.start_trial(event, rules.ask(event))
         else:
-            scheduler.settle(event, rules.judge(event))
+            scheduler.finish_stage(event, rules.judge(event))
     return happened
 
 
 def complete(scheduler: Scheduler, rules: Recorder, choose=lambda wanted: wanted) -> None:
     for _ in range(10_000):
         advance(scheduler, rules)
-        if scheduler.finished:
+        if scheduler.is_finished:
             return
-        rules.known.update(choose(scheduler.wanted(rules.ready, rules.certain)))
+        rules.known.update(choose(scheduler.pending_stages(rules.ready, rules.certain)))
     raise AssertionError("the study never ended")
 
 
@@ -116,10 +116,10 @@ def test_a_trial_that_is_ahead_is_parked():
     advance(scheduler, rules)
     rules.known.add((1, 0))
     assert advance(scheduler, rules) == 0
-    assert scheduler.wanted(rules.ready, rules.certain) == [(0, 0)]
+    assert scheduler.pending_stages(rules.ready, rules.certain) == [(0, 0)]
     rules.known.add((0, 0))
     advance(scheduler, rules)
-    assert scheduler.wanted(rules.ready, rules.certain) == [(0, 1), (1, 1)]
+    assert scheduler.pending_stages(rules.ready, rules.certain) == [(0, 1), (1, 1)]
 
 
 def test_a_trial_that_cannot_be_stopped_is_not_parked():
@@ -128,7 +128,7 @@ def test_a_trial_that_cannot_be_stopped_is_not_parked():
     scheduler = Scheduler(2, 2)
     advance(scheduler, rules)
     rules.known.add((1, 0))
-    assert scheduler.wanted(rules.ready, rules.certain) == [(0, 0), (1, 1)]
+    assert scheduler.pending_stages(rules.ready, rules.certain) == [(0, 0), (1, 1)]
 
 
 def test_a_refused_trial_leaves_its_slot_to_the_next():
@@ -143,8 +143,8 @@ def test_a_cut_lets_trials_in_flight_end_and_replays_to_the_same_study():
     scheduler = Scheduler(4, 30)
     for _ in range(3):
         advance(scheduler, rules)
-        rules.known.update(scheduler.wanted(rules.ready, rules.certain)[:2])
-    last = scheduler.cut()
+        rules.known.update(scheduler.pending_stages(rules.ready, rules.certain)[:2])
+    last = scheduler.stop_asking()
     complete(scheduler, rules)
     assert [row[2] for row in rules.log if row[0] == "ask"] == list(range(last))
     again = Recorder(stages)

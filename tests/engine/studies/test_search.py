@@ -14,15 +14,20 @@ from pathlib import Path
 
 import optuna
 import pytest
-from fake_pool import FakePool, HalfJudge, plan
+from fake_pool import FakePool, HalvingPruner, plan
 
 from slipstream.core.errors import ConfigError, ResourceError, VersionError
 from slipstream.report.study.study_tables import failed
-from slipstream.studies.record.ledger import Ledger, best_trials, counts_of
-from slipstream.studies.record.storage import Mirror, begun_trial, open_storage, storage_url
-from slipstream.studies.search import asker
-from slipstream.studies.search.asker import Asker, check_sampler
-from slipstream.studies.search.judge import Judge
+from slipstream.studies.record.ledger import Ledger, best_trials, count_states
+from slipstream.studies.record.storage import (
+    StorageMirror,
+    open_storage,
+    running_trial,
+    storage_url,
+)
+from slipstream.studies.search import sampler as sampler_module
+from slipstream.studies.search.pruner import Pruner
+from slipstream.studies.search.sampler import TrialSampler, check_sampler
 from slipstream.studies.search.search import Search
 from slipstream.studies.space import SearchSpace
 from slipstream.studies.statistics.returns import check_constraints
@@ -30,10 +35,10 @@ from slipstream.studies.statistics.returns import check_constraints
 PRUNING = {"startup": 3}
 
 
-def mirror(folder: Path, url: str | None = None, said: list | None = None) -> Mirror:
+def mirror(folder: Path, url: str | None = None, said: list | None = None) -> StorageMirror:
     say = (said if said is not None else []).append
-    made = Mirror(url, folder, "one", {"space": "s"}, say)
-    made.pause, made.share = 0.0, 1e9
+    made = StorageMirror(url, folder, "one", {"space": "s"}, say)
+    made.min_interval, made.max_cpu_share = 0.0, 1e9
     return made
 
 
@@ -45,7 +50,7 @@ def run(
     pool = FakePool(order, fails)
     with Ledger(folder / "ledger.db") as ledger:
         storage = mirror(folder) if store else None
-        search = Search(setup, ledger, pool, HalfJudge(setup.study), storage, trials)
+        search = Search(setup, ledger, pool, HalvingPruner(setup.study), storage, trials)
         search.run((lambda: tick(search)) if tick else (lambda: None))
         if storage:
             storage.flush(last=True)
@@ -63,8 +68,10 @@ def test_weights_of_the_search_are_kept_or_not(tmp_path):
 
 def contents(ledger: Ledger):
     """What a study is, without the wall clock."""
-    asks = [(a.trial, a.time, dict(a.params)) for a in ledger.asks().values()]
-    verdicts = [(v.trial, v.stage, v.milestone, v.time, v.kind, v.score) for v in ledger.verdicts()]
+    asks = [(a.trial, a.time, dict(a.params)) for a in ledger.suggestions().values()]
+    verdicts = [
+        (v.trial, v.stage, v.milestone, v.time, v.kind, v.score) for v in ledger.decisions()
+    ]
     outcomes = {
         key: (one.failed, one.steps, None if one.passes is None else one.passes.returns.tobytes())
         for key, one in ledger.outcomes("search").items()
@@ -76,13 +83,17 @@ def test_no_trial_takes_a_free_place_once_it_may_not(tmp_path):
     """Those in flight go on; a search that goes on keeps to the number."""
     setup = plan(pruning=PRUNING)
     with Ledger(tmp_path / "ledger.db") as ledger:
-        search = Search(setup, ledger, FakePool(), HalfJudge(setup.study), None, 12, in_flight=2)
-        search.may_ask = lambda: search.scheduler.asked < 5
+        search = Search(
+            setup, ledger, FakePool(), HalvingPruner(setup.study), None, 12, max_concurrent_trials=2
+        )
+        search.can_start_trial = lambda: search.scheduler.num_asked < 5
         search.run()
-        assert sorted(ledger.asks()) == list(range(5)) and ledger.fact("cut") == 5
-        assert [ask.time for ask in ledger.asks().values()].count(0) == 2
+        assert sorted(ledger.suggestions()) == list(range(5)) and ledger.get_metadata("cut") == 5
+        assert [ask.time for ask in ledger.suggestions().values()].count(0) == 2
         before = contents(ledger)
-        Search(setup, ledger, FakePool(), HalfJudge(setup.study), None, 5, in_flight=2).run()
+        Search(
+            setup, ledger, FakePool(), HalvingPruner(setup.study), None, 5, max_concurrent_trials=2
+        ).run()
         assert contents(ledger) == before
 
 
@@ -98,7 +109,7 @@ def test_every_order_of_outcomes_gives_the_same_study(tmp_path):
 
 def test_what_ended_is_finished_or_dropped(tmp_path):
     _, pool, search = run(tmp_path, fails=["search-00001-2"], store=False)
-    kinds = {n: v.kind for n, v in search.verdicts.items()}
+    kinds = {n: v.kind for n, v in search.decisions.items()}
     assert kinds[1] == "failed" and "pruned" in kinds.values()
     for trial, kind in kinds.items():
         names = {f"search-{trial:05d}-{fold}" for fold in range(3)}
@@ -108,7 +119,7 @@ def test_what_ended_is_finished_or_dropped(tmp_path):
 
 def test_a_pruned_trial_is_not_trained_on(tmp_path):
     _, pool, search = run(tmp_path, store=False)
-    for trial, verdict in search.verdicts.items():
+    for trial, verdict in search.decisions.items():
         milestones = {m for name, m in pool.trained if name.startswith(f"search-{trial:05d}-")}
         end = 10 if verdict.kind == "complete" else verdict.milestone
         assert max(milestones) == end and verdict.milestone == end
@@ -130,13 +141,13 @@ def test_more_trials_go_on_as_if_there_had_been_more_from_the_start(tmp_path):
 
 def test_a_cut_is_kept_by_a_resumed_study(tmp_path):
     def cut(search: Search) -> None:
-        if search.scheduler.asked >= 6:
-            search.cut()
+        if search.scheduler.num_asked >= 6:
+            search.stop_asking()
 
     first, _, search = run(tmp_path / "a", tick=cut, store=False)
     with Ledger(tmp_path / "a" / "ledger.db") as ledger:
-        limit = ledger.fact("cut")
-    assert limit == len(first[0]) == search.scheduler.asked < 12
+        limit = ledger.get_metadata("cut")
+    assert limit == len(first[0]) == search.scheduler.num_asked < 12
     assert run(tmp_path / "b", trials=limit, store=False)[0] == first
 
 
@@ -148,7 +159,7 @@ def test_optuna_storage_mirrors_the_ledger(tmp_path):
     states = [trial.state.name for trial in study.trials]
     assert states.count("FAIL") == 1 and "RUNNING" not in states and len(states) == 12
     for trial in study.trials:
-        verdict = search.verdicts[trial.number]
+        verdict = search.decisions[trial.number]
         assert trial.value == verdict.score
         assert ("pruned" in trial.user_attrs) == (verdict.kind == "pruned")
         steps = [64 * v[2] for v in verdicts if v[0] == trial.number and v[5] is not None]
@@ -162,19 +173,19 @@ def test_a_storage_that_lags_is_brought_up_to_date(tmp_path, url):
     setup = plan(pruning=PRUNING)
     (asks, _, _), _, search = run(tmp_path, store=False)
     late = mirror(tmp_path, url)
-    late.adopt({})
-    early = {n: told for n, told in search._told.items() if n < 5}
+    late.check_trials({})
+    early = {n: told for n, told in search._frozen_trials.items() if n < 5}
     for number, told in early.items():
         cut = (
-            begun_trial(told.params, told.distributions) if number >= 2 else told
+            running_trial(told.params, told.distributions) if number >= 2 else told
         )  # 2, 3 and 4 were running
-        late.tell(number, cut)
+        late.update(number, cut)
     late.flush(last=True)
     late.close()
     said: list[str] = []
     with Ledger(tmp_path / "ledger.db") as ledger:
         again = mirror(tmp_path, url, said)
-        Search(setup, ledger, FakePool(), HalfJudge(setup.study), again, 12).run()
+        Search(setup, ledger, FakePool(), HalvingPruner(setup.study), again, 12).run()
         again.flush(last=True)
     study = optuna.load_study(study_name="one", storage=open_storage(storage_url(url, tmp_path)))
     assert [t.state.is_finished() for t in study.trials] == [True] * len(asks)
@@ -186,32 +197,32 @@ def test_what_the_ledger_lost_is_not_in_the_storage(tmp_path, monkeypatch):
     """The ledger's disk is full, the storage lies elsewhere: the study can be gone on with."""
     setup = plan(pruning=PRUNING)
     with Ledger(tmp_path / "ledger.db") as ledger:
-        whole = ledger.at_once
+        whole = ledger.transaction
 
         @contextmanager
         def full():
-            before = len(ledger.asks())
+            before = len(ledger.suggestions())
             with whole():
                 yield
-                if 0 < before < len(ledger.asks()):
+                if 0 < before < len(ledger.suggestions()):
                     ledger._db.execute("ROLLBACK")
                     raise ResourceError("the disk is full")
 
-        monkeypatch.setattr(ledger, "at_once", full)
+        monkeypatch.setattr(ledger, "transaction", full)
         store = mirror(tmp_path)
-        search = Search(setup, ledger, FakePool(1), HalfJudge(setup.study), store, 40)
+        search = Search(setup, ledger, FakePool(1), HalvingPruner(setup.study), store, 40)
         with pytest.raises(ResourceError, match="full"):
             search.run()
         store.flush(last=True)
-        params = {number: ask.params for number, ask in ledger.asks().items()}
-        assert 0 < len(params) < len(search.asked())
-    mirror(tmp_path).adopt(params)
+        params = {number: ask.params for number, ask in ledger.suggestions().items()}
+        assert 0 < len(params) < len(search.suggestions())
+    mirror(tmp_path).check_trials(params)
 
 
 def test_another_study_of_that_name_is_refused_with_the_difference(tmp_path):
-    Mirror(None, tmp_path, "one", {"space": {"a": 1}}, print).close()
+    StorageMirror(None, tmp_path, "one", {"space": {"a": 1}}, print).close()
     with pytest.raises(ConfigError, match=r"`space\.a` was 1 and is 2"):
-        Mirror(None, tmp_path, "one", {"space": {"a": 2}}, print)
+        StorageMirror(None, tmp_path, "one", {"space": {"a": 2}}, print)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
@@ -239,7 +250,7 @@ def test_trials_that_the_ledger_does_not_know_are_refused(tmp_path):
     study = optuna.load_study(study_name="one", storage=open_storage(store.url))
     setup.space.ask(study)
     with pytest.raises(ConfigError, match="not in this study's folder"):
-        mirror(tmp_path).adopt({})
+        mirror(tmp_path).check_trials({})
 
 
 SCRIPT = """
@@ -256,7 +267,7 @@ with t.Ledger(folder / "ledger.db") as ledger:
     print("begun", flush=True)
     signal.setitimer(signal.ITIMER_REAL, float(sys.argv[4]))
     store = t.mirror(folder)
-    t.Search(setup, ledger, pool, t.HalfJudge(setup.study), store, 12).run()
+    t.Search(setup, ledger, pool, t.HalvingPruner(setup.study), store, 12).run()
     store.flush(last=True)
 print("ended", flush=True)
 """
@@ -308,7 +319,7 @@ def test_twenty_kills(tmp_path):
     check_killed(tmp_path, 20, 0.3)
 
 
-class IdleJudge(HalfJudge):
+class NeverPruner(HalvingPruner):
     """The best trial hardly trades."""
 
     def decide(self, event, outcomes, last):
@@ -322,13 +333,13 @@ def test_a_trial_that_hardly_trades_is_marked_and_never_the_best(tmp_path):
     setup = plan(pruning={"enabled": False})
     with Ledger(tmp_path / "ledger.db") as ledger:
         storage = mirror(tmp_path)
-        search = Search(setup, ledger, FakePool(), IdleJudge(setup.study), storage, 6)
+        search = Search(setup, ledger, FakePool(), NeverPruner(setup.study), storage, 6)
         search.run()
         storage.close()
-    assert search.verdicts[1].score == 99.0
+    assert search.decisions[1].score == 99.0
     best = search.best
     assert best is not None and best.trial != 1
-    assert best.score == max(v.score for v in search.verdicts.values() if v.trial != 1)
+    assert best.score == max(v.score for v in search.decisions.values() if v.trial != 1)
     url = storage_url(None, tmp_path)
     trials = optuna.load_study(study_name="one", storage=url).trials
     assert [t.number for t in trials if "inactive" in t.user_attrs] == [1]
@@ -370,7 +381,7 @@ def test_a_sampler_suggests_the_same_wherever_it_was_stopped(tmp_path, name):
     assert again == whole
     asked = [params for _, _, params in whole[0]]
     assert len({repr(params) for params in asked}) == 14  # no point of a sequence comes twice
-    drawn = Asker(setup.space, setup.study.model_copy(update={"sampler": "random"}))
+    drawn = TrialSampler(setup.space, setup.study.model_copy(update={"sampler": "random"}))
     random = [drawn.ask(trial) for trial in range(14)]
     assert (asked == random) == (name == "random")
 
@@ -389,7 +400,7 @@ def test_other_defaults_of_a_sampler_would_change_nothing(monkeypatch, name, lef
     """Whatever Optuna lets one say is said."""
     given = {}
     setup = plan(sampler=name)
-    sampler = type(Asker(setup.space, setup.study)._sampler(0))
+    sampler = type(TrialSampler(setup.space, setup.study)._optuna_sampler(0))
     known = set(inspect.signature(sampler.__init__).parameters) - {"self"}
 
     class Recording(sampler):
@@ -397,8 +408,8 @@ def test_other_defaults_of_a_sampler_would_change_nothing(monkeypatch, name, lef
             given.update(settings)
             super().__init__(**settings)
 
-    monkeypatch.setattr(asker, sampler.__name__, Recording)
-    Asker(setup.space, setup.study)
+    monkeypatch.setattr(sampler_module, sampler.__name__, Recording)
+    TrialSampler(setup.space, setup.study)
     assert known - given.keys() == left
 
 
@@ -455,7 +466,7 @@ def constrained(folder: Path, trials: int, order=0, **study):
     folder.mkdir(exist_ok=True)
     setup = plan(pruning={"startup": 3}, **study)
     with Ledger(folder / "ledger.db") as ledger:
-        judge = Judge(setup.study, setup.market)
+        judge = Pruner(setup.study, setup.market)
         search = Search(setup, ledger, TurningPool(order), judge, None, trials)
         search.run()
         return ledger.trials(), contents(ledger), search
@@ -464,22 +475,22 @@ def constrained(folder: Path, trials: int, order=0, **study):
 def test_a_trial_beyond_a_constraint_cannot_win_and_the_sampler_learns_it(tmp_path):
     limits = {"constraints": {"turnover": 3}}
     found, whole, search = constrained(tmp_path / "a", 40, **limits)
-    beyond = {one.number for one in found if one.ask.params["agent.n_epochs"] > 3}
-    bad = [one for one in found if one.standing == "violating"]
+    beyond = {one.number for one in found if one.suggestion.params["agent.n_epochs"] > 3}
+    bad = [one for one in found if one.final_state == "violating"]
     assert bad and {one.number for one in bad} == {
         number for number in beyond if found[number].state == "complete"
     }
-    often = bad[0].ask.params["agent.n_epochs"]
+    often = bad[0].suggestion.params["agent.n_epochs"]
     assert bad[0].reason == f"turnover is {often} (at most 3)"
     best = best_trials(found)
     assert best and not beyond & {one.number for one in best}
-    assert counts_of(one.last for one in found)["violating"] == len(bad)
-    assert {n for n, told in search._told.items() if "violates" in told.user_attrs} == {
+    assert count_states(one.last_decision for one in found)["violating"] == len(bad)
+    assert {n for n, told in search._frozen_trials.items() if "violates" in told.user_attrs} == {
         one.number for one in bad
     }
     assert [str(bad[0].number), bad[0].reason] in failed(found)[0].rows
     free, _, _ = constrained(tmp_path / "b", 40)
-    late = {one.number for one in free[30:] if one.ask.params["agent.n_epochs"] > 3}
+    late = {one.number for one in free[30:] if one.suggestion.params["agent.n_epochs"] > 3}
     assert len(beyond & set(range(30, 40))) < len(late)
     constrained(tmp_path / "c", 20, 3, **limits)
     assert constrained(tmp_path / "c", 40, 4, **limits)[1] == whole

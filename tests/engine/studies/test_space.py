@@ -8,9 +8,9 @@ import optuna
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.studies.config import published
+from slipstream.studies.config import published_spaces
 from slipstream.studies.space import Range, SearchSpace
-from slipstream.studies.start import prepare
+from slipstream.studies.start import prepare_study
 from slipstream.training.settings.config import resolve
 
 ROLLOUT_ROWS = "agent.rollout_rows"
@@ -213,11 +213,11 @@ def test_gymnasium_arguments_may_be_searched():
 
 def test_powers_and_words():
     powers = Range(low=-16, high=-10, power_of=2)
-    assert powers.value(-12) == 2**-12 and powers.extremes == (2**-16, 2**-10)
-    assert powers.words == "2^-16 to 2^-10"
-    assert Range(low=1e-4, high=1e-2, log=True).words == "0.0001 to 0.01 (log)"
-    assert Range(choices=[True, 1, None]).value(1) == 1
-    assert Range(choices=[True, 1, None]).value(True) is True
+    assert powers.to_value(-12) == 2**-12 and powers.bounds == (2**-16, 2**-10)
+    assert powers.description == "2^-16 to 2^-10"
+    assert Range(low=1e-4, high=1e-2, log=True).description == "0.0001 to 0.01 (log)"
+    assert Range(choices=[True, 1, None]).to_value(1) == 1
+    assert Range(choices=[True, 1, None]).to_value(True) is True
 
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -246,7 +246,7 @@ def test_settings_to_start_with_are_of_the_space(base, given, said):
         base,
     )
     fine = {"agent.batch_size": 64, "agent.net_arch": (8,), "agent.n_epochs": 3.0}
-    assert space.starts([{}, fine])[1] == {
+    assert space.start_params([{}, fine])[1] == {
         "agent.batch_size": 6,
         "agent.net_arch": "[8]",
         "agent.n_epochs": 3,
@@ -257,11 +257,11 @@ def test_settings_to_start_with_are_of_the_space(base, given, said):
 
 
 def test_the_files_are_found_by_name():
-    assert published() == ["cappuccino", "finrl_crypto"]
+    assert published_spaces() == ["cappuccino", "finrl_crypto"]
 
 
 def test_settings_to_start_with_that_no_trial_tries_are_said():
     said: list[str] = []
     given = {"n_trials": 1, "start_with": [{"agent.learning_rate": 3e-4}] * 2}
-    prepare("cartpole", {}, given, said.append)
+    prepare_study("cartpole", {}, given, said.append)
     assert "`study.start_with` has 2 settings; n_trials: 1 tries no more." in said

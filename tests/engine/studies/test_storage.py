@@ -10,20 +10,28 @@ from pathlib import Path
 
 import optuna
 import pytest
-from fake_pool import FakePool, HalfJudge, plan
+from fake_pool import FakePool, HalvingPruner, plan
 from optuna.storages import RDBStorage
 from study_world import SkilledPool, run_study
 
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.studies import study
 from slipstream.studies.record.ledger import Ledger
-from slipstream.studies.record.storage import Mirror, begun_trial, open_storage, shown, storage_url
+from slipstream.studies.record.storage import (
+    StorageMirror,
+    open_storage,
+    redact_password,
+    running_trial,
+    storage_url,
+)
 from slipstream.studies.search.search import Search
 
 
-def open_mirror(folder: Path, url: str | None, said: list[str], timeout: float = 1.0) -> Mirror:
-    mirror = Mirror(url, folder, "one", {"a": 1}, said.append, timeout)
-    mirror.pause, mirror.share = 0.0, 1e9
+def open_mirror(
+    folder: Path, url: str | None, said: list[str], timeout: float = 1.0
+) -> StorageMirror:
+    mirror = StorageMirror(url, folder, "one", {"a": 1}, said.append, timeout)
+    mirror.min_interval, mirror.max_cpu_share = 0.0, 1e9
     return mirror
 
 
@@ -32,7 +40,7 @@ PARAMS = {"agent.learning_rate": 1e-3, "agent.n_epochs": 2, "agent.activation": 
 
 def told(values=(), attributes=(), state=optuna.trial.TrialState.RUNNING, score=None):
     """A trial as the search tells it."""
-    trial = begun_trial(PARAMS, plan().space.distributions, dict(attributes))
+    trial = running_trial(PARAMS, plan().space.distributions, dict(attributes))
     trial.intermediate_values, trial.state, trial.value = dict(values), state, score
     trial.datetime_complete = datetime.now() if state.is_finished() else None
     return trial
@@ -63,8 +71,8 @@ def test_other_kinds_are_refused(tmp_path):
 
 
 def test_passwords_are_not_shown():
-    assert shown("postgresql+psycopg://u:secret@h/d") == "postgresql+psycopg://u:***@h/d"
-    assert shown("sqlite:////tmp/x.db") == "sqlite:////tmp/x.db"
+    assert redact_password("postgresql+psycopg://u:secret@h/d") == "postgresql+psycopg://u:***@h/d"
+    assert redact_password("sqlite:////tmp/x.db") == "sqlite:////tmp/x.db"
 
 
 def test_braces_in_a_folder_are_a_name_and_nothing_to_be_filled_in(tmp_path: Path) -> None:
@@ -99,7 +107,7 @@ def test_a_storage_that_is_locked_for_a_while_costs_nothing(tmp_path):
     mirror = open_mirror(tmp_path, None, said, timeout=0.2)
     with closing(sqlite3.connect(tmp_path / "study.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        mirror.tell(0, told())
+        mirror.update(0, told())
         mirror.flush()
         mirror.flush()
         other.execute("ROLLBACK")
@@ -117,16 +125,16 @@ def test_a_short_trial_is_written_in_one_go(tmp_path):
         told({8: 0.5, 16: 0.7}, state=complete, score=0.7),
     ]
     mirror = open_mirror(tmp_path, None, [])
-    mirror.pause = 3600.0
+    mirror.min_interval = 3600.0
     for one in every:
-        mirror.tell(0, one)
+        mirror.update(0, one)
         mirror.flush()
     storage = open_storage(mirror.url)
     assert not optuna.load_study(study_name="one", storage=storage).trials
     mirror.flush(last=True)
     (trial,) = optuna.load_study(study_name="one", storage=open_storage(mirror.url)).trials
     assert (trial.value, trial.intermediate_values) == (0.7, {8: 0.5, 16: 0.7})
-    mirror.tell(0, every[1])
+    mirror.update(0, every[1])
     mirror.flush(last=True)  # it has ended: nothing is written again
     mirror.close()
 
@@ -134,9 +142,9 @@ def test_a_short_trial_is_written_in_one_go(tmp_path):
 def test_writing_takes_its_share(tmp_path):
     """What is left waits; at the end everything is there."""
     mirror = open_mirror(tmp_path, None, [])
-    mirror.share = 0.0
+    mirror.max_cpu_share = 0.0
     for k in range(4):
-        mirror.tell(k, told())
+        mirror.update(k, told())
     for written, last in ((1, False), (2, False), (4, True)):
         mirror.flush(last)
         found = optuna.load_study(study_name="one", storage=open_storage(mirror.url)).trials
@@ -165,10 +173,10 @@ def test_what_was_told_piece_by_piece_stands_in_every_column(url, tmp_path, requ
     distributions = plan().space.distributions
     name = f"pieces {tmp_path}"
     for each in rounds:  # each by another process, which finds what the one before left
-        mirror = Mirror(url, tmp_path, name, {}, pytest.fail)
-        mirror.adopt(dict.fromkeys(range(4), PARAMS))
+        mirror = StorageMirror(url, tmp_path, name, {}, pytest.fail)
+        mirror.check_trials(dict.fromkeys(range(4), PARAMS))
         for k, one in each.items():
-            mirror.tell(k, one)
+            mirror.update(k, one)
         mirror.flush(last=True)
         mirror.close()
     study = optuna.load_study(study_name=name, storage=open_storage(mirror.url))
@@ -190,7 +198,7 @@ def test_trials_added_by_others_end_the_mirror_not_the_study(tmp_path):
     said: list[str] = []
     mirror = open_mirror(tmp_path, None, said)
     optuna.load_study(study_name="one", storage=open_storage(mirror.url)).enqueue_trial({})
-    mirror.tell(0, told())
+    mirror.update(0, told())
     mirror.flush()
     mirror.flush(last=True)
     assert len(said) == 1 and "someone else added trials" in said[0]
@@ -198,31 +206,31 @@ def test_trials_added_by_others_end_the_mirror_not_the_study(tmp_path):
 
 def test_a_full_disk_leaves_the_ledger_whole(tmp_path):
     with Ledger(tmp_path / "ledger.db") as ledger:
-        ledger.record(first=1)
+        ledger.set_metadata(first=1)
         ledger._db.execute("PRAGMA max_page_count = 1")
         with pytest.raises(ResourceError, match="disk is full"):
-            ledger.record(second="x" * 10_000_000)
+            ledger.set_metadata(second="x" * 10_000_000)
     with Ledger(tmp_path / "ledger.db") as ledger:
-        assert ledger.fact("first") == 1 and ledger.fact("second") is None
+        assert ledger.get_metadata("first") == 1 and ledger.get_metadata("second") is None
 
 
 def test_a_study_on_postgresql(server, tmp_path):
     setup = plan(pruning={"startup": 3})
     said: list[str] = []
     with Ledger(tmp_path / "ledger.db") as ledger:
-        mirror = Mirror(server, tmp_path, "pg", {}, said.append)
-        search = Search(setup, ledger, FakePool(), HalfJudge(setup.study), mirror, 8)
+        mirror = StorageMirror(server, tmp_path, "pg", {}, said.append)
+        search = Search(setup, ledger, FakePool(), HalvingPruner(setup.study), mirror, 8)
         search.run()
         mirror.flush(last=True)
         mirror.close()
     storage = open_storage(storage_url(server, tmp_path))
     study = optuna.load_study(study_name="pg", storage=storage)
     assert [t.state.is_finished() for t in study.trials] == [True] * 8 and not said
-    assert [t.value for t in study.trials] == [search.verdicts[n].score for n in range(8)]
+    assert [t.value for t in study.trials] == [search.decisions[n].score for n in range(8)]
     assert isinstance(storage, RDBStorage)
     assert type(storage.engine.pool).__name__ == "NullPool"
     with pytest.raises(ConfigError, match="another one"):
-        Mirror(server, tmp_path, "pg", {"b": 2}, said.append)
+        StorageMirror(server, tmp_path, "pg", {"b": 2}, said.append)
 
 
 class _CrashError(Exception):
@@ -249,7 +257,7 @@ def test_before_the_confirmation(tmp_path, monkeypatch):
 
 
 def test_after_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(Mirror, "pause", 3600.0)
+    monkeypatch.setattr(StorageMirror, "min_interval", 3600.0)
     collect = SkilledPool.collect
 
     def until_the_budget_is_half_spent(self, timeout):
@@ -262,6 +270,6 @@ def test_after_an_error(tmp_path, monkeypatch):
     with pytest.raises(_CrashError):
         run_study(folder, trials=40, steps=128, study={"max_concurrent_trials": 4})
     with Ledger(folder / "ledger.db", read_only=True) as ledger:
-        ended = {one.trial for one in ledger.verdicts() if one.kind != "continued"}
+        ended = {one.trial for one in ledger.decisions() if one.kind != "continued"}
     finished = {trial for trial, state in _states(folder).items() if state != "RUNNING"}
     assert ended == finished and 0 < len(ended) < 40

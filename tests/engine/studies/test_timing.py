@@ -10,10 +10,10 @@ from fake_pool import plan
 
 from slipstream.kernels.spec import MarketSpec
 from slipstream.studies.outcome.confirmation import confirm, confirmation_slots
-from slipstream.studies.outcome.result import evidence_of
-from slipstream.studies.outcome.sentences import NO_TIMING, direction
-from slipstream.studies.outcome.winner import final_slots, holdout_facts
-from slipstream.studies.record.ledger import Ask, Ledger, Slot, Trial, Verdict
+from slipstream.studies.outcome.final_model import evaluate_holdout, final_slots
+from slipstream.studies.outcome.outcome_text import NO_TIMING, describe_market_exposure
+from slipstream.studies.outcome.result import overfitting_evidence
+from slipstream.studies.record.ledger import Ledger, Slot, Suggestion, Trial, TrialDecision
 from slipstream.studies.statistics.bootstrap import score_interval
 from slipstream.studies.statistics.returns import FoldMap, backtest_paths, fold_score
 from slipstream.training.environments.parts import Opening
@@ -168,8 +168,8 @@ def test_promotion_asks_for_timing(skill, promoted):
     setup = plan(folds=1, market=replace(PAIRS, bar_seconds=DAY))
     slots = final_slots(setup, 0)
     outcomes = {slot: Outcome(slot.name, 1, full[k][0]) for k, slot in enumerate(slots, start=3)}
-    facts = holdout_facts(setup, slots, outcomes, Opening(1), False)
-    assert facts["lcb"] > 0.0 and "own_lcb" not in facts
+    facts = evaluate_holdout(setup, slots, outcomes, Opening(1), False)
+    assert facts["lcb"] > 0.0 and "sharpe_lcb" not in facts
     assert (facts["timing_lcb"] > 0.0) is promoted is facts["promoted"]
 
 
@@ -179,7 +179,7 @@ class Passed:
     def __init__(self, full):
         self._full = full
 
-    def whole_passes(self):
+    def complete_passes(self):
         return self._full
 
 
@@ -189,19 +189,19 @@ def test_the_deflated_ratio_is_the_smallest_one():
         setup = plan(folds=1, market=replace(PAIRS, bar_seconds=DAY))
         trials = [
             Trial(
-                Ask(trial, 0, {}, {}),
-                [Verdict(trial, 0, 1, 0, "complete", float(one[0].returns.mean()), [{}])],
+                Suggestion(trial, 0, {}, {}),
+                [TrialDecision(trial, 0, 1, 0, "complete", float(one[0].returns.mean()), [{}])],
             )
             for trial, one in full.items()
         ]
-        told = evidence_of(setup, Passed(full), trials)["deflated_sharpe"]
+        told = overfitting_evidence(setup, Passed(full), trials)["deflated_sharpe"]
         assert (told["value"] >= 0.95) is above
         assert told["of"] == ("timing" if not above else told["of"])
         still = {
             trial: [replace(one[0], timing=np.zeros(len(one[0].days)))]
             for trial, one in full.items()
         }
-        told = evidence_of(setup, Passed(still), trials)["deflated_sharpe"]
+        told = overfitting_evidence(setup, Passed(still), trials)["deflated_sharpe"]
         assert told["of"] == "timing" and "never changes its exposure" in told["reason"]
 
 
@@ -216,20 +216,24 @@ def test_paths_have_no_timing_where_a_fold_has_none():
 
 def test_a_fold_shows_market_exposure_and_correlation():
     _, full = study(0, 0.0, trials=1)
-    facts = fold_score(full[0][0], replace(PAIRS, bar_seconds=DAY)).facts()
+    facts = fold_score(full[0][0], replace(PAIRS, bar_seconds=DAY)).to_dict()
     assert facts["net_exposure"] == pytest.approx(0.7, abs=0.02)
     assert facts["market_growth"] == pytest.approx(np.prod(1.0 + full[0][0].market) - 1.0)
-    assert 0.5 < facts["follows"] < 1.0
+    assert 0.5 < facts["market_correlation"] < 1.0
     shown = {"trial": 3, "folds": [facts]}
     result = {"market": True, "benchmark": False, "holdout": None, "shown": shown}
-    told = direction(result)
+    told = describe_market_exposure(result)
     assert told.startswith("Buy and hold, free of costs, made +")
     assert "Mean net exposure, trial 3's on each fold: 0.7" in told
-    old = {name: one for name, one in facts.items() if name not in ("net_exposure", "follows")}
-    assert direction({**result, "shown": {"trial": 3, "folds": [old]}}) == NO_TIMING
-    assert direction({**result, "shown": None}) == ""
+    old = {
+        name: one
+        for name, one in facts.items()
+        if name not in ("net_exposure", "market_correlation")
+    }
+    assert describe_market_exposure({**result, "shown": {"trial": 3, "folds": [old]}}) == NO_TIMING
+    assert describe_market_exposure({**result, "shown": None}) == ""
     seeds = [{"failed": True}, {"failed": False, **facts}]
-    held = direction({**result, "holdout": {"seeds": seeds}})
+    held = describe_market_exposure({**result, "holdout": {"seeds": seeds}})
     assert "of each final seed on the hold-out: 0.7" in held
 
 
@@ -240,7 +244,7 @@ def test_a_score_has_an_interval_where_the_market_was_recorded():
 
 
 def test_games_have_no_direction():
-    assert direction({"market": False}) == ""
+    assert describe_market_exposure({"market": False}) == ""
     zeros = np.zeros(3)
     games = DailyReturns(np.arange(3), zeros + 1.0, zeros, np.zeros(3, np.int64), [{}])
-    assert "follows" not in fold_score(games, None).facts()
+    assert "market_correlation" not in fold_score(games, None).to_dict()

@@ -30,7 +30,7 @@ def kill_at_random(folder: Path, kills: int, *more: str) -> int:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        while not study.locked and child.poll() is None:
+        while not study.is_locked and child.poll() is None:
             time.sleep(0.02)
         time.sleep(draws.uniform(0.0, 2.0))
         if child.poll() is not None:
@@ -80,7 +80,7 @@ def test_a_signal_leaves_a_study_that_can_be_resumed(tmp_path, number):
         _, told = child.communicate(timeout=90)
     assert child.returncode == 130
     assert f"slipstream resume {shlex.quote(str(study.path))}" in told
-    assert not study.locked and list((study.path / "live").glob("search-*.state"))
+    assert not study.is_locked and list((study.path / "live").glob("search-*.state"))
     assert study.result is None
 
 

@@ -12,8 +12,8 @@ from study_world import run_study
 from slipstream.core.errors import ConfigError
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
-from slipstream.studies.record.warm_start import FACT, warm_start
-from slipstream.studies.search.asker import Asker, check_sampler
+from slipstream.studies.record.warm_start import METADATA_KEY, warm_start
+from slipstream.studies.search.sampler import TrialSampler, check_sampler
 from slipstream.studies.space import SearchSpace
 from slipstream.training.settings.config import resolve
 
@@ -29,7 +29,7 @@ def source(tmp_path_factory):
 
 def trials_of(folder):
     with Ledger(folder.ledger, read_only=True) as ledger:
-        return ledger.trials(), ledger.fact(FACT)
+        return ledger.trials(), ledger.get_metadata(METADATA_KEY)
 
 
 @pytest.mark.long
@@ -42,7 +42,12 @@ def test_they_count_as_luck_and_as_no_trials(source, tmp_path):
     assert len(trials) == 5 and len(kept["trials"]) == 17 and kept["begun"] == 18
     result = warm.result
     assert result["trials"]["asked"] == 5
-    assert result["warm_start"] == {"study": "first", "told": 17, "left_out": 0, "begun": 18}
+    assert result["warm_start"] == {
+        "study": "first",
+        "num_trials": 17,
+        "num_skipped": 0,
+        "num_started": 18,
+    }
     assert result["evidence"]["deflated_sharpe"]["trials"] == 5 + 18
     assert {one["trial"] for one in result["confirmation"]["candidates"]} <= set(range(5))
     shutil.rmtree(copy)
@@ -50,9 +55,9 @@ def test_they_count_as_luck_and_as_no_trials(source, tmp_path):
     whole, _ = trials_of(
         run_study(tmp_path / "whole", trials=8, study={**FEW, "from_study": str(source.path)})
     )
-    assert [one.ask.params for one in longer] == [one.ask.params for one in whole]
+    assert [one.suggestion.params for one in longer] == [one.suggestion.params for one in whole]
     cold, _ = trials_of(run_study(tmp_path / "cold", trials=5, study=FEW))
-    assert trials[0].ask.params != cold[0].ask.params
+    assert trials[0].suggestion.params != cold[0].suggestion.params
     again = {**FEW, "from_study": str(tmp_path / "warm")}
     assert trials_of(run_study(tmp_path / "third", trials=2, study=again))[1]["begun"] == 18 + 8
     with pytest.raises(ConfigError, match="from_study"):
@@ -70,14 +75,17 @@ def test_trials_outside_the_space_are_left_out(source, tmp_path):
     every = [one for one in trials_of(source)[0] if one.score is not None]
     narrow = {**SPACE, "agent.learning_rate": {"low": 1e-3, "high": 1e-2, "log": True}}
     found = taken(source, narrow, tmp_path)
-    inside = [one for one in every if one.ask.params["agent.learning_rate"] >= 1e-3]
+    inside = [one for one in every if one.suggestion.params["agent.learning_rate"] >= 1e-3]
     assert [one["score"] for one in found.trials] == [one.score for one in inside]
-    assert found.left_out == len(every) - len(inside) > 0 and str(found.left_out) in found.sentence
+    assert (
+        found.num_skipped == len(every) - len(inside) > 0
+        and str(found.num_skipped) in found.sentence
+    )
     fixed = {name: one for name, one in SPACE.items() if name != "agent.activation"}
     found = taken(source, fixed, tmp_path, {"agent.activation": "relu"})
-    relu = [one for one in every if one.ask.params["agent.activation"] == "relu"]
+    relu = [one for one in every if one.suggestion.params["agent.activation"] == "relu"]
     assert [one["params"] for one in found.trials] == [
-        {name: one.ask.params[name] for name in fixed} for one in relu
+        {name: one.suggestion.params[name] for name in fixed} for one in relu
     ]
     more = {**SPACE, "agent.gamma": {"low": 0.9, "high": 0.999}}
     found = taken(source, more, tmp_path)
@@ -91,7 +99,7 @@ def test_constraints_are_of_the_new_study(source, tmp_path):
     assert {tuple(one["excess"]) for one in found.trials} == {(300.0,)}
     config = source.study.model_copy(update={"constraints": {"fills": 100.0}})
     space = SearchSpace.from_mapping(SPACE, source.base)
-    assert Asker(space, config, found).ask(0) != Asker(space, config, None).ask(0)
+    assert TrialSampler(space, config, found).ask(0) != TrialSampler(space, config, None).ask(0)
     with pytest.raises(
         ConfigError, match=r"first does not report\. It reports mean_exposure, fills"
     ):
@@ -101,11 +109,11 @@ def test_constraints_are_of_the_new_study(source, tmp_path):
 def test_few_trials_told_do_not_bring_back_what_the_other_study_drew(source, tmp_path):
     """The sampler draws at random until it knows ten trials: both studies have the same seed."""
     space, found = SearchSpace.from_mapping(SPACE, source.base), taken(source, SPACE, tmp_path)
-    asker = Asker(space, source.study, replace(found, trials=found.trials[:4]))
+    asker = TrialSampler(space, source.study, replace(found, trials=found.trials[:4]))
     asked = [asker.ask(trial) for trial in range(6)]
-    drawn = [dict(one.ask.params) for one in trials_of(source)[0]]
+    drawn = [dict(one.suggestion.params) for one in trials_of(source)[0]]
     assert not any(params in drawn for params in asked)
-    assert Asker(space, source.study).ask(0) == drawn[0]
+    assert TrialSampler(space, source.study).ask(0) == drawn[0]
 
 
 def test_studies_that_cannot_tell_are_refused(source, tmp_path):
@@ -128,7 +136,7 @@ def test_studies_that_cannot_tell_are_refused(source, tmp_path):
         warm_start(source, source.base, config, own)
     empty = StudyFolder(shutil.copytree(source.path, tmp_path / "empty"))
     with Ledger(empty.ledger) as ledger:
-        ledger._db.execute("DELETE FROM verdicts")
+        ledger._db.execute("DELETE FROM decisions")
     with pytest.raises(ConfigError, match="has no finished trial"):
         taken(empty, SPACE, tmp_path)
     random = config.model_copy(update={"sampler": "random"})

@@ -21,7 +21,7 @@ from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.space import SearchSpace
-from slipstream.studies.start import prepare
+from slipstream.studies.start import prepare_study
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import TrainingConfig, resolve
 
@@ -219,7 +219,7 @@ def test_init_shows_what_a_study_does_unless_told_otherwise(slipstream, prices, 
     before = resolve("my.yaml")
     Path("my.yaml").write_text(text + re.sub("^#", "", f"#study:\n{below}", flags=re.MULTILINE))
     assert resolve("my.yaml") == before
-    base, study, space = prepare("my.yaml", {}, {})
+    base, study, space = prepare_study("my.yaml", {}, {})
     if before.training.num_envs != "auto":  # a study settles the number of copies itself
         assert base == before
     assert study == StudyConfig()

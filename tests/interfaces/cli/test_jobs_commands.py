@@ -13,7 +13,7 @@ import pytest
 from slipstream.core.child_process import JOB_VARIABLE
 from slipstream.core.storage.atomic_io import is_locked, take_lock
 from slipstream.core.storage.status_file import read_status
-from slipstream.jobs.process import make_room
+from slipstream.jobs.job_process import make_room
 from slipstream.jobs.queue import own_queue
 
 MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()"]
@@ -158,7 +158,7 @@ def test_a_job_that_is_still_loading_is_stopped_by_its_folder(slipstream, tmp_pa
     (tmp_path / "a b").mkdir()
     (tmp_path / "a b" / "config.yaml").touch()
     process = SimpleNamespace(send_signal=lambda number: os.close(handle))
-    monkeypatch.setattr("slipstream.jobs.process.process_of", lambda _: process)
+    monkeypatch.setattr("slipstream.jobs.job_process.process_of", lambda _: process)
     with own_queue() as queue:
         handle = queue.take(queue.job(1))  # as its process does
         assert "Resume it with: slipstream resume 'a b'" in slipstream("stop", "a b").out

@@ -29,12 +29,12 @@ from slipstream.rl.nets.policy_file import pack
 from slipstream.studies import start
 from slipstream.studies import study as study_module
 from slipstream.studies.outcome import confirmation as confirmation_module
-from slipstream.studies.outcome import winner as winner_module
+from slipstream.studies.outcome import final_model as winner_module
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import open_storage
-from slipstream.studies.search.forecast import SliceSpeed
-from slipstream.studies.search.session import Session, Survey
+from slipstream.studies.search.forecast import MeasuredSpeed
+from slipstream.studies.search.session import EnvInfo, Session
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.environments.parts import HoldoutRegister
 from slipstream.training.settings.config import RunConfig
@@ -74,7 +74,7 @@ class FakeMachinery:
     def __init__(self, workers, group_size, *_) -> None:
         pass
 
-    def survey(self, base, study):
+    def load_env(self, base, study):
         spec = resolve_environment("cartpole", base.env_settings).spec
         folds = {
             "paths": [[0, 0, 1, 1, 2, 2]],
@@ -83,7 +83,7 @@ class FakeMachinery:
             "folds": [{"groups": [2 * k, 2 * k + 1], "train_bars": 300} for k in range(3)],
         }
         facts = {"market_sha256": self.sha, "folds": folds} if self.market else {}
-        return Survey(replace(spec, market=self.market), 3, facts, ("a note",))
+        return EnvInfo(replace(spec, market=self.market), 3, facts, ("a note",))
 
     def pool(self, folder):
         pool = PolicyPool(0, self.fails, self.seconds)
@@ -93,7 +93,7 @@ class FakeMachinery:
             def interrupted(timeout):
                 left[0] -= 1
                 if left[0] == 0:
-                    folder.ask_to_stop(now=True)
+                    folder.request_stop(now=True)
                 return collect(timeout)
 
             pool.collect = interrupted
@@ -106,7 +106,7 @@ def machinery(monkeypatch, tmp_path):
     """The fake machinery, a class whose attributes a test may set; CONFIG is in c.yaml."""
     made = type("Machinery", (FakeMachinery,), {})
     FakeMachinery.pools = []
-    monkeypatch.setattr(start, "Pools", made)
+    monkeypatch.setattr(start, "PoolFactory", made)
     (tmp_path / "c.yaml").write_text(CONFIG)
     return made
 
@@ -304,12 +304,12 @@ def test_later_studies_count_the_trials_that_were_asked_before_a_stop(
         def end_search(self, study, trials, beside):
             told.append(trials)
 
-    survey = machinery.survey
-    machinery.survey = lambda *given: replace(survey(*given), register=Register())
+    load_env = machinery.load_env
+    machinery.load_env = lambda *given: replace(load_env(*given), holdout_register=Register())
     machinery.interrupt_after = 12
     assert tune(slipstream).code == 130
     with Ledger(tmp_path / "studies" / "one" / "ledger.db", read_only=True) as ledger:
-        assert told == [len(ledger.asks())] and 0 < told[0] < 8
+        assert told == [len(ledger.suggestions())] and 0 < told[0] < 8
     machinery.interrupt_after = None
     assert slipstream("resume", "one", "--no-report").code == 0
     assert told[1:] == [8]
@@ -378,14 +378,14 @@ def test_hours_that_end_in_a_later_phase_stop_the_study_there(
 def test_hours_begin_with_few_trials_if_few_are_forecast_to_fit(
     slipstream, machinery, tmp_path, monkeypatch
 ):
-    measured = SliceSpeed(100.0, 0.0, None, 12)
-    monkeypatch.setattr(study_module, "measure", lambda *_: measured)
+    measured = MeasuredSpeed(100.0, 0.0, None, 12)
+    monkeypatch.setattr(study_module, "measure_speed", lambda *_: measured)
     done = tune(slipstream, "--hours", "0.069", "--workers", "1")
     assert done.code == 0, done.err
     with Ledger(tmp_path / "studies" / "one" / "ledger.db", read_only=True) as ledger:
-        begun = [ask.trial for ask in ledger.asks().values() if ask.time == 0]
-        assert len(begun) == ledger.fact("in_flight") == 2  # the config allows four
-        kinds = [verdict.kind for verdict in ledger.verdicts()]
+        begun = [ask.trial for ask in ledger.suggestions().values() if ask.time == 0]
+        assert len(begun) == ledger.get_metadata("in_flight") == 2  # the config allows four
+        kinds = [verdict.kind for verdict in ledger.decisions()]
     assert "complete" in kinds and "timed_out" not in kinds
 
 
@@ -393,7 +393,7 @@ def test_hours_cut_trials_in_flight_and_a_resume_keeps_to_that(
     slipstream, machinery, tmp_path, monkeypatch
 ):
     left = iter([1e6] * 6)
-    monkeypatch.setattr(Session, "left", property(lambda self: next(left, 1e-3)))
+    monkeypatch.setattr(Session, "time_left", property(lambda self: next(left, 1e-3)))
     done = tune(slipstream, "--hours", "1")
     assert done.code == 0, done.err
     trials = result(tmp_path)["trials"]
@@ -405,8 +405,8 @@ def test_hours_cut_trials_in_flight_and_a_resume_keeps_to_that(
         trials[one] for one in ("complete", "pruned", "failed", "timed_out")
     )
     with Ledger(tmp_path / "studies" / "one" / "ledger.db", read_only=True) as ledger:
-        kinds = {verdict.trial: verdict.kind for verdict in ledger.verdicts()}
-        before = [vars(one) for one in ledger.verdicts()]
+        kinds = {verdict.trial: verdict.kind for verdict in ledger.decisions()}
+        before = [vars(one) for one in ledger.decisions()]
     assert list(kinds.values()).count("timed_out") == trials["timed_out"]
     candidates = result(tmp_path)["confirmation"]["candidates"]
     assert all(kinds[one["trial"]] == "complete" for one in candidates)
@@ -418,7 +418,7 @@ def test_hours_cut_trials_in_flight_and_a_resume_keeps_to_that(
     assert result(tmp_path)["confirmation"]["candidates"] == candidates
     assert [name for name, _ in machinery.pools[0].trained if "search" in name] == []
     with Ledger(tmp_path / "studies" / "one" / "ledger.db", read_only=True) as ledger:
-        assert [vars(one) for one in ledger.verdicts()] == before
+        assert [vars(one) for one in ledger.decisions()] == before
 
 
 @pytest.mark.long
@@ -634,8 +634,8 @@ def test_escapes_and_markup_of_a_stranger_reach_no_terminal(
 DEATHS = {
     "the search's end": (study_module, "confirm_best"),
     "the choice": (confirmation_module, "confirm"),
-    "the opening": (winner_module, "_open"),
-    "the final training": (winner_module, "holdout_facts"),
+    "the opening": (winner_module, "_open_holdout"),
+    "the final training": (winner_module, "evaluate_holdout"),
     "the policy": (winner_module, "save_policy"),
     "the result": (StudyFolder, "save_result"),
     "the last word": (Logbook, "__exit__"),
@@ -687,7 +687,7 @@ def test_a_study_that_dies_at_any_step_has_its_page_after_resume(
     folder.unlock()
     done = slipstream("resume", "one")
     assert done.code == 0, done.err
-    assert folder.page.is_file() and folder.policy.is_dir() and not folder.locked
+    assert folder.report_path.is_file() and folder.policy.is_dir() and not folder.is_locked
     assert result(tmp_path)["holdout"]["opening"] == 1
     status = read_status(folder.path)
     assert (status.judged(), status.done, status.of) == ("complete", 4, 4)

@@ -12,7 +12,7 @@ from benchmarks.ours.watched import add_trial, write_run, write_study_folder
 from slipstream.core.safe_io import UnreadableError
 from slipstream.core.storage.folder_registry import state_folder
 from slipstream.core.storage.updates import Mark, inside, table
-from slipstream.dashboard.guard import own_token
+from slipstream.dashboard.auth import own_token
 from slipstream.dashboard.overview import id_of
 
 SCRIPT = "<img src=x onerror=alert(1)><script>alert(2)</script>"
@@ -158,7 +158,7 @@ def test_deep_json_is_told_as_damaged(serving, run, study):
     with (run / "events.jsonl").open("a") as file:
         file.write(f'{{"at": 1, "event": {deep}\n{{"at": 2, "event": "fine"}}\n')
     with sqlite3.connect(study / "ledger.db") as ledger:
-        ledger.execute("UPDATE asks SET params = ?", (deep,))
+        ledger.execute("UPDATE suggestions SET params = ?", (deep,))
     with (study / "live" / "members.jsonl").open("a") as file:
         file.write(f"{deep}\n")
     dash = serving(run.parent)

@@ -24,7 +24,7 @@ from slipstream.markets.live.account_comparison import RERUN
 from slipstream.markets.live.deployment import KILL, Deployment, killed
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper_account import JOURNAL
-from slipstream.studies.record.ledger import Ledger, outcomes_in
+from slipstream.studies.record.ledger import Ledger, count_outcomes
 
 ENDLESS = "WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM n) SELECT k{} FROM n"
 
@@ -85,9 +85,9 @@ def test_the_page_of_a_deployment_says_what_is_strange(serving, deployed, tmp_pa
 @pytest.mark.parametrize(
     "statements",
     [
-        view_of("asks", 6),
-        ("ALTER TABLE asks ADD COLUMN more AS (hex(zeroblob(100000000)))",),
-        ("DROP TABLE verdicts", "CREATE VIRTUAL TABLE verdicts USING fts4(trial)"),
+        view_of("suggestions", 6),
+        ("ALTER TABLE suggestions ADD COLUMN more AS (hex(zeroblob(100000000)))",),
+        ("DROP TABLE decisions", "CREATE VIRTUAL TABLE decisions USING fts4(trial)"),
     ],
 )
 def test_rows_that_are_computed_are_refused(serving, study, statements):
@@ -103,7 +103,7 @@ def test_rows_that_are_computed_are_refused(serving, study, statements):
 
 def test_endless_outcomes_and_decisions_are_refused(deployed, study, tmp_path):
     spoil(study / "ledger.db", *view_of("outcomes", 16))
-    assert outcomes_in(study / "ledger.db") == 0
+    assert count_outcomes(study / "ledger.db") == 0
     journal = deployed(tmp_path / "live") / "accounts" / "2" / JOURNAL
     spoil(journal, *view_of("decisions", 7))
     with pytest.raises(CheckpointError, match="is computed"):
@@ -128,7 +128,7 @@ def test_a_look_leaves_nothing_in_a_folder_and_needs_no_right_to_write(serving, 
     assert sorted(one.name for one in study.iterdir()) == before and study.stat().st_mtime == 1
     study.chmod(0o500)
     words = "from slipstream.studies.record.ledger import *; import sys\n"
-    words += "print(*Ledger(Path(sys.argv[1]), read_only=True).written())"
+    words += "print(*Ledger(Path(sys.argv[1]), read_only=True).row_counts())"
     rights = [] if os.getuid() else ["setpriv", "--bounding-set=-dac_override"]  # root writes all
     if rights and (not shutil.which("setpriv") or subprocess.run([*rights, "true"]).returncode):
         pytest.skip("root cannot give up its rights here: setpriv is missing or refused")
@@ -158,7 +158,9 @@ def test_who_writes_during_a_look_makes_it_look_again(serving, study, monkeypatc
 
 def test_a_value_that_is_too_large_is_not_read(serving, study, monkeypatch):
     monkeypatch.setattr("slipstream.core.storage.database._MOST_BYTES", 1 << 16)
-    spoil(study / "ledger.db", "UPDATE asks SET params = hex(zeroblob(40000)) WHERE trial = 0")
+    spoil(
+        study / "ledger.db", "UPDATE suggestions SET params = hex(zeroblob(40000)) WHERE trial = 0"
+    )
     news, _ = serving(study.parent).news("study", study)
     assert "too big" in news["trials"][0]["unreadable"] and news["members"]
 
@@ -196,11 +198,11 @@ def test_numbers_that_are_none_are_told_as_none(serving, deployed, study, tmp_pa
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE asks SET at = 'yesterday'",
-        "UPDATE asks SET params = '[1]'",
-        "UPDATE verdicts SET folds = '[3]'",
-        "UPDATE verdicts SET score = 'high', kind = 'complete', folds = '[]'",
-        "UPDATE asks SET params = x'ff00'",
+        "UPDATE suggestions SET at = 'yesterday'",
+        "UPDATE suggestions SET params = '[1]'",
+        "UPDATE decisions SET folds = '[3]'",
+        "UPDATE decisions SET score = 'high', kind = 'complete', folds = '[]'",
+        "UPDATE suggestions SET params = x'ff00'",
     ],
 )
 def test_wrong_types_in_a_ledger_are_said(serving, study, statement):

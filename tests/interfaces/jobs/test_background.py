@@ -10,9 +10,9 @@ import pytest
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.storage.atomic_io import take_lock
 from slipstream.core.storage.status_file import Status
-from slipstream.jobs import process
-from slipstream.jobs.process import in_background, make_room
-from slipstream.studies.record.status import at_work
+from slipstream.jobs import job_process
+from slipstream.jobs.job_process import in_background, make_room
+from slipstream.studies.record.inspection import is_running
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_folder_of_another_user_is_left_alone(folder, monkeypatch):
 @pytest.mark.parametrize("state", ["running", "silent"])
 def test_what_another_machine_works_on_is_left_alone(folder, monkeypatch, state):
     status = SimpleNamespace(host="elsewhere", pid=7, judged=lambda: state)
-    monkeypatch.setattr(process, "status_of", lambda _: status)
+    monkeypatch.setattr(job_process, "status_of", lambda _: status)
     with pytest.raises(ConfigError) as caught:
         make_room(folder, print)
     assert f"process 7 on elsewhere: stop it there, with `slipstream stop '{folder}'`" in str(
@@ -45,9 +45,9 @@ def test_what_another_machine_works_on_is_left_alone(folder, monkeypatch, state)
 def test_a_process_that_the_clock_makes_a_later_one_is_at_work_by_its_lock(folder):
     left = Status("run", pid=os.getpid(), host=platform.node(), started=0.0)  # before it began
     (folder / "status.json").write_text(json.dumps(left.as_dict()))
-    assert left.judged() == "gone" and not at_work(folder)
+    assert left.judged() == "gone" and not is_running(folder)
     with take_lock(folder, "held"):
-        assert at_work(folder)
+        assert is_running(folder)
 
 
 def test_a_log_makes_its_folder_and_what_was_read_is_removed(folder, tmp_path, monkeypatch):
@@ -56,7 +56,7 @@ def test_a_log_makes_its_folder_and_what_was_read_is_removed(folder, tmp_path, m
     program.write_text("#!/bin/sh\necho no luck\nexit 2\n")
     program.chmod(0o755)
     where = {"python": str(program), "cwd": str(tmp_path), "variables": {"PATH": "/bin"}}
-    monkeypatch.setattr(process, "here", lambda: where)
+    monkeypatch.setattr(job_process, "here", lambda: where)
     log = tmp_path / "logs" / "deep" / "one.txt"
     for output in (None, log):
         with pytest.raises(ConfigError, match="It ended before it began: no luck"):

@@ -17,8 +17,8 @@ from slipstream.core.errors import CheckpointError, SlipstreamError
 from slipstream.jobs.queue import FAILED, JobQueue
 from slipstream.markets.evaluation import holdout_register
 from slipstream.markets.live.journal import Decision, Intent, Journal
-from slipstream.studies.record.ledger import Ask, Ledger, Slot, Verdict
-from slipstream.studies.record.warm_start import FACT
+from slipstream.studies.record.ledger import Ledger, Slot, Suggestion, TrialDecision
+from slipstream.studies.record.warm_start import METADATA_KEY
 from slipstream.training.population.member import DailyReturns, Outcome
 
 CELLS = (
@@ -59,20 +59,29 @@ def _make_ledger(folder: Path) -> None:
     name = Slot("search", 0, 0, 0).name
     fold = {"score": 1.0, "sharpe": None, "inactive": False, "constrained": {"fills": (3.0, 4.0)}}
     with Ledger(folder / "ledger.db") as ledger:
-        ledger.record(forecast={"warnings": [], "sentences": []}, seconds={"search": 1.0}, cut=3)
-        ledger.add_ask(Ask(0, 0, {"a": 1.0}, {"agent.learning_rate": 1e-3}, ("rounded",)))
+        ledger.set_metadata(
+            forecast={"warnings": [], "sentences": []}, seconds={"search": 1.0}, cut=3
+        )
+        ledger.add_suggestion(
+            Suggestion(0, 0, {"a": 1.0}, {"agent.learning_rate": 1e-3}, ("rounded",))
+        )
         ledger.add_outcomes([Outcome(name, 4, passes, seconds={"env": 1.0})])
-        ledger.add_verdict(Verdict(0, 0, 4, 0, "complete", 1.0, (fold,)))
+        ledger.add_decision(TrialDecision(0, 0, 4, 0, "complete", 1.0, (fold,)))
         ledger.open_holdout("the winner")
 
 
 def _read_ledger(folder: Path) -> None:
     with Ledger(folder / "ledger.db", read_only=True) as ledger:
-        for fact in ("forecast", "seconds", "cut", "cut_of", "storage", FACT):
-            ledger.fact(fact)
-        ledger.whole_passes()
-        [(one.standing, one.last.constrained) for one in ledger.trials()]
-        ledger.known("search"), ledger.steps("search"), ledger.seconds("search"), ledger.written()
+        for fact in ("forecast", "seconds", "cut", "cut_of", "storage", METADATA_KEY):
+            ledger.get_metadata(fact)
+        ledger.complete_passes()
+        [(one.final_state, one.last_decision.constraint_values) for one in ledger.trials()]
+        (
+            ledger.failed_by_outcome("search"),
+            ledger.steps("search"),
+            ledger.seconds("search"),
+            ledger.row_counts(),
+        )
     with Ledger(folder / "ledger.db") as ledger:
         ledger.open_holdout("the winner")
 
@@ -184,7 +193,7 @@ def test_no_cell_brings_a_traceback(damaged: tuple[Database, Any]) -> None:
 
 
 UNREAD = {  # columns by which rows are found: with another value there is no such row
-    *(("facts", "name"), ("outcomes", "phase"), ("openings", "what"), ("openings", "at")),
+    *(("metadata", "name"), ("outcomes", "phase"), ("openings", "what"), ("openings", "at")),
     *(("decisions", "pass"), ("seen", "key"), ("of", "number"), ("trials", "key")),
 }
 

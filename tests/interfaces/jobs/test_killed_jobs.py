@@ -16,8 +16,8 @@ import pytest
 
 import slipstream as package
 from slipstream.core.storage import checkpoint
-from slipstream.jobs.overview import state_of
-from slipstream.jobs.process import place, process_of
+from slipstream.jobs.job_list import state_of
+from slipstream.jobs.job_process import place, process_of
 from slipstream.jobs.queue import JobQueue
 
 SETTINGS = ["--num-envs=8", "--no-report", "--set=training.keep_last=1"]

@@ -145,8 +145,8 @@ def _bytes(tensors):
 def study_bits(path: Path):
     """All that a study asked, learned, decided and opened."""
     with Ledger(path / "ledger.db") as ledger:
-        asks = [(a.trial, a.time, dict(a.params)) for a in ledger.asks().values()]
-        verdicts = [(v.trial, v.stage, v.kind, v.score, v.folds) for v in ledger.verdicts()]
+        asks = [(a.trial, a.time, dict(a.params)) for a in ledger.suggestions().values()]
+        verdicts = [(v.trial, v.stage, v.kind, v.score, v.folds) for v in ledger.decisions()]
         outcomes = {
             (phase, *key): (one.failed, one.passes and one.passes.returns.tobytes())
             for phase in ("search", "confirm", "final")
@@ -257,7 +257,7 @@ def opened_before(recording: Recording, folder: Path) -> None:
 QUEUE = """
 import os, subprocess, sys, time
 from slipstream.jobs.queue import STOPPED, own_queue
-from slipstream.jobs.process import stop_process
+from slipstream.jobs.job_process import stop_process
 root, *train = sys.argv[1:]
 main = [sys.executable, "-c", "from slipstream.cli import main; main()"]
 said = open(os.path.dirname(root) + "/said", "ab", 0)
@@ -388,7 +388,7 @@ def held(path: Path) -> bytes | None:
 
 ADD = """
 import os, sys
-from slipstream.jobs.process import place
+from slipstream.jobs.job_process import place
 from slipstream.jobs.queue import own_queue
 from pathlib import Path
 said = open(sys.argv[1] + "/../said", "ab", 0)

@@ -9,8 +9,8 @@ import pytest
 
 from slipstream.core.child_process import JOB_VARIABLE
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
-from slipstream.jobs.overview import state_of
-from slipstream.jobs.process import as_job
+from slipstream.jobs.job_list import state_of
+from slipstream.jobs.job_process import as_job
 from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, JobQueue
 
 PLACE = {"python": sys.executable, "cwd": "/", "variables": {}}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from slipstream.jobs import selftest as module
-from slipstream.jobs.selftest import SelfTestError, optional, selftest
+from slipstream.jobs import smoke_test as module
+from slipstream.jobs.smoke_test import SelfTestError, optional, selftest
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from slipstream.core.errors import CheckpointError, ConfigError, DataError, Reso
 from slipstream.core.storage.atomic_io import AppendedFile
 from slipstream.core.storage.status_file import read_events, version_in_force
 from slipstream.jit import cache
-from slipstream.jobs.process import last_words
+from slipstream.jobs.job_process import last_words
 from slipstream.kernels.kernel_registry import import_file
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market

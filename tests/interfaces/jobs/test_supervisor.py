@@ -28,10 +28,10 @@ from slipstream.core.storage.atomic_io import take_lock
 from slipstream.core.storage.folder_registry import enter
 from slipstream.core.storage.signals import asked_to_stop
 from slipstream.core.storage.status_file import Status
-from slipstream.jobs import process as working
+from slipstream.jobs import job_process as working
 from slipstream.jobs import supervisor as supervising
-from slipstream.jobs.overview import overview, state_of
-from slipstream.jobs.process import as_job
+from slipstream.jobs.job_list import overview, state_of
+from slipstream.jobs.job_process import as_job
 from slipstream.jobs.queue import COMPLETE, FAILED, MOST_TRIES, STOPPED, JobQueue, QueuedJob
 from slipstream.jobs.supervisor import Supervisor, is_supervised, least_cores, shared
 
@@ -351,7 +351,7 @@ def test_a_job_that_was_resumed_by_hand_is_listed_as_it_is(
     job = added("a", "true")
     queue.want(job, STOPPED)
     status = Status("run", left, pid=os.getpid(), host=platform.node(), started=time.time())
-    monkeypatch.setattr("slipstream.jobs.overview.status_of", lambda _: status)
+    monkeypatch.setattr("slipstream.jobs.job_list.status_of", lambda _: status)
     (tmp_path / "a").mkdir()
     with take_lock(tmp_path / "a", "") if left == "running" else nullcontext():
         assert [line.state for line in overview(queue)[0]] == [left]

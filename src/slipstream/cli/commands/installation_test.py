@@ -18,8 +18,8 @@ def selftest() -> None:
     import tempfile
     from pathlib import Path
 
-    from slipstream.jobs.selftest import SelfTestError, optional
-    from slipstream.jobs.selftest import selftest as steps
+    from slipstream.jobs.smoke_test import SelfTestError, optional
+    from slipstream.jobs.smoke_test import selftest as steps
 
     folder = Path(tempfile.mkdtemp(prefix="slipstream-selftest-"))
     try:

@@ -47,7 +47,7 @@ def jobs(
     """
     if context.invoked_subcommand is not None:
         return
-    from slipstream.jobs.overview import JobLine, overview
+    from slipstream.jobs.job_list import JobLine, overview
     from slipstream.jobs.queue import own_queue
 
     with own_queue() as queue:
@@ -90,7 +90,7 @@ def add(
     Configs are copied when the job is added: editing a file later does not change the job.
     """
     from slipstream.core.capacity import total_memory
-    from slipstream.jobs.process import place
+    from slipstream.jobs.job_process import place
     from slipstream.jobs.queue import own_queue
 
     root = context.find_root()
@@ -136,7 +136,7 @@ def stop(job: JobOrFolder) -> None:
 
     The job stays in the queue; `slipstream jobs retry` requeues it.
     """
-    from slipstream.jobs.process import other_in
+    from slipstream.jobs.job_process import other_in
     from slipstream.jobs.queue import own_queue
     from slipstream.jobs.supervisor import stop as stop_job
 
@@ -224,7 +224,7 @@ def _resolve_folder(command: str, options: dict[str, Any]) -> tuple[str, Path, d
     for kind in folder_kinds():
         if command in (job.split()[0] for job in kind.JOBS):
             return kind.NAME, *kind.job(command, options)
-    from slipstream.studies.record.status import lookup
+    from slipstream.studies.record.inspection import lookup
 
     found, study = lookup(options["run"])
     folder = found.resolve()

@@ -30,12 +30,12 @@ def log(
     from slipstream.core.safe_io import UnreadableError, open_regular
     from slipstream.core.storage.atomic_io import disk_errors
     from slipstream.core.storage.status_file import LOG
-    from slipstream.studies.record.status import at_work, lookup
+    from slipstream.studies.record.inspection import is_running, lookup
 
     folder, _ = lookup(name)
     path, offset, inode = folder / LOG, 0, -1
     while True:
-        working = follow and at_work(folder)
+        working = follow and is_running(folder)
         try:
             with disk_errors(path), open_regular(path) as file:
                 stat = os.fstat(file.fileno())

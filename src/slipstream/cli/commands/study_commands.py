@@ -33,7 +33,7 @@ app.command(epilog="Example: slipstream study watch night")(watch)
 def status(name: StudyName) -> None:
     """Print the progress of a study; works while another process runs it."""
     from slipstream.studies.record.folder import StudyFolder
-    from slipstream.studies.record.status import status_lines
+    from slipstream.studies.record.inspection import status_lines
 
     for line in status_lines(StudyFolder.open(name)):
         tell(line)
@@ -50,7 +50,7 @@ def best(
 ) -> None:
     """Print the config of a study's winner."""
     from slipstream.studies.record.folder import StudyFolder
-    from slipstream.studies.record.status import best_config
+    from slipstream.studies.record.inspection import best_config
 
     tell(best_config(StudyFolder.open(name, trust=trust), trial), end="")
 
@@ -69,7 +69,7 @@ def export(
     """Export all trials: number, state, score, folds and parameters."""
     from slipstream.core.storage.atomic_io import write_text
     from slipstream.studies.record.folder import StudyFolder
-    from slipstream.studies.record.status import FORMATS, export_text
+    from slipstream.studies.record.inspection import FORMATS, export_text
 
     kind = out.suffix.removeprefix(".") if out is not None else format_
     if kind not in FORMATS:
@@ -96,16 +96,16 @@ def stop(
     from slipstream.studies.record.folder import StudyFolder
 
     folder = StudyFolder.open(name)
-    if folder.result is not None and not folder.locked:
+    if folder.result is not None and not folder.is_locked:
         tell(f"The study {folder.name} is complete; there is nothing to stop.")
         return
-    if now and not folder.locked:
+    if now and not folder.is_locked:
         tell(f"No process runs {folder.name}. Resume it with `slipstream resume {folder.handle}`.")
         return
-    folder.ask_to_stop(now)
+    folder.request_stop(now)
     if now:
         tell(f"Stopping. Resume it with `slipstream resume {folder.handle}`.")
-    elif folder.locked:
+    elif folder.is_locked:
         tell("The search ends after the running trials; then the best are confirmed.")
     else:
         tell(

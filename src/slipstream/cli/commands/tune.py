@@ -63,7 +63,7 @@ def resume(
     """
     from slipstream import api
     from slipstream.core.plugins import folder_kinds
-    from slipstream.studies.record.status import lookup
+    from slipstream.studies.record.inspection import lookup
     from slipstream.training.runs.run import CONFIG, Run
 
     folder, study = lookup(run)
@@ -245,7 +245,7 @@ def resolve_study_folder(options: Mapping[str, Any]) -> Path:
         ConfigError: the config is invalid.
     """
     from slipstream.studies.record.folder import StudyFolder
-    from slipstream.studies.start import fresh_name, prepare
+    from slipstream.studies.start import default_study_name, prepare_study
 
-    base, _, _ = prepare(options["target"], *arg.tune_overrides(options))
-    return StudyFolder.of(options["study_name"] or fresh_name(base)).path
+    base, _, _ = prepare_study(options["target"], *arg.tune_overrides(options))
+    return StudyFolder.from_name(options["study_name"] or default_study_name(base)).path

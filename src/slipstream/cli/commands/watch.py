@@ -20,9 +20,9 @@ def status(name: RunOrStudy) -> None:
 
     It works while another process runs it.
     """
-    from slipstream.studies.record.status import lines
+    from slipstream.studies.record.inspection import describe
 
-    for line in lines(name):
+    for line in describe(name):
         tell(line)
 
 
@@ -38,12 +38,12 @@ def watch(
     if name is None:
         _watch_all(every)
         return
-    from slipstream.studies.record.status import at_work, lines, lookup
+    from slipstream.studies.record.inspection import describe, is_running, lookup
 
     folder, before = lookup(name)[0], ""
     while True:
-        working = at_work(folder)
-        text = "\n".join(lines(name))
+        working = is_running(folder)
+        text = "\n".join(describe(name))
         if text != before:
             _show(text)
             before = text
@@ -87,8 +87,8 @@ def stop(name: RunOrStudy) -> None:
     from slipstream.core.storage.status_file import CURRENT, read_status, resume_command
     from slipstream.jobs.queue import own_queue
     from slipstream.jobs.supervisor import stop as stop_job
-    from slipstream.studies.record.status import lookup
-    from slipstream.studies.record.status import stop as ask
+    from slipstream.studies.record.inspection import lookup
+    from slipstream.studies.record.inspection import stop as ask
 
     try:
         folder, _ = lookup(name)

@@ -34,7 +34,7 @@ from slipstream.markets.live.paper_account import BARS
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study.study_view import daily_returns
 from slipstream.studies.record.folder import STUDIES
-from slipstream.studies.statistics.bootstrap import FEWEST_DAYS, LEVEL, lower_bounds
+from slipstream.studies.statistics.bootstrap import LEVEL, MIN_BOUND_DAYS, lower_bounds
 from slipstream.training.runs.policies import DeployedPolicy
 
 KEPT = "kept"  # event of the audit
@@ -197,7 +197,7 @@ def _better(new: DeployedPolicy, found: Deployment) -> str:
     bound = lower_bounds([excess[None, :]], each[1][3], LEVEL)
     ratio, lower = float(bound.ratio[0]), float(bound.lower[0])
     if np.isnan(lower):
-        raise ConfigError(f"not shown to be better: {many}, and a bound needs {FEWEST_DAYS}")
+        raise ConfigError(f"not shown to be better: {many}, and a bound needs {MIN_BOUND_DAYS}")
     told = (
         f"information ratio {ratio:.2f} against version {found.current}, lower bound {lower:.2f}, "
     )

@@ -35,7 +35,7 @@ from slipstream.core.storage.status_file import (
 from slipstream.core.text import printable
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper_account import BARS, JOURNAL
-from slipstream.studies.record.status import VERSIONS
+from slipstream.studies.record.inspection import VERSIONS
 from slipstream.training.runs.policies import DeployedPolicy
 
 ACCOUNTS = "accounts"

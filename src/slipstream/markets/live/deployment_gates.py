@@ -31,10 +31,10 @@ from slipstream.markets.live.paper_account import BARS
 from slipstream.markets.live.price_replay import passes_over
 from slipstream.report.study.study_view import daily_returns, study_environment
 from slipstream.rl.nets.policy_file import unpack
-from slipstream.studies.outcome.sentences import promotion
+from slipstream.studies.outcome.outcome_text import describe_promotion
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.status import VERSIONS, lookup
-from slipstream.studies.statistics.overfitting import LEAST_DSR, MOST_PBO
+from slipstream.studies.record.inspection import VERSIONS, lookup
+from slipstream.studies.statistics.overfitting import MAX_PBO, MIN_DSR
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.evaluator import Evaluator
 from slipstream.training.environments.factory import (
@@ -238,8 +238,8 @@ def _measured(folder: StudyFolder, result: Mapping[str, Any]) -> list[Gate]:
     return [
         Gate("confirmed", confirmed, str(why)),
         _holdout(result, folder.handle),
-        _figure("pbo", pbo, "at most", MOST_PBO, config),
-        _figure("dsr", dsr, "at least", LEAST_DSR, config),
+        _figure("pbo", pbo, "at most", MAX_PBO, config),
+        _figure("dsr", dsr, "at least", MIN_DSR, config),
     ]
 
 
@@ -254,7 +254,7 @@ def _holdout(result: Mapping[str, Any], study: str) -> Gate:
     rival = facts.get("benchmark_return")
     figure = f"{100 * facts['mean_return']:+.2f} %"
     figure += "" if rival is None else f" beside {100 * rival:+.2f} % of equal weight"
-    figure += f". {promotion(result)}"
+    figure += f". {describe_promotion(result)}"
     if (opening := facts.get("opening", 1)) > 1:
         figure += f" It is opening {opening} of these days."
     return Gate("holdout", bool(facts.get("promoted")), figure)

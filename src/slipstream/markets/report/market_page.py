@@ -19,8 +19,8 @@ from slipstream.report.inputs import RunEvaluation
 from slipstream.report.number_format import band, number, range_and_median, share
 from slipstream.report.page import KeyFigure, Page, Section
 from slipstream.report.statistics import sharpe, sharpe_interval
-from slipstream.studies.outcome import sentences
-from slipstream.studies.statistics.overfitting import smallest_confirmable
+from slipstream.studies.outcome import outcome_text
+from slipstream.studies.statistics.overfitting import min_detectable_sharpe
 
 RUINED = -0.9  # total return from which on an account is called ruined
 FOLLOWS = 0.5  # correlation of daily returns from which on a member goes with the market
@@ -110,7 +110,7 @@ def _doubt(held: SplitView) -> str:
     found, yearly = held.performance, held.market.days_per_year
     if not summary_text.excludes_zero(found.interval):
         return ", within what luck explains"
-    smallest = smallest_confirmable(found.days, yearly)
+    smallest = min_detectable_sharpe(found.days, yearly)
     if found.sharpe is None or smallest is None or found.sharpe <= smallest:
         return f" too small for {span(found.days, yearly)} to confirm"
     if held.percentile is not None and held.percentile < summary_text.BETTER_THAN_RANDOM:
@@ -188,7 +188,7 @@ def opening(
     """
     run, mine, yearly = held.run, held.agent, held.market.days_per_year
     market = members_and_the_market(held)
-    tried = f"Trials tried: {run.trials}{sentences.earlier(run.before)}."
+    tried = f"Trials tried: {run.trials}{outcome_text.describe_earlier_runs(run.before)}."
     last = [*seed_band(held), *market, *terms, tried]
     returns = {name: rival.total_return for name, rival in held.rule_baselines.items()}
     if never_traded(held):

@@ -22,7 +22,7 @@ from slipstream.report.number_format import number, share
 from slipstream.report.page import Page, Section, Table, picture
 from slipstream.report.plot_style import PALE, canvas, dates, legend, percent_axis, time_axis
 from slipstream.report.statistics import Floats, Ints
-from slipstream.studies.statistics.returns import LEAST_EXPOSURE, LEAST_FILLS
+from slipstream.studies.statistics.returns import MIN_EXPOSURE, MIN_FILLS
 from slipstream.training.episode_result import EpisodeResult
 
 _COSTS = (
@@ -72,9 +72,9 @@ def _timing(held: SplitView) -> list[str]:
 def _idle(held: SplitView) -> list[str]:
     """Says when an agent has hardly traded, and what its figures are then those of."""
     fills, exposure = sum_metric(held.tracks, "fills"), held.performance.exposure
-    if exposure >= LEAST_EXPOSURE and fills >= LEAST_FILLS:
+    if exposure >= MIN_EXPOSURE and fills >= MIN_FILLS:
         return []
-    like = "cash" if exposure < LEAST_EXPOSURE else "what it bought, held"
+    like = "cash" if exposure < MIN_EXPOSURE else "what it bought, held"
     return [
         f"It hardly trades: mean exposure {share(exposure, 1)} of equity, "
         f"{number(fills, 0)} fills. Its figures are about those of {like}."

@@ -44,11 +44,11 @@ def history(trials: Sequence[Trial]) -> Figure:
     """Score of each trial in the order of asking, and the best one so far."""
     figure, (axes,) = canvas("Trials", 3.4)
     for state, colour, marker in _STATES:
-        mine = [t for t in trials if t.score is not None and t.standing == state]
+        mine = [t for t in trials if t.score is not None and t.final_state == state]
         at, scores = [t.number for t in mine], np.array([t.score for t in mine], np.float64)
         if mine:
             axes.plot(at, scores, marker, markersize=3.5, color=colour, alpha=0.75, label=state)
-    fine = [t for t in trials if t.score is not None and t.standing == "complete"]
+    fine = [t for t in trials if t.score is not None and t.final_state == "complete"]
     if fine:
         best = np.maximum.accumulate(np.array([t.score for t in fine], np.float64))
         axes.step([t.number for t in fine], best, where="post", color=INK, label="best so far")
@@ -97,7 +97,7 @@ def slices(trials: Sequence[Trial], axes_of: Sequence[Axis]) -> Figure:
 
 def _places(trials: Sequence[Trial], axis: Axis) -> tuple[Floats, list[str]]:
     """Where trials stand on an axis, and the names of its choices."""
-    values = [trial.ask.params[axis.name] for trial in trials]
+    values = [trial.suggestion.params[axis.name] for trial in trials]
     if not axis.choices:
         return np.array(values, np.float64), []
     jitter = np.random.default_rng(0).uniform(-0.22, 0.22, len(values))
@@ -155,8 +155,8 @@ def _unit(trials: Sequence[Trial], axis: Axis) -> Floats:
     """Values of an axis between 0 and 1."""
     if axis.choices:
         most = max(len(axis.choices) - 1, 1)
-        return np.array([axis.choices.index(t.ask.params[axis.name]) / most for t in trials])
-    values = np.array([trial.ask.params[axis.name] for trial in trials], np.float64)
+        return np.array([axis.choices.index(t.suggestion.params[axis.name]) / most for t in trials])
+    values = np.array([trial.suggestion.params[axis.name] for trial in trials], np.float64)
     values = np.log(values) if axis.log else values
     spread = float(np.ptp(values)) if len(values) else 0.0
     return (values - values.min()) / spread if spread > 0.0 else np.full(len(values), 0.5)
@@ -165,14 +165,14 @@ def _unit(trials: Sequence[Trial], axis: Axis) -> Floats:
 def _ends(trials: Sequence[Trial], axis: Axis) -> tuple[str, str]:
     if axis.choices:
         return _clip(str(axis.choices[0])), _clip(str(axis.choices[-1]))
-    values = [trial.ask.params[axis.name] for trial in trials]
+    values = [trial.suggestion.params[axis.name] for trial in trials]
     return f"{min(values):.3g}", f"{max(values):.3g}"
 
 
 def folds(trials: Sequence[Trial], market: bool) -> Figure:
     """Fold scores of the best trials: whether they are good everywhere or in one place."""
     table = np.array(
-        [[fold["score"] for fold in trial.last.folds] for trial in trials], np.float64
+        [[fold["score"] for fold in trial.last_decision.folds] for trial in trials], np.float64
     ).T
     most = max(float(np.nanmax(np.abs(table))), 1e-9)
     figure, (axes,) = canvas(

@@ -14,12 +14,12 @@ from slipstream.core.text import percent, span
 from slipstream.report.history import notes
 from slipstream.report.number_format import interval_text, number, share
 from slipstream.report.page import KeyFigure, Page, Picture, Section, Table, picture, write
-from slipstream.report.statistics import growth, sharpe, sharpe_interval
+from slipstream.report.statistics import compound_return, sharpe, sharpe_interval
 from slipstream.report.study import study_figures, study_summary, study_tables
 from slipstream.report.study.study_tables import requirements
 from slipstream.report.study.study_view import Axis, Lines, StudyView, read_view
 from slipstream.report.summary_text import sharpe_figures
-from slipstream.studies.outcome.sentences import chance_sentence
+from slipstream.studies.outcome.outcome_text import describe_chance
 from slipstream.studies.record.folder import StudyFolder
 
 _MOST_COLUMNS = 40  # trials in the heat map
@@ -105,8 +105,8 @@ def _holdout_figures(view: StudyView, lines: Lines, told: Mapping[str, Any]) -> 
     if told["opening"] > 1:  # said first: choices made between the looks made it too good
         beside = f"opening {told['opening']} of these days; {beside}"
     if lines.benchmark is not None:
-        beside += f"; equal weight {percent(growth(lines.benchmark))}"
-    shown = [KeyFigure("Return on the hold-out", percent(growth(mine)), beside)]
+        beside += f"; equal weight {percent(compound_return(lines.benchmark))}"
+    shown = [KeyFigure("Return on the hold-out", percent(compound_return(mine)), beside)]
     bounds = sharpe_interval(mine, periods)
     shown += sharpe_figures(sharpe(mine, periods), bounds, len(mine), periods)
     if view.random is not None:
@@ -122,7 +122,7 @@ def _search_figures(view: StudyView) -> list[KeyFigure]:
     """What the search could have shown, where nothing was deployed."""
     evidence, shown = view.result["evidence"] or {}, []
     candidates = view.result["confirmation"]["candidates"]
-    kinds = ("lcb", "own_lcb", "timing_lcb")
+    kinds = ("lcb", "sharpe_lcb", "timing_lcb")
     bounds = [min(one[name] for name in kinds if name in one) for one in candidates if "lcb" in one]
     if bounds:
         rival = "above 0 would win" if view.market else "of the mean return"
@@ -136,7 +136,7 @@ def _search_figures(view: StudyView) -> list[KeyFigure]:
     deflated = (evidence.get("deflated_sharpe") or {}).get("value")
     if deflated is not None:
         shown.append(KeyFigure("Deflated Sharpe ratio", number(deflated, 2), "a probability"))
-    folds = (view.result.get("findable") or {}).get("folds")
+    folds = (view.result.get("detectable") or {}).get("folds")
     if folds is not None:
         label, days = "Smallest Sharpe that could be confirmed", f"by {folds['span']} of folds"
         shown.append(KeyFigure(label, number(folds["sharpe"]), days))
@@ -176,7 +176,7 @@ def _confirmation(view: StudyView) -> Section:
         drawn = study_figures.confirmation(sorted(fine, key=lambda one: -one["lcb"]), what, rivals)
         pictures.append(picture("confirmation", "Lower bounds of the best trials", drawn))
     sentences = ["The best trials of the search were trained again on seeds that it never saw."]
-    sentences += chance_sentence(view.result)
+    sentences += describe_chance(view.result)
     if told["reason"]:
         sentences.append(f"No winner: {told['reason']}.")
     return Section("Confirmation", sentences, [study_tables.candidates(view)], pictures)
@@ -202,7 +202,7 @@ def _search(view: StudyView) -> Section:
     if any(trial.score is not None for trial in view.trials):
         drawn = study_figures.history(view.trials)
         pictures.append(picture("trials", "Score of every trial", drawn))
-    whole = [trial for trial in ranked[:_MOST_COLUMNS] if trial.last.folds]
+    whole = [trial for trial in ranked[:_MOST_COLUMNS] if trial.last_decision.folds]
     if whole:
         drawn = study_figures.folds(whole, view.market)
         pictures.append(picture("folds", "Fold scores of the best trials", drawn))

@@ -14,16 +14,16 @@ from slipstream.core.text import plural
 from slipstream.report import summary_text
 from slipstream.report.inputs import BUY_AND_HOLD
 from slipstream.report.number_format import number, range_and_median, share
-from slipstream.report.statistics import Floats, growth, sharpe, sharpe_interval
+from slipstream.report.statistics import Floats, compound_return, sharpe, sharpe_interval
 from slipstream.report.study.study_view import Lines, StudyView
-from slipstream.studies.outcome import sentences
-from slipstream.studies.search.judge import rung_at
+from slipstream.studies.outcome import outcome_text
+from slipstream.studies.search.pruner import describe_rung
 from slipstream.studies.statistics.overfitting import (
-    ON_NOISE,
-    expected_best,
+    PBO_NOISE_NOTE,
+    describe_detectable,
+    expected_best_sharpe,
     expected_maximum,
-    findable_sentence,
-    smallest_confirmable,
+    min_detectable_sharpe,
 )
 
 HOLDOUT = "hold-out"
@@ -39,16 +39,16 @@ def warnings(view: StudyView) -> list[str]:
     result = view.result
     lines = [*view.accepted]
     if (result["holdout"] or {}).get("opening", 0) > 1:
-        lines += sentences.openings(result["holdout"])
+        lines += outcome_text.describe_openings(result["holdout"])
     winner = result["winner"]
     if winner is not None and not winner["forced"]:
-        lines += sentences.chance_sentence(result)
+        lines += outcome_text.describe_chance(result)
     else:
         if winner is not None:
             lines.append(f"Trial {winner['trial']} was deployed by force all the same.")
-        lines += sentences.why_none(result)
+        lines += outcome_text.explain_no_winner(result)
     if result["holdout"] is not None:
-        lines += sentences.on_holdout(result)[1:]
+        lines += outcome_text.describe_holdout(result)[1:]
     if view.holdout is not None:
         lines += summary_text.few_days(len(view.holdout.time), view.holdout.periods)
     lines.append(OPTIMISTIC)
@@ -66,29 +66,29 @@ def opening(view: StudyView) -> list[str]:
     result = view.result
     winner, told = result["winner"], result["holdout"]
     if winner is None:
-        return [sentences.no_winner(result), *_direction(result), _tried(result)]
-    name, shown = sentences.deployment(winner), sentences.on_holdout(result)
+        return [outcome_text.describe_no_winner(result), *_direction(result), _tried(result)]
+    name, shown = outcome_text.describe_deployment(winner), outcome_text.describe_holdout(result)
     if view.holdout is None:  # a game, or no seed was trained to its end
         return [f"{name} {shown[0]}", _tried(result)]
     lines = _held(view, view.holdout, told)
     if winner["forced"]:
-        lines = [sentences.no_winner(result), *lines, name]
+        lines = [outcome_text.describe_no_winner(result), *lines, name]
     else:
         lines = [f"{name} {_short(view, view.holdout)}", *lines]
     label = (result["deployed"] or {}).get("label") or "the first seed"
     more = [shown[0], *_seeds(view.holdout, label)]
-    more += sentences.openings(told) if told["opening"] == 1 else []
+    more += outcome_text.describe_openings(told) if told["opening"] == 1 else []
     return [*lines, *more, *_direction(result), *best_of(view), _tried(result)]
 
 
 def _direction(result: Mapping[str, Any]) -> list[str]:
     """What the market itself made, and how far the agent follows it."""
-    return [text for text in (sentences.direction(result),) if text]
+    return [text for text in (outcome_text.describe_market_exposure(result),) if text]
 
 
 def _short(view: StudyView, lines: Lines) -> str:
     """The hold-out in half a sentence."""
-    if growth(lines.each[0]) <= 0.0:
+    if compound_return(lines.each[0]) <= 0.0:
         return "It loses money on the hold-out."
     if lacking(view):
         return "It gains on the hold-out, which is no proof."
@@ -99,13 +99,13 @@ def _held(view: StudyView, lines: Lines, told: Mapping[str, Any]) -> list[str]:
     """Figures and comparisons of the deployable policy: the first seed, fixed in advance."""
     mine, other, periods = lines.each[0], lines.benchmark, lines.periods
     interval = sharpe_interval(mine, periods)
-    made = growth(mine)
+    made = compound_return(mine)
     rivals, differences = {"cash": 0.0}, {"cash": interval}
     if other is not None:
-        rivals = {"equal weight": growth(other), **rivals}
+        rivals = {"equal weight": compound_return(other), **rivals}
         differences["equal weight"] = sharpe_interval(mine - other, periods)
     elif lines.market is not None:
-        rivals = {BUY_AND_HOLD: growth(lines.market), **rivals}
+        rivals = {BUY_AND_HOLD: compound_return(lines.market), **rivals}
         differences[BUY_AND_HOLD] = sharpe_interval(mine - lines.market, periods)
     unseen = told["opening"] <= 1
     proof = interval if unseen else None  # bars that were looked at before prove nothing
@@ -138,16 +138,16 @@ def _tried(result: Mapping[str, Any]) -> str:
     before_it = [*held.get("before", ()), *held.get("looks", ())]
     before = result.get("warm_start")
     warm = before and (
-        f" The sampler was told of {plural(before['told'], 'finished trial')} of the study "
-        f"{before['study']}; the {before['begun']} behind it count among those that luck could "
-        "choose from, and nowhere else."
+        f" The sampler was told of {plural(before['num_trials'], 'finished trial')} of the study "
+        f"{before['study']}; the {before['num_started']} behind it count among those that luck "
+        "could choose from, and nowhere else."
     )
     violating = f", violating a constraint {told['violating']}" if told.get("violating") else ""
     cut = f"; cut by the time budget {told['timed_out']}" if told.get("timed_out") else ""
     return (
         f"Trials tried: {told['asked']}; finished {told['complete']}, of these inactive "
         f"{told['inactive']}{violating}; stopped early {told['pruned']}; failed {told['failed']}"
-        f"{cut}{sentences.earlier(before_it)}.{sentences.earlier_trials(told.get('earlier'))}"
+        f"{cut}{outcome_text.describe_earlier_runs(before_it)}.{outcome_text.describe_earlier_studies(told.get('earlier'))}"
         f"{warm or ''}"
     )
 
@@ -160,7 +160,7 @@ def _pruning(view: StudyView) -> str:
         return ""
     alike: dict[str, list[str]] = {}
     for rung in rungs:
-        alike.setdefault(standing(rung), []).append(rung_at(rung["share"], rung["rollouts"]))
+        alike.setdefault(standing(rung), []).append(describe_rung(rung["share"], rung["rollouts"]))
     parts = [
         f"the rung{'s' * (len(at) > 1)} at {' and '.join(at)} of the budget "
         f"{standing_of_several(words) if len(at) > 1 else words}"
@@ -194,13 +194,13 @@ def _pbo(result: Mapping[str, Any]) -> str:
         return f"Probability of backtest overfitting: not computed, {told['reason']}."
     text = (
         f"Probability of backtest overfitting {number(told['value'], 2)} over {told['columns']} "
-        f"trials. {ON_NOISE}"
+        f"trials. {PBO_NOISE_NOTE}"
     )
     if ranked_losers(told):
         text += (
             " A low one says that the order of the trials is stable, as where some pay more costs "
             "than others, and not that any earns: the best trial of a half of the days loses money "
-            f"in the other half in {share(told['loses'])} of halves."
+            f"in the other half in {share(told['probability_of_loss'])} of halves."
         )
     return text
 
@@ -209,9 +209,9 @@ def ranked_losers(told: Mapping[str, Any]) -> bool:
     """Whether the best trial of a half stays among the best and loses money in most other halves.
 
     Args:
-        told: `value` and `loses` of the probability of overfitting, as in ``result.json``.
+        told: `value` and `probability_of_loss` of PBO, as in ``result.json``.
     """
-    return bool(told["value"] < 0.5 < told["loses"])
+    return bool(told["value"] < 0.5 < told["probability_of_loss"])
 
 
 def _left_out(result: Mapping[str, Any]) -> str:
@@ -223,10 +223,10 @@ def _left_out(result: Mapping[str, Any]) -> str:
 
 def chance(view: StudyView) -> list[str]:
     """What the amount of data could show at all."""
-    findable = view.result.get("findable")
+    findable = view.result.get("detectable")
     if findable is None:
         return []
-    return [findable_sentence(findable), *best_of(view)]
+    return [describe_detectable(findable), *best_of(view)]
 
 
 def best_of(view: StudyView) -> list[str]:
@@ -235,15 +235,15 @@ def best_of(view: StudyView) -> list[str]:
     It is the one that the deflated Sharpe ratio is measured against; where that is not computed,
     the same with the least deviation that trials can have.
     """
-    behind = (view.result.get("warm_start") or {}).get("begun", 0)
+    behind = (view.result.get("warm_start") or {}).get("num_started", 0)
     trials = view.result["trials"]["asked"] + behind
     told = (view.result.get("evidence") or {}).get("deflated_sharpe") or {}
-    findable = view.result.get("findable")
+    findable = view.result.get("detectable")
     bar, periods = None, view.result["days_per_year"]
     if "expected" in told:
         bar = float(told["expected"]) * math.sqrt(periods)
     elif findable is not None:
-        bar = expected_best(trials, findable["folds"]["years"])
+        bar = expected_best_sharpe(trials, findable["folds"]["years"])
     if bar is None:
         return []
     excess = told.get("of", "excess") == "excess" and view.benchmark
@@ -340,7 +340,7 @@ def _size(returns: Floats, periods: float) -> list[str]:
     """Whether the interval excludes zero, and the ratio is one that so many days can confirm."""
     if not summary_text.excludes_zero(sharpe_interval(returns, periods)):
         return ["the 95 % interval of its Sharpe ratio includes zero"]
-    ratio, smallest = sharpe(returns, periods), smallest_confirmable(len(returns), periods)
+    ratio, smallest = sharpe(returns, periods), min_detectable_sharpe(len(returns), periods)
     if ratio is None or smallest is None or ratio <= smallest:
         return [
             f"its Sharpe ratio, {number(ratio)}, is not above {number(smallest)}, the smallest "

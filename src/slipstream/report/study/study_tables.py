@@ -16,13 +16,13 @@ from slipstream.report.page import Section, Table
 from slipstream.report.study.study_view import Axis, Lines, StudyView
 from slipstream.report.summary_text import DRAWDOWN, methods
 from slipstream.studies.record.ledger import Trial
-from slipstream.studies.search.judge import rung_at
-from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
+from slipstream.studies.search.pruner import describe_rung
+from slipstream.studies.statistics.bootstrap import MIN_BOUND_DAYS
 from slipstream.studies.statistics.overfitting import (
-    LEAST_DSR,
-    MOST_PBO,
-    days_to_pass,
-    ratio_to_pass,
+    MAX_PBO,
+    MIN_DSR,
+    days_to_min_dsr,
+    sharpe_to_min_dsr,
 )
 
 FOLLOWS = (
@@ -40,7 +40,9 @@ def holdout(lines: Lines, seeds: Sequence[Mapping[str, Any]]) -> Table:
     known = [seed for seed in seeds if not seed["failed"]]
     for returns, seed in zip(lines.each, known, strict=False):
         label = f"seed {seed['seed']}" + (", deployable" if seed is known[0] else "")
-        more = [number(seed.get(name), 2) for name in ("exposure", "net_exposure", "follows")]
+        more = [
+            number(seed.get(name), 2) for name in ("exposure", "net_exposure", "market_correlation")
+        ]
         rows.append([label, *_figures(returns, periods), *more, number(seed.get("fills"), 0)])
         named[f"seed {seed['seed']}"] = statistics.sharpe_interval(returns, periods)
     rows += [[f"seed {seed['seed']}, failed", *[NOTHING] * 8] for seed in seeds if seed["failed"]]
@@ -95,7 +97,7 @@ def candidates(view: StudyView) -> Table:
                     [each for each in one.get("seeds", ()) if each or not view.market], 2
                 ),
                 number(one.get("lcb"), 2),
-                *([number(one.get("own_lcb"), 2)] if view.benchmark else []),
+                *([number(one.get("sharpe_lcb"), 2)] if view.benchmark else []),
                 *([number(one.get("timing_lcb"), 2)] if timed else []),
                 one.get("excluded") or "",
             ]
@@ -130,7 +132,7 @@ def candidates(view: StudyView) -> Table:
             "bound is above 0 there too."
         )
     if view.market:
-        note += f" {_ABSENT} A lower bound needs {FEWEST_DAYS} days."
+        note += f" {_ABSENT} A lower bound needs {MIN_BOUND_DAYS} days."
     return Table("Confirmation", columns, rows, emphasis=emphasis, note=note)
 
 
@@ -143,16 +145,19 @@ def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
     """Each fold of a trial with its benchmark, if there is one."""
     caption = f"Trial {trial.number} by fold, search seed"
     if not market:
-        rows = [[f"fold {k}", number(fold["score"], 2)] for k, fold in enumerate(trial.last.folds)]
+        rows = [
+            [f"fold {k}", number(fold["score"], 2)]
+            for k, fold in enumerate(trial.last_decision.folds)
+        ]
         return Table(caption, ("", "mean return"), rows)
     columns = ["", "score", "Sharpe", "return", "exposure", "fills", "days"]
     if benchmark:
         columns[3:4] = ["equal weight's", "return", "equal weight's"]
-    directed = any("net_exposure" in fold for fold in trial.last.folds)
+    directed = any("net_exposure" in fold for fold in trial.last_decision.folds)
     if directed:
         columns[-2:-2] = ["net", *([] if benchmark else [BUY_AND_HOLD]), "follows"]
     rows = []
-    for k, fold in enumerate(trial.last.folds):
+    for k, fold in enumerate(trial.last_decision.folds):
         ratio = [number(fold["score"], 2), _ratio(fold.get("sharpe"))]
         growth = [percent(fold.get("growth"))]
         if benchmark:
@@ -162,7 +167,7 @@ def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
         if directed:
             more.append(number(fold.get("net_exposure"), 2))
             more += [] if benchmark else [percent(fold.get("market_growth"))]
-            more.append(number(fold.get("follows"), 2))
+            more.append(number(fold.get("market_correlation"), 2))
         more += [number(fold.get(n), 0) for n in columns[-2:]]
         label = f"fold {k}" + (", inactive" if fold.get("inactive") else "")
         rows.append([label, *ratio, *growth, *more])
@@ -178,7 +183,10 @@ def evidence(view: StudyView) -> Table:
     if "value" in pbo:
         rows += [
             ["Probability of backtest overfitting (PBO)", number(pbo["value"], 2)],
-            ["Best half's trial loses money in the other half", share(pbo["loses"])],
+            [
+                "Best half's trial loses money in the other half",
+                share(pbo["probability_of_loss"]),
+            ],
             ["Trials and days of the PBO", f"{pbo['columns']} and {pbo['days']}"],
         ]
     else:
@@ -238,7 +246,7 @@ def rungs(told: Sequence[Mapping[str, Any]]) -> Table:
     """Where trials could stop early."""
     rows = []
     for rung in told:
-        label = f"at {rung_at(rung['share'], rung['rollouts'])} of the budget"
+        label = f"at {describe_rung(rung['share'], rung['rollouts'])} of the budget"
         if rung.get("same_as"):
             rows.append([label, "", "", "", f"same as {rung['same_as']}"])
             continue
@@ -266,7 +274,7 @@ def trials(
     hidden, axes = axes[most:], axes[:most]
     rows = []
     for trial in ranked[:MOST_TRIALS]:
-        values = [_value(trial.ask.params.get(axis.name)) for axis in axes]
+        values = [_value(trial.suggestion.params.get(axis.name)) for axis in axes]
         rows.append([str(trial.number), number(trial.score, 3), *values])
     left = len(every) - len(rows)
     parts = [f"{left} more trials"] if left else []
@@ -290,7 +298,7 @@ def failed(every: Sequence[Trial]) -> list[Table]:
         ("violating", "Trials that violate a constraint"),
         ("failed", "Failed trials"),
     ):
-        mine = [trial for trial in every if trial.standing == standing]
+        mine = [trial for trial in every if trial.final_state == standing]
         rows = [[str(trial.number), trial.reason] for trial in mine[:_MOST_FAILED]]
         note = f"{len(mine) - len(rows)} more {standing}." if len(mine) > len(rows) else ""
         found += [Table(title, (), rows, note=note)] if rows else []
@@ -315,7 +323,7 @@ def time(result: Mapping[str, Any]) -> Table:
 
 _KINDS = {
     "lcb": "Lower bound of the search's measure",
-    "own_lcb": "Lower bound of its own Sharpe ratio",
+    "sharpe_lcb": "Lower bound of its own Sharpe ratio",
     "timing_lcb": "Lower bound of its timing",
 }
 _UNKNOWN = "cannot be computed"
@@ -341,7 +349,7 @@ def requirements(view: StudyView) -> list[Section]:
         days = (evidence.get("deflated_sharpe") or {}).get("days")
         rows += [_bound(best, name, days) for name in _KINDS if name in best]
         if "lcb" not in best:
-            few = f"at least {FEWEST_DAYS} days that folds test"
+            few = f"at least {MIN_BOUND_DAYS} days that folds test"
             rows.append([f"Lower bounds of trial {told['best']}", "none", few, told["reason"]])
     for name, p in (told.get("chance") or {}).items():
         if name in ("excess", "own", "timing"):
@@ -353,12 +361,12 @@ def requirements(view: StudyView) -> list[Section]:
     pbo = evidence.get("pbo") or {}
     found = number(pbo.get("value"), 2) if "value" in pbo else "not computed"
     why = pbo.get("reason") or f"{_UNKNOWN}: the ranks of all trials on other days decide it"
-    passed = pbo.get("value", math.inf) <= MOST_PBO
-    limit = f"at most {MOST_PBO:g}"
+    passed = pbo.get("value", math.inf) <= MAX_PBO
+    limit = f"at most {MAX_PBO:g}"
     rows.append(["Overfitting probability (PBO)", found, limit, "holds" if passed else why])
     holdout = result["holdout"]
     if holdout is None:
-        fresh = f"{FEWEST_DAYS} fresh days, bounds above 0"
+        fresh = f"{MIN_BOUND_DAYS} fresh days, bounds above 0"
         rows.append(["Hold-out", "not opened", fresh, "it is opened for a confirmed winner"])
     columns = ("condition", "found", "needed", "what would have to be true")
     return [
@@ -392,14 +400,14 @@ def _bound(best: Mapping[str, Any], name: str, days: int | None) -> list[str]:
 
 def _deflated(told: Mapping[str, Any], per_year: float) -> list[str]:
     """The row of the deflated Sharpe ratio."""
-    limit = f"at least {LEAST_DSR:g}"
+    limit = f"at least {MIN_DSR:g}"
     if "value" not in told:
         why = told.get("reason") or "nothing finished"
         return ["Deflated Sharpe ratio", "not computed", limit, f"{_UNKNOWN}: {why}"]
     row = [f"Deflated Sharpe ratio, trial {told['trial']}", number(told["value"], 2), limit]
-    if told["value"] >= LEAST_DSR:
+    if told["value"] >= MIN_DSR:
         return [*row, "holds"]
-    days, ratio, parts = days_to_pass(told), ratio_to_pass(told), list[str]()
+    days, ratio, parts = days_to_min_dsr(told), sharpe_to_min_dsr(told), list[str]()
     root, now = math.sqrt(per_year), int(told["days"])
     if days is None:
         bar = "no number of days: its ratio is not above what the best of so many trials shows"

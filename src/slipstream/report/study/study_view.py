@@ -24,7 +24,7 @@ from slipstream.report.statistics import Floats, Ints
 from slipstream.rl.nets.policy_file import unpack
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Trial, best_trials
-from slipstream.studies.search.plan import steps_of
+from slipstream.studies.search.study_plan import num_steps
 from slipstream.studies.space import AGENT, NUM_ENVS, SearchSpace
 from slipstream.studies.statistics.returns import FoldMap, backtest_paths
 from slipstream.training.environments.environment import Environment
@@ -161,7 +161,9 @@ def read_view(folder: StudyFolder) -> StudyView:
     with Ledger(folder.ledger, read_only=True) as ledger:
         trials = ledger.trials()
         space = SearchSpace.from_mapping(folder.study.space, folder.base)
-        scored = [(trial.ask.params, trial.score) for trial in trials if trial.score is not None]
+        scored = [
+            (trial.suggestion.params, trial.score) for trial in trials if trial.score is not None
+        ]
         environment = known.get("environment") or {}
         facts = environment.get("folds")
         shown = (result.get("shown") or {}).get("trial")
@@ -183,7 +185,7 @@ def read_view(folder: StudyFolder) -> StudyView:
         )
         if not view.market or facts is None or shown is None:
             return view
-        return _with_lines(view, folder, ledger, FoldMap.of(facts), shown)
+        return _with_lines(view, folder, ledger, FoldMap.from_metadata(facts), shown)
 
 
 def _machine(folder: StudyFolder) -> dict[str, Floats]:
@@ -228,7 +230,7 @@ def _with_lines(
 def _beside(view: StudyView, folder: StudyFolder, deployed: DailyReturns) -> StudyView:
     """The view with what is replayed on the hold-out beside the deployed policy."""
     assert view.holdout is not None and view.shown is not None
-    environment, why = study_environment(folder, view.trial(view.shown).ask.overrides)
+    environment, why = study_environment(folder, view.trial(view.shown).suggestion.overrides)
     if environment is None or environment.spec.market is None:
         why = why or "this environment has no prices"
         lines = replace(view.holdout, missing=why) if view.benchmark else view.holdout
@@ -269,7 +271,7 @@ def _provenance(folder: StudyFolder) -> dict[str, str]:
 def _steps(folder: StudyFolder) -> str:
     """Asked for, and trained where whole rollouts are more; a space that varies sizes says more."""
     config = folder.base
-    asked, trained = config.training.total_timesteps, steps_of(config)
+    asked, trained = config.training.total_timesteps, num_steps(config)
     agent = config.agent
     sizes = {"training.total_timesteps", NUM_ENVS}
     sizes |= {AGENT + name for name in (*agent.LENGTHS, *agent.FITTED)}

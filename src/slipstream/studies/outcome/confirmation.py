@@ -14,22 +14,22 @@ from numpy.typing import NDArray
 
 from slipstream.core.random import seed_of
 from slipstream.studies.config import ConfirmationConfig
-from slipstream.studies.outcome.sentences import chances
-from slipstream.studies.record.ledger import Slot, closest_of, ranked
-from slipstream.studies.search.plan import StudyPlan
+from slipstream.studies.outcome.outcome_text import format_p_values
+from slipstream.studies.record.ledger import Slot, nearest_violation, rank_eligible
 from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Session
+from slipstream.studies.search.study_plan import StudyPlan
 from slipstream.studies.statistics import bootstrap
 from slipstream.studies.statistics.returns import (
     FoldMap,
+    align_series,
     backtest_paths,
-    beyond,
-    closest,
-    constrained,
+    constraint_values,
+    describe_nearest_violation,
+    describe_violations,
     fold_score,
+    largest_values,
     sharpe,
-    side_by_side,
-    worst,
 )
 from slipstream.training.population.batches import effective_members
 from slipstream.training.population.member import DailyReturns, Outcome
@@ -38,14 +38,14 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Confirmed:
+class ConfirmationResult:
     """What the confirmation found.
 
     Attributes:
         winner: the trial with the highest lower bound; None where it beats nothing (markets).
         best: the one with the highest lower bound, winner or not.
         candidates: per trial `trial`, `search_score`, `value` (information ratio against equal
-            weight, or cash where there is none; games: mean return), `lcb`, `own_lcb` (of its own
+            weight, or cash where there is none; games: mean return), `lcb`, `sharpe_lcb` (of its
             Sharpe ratio, where there is equal weight), `timing_lcb` (of its timing, if it is
             judged), `seeds` (the value of each), `excluded` (why).
         cash: lower bound of holding cash, 0 where it is the benchmark; None for games, and where
@@ -69,8 +69,11 @@ class Confirmed:
 
 
 def confirm_best(
-    session: Session, search: Search, fold_facts: Mapping[str, Any] | None, top: int | None = None
-) -> Confirmed:
+    session: Session,
+    search: Search,
+    fold_metadata: Mapping[str, Any] | None,
+    max_candidates: int | None = None,
+) -> ConfirmationResult:
     """Trains the best trials again on fresh seeds and chooses among them.
 
     Args:
@@ -80,20 +83,20 @@ def confirm_best(
         top: candidates at most; those of the config by default.
     """
     plan = session.plan
-    best = ranked(search.verdicts.values())[: top or plan.study.confirmation.top]
+    best = rank_eligible(search.decisions.values())[: max_candidates or plan.study.confirmation.top]
     chosen = [verdict.trial for verdict in best]
-    configs = {trial: plan.config(search.asked()[trial].overrides) for trial in chosen}
+    configs = {trial: plan.config(search.suggestions()[trial].overrides) for trial in chosen}
     jobs = {slot: configs[slot.trial] for slot in confirmation_slots(plan, chosen)}
     later = (plan.study.final_seeds, plan.study.final_refit)
     load = sum(effective_members(members, session.workers) for members in later)
     outcomes = session.train(jobs, "confirmation", load)
     for slot in jobs:
         session.pool.drop(slot.name)
-    scores = {trial: search.verdicts[trial].score for trial in chosen}
-    full = {} if plan.market is None else session.ledger.whole_passes()
-    begun = len(search.asked()) + plan.behind
-    found = confirm(plan, chosen, scores, outcomes, fold_facts, full, begun)
-    return found if chosen else replace(found, closest=closest_of(search.verdicts.values()))
+    scores = {trial: search.decisions[trial].score for trial in chosen}
+    full = {} if plan.market is None else session.ledger.complete_passes()
+    begun = len(search.suggestions()) + plan.num_prior_trials
+    found = confirm(plan, chosen, scores, outcomes, fold_metadata, full, begun)
+    return found if chosen else replace(found, closest=nearest_violation(search.decisions.values()))
 
 
 def confirmation_slots(plan: StudyPlan, chosen: Sequence[int]) -> list[Slot]:
@@ -102,7 +105,7 @@ def confirmation_slots(plan: StudyPlan, chosen: Sequence[int]) -> list[Slot]:
         Slot("confirm", trial, repeat, fold)
         for trial in chosen
         for repeat in range(plan.study.confirmation.seeds)
-        for fold in range(plan.folds)
+        for fold in range(plan.num_folds)
     ]
 
 
@@ -114,7 +117,7 @@ def confirm(
     facts: Mapping[str, Any] | None,
     full: Mapping[int, Sequence[DailyReturns]],
     begun: int,
-) -> Confirmed:
+) -> ConfirmationResult:
     """Judges the candidates.
 
     Args:
@@ -129,8 +132,8 @@ def confirm(
     if not chosen:
         what = "" if plan.market is None else " with a policy that trades"
         what += " within the constraints" * bool(plan.study.constraints)
-        return Confirmed(None, None, reason=f"no trial finished{what}")
-    excluded = {trial: _why_not(plan, trial, outcomes) for trial in chosen}
+        return ConfirmationResult(None, None, reason=f"no trial finished{what}")
+    excluded = {trial: _exclusion_reason(plan, trial, outcomes) for trial in chosen}
     kept = [trial for trial in chosen if not excluded[trial]]
     rows: dict[int, dict[str, Any]] = {
         trial: {"trial": trial, "search_score": scores.get(trial), "excluded": excluded[trial]}
@@ -140,39 +143,41 @@ def confirm(
         traded = "" if plan.market is None else " and traded"
         reason = f"no candidate trained well{traded} on every fresh seed"
         reason += ", within the constraints" * bool(plan.study.constraints)
-        near = closest({trial: _figures(plan, trial, outcomes) for trial in chosen})
-        return Confirmed(None, None, list(rows.values()), reason=reason, closest=near)
-    passes = {trial: _by_seed(plan, trial, outcomes) for trial in kept}
+        near = describe_nearest_violation(
+            {trial: _constraint_values(plan, trial, outcomes) for trial in chosen}
+        )
+        return ConfirmationResult(None, None, list(rows.values()), reason=reason, closest=near)
+    passes = {trial: _passes_by_seed(plan, trial, outcomes) for trial in kept}
     if plan.market is None or facts is None:
         return _confirm_games(plan, kept, rows, passes)
-    layout = FoldMap.of(facts)
-    found = _confirm_markets(plan, kept, rows, passes, layout)
-    return found if found.winner is None else _survives(plan, found, full, begun, layout)
+    layout = FoldMap.from_metadata(facts)
+    found = _confirm_market(plan, kept, rows, passes, layout)
+    return found if found.winner is None else _test_by_chance(plan, found, full, begun, layout)
 
 
-def _confirm_markets(
+def _confirm_market(
     plan: StudyPlan,
     kept: Sequence[int],
     rows: Mapping[int, dict[str, Any]],
     passes: Mapping[int, Sequence[Sequence[DailyReturns]]],
     layout: FoldMap,
-) -> Confirmed:
+) -> ConfirmationResult:
     assert plan.market is not None
     settings, periods = plan.study.confirmation, plan.market.days_per_year
-    excess, benchmark, timing = _aligned([passes[trial] for trial in kept], layout)
-    found = bootstrap.choose_winner(
+    excess, benchmark, timing = _align_returns([passes[trial] for trial in kept], layout)
+    found = bootstrap.select_winner(
         excess,
         benchmark,
         periods,
         level=settings.level * len(kept) / len(rows),  # excluded candidates were tried, too
         draws=settings.bootstrap,
         mean_block=settings.block_days,
-        seed=_seed(plan),
+        seed=_bootstrap_seed(plan),
         rival="equal weight" if plan.market.benchmark else "cash",
         timing=timing,
     )
     for k, trial in enumerate(kept):
-        own = {"own_lcb": found.own[k]} if plan.market.benchmark else {}
+        own = {"sharpe_lcb": found.own[k]} if plan.market.benchmark else {}
         timed = {} if found.timing is None else {"timing_lcb": found.timing[k]}
         bounds = {"lcb": found.bounds.lower[k], **own, **timed}
         rows[trial] |= {
@@ -183,42 +188,44 @@ def _confirm_markets(
     winner = None if found.winner is None else kept[found.winner]
     cash = None if np.isnan(found.cash) else found.cash
     best = kept[found.best] if winner is None else winner
-    return Confirmed(winner, best, list(rows.values()), cash, None, found.reason)
+    return ConfirmationResult(winner, best, list(rows.values()), cash, None, found.reason)
 
 
-def _survives(
+def _test_by_chance(
     plan: StudyPlan,
-    found: Confirmed,
+    found: ConfirmationResult,
     full: Mapping[int, Sequence[DailyReturns]],
     begun: int,
     layout: FoldMap,
-) -> Confirmed:
+) -> ConfirmationResult:
     """The same with its winner only where so many trials would hardly show as much by luck."""
     assert plan.market is not None and found.winner is not None
     settings, number = plan.study.confirmation, found.winner
-    excess, benchmark, timing = _aligned([[folds] for folds in full.values()], layout)
+    excess, benchmark, timing = _align_returns([[folds] for folds in full.values()], layout)
     matrix, chosen = np.concatenate(excess).T, list(full).index(number)
     returns = {"excess": matrix} if plan.market.benchmark else {}
     returns["own"], days = matrix + benchmark[:, None], len(benchmark)
     if timing is not None:
         returns["timing"] = np.concatenate(timing).T
-    weight = bootstrap.day_weights(days, settings.bootstrap, settings.block_days, _seed(plan))
+    weight = bootstrap.day_weights(
+        days, settings.bootstrap, settings.block_days, _bootstrap_seed(plan)
+    )
     share = begun / len(full)  # pruned trials are not among the full ones, and were tried too
     chance: dict[str, Any] = {"trial": number, "trials": begun, "full": len(full)}
     for name, each in returns.items():
-        alone = bootstrap.chance_of_as_much(each, chosen, weight)
+        alone = bootstrap.spa_p_value(each, chosen, weight)
         chance[name] = 1.0 - (1.0 - alone) ** share
     if max(chance[name] for name in returns) <= settings.level:
         return replace(found, chance=chance)
     reason = (
         f"trial {number} is the best candidate, which so many trials could show by luck: "
-        f"Hansen's test over all {begun} gives {chances(chance, settings.bootstrap)}, and at most "
-        f"{settings.level:g} confirms"
+        f"Hansen's test over all {begun} gives {format_p_values(chance, settings.bootstrap)}, and "
+        f"at most {settings.level:g} confirms"
     )
     return replace(found, winner=None, chance=chance, reason=reason)
 
 
-def _aligned(
+def _align_returns(
     trials: Sequence[Sequence[Sequence[DailyReturns]]], layout: FoldMap
 ) -> tuple[list[Floats], Floats, list[Floats] | None]:
     """Daily returns minus equal weight's for each trial [R, n], and equal weight's [n].
@@ -226,11 +233,11 @@ def _aligned(
     The last are each trial's timing [R, n]; None if a pass has none.
     """
     paths = [backtest_paths(folds, layout) for seeds in trials for folds in seeds]
-    _, excess, benchmark = side_by_side([(one.days, one.excess, one.benchmark) for one in paths])
+    _, excess, benchmark = align_series([(one.days, one.excess, one.benchmark) for one in paths])
     ends = np.cumsum([len(seeds) for seeds in trials])[:-1]
     timed = [(one.days, one.timing, np.zeros(len(one.days))) for one in paths]
     known = [(days, own, none) for days, own, none in timed if own is not None]
-    timing = np.split(side_by_side(known)[1], ends) if len(known) == len(paths) else None
+    timing = np.split(align_series(known)[1], ends) if len(known) == len(paths) else None
     return np.split(excess, ends), benchmark, timing
 
 
@@ -239,46 +246,46 @@ def _confirm_games(
     kept: Sequence[int],
     rows: Mapping[int, dict[str, Any]],
     passes: Mapping[int, Sequence[Sequence[DailyReturns]]],
-) -> Confirmed:
+) -> ConfirmationResult:
     """Lower bounds of mean returns over seeds: there is nothing else to beat."""
     settings = plan.study.confirmation
     best, highest = kept[0], -np.inf
     for trial in kept:
         means = np.array([[one.returns.mean() for one in folds] for folds in passes[trial]])
-        bound = mean_bound(means.ravel(), settings, len(rows), _seed(plan))
+        bound = mean_lower_bound(means.ravel(), settings, len(rows), _bootstrap_seed(plan))
         seeds = [float(mean) for mean in means.mean(axis=1)]
         rows[trial] |= {"value": float(means.mean()), "lcb": bound, "seeds": seeds}
         if bound > highest:
             best, highest = trial, bound
-    return Confirmed(best, best, list(rows.values()))
+    return ConfirmationResult(best, best, list(rows.values()))
 
 
-def mean_bound(values: Floats, settings: ConfirmationConfig, tried: int, seed: int) -> float:
+def mean_lower_bound(values: Floats, settings: ConfirmationConfig, tried: int, seed: int) -> float:
     """The (level / tried) quantile of the mean of `values` resampled with replacement."""
     random = np.random.Generator(np.random.PCG64(seed))
     drawn = random.integers(0, len(values), (settings.bootstrap, len(values)))
     return float(np.quantile(values[drawn].mean(axis=1), settings.level / tried))
 
 
-def _by_seed(
+def _passes_by_seed(
     plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]
 ) -> list[list[DailyReturns]]:
     """Test passes by fresh seed, then fold."""
     found = []
     for repeat in range(plan.study.confirmation.seeds):
-        each = [outcomes[Slot("confirm", trial, repeat, k)].passes for k in range(plan.folds)]
+        each = [outcomes[Slot("confirm", trial, repeat, k)].passes for k in range(plan.num_folds)]
         found.append([one for one in each if one is not None])
     return found
 
 
-def _why_not(plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]) -> str:
+def _exclusion_reason(plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]) -> str:
     """Why a candidate cannot win; empty where it can.
 
     The rules of the search, on every fresh seed: one inactive or violating fold is enough. Whoever
     deploys one seed may get the one that does not trade.
     """
     for repeat in range(plan.study.confirmation.seeds):
-        for fold in range(plan.folds):
+        for fold in range(plan.num_folds):
             outcome = outcomes[Slot("confirm", trial, repeat, fold)]
             if outcome.failed or outcome.passes is None:
                 return (
@@ -292,19 +299,21 @@ def _why_not(plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]) -> s
                     f"fold {fold} of seed {repeat} is inactive: exposure "
                     f"{100 * result.exposure:.2f} %, {result.fills:.0f} fills"
                 )
-            violates = beyond(constrained(outcome.passes, plan.study.constraints))
+            violates = describe_violations(
+                constraint_values(outcome.passes, plan.study.constraints)
+            )
             if violates:
                 return f"fold {fold} of seed {repeat} violates a constraint: {violates}"
     return ""
 
 
-def _figures(
+def _constraint_values(
     plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]
 ) -> dict[str, tuple[float, float]]:
     """The largest figures of constrained metrics on fresh seeds, where they are known."""
-    every = [p for seed in _by_seed(plan, trial, outcomes) for p in seed]
-    return worst(constrained(one, plan.study.constraints) for one in every)
+    every = [p for seed in _passes_by_seed(plan, trial, outcomes) for p in seed]
+    return largest_values(constraint_values(one, plan.study.constraints) for one in every)
 
 
-def _seed(plan: StudyPlan) -> int:
+def _bootstrap_seed(plan: StudyPlan) -> int:
     return seed_of(plan.study.seed, "bootstrap")

@@ -31,12 +31,12 @@
                                is one), own ones and timing (if it was recorded), `of`: "excess",
                                "own" or "timing"
     confirmation               {seeds, bootstrap, level, candidates: [{trial, search_score, value,
-                               lcb, own_lcb, timing_lcb, seeds: [...], excluded}], cash, winner,
+                               lcb, sharpe_lcb, timing_lcb, seeds: [...], excluded}], cash, winner,
                                best, chance: {trial, trials, full, excess, own, timing} | null,
                                reason, closest}
                                value: information ratio against equal weight, or else cash;
                                games: mean return; lcb: its lower bound, none of few days;
-                               own_lcb: of the Sharpe ratio itself, where there is equal weight;
+                               sharpe_lcb: of the Sharpe ratio itself, where there is equal weight;
                                timing_lcb: of returns minus mean net exposure times the market's,
                                if the environment declares one position a symbol;
                                chance: p that so many trials without skill would show as much as
@@ -47,7 +47,7 @@
                                which studies and looks, or why that is not known), fresh_days,
                                seeds: [{seed, failed, score, sharpe, benchmark_sharpe,
                                total_return, benchmark_return, days, ...}], mean_return,
-                               benchmark_return, ratio, lcb, own_lcb, timing_lcb,
+                               benchmark_return, ratio, lcb, sharpe_lcb, timing_lcb,
                                beats_equal_weight, beats_cash, promoted} (games: {opening: 0,
                                seeds, mean}) | null
     deployed                   {policy, label, refit, refit_label} | null
@@ -70,37 +70,43 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.studies.outcome.confirmation import Confirmed
-from slipstream.studies.outcome.sentences import sentences
-from slipstream.studies.outcome.winner import Deployed
+from slipstream.studies.outcome.confirmation import ConfirmationResult
+from slipstream.studies.outcome.final_model import FinalModel
+from slipstream.studies.outcome.outcome_text import summary_sentences
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.ledger import Ledger, Trial, Verdict, best_trials, counts_of
-from slipstream.studies.search.plan import StudyPlan, iterations
+from slipstream.studies.record.ledger import Ledger, Trial, TrialDecision, best_trials, count_states
+from slipstream.studies.search.study_plan import StudyPlan, num_iterations
 from slipstream.studies.statistics.overfitting import (
     Floats,
     NotComputed,
+    compute_pbo,
     deflated_sharpe,
-    findable,
-    pbo,
+    detectable_sharpe,
     tested_years,
 )
-from slipstream.studies.statistics.returns import all_timed, daily_benchmark, daily_matrix
+from slipstream.studies.statistics.returns import (
+    daily_benchmark_returns,
+    daily_return_matrix,
+    has_timing,
+)
 
 PHASES = ("search", "confirm", "final", "refit")
 
 
-def result_of(
+def build_result(
     folder: StudyFolder,
     plan: StudyPlan,
     facts: Mapping[str, Any],
     ledger: Ledger,
-    confirmed: Confirmed,
-    deployed: Deployed,
+    confirmed: ConfirmationResult,
+    deployed: FinalModel,
 ) -> dict[str, Any]:
     """What `result.json` says."""
     trials = ledger.trials()
     evidence = (
-        evidence_of(plan, ledger, trials, deployed.winner) if plan.market is not None else None
+        overfitting_evidence(plan, ledger, trials, deployed.winner)
+        if plan.market is not None
+        else None
     )
     ranked = best_trials(trials)
     chosen = {trial.number: trial for trial in trials}
@@ -108,7 +114,7 @@ def result_of(
     result: dict[str, Any] = {
         "study": folder.name,
         "handle": folder.handle,
-        "ends": _ends(facts),
+        "ends": _data_end(facts),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "config_hash": folder.provenance.get("config_hash"),
         "data_sha256": facts.get("market_sha256"),
@@ -117,70 +123,74 @@ def result_of(
         "days_per_year": plan.market.days_per_year if plan.market is not None else None,
         "objective": plan.study.objective if plan.market is not None else "mean return",
         "penalty": plan.study.penalty,
-        "folds": plan.folds,
+        "folds": plan.num_folds,
         "trials": {
             "asked": len(trials),
-            **counts_of(trial.last for trial in trials),
+            **count_states(trial.last_decision for trial in trials),
             "limit": plan.study.n_trials,
-            "cut": ledger.fact("cut"),
-            "earlier": ledger.fact("earlier_searches"),
+            "cut": ledger.get_metadata("cut"),
+            "earlier": ledger.get_metadata("earlier_searches"),
         },
-        "warm_start": _warm_start(plan),
-        "best": {**_folds(ranked[0]), "score": ranked[0].score} if ranked else None,
-        "shown": _shown(chosen, confirmed, deployed, ranked),
-        "findable": _findable(plan, facts, confirmed, deployed.holdout),
-        "rungs": _rungs(plan, trials),
+        "warm_start": _warm_start_summary(plan),
+        "best": {**_fold_results(ranked[0]), "score": ranked[0].score} if ranked else None,
+        "shown": _reported_trial(chosen, confirmed, deployed, ranked),
+        "detectable": _detectable(plan, facts, confirmed, deployed.holdout),
+        "rungs": _rung_summaries(plan, trials),
         "evidence": evidence,
         "confirmation": {
-            **_fields(confirmation, "seeds", "bootstrap", "level"),
+            **_select_fields(confirmation, "seeds", "bootstrap", "level"),
             "candidates": [dict(one) for one in confirmed.candidates],
-            **_fields(confirmed, "cash", "chance", "winner", "best", "reason", "closest"),
+            **_select_fields(confirmed, "cash", "chance", "winner", "best", "reason", "closest"),
         },
         "winner": _winner(chosen, deployed),
         "holdout": deployed.holdout,
         "deployed": deployed.policies,
         "seconds": {
-            **ledger.fact("seconds", {}),
+            **ledger.get_metadata("seconds", {}),
             "workers": {phase: ledger.seconds(phase) for phase in PHASES},
         },
         "steps": {phase: sum(ledger.steps(phase).values()) for phase in PHASES},
-        "forecast": ledger.fact("forecast"),
+        "forecast": ledger.get_metadata("forecast"),
     }
-    result["sentences"] = sentences(result)
+    result["sentences"] = summary_sentences(result)
     return result
 
 
-def _warm_start(plan: StudyPlan) -> dict[str, Any] | None:
+def _warm_start_summary(plan: StudyPlan) -> dict[str, Any] | None:
     told = plan.warm_start
     if told is None:
         return None
-    return {**_fields(told, "study", "left_out", "begun"), "told": len(told.trials)}
+    fields = _select_fields(told, "study", "num_skipped", "num_started")
+    return {**fields, "num_trials": len(told.trials)}
 
 
-def _ends(facts: Mapping[str, Any]) -> str | None:
+def _data_end(facts: Mapping[str, Any]) -> str | None:
     told = facts.get("folds")
     if told is None:
         return None
     return str(np.datetime64(int(told["holdout"][1]) + 86_399, "s").astype("datetime64[D]"))
 
 
-def _shown(
-    trials: Mapping[int, Trial], confirmed: Confirmed, deployed: Deployed, ranked: Sequence[Trial]
+def _reported_trial(
+    trials: Mapping[int, Trial],
+    confirmed: ConfirmationResult,
+    deployed: FinalModel,
+    ranked: Sequence[Trial],
 ) -> dict[str, Any] | None:
     for number in (deployed.winner, confirmed.best):
         if number is not None:
-            return _folds(trials[number])
-    return _folds(ranked[0]) if ranked else None
+            return _fold_results(trials[number])
+    return _fold_results(ranked[0]) if ranked else None
 
 
-def _folds(trial: Trial) -> dict[str, Any]:
-    return {"trial": trial.number, "folds": [dict(fold) for fold in trial.last.folds]}
+def _fold_results(trial: Trial) -> dict[str, Any]:
+    return {"trial": trial.number, "folds": [dict(fold) for fold in trial.last_decision.folds]}
 
 
-def _findable(
+def _detectable(
     plan: StudyPlan,
     facts: Mapping[str, Any],
-    confirmed: Confirmed,
+    confirmed: ConfirmationResult,
     holdout: Mapping[str, Any] | None,
 ) -> dict[str, Any] | None:
     """Ratios that tested groups and hold-out can confirm: by its days, where it was opened."""
@@ -193,15 +203,15 @@ def _findable(
         years["holdout"] = fresh / plan.market.days_per_year
     confirmation, per_year = plan.study.confirmation, plan.market.days_per_year
     candidates = len(confirmed.candidates) or confirmation.top
-    return findable(years, candidates, per_year, confirmation.level)
+    return detectable_sharpe(years, candidates, per_year, confirmation.level)
 
 
-def _rungs(plan: StudyPlan, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+def _rung_summaries(plan: StudyPlan, trials: Sequence[Trial]) -> list[dict[str, Any]]:
     """Each rung: trials judged and pruned there, and the last correlation that was known.
 
     Budgets of few rollouts lay rungs on one iteration: the later one is no rung of its own.
     """
-    pruning, end = plan.study.pruning, iterations(plan.base)
+    pruning, end = plan.study.pruning, num_iterations(plan.base)
     if not (pruning.enabled or pruning.record):
         return []
     found: list[dict[str, Any]] = []
@@ -209,7 +219,7 @@ def _rungs(plan: StudyPlan, trials: Sequence[Trial]) -> list[dict[str, Any]]:
     for share in pruning.rungs:
         milestone = math.ceil(share * end)
         twin = milestone == before < end
-        verdicts = [] if twin else _judged(trials, stage)
+        verdicts = [] if twin else _decisions_at(trials, stage)
         same = "the rung before" if twin else "the end" if milestone == end else None
         known = [v.rho for v in verdicts if v.rho is not None]
         rho = known[-1] if known else None
@@ -228,30 +238,30 @@ def _rungs(plan: StudyPlan, trials: Sequence[Trial]) -> list[dict[str, Any]]:
     return found
 
 
-def _judged(trials: Sequence[Trial], stage: int) -> list[Verdict]:
+def _decisions_at(trials: Sequence[Trial], stage: int) -> list[TrialDecision]:
     """Verdicts at a rung in the order of virtual time."""
-    verdicts = [v for trial in trials for v in trial.stages if v.stage == stage]
+    verdicts = [v for trial in trials for v in trial.decisions if v.stage == stage]
     verdicts = [v for v in verdicts if v.kind in ("continued", "pruned")]
     return sorted(verdicts, key=lambda v: (v.time, v.trial))
 
 
-def _winner(chosen: Mapping[int, Trial], deployed: Deployed) -> dict[str, Any] | None:
+def _winner(chosen: Mapping[int, Trial], deployed: FinalModel) -> dict[str, Any] | None:
     if deployed.winner is None:
         return None
     trial = chosen[deployed.winner]
     return {
         "trial": trial.number,
-        "params": dict(trial.ask.params),
-        "overrides": dict(trial.ask.overrides),
+        "params": dict(trial.suggestion.params),
+        "overrides": dict(trial.suggestion.overrides),
         "forced": deployed.forced,
     }
 
 
-def _fields(one: object, *names: str) -> dict[str, Any]:
+def _select_fields(one: object, *names: str) -> dict[str, Any]:
     return {name: getattr(one, name) for name in names}
 
 
-def evidence_of(
+def overfitting_evidence(
     plan: StudyPlan, ledger: Ledger, trials: Sequence[Trial], deployed: int | None = None
 ) -> dict[str, Any]:
     """PBO and deflated Sharpe over the trials that finished all folds at full budget.
@@ -266,24 +276,28 @@ def evidence_of(
     Returns:
         `pbo` and `deflated_sharpe`: their figures, or `reason` where they are not computed.
     """
-    whole = ledger.whole_passes()
+    whole = ledger.complete_passes()
     complete, columns = list(whole), list(whole.values())
-    days, matrix = daily_matrix(columns)
+    days, matrix = daily_return_matrix(columns)
     returns = {"own": matrix}
     if plan.market is not None and plan.market.benchmark:
-        returns["excess"] = matrix - daily_benchmark(columns, days)[:, None]
-    if columns and all_timed(columns):
-        returns["timing"] = daily_matrix(columns, "timing")[1]
-    overfitting = pbo(matrix) if len(matrix) else NotComputed("no trial finished")
-    known = ("value", "loses", "columns", "days", "blocks")
-    told = _fields(overfitting, *(("reason",) if isinstance(overfitting, NotComputed) else known))
+        returns["excess"] = matrix - daily_benchmark_returns(columns, days)[:, None]
+    if columns and has_timing(columns):
+        returns["timing"] = daily_return_matrix(columns, "timing")[1]
+    overfitting = compute_pbo(matrix) if len(matrix) else NotComputed("no trial finished")
+    known = ("value", "probability_of_loss", "columns", "days", "blocks")
+    told = _select_fields(
+        overfitting, *(("reason",) if isinstance(overfitting, NotComputed) else known)
+    )
     return {
         "pbo": told,
-        "deflated_sharpe": _deflated(returns, complete, trials, plan.behind, deployed),
+        "deflated_sharpe": _smallest_deflated_sharpe(
+            returns, complete, trials, plan.num_prior_trials, deployed
+        ),
     }
 
 
-def _deflated(
+def _smallest_deflated_sharpe(
     returns: Mapping[str, Floats],
     complete: Sequence[int],
     trials: Sequence[Trial],
@@ -294,7 +308,7 @@ def _deflated(
 
     Trials `behind` a warm start count as tried: whoever was told of them need not lose by them.
     """
-    scores = {trial.number: trial.score for trial in trials if trial.last.able}
+    scores = {trial.number: trial.score for trial in trials if trial.last_decision.is_eligible}
     known = [number for number in complete if scores.get(number) is not None]
     if not known:
         return {"reason": "no trial finished that can win"}

@@ -77,13 +77,13 @@ _SHAPES: dict[str, Any] = {
 
 _Built = TypeVar("_Built")
 OPTUNA = "optuna"  # its version, major and minor: samplers change with it
-_PLACE = (
+_IGNORED_TRAINING = (
     *("out", "shards", "keep_last", "checkpoint_every", "policy_every_episodes"),
     *("members", "seed"),
 )
 _RETIRED = {f"training.{name}" for name in RETIRED}
 _ADDED = {f"training.{name}": before for name, before in ADDED.items()}
-_SHOWN = 4
+_MAX_DIFFERENCES = 4
 _MISSING = "absent"
 
 
@@ -117,13 +117,13 @@ class StudyFolder(Summarised):
         self.path = Path(os.path.abspath(path.expanduser()))  # `a/..` names what it means
         self.name = self.path.name
         self.config, self.ledger = self.path / "study.yaml", self.path / LEDGER
-        self.machine, self.page = self.path / "machine.csv", self.path / "study.html"
+        self.machine, self.report_path = self.path / "machine.csv", self.path / "study.html"
         self.policy, self.refit = self.path / "policy", self.path / "policy-refit"
         self.trust = False
         self._lock: TextIO | None = None
 
     @classmethod
-    def of(cls, name: str, parent: Path | None = None) -> StudyFolder:
+    def from_name(cls, name: str, parent: Path | None = None) -> StudyFolder:
         """``studies/NAME``, or the folder itself where a path is given.
 
         Raises:
@@ -148,7 +148,7 @@ class StudyFolder(Summarised):
         Raises:
             CheckpointError: there is none, or several have that name.
         """
-        folder = cls.of(name, parent)
+        folder = cls.from_name(name, parent)
         if parent is None and not folder.exists and not folder.config.is_file():
             folder = cls(folder_registry.place_of(name, STUDY) or folder.path)
         if folder.ledger.is_file() and not folder.config.is_file():
@@ -194,7 +194,7 @@ class StudyFolder(Summarised):
         return self.ledger.is_file()
 
     @property
-    def foreign(self) -> bool:
+    def is_occupied(self) -> bool:
         """Whether the place is taken by something else than a study.
 
         Raises:
@@ -213,9 +213,9 @@ class StudyFolder(Summarised):
         shutil.rmtree(self.path, ignore_errors=True)
 
     @property
-    def reported(self) -> bool:
+    def has_report(self) -> bool:
         """Whether the page was written since the study is complete."""
-        return not_older(self.page, self.path / "result.json")
+        return not_older(self.report_path, self.path / "result.json")
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -237,7 +237,7 @@ class StudyFolder(Summarised):
         """The `study` section, which names no code."""
         return read_section(self.config)
 
-    def record(self, **facts: Any) -> None:
+    def update_provenance(self, **facts: Any) -> None:
         """Adds JSON-able facts to `provenance.json`."""
         write_sealed(self.path / "provenance.json", {**self.provenance, **facts})
 
@@ -245,17 +245,17 @@ class StudyFolder(Summarised):
         """Writes `result.json`."""
         write_sealed(self.path / "result.json", result)
 
-    def ask_to_stop(self, now: bool) -> None:
+    def request_stop(self, now: bool) -> None:
         """Leaves a request for the process that runs the study, or for the next one."""
         ask_to_stop(self.path, now)
 
     @property
-    def asked_to_cut(self) -> bool:
+    def is_cut_requested(self) -> bool:
         """Whether `study stop` asked that no further trial begins, and nobody has followed yet."""
         request = self._json(STOP)
         return bool(request and not request.get("now"))
 
-    def forget_stop(self) -> None:
+    def clear_stop_request(self) -> None:
         """The request was followed."""
         (self.path / STOP).unlink(missing_ok=True)
 
@@ -275,7 +275,7 @@ class StudyFolder(Summarised):
         forget_stop(self.path)  # it was for the process before
 
     @property
-    def locked(self) -> bool:
+    def is_locked(self) -> bool:
         """Whether some process runs the study now."""
         return is_locked(self.path)
 
@@ -291,7 +291,7 @@ class StudyFolder(Summarised):
         return read_json(self.path / name, CheckpointError, intact, _SHAPES[name])
 
 
-def _built(values: Mapping[str, Any]) -> tuple[RunConfig, StudyConfig]:
+def _build_configs(values: Mapping[str, Any]) -> tuple[RunConfig, StudyConfig]:
     study = validate(StudyConfig, section_of(values, STUDY), STUDY)
     return RunConfig.from_mapping({k: v for k, v in values.items() if k != STUDY}), study
 
@@ -322,7 +322,7 @@ def read_study(path: Path, trust: bool = False) -> tuple[RunConfig, StudyConfig]
 
     def build(values: dict[str, Any]) -> tuple[RunConfig, StudyConfig]:
         check_trust(path.parent, values, trust)
-        return _built(values)
+        return _build_configs(values)
 
     return _read(path, build)
 
@@ -341,29 +341,29 @@ def _read(path: Path, build: Callable[[dict[str, Any]], _Built]) -> _Built:
         ) from None
 
 
-def identity(base: RunConfig, config: StudyConfig, space: SearchSpace) -> dict[str, Any]:
+def study_identity(base: RunConfig, config: StudyConfig, space: SearchSpace) -> dict[str, Any]:
     """JSON-able facts that decide every trial, apart from the data."""
     sections = base.as_mapping()
-    for name in _PLACE:
+    for name in _IGNORED_TRAINING:
         del sections["training"][name]
     sections["training"].pop("num_envs") if "training.num_envs" in space.ranges else None
     facts = {"study": config.identity(), "space": space.to_mapping()}
     return {**sections, **facts, OPTUNA: ".".join(metadata.version(OPTUNA).split(".")[:2])}
 
 
-def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def describe_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """What differs, in words: ```agent.n_epochs` was 4 and is 8``; empty if nothing does."""
-    old, new = ({**_ADDED, **flat(one)} for one in (before, now))
+    old, new = ({**_ADDED, **flatten(one)} for one in (before, now))
     keys = [key for key in {**old, **new} if key not in _RETIRED]
     changed = [key for key in keys if old.get(key, _MISSING) != new.get(key, _MISSING)]
     parts = [
         f"`{key}` was {old.get(key, _MISSING)} and is {new.get(key, _MISSING)}" for key in changed
     ]
-    more = f"; and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
-    return "; ".join(parts[:_SHOWN]) + more
+    more = f"; and {len(parts) - _MAX_DIFFERENCES} more" if len(parts) > _MAX_DIFFERENCES else ""
+    return "; ".join(parts[:_MAX_DIFFERENCES]) + more
 
 
-def check_same(
+def check_identity(
     name: str, before: Mapping[str, Any], now: Mapping[str, Any], read: str, again: str
 ) -> None:
     """Refuses to go on with a study under another config or space.
@@ -393,7 +393,7 @@ def check_same(
             f"install the one that it began with (`{line}`); to begin "
             f"anew, `{again}`. What is there can still be read: `{read}`."
         )
-    found = difference(before, now)
+    found = describe_difference(before, now)
     if found:
         raise ConfigError(
             f"There is a study {name} already, begun with other settings: {found}. Give it those "
@@ -416,12 +416,12 @@ def check_data(name: str, before: str | None, now: str | None) -> None:
         )
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Settings by dotted name."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
+            found |= flatten(value, f"{prefix}{key}.")
         else:
             found[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
     return found

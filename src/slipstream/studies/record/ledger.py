@@ -23,7 +23,11 @@ from slipstream.core.errors import CheckpointError
 from slipstream.core.safe_io import misfit
 from slipstream.core.storage import database
 from slipstream.core.storage.atomic_io import plain
-from slipstream.studies.statistics.returns import beyond, closest, worst
+from slipstream.studies.statistics.returns import (
+    describe_nearest_violation,
+    describe_violations,
+    largest_values,
+)
 from slipstream.training.population.member import DailyReturns, Outcome
 from slipstream.training.settings.trust import is_code_setting
 
@@ -31,8 +35,8 @@ FORMAT = 1
 CONSTRAINED = "constrained"  # of a fold: figure and limit of each constrained metric
 _BUSY_SECONDS = 30.0
 _TABLES = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS asks (
+CREATE TABLE IF NOT EXISTS metadata (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS suggestions (
     trial INTEGER PRIMARY KEY, time INTEGER NOT NULL, params TEXT NOT NULL, overrides TEXT NOT NULL,
     notes TEXT NOT NULL, at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS outcomes (
@@ -40,7 +44,7 @@ CREATE TABLE IF NOT EXISTS outcomes (
     repeat INTEGER NOT NULL, fold INTEGER NOT NULL, failed INTEGER NOT NULL, reason TEXT NOT NULL,
     steps INTEGER NOT NULL, seconds TEXT NOT NULL, metrics TEXT, days BLOB, returns BLOB,
     benchmark BLOB, groups BLOB, at REAL NOT NULL, PRIMARY KEY (name, milestone)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS verdicts (
+CREATE TABLE IF NOT EXISTS decisions (
     trial INTEGER NOT NULL, stage INTEGER NOT NULL, milestone INTEGER NOT NULL,
     time INTEGER NOT NULL, kind TEXT NOT NULL, score REAL, folds TEXT NOT NULL, rho REAL,
     reason TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (trial, stage)) WITHOUT ROWID;
@@ -55,7 +59,13 @@ _NUMBER, _NULL, _ANY = (int, float), type(None), (object, bool)
 _MAYBE = (*_NUMBER, _NULL)
 _FIGURES = (
     *("sharpe", "growth", "exposure", "fills", "days"),
-    *("benchmark_sharpe", "benchmark_growth", "net_exposure", "market_growth", "follows"),
+    *(
+        "benchmark_sharpe",
+        "benchmark_growth",
+        "net_exposure",
+        "market_growth",
+        "market_correlation",
+    ),
 )
 _FOLD = {
     "score": _MAYBE,
@@ -63,9 +73,9 @@ _FOLD = {
     "inactive?": bool,
     **dict.fromkeys((f"{name}?" for name in _FIGURES), _MAYBE),
 }
-_FACTS = database.StoredTable("facts", _TABLES, _REMEDY, value=database.json_of(_ANY))
-_ASKS = database.StoredTable(
-    "asks",
+_METADATA = database.StoredTable("metadata", _TABLES, _REMEDY, value=database.json_of(_ANY))
+_SUGGESTIONS = database.StoredTable(
+    "suggestions",
     _TABLES,
     _REMEDY,
     params=database.json_of({"*": (*_MAYBE, str, bool)}),
@@ -83,8 +93,8 @@ _OUTCOMES = database.StoredTable(
     metrics=database.json_of([{"*": _MAYBE}]),
     at=database.MOMENT,
 )
-_VERDICTS = database.StoredTable(
-    "verdicts",
+_DECISIONS = database.StoredTable(
+    "decisions",
     _TABLES,
     _REMEDY,
     kind=database.ColumnRule(str, words=("continued", "pruned", "complete", "failed", "timed_out")),
@@ -102,13 +112,13 @@ _SHAPES: dict[str, Any] = {  # of facts by name; others are what a command was g
     "warm_start": {
         "study": str,
         "trials": [{"params": {}, "score": _NUMBER, "excess": [_NUMBER]}],
-        "left_out": int,
-        "begun": int,
+        "num_skipped": int,
+        "num_started": int,
     },
 }
 
 
-def outcomes_in(path: Path) -> int:
+def count_outcomes(path: Path) -> int:
     """How many outcomes a ledger holds, whoever writes it now; 0 where there is none."""
     try:
         with closing(database.open_to_read(path)) as table:
@@ -139,7 +149,7 @@ class Slot(NamedTuple):
         return f"{self.phase}-{self.trial:05d}{repeat}-{self.fold}"
 
     @classmethod
-    def parse(cls, name: str) -> Slot:
+    def from_name(cls, name: str) -> Slot:
         """The slot of a name."""
         phase, trial, *rest = name.split("-")
         numbers = [int(one) for one in rest]
@@ -147,7 +157,7 @@ class Slot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ask:
+class Suggestion:
     """A suggestion.
 
     Attributes:
@@ -168,7 +178,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TrialDecision:
     """What was decided at a trial's stage.
 
     Attributes:
@@ -196,27 +206,27 @@ class Verdict:
     at: float = 0.0
 
     @property
-    def inactive(self) -> bool:
+    def is_inactive(self) -> bool:
         """Whether a fold hardly traded, so that the score is not one of a strategy."""
         return any(fold.get("inactive") for fold in self.folds)
 
     @property
-    def constrained(self) -> dict[str, tuple[float, float]]:
+    def constraint_values(self) -> dict[str, tuple[float, float]]:
         """The largest figure of each constrained metric over the folds, and its limit."""
-        return worst(fold.get(CONSTRAINED, {}) for fold in self.folds)
+        return largest_values(fold.get(CONSTRAINED, {}) for fold in self.folds)
 
     @property
-    def standing(self) -> str:
+    def final_state(self) -> str:
         """Its kind; of complete trials ``inactive`` and ``violating`` ones, which cannot win."""
-        if self.kind == "complete" and self.inactive:
+        if self.kind == "complete" and self.is_inactive:
             return "inactive"
-        violates = self.kind == "complete" and beyond(self.constrained)
+        violates = self.kind == "complete" and describe_violations(self.constraint_values)
         return "violating" if violates else self.kind
 
     @property
-    def able(self) -> bool:
+    def is_eligible(self) -> bool:
         """Whether it can win: complete, active in every fold and within its constraints."""
-        return self.standing == "complete"
+        return self.final_state == "complete"
 
 
 @dataclass(frozen=True)
@@ -228,61 +238,65 @@ class Trial:
         stages: all verdicts on it, by stage.
     """
 
-    ask: Ask
-    stages: Sequence[Verdict] = ()
+    suggestion: Suggestion
+    decisions: Sequence[TrialDecision] = ()
 
     @property
     def number(self) -> int:
         """0, 1, ..."""
-        return self.ask.trial
+        return self.suggestion.trial
 
     @property
-    def last(self) -> Verdict:
+    def last_decision(self) -> TrialDecision:
         """The newest verdict; before the first, one that it goes on."""
-        at = self.ask.time
+        at = self.suggestion.time
         return (
-            self.stages[-1] if self.stages else Verdict(self.number, -1, 0, at, "continued", None)
+            self.decisions[-1]
+            if self.decisions
+            else TrialDecision(self.number, -1, 0, at, "continued", None)
         )
 
     @property
     def state(self) -> str:
         """``running``, ``complete``, ``pruned`` or ``failed``."""
-        return "running" if self.last.kind == "continued" else self.last.kind
+        return "running" if self.last_decision.kind == "continued" else self.last_decision.kind
 
     @property
-    def standing(self) -> str:
+    def final_state(self) -> str:
         """Its state, with ``inactive`` and ``violating`` ones told apart."""
-        return "running" if self.state == "running" else self.last.standing
+        return "running" if self.state == "running" else self.last_decision.final_state
 
     @property
     def score(self) -> float | None:
         """Its score now or at its end; None before the first stage and where it failed."""
-        return self.last.score
+        return self.last_decision.score
 
     @property
     def reason(self) -> str:
         """Why it was pruned or failed, or what violates a constraint."""
-        return "" if self.state == "running" else self.last.reason
+        return "" if self.state == "running" else self.last_decision.reason
 
 
-def ranked(verdicts: Iterable[Verdict]) -> list[Verdict]:
+def rank_eligible(verdicts: Iterable[TrialDecision]) -> list[TrialDecision]:
     """Last verdicts of trials that can win, the best first; equal scores go by number."""
-    able = [one for one in verdicts if one.able]
+    able = [one for one in verdicts if one.is_eligible]
     return sorted(able, key=lambda one: (-(one.score or 0.0), one.trial))
 
 
 def best_trials(trials: Sequence[Trial]) -> list[Trial]:
     """Trials that can win, see `ranked`."""
     by_number = {trial.number: trial for trial in trials}
-    return [by_number[one.trial] for one in ranked(trial.last for trial in trials)]
+    return [by_number[one.trial] for one in rank_eligible(trial.last_decision for trial in trials)]
 
 
-def closest_of(verdicts: Iterable[Verdict]) -> str:
+def nearest_violation(verdicts: Iterable[TrialDecision]) -> str:
     """Which of the trials that only a constraint keeps from winning is the least beyond it."""
-    return closest({one.trial: one.constrained for one in verdicts if one.standing == "violating"})
+    return describe_nearest_violation(
+        {one.trial: one.constraint_values for one in verdicts if one.final_state == "violating"}
+    )
 
 
-def counts_of(verdicts: Iterable[Verdict]) -> dict[str, int]:
+def count_states(verdicts: Iterable[TrialDecision]) -> dict[str, int]:
     """Count trials that are complete, pruned, failed or timed out, and inactive or violating ones.
 
     Args:
@@ -292,41 +306,41 @@ def counts_of(verdicts: Iterable[Verdict]) -> dict[str, int]:
         ("complete", "pruned", "failed", "timed_out", "inactive", "violating"), 0
     )
     for one in verdicts:
-        for kind in {one.kind, one.standing} & counts.keys():
+        for kind in {one.kind, one.final_state} & counts.keys():
             counts[kind] += 1
     return counts
 
 
-def ask_row(ask: Ask) -> tuple[Any, ...]:
+def suggestion_to_row(ask: Suggestion) -> tuple[Any, ...]:
     """A row of the table `asks`, written now."""
     texts = (plain(ask.params), plain(ask.overrides), list(ask.notes))
     return (ask.trial, ask.time, *(json.dumps(text) for text in texts), time.time())
 
 
-def verdict_row(verdict: Verdict) -> tuple[Any, ...]:
+def decision_to_row(verdict: TrialDecision) -> tuple[Any, ...]:
     """A row of the table `verdicts`, written now."""
     facts = {**vars(verdict), "folds": json.dumps(plain(list(verdict.folds))), "at": time.time()}
     return tuple(facts.values())
 
 
-def outcome_row(outcome: Outcome) -> tuple[Any, ...]:
+def outcome_to_row(outcome: Outcome) -> tuple[Any, ...]:
     """A row of the table `outcomes`, written now."""
-    slot, passes = Slot.parse(outcome.name), outcome.passes
+    slot, passes = Slot.from_name(outcome.name), outcome.passes
     head = (outcome.name, outcome.milestone, *slot, int(outcome.failed), outcome.reason)
     seconds = json.dumps(plain(dict(outcome.seconds)))
     blobs: tuple[Any, ...] = (None,) * 5
     if passes is not None:
         blobs = (
             json.dumps(plain(list(passes.metrics))),
-            _bytes(passes.days, np.int64),
-            _bytes(passes.returns, np.float64),
-            _bytes(_compared(passes), np.float64),
-            _bytes(passes.group, np.int64),
+            _to_bytes(passes.days, np.int64),
+            _to_bytes(passes.returns, np.float64),
+            _to_bytes(_benchmark_columns(passes), np.float64),
+            _to_bytes(passes.group, np.int64),
         )
     return (*head, outcome.steps, seconds, *blobs, time.time())
 
 
-def outcome_of(row: Sequence[Any]) -> Outcome:
+def outcome_from_row(row: Sequence[Any]) -> Outcome:
     """Return the outcome of a row of `outcomes`.
 
     Raises:
@@ -340,14 +354,14 @@ def outcome_of(row: Sequence[Any]) -> Outcome:
     if len({one is None for one in row[10:15]}) > 1:
         raise ValueError("has a part of its test passes")
     if metrics is not None:
-        stamps, compared = _array(days, np.int64), _array(benchmark, np.float64)
+        stamps, compared = _from_bytes(days, np.int64), _from_bytes(benchmark, np.float64)
         count = len(stamps)
         timed = count > 0 and len(compared) == 3 * count  # else no timing was recorded
         passes = DailyReturns(
             days=stamps,
-            returns=_array(returns, np.float64),
+            returns=_from_bytes(returns, np.float64),
             benchmark=compared[:count] if timed else compared,
-            group=_array(groups, np.int64),
+            group=_from_bytes(groups, np.int64),
             metrics=metrics,
             timing=compared[count : 2 * count] if timed else None,
             market=compared[2 * count :] if timed else None,
@@ -357,18 +371,18 @@ def outcome_of(row: Sequence[Any]) -> Outcome:
     return Outcome(name, milestone, passes, bool(failed), reason, steps, seconds)
 
 
-def _compared(passes: DailyReturns) -> NDArray[np.float64]:
+def _benchmark_columns(passes: DailyReturns) -> NDArray[np.float64]:
     """Return the benchmark, then timing and the market's returns if they were recorded."""
     if passes.timing is None or passes.market is None:
         return passes.benchmark
     return np.concatenate([passes.benchmark, passes.timing, passes.market])
 
 
-def _bytes(values: Any, dtype: type) -> bytes:
+def _to_bytes(values: Any, dtype: type) -> bytes:
     return np.ascontiguousarray(values, np.dtype(dtype).newbyteorder("<")).tobytes()
 
 
-def _array(content: bytes, dtype: type) -> NDArray[Any]:
+def _from_bytes(content: bytes, dtype: type) -> NDArray[Any]:
     return np.frombuffer(content, np.dtype(dtype).newbyteorder("<")).astype(dtype)
 
 
@@ -404,9 +418,9 @@ class Ledger:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")  # a row that was seen survives a crash
                 self._db.executescript(_TABLES)
-        known = self.fact("format")
+        known = self.get_metadata("format")
         if known is None and not read_only:
-            self.record(format=FORMAT)
+            self.set_metadata(format=FORMAT)
         elif known not in (None, FORMAT):
             raise CheckpointError(
                 f"{self.path} has format {known}, this slipstream reads {FORMAT}; use the version "
@@ -423,28 +437,28 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def record(self, **facts: Any) -> None:
+    def set_metadata(self, **facts: Any) -> None:
         """Writes JSON-able facts by name, replacing older ones."""
         rows = [(name, json.dumps(plain(value))) for name, value in facts.items()]
-        self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
+        self._write("INSERT OR REPLACE INTO metadata VALUES (?, ?)", rows)
 
-    def fact(self, name: str, default: Any = None) -> Any:
+    def get_metadata(self, name: str, default: Any = None) -> Any:
         """What was recorded under a name."""
-        rows = self._read(_FACTS, "WHERE name = ?", (name,))
+        rows = self._read(_METADATA, "WHERE name = ?", (name,))
         problem = misfit(rows[0][1], _SHAPES.get(name, _ANY)) if rows else None
         if problem is not None:
-            raise _FACTS.refusal(self._db, f"in the row with `name` {name!r}: {problem}")
+            raise _METADATA.refusal(self._db, f"in the row with `name` {name!r}: {problem}")
         return rows[0][1] if rows else default
 
-    def add_ask(self, ask: Ask) -> None:
+    def add_suggestion(self, ask: Suggestion) -> None:
         """Writes a suggestion down."""
-        self._write("INSERT INTO asks VALUES (?, ?, ?, ?, ?, ?)", [ask_row(ask)])
+        self._write("INSERT INTO suggestions VALUES (?, ?, ?, ?, ?, ?)", [suggestion_to_row(ask)])
 
-    def asks(self) -> dict[int, Ask]:
+    def suggestions(self) -> dict[int, Suggestion]:
         """All suggestions by trial."""
         asks = {
             one.trial: one
-            for one in self._read(_ASKS, "ORDER BY trial", make=lambda row: Ask(*row))
+            for one in self._read(_SUGGESTIONS, "ORDER BY trial", make=lambda row: Suggestion(*row))
         }
         for trial, ask in asks.items():
             odd = next(filter(is_code_setting, ask.overrides), None)
@@ -457,70 +471,70 @@ class Ledger:
 
     def add_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """Writes outcomes down, all or none; one that is there already stays as it is."""
-        rows = [outcome_row(outcome) for outcome in outcomes]
+        rows = [outcome_to_row(outcome) for outcome in outcomes]
         marks = ", ".join("?" * 16)
         self._write(f"INSERT OR IGNORE INTO outcomes VALUES ({marks})", rows)
 
     def outcomes(self, phase: str) -> dict[tuple[str, int], Outcome]:
         """All outcomes of a phase by (member's name, milestone)."""
         rest = "WHERE phase = ? ORDER BY trial, repeat, fold, milestone"
-        found = self._read(_OUTCOMES, rest, (phase,), make=outcome_of)
+        found = self._read(_OUTCOMES, rest, (phase,), make=outcome_from_row)
         return {(one.name, one.milestone): one for one in found}
 
     def outcome(self, name: str, milestone: int) -> Outcome | None:
         """One outcome; None where it is not known yet."""
         rest = "WHERE name = ? AND milestone = ?"
-        found = self._read(_OUTCOMES, rest, (name, milestone), make=outcome_of)
+        found = self._read(_OUTCOMES, rest, (name, milestone), make=outcome_from_row)
         return found[0] if found else None
 
-    def known(self, phase: str) -> dict[tuple[str, int], bool]:
+    def failed_by_outcome(self, phase: str) -> dict[tuple[str, int], bool]:
         """(Member's name, milestone) of every outcome of a phase -> whether it failed."""
-        rows = self._of(phase, "name", "milestone", "failed")
+        rows = self._outcome_columns(phase, "name", "milestone", "failed")
         return {(name, milestone): bool(failed) for name, milestone, failed in rows}
 
     def steps(self, phase: str) -> dict[str, int]:
         """Steps of every member of a phase that came back, by its name."""
         found: dict[str, int] = {}
-        for name, steps in self._of(phase, "name", "steps"):
+        for name, steps in self._outcome_columns(phase, "name", "steps"):
             found[name] = max(found.get(name, 0), steps)
         return found
 
     def seconds(self, phase: str) -> dict[str, float]:
         """Sums of the workers' seconds over a phase's outcomes, by kind."""
         found: dict[str, float] = {}
-        for (spent,) in self._of(phase, "seconds"):
+        for (spent,) in self._outcome_columns(phase, "seconds"):
             for kind, seconds in spent.items():
                 found[kind] = found.get(kind, 0.0) + (seconds or 0.0)
         return found
 
-    def _of(self, phase: str, *names: str) -> list[Sequence[Any]]:
+    def _outcome_columns(self, phase: str, *names: str) -> list[Sequence[Any]]:
         """Columns of a phase's outcomes."""
         return self._read(_OUTCOMES, "WHERE phase = ?", (phase,), names)
 
-    def add_verdict(self, verdict: Verdict) -> None:
+    def add_decision(self, verdict: TrialDecision) -> None:
         """Writes a decision down; a replay writes the same one again."""
-        row = verdict_row(verdict)
+        row = decision_to_row(verdict)
         marks = ", ".join("?" * len(row))
-        self._write(f"INSERT OR IGNORE INTO verdicts VALUES ({marks})", [row])
+        self._write(f"INSERT OR IGNORE INTO decisions VALUES ({marks})", [row])
 
-    def written(self) -> tuple[int, int, int]:
+    def row_counts(self) -> tuple[int, int, int]:
         """How many asks, verdicts and openings of the hold-out there are: what rises as it goes."""
-        tables = ("asks", "verdicts", "openings")
+        tables = ("suggestions", "decisions", "openings")
         with self._errors():
             words = (f"SELECT count(*) FROM {name}" for name in tables)
             asks, verdicts, openings = (self._db.execute(one).fetchone()[0] for one in words)
         return asks, verdicts, openings
 
-    def verdicts(self) -> list[Verdict]:
+    def decisions(self) -> list[TrialDecision]:
         """All decisions in virtual order."""
-        return self._read(_VERDICTS, "ORDER BY time, trial", make=lambda row: Verdict(*row))
+        return self._read(_DECISIONS, "ORDER BY time, trial", make=lambda row: TrialDecision(*row))
 
     def trials(self) -> list[Trial]:
         """All trials asked so far, by number."""
-        verdicts: dict[int, list[Verdict]] = {}
-        for verdict in self.verdicts():
+        verdicts: dict[int, list[TrialDecision]] = {}
+        for verdict in self.decisions():
             verdicts.setdefault(verdict.trial, []).append(verdict)
-        return [Trial(ask, verdicts.get(number, ())) for number, ask in self.asks().items()]
+        return [Trial(ask, verdicts.get(number, ())) for number, ask in self.suggestions().items()]
 
     def passes(self, phase: str) -> dict[tuple[int, int, int], DailyReturns]:
         """Test passes with final weights by (trial, repeat, fold).
@@ -529,36 +543,36 @@ class Ledger:
         seed), ``final`` (fold 0: the hold-out). Pruned and failed members are not in it.
         """
         ends = {name: one for (name, _), one in self.outcomes(phase).items()}  # the last one stays
-        complete = {one.trial: one.milestone for one in self.verdicts() if one.kind == "complete"}
+        complete = {one.trial: one.milestone for one in self.decisions() if one.kind == "complete"}
         found: dict[tuple[int, int, int], DailyReturns] = {}
         for name, one in ends.items():
-            slot = Slot.parse(name)
+            slot = Slot.from_name(name)
             ended = phase != "search" or complete.get(slot.trial) == one.milestone
             if one.passes is not None and ended:
                 found[slot.trial, slot.repeat, slot.fold] = one.passes
         return found
 
-    def whole_passes(self) -> dict[int, list[DailyReturns]]:
+    def complete_passes(self) -> dict[int, list[DailyReturns]]:
         """Test passes by fold of each complete trial, by number."""
         found: dict[int, list[DailyReturns]] = {}
         for (trial, _, _), passes in sorted(self.passes("search").items(), key=lambda one: one[0]):
             found.setdefault(trial, []).append(passes)
         return found
 
-    def open_holdout(self, what: str) -> int:
+    def open_holdout(self, purpose: str) -> int:
         """Notes that the hold-out is looked at for `what`; the same `what` is one opening.
 
         Returns:
             Which opening this is, 1 for the first.
         """
         self._write(
-            "INSERT OR IGNORE INTO openings (what, at) VALUES (?, ?)", [(what, time.time())]
+            "INSERT OR IGNORE INTO openings (what, at) VALUES (?, ?)", [(purpose, time.time())]
         )
-        (number,), *_ = self._read(_OPENINGS, "WHERE what = ?", (what,), names=("number",))
+        (number,), *_ = self._read(_OPENINGS, "WHERE what = ?", (purpose,), names=("number",))
         return int(number)
 
     @contextmanager
-    def at_once(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """What the body writes is on disk when it ends: one wait for the disk instead of many."""
         with self._errors():
             self._db.execute("BEGIN IMMEDIATE")

@@ -25,7 +25,7 @@ from sqlalchemy.pool import NullPool
 
 from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
 from slipstream.core.extras import install
-from slipstream.studies.record.folder import DATABASE, difference
+from slipstream.studies.record.folder import DATABASE, describe_difference
 
 JOURNAL = "study.log"
 _IDENTITY = "slipstream"
@@ -35,7 +35,7 @@ _SHARE = 0.01  # of a core while workers wait for their work
 _TROUBLE = (OptunaError, sqlalchemy.exc.SQLAlchemyError, OSError)
 
 
-def begun_trial(
+def running_trial(
     params: Mapping[str, Any],
     distributions: Mapping[str, BaseDistribution],
     attributes: Mapping[str, Any] | None = None,
@@ -55,7 +55,7 @@ def begun_trial(
     )
 
 
-class Mirror:
+class StorageMirror:
     """Keeps one study of a storage equal to what is told.
 
     Args:
@@ -76,7 +76,7 @@ class Mirror:
         ResourceError: it cannot be opened.
     """
 
-    pause, share = _PAUSE_SECONDS, _SHARE
+    min_interval, max_cpu_share = _PAUSE_SECONDS, _SHARE
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class Mirror:
         folder: Path,
         name: str,
         identity: Mapping[str, Any],
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
         timeout: float = 10.0,
     ) -> None:
         self.url = storage_url(url, folder)
-        self._name, self._say = name, say
-        self._told: dict[int, FrozenTrial] = {}
-        self._waiting: set[int] = set()
+        self._name, self._notify = name, notify
+        self._trials: dict[int, FrozenTrial] = {}
+        self._pending: set[int] = set()
         self._written: dict[int, FrozenTrial] = {}
         self._retry, self._flushed = 0.0, time.monotonic()
         self._given_up = False
@@ -102,7 +102,7 @@ class Mirror:
             raise
         except _TROUBLE as error:
             raise _unusable(self.url, error) from error
-        self._found = {trial.number: trial for trial in found}
+        self._existing = {trial.number: trial for trial in found}
 
     def _open_study(self, identity: Mapping[str, Any]) -> int:
         try:
@@ -112,7 +112,7 @@ class Mirror:
         theirs = self._storage.get_study_user_attrs(study_id)
         how = "not made by slipstream"
         if _IDENTITY in theirs:
-            how = difference(json.loads(theirs[_IDENTITY]), identity)
+            how = describe_difference(json.loads(theirs[_IDENTITY]), identity)
             if not how:
                 return study_id
         if (  # new, or as a kill leaves it that came before it was said whose it is
@@ -121,13 +121,13 @@ class Mirror:
             or self._storage.get_n_trials(study_id)
         ):
             raise ConfigError(
-                f"{shown(self.url)} has a study {self._name} already, and it is another one: "
-                f"{how}. Name this one otherwise with --study-name."
+                f"{redact_password(self.url)} has a study {self._name} already, and it is another "
+                f"one: {how}. Name this one otherwise with --study-name."
             )
         self._storage.set_study_user_attr(study_id, _IDENTITY, json.dumps(identity))
         return study_id
 
-    def adopt(self, trials: Mapping[int, Mapping[str, Any]]) -> None:
+    def check_trials(self, trials: Mapping[int, Mapping[str, Any]]) -> None:
         """Checks that the storage's trials are the ledger's.
 
         Args:
@@ -136,20 +136,21 @@ class Mirror:
         Raises:
             ConfigError: it has trials that the ledger does not know, or knows otherwise.
         """
-        for number, trial in self._found.items():
+        for number, trial in self._existing.items():
             if number not in trials or dict(trial.params) != dict(trials[number]):
                 raise ConfigError(
-                    f"{shown(self.url)} has a trial {number} of study {self._name} that is not in "
+                    f"{redact_password(self.url)} has a trial {number} of study {self._name} that "
+                    "is not in "
                     "this study's folder: it belongs to a study whose folder was moved or "
                     "deleted, or was added by someone else. Put the folder back, or name this "
                     "study otherwise with --study-name."
                 )
             self._written[number] = trial
 
-    def tell(self, trial: int, told: FrozenTrial) -> None:
+    def update(self, trial: int, frozen_trial: FrozenTrial) -> None:
         """What is known of a trial now; written by the next `flush`, as it is by then."""
-        self._told[trial] = told
-        self._waiting.add(trial)
+        self._trials[trial] = frozen_trial
+        self._pending.add(trial)
 
     def flush(self, last: bool = False) -> None:
         """Writes what is waiting, trial by trial; trouble is said once and tried again later.
@@ -160,30 +161,30 @@ class Mirror:
             last: nothing will be tried later.
         """
         now = time.monotonic()
-        early = now < max(self._retry, self._flushed + self.pause)
-        if self._given_up or not self._waiting or (early and not last):
+        early = now < max(self._retry, self._flushed + self.min_interval)
+        if self._given_up or not self._pending or (early and not last):
             return
-        began, allowed = time.thread_time(), self.share * (now - self._flushed)
+        began, allowed = time.thread_time(), self.max_cpu_share * (now - self._flushed)
         self._flushed = now
         try:
-            for number in sorted(self._waiting):
-                self._write(number, self._told[number])
-                self._waiting.remove(number)
+            for number in sorted(self._pending):
+                self._write(number, self._trials[number])
+                self._pending.remove(number)
                 if not last and time.thread_time() - began > allowed:
                     break
         except _ForeignError as error:
             self._given_up = True
-            self._say(
-                f"{shown(self.url)} is no longer written: {error} The study goes on; its own "
-                "folder has all results."
+            self._notify(
+                f"{redact_password(self.url)} is no longer written: {error} The study goes on; "
+                "its own folder has all results."
             )
             return
         except _TROUBLE as error:
             if self._retry == 0.0 or last:
                 later = "They are" if last else "It is tried again later. All results are"
-                self._say(
-                    f"{shown(self.url)} could not be written ({_first_line(error)}), "
-                    f"{len(self._waiting)} trials wait for it. {later} in the study's own folder, "
+                self._notify(
+                    f"{redact_password(self.url)} could not be written ({_first_line(error)}), "
+                    f"{len(self._pending)} trials wait for it. {later} in the study's own folder, "
                     "and a resumed study writes them there."
                 )
             self._retry = now + _RETRY_SECONDS
@@ -253,8 +254,8 @@ def storage_url(url: str | None, folder: Path) -> str:
         url = url.replace("postgresql:", "postgresql+psycopg:", 1)
     if scheme not in ("sqlite", "journal", "postgresql"):
         raise ConfigError(
-            f"--storage {shown(url)}: a study is kept in `sqlite` (the default), `journal`, "
-            "sqlite:///FILE, journal:FILE or postgresql://USER:PASSWORD@HOST/DATABASE."
+            f"--storage {redact_password(url)}: a study is kept in `sqlite` (the default), "
+            "`journal`, sqlite:///FILE, journal:FILE or postgresql://USER:PASSWORD@HOST/DATABASE."
         )
     return url
 
@@ -274,7 +275,7 @@ def open_storage(url: str, timeout: float = 10.0) -> BaseStorage:
     return RDBStorage(plain, engine_kwargs=options)
 
 
-def shown(url: str) -> str:
+def redact_password(url: str) -> str:
     """A storage's URL without its password."""
     scheme, separator, rest = url.partition("://")
     login, at, place = rest.rpartition("@")
@@ -286,14 +287,17 @@ def shown(url: str) -> str:
 def _unusable(url: str, error: BaseException) -> SlipstreamError:
     text = _first_line(error)
     if isinstance(error, ImportError) or "No module named" in text:
-        return ResourceError(f"{shown(url)} needs PostgreSQL's driver: {install('postgresql')}")
+        return ResourceError(
+            f"{redact_password(url)} needs PostgreSQL's driver: {install('postgresql')}"
+        )
     if "locked" in text:
         return ResourceError(
-            f"{shown(url)} is locked by another program ({text}). Close what has it open and start "
-            "again; nothing is lost."
+            f"{redact_password(url)} is locked by another program ({text}). Close what has it "
+            "open and start again; nothing is lost."
         )
     return ResourceError(
-        f"{shown(url)} cannot be opened ({text}). Check its address, its permissions and that its "
+        f"{redact_password(url)} cannot be opened ({text}). Check its address, its permissions "
+        "and that its "
         "server runs, then start again; nothing is lost. Without --storage a file in the study's "
         "folder is used."
     )

@@ -14,14 +14,18 @@ from slipstream.core.text import date_text, plural
 from slipstream.core.timeline import DAY
 from slipstream.studies.config import StudyConfig, digest
 from slipstream.studies.record.folder import StudyFolder, read_section
+from slipstream.studies.record.inspection import lookup
 from slipstream.studies.record.ledger import Ledger, Slot, Trial
-from slipstream.studies.record.status import lookup
-from slipstream.studies.space import SearchSpace, encode
-from slipstream.studies.statistics.returns import check_constraints, constrained, worst
+from slipstream.studies.space import SearchSpace, encode_choice
+from slipstream.studies.statistics.returns import (
+    check_constraints,
+    constraint_values,
+    largest_values,
+)
 from slipstream.training.environments.parts import HoldoutRegister
 from slipstream.training.settings.config import RunConfig, read_config
 
-FACT = "warm_start"  # of the ledger
+METADATA_KEY = "warm_start"  # of the ledger
 
 
 @dataclass(frozen=True)
@@ -32,32 +36,32 @@ class WarmStart:
         study: its name.
         trials: of each its `params` in this study's space, its `score`, and its `excess`: what it
             is beyond each constraint of this study.
-        left_out: finished trials whose settings are not in this study's space.
-        begun: trials that it began, and those that were behind it: this study was helped by all.
+        num_skipped: finished trials whose settings are not in this study's space.
+        num_started: trials started by that study, and by the studies that warm-started it.
     """
 
     study: str
     trials: Sequence[Mapping[str, Any]]
-    left_out: int
-    begun: int
+    num_skipped: int
+    num_started: int
 
     @property
     def sentence(self) -> str:
         """What was taken, for the user."""
         told = f"The sampler knows {plural(len(self.trials), 'finished trial')} of {self.study}"
-        if self.left_out:
-            told += f"; {self.left_out} more have settings outside this search space"
+        if self.num_skipped:
+            told += f"; {self.num_skipped} more have settings outside this search space"
         return f"{told}."
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """JSON-able, all of it."""
         return asdict(self)
 
     @property
     def digest(self) -> str:
         """sha256 of all of it."""
-        return digest(self.facts)
+        return digest(self.metadata)
 
 
 def warm_start(
@@ -77,7 +81,9 @@ def warm_start(
         return None
     if folder.exists:
         with suppress(CheckpointError), Ledger(folder.ledger, read_only=True) as ledger:
-            if (kept := ledger.fact(FACT)) is not None:  # else it was killed as it began
+            if (
+                kept := ledger.get_metadata(METADATA_KEY)
+            ) is not None:  # else it was killed as it began
                 return WarmStart(**kept)
     path, source = lookup(config.from_study)
     named = f"`study.from_study: {config.from_study}`"
@@ -96,7 +102,7 @@ def warm_start(
                 f"{named}: there `{key}` is {theirs}, and here it is {ours}, so that scores do not "
                 "compare. Name another study, or leave it out."
             )
-    searched = SearchSpace.written(section.space if isinstance(section.space, Mapping) else {})
+    searched = SearchSpace.from_stored(section.space if isinstance(section.space, Mapping) else {})
     with Ledger(source.ledger, read_only=True) as ledger:
         trials = ledger.trials()
         done = [one for one in trials if one.state != "running" and one.score is not None]
@@ -106,7 +112,7 @@ def warm_start(
             excess = _excess(ledger, trial, config.constraints)
             if params is not None and len(excess) == len(config.constraints):
                 found.append({"params": params, "score": trial.score, "excess": excess})
-        behind = (ledger.fact(FACT) or {}).get("begun", 0)
+        behind = (ledger.get_metadata(METADATA_KEY) or {}).get("num_started", 0)
     if not found:
         why = "no finished trial"
         if done:
@@ -164,13 +170,14 @@ def _params(
     own = base.as_mapping()
     try:
         settings = {
-            path: one.value(trial.ask.params[path]) for path, one in searched.ranges.items()
+            path: one.to_value(trial.suggestion.params[path])
+            for path, one in searched.ranges.items()
         }
         for path in settings.keys() - space.ranges.keys():
-            if encode(settings[path]) != encode(value_at(own, path)):
+            if encode_choice(settings[path]) != encode_choice(value_at(own, path)):
                 return None
         return {
-            path: one.suggestion(settings[path] if path in settings else value_at(values, path))
+            path: one.to_suggestion(settings[path] if path in settings else value_at(values, path))
             for path, one in space.ranges.items()
         }
     except (KeyError, ValueError):
@@ -180,12 +187,12 @@ def _params(
 def _excess(ledger: Ledger, trial: Trial, constraints: Mapping[str, float]) -> list[float]:
     """By how much a trial is beyond each constraint; less of them where its passes do not say."""
     folds = []
-    for fold in range(len(trial.last.folds) if constraints else 0):
+    for fold in range(len(trial.last_decision.folds) if constraints else 0):
         name = Slot("search", trial.number, 0, fold).name
-        outcome = ledger.outcome(name, trial.last.milestone)
+        outcome = ledger.outcome(name, trial.last_decision.milestone)
         if outcome is not None and outcome.passes is not None:
             reported = outcome.passes.metrics[0]
             check_constraints(constraints, list(reported), f"the study in {ledger.path.parent}")
-            folds.append(constrained(outcome.passes, constraints))
-    figures = worst(folds).values()
+            folds.append(constraint_values(outcome.passes, constraints))
+    figures = largest_values(folds).values()
     return [figure - most for figure, most in figures if math.isfinite(figure)]

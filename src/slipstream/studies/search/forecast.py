@@ -21,9 +21,13 @@ from slipstream.core.text import plural
 from slipstream.kernels.spec import EnvSpec, MarketSpec
 from slipstream.rl.experience.replay.plan import replay_bytes
 from slipstream.studies.record.ledger import Slot
-from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
+from slipstream.studies.search.study_plan import StudyPlan, num_iterations, num_steps
 from slipstream.studies.space import AGENT, NUM_ENVS
-from slipstream.studies.statistics.overfitting import findable, findable_sentence, tested_years
+from slipstream.studies.statistics.overfitting import (
+    describe_detectable,
+    detectable_sharpe,
+    tested_years,
+)
 from slipstream.training.population.batches import effective_members, max_members
 from slipstream.training.population.member import DailyReturns, Member, Outcome
 from slipstream.training.population.member_pool import Pool
@@ -31,22 +35,22 @@ from slipstream.training.population.training_segment import SPENT_ON
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import agent_terms, mended
 
-DAY = 24.0  # hours
-_SPARE = 256 * 2**20  # bytes that a disk must have left
+DAY_HOURS = 24.0  # hours
+_DISK_RESERVE = 256 * 2**20  # bytes that a disk must have left
 # What a study may have less of: to end sooner, and how that is told; to take less of a disk.
-_IN_TIME = {
+_TIME_SETTINGS = {
     "study.n_trials": "{:,} trials",
     "training.total_timesteps": "{:,} steps a fold",
     "agent.net_arch": "width {:,}",
 }
-_ON_DISK = (
+_DISK_SETTINGS = (
     *("study.n_trials", "study.max_concurrent_trials", "study.confirmation.top"),
     *("study.confirmation.seeds", "agent.net_arch", "agent.buffer_size"),
 )
 MIN_UPDATES = 50  # optimiser updates per member, below which little is learned
-_WARM, _FIRST = 1, 2  # iterations of the slice before it is measured
+_WARM_UP_ITERATIONS, _TIMED_ITERATIONS = 1, 2  # iterations of the slice before it is measured
 _MEASURED_SECONDS = 1.0  # of training, where a stretch of the study takes as long
-_WORK = ("env", "policy", "update")  # phases of training
+_TRAINING_PHASES = ("env", "policy", "update")  # phases of training
 _OUTCOME_BYTES = 900  # a row of the ledger without its days
 _PAGE_BYTES = 4_096  # of SQLite: what is longer than a row's share of one takes whole ones
 _WAL_BYTES = 4 * 2**20  # after which SQLite goes on at the beginning of its log
@@ -56,7 +60,7 @@ _REPORT_BYTES = 2_000_000  # a page with its figures
 _POLL_SECONDS = 0.5
 
 
-def check_disk(folder: Path, needs: Needs | None = None, advice: str = "") -> None:
+def check_disk(folder: Path, needs: ResourceEstimate | None = None, suggestion: str = "") -> None:
     """Refuses to begin what the disk cannot hold.
 
     Args:
@@ -69,12 +73,17 @@ def check_disk(folder: Path, needs: Needs | None = None, advice: str = "") -> No
     """
     needed = needs.disk if needs else 0
     free = free_disk(folder)
-    if free < needed + _SPARE:
-        main = f", {needs.main[1] / 2**30:.2f} GiB of it for {needs.main[0]}" if needs else ""
+    if free < needed + _DISK_RESERVE:
+        main = (
+            f", {needs.largest_on_disk[1] / 2**30:.2f} GiB of it for {needs.largest_on_disk[0]}"
+            if needs
+            else ""
+        )
         raise ResourceError(
-            f"The study needs about {(needed + _SPARE) / 2**30:.2f} GiB in {folder} (of it "
-            f"{_SPARE / 2**30:.2f} to spare{main}), and {free / 2**30:.2f} GiB are free there. "
-            f"Free some space, or run it from a folder on another disk. {advice}".rstrip()
+            f"The study needs about {(needed + _DISK_RESERVE) / 2**30:.2f} GiB in {folder} (of it "
+            f"{_DISK_RESERVE / 2**30:.2f} to spare{main}), and {free / 2**30:.2f} GiB are free "
+            "there. "
+            f"Free some space, or run it from a folder on another disk. {suggestion}".rstrip()
         )
 
 
@@ -89,8 +98,8 @@ def free_disk(folder: Path) -> int:
 def check_memory(
     plan: StudyPlan,
     spec: EnvSpec,
-    observed: int | None,
-    advice: str = "",
+    observed_bytes: int | None,
+    suggestion: str = "",
     memory: int | None = None,
 ) -> None:
     """Refuses to begin where a single member does not fit, or its replay: batches are made to.
@@ -105,39 +114,43 @@ def check_memory(
         ResourceError: with the size, its main term and what to lower.
     """
     free = free_memory() if memory is None else memory
-    terms = max(_each_terms(plan, spec, observed), key=lambda one: sum(one.values()))
+    terms = max(_member_memory_terms(plan, spec, observed_bytes), key=lambda one: sum(one.values()))
     alone, main = sum(terms.values()), max(terms, key=lambda name: terms[name])
     if alone > free:
         sizes = (*(AGENT + name for name in plan.base.agent.SIZES), NUM_ENVS)
-        found = plan.mends(sizes, lambda less: _member_bytes(less, spec, observed) <= free)
+        found = plan.suggest_sizes(
+            sizes, lambda less: _member_bytes(less, spec, observed_bytes) <= free
+        )
         raise ResourceError(
             f"One member of the study needs {alone / 2**30:,.1f} GiB with its copies, "
             f"{terms[main] / 2**30:,.1f} GiB of it for {main}, and {free / 2**30:.1f} GiB of "
-            f"memory are free. {mended(found)} {advice}".rstrip()
+            f"memory are free. {mended(found)} {suggestion}".rstrip()
         )
 
 
-def _member_bytes(plan: StudyPlan, spec: EnvSpec, observed: int | None) -> int:
+def _member_bytes(plan: StudyPlan, spec: EnvSpec, observed_bytes: int | None) -> int:
     """Of the largest member while it is trained."""
-    return max(sum(terms.values()) for terms in _each_terms(plan, spec, observed))
+    return max(sum(terms.values()) for terms in _member_memory_terms(plan, spec, observed_bytes))
 
 
-def _each_terms(plan: StudyPlan, spec: EnvSpec, observed: int | None) -> list[dict[str, int]]:
+def _member_memory_terms(
+    plan: StudyPlan, spec: EnvSpec, observed_bytes: int | None
+) -> list[dict[str, int]]:
     """Bytes of a member of each draw while it is trained, by what takes them."""
     found = []
-    for config in plan.draws:
+    for config in plan.sampled_configs:
         own = agent_terms(config.agent, spec, 1, config.num_envs)
-        own["replay"] = storage_bytes(config, spec, observed)
+        own["replay"] = replay_memory(config, spec, observed_bytes)
         found.append({f"its {what}": size for what, size in own.items()})
     return found
 
 
-def kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
+def describe_replay(draws: Sequence[RunConfig], kept: int) -> str:
     """What members keep of their experience, what is lost by that, and what it takes."""
     plans = [plan for config in draws if (plan := config.agent.replay(config.num_envs))]
     most = max(plan.capacity for plan in plans)
     text = f"Of it are replays: a member keeps its last {most:,} transitions"
-    if most < max(steps_of(config) for config in draws):
+    if most < max(num_steps(config) for config in draws):
         text += ", and learns no more from older ones"
     return (
         f"{text}; it saves all of them, {kept / 2**20:,.1f} MiB at most, at the end of every "
@@ -145,18 +158,18 @@ def kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
     )
 
 
-def storage_bytes(
-    config: RunConfig, spec: EnvSpec, observed: int | None, steps: int | None = None
+def replay_memory(
+    config: RunConfig, spec: EnvSpec, observed_bytes: int | None, steps: int | None = None
 ) -> int:
     """What of it is a replay, which is saved with the member's state; filled by so many steps."""
     plan, n = config.agent.replay(config.num_envs), config.num_envs
     if plan is not None and steps is not None:
         plan = plan._replace(capacity=min(plan.capacity, steps))
-    return 0 if plan is None else replay_bytes(plan, spec, 1, n, observed)
+    return 0 if plan is None else replay_bytes(plan, spec, 1, n, observed_bytes)
 
 
 @dataclass(frozen=True)
-class SliceSpeed:
+class MeasuredSpeed:
     """What a slice of the study did on this machine, with the base config.
 
     Attributes:
@@ -169,16 +182,16 @@ class SliceSpeed:
         state: bytes on the disk of the member that had most there, after `_FIRST` iterations.
     """
 
-    steps: float
+    steps_per_second: float
     test_seconds: float
     passes: DailyReturns | None
     members: int
-    shares: Mapping[str, float] = field(default_factory=lambda: {"env": 1.0})
-    state: int = 0
+    phase_shares: Mapping[str, float] = field(default_factory=lambda: {"env": 1.0})
+    state_bytes: int = 0
 
 
 @dataclass(frozen=True)
-class Needs:
+class ResourceEstimate:
     """What a study takes.
 
     Attributes:
@@ -187,15 +200,15 @@ class Needs:
         on_disk: bytes of the whole folder at its largest, by what takes them.
     """
 
-    search: float
-    confirm: float
+    search_minutes: float
+    confirm_minutes: float
     memory: int
     on_disk: Mapping[str, int]
 
     @property
-    def minutes(self) -> float:
+    def total_minutes(self) -> float:
         """To the end."""
-        return self.search + self.confirm
+        return self.search_minutes + self.confirm_minutes
 
     @property
     def disk(self) -> int:
@@ -203,7 +216,7 @@ class Needs:
         return sum(self.on_disk.values())
 
     @property
-    def main(self) -> tuple[str, int]:
+    def largest_on_disk(self) -> tuple[str, int]:
         """What takes most of the disk, and its bytes."""
         return max(self.on_disk.items(), key=lambda one: one[1])
 
@@ -228,10 +241,12 @@ class Forecast:
     disk_bytes: int
     sentences: tuple[str, ...]
     warnings: tuple[str, ...]
-    fitting: str = ""
+    fit_suggestion: str = ""
 
 
-def measure(pool: Pool, plan: StudyPlan, tick: Callable[[], None] = lambda: None) -> SliceSpeed:
+def measure_speed(
+    pool: Pool, plan: StudyPlan, tick: Callable[[], None] = lambda: None
+) -> MeasuredSpeed:
     """Trains a slice: as many members as the study has in flight, a stretch or a second of one.
 
     What a stretch takes beside its iterations is told apart: short iterations are over in
@@ -241,28 +256,32 @@ def measure(pool: Pool, plan: StudyPlan, tick: Callable[[], None] = lambda: None
         pool, plan: of the study.
         tick: called now and then; it may raise to leave.
     """
-    count = min(plan.study.max_concurrent_trials, plan.study.n_trials) * plan.folds
-    slots = [Slot("measure", k // plan.folds, 0, k % plan.folds) for k in range(count)]
+    count = min(plan.study.max_concurrent_trials, plan.study.n_trials) * plan.num_folds
+    slots = [Slot("measure", k // plan.num_folds, 0, k % plan.num_folds) for k in range(count)]
     members = [plan.member(slot, plan.base) for slot in slots]
-    _stretch(pool, members, _WARM, tick)  # with its test pass: what is compiled is not measured
+    _run_segment(
+        pool, members, _WARM_UP_ITERATIONS, tick
+    )  # with its test pass: what is compiled is not measured
     bare = [replace(member, test=None) for member in members]
-    first = _stretch(pool, bare, _FIRST, tick)
+    first = _run_segment(pool, bare, _TIMED_ITERATIONS, tick)
     state = max(pool.state_bytes(member.name) for member in members)
     own = plan.stages(plan.base).milestones[0]  # iterations of the study's first stretches
     more = min(own, int(_MEASURED_SECONDS / max(first.training, 1e-9)))  # 0: one was long enough
-    found = _stretch(pool, members, _FIRST + more, tick)
+    found = _run_segment(pool, members, _TIMED_ITERATIONS + more, tick)
     for member in members:
         pool.drop(member.name)
     trained = found if more else first
     steps = count * plan.base.iteration_steps * max(1, more) / max(trained.training, 1e-9)
-    work = sum(trained.spent[kind] for kind in _WORK)
-    shares = {kind: trained.spent[kind] / work for kind in _WORK} if work else {"env": 1.0}
+    work = sum(trained.spent[kind] for kind in _TRAINING_PHASES)
+    shares = (
+        {kind: trained.spent[kind] / work for kind in _TRAINING_PHASES} if work else {"env": 1.0}
+    )
     passes = next((one.passes for one in found.outcomes), None)
-    return SliceSpeed(steps, (found.wall - found.training) / count, passes, count, shares, state)
+    return MeasuredSpeed(steps, (found.wall - found.training) / count, passes, count, shares, state)
 
 
 @dataclass(frozen=True)
-class _Stretch:
+class _SegmentTiming:
     """Members that went on to a milestone: seconds until all were there, and what came of them."""
 
     wall: float
@@ -278,22 +297,28 @@ class _Stretch:
         """Seconds of `wall` in which workers trained."""
         spent = self.spent
         total = sum(spent.values())
-        return self.wall * sum(spent[kind] for kind in _WORK) / total if total else self.wall
+        return (
+            self.wall * sum(spent[kind] for kind in _TRAINING_PHASES) / total
+            if total
+            else self.wall
+        )
 
 
-def _stretch(
+def _run_segment(
     pool: Pool, members: list[Member], milestone: int, tick: Callable[[], None]
-) -> _Stretch:
+) -> _SegmentTiming:
     began = time.perf_counter()
     pool.submit(members, [milestone] * len(members))
     found: list[Outcome] = []
     while len(found) < len(members):
         tick()
         found += pool.collect(_POLL_SECONDS)
-    return _Stretch(time.perf_counter() - began, found)
+    return _SegmentTiming(time.perf_counter() - began, found)
 
 
-def confirm_members(plan: StudyPlan, trials: int, top: int | None = None) -> tuple[int, int, int]:
+def num_confirmation_members(
+    plan: StudyPlan, trials: int, top: int | None = None
+) -> tuple[int, int, int]:
     """Return the members of confirmation, final training and refit after so many trials.
 
     Args:
@@ -301,11 +326,11 @@ def confirm_members(plan: StudyPlan, trials: int, top: int | None = None) -> tup
         top: candidates of the confirmation; those of the config by default.
     """
     study, confirmation = plan.study, plan.study.confirmation
-    again = min(top or confirmation.top, trials) * confirmation.seeds * plan.folds
+    again = min(top or confirmation.top, trials) * confirmation.seeds * plan.num_folds
     return again, study.final_seeds, int(study.final_refit)
 
 
-def load_after(plan: StudyPlan, trials: int, workers: int, top: int | None = None) -> float:
+def confirmation_load(plan: StudyPlan, trials: int, workers: int, top: int | None = None) -> float:
     """Return the members of `confirm_members`, weighted by how many workers they leave idle.
 
     The confirmation, the final training and the refit follow each other. A few members are one
@@ -315,10 +340,12 @@ def load_after(plan: StudyPlan, trials: int, workers: int, top: int | None = Non
         plan, trials, top: see `confirm_members`.
         workers: processes that train.
     """
-    return sum(effective_members(each, workers) for each in confirm_members(plan, trials, top))
+    return sum(
+        effective_members(each, workers) for each in num_confirmation_members(plan, trials, top)
+    )
 
 
-def candidates_within(plan: StudyPlan, trials: int, workers: int, load: float) -> int:
+def max_candidates(plan: StudyPlan, trials: int, workers: int, load: float) -> int:
     """Return the most candidates whose confirmation, with all after it, is at most such a load.
 
     Args:
@@ -329,19 +356,21 @@ def candidates_within(plan: StudyPlan, trials: int, workers: int, load: float) -
         At least 1, at most those of the config.
     """
     most = min(plan.study.confirmation.top, trials)
-    fits = [top for top in range(1, most + 1) if load_after(plan, trials, workers, top) <= load]
+    fits = [
+        top for top in range(1, most + 1) if confirmation_load(plan, trials, workers, top) <= load
+    ]
     return max(fits, default=1)
 
 
 def forecast(
     plan: StudyPlan,
     spec: EnvSpec,
-    speed: SliceSpeed,
+    speed: MeasuredSpeed,
     provenance: Mapping[str, Any],
     folder: Path,
-    observed: int | None = None,
+    observed_bytes: int | None = None,
     workers: int | None = None,
-    hours: float = DAY,
+    hours: float = DAY_HOURS,
 ) -> Forecast:
     """Adds it up.
 
@@ -354,18 +383,18 @@ def forecast(
     Raises:
         ResourceError: memory or the disk cannot hold it.
     """
-    study, draws = plan.study, plan.draws
+    study, draws = plan.study, plan.sampled_configs
 
-    def needed(less: StudyPlan) -> Needs:
-        return needs(less, spec, observed, workers, speed)
+    def needed(less: StudyPlan) -> ResourceEstimate:
+        return estimate_resources(less, spec, observed_bytes, workers, speed)
 
     found = needed(plan)
-    fitting = _fitting(plan, found, needed, hours)
-    check_memory(plan, spec, observed, fitting)
-    room = free_disk(folder) - _SPARE
+    fitting = _describe_fit(plan, found, needed, hours)
+    check_memory(plan, spec, observed_bytes, fitting)
+    room = free_disk(folder) - _DISK_RESERVE
     if found.disk > room:
-        less = plan.mends(_ON_DISK, lambda one: needed(one).disk <= room)
-        lean = plan.of(draws, study.model_copy(update={"keep_weights": False}))
+        less = plan.suggest_sizes(_DISK_SETTINGS, lambda one: needed(one).disk <= room)
+        lean = plan.with_configs(draws, study.model_copy(update={"keep_weights": False}))
         ways = [mended(less)] if less else []
         if study.keep_weights and needed(lean).disk <= room:
             ways.append(
@@ -373,53 +402,57 @@ def forecast(
                 "search's trials, which nothing reads later."
             )
         check_disk(folder, found, " ".join((*(ways or [mended(less)]), fitting)))
-    kept = max(storage_bytes(config, spec, observed, steps_of(config)) for config in draws)
+    kept = max(replay_memory(config, spec, observed_bytes, num_steps(config)) for config in draws)
     pruning = "; pruning will shorten the search" if study.pruning.enabled else ""
-    budgets = sorted({steps_of(config) for config in draws})
+    budgets = sorted({num_steps(config) for config in draws})
     steps = f"{budgets[0]:,} steps"
     if len(budgets) > 1:
         steps = f"{budgets[0]:,} to {budgets[-1]:,} steps, {plan.mean_steps:,.0f} on average"
-    size = f"{study.n_trials:,} trials x {plan.folds} folds x {steps}"
-    measured = f"{speed.steps:,.0f} steps/s measured"
+    size = f"{study.n_trials:,} trials x {plan.num_folds} folds x {steps}"
+    measured = f"{speed.steps_per_second:,.0f} steps/s measured"
     own = plan.base.agent.weight_bytes(spec)
     if any(config.agent.weight_bytes(spec) != own for config in draws):
         measured += " with the config's own networks, scaled by size"
     sentences = [
-        f"Forecast: search {minutes(found.search)} ({size}; {measured}), "
-        f"confirmation to hold-out {minutes(found.confirm)}{pruning}.",
+        f"Forecast: search {format_minutes(found.search_minutes)} ({size}; {measured}), "
+        f"confirmation to hold-out {format_minutes(found.confirm_minutes)}{pruning}.",
         *([fitting] if fitting else []),
-        f"Memory at most {_size(found.memory)} beside data and libraries, disk about "
-        f"{_size(found.disk)}.",
-        *([kept_sentence(draws, kept)] if kept else []),
-        *_learning(plan, provenance),
-        *_findable(plan, speed, provenance),
+        f"Memory at most {_format_size(found.memory)} beside data and libraries, disk about "
+        f"{_format_size(found.disk)}.",
+        *([describe_replay(draws, kept)] if kept else []),
+        *_describe_updates(plan, provenance),
+        *_describe_detectable(plan, speed, provenance),
     ]
-    told = found.search, found.confirm, found.memory, found.disk
+    told = found.search_minutes, found.confirm_minutes, found.memory, found.disk
     return Forecast(*told, tuple(sentences), _warnings(plan), fitting)
 
 
-def _fitting(
-    plan: StudyPlan, found: Needs, needed: Callable[[StudyPlan], Needs], hours: float
+def _describe_fit(
+    plan: StudyPlan,
+    found: ResourceEstimate,
+    needed: Callable[[StudyPlan], ResourceEstimate],
+    hours: float,
 ) -> str:
     """What would end within so many hours, where these settings do not."""
-    if found.minutes <= 60 * hours:
+    if found.total_minutes <= 60 * hours:
         return ""
-    less = plan.mends(_IN_TIME, lambda one: needed(one).minutes <= 60 * hours)
-    named = [_IN_TIME[path].format(most) for path, most in less.items()]
+    less = plan.suggest_sizes(_TIME_SETTINGS, lambda one: needed(one).total_minutes <= 60 * hours)
+    named = [_TIME_SETTINGS[path].format(most) for path, most in less.items()]
     fits = ", or ".join(named) if named else "none of trials, steps and width is enough alone"
-    return f"For {minutes(60 * hours)}: {fits}; these settings need {minutes(found.minutes)}."
+    time_limit, total = format_minutes(60 * hours), format_minutes(found.total_minutes)
+    return f"For {time_limit}: {fits}; these settings need {total}."
 
 
-def rival_sentence(
-    name: str, rival: StudyPlan, measured: StudyPlan, spec: EnvSpec, speed: SliceSpeed
+def forecast_other_space(
+    name: str, rival: StudyPlan, measured: StudyPlan, spec: EnvSpec, speed: MeasuredSpeed
 ) -> str:
     """What the search of another space would take, from the speed of this study's slice.
 
     Args:
         name: of the space; rival: the study with it; measured, spec, speed: of the study itself.
     """
-    taken = minutes(_search_minutes(rival, measured.base, spec, speed))
-    sizes = [config.agent.weight_bytes(spec) for config in rival.draws]
+    taken = format_minutes(_search_minutes(rival, measured.base, spec, speed))
+    sizes = [config.agent.weight_bytes(spec) for config in rival.sampled_configs]
     larger = float(np.mean(sizes)) / measured.base.agent.weight_bytes(spec)
     return (
         f"Forecast of the same search with `--space {name}`: {taken} ({rival.mean_steps:,.0f} "
@@ -427,15 +460,18 @@ def rival_sentence(
     )
 
 
-def _updates(plan: StudyPlan) -> tuple[int, int]:
+def _update_range(plan: StudyPlan) -> tuple[int, int]:
     """Fewest and most optimiser updates that a member makes."""
-    each = [iterations(config) * config.agent.updates(config.num_envs) for config in plan.draws]
+    each = [
+        num_iterations(config) * config.agent.updates(config.num_envs)
+        for config in plan.sampled_configs
+    ]
     return min(each), max(each)
 
 
-def _learning(plan: StudyPlan, provenance: Mapping[str, Any]) -> list[str]:
+def _describe_updates(plan: StudyPlan, provenance: Mapping[str, Any]) -> list[str]:
     """Updates and passes over the data."""
-    least, most = _updates(plan)
+    least, most = _update_range(plan)
     text = f"Each member makes {least:,}{f' to {most:,}' * (most > least)} updates"
     folds = (provenance.get("folds") or {}).get("folds") or []
     bars = [fold["train_bars"] for fold in folds if fold.get("train_bars")]
@@ -445,7 +481,7 @@ def _learning(plan: StudyPlan, provenance: Mapping[str, Any]) -> list[str]:
 
 
 def _warnings(plan: StudyPlan) -> tuple[str, ...]:
-    least, most = _updates(plan)
+    least, most = _update_range(plan)
     if least >= MIN_UPDATES:
         return ()
     lengths = (NUM_ENVS, *(AGENT + name for name in plan.base.agent.LENGTHS))
@@ -456,7 +492,9 @@ def _warnings(plan: StudyPlan) -> tuple[str, ...]:
     )
 
 
-def _findable(plan: StudyPlan, speed: SliceSpeed, provenance: Mapping[str, Any]) -> list[str]:
+def _describe_detectable(
+    plan: StudyPlan, speed: MeasuredSpeed, provenance: Mapping[str, Any]
+) -> list[str]:
     """The effect that the test data can show, and how long a position must be held to pay."""
     market, folds, found = plan.market, provenance.get("folds"), list[str]()
     if market is None:
@@ -464,9 +502,11 @@ def _findable(plan: StudyPlan, speed: SliceSpeed, provenance: Mapping[str, Any])
     if folds:
         confirmation = plan.study.confirmation
         candidates = min(confirmation.top, plan.study.n_trials)
-        told = findable(tested_years(folds), candidates, market.days_per_year, confirmation.level)
-        found.append(findable_sentence(told))
-    trip, bar = round_trip(provenance), bar_move(market, speed, provenance)
+        told = detectable_sharpe(
+            tested_years(folds), candidates, market.days_per_year, confirmation.level
+        )
+        found.append(describe_detectable(told))
+    trip, bar = mean_round_trip_cost(provenance), mean_bar_move(market, speed, provenance)
     if trip and bar:
         bars = max(1.0, (trip / bar) ** 2)
         held = bars * market.bar_seconds / 3600
@@ -478,7 +518,9 @@ def _findable(plan: StudyPlan, speed: SliceSpeed, provenance: Mapping[str, Any])
     return found
 
 
-def bar_move(market: MarketSpec, speed: SliceSpeed, provenance: Mapping[str, Any]) -> float | None:
+def mean_bar_move(
+    market: MarketSpec, speed: MeasuredSpeed, provenance: Mapping[str, Any]
+) -> float | None:
     """Basis points by which a bar moves: the mean of symbols, or by equal weight's days."""
     moves = provenance.get("bar_move")
     if isinstance(moves, Mapping) and moves:
@@ -490,36 +532,36 @@ def bar_move(market: MarketSpec, speed: SliceSpeed, provenance: Mapping[str, Any
     return 1e4 * daily / math.sqrt(market.bars_per_year / market.days_per_year)
 
 
-def round_trip(provenance: Mapping[str, Any]) -> float | None:
+def mean_round_trip_cost(provenance: Mapping[str, Any]) -> float | None:
     """Basis points that buying and selling costs, the mean over symbols; None without prices."""
     found = provenance.get("round_trip") or {}
     return float(np.mean([one["basis_points"] for one in found.values()])) if found else None
 
 
-def _reuse(config: RunConfig) -> float:
+def _sample_reuse(config: RunConfig) -> float:
     """How often a member learns from a step."""
     n = config.num_envs
     return config.agent.updates(n) * config.agent.rows(n) / config.iteration_steps
 
 
-def _search_minutes(plan: StudyPlan, base: RunConfig, spec: EnvSpec, speed: SliceSpeed) -> float:
+def _search_minutes(plan: StudyPlan, base: RunConfig, spec: EnvSpec, speed: MeasuredSpeed) -> float:
     """Of a search without pruning; `speed` is what `base` did."""
-    train, test = _mean_seconds(plan, base, spec, speed)
+    train, test = _mean_member_seconds(plan, base, spec, speed)
     stages = len(plan.stages(plan.base).milestones)
-    return plan.study.n_trials * plan.folds * (train + stages * test) / 60
+    return plan.study.n_trials * plan.num_folds * (train + stages * test) / 60
 
 
-def _mean_seconds(
-    plan: StudyPlan, base: RunConfig, spec: EnvSpec, speed: SliceSpeed
+def _mean_member_seconds(
+    plan: StudyPlan, base: RunConfig, spec: EnvSpec, speed: MeasuredSpeed
 ) -> tuple[float, float]:
     """Mean of `_seconds` over the space."""
-    costs = [_seconds(config, base, spec, speed) for config in plan.draws]
+    costs = [_member_seconds(config, base, spec, speed) for config in plan.sampled_configs]
     train, test = (float(np.mean(column)) for column in zip(*costs, strict=True))
     return train, test
 
 
-def _seconds(
-    config: RunConfig, base: RunConfig, spec: EnvSpec, speed: SliceSpeed
+def _member_seconds(
+    config: RunConfig, base: RunConfig, spec: EnvSpec, speed: MeasuredSpeed
 ) -> tuple[float, float]:
     """Seconds of a member's training and of its test pass, from what the base config's took.
 
@@ -527,20 +569,20 @@ def _seconds(
     neither.
     """
     work = config.agent.weight_bytes(spec) / base.agent.weight_bytes(spec)
-    reuse = _reuse(config) / _reuse(base)
-    env, policy, update = (speed.shares.get(kind, 0.0) for kind in _WORK)
+    reuse = _sample_reuse(config) / _sample_reuse(base)
+    env, policy, update = (speed.phase_shares.get(kind, 0.0) for kind in _TRAINING_PHASES)
     step = env + policy * work + update * work * reuse
     test = (env + policy * work) / (env + policy) if env + policy > 0 else 1.0
-    return steps_of(config) / speed.steps * step, speed.test_seconds * test
+    return num_steps(config) / speed.steps_per_second * step, speed.test_seconds * test
 
 
-def needs(
+def estimate_resources(
     plan: StudyPlan,
     spec: EnvSpec,
-    observed: int | None,
+    observed_bytes: int | None,
     workers: int | None = None,
-    speed: SliceSpeed | None = None,
-) -> Needs:
+    speed: MeasuredSpeed | None = None,
+) -> ResourceEstimate:
     """What a study takes.
 
     On the disk, every finished member of the search leaves its policy; members under way have a
@@ -554,23 +596,23 @@ def needs(
         workers: processes; None: one per core.
         speed: None where minutes are not asked for.
     """
-    study, draws, count = plan.study, plan.draws, plan.study.n_trials
-    searched, confirmed = count * plan.folds, sum(confirm_members(plan, count))
-    in_flight = min(study.max_concurrent_trials, count) * plan.folds
-    alone = _member_bytes(plan, spec, observed)
+    study, draws, count = plan.study, plan.sampled_configs, plan.study.n_trials
+    searched, confirmed = count * plan.num_folds, sum(num_confirmation_members(plan, count))
+    in_flight = min(study.max_concurrent_trials, count) * plan.num_folds
+    alone = _member_bytes(plan, spec, observed_bytes)
     processes = min(workers or usable_cores(), in_flight)
     together = (workers or usable_cores()) * max_members(alone)
     search = confirm = days = beside = 0.0
     stages = len(plan.stages(plan.base).milestones)
     if speed is not None:
-        train, test = _mean_seconds(plan, plan.base, spec, speed)
+        train, test = _mean_member_seconds(plan, plan.base, spec, speed)
         search = _search_minutes(plan, plan.base, spec, speed)
-        confirm = load_after(plan, count, workers or usable_cores()) * (train + test) / 60
+        confirm = confirmation_load(plan, count, workers or usable_cores()) * (train + test) / 60
         days = 32 * len(speed.passes.days) if speed.passes is not None else 0
-        measured = _FIRST * plan.base.iteration_steps
-        beside = max(0, speed.state - _state_bytes(plan.base, spec, observed, measured))
+        measured = _TIMED_ITERATIONS * plan.base.iteration_steps
+        beside = max(0, speed.state_bytes - _state_bytes(plan.base, spec, observed_bytes, measured))
     state = max(
-        _state_bytes(config, spec, observed, steps_of(config))
+        _state_bytes(config, spec, observed_bytes, num_steps(config))
         + int(beside * max(1.0, config.num_envs / plan.base.num_envs))
         for config in draws
     )
@@ -603,22 +645,22 @@ def needs(
     largest = max(phases, key=lambda phase: sum(phase.values()))
     disk = {**largest, "results": rows + min(rows, _WAL_BYTES) + empty + count * trial}
     memory = min(together, max(in_flight, confirmed)) * alone
-    return Needs(search, confirm, memory, disk)
+    return ResourceEstimate(search, confirm, memory, disk)
 
 
-def _state_bytes(config: RunConfig, spec: EnvSpec, observed: int | None, steps: int) -> int:
+def _state_bytes(config: RunConfig, spec: EnvSpec, observed_bytes: int | None, steps: int) -> int:
     """Bytes of a member's networks and of its replay after so many steps, as its state has them."""
-    return config.agent.state_bytes(spec) + storage_bytes(config, spec, observed, steps)
+    return config.agent.state_bytes(spec) + replay_memory(config, spec, observed_bytes, steps)
 
 
-def _size(value: float) -> str:
+def _format_size(value: float) -> str:
     """``0.4 MiB``, ``85 MiB``, ``3.2 GiB``."""
     if value < 0.1 * 2**30:
         return f"{value / 2**20:.{int(value < 10 * 2**20)}f} MiB"
     return f"{value / 2**30:,.1f} GiB"
 
 
-def minutes(value: float) -> str:
+def format_minutes(value: float) -> str:
     """``under 10 s``, ``40 s``, ``12 min``, ``3.4 h``, ``5.2 days``."""
     if value < 1 / 6:
         return "under 10 s"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 ASK = -1
-Known = Callable[[int, int], bool]  # of a trial and a stage
+StagePredicate = Callable[[int, int], bool]  # of a trial and a stage
 
 
 class Event(NamedTuple):
@@ -47,13 +47,13 @@ class Scheduler:
         asked: trials asked so far.
     """
 
-    def __init__(self, in_flight: int, limit: int) -> None:
-        self.limit, self.asked = limit, 0
-        self._numbered = 0
+    def __init__(self, max_concurrent_trials: int, limit: int) -> None:
+        self.limit, self.num_asked = limit, 0
+        self._next_trial = 0
         self._events: list[Event] = []
         self._starts: dict[int, tuple[int, Sequence[int]]] = {}
-        for _ in range(min(in_flight, limit)):
-            self._free(0)
+        for _ in range(min(max_concurrent_trials, limit)):
+            self._free_slot(0)
 
     @property
     def running(self) -> list[int]:
@@ -61,16 +61,16 @@ class Scheduler:
         return sorted(self._starts)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing is left to happen."""
         return not self._starts and not any(e.trial < self.limit for e in self._events)
 
-    def cut(self) -> int:
+    def stop_asking(self) -> int:
         """Asks no further trial; those in flight go on to their ends. Returns the number asked."""
-        self.limit = min(self.limit, self.asked)
+        self.limit = min(self.limit, self.num_asked)
         return self.limit
 
-    def due(self, ready: Known) -> Event | None:
+    def pop_event(self, ready: StagePredicate) -> Event | None:
         """Takes out the next event, in order; None where it waits for outcomes, or nothing is left.
 
         Args:
@@ -85,29 +85,31 @@ class Scheduler:
                 return event
         return None
 
-    def begin(self, event: Event, steps: Sequence[int]) -> None:
+    def start_trial(self, event: Event, steps: Sequence[int]) -> None:
         """A trial was asked.
 
         Args:
             event: that was due.
             steps: of a member at each of its stages, ascending; none: the trial was refused.
         """
-        self.asked = event.trial + 1
+        self.num_asked = event.trial + 1
         if not steps:
-            self._free(event.time)
+            self._free_slot(event.time)
             return
         self._starts[event.trial] = (event.time, steps)
         self._push(event.trial, 0)
 
-    def settle(self, event: Event, goes_on: bool) -> None:
+    def finish_stage(self, event: Event, goes_on: bool) -> None:
         """A stage was judged; after its last one no trial goes on."""
         if goes_on and event.stage + 1 < len(self._starts[event.trial][1]):
             self._push(event.trial, event.stage + 1)
             return
         del self._starts[event.trial]
-        self._free(event.time)
+        self._free_slot(event.time)
 
-    def wanted(self, ready: Known, certain: Known) -> list[tuple[int, int]]:
+    def pending_stages(
+        self, ready: StagePredicate, certain: StagePredicate
+    ) -> list[tuple[int, int]]:
         """(trial, stage) pairs whose outcomes are to be computed now, by trial.
 
         A trial's next stage is wanted when its event is the next one of that trial, or when it is
@@ -132,6 +134,6 @@ class Scheduler:
         start, steps = self._starts[trial]
         heapq.heappush(self._events, Event(start + steps[stage], trial, stage))
 
-    def _free(self, time: int) -> None:
-        heapq.heappush(self._events, Event(time, self._numbered, ASK))
-        self._numbered += 1
+    def _free_slot(self, time: int) -> None:
+        heapq.heappush(self._events, Event(time, self._next_trial, ASK))
+        self._next_trial += 1

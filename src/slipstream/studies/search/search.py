@@ -12,13 +12,19 @@ from optuna.trial import FrozenTrial, TrialState
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage.status_file import Status
-from slipstream.studies.record.ledger import Ask, Ledger, Verdict, counts_of, ranked
-from slipstream.studies.record.storage import Mirror, begun_trial
-from slipstream.studies.search.asker import Asker
-from slipstream.studies.search.judge import Judge
-from slipstream.studies.search.plan import Stages, StudyPlan
+from slipstream.studies.record.ledger import (
+    Ledger,
+    Suggestion,
+    TrialDecision,
+    count_states,
+    rank_eligible,
+)
+from slipstream.studies.record.storage import StorageMirror, running_trial
+from slipstream.studies.search.pruner import Pruner
+from slipstream.studies.search.sampler import TrialSampler
 from slipstream.studies.search.scheduler import ASK, Event, Scheduler
 from slipstream.studies.search.session import Session
+from slipstream.studies.search.study_plan import Stages, StudyPlan
 from slipstream.studies.statistics.bootstrap import score_interval
 from slipstream.training.population.member import DailyReturns, Outcome
 from slipstream.training.population.member_pool import Pool
@@ -53,35 +59,37 @@ class Search:
         plan: StudyPlan,
         ledger: Ledger,
         pool: Pool,
-        judge: Judge,
-        mirror: Mirror | None,
+        pruner: Pruner,
+        mirror: StorageMirror | None,
         limit: int,
-        in_flight: int | None = None,
+        max_concurrent_trials: int | None = None,
     ) -> None:
         self._plan, self._ledger, self._pool, self._mirror = plan, ledger, pool, mirror
-        self._asker = Asker(plan.space, plan.study, plan.warm_start)
-        self._judge = judge
-        self._asks = ledger.asks()
-        self._known = ledger.known("search")  # -> whether it failed
-        self._past = {(v.trial, v.stage): v for v in ledger.verdicts()}
+        self._sampler = TrialSampler(plan.space, plan.study, plan.warm_start)
+        self._pruner = pruner
+        self._suggestions = ledger.suggestions()
+        self._failed = ledger.failed_by_outcome("search")  # -> whether it failed
+        self._past_decisions = {(v.trial, v.stage): v for v in ledger.decisions()}
         self._configs: dict[int, RunConfig] = {}
         self._stages: dict[int, Stages] = {}
-        self._told: dict[int, FrozenTrial] = {}
+        self._frozen_trials: dict[int, FrozenTrial] = {}
         self._submitted: set[tuple[int, int]] = set()
-        self._ended: list[Verdict] = []  # since the last commit
+        self._ended: list[TrialDecision] = []  # since the last commit
         self._changed: set[int] = set()  # trials, since then
-        self.verdicts: dict[int, Verdict] = {}
+        self.decisions: dict[int, TrialDecision] = {}
         self._ended_now = 0  # trials, in this process
         self._intervals: dict[int, tuple[float, float] | None] = {}
         self._next_interval = _INTERVAL_SECONDS  # of the session
-        self._unprunable = plan.study.pruning.startup if plan.study.pruning.enabled else limit
+        self._num_startup_trials = (
+            plan.study.pruning.startup if plan.study.pruning.enabled else limit
+        )
         self.on_outcome: Callable[[Outcome], None] = lambda outcome: None
-        self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
+        self.on_decision: Callable[[TrialDecision], None] = lambda verdict: None
         if mirror is not None:
-            mirror.adopt({number: ask.params for number, ask in self._asks.items()})
-        self.may_ask: Callable[[], bool] = lambda: True
-        self._in_flight = in_flight or plan.study.max_concurrent_trials
-        self.scheduler = Scheduler(self._in_flight, limit)
+            mirror.check_trials({number: ask.params for number, ask in self._suggestions.items()})
+        self.can_start_trial: Callable[[], bool] = lambda: True
+        self._max_concurrent_trials = max_concurrent_trials or plan.study.max_concurrent_trials
+        self.scheduler = Scheduler(self._max_concurrent_trials, limit)
 
     def run(self, tick: Callable[[], None] = lambda: None) -> None:
         """Trains until every trial asked has ended; a mirror's last `flush` is the caller's.
@@ -91,11 +99,11 @@ class Search:
         """
         outcomes: Sequence[Outcome] = ()
         while True:
-            with self._ledger.at_once():
-                self._take(outcomes)
+            with self._ledger.transaction():
+                self._record_outcomes(outcomes)
                 self._advance()
-            self._release()
-            if self.scheduler.finished:
+            self._publish()
+            if self.scheduler.is_finished:
                 break
             self._submit()  # workers first: the storage is written while they train
             if self._mirror is not None:
@@ -103,112 +111,114 @@ class Search:
             tick()
             outcomes = self._pool.collect(_POLL_SECONDS)
 
-    def cut(self) -> None:
+    def stop_asking(self) -> None:
         """Asks no further trial; the number is recorded, so that a resumed study keeps to it."""
-        self._ledger.record(cut=self.scheduler.cut())
+        self._ledger.set_metadata(cut=self.scheduler.stop_asking())
 
-    def end(self, reason: str) -> None:
+    def abort(self, reason: str) -> None:
         """Ask no further trial and end those in flight where they are; they cannot win.
 
         Args:
             reason: recorded with each of them.
         """
-        with self._ledger.at_once():
-            self.cut()
-            while (event := self.scheduler.due(lambda trial, stage: True)) is not None:
+        with self._ledger.transaction():
+            self.stop_asking()
+            while (event := self.scheduler.pop_event(lambda trial, stage: True)) is not None:
                 milestone = self._stages[event.trial].milestones[event.stage]
                 head = event.trial, event.stage, milestone, event.time
-                verdict = Verdict(*head, "timed_out", None, reason=reason)
-                self._ledger.add_verdict(verdict)
-                self._past[event.trial, event.stage] = verdict
-                self._end(verdict)
-                self.scheduler.settle(event, False)
-        self._release()
+                verdict = TrialDecision(*head, "timed_out", None, reason=reason)
+                self._ledger.add_decision(verdict)
+                self._past_decisions[event.trial, event.stage] = verdict
+                self._finish_trial(verdict)
+                self.scheduler.finish_stage(event, False)
+        self._publish()
         self._pool.abandon()
 
     def _advance(self) -> None:
         """Lets every event happen whose outcomes are known, in order."""
-        while (event := self.scheduler.due(self._ready)) is not None:
-            new = event.stage == ASK and event.trial not in self._asks
-            if new and event.trial >= self._in_flight and not self.may_ask():
-                self.cut()
+        while (event := self.scheduler.pop_event(self._is_ready)) is not None:
+            new = event.stage == ASK and event.trial not in self._suggestions
+            if new and event.trial >= self._max_concurrent_trials and not self.can_start_trial():
+                self.stop_asking()
             elif event.stage == ASK:
-                self.scheduler.begin(event, self._ask(event))
+                self.scheduler.start_trial(event, self._ask(event))
             else:
-                self.scheduler.settle(event, self._judged(event))
+                self.scheduler.finish_stage(event, self._decide(event))
 
     def _ask(self, event: Event) -> Sequence[int]:
         """Begins a trial, with a new suggestion or the one in the ledger: steps of its stages."""
         number = event.trial
-        ask = self._asks.get(number)
+        ask = self._suggestions.get(number)
         if ask is None:
-            params = self._asker.ask(number)
-            ask = Ask(
+            params = self._sampler.ask(number)
+            ask = Suggestion(
                 number, event.time, params, *self._plan.space.overrides(params, self._plan.base)
             )
-            self._ledger.add_ask(ask)
-            self._asks[number] = ask
+            self._ledger.add_suggestion(ask)
+            self._suggestions[number] = ask
         else:
-            self._asker.recall(number, ask.params)
+            self._sampler.restore(number, ask.params)
         notes = {"notes": list(ask.notes)} if ask.notes else {}
         attributes = {"overrides": dict(ask.overrides), **notes}
-        self._told[number] = begun_trial(ask.params, self._plan.space.distributions, attributes)
+        self._frozen_trials[number] = running_trial(
+            ask.params, self._plan.space.distributions, attributes
+        )
         try:
             config = self._plan.config(ask.overrides)
         except ConfigError as error:
-            verdict = Verdict(number, 0, 0, event.time, "failed", None, reason=str(error))
-            self._ledger.add_verdict(verdict)
-            self._end(verdict)
+            verdict = TrialDecision(number, 0, 0, event.time, "failed", None, reason=str(error))
+            self._ledger.add_decision(verdict)
+            self._finish_trial(verdict)
             return ()
         self._configs[number] = config
         self._stages[number] = self._plan.stages(config)
         self._changed.add(number)
         return self._stages[number].steps
 
-    def _judged(self, event: Event) -> bool:
+    def _decide(self, event: Event) -> bool:
         """Decides whether a trial goes on; on disk before anybody is trained because of it."""
-        verdict = self._past.get((event.trial, event.stage))
+        verdict = self._past_decisions.get((event.trial, event.stage))
         if verdict is None:
             outcomes = self._outcomes(event.trial, event.stage)
             last = event.stage + 1 == len(self._stages[event.trial].milestones)
-            verdict = self._judge.decide(event, outcomes, last)
-            self._ledger.add_verdict(verdict)
-            self.on_verdict(verdict)
-        self._judge.remember(verdict)
+            verdict = self._pruner.decide(event, outcomes, last)
+            self._ledger.add_decision(verdict)
+            self.on_decision(verdict)
+        self._pruner.record(verdict)
         if verdict.score is not None:
             step = self._stages[event.trial].steps[event.stage]
-            self._told[event.trial].intermediate_values[step] = verdict.score
+            self._frozen_trials[event.trial].intermediate_values[step] = verdict.score
         if verdict.kind == "continued":
-            self.verdicts[event.trial] = verdict
+            self.decisions[event.trial] = verdict
             self._changed.add(event.trial)
             return True
-        self._end(verdict)
+        self._finish_trial(verdict)
         return False
 
-    def _ready(self, trial: int, stage: int) -> bool:
+    def _is_ready(self, trial: int, stage: int) -> bool:
         """Whether every fold's outcome at a stage is in the ledger, or the trial was cut there."""
-        past = self._past.get((trial, stage))
+        past = self._past_decisions.get((trial, stage))
         if past is not None and past.kind == "timed_out":
             return True
         milestone = self._stages[trial].milestones[stage]
-        return all((slot.name, milestone) in self._known for slot in self._plan.trial_slots(trial))
+        return all((slot.name, milestone) in self._failed for slot in self._plan.trial_slots(trial))
 
-    def _certain(self, trial: int, stage: int) -> bool:
+    def _is_certain(self, trial: int, stage: int) -> bool:
         """Whether a trial goes on after a stage whatever becomes of others."""
         pruning = self._plan.study.pruning
         if pruning.enabled and trial >= pruning.startup:
             return False
         milestone = self._stages[trial].milestones[stage]
-        return not any(self._known[s.name, milestone] for s in self._plan.trial_slots(trial))
+        return not any(self._failed[s.name, milestone] for s in self._plan.trial_slots(trial))
 
     @property
-    def best(self) -> Verdict | None:
+    def best(self) -> TrialDecision | None:
         """The best trial so far of those that can win."""
-        return next(iter(ranked(self.verdicts.values())), None)
+        return next(iter(rank_eligible(self.decisions.values())), None)
 
-    def asked(self) -> Mapping[int, Ask]:
+    def suggestions(self) -> Mapping[int, Suggestion]:
         """Suggestions so far, by trial."""
-        return self._asks
+        return self._suggestions
 
     def stages(self, trial: int) -> Stages:
         """Where a trial is scored."""
@@ -219,7 +229,7 @@ class Search:
         found = self._outcomes(trial, len(self._stages[trial].milestones) - 1)
         return [outcome.passes for outcome in found if outcome.passes is not None]
 
-    def remaining_steps(self, to_come: bool = True) -> float:
+    def remaining_steps(self, include_future: bool = True) -> float:
         """Environment steps to the search's end, by the survival seen so far.
 
         Args:
@@ -227,21 +237,21 @@ class Search:
                 its budget that those took which ended and could have been stopped early.
         """
         shares = []
-        for trial, verdict in self.verdicts.items():
-            if verdict.kind in ("complete", "pruned") and trial >= self._unprunable:
+        for trial, verdict in self.decisions.items():
+            if verdict.kind in ("complete", "pruned") and trial >= self._num_startup_trials:
                 steps = self._stages[trial].steps
                 shares.append(steps[verdict.stage] / steps[-1])
         survival = float(np.mean(shares)) if shares else 1.0
         left = 0.0
         for trial in self.scheduler.running:
             steps = self._stages[trial].steps
-            reached = self.verdicts.get(trial)
+            reached = self.decisions.get(trial)
             done = steps[reached.stage] if reached else 0
             left += max(0.0, steps[-1] * survival - done)
-        if to_come:
-            later = max(0, self.scheduler.limit - self.scheduler.asked)
+        if include_future:
+            later = max(0, self.scheduler.limit - self.scheduler.num_asked)
             left += later * self._plan.mean_steps * survival
-        return left * self._plan.folds
+        return left * self._plan.num_folds
 
     def status(self, session: Session, after_steps: float) -> Status:
         """Where the search stands.
@@ -250,8 +260,8 @@ class Search:
             session: whose speed and members under way are told.
             after_steps: to be trained after the search.
         """
-        meter, best = session.meter, self.best
-        counts = counts_of(self.verdicts.values())
+        meter, best = session.throughput, self.best
+        counts = count_states(self.decisions.values())
         low, high = (self._interval(best.trial, meter.elapsed) if best else None) or (None, None)
         score = {"score": best.score, "trial": best.trial, "low": low, "high": high} if best else {}
         slots = [slot for one in self.scheduler.running for slot in self._plan.trial_slots(one)]
@@ -266,7 +276,7 @@ class Search:
             eta=session.eta(self.remaining_steps() + after_steps),
             best=score,
             counts=counts,
-            running=session.watcher.of(slots),
+            running=session.progress.running_members(slots),
             phases=dict(meter.seconds),
         )
 
@@ -292,37 +302,37 @@ class Search:
 
     def _submit(self) -> None:
         members, until = [], []
-        for trial, stage in self.scheduler.wanted(self._ready, self._certain):
+        for trial, stage in self.scheduler.pending_stages(self._is_ready, self._is_certain):
             if (trial, stage) in self._submitted:
                 continue
             self._submitted.add((trial, stage))
             milestone = self._stages[trial].milestones[stage]
             for slot in self._plan.trial_slots(trial):
-                if (slot.name, milestone) not in self._known:
+                if (slot.name, milestone) not in self._failed:
                     members.append(self._plan.member(slot, self._configs[trial]))
                     until.append(milestone)
         if members:
             self._pool.submit(members, until)
 
-    def _take(self, outcomes: Sequence[Outcome]) -> None:
+    def _record_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         if outcomes:
             self._ledger.add_outcomes(outcomes)
-            self._known |= {(one.name, one.milestone): one.failed for one in outcomes}
+            self._failed |= {(one.name, one.milestone): one.failed for one in outcomes}
             for outcome in outcomes:
                 self.on_outcome(outcome)
 
-    def _end(self, verdict: Verdict) -> None:
-        number, told = verdict.trial, self._told[verdict.trial]
+    def _finish_trial(self, verdict: TrialDecision) -> None:
+        number, told = verdict.trial, self._frozen_trials[verdict.trial]
         facts: dict[str, Any] = {"folds": [fold.get("score") for fold in verdict.folds]}
-        self._ended_now += (number, verdict.stage) not in self._past
-        self.verdicts[number] = verdict
-        excess = [figure - most for figure, most in verdict.constrained.values()]
-        self._asker.tell(number, verdict.score, excess)
+        self._ended_now += (number, verdict.stage) not in self._past_decisions
+        self.decisions[number] = verdict
+        excess = [figure - most for figure, most in verdict.constraint_values.values()]
+        self._sampler.tell(number, verdict.score, excess)
         if verdict.kind in ("failed", "pruned", "timed_out"):
             facts[verdict.kind] = verdict.reason
-        elif verdict.inactive:
+        elif verdict.is_inactive:
             facts["inactive"] = "hardly traded in a fold: it cannot win"
-        elif not verdict.able:
+        elif not verdict.is_eligible:
             facts["violates"] = f"{verdict.reason}: it cannot win"
         told.user_attrs |= facts
         scored = verdict.kind not in ("failed", "timed_out")
@@ -331,14 +341,14 @@ class Search:
         self._changed.add(number)
         self._ended.append(verdict)
 
-    def _release(self) -> None:
+    def _publish(self) -> None:
         """Follows what is on disk now: the storage is told, the pool moves or deletes what is left.
 
         Not before: a storage that has a trial which the ledger lost could not be gone on with.
         """
         if self._mirror is not None:
             for trial in sorted(self._changed):
-                self._mirror.tell(trial, self._told[trial])
+                self._mirror.update(trial, self._frozen_trials[trial])
         self._changed.clear()
         for verdict in self._ended:
             kept = verdict.kind == "complete" and self._plan.study.keep_weights

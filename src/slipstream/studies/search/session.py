@@ -23,7 +23,7 @@ from slipstream.kernels.spec import EnvSpec
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot
-from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
+from slipstream.studies.search.study_plan import StudyPlan, num_iterations, num_steps
 from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.cluster.node_service import work_for
 from slipstream.training.cluster.ray_cluster import connect
@@ -43,15 +43,15 @@ from slipstream.training.population.pool_worker import SERVICE
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import check_learner
 
-_LATELY = 2**15  # bytes in which members say where they are between two looks
+_MAX_PROGRESS_BYTES = 2**15  # bytes in which members say where they are between two looks
 _POLL_SECONDS = 0.5
-_LIKEWISE = (
+_OTHER_MEMBERS = (
     "Other members of the study may be halved likewise, without a word; --group-size puts fewer "
     "together."
 )
 
 
-class Meter:
+class Throughput:
     """Measures a session: steps, seconds and what the processes use.
 
     Args:
@@ -70,7 +70,7 @@ class Meter:
         self._began = self._last = clock()  # the last outcome
         self._cpu = time.process_time()
         self._steps: dict[str, int] = {}
-        self.done = 0
+        self.steps_done = 0
         self.seconds: dict[str, float] = {}
         self._sampler = MachineSampler()
 
@@ -84,13 +84,13 @@ class Meter:
         """What this session takes of the machine, a few seconds old."""
         return self._sampler.look()
 
-    def add(self, name: str, steps: int, before: int, seconds: Mapping[str, float]) -> None:
+    def record(self, name: str, steps: int, before: int, seconds: Mapping[str, float]) -> None:
         """An outcome came in: a member's steps so far, and those that an earlier session made."""
         self._last = self._clock()
         if not self._steps:  # what this process did before any came in is done once
             self._cpu = time.process_time()
         known = self._steps.get(name, before)
-        self.done += max(0, steps - known)
+        self.steps_done += max(0, steps - known)
         self._steps[name] = max(steps, known)
         for kind, value in seconds.items():
             self.seconds[kind] = self.seconds.get(kind, 0.0) + value
@@ -98,9 +98,9 @@ class Meter:
     @property
     def speed(self) -> float | None:
         """Steps per second up to the last outcome; before this session's first, of earlier ones."""
-        if not self.done or self._last <= self._began:
+        if not self.steps_done or self._last <= self._began:
             return self._before
-        return self.done / (self._last - self._began)
+        return self.steps_done / (self._last - self._began)
 
     def capacity(self, workers: int) -> float:
         """Return steps per second with so many workers at work: few members keep few of them busy.
@@ -108,7 +108,7 @@ class Meter:
         The seconds of this process between their stretches count in full.
         """
         spent = sum(self.seconds.values()) / workers + time.process_time() - self._cpu
-        return self.done / max(spent, 1e-9)
+        return self.steps_done / max(spent, 1e-9)
 
     def eta(self, steps: float) -> float | None:
         """Seconds that so many steps take, of which some are done since the last outcome."""
@@ -119,7 +119,7 @@ class Meter:
         return max(whole - (self._clock() - self._last), whole / 20)  # somebody is late
 
 
-class Watcher:
+class ProgressReader:
     """Knows what workers last said of members under way; a look reads what is new.
 
     Args:
@@ -130,11 +130,11 @@ class Watcher:
         self._path, self._looked = path, -math.inf
         self._said: dict[str, MemberProgress] = {}
 
-    def of(self, slots: Sequence[Slot]) -> list[dict[str, Any]]:
+    def running_members(self, slots: Sequence[Slot]) -> list[dict[str, Any]]:
         """Each member as `Status.running` tells it, with its numbers where it said some."""
         if time.monotonic() - self._looked >= EVERY_SECONDS:
             self._looked = time.monotonic()
-            known = {**self._said, **read_progress(self._path, _LATELY)}
+            known = {**self._said, **read_progress(self._path, _MAX_PROGRESS_BYTES)}
             self._said = {s.name: known[s.name] for s in slots if s.name in known}
         found = []
         for slot in slots:
@@ -166,38 +166,38 @@ class Session:
     plan: StudyPlan
     ledger: Ledger
     pool: Pool
-    asked: Interruption
+    interruption: Interruption
     logbook: Logbook
-    say: Callable[[str], None]
-    show: Callable[[Status], None]
-    notes: InitVar[Sequence[str]] = ()
+    notify: Callable[[str], None]
+    on_status: Callable[[Status], None]
+    warnings: InitVar[Sequence[str]] = ()
     deadline: float = math.inf
     workers: int = 1
 
     def __post_init__(self, notes: Sequence[str]) -> None:
-        self._machine, self._noted = MachineTable(self.folder.machine, self.say), False
-        self.watcher = Watcher(self.folder.path / "live" / PROGRESS_FILE)
-        searched = self.ledger.fact("seconds", {}).get("search")
+        self._machine, self._warned = MachineTable(self.folder.machine, self.notify), False
+        self.progress = ProgressReader(self.folder.path / "live" / PROGRESS_FILE)
+        searched = self.ledger.get_metadata("seconds", {}).get("search")
         before = sum(self.ledger.steps("search").values()) / searched if searched else None
-        self.meter, self.found = Meter(before=before), Status("study", notes=notes)
-        self.begin()
+        self.throughput, self.last_status = Throughput(before=before), Status("study", notes=notes)
+        self.start_timer()
 
-    def begin(self) -> None:
+    def start_timer(self) -> None:
         """A phase begins: its seconds count from here."""
-        self._began, self._untold = self._counters(), True
+        self._began, self._status_pending = self._counters(), True
 
     @property
-    def left(self) -> float:
+    def time_left(self) -> float:
         """Seconds left of the time budget; infinite without one."""
         return self.deadline - time.monotonic()
 
     def eta(self, steps: float) -> float | None:
         """Seconds to the end if so many steps are left, at most to the end of the time budget."""
-        found = self.meter.eta(steps)
-        return found if found is None else min(found, max(0.0, self.left))
+        eta = self.throughput.eta(steps)
+        return eta if eta is None else min(eta, max(0.0, self.time_left))
 
     def train(
-        self, jobs: Mapping[Slot, RunConfig], phase: str, later: float = 0
+        self, configs: Mapping[Slot, RunConfig], phase: str, later_load: float = 0
     ) -> dict[Slot, Outcome]:
         """Outcomes of members that need nobody's verdict, at the end of their budgets.
 
@@ -208,36 +208,39 @@ class Session:
             phase: what they are trained for.
             later: members of the phases after this one, each phase's `weighed`.
         """
-        self.begin()
-        self.logbook.note("phase", f"{phase}: {len(jobs)} members", phase=phase, members=len(jobs))
+        self.start_timer()
+        self.logbook.note(
+            "phase", f"{phase}: {len(configs)} members", phase=phase, members=len(configs)
+        )
 
         def look(left: Sequence[Slot]) -> Status:
-            steps = sum(steps_of(jobs[slot]) for slot in left) / max(1, len(left))
+            steps = sum(num_steps(configs[slot]) for slot in left) / max(1, len(left))
             steps = (
-                steps * effective_members(len(left), self.workers) + later * self.plan.mean_steps
+                steps * effective_members(len(left), self.workers)
+                + later_load * self.plan.mean_steps
             )
             return replace(
-                self.found,
+                self.last_status,
                 phase=phase,
-                done=len(jobs) - len(left),
-                of=len(jobs),
+                done=len(configs) - len(left),
+                of=len(configs),
                 unit="members",
-                rate=self.meter.speed,
+                rate=self.throughput.speed,
                 eta=self.eta(steps),
-                running=self.watcher.of(left),
-                phases=dict(self.meter.seconds),
+                running=self.progress.running_members(left),
+                phases=dict(self.throughput.seconds),
             )
 
-        ends = {slot: iterations(config) for slot, config in jobs.items()}
-        kind = next(iter(jobs)).phase if jobs else phase  # all are of one
-        known, count = self.ledger.known(kind), self.counting(kind)
-        missing = [slot for slot in jobs if (slot.name, ends[slot]) not in known]
+        ends = {slot: num_iterations(config) for slot, config in configs.items()}
+        kind = next(iter(configs)).phase if configs else phase  # all are of one
+        known, count = self.ledger.failed_by_outcome(kind), self.outcome_counter(kind)
+        missing = [slot for slot in configs if (slot.name, ends[slot]) not in known]
         if missing:
-            members = [self.plan.member(slot, jobs[slot]) for slot in missing]
+            members = [self.plan.member(slot, configs[slot]) for slot in missing]
             self.pool.submit(members, [ends[slot] for slot in missing])
         while missing:
-            self.leave(phase)
-            self.tell(partial(look, missing))
+            self.check_interruption(phase)
+            self.publish_status(partial(look, missing))
             outcomes = self.pool.collect(_POLL_SECONDS)
             if outcomes:
                 self.ledger.add_outcomes(outcomes)
@@ -245,11 +248,11 @@ class Session:
                 missing = [slot for slot in missing if slot.name not in there]
                 for outcome in outcomes:
                     count(outcome)
-        self.spent(phase)
+        self.record_time(phase)
         found = {slot: self.ledger.outcome(slot.name, end) for slot, end in ends.items()}
         return {slot: outcome for slot, outcome in found.items() if outcome is not None}
 
-    def counting(self, phase: str) -> Callable[[Outcome], None]:
+    def outcome_counter(self, phase: str) -> Callable[[Outcome], None]:
         """Adds new outcomes of a phase to the meter, without what earlier sessions trained.
 
         What the first of them has to say of its calculation is said, recorded and shown: later
@@ -258,51 +261,53 @@ class Session:
         before = self.ledger.steps(phase)
 
         def count(one: Outcome) -> None:
-            self.meter.add(one.name, one.steps, before.get(one.name, 0), one.seconds)
-            if one.notes and not self._noted:
-                self._noted = True
-                sentence = f"{' '.join(one.notes)} {_LIKEWISE}"
+            self.throughput.record(one.name, one.steps, before.get(one.name, 0), one.seconds)
+            if one.notes and not self._warned:
+                self._warned = True
+                sentence = f"{' '.join(one.notes)} {_OTHER_MEMBERS}"
                 known = self.folder.provenance.get("notes") or ()
-                self.say(f"Note: {sentence}")
-                self.folder.record(notes=list(dict.fromkeys([*known, sentence])))
-                self.found = replace(self.found, notes=[*self.found.notes, sentence])
+                self.notify(f"Note: {sentence}")
+                self.folder.update_provenance(notes=list(dict.fromkeys([*known, sentence])))
+                self.last_status = replace(
+                    self.last_status, notes=[*self.last_status.notes, sentence]
+                )
 
         return count
 
-    def tell(self, look: Callable[[], Status]) -> None:
+    def publish_status(self, look: Callable[[], Status]) -> None:
         """Shows where things stand, also to other processes: at once, then once a second."""
-        if not (self._untold or self.logbook.due):
+        if not (self._status_pending or self.logbook.due):
             return
-        machine, notes = self.meter.machine, self.found.notes
+        machine, notes = self.throughput.machine, self.last_status.notes
         nodes = tuple(self.pool.nodes)
         now = replace(look(), nodes=nodes, machine=asdict(machine), notes=notes)
-        self._machine.add(machine, self.meter.elapsed, phase=now.phase)
-        self.show(now)
-        self.logbook.show(now, at_once=self._untold)
-        self._untold = False
+        self._machine.add(machine, self.throughput.elapsed, phase=now.phase)
+        self.on_status(now)
+        self.logbook.show(now, at_once=self._status_pending)
+        self._status_pending = False
 
-    def leave(self, phase: str) -> None:
+    def check_interruption(self, phase: str) -> None:
         """End the session if a signal or `slipstream stop` asks for it, or the time budget is over.
 
         Raises:
             Interrupted: with the command that goes on.
         """
-        if self.asked.requested or self.left <= 0.0:
-            self.spent(phase)
+        if self.interruption.requested or self.time_left <= 0.0:
+            self.record_time(phase)
             command = f"slipstream resume {self.folder.handle}"
-            if self.asked.requested:
+            if self.interruption.requested:
                 raise Interrupted(self.folder.path, command)
             how = f"The time budget ended during: {phase}. What was trained is kept. Go on with:"
             raise Interrupted(self.folder.path, command, how, final=True)
 
-    def spent(self, phase: str) -> None:
+    def record_time(self, phase: str) -> None:
         """Adds what this session spent on a phase to what earlier ones did."""
         spent = {name: now - self._began.get(name, 0.0) for name, now in self._counters().items()}
-        self.begin()
-        known = {name: self.ledger.fact(name, {}) for name in spent}
+        self.start_timer()
+        known = {name: self.ledger.get_metadata(name, {}) for name in spent}
         for name, value in spent.items():
             known[name][phase] = known[name].get(phase, 0.0) + value
-        self.ledger.record(**known)
+        self.ledger.set_metadata(**known)
 
     def _counters(self) -> dict[str, float]:
         """Seconds of the clock and of this process; of a cluster, how much was carried."""
@@ -316,13 +321,13 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Survey:
+class EnvInfo:
     """What a study must know about its environment.
 
     Attributes:
         spec: its outside.
         folds: how many folds a trial has.
-        facts: JSON-able: `market_sha256`, `folds` (groups, paths, ranges), `round_trip`, ...
+        metadata: JSON-able: `market_sha256`, `folds` (groups, paths, ranges), `round_trip`, ...
         notes: sentences that the user must see.
         observed_bytes: see `Environment`.
         backend: how copies are stepped; ``auto`` where that is measured later.
@@ -330,15 +335,15 @@ class Survey:
     """
 
     spec: EnvSpec
-    folds: int
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    num_folds: int
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
     observed_bytes: int | None = None
     backend: str = "auto"
-    register: HoldoutRegister = field(default_factory=HoldoutRegister)
+    holdout_register: HoldoutRegister = field(default_factory=HoldoutRegister)
 
 
-class Pools:
+class PoolFactory:
     """Loads a study's data once in this process, and opens pools of workers on them.
 
     Workers that are forked share the data, a cluster is sent them.
@@ -355,20 +360,20 @@ class Pools:
         workers: int | None,
         group_size: int | None,
         cluster: ClusterOptions | None = None,
-        say: Callable[[str], None] = lambda sentence: None,
+        notify: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self._workers = workers
-        self._group_size, self._cluster, self._say = group_size, cluster, say
+        self._group_size, self._cluster, self._notify = group_size, cluster, notify
         self._source: EnvironmentSource | None = None
         self._base: RunConfig | None = None
 
-    def survey(self, base: RunConfig, study: StudyConfig) -> Survey:
+    def load_env(self, base: RunConfig, study: StudyConfig) -> EnvInfo:
         """Loads what the environment reads."""
         self._source, self._base = EnvironmentSource(study.folds, study.fold_seeds), base
         environment = self._source.environment(base)
         check_learner(base.training, environment.spec.is_image)
         base.agent.check_spaces(environment.spec)
-        environment.check(base.env_settings, self._say)
+        environment.check(base.env_settings, self._notify)
         facts = dict(environment.provenance)
         if sources := environment.facts.get("sources"):
             facts["sources"] = sources
@@ -381,7 +386,7 @@ class Pools:
         if "compiled" in environment.kind.backends:  # others are measured
             backend = environment.kind.chosen_backend(backend)
         register = get_holdout_register(environment)
-        return Survey(environment.spec, folds, facts, environment.notes, seen, backend, register)
+        return EnvInfo(environment.spec, folds, facts, environment.notes, seen, backend, register)
 
     @contextmanager
     def pool(self, folder: StudyFolder) -> Iterator[Pool]:
@@ -401,7 +406,7 @@ class Pools:
             owner = f"the study {folder.name}"
             work = work_for(owner, SERVICE, environment, self._base, Path(files))
             with (
-                connect(self._cluster, work, self._say) as cluster,
+                connect(self._cluster, work, self._notify) as cluster,
                 Pool(folder.path, self._source, 0, self._group_size, cluster) as pool,
             ):
                 yield pool

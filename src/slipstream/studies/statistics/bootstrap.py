@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from slipstream.kernels.spec import MarketSpec
 from slipstream.studies.statistics.returns import (
-    NO_DEVIATION,
+    MIN_STD,
     Objective,
     fold_score,
     sharpe,
@@ -30,19 +30,19 @@ from slipstream.training.population.member import DailyReturns
 Floats = NDArray[np.float64]
 
 MEAN_BLOCK = 10.0  # days
-DRAWS = 2_000
+NUM_RESAMPLES = 2_000
 SEED = 20_260_101  # fixed: the same returns always have the same bound
 LEVEL = 0.05  # of the bounds, shared among the candidates
-FEWEST_DAYS = 60  # below it no bound holds its level, and none is given
-_DRAWS = 300
-_LEVELS = (0.025, 0.975)
-_MOST_AUTOCORRELATION = 0.97  # of neighbouring days; beyond it an error has no limit
+MIN_BOUND_DAYS = 60  # below it no bound holds its level, and none is given
+_INTERVAL_RESAMPLES = 300
+_INTERVAL_QUANTILES = (0.025, 0.975)
+_MAX_AUTOCORRELATION = 0.97  # of neighbouring days; beyond it an error has no limit
 # Methods of a bound, as pages name them.
 RESAMPLED, MERTENS, NEWEY_WEST = "stationary bootstrap", "Mertens' error", "Newey-West error"
 
 
-def stationary_rows(
-    days: int, draws: int = DRAWS, mean_block: float = MEAN_BLOCK, seed: int = SEED
+def stationary_bootstrap_rows(
+    days: int, draws: int = NUM_RESAMPLES, mean_block: float = MEAN_BLOCK, seed: int = SEED
 ) -> NDArray[np.int64]:
     """Rows [draws, days] resampled in circular blocks of geometric length with the given mean."""
     random = np.random.Generator(np.random.PCG64(seed))
@@ -75,7 +75,7 @@ def lower_bounds(
     excess: Sequence[Floats],
     periods: float,
     level: float,
-    draws: int = DRAWS,
+    draws: int = NUM_RESAMPLES,
     mean_block: float = MEAN_BLOCK,
     seed: int = SEED,
 ) -> Bounds:
@@ -94,7 +94,7 @@ def lower_bounds(
         seed: of the resampling.
     """
     days = excess[0].shape[1]
-    if days < FEWEST_DAYS:
+    if days < MIN_BOUND_DAYS:
         known = np.array([sharpe(one, periods) for one in excess])
         return Bounds(known, np.full(len(excess), np.nan))
     weight = day_weights(days, draws, mean_block, seed)
@@ -105,9 +105,9 @@ def lower_bounds(
         drawn = random.multinomial(seeds, np.full(seeds, 1.0 / seeds), draws)
         ratio.append(sharpe(one, periods))
         bounds = {
-            RESAMPLED: float(np.quantile(_ratios(one, weight, drawn, periods), level)),
-            MERTENS: normal_bound(one, periods, level),
-            NEWEY_WEST: autocorrelated_bound(one, periods, level),
+            RESAMPLED: float(np.quantile(_resampled_ratios(one, weight, drawn, periods), level)),
+            MERTENS: mertens_bound(one, periods, level),
+            NEWEY_WEST: newey_west_bound(one, periods, level),
         }
         method = min(bounds, key=bounds.__getitem__)
         lower.append(bounds[method])
@@ -117,37 +117,37 @@ def lower_bounds(
 
 def day_weights(days: int, draws: int, mean_block: float, seed: int) -> Floats:
     """How often each stationary resample has each day, [draws, days]."""
-    rows = stationary_rows(days, draws, mean_block, seed)
+    rows = stationary_bootstrap_rows(days, draws, mean_block, seed)
     flat = (rows + days * np.arange(draws)[:, None]).ravel()
     return np.bincount(flat, minlength=draws * days).reshape(draws, days).astype(np.float64)
 
 
-def normal_bound(excess: Floats, periods: float, level: float) -> float:
+def mertens_bound(excess: Floats, periods: float, level: float) -> float:
     """SR - z sqrt((1 - skew SR + (kurtosis - 1)/4 SR^2) / days + variance over seeds / R), annual.
 
     SR is of a day, moments are those of all seeds' days [R, n] together, and kurtosis is not in
     excess. A skew does not take the first term below 1: of heavy tails the skew that comes with a
     lucky mean would make the bound of few days twice as often too high as its level says.
     """
-    ratio, scaled = _standardised(excess)
+    ratio, scaled = _standardize(excess)
     skew, kurtosis = float(np.mean(scaled**3)), float(np.mean(scaled**4))
     variance = max(1.0 - skew * ratio + 0.25 * (kurtosis - 1.0) * ratio**2, 1.0)
-    return _bound_by(variance, ratio, excess, periods, level)
+    return _normal_quantile_bound(variance, ratio, excess, periods, level)
 
 
-def autocorrelated_bound(excess: Floats, periods: float, level: float) -> float:
+def newey_west_bound(excess: Floats, periods: float, level: float) -> float:
     """Compute `normal_bound` with the long-run variance of the ratio instead of its first term.
 
     It is that of the ratio's influence, z - SR (z^2 - 1)/2 with z the standardised return, a mean
     over seeds.
     """
-    ratio, scaled = _standardised(excess)
+    ratio, scaled = _standardize(excess)
     influence = scaled - 0.5 * ratio * (scaled**2 - 1.0)
     variance = float(np.mean([long_run_variance(one) for one in influence]))
-    return _bound_by(variance, ratio, excess, periods, level)
+    return _normal_quantile_bound(variance, ratio, excess, periods, level)
 
 
-def _standardised(excess: Floats) -> tuple[float, Floats]:
+def _standardize(excess: Floats) -> tuple[float, Floats]:
     """Return the daily ratio, and the returns over their deviation; zeros without one."""
     ratio = sharpe(excess, 1.0)
     if ratio == 0.0:
@@ -155,7 +155,9 @@ def _standardised(excess: Floats) -> tuple[float, Floats]:
     return ratio, (excess - excess.mean()) / excess.std()
 
 
-def _bound_by(variance: float, ratio: float, excess: Floats, periods: float, level: float) -> float:
+def _normal_quantile_bound(
+    variance: float, ratio: float, excess: Floats, periods: float, level: float
+) -> float:
     """Return the annual lower bound of a daily ratio whose variance is `variance` over the days."""
     if ratio == 0.0:
         return 0.0
@@ -181,7 +183,7 @@ def long_run_variance(series: Floats) -> float:
         return 0.0
     rho = float(after @ before) / square
     rho += (1.0 + 3.0 * rho) / days
-    rho = min(max(rho, -_MOST_AUTOCORRELATION), _MOST_AUTOCORRELATION)
+    rho = min(max(rho, -_MAX_AUTOCORRELATION), _MAX_AUTOCORRELATION)
     rest = after - rho * before
     lags = int(4.0 * (days / 100.0) ** (2.0 / 9.0))
     total = float(rest @ rest)
@@ -190,7 +192,7 @@ def long_run_variance(series: Floats) -> float:
     return max(total, 0.0) / len(rest) / (1.0 - rho) ** 2
 
 
-def _ratios(
+def _resampled_ratios(
     excess: Floats, weight: Floats, drawn: NDArray[np.int64], periods: float
 ) -> NDArray[np.float64]:
     """Annualised ratios [draws] from day weights [draws, n] and seed counts [draws, R]."""
@@ -202,13 +204,13 @@ def _ratios(
     squares = np.einsum("br,br->b", weight @ (centred * centred).T, drawn)
     mean = sums / count
     variance = (squares - count * mean * mean) / max(count - 1, 1)
-    fine = variance > NO_DEVIATION**2
+    fine = variance > MIN_STD**2
     deviation = np.sqrt(np.where(fine, variance, 1.0))
     return np.asarray(np.where(fine, (mean + shift) / deviation, 0.0) * math.sqrt(periods))
 
 
 @dataclass(frozen=True)
-class Choice:
+class WinnerSelection:
     """Who wins among candidates, equal weight and cash.
 
     Attributes:
@@ -231,17 +233,17 @@ class Choice:
     reason: str
 
 
-def choose_winner(
+def select_winner(
     excess: Sequence[Floats],
     benchmark: Floats,
     periods: float,
     level: float = LEVEL,
-    draws: int = DRAWS,
+    draws: int = NUM_RESAMPLES,
     mean_block: float = MEAN_BLOCK,
     seed: int = SEED,
     rival: str = "equal weight",
     timing: Sequence[Floats] | None = None,
-) -> Choice:
+) -> WinnerSelection:
     """Chooses the candidate with the highest lower bound, if it beats equal weight and cash.
 
     To beat equal weight is not enough where equal weight loses: the candidate's own Sharpe ratio
@@ -274,9 +276,9 @@ def choose_winner(
     highest, days, winner = float(bounds.lower[best]), len(benchmark), None
     able = (bounds.lower > max(cash, 0.0)) & (own > 0.0)
     shown = able if timed is None else able & (timed > 0.0)
-    if days < FEWEST_DAYS:
+    if days < MIN_BOUND_DAYS:
         best = int(np.argmax(bounds.ratio))
-        reason = f"{days} days are too few for a lower bound, which needs {FEWEST_DAYS}"
+        reason = f"{days} days are too few for a lower bound, which needs {MIN_BOUND_DAYS}"
     elif shown.any():
         winner, reason = int(np.argmax(np.where(shown, bounds.lower, -np.inf))), ""
     elif timed is not None and able.any():
@@ -295,10 +297,10 @@ def choose_winner(
             f"the best candidate beats {rival}, but the lower bound of its own Sharpe ratio is "
             f"{own[best]:.2f}, not above 0"
         )
-    return Choice(bounds, own, timed, cash, best, winner, reason)
+    return WinnerSelection(bounds, own, timed, cash, best, winner, reason)
 
 
-def chance_of_as_much(returns: Floats, chosen: int, weight: Floats) -> float:
+def spa_p_value(returns: Floats, chosen: int, weight: Floats) -> float:
     """p value of Hansen's test of superior predictive ability, for one of many trials.
 
     The share of resamples in which the best of trials without skill reaches the studentised mean
@@ -312,9 +314,9 @@ def chance_of_as_much(returns: Floats, chosen: int, weight: Floats) -> float:
         weight: of `day_weights`, [draws, n].
     """
     days, spread = len(returns), returns.std(axis=0, ddof=1)
-    if not spread[chosen] > NO_DEVIATION:
+    if not spread[chosen] > MIN_STD:
         return 1.0
-    known = spread > NO_DEVIATION  # who never traded is never the best by luck
+    known = spread > MIN_STD  # who never traded is never the best by luck
     mean = returns[:, known].mean(axis=0)
     root = math.sqrt(days)
     drawn = weight @ (returns[:, known] - mean) / root
@@ -345,14 +347,14 @@ def score_interval(
         if len(means) < 2:
             return None
         random = np.random.Generator(np.random.PCG64(0))
-        rows = random.integers(0, len(means), (_DRAWS, len(means)))
-        return _ends(means[rows].mean(axis=1))
+        rows = random.integers(0, len(means), (_INTERVAL_RESAMPLES, len(means)))
+        return _interval(means[rows].mean(axis=1))
     days = np.unique(np.concatenate([fold.days for fold in folds]))
-    if len(days) < FEWEST_DAYS:
+    if len(days) < MIN_BOUND_DAYS:
         return None
     places = [np.searchsorted(days, fold.days) for fold in folds]
     values = []
-    for rows in stationary_rows(len(days), _DRAWS):
+    for rows in stationary_bootstrap_rows(len(days), _INTERVAL_RESAMPLES):
         times = np.bincount(rows, minlength=len(days))  # that each day was drawn
         drawn = [
             replace(
@@ -365,9 +367,9 @@ def score_interval(
         ]
         scores = [fold_score(one, market, objective).score for one in drawn]
         values.append(trial_score(scores, penalty))
-    return _ends(np.array(values))
+    return _interval(np.array(values))
 
 
-def _ends(values: NDArray[np.float64]) -> tuple[float, float]:
-    low, high = np.nanquantile(values, _LEVELS)  # NaN: no day of some fold was drawn
+def _interval(values: NDArray[np.float64]) -> tuple[float, float]:
+    low, high = np.nanquantile(values, _INTERVAL_QUANTILES)  # NaN: no day of some fold was drawn
     return float(low), float(high)

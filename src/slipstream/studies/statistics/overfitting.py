@@ -22,22 +22,21 @@ from numpy.typing import NDArray
 
 from slipstream.core.text import span
 from slipstream.core.timeline import DAY
-from slipstream.studies.statistics.bootstrap import FEWEST_DAYS as FEWEST_FOR_BOUND
-from slipstream.studies.statistics.bootstrap import LEVEL
+from slipstream.studies.statistics.bootstrap import LEVEL, MIN_BOUND_DAYS
 
 Floats = NDArray[np.float64]
 
 BLOCKS = 16
-FEWEST_COLUMNS = 20
-FEWEST_ROWS = 5  # per block
-ON_NOISE = "One PBO has a standard deviation of about 0.16 even on pure noise."
-_AT_ONCE = 1_024  # halves
+MIN_TRIALS_FOR_PBO = 20
+MIN_DAYS_PER_BLOCK = 5  # per block
+PBO_NOISE_NOTE = "One PBO has a standard deviation of about 0.16 even on pure noise."
+_HALVES_PER_BATCH = 1_024  # halves
 _TIE = 1e-12  # Sharpe ratios closer than this are equal: a product's rounding decides no rank
-FEWEST_DAYS = 20
-FEWEST_TRIALS = 2
+MIN_DAYS = 20
+MIN_TRIALS = 2
 _EULER = 0.5772156649015329
-LEAST_DSR, MOST_PBO = 0.95, 0.2  # what a deployment asks of a study
-_MOST_DAYS = 10**7
+MIN_DSR, MAX_PBO = 0.95, 0.2  # what a deployment asks of a study
+_MAX_DAYS = 10**7
 _NORMAL = NormalDist()
 _YEAR = 365.25 * DAY  # seconds
 
@@ -58,13 +57,13 @@ class PBO:
     days: int
     blocks: int
     logits: Floats
-    inside: Floats
-    outside: Floats
+    in_sample: Floats
+    out_of_sample: Floats
 
     @property
-    def loses(self) -> float:
+    def probability_of_loss(self) -> float:
         """Share of halves whose best trial loses money in the other half."""
-        return float(np.mean(self.outside < 0.0))
+        return float(np.mean(self.out_of_sample < 0.0))
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class NotComputed:
     reason: str
 
 
-def pbo(matrix: Floats, blocks: int = BLOCKS) -> PBO | NotComputed:
+def compute_pbo(matrix: Floats, blocks: int = BLOCKS) -> PBO | NotComputed:
     """PBO of finished trials.
 
     Args:
@@ -87,26 +86,27 @@ def pbo(matrix: Floats, blocks: int = BLOCKS) -> PBO | NotComputed:
     days, columns = matrix.shape
     if blocks < 2 or blocks % 2:
         raise ValueError(f"blocks must be even and at least 2, not {blocks}")
-    if columns < FEWEST_COLUMNS:
-        return NotComputed(f"{columns} trials finished, at least {FEWEST_COLUMNS} are needed")
-    if days < FEWEST_ROWS * blocks:
+    if columns < MIN_TRIALS_FOR_PBO:
+        return NotComputed(f"{columns} trials finished, at least {MIN_TRIALS_FOR_PBO} are needed")
+    if days < MIN_DAYS_PER_BLOCK * blocks:
         return NotComputed(
-            f"{days} days are fewer than {blocks} blocks of {FEWEST_ROWS}: {FEWEST_ROWS * blocks}"
+            f"{days} days are fewer than {blocks} blocks of {MIN_DAYS_PER_BLOCK}: "
+            f"{MIN_DAYS_PER_BLOCK * blocks}"
         )
     if not np.isfinite(matrix).all():
         raise ValueError("every day of every trial needs a return")
-    counts, sums, squares, shift = _moments(matrix, blocks)
+    counts, sums, squares, shift = _block_moments(matrix, blocks)
     # Only halves with the first block: the rest are their complements, judged the other way round.
     chosen = np.array([(0, *rest) for rest in combinations(range(1, blocks), blocks // 2 - 1)])
     halves = np.zeros((len(chosen), blocks))
     np.put_along_axis(halves, chosen, 1.0, axis=1)
     ranks, inside, outside = [], [], []
-    for start in range(0, len(halves), _AT_ONCE):
-        part = halves[start : start + _AT_ONCE]
-        one = _sharpe(part, counts, sums, squares, shift)
-        two = _sharpe(1.0 - part, counts, sums, squares, shift)
+    for start in range(0, len(halves), _HALVES_PER_BATCH):
+        part = halves[start : start + _HALVES_PER_BATCH]
+        one = _sharpe_of_halves(part, counts, sums, squares, shift)
+        two = _sharpe_of_halves(1.0 - part, counts, sums, squares, shift)
         for here, there in ((one, two), (two, one)):
-            best = _first_best(here)
+            best = _argmax_first(here)
             mine = np.take_along_axis(there, best[:, None], axis=1)
             below = np.count_nonzero(there < mine - _TIE, axis=1)
             tied = np.count_nonzero(np.abs(there - mine) <= _TIE, axis=1)
@@ -120,12 +120,12 @@ def pbo(matrix: Floats, blocks: int = BLOCKS) -> PBO | NotComputed:
         days=days,
         blocks=blocks,
         logits=np.log(share / (1.0 - share)),
-        inside=np.concatenate(inside),
-        outside=np.concatenate(outside),
+        in_sample=np.concatenate(inside),
+        out_of_sample=np.concatenate(outside),
     )
 
 
-def _moments(matrix: Floats, blocks: int) -> tuple[Floats, Floats, Floats, Floats]:
+def _block_moments(matrix: Floats, blocks: int) -> tuple[Floats, Floats, Floats, Floats]:
     """Days [blocks], sums and sums of squares [blocks, trials] about a column's mean [trials]."""
     shift = matrix.mean(axis=0)
     edges = np.linspace(0, len(matrix), blocks + 1).astype(np.int64)
@@ -135,7 +135,9 @@ def _moments(matrix: Floats, blocks: int) -> tuple[Floats, Floats, Floats, Float
     return np.diff(edges).astype(np.float64), sums, squares, shift
 
 
-def _sharpe(halves: Floats, counts: Floats, sums: Floats, squares: Floats, shift: Floats) -> Floats:
+def _sharpe_of_halves(
+    halves: Floats, counts: Floats, sums: Floats, squares: Floats, shift: Floats
+) -> Floats:
     """Daily Sharpe ratios [halves, trials]; 0 without a deviation."""
     n = (halves @ counts)[:, None]
     mean = halves @ sums / n
@@ -145,14 +147,14 @@ def _sharpe(halves: Floats, counts: Floats, sums: Floats, squares: Floats, shift
     return np.asarray(np.where(fine, (mean + shift) / deviation, 0.0))
 
 
-def _first_best(values: Floats) -> NDArray[np.int64]:
+def _argmax_first(values: Floats) -> NDArray[np.int64]:
     """Column of the highest value of each row; the first of equal ones."""
     best = values >= values.max(axis=1, keepdims=True) - _TIE
     return np.asarray(np.argmax(best, axis=1), np.int64)
 
 
 @dataclass(frozen=True)
-class Deflated:
+class DeflatedSharpe:
     """How sure a Sharpe ratio is to be above what the best of N skill-less trials would show.
 
     Attributes:
@@ -184,19 +186,21 @@ class Deflated:
     effective_value: float
 
 
-def expected_maximum(trials: float) -> float:
+def expected_maximum(num_trials: float) -> float:
     """Highest of N independent standard normal numbers, expected: (1-g) Z(1-1/N) + g Z(1-1/(Ne)).
 
     Z is the inverse of the normal distribution, g Euler's constant; 0 for a single trial.
     """
-    if trials <= 1.0:
+    if num_trials <= 1.0:
         return 0.0
     z = _NORMAL.inv_cdf
-    best = (1.0 - _EULER) * z(1.0 - 1.0 / trials) + _EULER * z(1.0 - 1.0 / (trials * math.e))
+    best = (1.0 - _EULER) * z(1.0 - 1.0 / num_trials) + _EULER * z(
+        1.0 - 1.0 / (num_trials * math.e)
+    )
     return max(best, 0.0)
 
 
-def smallest_confirmable(days: int, periods: float, level: float = LEVEL) -> float | None:
+def min_detectable_sharpe(days: int, periods: float, level: float = LEVEL) -> float | None:
     """Annual Sharpe ratio whose `normal_bound` on so many normal days would just be above 0.
 
     Args:
@@ -205,7 +209,7 @@ def smallest_confirmable(days: int, periods: float, level: float = LEVEL) -> flo
         level: of the bound; one of K candidates is judged at a K-th of it.
     """
     z = _NORMAL.inv_cdf(1.0 - level)
-    return z * math.sqrt(periods / (days - 0.5 * z * z)) if days >= FEWEST_FOR_BOUND else None
+    return z * math.sqrt(periods / (days - 0.5 * z * z)) if days >= MIN_BOUND_DAYS else None
 
 
 def tested_years(folds: Mapping[str, Any]) -> dict[str, float]:
@@ -222,7 +226,7 @@ def tested_years(folds: Mapping[str, Any]) -> dict[str, float]:
     return {name: span / _YEAR for name, span in seconds.items()}
 
 
-def findable(
+def detectable_sharpe(
     years: Mapping[str, float], candidates: int, per_year: float, level: float = LEVEL
 ) -> dict[str, dict[str, Any]]:
     """Each span of test data: its `years` and the smallest `sharpe` that it can confirm, if any.
@@ -242,13 +246,13 @@ def findable(
             "years": each,
             "span": span(round(each * per_year), per_year),
             "candidates": shared[name],
-            "sharpe": smallest_confirmable(round(each * per_year), per_year, level / shared[name]),
+            "sharpe": min_detectable_sharpe(round(each * per_year), per_year, level / shared[name]),
         }
         for name, each in years.items()
     }
 
 
-def findable_sentence(told: Mapping[str, Any] | None) -> str:
+def describe_detectable(told: Mapping[str, Any] | None) -> str:
     """The effect that this much test data can show.
 
     Args:
@@ -259,24 +263,24 @@ def findable_sentence(told: Mapping[str, Any] | None) -> str:
     folds, holdout = told["folds"], told["holdout"]
     return (
         "The smallest annual Sharpe ratio that the test data can confirm: "
-        f"{smallest(folds)} on the folds for {one_of(folds['candidates'])} "
-        f"({folds['span']}), {smallest(holdout)} on the hold-out ({holdout['span']})."
+        f"{format_detectable(folds)} on the folds for {describe_candidates(folds['candidates'])} "
+        f"({folds['span']}), {format_detectable(holdout)} on the hold-out ({holdout['span']})."
     )
 
 
-def smallest(told: Mapping[str, Any]) -> str:
+def format_detectable(told: Mapping[str, Any]) -> str:
     """The Sharpe ratio of a part of `findable`."""
     return "none" if told["sharpe"] is None else f"{told['sharpe']:.1f}"
 
 
-def one_of(candidates: int) -> str:
+def describe_candidates(candidates: int) -> str:
     """Who shares the level of a bound, in words."""
     return "the only candidate" if candidates == 1 else f"one of {candidates} candidates"
 
 
-def expected_best(trials: int, years: float) -> float | None:
+def expected_best_sharpe(trials: int, years: float) -> float | None:
     """Annual Sharpe ratio that the best of N skill-less trials is expected to show."""
-    if trials < FEWEST_TRIALS or years <= 0.0:
+    if trials < MIN_TRIALS or years <= 0.0:
         return None
     return expected_maximum(trials) / math.sqrt(years)
 
@@ -308,7 +312,7 @@ def effective_trials(matrix: Floats, trials: float) -> float:
     return float(rho + (1.0 - rho) * trials)
 
 
-def deflated_sharpe(matrix: Floats, chosen: int, started: int) -> Deflated | NotComputed:
+def deflated_sharpe(matrix: Floats, chosen: int, started: int) -> DeflatedSharpe | NotComputed:
     """Deflates the Sharpe ratio of the trial that was chosen.
 
     Args:
@@ -318,10 +322,10 @@ def deflated_sharpe(matrix: Floats, chosen: int, started: int) -> Deflated | Not
         started: all trials that were started, pruned and failed ones included.
     """
     days, columns = matrix.shape
-    if columns < FEWEST_TRIALS:
-        return NotComputed(f"{columns} trials finished, at least {FEWEST_TRIALS} are needed")
-    if days < FEWEST_DAYS:
-        return NotComputed(f"{days} days, at least {FEWEST_DAYS} are needed")
+    if columns < MIN_TRIALS:
+        return NotComputed(f"{columns} trials finished, at least {MIN_TRIALS} are needed")
+    if days < MIN_DAYS:
+        return NotComputed(f"{days} days, at least {MIN_DAYS} are needed")
     returns = matrix[:, chosen]
     deviation = float(returns.std(ddof=1))
     if not deviation > 1e-15:
@@ -340,7 +344,7 @@ def deflated_sharpe(matrix: Floats, chosen: int, started: int) -> Deflated | Not
         return bar, probabilistic_sharpe(ratio, bar, days, skew, kurtosis)
 
     (bar, value), (fewer_bar, fewer_value) = judged(started), judged(fewer)
-    return Deflated(
+    return DeflatedSharpe(
         sharpe=ratio,
         days=days,
         skew=skew,
@@ -356,38 +360,38 @@ def deflated_sharpe(matrix: Floats, chosen: int, started: int) -> Deflated | Not
     )
 
 
-def days_to_pass(told: Mapping[str, Any]) -> int | None:
+def days_to_min_dsr(told: Mapping[str, Any]) -> int | None:
     """Return the days at which a deflated Sharpe ratio reaches `LEAST_DSR`; None at no number.
 
     Args:
         told: fields of `Deflated`; ratio, skew, kurtosis and number of trials stay as they are.
     """
     low, high = int(told["days"]), 2 * int(told["days"])
-    while _value_at(told, told["sharpe"], high) < LEAST_DSR:
+    while _deflated_value(told, told["sharpe"], high) < MIN_DSR:
         low, high = high, 2 * high
-        if high > _MOST_DAYS:
+        if high > _MAX_DAYS:
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        enough = _value_at(told, told["sharpe"], middle) >= LEAST_DSR
+        enough = _deflated_value(told, told["sharpe"], middle) >= MIN_DSR
         low, high = (low, middle) if enough else (middle, high)
     return high
 
 
-def ratio_to_pass(told: Mapping[str, Any]) -> float | None:
+def sharpe_to_min_dsr(told: Mapping[str, Any]) -> float | None:
     """Return the daily ratio with which it reaches `LEAST_DSR` on the same days; None with none."""
     days, low = int(told["days"]), float(told["sharpe"])
     high = max(1.0, 2.0 * low)
-    if _value_at(told, high, days) < LEAST_DSR:
+    if _deflated_value(told, high, days) < MIN_DSR:
         return None
     for _ in range(60):
         middle = 0.5 * (low + high)
-        enough = _value_at(told, middle, days) >= LEAST_DSR
+        enough = _deflated_value(told, middle, days) >= MIN_DSR
         low, high = (low, middle) if enough else (middle, high)
     return high
 
 
-def _value_at(told: Mapping[str, Any], ratio: float, days: int) -> float:
+def _deflated_value(told: Mapping[str, Any], ratio: float, days: int) -> float:
     """The deflated Sharpe ratio of another daily ratio or number of days."""
     measured = told.get("measured_deviation", told["deviation"])
     bar = max(measured, 1.0 / math.sqrt(days)) * expected_maximum(told["trials"])

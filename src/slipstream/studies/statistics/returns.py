@@ -20,10 +20,10 @@ Floats = NDArray[np.float64]
 Days = NDArray[np.int64]
 Objective = Literal["sharpe", "information_ratio", "log_growth"]
 
-LEAST_EXPOSURE = 0.01  # mean gross exposure, share of equity; below it a fold is inactive
-LEAST_FILLS = 10
-NO_DEVIATION = 1e-15
-_FLOOR = 1e-6  # of a day's start, as in the log reward: a lost account has no logarithm
+MIN_EXPOSURE = 0.01  # mean gross exposure, share of equity; below it a fold is inactive
+MIN_FILLS = 10
+MIN_STD = 1e-15
+_MIN_GROWTH = 1e-6  # of a day's start, as in the log reward: a lost account has no logarithm
 
 
 class FoldResult(NamedTuple):
@@ -56,9 +56,9 @@ class FoldResult(NamedTuple):
     days: int = 0
     net_exposure: float | None = None
     market_growth: float | None = None
-    follows: float | None = None
+    market_correlation: float | None = None
 
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """What is there, by name."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
@@ -74,19 +74,19 @@ def sharpe(returns: Floats, periods: float) -> float:
     if returns.size < 2:
         return 0.0
     deviation = float(np.std(returns, ddof=1))
-    if not deviation > NO_DEVIATION:
+    if not deviation > MIN_STD:
         return 0.0
     return float(np.mean(returns)) / deviation * math.sqrt(periods)
 
 
 def correlation(first: Floats, second: Floats) -> float | None:
     """Correlation of two series of returns; None with fewer than three or where one never moves."""
-    if len(first) < 3 or not min(float(np.std(first)), float(np.std(second))) > NO_DEVIATION:
+    if len(first) < 3 or not min(float(np.std(first)), float(np.std(second))) > MIN_STD:
         return None
     return float(np.corrcoef(first, second)[0, 1])
 
 
-def growth(returns: Floats) -> float:
+def compound_return(returns: Floats) -> float:
     """Return what simple returns that follow each other make together, a fraction."""
     return float(np.prod(1.0 + returns)) - 1.0
 
@@ -95,7 +95,7 @@ def log_growth(returns: Floats, periods: float) -> float:
     """Mean log return times periods a year."""
     if not len(returns):
         return 0.0
-    return float(np.mean(np.log(np.maximum(1.0 + returns, _FLOOR)))) * periods
+    return float(np.mean(np.log(np.maximum(1.0 + returns, _MIN_GROWTH)))) * periods
 
 
 def fold_score(
@@ -125,16 +125,16 @@ def fold_score(
         score=0.0,
         sharpe=sharpe(mine, periods),
         benchmark_sharpe=sharpe(other, periods) if market.benchmark else None,
-        growth=growth(mine),
-        benchmark_growth=growth(other) if market.benchmark else None,
+        growth=compound_return(mine),
+        benchmark_growth=compound_return(other) if market.benchmark else None,
         exposure=float(np.mean([one["mean_exposure"] for one in passes.metrics])),
         fills=float(sum(one["fills"] for one in passes.metrics)),
         days=len(mine),
         net_exposure=float(np.mean(known)) if known else None,
-        market_growth=None if passes.market is None else growth(passes.market),
-        follows=None if moved is None else correlation(mine, moved),
+        market_growth=None if passes.market is None else compound_return(passes.market),
+        market_correlation=None if moved is None else correlation(mine, moved),
     )
-    if found.exposure < LEAST_EXPOSURE or found.fills < LEAST_FILLS:
+    if found.exposure < MIN_EXPOSURE or found.fills < MIN_FILLS:
         return found._replace(inactive=True)  # against cash: 0 - 0
     if objective == "information_ratio":
         return found._replace(score=sharpe(mine - other, periods))
@@ -143,7 +143,7 @@ def fold_score(
     return found._replace(score=found.sharpe - (found.benchmark_sharpe or 0.0))
 
 
-def check_constraints(constraints: Iterable[str], known: Sequence[str], name: str) -> None:
+def check_constraints(constraints: Iterable[str], available: Sequence[str], reporter: str) -> None:
     """Refuses constraints on what is not reported.
 
     Args:
@@ -153,15 +153,15 @@ def check_constraints(constraints: Iterable[str], known: Sequence[str], name: st
     Raises:
         ConfigError: with those that there are.
     """
-    odd = next((one for one in constraints if one not in known), None)
+    odd = next((one for one in constraints if one not in available), None)
     if odd is not None:
         raise ConfigError(
-            f"`study.constraints` names `{odd}`, which {name} does not report. It reports "
-            f"{', '.join(known) or 'no metrics, so that no constraint can be put on it'}."
+            f"`study.constraints` names `{odd}`, which {reporter} does not report. It reports "
+            f"{', '.join(available) or 'no metrics, so that no constraint can be put on it'}."
         )
 
 
-def constrained(
+def constraint_values(
     passes: DailyReturns, constraints: Mapping[str, float]
 ) -> dict[str, tuple[float, float]]:
     """Constrained metrics: the largest of a fold's tested blocks, and what it may be at most.
@@ -175,7 +175,9 @@ def constrained(
     }
 
 
-def worst(found: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, tuple[float, float]]:
+def largest_values(
+    found: Iterable[Mapping[str, Sequence[float]]],
+) -> dict[str, tuple[float, float]]:
     """The largest figure of each constrained metric over several folds, and its limit."""
     largest: dict[str, tuple[float, float]] = {}
     for figures in found:
@@ -184,7 +186,7 @@ def worst(found: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, tuple[flo
     return largest
 
 
-def beyond(figures: Mapping[str, Sequence[float]]) -> str:
+def describe_violations(figures: Mapping[str, Sequence[float]]) -> str:
     """Which constrained metrics are larger than they may be, in words; empty where none is."""
     return ", ".join(
         f"{name} is {figure:.4g} (at most {most:.4g})"
@@ -193,7 +195,7 @@ def beyond(figures: Mapping[str, Sequence[float]]) -> str:
     )
 
 
-def closest(trials: Mapping[int, Mapping[str, Sequence[float]]]) -> str:
+def describe_nearest_violation(trials: Mapping[int, Mapping[str, Sequence[float]]]) -> str:
     """Which of the trials beyond a constraint is the least beyond, in words; empty without one.
 
     Args:
@@ -202,12 +204,12 @@ def closest(trials: Mapping[int, Mapping[str, Sequence[float]]]) -> str:
     over = {
         number: max((figure - most) / (abs(most) or 1.0) for figure, most in figures.values())
         for number, figures in trials.items()
-        if beyond(figures)
+        if describe_violations(figures)
     }
     if not over:
         return ""
     nearest = min(over, key=over.__getitem__)
-    return f"trial {nearest} comes closest, whose {beyond(trials[nearest])}"
+    return f"trial {nearest} comes closest, whose {describe_violations(trials[nearest])}"
 
 
 def trial_score(scores: Sequence[float], penalty: float = 0.1) -> float:
@@ -234,7 +236,7 @@ class FoldMap(NamedTuple):
     paths: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> FoldMap:
+    def from_metadata(cls, facts: Mapping[str, Any]) -> FoldMap:
         """The map in ``provenance["environment"]["folds"]``; see `markets/folds.py`."""
         return cls(
             tuple(tuple(fold["groups"]) for fold in facts["folds"]),
@@ -242,7 +244,7 @@ class FoldMap(NamedTuple):
         )
 
 
-class Paths(NamedTuple):
+class BacktestPaths(NamedTuple):
     """Backtest paths of one trial: every group tested once in each.
 
     Attributes:
@@ -269,7 +271,7 @@ class Paths(NamedTuple):
         return self.mean - self.benchmark
 
 
-def backtest_paths(folds: Sequence[DailyReturns], layout: FoldMap) -> Paths:
+def backtest_paths(folds: Sequence[DailyReturns], fold_map: FoldMap) -> BacktestPaths:
     """The paths of a trial whose folds have all been tested.
 
     A day that two groups share (one ends in it, the next begins) has both parts compounded.
@@ -279,9 +281,9 @@ def backtest_paths(folds: Sequence[DailyReturns], layout: FoldMap) -> Paths:
         layout: which fold tests what.
     """
     lines = []
-    for path in layout.paths:
+    for path in fold_map.paths:
         rows = [
-            (folds[fold], folds[fold].group == layout.groups[fold].index(group))
+            (folds[fold], folds[fold].group == fold_map.groups[fold].index(group))
             for group, fold in enumerate(path)
         ]
         stamps = np.concatenate([passes.days[own] for passes, own in rows])
@@ -292,16 +294,16 @@ def backtest_paths(folds: Sequence[DailyReturns], layout: FoldMap) -> Paths:
             if any(part is None for part in parts):
                 return None
             own = [part[place] for part, (_, place) in zip(parts, rows, strict=True)]
-            return by_day(stamps, np.concatenate(own))[1]
+            return compound_by_day(stamps, np.concatenate(own))[1]
 
         lines.append((line("returns"), line("benchmark"), line("timing")))
     returns, benchmarks, timings = zip(*lines, strict=True)
     known = [one for one in timings if one is not None]
     timing = np.mean(known, axis=0) if len(known) == len(lines) else None
-    return Paths(np.unique(stamps), np.array(returns), benchmarks[0], timing)
+    return BacktestPaths(np.unique(stamps), np.array(returns), benchmarks[0], timing)
 
 
-def by_day(days: Days, returns: Floats) -> tuple[Days, Floats]:
+def compound_by_day(days: Days, returns: Floats) -> tuple[Days, Floats]:
     """Days once each, ascending, with all their returns compounded."""
     unique, place = np.unique(days, return_inverse=True)
     growth = np.ones(len(unique))
@@ -309,7 +311,7 @@ def by_day(days: Days, returns: Floats) -> tuple[Days, Floats]:
     return unique, growth - 1.0
 
 
-def daily_mix(
+def mean_daily_returns(
     folds: Sequence[DailyReturns], series: Literal["returns", "timing"] = "returns"
 ) -> tuple[Days, Floats]:
     """A trial's return on every tested day.
@@ -317,16 +319,16 @@ def daily_mix(
     That of an equal-capital mix of the fold policies for which the day is a test day: the mean of
     what each of them made of it.
     """
-    return _mix([by_day(passes.days, getattr(passes, series)) for passes in folds])
+    return _mean_by_day([compound_by_day(passes.days, getattr(passes, series)) for passes in folds])
 
 
-def _mix(parts: Sequence[tuple[Days, Floats]]) -> tuple[Days, Floats]:
+def _mean_by_day(parts: Sequence[tuple[Days, Floats]]) -> tuple[Days, Floats]:
     unique, place = np.unique(np.concatenate([days for days, _ in parts]), return_inverse=True)
     total = np.bincount(place, np.concatenate([returns for _, returns in parts]), len(unique))
     return unique, total / np.bincount(place, minlength=len(unique))
 
 
-def daily_matrix(
+def daily_return_matrix(
     trials: Sequence[Sequence[DailyReturns]], series: Literal["returns", "timing"] = "returns"
 ) -> tuple[Days, Floats]:
     """Days [n] and daily returns [n, trials] of trials that finished all folds at full budget.
@@ -337,7 +339,7 @@ def daily_matrix(
         trials: each one's test passes by fold; pruned and failed trials are left out by the caller.
         series: which returns; `timing` if `all_timed`.
     """
-    mixes = [daily_mix(folds, series) for folds in trials]
+    mixes = [mean_daily_returns(folds, series) for folds in trials]
     if not mixes:
         return np.empty(0, np.int64), np.empty((0, 0))
     days = np.unique(np.concatenate([mine for mine, _ in mixes]))
@@ -347,12 +349,12 @@ def daily_matrix(
     return days, matrix
 
 
-def all_timed(trials: Iterable[Sequence[DailyReturns]]) -> bool:
+def has_timing(trials: Iterable[Sequence[DailyReturns]]) -> bool:
     """Whether every pass of every trial has its timing."""
     return all(passes.timing is not None for folds in trials for passes in folds)
 
 
-def daily_benchmark(trials: Sequence[Sequence[DailyReturns]], days: Days) -> Floats:
+def daily_benchmark_returns(trials: Sequence[Sequence[DailyReturns]], days: Days) -> Floats:
     """What the benchmark returned on each of these days [n]: mixed as the trials' returns are.
 
     Args:
@@ -361,12 +363,14 @@ def daily_benchmark(trials: Sequence[Sequence[DailyReturns]], days: Days) -> Flo
     """
     found = np.zeros(len(days))
     for folds in reversed(trials):
-        mine, returns = _mix([by_day(passes.days, passes.benchmark) for passes in folds])
+        mine, returns = _mean_by_day(
+            [compound_by_day(passes.days, passes.benchmark) for passes in folds]
+        )
         found[np.searchsorted(days, mine)] = returns
     return found
 
 
-def side_by_side(series: Sequence[tuple[Days, Floats, Floats]]) -> tuple[Days, Floats, Floats]:
+def align_series(series: Sequence[tuple[Days, Floats, Floats]]) -> tuple[Days, Floats, Floats]:
     """R series on all days of any: days [n], returns in excess [R, n], and the benchmark's [n].
 
     On a day that a policy did not live to see, it earns nothing.

@@ -41,7 +41,7 @@ def test_the_winner_of_a_planted_study_finds_the_edge(tmp_path, monkeypatch):
     )
     holdout = study.result["holdout"]
     assert holdout["promoted"] and holdout["opening"] == 1
-    assert holdout["fresh_days"] >= 60 and min(holdout["lcb"], holdout["own_lcb"]) > 0.0
+    assert holdout["fresh_days"] >= 60 and min(holdout["lcb"], holdout["sharpe_lcb"]) > 0.0
     assert max(study.result["confirmation"]["chance"][name] for name in ("excess", "own")) <= 0.05
     fresh = environment_of(tmp_path / "fresh", 18_000, 2, (0.1, 0.0, 0.9))
     policy = slipstream.load_policy(study.path)
@@ -96,5 +96,5 @@ def test_fees_alone_rank_trials_and_recommend_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = study_without_edge(tmp_path / "market", 0).result
     pbo = result["evidence"]["pbo"]
-    assert pbo["value"] < 0.1 and pbo["loses"] > 0.9
+    assert pbo["value"] < 0.1 and pbo["probability_of_loss"] > 0.9
     assert result["winner"] is None and result["deployed"] is None

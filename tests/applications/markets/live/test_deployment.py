@@ -105,7 +105,7 @@ def test_costs_are_the_hold_outs_return_under_three_times_the_costs(
     other = StudyFolder(save_study(tmp_path / "other", "forex", dear, **more, **tripled))
     source = EnvironmentSource(folder.study.folds, 1)
     environment, expensive = source.environment(folder.base), source.environment(other.base)
-    folder.record(environment={"market_sha256": environment.provenance["market_sha256"]})
+    folder.update_provenance(environment={"market_sha256": environment.provenance["market_sha256"]})
     policy = DeployedPolicy.open(folder.policy)
     tracks = Evaluator(environment, HOLDOUT, backend="serial").run(policy.policy, record=True)[0]
     (account,) = replay(expensive, HOLDOUT, [one.actions for one in tracks], backend="serial")

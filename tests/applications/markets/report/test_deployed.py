@@ -19,7 +19,7 @@ from slipstream.report import run_page
 from slipstream.report.run_evaluation import evaluate_deployed
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack
-from slipstream.studies.outcome.winner import save_policy
+from slipstream.studies.outcome.final_model import save_policy
 from slipstream.training.environments.factory import make_environment
 from slipstream.training.runs.policies import DeployedPolicy
 from slipstream.training.settings.config import RunConfig

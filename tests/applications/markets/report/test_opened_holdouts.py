@@ -53,7 +53,7 @@ def test_of_two_studies_over_the_same_prices_one_is_the_first(tmp_path, monkeypa
     sentence = f"This is opening 2 of these hold-out days, after study {tmp_path}/folder1/study1 ("
     assert told[0].startswith(sentence) and told[0] in text
     assert "Bounds are of the 0 days left." in told[0]
-    findable = folder.result["findable"]["holdout"]  # by the same days
+    findable = folder.result["detectable"]["holdout"]  # by the same days
     assert findable["span"] == "0 days" and findable["sharpe"] is None
     unpromoted = "Not promoted: 0 fresh days are too few for a bound, which needs 60."
     assert unpromoted in told and unpromoted in text

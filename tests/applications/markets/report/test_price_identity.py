@@ -23,7 +23,7 @@ from slipstream.markets.evaluation.holdout_register import (
     record_opening,
     register_search,
 )
-from slipstream.studies.outcome.sentences import earlier_trials
+from slipstream.studies.outcome.outcome_text import describe_earlier_studies
 from slipstream.training.environments.factory import resolve_environment
 
 SUNDAY = 1_704_664_800  # 2024-01-07 22:00 UTC
@@ -146,9 +146,9 @@ def test_trials_of_earlier_searches_on_the_same_days_are_counted(tmp_path):
     assert third["trials"] == 7 and third["unknown"] == 1 and len(third["studies"]) == 2
     far = hourly(TIME, CLOSE, slice(3_200, None))
     assert register_search([far], "four", "study four", tmp_path, 1.8e9, trials=5) == {}
-    told = earlier_trials(third)
+    told = describe_earlier_studies(third)
     assert "2, which tried 7 trials (unknown for 1 of them): study one" in told
-    assert earlier_trials(None) == ""
+    assert describe_earlier_studies(None) == ""
 
 
 def test_a_studys_own_development_days_do_not_stand_in_its_way(tmp_path):

@@ -9,9 +9,9 @@ import optuna
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.studies.config import settings_of
+from slipstream.studies.config import space_settings
 from slipstream.studies.space import SearchSpace
-from slipstream.studies.start import _rivals, prepare
+from slipstream.studies.start import _comparison_spaces, prepare_study
 from slipstream.training.settings.config import resolve
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -42,7 +42,7 @@ def test_a_field_read_only_with_another_value():
 def base_of(name, num_envs=16):
     """Of `portfolio` with the settings that the space's file says it needs."""
     env = {"name": "portfolio", "data": {"folder": "."}}
-    return resolve({"env": env, "training": {"num_envs": num_envs}}, settings_of(name))
+    return resolve({"env": env, "training": {"num_envs": num_envs}}, space_settings(name))
 
 
 def at(config, path):
@@ -63,7 +63,7 @@ def test_every_trial_gives_a_valid_config_that_holds_what_was_suggested(name):
         values, notes = space.overrides(trial.params, base)
         config = resolve(base, values)
         for path, one in space.ranges.items():
-            value = one.value(trial.params[path])
+            value = one.to_value(trial.params[path])
             values_of[path].add(str(value))
             if path != ROLLOUT_ROWS:
                 assert at(config, path) == value
@@ -74,7 +74,7 @@ def test_every_trial_gives_a_valid_config_that_holds_what_was_suggested(name):
         assert bool(notes) == (rows != asked)
         study.tell(trial, 0.0)
     single = {path for path, seen in values_of.items() if len(seen) == 1}
-    fixed = {p for p, one in space.ranges.items() if len(set(map(str, one.extremes))) == 1}
+    fixed = {p for p, one in space.ranges.items() if len(set(map(str, one.bounds))) == 1}
     assert single == fixed
 
 
@@ -82,7 +82,7 @@ def test_eighteen_of_cappuccinos_21_pairs_do_not_divide():
     base = base_of("cappuccino")
     space = SearchSpace.from_mapping("cappuccino", base)
     rows = range(3072, 12288 + 1, 1536)
-    assert space.ranges[ROLLOUT_ROWS].extremes == (rows[0], rows[-1])
+    assert space.ranges[ROLLOUT_ROWS].bounds == (rows[0], rows[-1])
     minibatches = space.ranges["agent.batch_size"].choices
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     params = space.ask(study).params
@@ -95,38 +95,42 @@ def test_eighteen_of_cappuccinos_21_pairs_do_not_divide():
 
 def test_the_published_values():
     finrl = SearchSpace.from_mapping("finrl_crypto", base_of("finrl_crypto")).ranges
-    assert finrl["env.units.norm_cash"].value(-12) == 2**-12
+    assert finrl["env.units.norm_cash"].to_value(-12) == 2**-12
     assert finrl["agent.learning_rate"].choices == (3e-2, 2.3e-2, 1.5e-2, 7.5e-3, 5e-6)
     cappuccino = SearchSpace.from_mapping("cappuccino", base_of("cappuccino")).ranges
-    assert cappuccino["env.units.norm_tech"].extremes == (2**-18, 2**-12)
+    assert cappuccino["env.units.norm_tech"].bounds == (2**-18, 2**-12)
     assert cappuccino["agent.batch_size"].choices == (2048, 4096, 8192)
 
 
 def test_a_published_space_brings_the_settings_that_it_needs():
     target, said = {"env": {"name": "portfolio", "data": {"folder": "."}}}, []
     overrides = {"env.fee": 0.001}  # what is said otherwise stays
-    base, _, space = prepare(target, overrides, {"space": "cappuccino"}, said.append)
+    base, _, space = prepare_study(target, overrides, {"space": "cappuccino"}, said.append)
     env = base.env_settings
     assert (env["orders"], env["reward"], env["fee"]) == ("units", "mixed", 0.001)
     assert env["units"]["action_scale"] == "value" and "env.units.norm_action" in space.ranges
     assert [text for text in said if "comes with env.orders=units, env.reward=mixed" in text]
-    base, _, space = prepare("cartpole", {}, {})
-    assert not settings_of("default") and not settings_of(None) and not settings_of("mine.yaml")
+    base, _, space = prepare_study("cartpole", {}, {})
+    assert (
+        not space_settings("default")
+        and not space_settings(None)
+        and not space_settings("mine.yaml")
+    )
 
 
 def test_crypto_is_a_portfolio_and_its_rival_is_cappuccinos_space():
     data = {"env.data": {"folder": "."}}
-    base, _, space = prepare("crypto", data, {})
+    base, _, space = prepare_study("crypto", data, {})
     assert base.env_name == "portfolio" and base.agent.net_arch == (64, 64)
     assert "agent.net_arch" not in space.ranges
-    ((name, (rival, theirs)),) = _rivals("crypto", data, {}, None).items()
+    ((name, (rival, theirs)),) = _comparison_spaces("crypto", data, {}, None).items()
     assert name == "cappuccino" and rival.env_settings["orders"] == "units"
-    assert theirs.ranges["agent.net_arch"].extremes[0] == [512, 512, 512]
-    ((name, (ours, own)),) = _rivals("portfolio", data, {"space": name}, name).items()
+    assert theirs.ranges["agent.net_arch"].bounds[0] == [512, 512, 512]
+    ((name, (ours, own)),) = _comparison_spaces("portfolio", data, {"space": name}, name).items()
     assert name == "default" and own == space and ours == base
-    assert not _rivals("portfolio", data, {}, None)
+    assert not _comparison_spaces("portfolio", data, {}, None)
     sac = {**data, "agent.name": "sac"}  # theirs searches PPO's settings
-    assert not _rivals("crypto", sac, {}, None)
+    assert not _comparison_spaces("crypto", sac, {}, None)
 
 
 def test_unit_orders_settings_are_refused_with_target_weights():

@@ -19,8 +19,8 @@ from slipstream.core.storage import yaml_file
 from slipstream.markets.synthetic import SyntheticCrypto
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot
-from slipstream.studies.search.plan import StudyPlan
-from slipstream.studies.start import prepare
+from slipstream.studies.search.study_plan import StudyPlan
+from slipstream.studies.start import prepare_study
 from slipstream.training.population.environment_source import EnvironmentSource
 from slipstream.training.population.member_state import LiveStates, PolicyStore
 from slipstream.training.population.training_segment import Task, run_training_segment
@@ -74,8 +74,8 @@ def study_of(config, path: Path, workers: int, group_size: int) -> StudyFolder:
 def contents(folder: StudyFolder):
     """All that is decided or learned: suggestions, scores, test passes, final weights, policy."""
     with Ledger(folder.ledger, read_only=True) as ledger:
-        asks = [(a.trial, a.time, dict(a.params)) for a in ledger.asks().values()]
-        verdicts = [(v.trial, v.stage, v.kind, v.score, v.folds) for v in ledger.verdicts()]
+        asks = [(a.trial, a.time, dict(a.params)) for a in ledger.suggestions().values()]
+        verdicts = [(v.trial, v.stage, v.kind, v.score, v.folds) for v in ledger.decisions()]
         outcomes = {
             (phase, *key): everything(one.passes)
             for phase in ("search", "confirm", "final")
@@ -163,10 +163,10 @@ def test_kills_change_nothing(config, expected, tmp_path):
 
 def outcomes_from_evaluation(folder: StudyFolder) -> int:
     """How many members came back; none while the first process begins its ledger."""
-    if not folder.exists or not folder.locked:
+    if not folder.exists or not folder.is_locked:
         return -1
     with suppress(CheckpointError), Ledger(folder.ledger, read_only=True) as ledger:
-        return len(ledger.known("search"))
+        return len(ledger.failed_by_outcome("search"))
     return -1
 
 
@@ -176,12 +176,12 @@ def outcomes_from_evaluation(folder: StudyFolder) -> int:
 def test_a_trial_alone_is_the_trial_of_the_study(config, expected, tmp_path, trial):
     """Each of its members, trained by itself: final weights and test passes."""
     folder, (_, _, outcomes, weights, _) = expected
-    base, study, space = prepare(config, {}, {})
+    base, study, space = prepare_study(config, {}, {})
     source = EnvironmentSource(study.folds, study.fold_seeds)
     market = source.environment(base).spec.market
     plan = StudyPlan(base, study, space, source.folds(base), market)
     with Ledger(folder.ledger, read_only=True) as ledger:
-        own = plan.config(ledger.asks()[trial].overrides)
+        own = plan.config(ledger.suggestions()[trial].overrides)
     end = plan.stages(own).milestones[-1]
     slots = plan.trial_slots(trial)
     assert len(slots) == FOLDS

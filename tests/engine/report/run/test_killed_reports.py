@@ -120,16 +120,16 @@ def test_a_report_of_an_unfinished_run_is_not_taken_for_its_own(tmp_path):
 def test_a_study_gets_its_page(tmp_path):
     folder = study_world.run_study(tmp_path / "one", trials=8, market=None)
     (folder.path / "status.json").unlink()  # killed with the result: nobody wrote the end
-    assert not folder.reported
+    assert not folder.has_report
     told = []
     again = start.resume(
-        str(folder.path), start.Resources(), say=told.append, report=slipstream.report_study
+        str(folder.path), start.Resources(), notify=told.append, report=slipstream.report_study
     )
     assert "its page is missing" in told[0] and told[-1].startswith("Report: ")
-    assert again.reported and read_status(folder.path).judged() == "complete"
+    assert again.has_report and read_status(folder.path).judged() == "complete"
     told.clear()
     start.resume(
-        str(folder.path), start.Resources(), say=told.append, report=slipstream.report_study
+        str(folder.path), start.Resources(), notify=told.append, report=slipstream.report_study
     )
     assert "is complete; see" in told[0] and len(told) == 1
     assert isinstance(again, StudyFolder)

@@ -19,17 +19,17 @@ from slipstream.report.study import study_summary as study_wording
 from slipstream.report.study import study_tables as study_tables
 from slipstream.report.study.study_page import study_page, write_study_page
 from slipstream.report.study.study_view import Axis, RandomTraders, read_view
-from slipstream.studies.outcome.sentences import (
+from slipstream.studies.outcome.outcome_text import (
     NO_CASH_WINNER,
     NO_GAME_WINNER,
     NO_WINNER,
-    holdout_bound,
-    on_holdout,
+    describe_holdout,
+    describe_holdout_bounds,
 )
+from slipstream.studies.record.inspection import best_config, export_text, status_lines
 from slipstream.studies.record.ledger import Ledger
-from slipstream.studies.record.status import best_config, export_text, status_lines
-from slipstream.studies.statistics.overfitting import expected_best, expected_maximum
-from slipstream.studies.statistics.returns import daily_mix
+from slipstream.studies.statistics.overfitting import expected_best_sharpe, expected_maximum
+from slipstream.studies.statistics.returns import mean_daily_returns
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -89,7 +89,7 @@ def test_the_winners_holdout_is_the_headline(view, page):
     assert page.sections[0].title == "Hold-out"
     for line in (
         "Promoted: the lower bounds on the hold-out are above 0.",
-        *on_holdout(view.result),
+        *describe_holdout(view.result),
     ):
         assert line in [*page.warnings, *page.sentences] and line in view.result["sentences"]
     told = [page.headline, *page.warnings, *page.sentences]
@@ -154,7 +154,7 @@ def test_a_study_without_a_winner_shows_what_would_have_to_be_true(noise, view):
 
 def test_ratios_without_a_deviation_are_not_zero(view):
     trial = deepcopy(view.trial(view.shown))
-    for fold in trial.last.folds[:1]:
+    for fold in trial.last_decision.folds[:1]:
         fold.update(sharpe=0.0, growth=0.0, benchmark_sharpe=0.0)
     table = study_tables.folds(trial, True, True)
     assert table.rows[0][2:4] == ["n/a", "n/a"] and "no deviation" in table.note
@@ -178,7 +178,7 @@ def test_the_table_of_trials_fits_the_page(view):
     axes = [*view.axes, *(Axis(f"agent.other_{k}") for k in range(12))]
     ranked = list(view.complete)
     for trial in ranked:
-        params = trial.ask.params
+        params = trial.suggestion.params
         params.update({axis.name: 0.123456 for axis in axes if axis.name not in params})
     table = cells(study_page(replace(view, axes=axes)), "Best finished trials")
     assert len(table.columns) == 2 + 8
@@ -224,16 +224,16 @@ def test_what_qualifies_it_comes_first(page):
 
 
 def test_the_bound_on_the_holdout_is_said_in_words():
-    told = {"lcb": 0.31, "own_lcb": -0.2}
-    assert holdout_bound(told, True) == (
+    told = {"lcb": 0.31, "sharpe_lcb": -0.2}
+    assert describe_holdout_bounds(told, True) == (
         "On the hold-out the lower bound of its information ratio against equal weight (0.31) is "
         "above 0, but the lower bound of its own Sharpe ratio (-0.20) is not above 0: luck may "
         "explain it."
     )
-    assert holdout_bound({"lcb": 0.4}, False) == (
+    assert describe_holdout_bounds({"lcb": 0.4}, False) == (
         "On the hold-out the lower bound of its Sharpe ratio (0.40) is above 0."
     )
-    assert holdout_bound({"mean": 3.0}, False) == ""
+    assert describe_holdout_bounds({"mean": 3.0}, False) == ""
 
 
 def proven(view, percentile=99.0):
@@ -303,7 +303,7 @@ def test_one_phrase_has_one_value(view):
     assert len(values) == 2 and set(values) == {f"{bar:.1f}"}
     rows = dict(row[:2] for row in study_tables.evidence(view).rows)
     assert rows["Expected of the best of 45 skill-less trials"] == f"{bar:.2f}"
-    assert bar >= expected_best(45, told["days"] / 365) - 1e-9
+    assert bar >= expected_best_sharpe(45, told["days"] / 365) - 1e-9
 
 
 def sharpe_of(returns):
@@ -316,11 +316,11 @@ def test_the_deflated_ratio_is_that_of_the_deployed_trial(view, skilled):
     with Ledger(skilled.ledger, read_only=True) as ledger:
         passes = ledger.passes("search")
     folds = [passes[told["trial"], 0, fold] for fold in range(6)]
-    own = daily_mix(folds)[1]
-    excess = own - daily_mix([replace(one, returns=one.benchmark) for one in folds])[1]
+    own = mean_daily_returns(folds)[1]
+    excess = own - mean_daily_returns([replace(one, returns=one.benchmark) for one in folds])[1]
     found = {"own": own, "excess": excess}
     if folds[0].timing is not None:
-        found["timing"] = daily_mix([replace(one, returns=one.timing) for one in folds])[1]
+        found["timing"] = mean_daily_returns([replace(one, returns=one.timing) for one in folds])[1]
     assert told["trial"] == skilled.result["winner"]["trial"]
     assert told["sharpe"] == pytest.approx(sharpe_of(found[told["of"]]))
     assert told["of"] in study_tables.evidence(view).note
@@ -482,13 +482,16 @@ def test_pbo_says_why_it_is_not_computed(tmp_path):
 def test_a_stable_order_of_losers_is_not_taken_for_skill(noise):
     """Where the best trial of a half loses in the other one, a low PBO is no good news."""
     view = read_view(noise)
-    told = {**view.result["evidence"]["pbo"], "value": 0.01, "loses": 0.99}
+    told = {**view.result["evidence"]["pbo"], "value": 0.01, "probability_of_loss": 0.99}
     losing = with_result(view, evidence={**view.result["evidence"], "pbo": told})
     sentence = "the best trial of a half of the days loses money in the other half in 99 %"
     assert sentence in said(losing) and "not that any earns" in said(losing)
     figure = next(f for f in study_page(losing).figures if f.label == "Overfitting probability")
     assert figure.note == "(PBO); the best loses in 99 % of halves"
-    for honest in ({"value": 0.01, "loses": 0.2}, {"value": 0.6, "loses": 0.99}):
+    for honest in (
+        {"value": 0.01, "probability_of_loss": 0.2},
+        {"value": 0.6, "probability_of_loss": 0.99},
+    ):
         pbo = {**told, **honest}
         other = with_result(view, evidence={**view.result["evidence"], "pbo": pbo})
         assert "not that any earns" not in said(other)
@@ -505,7 +508,7 @@ def test_counts_and_failures(view, page):
 
 def test_folds_show_their_benchmark(view, page):
     table = cells(page, f"Trial {view.shown} by fold, search seed")
-    fold = view.trial(view.shown).last.folds[2]
+    fold = view.trial(view.shown).last_decision.folds[2]
     assert table.rows[2][1:4] == [
         f"{fold[name]:.2f}" for name in ("score", "sharpe", "benchmark_sharpe")
     ]
@@ -514,7 +517,7 @@ def test_folds_show_their_benchmark(view, page):
 def test_a_terminal_shows_each_folds_benchmark_and_what_the_data_can_show(view):
     told = view.result["sentences"]
     (line,) = [text for text in told if text.startswith(f"Folds of trial {view.shown}, ")]
-    folds = view.trial(view.shown).last.folds
+    folds = view.trial(view.shown).last_decision.folds
     parts = [f"{fold['sharpe']:.2f} ({fold['benchmark_sharpe']:.2f})" for fold in folds]
     assert line.endswith(f"annual Sharpe ratio (equal weight's): {', '.join(parts)}.")
     years = [4 * study_world.DAYS / 365.25, study_world.HOLDOUT / 365]
@@ -535,7 +538,7 @@ def test_confirmation_lists_equal_weight_and_cash(view, page):
     assert table.rows[0][4] == f"{best['lcb']:.2f}"
     assert "0.013 quantile: the level of the bound, 0.05, is shared by 4 cand" in table.note
     assert table.columns[5] == "own Sharpe, lower bound"
-    assert table.rows[0][5] == f"{best['own_lcb']:.2f}"
+    assert table.rows[0][5] == f"{best['sharpe_lcb']:.2f}"
 
 
 def test_learning_rate_is_what_mattered(view):

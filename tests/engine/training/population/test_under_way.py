@@ -162,16 +162,21 @@ def test_members_of_running_trials_have_numbers(tmp_path, monkeypatch):
     path = tmp_path / PROGRESS_FILE
     slots = [Slot("search", 9, 0, 0), Slot("search", 9, 0, 1), Slot("confirm", 9, 1, 2)]
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
-    watcher = progress.Watcher(path)
-    assert watcher.of(slots)[0] == {"trial": 9, "fold": 0}
+    watcher = progress.ProgressReader(path)
+    assert watcher.running_members(slots)[0] == {"trial": 9, "fold": 0}
     append(path, [at(name, 640) for name in ("search-00000-0", "search-00009-1", "odd")])
     append(path, [at("confirm-00009-1-2", 1_280, None)])
     numbers = {"trial": 9, "fold": 1, "step": 640, "score": 0.5, "time": 1.0}
     last = {"trial": 9, "fold": 2, "step": 1_280, "score": None, "time": 1.0}
-    assert watcher.of(slots) == [{"trial": 9, "fold": 0}, numbers, last]
+    assert watcher.running_members(slots) == [{"trial": 9, "fold": 0}, numbers, last]
     append(path, [at("other", step) for step in range(5_000)])  # more than a look reads
-    assert watcher.of(slots[:2]) == [{"trial": 9, "fold": 0}, numbers]  # who is parked is known
-    status = Status("study", phase="search", of=8, unit="trials", running=watcher.of(slots))
+    assert watcher.running_members(slots[:2]) == [
+        {"trial": 9, "fold": 0},
+        numbers,
+    ]  # who is parked is known
+    status = Status(
+        "study", phase="search", of=8, unit="trials", running=watcher.running_members(slots)
+    )
     assert ", 1 running" in progress_parts(replace(status, counts={"complete": 1}))[0]
 
 

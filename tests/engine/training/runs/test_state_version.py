@@ -90,7 +90,7 @@ def test_an_older_study_is_read_and_not_resumed(tmp_path):
         )
 
     folder = tune()
-    folder.record(state=OLD)
+    folder.update_provenance(state=OLD)
     (folder.path / "result.json").unlink()
     with pytest.raises(VersionError, match=r"The study .* was written by slipstream 0\.0\.9"):
         tune()

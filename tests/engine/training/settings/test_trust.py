@@ -17,7 +17,7 @@ from slipstream.core.errors import CheckpointError, TrustError
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.atomic_io import write_sealed
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.ledger import Ask, Ledger
+from slipstream.studies.record.ledger import Ledger, Suggestion
 from slipstream.training.runs.policies import DeployedPolicy
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.trust import check_trust
@@ -220,11 +220,11 @@ def study(place):
     """A study's folder as somebody else would send it, on a kernel of theirs."""
     folder = StudyFolder(place / "studies" / "theirs")
     file = kernel(folder.path / "game.py")
-    folder.record(identity={}, id="0" * 32)
+    folder.update_provenance(identity={}, id="0" * 32)
     section = {"env": {"name": str(file)}, "study": {"n_trials": 2}}
     folder.config.write_text(yaml.safe_dump(section))
     with Ledger(folder.ledger) as ledger:
-        ledger.record(note=1)
+        ledger.set_metadata(note=1)
     return folder, file
 
 
@@ -256,9 +256,9 @@ def test_looking_at_a_study_runs_nothing(study, capsys, words):
 def test_a_forged_trial_names_no_code(study, setting):
     folder, file = study
     with Ledger(folder.ledger) as ledger:
-        ledger.add_ask(Ask(0, 0, {}, {setting: str(file)}))
+        ledger.add_suggestion(Suggestion(0, 0, {}, {setting: str(file)}))
         with pytest.raises(CheckpointError, match=f"sets `{setting}`"):
-            ledger.asks()
+            ledger.suggestions()
 
 
 def test_a_deployed_policy_is_loaded_and_says_what_its_evaluation_would_run(stranger, place):

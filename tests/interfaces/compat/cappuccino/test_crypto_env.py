@@ -20,7 +20,7 @@ from slipstream.compat.cappuccino import (
     names_of,
 )
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.studies.config import settings_of
+from slipstream.studies.config import space_settings
 
 torch = pytest.importorskip("torch")
 
@@ -66,7 +66,7 @@ def test_steps_are_portfolios_under_their_settings(rules, tmp_path):
     }
     units |= {"start": "first", "anchor": "first_row", "ending": "original"}
     settings = {"orders": "units", "norm_reward": PARAMS["norm_reward"], "lookback": 2}
-    for path, value in settings_of(rules).items():
+    for path, value in space_settings(rules).items():
         _, *inner = path.split(".")
         (units if inner[0] == "units" else settings)[inner[-1]] = value
     settings |= {"units": units, "features": ["tech_0", "tech_1"]}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from slipstream.core.capacity import total_memory
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.search import forecast
-from slipstream.studies.search.plan import StudyPlan
-from slipstream.studies.search.session import Pools
+from slipstream.studies.search.session import PoolFactory
+from slipstream.studies.search.study_plan import StudyPlan
 from slipstream.studies.space import SearchSpace
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import resolve_environment
@@ -42,12 +42,12 @@ def study_memory(
     Raises:
         SlipstreamError, ResourceError: as for `run_memory`.
     """
-    survey = Pools(workers, None).survey(base, study)
-    plan = StudyPlan(base, study, space, survey.folds, survey.spec.market)
+    survey = PoolFactory(workers, None).load_env(base, study)
+    plan = StudyPlan(base, study, space, survey.num_folds, survey.spec.market)
     seen, there = survey.observed_bytes, total_memory()
     forecast.check_memory(plan, survey.spec, seen, memory=there)
     data = _beside(resolve_environment(base.env_name, base.env_settings))
-    return data + forecast.needs(plan, survey.spec, seen, workers).memory
+    return data + forecast.estimate_resources(plan, survey.spec, seen, workers).memory
 
 
 def _beside(environment: Environment) -> int:

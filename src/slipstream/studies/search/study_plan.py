@@ -51,27 +51,29 @@ class StudyPlan:
     base: RunConfig
     study: StudyConfig
     space: SearchSpace
-    folds: int
+    num_folds: int
     market: MarketSpec | None
     warm_start: WarmStart | None = None
 
     @property
-    def behind(self) -> int:
+    def num_prior_trials(self) -> int:
         """Trials of other studies that helped this one to its own: luck had as many more tries."""
-        return 0 if self.warm_start is None else self.warm_start.begun
+        return 0 if self.warm_start is None else self.warm_start.num_started
 
     @cached_property
-    def draws(self) -> tuple[RunConfig, ...]:
+    def sampled_configs(self) -> tuple[RunConfig, ...]:
         """Configs of random trials: what they cost is what trials cost on average."""
-        return tuple(self.config(values) for values in self.space.draws(self.base))
+        return tuple(self.config(values) for values in self.space.sample_overrides(self.base))
 
-    def of(self, draws: Sequence[RunConfig], study: StudyConfig | None = None) -> StudyPlan:
+    def with_configs(
+        self, draws: Sequence[RunConfig], study: StudyConfig | None = None
+    ) -> StudyPlan:
         """The same with other configs as its random trials, and with other fields of the study."""
         made = replace(self, study=study or self.study)
-        vars(made)["draws"] = tuple(draws)
+        vars(made)["sampled_configs"] = tuple(draws)
         return made
 
-    def limited(self, path: str, most: int) -> StudyPlan | None:
+    def with_limit(self, path: str, most: int) -> StudyPlan | None:
         """The same with a setting of at most that value; None where sizes do not agree with it.
 
         Args:
@@ -79,12 +81,16 @@ class StudyPlan:
             most: draws of the space that have more have that.
         """
         if path.startswith("study."):
-            return self.of(self.draws, _lowered(self.study, path.split(".")[1:], most))
-        found = [limited(config, path, most) for config in self.draws]
+            return self.with_configs(
+                self.sampled_configs, _with_value(self.study, path.split(".")[1:], most)
+            )
+        found = [limited(config, path, most) for config in self.sampled_configs]
         draws = [config for config in found if config is not None]
-        return self.of(draws) if len(draws) == len(found) else None
+        return self.with_configs(draws) if len(draws) == len(found) else None
 
-    def mends(self, paths: Iterable[str], enough: Callable[[StudyPlan], bool]) -> dict[str, int]:
+    def suggest_sizes(
+        self, paths: Iterable[str], enough: Callable[[StudyPlan], bool]
+    ) -> dict[str, int]:
         """What each setting may be at most so that the study is small enough; see `mends`."""
 
         def size(path: str) -> int:
@@ -93,10 +99,10 @@ class StudyPlan:
                 for name in path.split(".")[1:]:
                     value = getattr(value, name)
                 return int(value)
-            return max(size_of(config, path) for config in self.draws)
+            return max(size_of(config, path) for config in self.sampled_configs)
 
         def fits(path: str, most: int) -> bool:
-            less = self.limited(path, most)
+            less = self.with_limit(path, most)
             return less is not None and enough(less)
 
         return mends(paths, size, fits)
@@ -104,7 +110,7 @@ class StudyPlan:
     @cached_property
     def mean_steps(self) -> float:
         """Steps that a trial's member takes, on average over the space."""
-        return sum(map(steps_of, self.draws)) / len(self.draws)
+        return sum(map(num_steps, self.sampled_configs)) / len(self.sampled_configs)
 
     def config(self, overrides: Mapping[str, Any]) -> RunConfig:
         """The config of a trial.
@@ -116,7 +122,7 @@ class StudyPlan:
 
     def stages(self, config: RunConfig) -> Stages:
         """Rungs and end of a trial with this config."""
-        pruning, end = self.study.pruning, iterations(config)
+        pruning, end = self.study.pruning, num_iterations(config)
         shares = pruning.rungs if pruning.enabled or pruning.record else ()
         rungs = {math.ceil(share * end): share for share in reversed(shares)}
         rungs.pop(end, None)
@@ -139,26 +145,26 @@ class StudyPlan:
             fold=fold,
             test=test,
             seed=seed_of(self.study.seed, *parts),
-            budget=steps_of(config),
+            budget=num_steps(config),
         )
 
     def trial_slots(self, trial: int) -> list[Slot]:
         """The members of a trial in the search, by fold."""
-        return [Slot("search", trial, 0, fold) for fold in range(self.folds)]
+        return [Slot("search", trial, 0, fold) for fold in range(self.num_folds)]
 
 
-def _lowered(part: Config, names: Sequence[str], most: int) -> Any:
+def _with_value(part: Config, names: Sequence[str], most: int) -> Any:
     """A section with one of its numbers lowered."""
     name, *rest = names
     value = getattr(part, name)
-    return part.model_copy(update={name: _lowered(value, rest, most) if rest else most})
+    return part.model_copy(update={name: _with_value(value, rest, most) if rest else most})
 
 
-def iterations(config: RunConfig) -> int:
+def num_iterations(config: RunConfig) -> int:
     """Iterations of a member's whole budget."""
     return math.ceil(config.training.total_timesteps / config.iteration_steps)
 
 
-def steps_of(config: RunConfig) -> int:
+def num_steps(config: RunConfig) -> int:
     """Steps of a member's whole budget."""
-    return iterations(config) * config.iteration_steps
+    return num_iterations(config) * config.iteration_steps

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipstream.core.text import NOTHING, listed, percent, plural
-from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
-from slipstream.studies.statistics.overfitting import findable_sentence
+from slipstream.studies.statistics.bootstrap import MIN_BOUND_DAYS
+from slipstream.studies.statistics.overfitting import describe_detectable
 from slipstream.training.environments.parts import FEWEST_SHARED
 
 NO_WINNER = "No configuration beat equal weight and cash; nothing is recommended."
@@ -17,28 +17,36 @@ UNKNOWN_OPENINGS = (
     "Whether other studies opened these days before is not known, so nothing is promoted: set "
     "XDG_STATE_HOME to a folder that you can write before the next study."
 )
-LUCK = {"excess": "in excess of equal weight", "own": "of own returns", "timing": "of timing"}
+RETURN_KINDS = {
+    "excess": "in excess of equal weight",
+    "own": "of own returns",
+    "timing": "of timing",
+}
 NO_TIMING = (
     "Timing was not recorded: an older version ran this study, or its environment does not declare "
     "one position a symbol (`backtest_spec`). What its direction earned counts as skill here."
 )
 
 
-def sentences(result: Mapping[str, Any]) -> list[str]:
+def summary_sentences(result: Mapping[str, Any]) -> list[str]:
     """The outcome in words."""
     found, holdout, winner = [], result["holdout"], result["winner"]
     if holdout is not None and holdout["opening"] > 1:
-        found += openings(holdout)
+        found += describe_openings(holdout)
     if winner is None or winner["forced"]:
-        found += [no_winner(result), *why_none(result)]
+        found += [describe_no_winner(result), *explain_no_winner(result)]
     if winner is not None:
-        found.append(deployment(winner))
+        found.append(describe_deployment(winner))
         if not winner["forced"]:
-            found += chance_sentence(result)
+            found += describe_chance(result)
     if holdout is not None:
-        found += on_holdout(result)
-        found += openings(holdout) if holdout["opening"] == 1 else []
-    parts = (_folds(result), direction(result), findable_sentence(result["findable"]))
+        found += describe_holdout(result)
+        found += describe_openings(holdout) if holdout["opening"] == 1 else []
+    parts = (
+        _describe_folds(result),
+        describe_market_exposure(result),
+        describe_detectable(result["detectable"]),
+    )
     found += [text for text in parts if text]
     deployed = result["deployed"]
     if deployed is not None and deployed["policy"]:
@@ -48,20 +56,20 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def deployment(winner: Mapping[str, Any]) -> str:
+def describe_deployment(winner: Mapping[str, Any]) -> str:
     """Which trial was deployed, and whether it was confirmed."""
     how = "Deployed by force" if winner["forced"] else "Confirmed winner"
     return f"{how}: trial {winner['trial']}."
 
 
-def no_winner(result: Mapping[str, Any]) -> str:
+def describe_no_winner(result: Mapping[str, Any]) -> str:
     """That nothing is recommended, and what nothing beat."""
     if not result["market"]:
         return NO_GAME_WINNER
     return NO_WINNER if result.get("benchmark", True) else NO_CASH_WINNER
 
 
-def why_none(result: Mapping[str, Any]) -> list[str]:
+def explain_no_winner(result: Mapping[str, Any]) -> list[str]:
     """Why nothing is recommended, and what to do now."""
     told, study = result["confirmation"], result["handle"]
     near = told.get("closest")
@@ -89,12 +97,12 @@ def why_none(result: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def chance_sentence(result: Mapping[str, Any]) -> list[str]:
+def describe_chance(result: Mapping[str, Any]) -> list[str]:
     """What the number of trials makes of the winner, in words; nothing for games."""
     told = result["confirmation"].get("chance")
     if told is None:
         return []
-    p = chances(told, result["confirmation"]["bootstrap"])
+    p = format_p_values(told, result["confirmation"]["bootstrap"])
     return [
         f"So many trials without skill would show as much as trial {told['trial']} with {p} "
         f"(Hansen's test over all {told['trials']} trials, {told['full']} of them to their ends; "
@@ -102,7 +110,7 @@ def chance_sentence(result: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def chances(told: Mapping[str, Any], draws: int) -> str:
+def format_p_values(told: Mapping[str, Any], draws: int) -> str:
     """ "p = 0.01 in excess of equal weight and p < 0.0005 of own returns".
 
     Args:
@@ -110,14 +118,14 @@ def chances(told: Mapping[str, Any], draws: int) -> str:
         draws: resamples that they were counted in: less than one of them is not told from none.
     """
     found = []
-    for name, words in LUCK.items():
+    for name, words in RETURN_KINDS.items():
         if name in told:
             p = f"= {told[name]:.2g}" if told[name] > 0.0 else f"< {1.0 / draws:.2g}"
             found.append(f"p {p} {words}")
     return " and ".join(found)
 
 
-def direction(result: Mapping[str, Any]) -> str:
+def describe_market_exposure(result: Mapping[str, Any]) -> str:
     """The market's own return on the same days, mean net exposure, and correlation with it.
 
     Of the hold-out if it was opened, otherwise of the folds of the trial that is shown.
@@ -131,7 +139,7 @@ def direction(result: Mapping[str, Any]) -> str:
     growths = "benchmark_growth" if benchmark else "market_growth"
     nets, moved, follows = (
         [one[key] for one in parts if one.get(key) is not None]
-        for key in ("net_exposure", growths, "follows")
+        for key in ("net_exposure", growths, "market_correlation")
     )
     if not nets or not moved:
         return NO_TIMING if parts and not benchmark else ""
@@ -147,7 +155,7 @@ def direction(result: Mapping[str, Any]) -> str:
     return f"{text}."
 
 
-def openings(holdout: Mapping[str, Any]) -> list[str]:
+def describe_openings(holdout: Mapping[str, Any]) -> list[str]:
     """Which opening of these days it is, by which studies before, and what else showed them."""
     number, found = holdout["opening"], []
     if holdout.get("unknown"):
@@ -180,7 +188,7 @@ def openings(holdout: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def earlier(names: Sequence[str]) -> str:
+def describe_earlier_runs(names: Sequence[str]) -> str:
     """A clause on runs and studies that showed the same days before; empty without any."""
     if not names:
         return ""
@@ -188,7 +196,7 @@ def earlier(names: Sequence[str]) -> str:
     return f"; more were tried for {looks} on some of the same days: {listed(names)}"
 
 
-def earlier_trials(told: Mapping[str, Any] | None) -> str:
+def describe_earlier_studies(told: Mapping[str, Any] | None) -> str:
     """Return a sentence on the trials of earlier studies on the same days; empty without any."""
     if not told:
         return ""
@@ -202,7 +210,7 @@ def earlier_trials(told: Mapping[str, Any] | None) -> str:
     )
 
 
-def on_holdout(result: Mapping[str, Any]) -> list[str]:
+def describe_holdout(result: Mapping[str, Any]) -> list[str]:
     """What the hold-out shows; of a market, whether its bounds are above 0, what is promoted."""
     holdout, benchmark = result["holdout"], result["benchmark"]
     if holdout.get("mean") is not None:
@@ -211,11 +219,15 @@ def on_holdout(result: Mapping[str, Any]) -> list[str]:
         return [told, *[f"A final seed violates a constraint there: {broken}."] * bool(broken)]
     if holdout.get("mean_return") is None:
         return [_holdout_sentence(holdout, benchmark)]
-    bound = holdout_bound(holdout, benchmark)
-    return [_holdout_sentence(holdout, benchmark), *[bound] * bool(bound), promotion(result)]
+    bound = describe_holdout_bounds(holdout, benchmark)
+    return [
+        _holdout_sentence(holdout, benchmark),
+        *[bound] * bool(bound),
+        describe_promotion(result),
+    ]
 
 
-def promotion(result: Mapping[str, Any]) -> str:
+def describe_promotion(result: Mapping[str, Any]) -> str:
     """Whether the winner is promoted, or why not: the one sentence of console and page."""
     holdout = result["holdout"]
     if holdout["promoted"]:
@@ -228,9 +240,9 @@ def promotion(result: Mapping[str, Any]) -> str:
         why = "whether these days were opened before is not known"
     elif holdout["lcb"] is None:
         fresh = plural(holdout["fresh_days"], "fresh day")
-        why = f"{fresh} are too few for a bound, which needs {FEWEST_DAYS}"
+        why = f"{fresh} are too few for a bound, which needs {MIN_BOUND_DAYS}"
     elif (holdout.get("timing_lcb") or 0.0) <= 0.0 < min(
-        holdout["lcb"], holdout.get("own_lcb", holdout["lcb"])
+        holdout["lcb"], holdout.get("sharpe_lcb", holdout["lcb"])
     ) and "timing_lcb" in holdout:
         why = "its gain is its direction, not shown by its timing"
     elif holdout["beats_cash"] and holdout.get("beats_equal_weight", True):
@@ -240,25 +252,25 @@ def promotion(result: Mapping[str, Any]) -> str:
     return f"Not promoted: {why}."
 
 
-def _folds(result: Mapping[str, Any]) -> str:
+def _describe_folds(result: Mapping[str, Any]) -> str:
     """Each fold of a trial beside its benchmark."""
     shown = result["shown"]
     if shown is None or not result["market"]:
         return ""
     parts, benchmark = [], result["benchmark"]
     for fold in shown["folds"]:
-        other = f" ({_ratio(fold['benchmark_sharpe'])})" if benchmark else ""
-        parts.append(f"{_ratio(fold['sharpe'])}{other}")
+        other = f" ({_format_ratio(fold['benchmark_sharpe'])})" if benchmark else ""
+        parts.append(f"{_format_ratio(fold['sharpe'])}{other}")
     name = "annual Sharpe ratio (equal weight's)" if benchmark else "annual Sharpe ratio"
     return f"Folds of trial {shown['trial']}, {name}: {', '.join(parts)}."
 
 
-def _ratio(value: float) -> str:
+def _format_ratio(value: float) -> str:
     """Return a ratio as text; exactly 0 stands for returns without a deviation."""
     return f"{value:.2f}" if value else NOTHING
 
 
-def holdout_bound(holdout: Mapping[str, Any], benchmark: bool) -> str:
+def describe_holdout_bounds(holdout: Mapping[str, Any], benchmark: bool) -> str:
     """Whether the lower bound on the hold-out is above 0, in words; empty where there is none."""
     lcb = holdout.get("lcb")
     if lcb is None:
@@ -266,8 +278,8 @@ def holdout_bound(holdout: Mapping[str, Any], benchmark: bool) -> str:
     bounds = {"its Sharpe ratio": lcb}
     if benchmark:
         bounds = {"its information ratio against equal weight": lcb}
-        if holdout.get("own_lcb") is not None:
-            bounds["its own Sharpe ratio"] = holdout["own_lcb"]
+        if holdout.get("sharpe_lcb") is not None:
+            bounds["its own Sharpe ratio"] = holdout["sharpe_lcb"]
     if holdout.get("timing_lcb") is not None:
         bounds["its timing's Sharpe ratio"] = holdout["timing_lcb"]
     above: dict[bool, list[str]] = {True: [], False: []}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.resource_monitor import Cards
-from slipstream.jobs.process import here, last_words, start
+from slipstream.jobs.job_process import here, last_words, start
 from slipstream.training.runs.run import CHECKPOINTS, REPORT, RESULT
 
 _TRAIN = (

@@ -26,15 +26,15 @@ from slipstream.core.errors import ConfigError, VersionError
 from slipstream.core.extras import require
 from slipstream.core.random import seed_of
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.record.storage import begun_trial
+from slipstream.studies.record.storage import running_trial
 from slipstream.studies.record.warm_start import WarmStart
 from slipstream.studies.space import SearchSpace
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _SEEDS = 2**32  # what NumPy's generators take
-_REMEMBERS = ("cmaes", "qmc")  # what they asked is in their own state, which no ledger has
-_LEARN = ("tpe", "gp")  # from constraints, and from trials that they did not suggest
+_STATEFUL = ("cmaes", "qmc")  # what they asked is in their own state, which no ledger has
+_MODEL_BASED = ("tpe", "gp")  # from constraints, and from trials that they did not suggest
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "tpe": (),
     "random": (),
@@ -45,7 +45,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
 """What suggestions are made with besides Optuna and NumPy, by sampler."""
 
 
-class Asker:
+class TrialSampler:
     """Suggests params for trials in the order of their numbers.
 
     The study it samples from is rebuilt from the ledger, never read from a storage: what a
@@ -62,12 +62,12 @@ class Asker:
         self, space: SearchSpace, config: StudyConfig, warm_start: WarmStart | None = None
     ) -> None:
         self._space, self._config = space, config
-        self._starts = space.starts(config.start_with)
-        self._excess: dict[int, Sequence[float]] = {}
+        self._start_params = space.start_params(config.start_with)
+        self._violations: dict[int, Sequence[float]] = {}
         # Of a study that was told of another one: the other's draws are not to come again.
-        self._stream = ("sampler",) if warm_start is None else ("sampler", warm_start.digest)
+        self._seed_keys = ("sampler",) if warm_start is None else ("sampler", warm_start.digest)
         self._study = optuna.create_study(
-            sampler=self._sampler(0), direction="maximize", pruner=optuna.pruners.NopPruner()
+            sampler=self._optuna_sampler(0), direction="maximize", pruner=optuna.pruners.NopPruner()
         )
         told = warm_start.trials if warm_start is not None else ()
         for one in told:
@@ -79,27 +79,27 @@ class Asker:
                     system_attrs={"constraints": one["excess"]} if config.constraints else {},
                 )
             )
-        self._first = len(told)  # the study's own trial 0, as Optuna numbers it here
+        self._num_prior_trials = len(told)  # the study's own trial 0, as Optuna numbers it here
 
     def ask(self, trial: int) -> dict[str, Any]:
         """A suggestion for every searched name, knowing what was told so far."""
-        self._study.sampler = self._sampler(trial)
-        if trial < len(self._starts):
-            self._study.enqueue_trial(self._starts[trial])
-        with _one_thread() if self._config.sampler == "gp" else nullcontext():
+        self._study.sampler = self._optuna_sampler(trial)
+        if trial < len(self._start_params):
+            self._study.enqueue_trial(self._start_params[trial])
+        with _single_torch_thread() if self._config.sampler == "gp" else nullcontext():
             asked = self._space.ask(self._study)
-        assert asked.number == self._first + trial, (asked.number, trial)
+        assert asked.number == self._num_prior_trials + trial, (asked.number, trial)
         return dict(asked.params)
 
-    def recall(self, trial: int, params: Mapping[str, Any]) -> None:
+    def restore(self, trial: int, params: Mapping[str, Any]) -> None:
         """Takes an earlier suggestion as asked; samplers that remember what they asked ask it anew.
 
         Raises:
             VersionError: such a sampler suggests something else by now.
         """
-        if self._config.sampler not in _REMEMBERS:
-            self._study.add_trial(begun_trial(params, self._space.distributions))
-            assert len(self._study.get_trials(deepcopy=False)) == self._first + trial + 1
+        if self._config.sampler not in _STATEFUL:
+            self._study.add_trial(running_trial(params, self._space.distributions))
+            assert len(self._study.get_trials(deepcopy=False)) == self._num_prior_trials + trial + 1
         elif self.ask(trial) != params:
             raise VersionError(
                 f"`study.sampler: {self._config.sampler}` does not suggest again what trial "
@@ -108,7 +108,7 @@ class Asker:
                 "with --study-name. What is there can still be read."
             )
 
-    def tell(self, trial: int, score: float | None, excess: Sequence[float] = ()) -> None:
+    def tell(self, trial: int, score: float | None, violations: Sequence[float] = ()) -> None:
         """What became of a trial.
 
         Args:
@@ -116,13 +116,13 @@ class Asker:
             score: also of a pruned one; None where it failed.
             excess: for each constraint the metric minus its limit: above 0 it is violated.
         """
-        self._excess[trial] = excess
+        self._violations[trial] = violations
         if score is None:
-            self._study.tell(self._first + trial, state=TrialState.FAIL)
+            self._study.tell(self._num_prior_trials + trial, state=TrialState.FAIL)
         else:
-            self._study.tell(self._first + trial, score)
+            self._study.tell(self._num_prior_trials + trial, score)
 
-    def _sampler(self, trial: int) -> BaseSampler:
+    def _optuna_sampler(self, trial: int) -> BaseSampler:
         """The sampler of one trial: what of it Optuna takes as an argument is said here.
 
         So other defaults of Optuna's change nothing. What is said is what its defaults were when
@@ -133,11 +133,11 @@ class Asker:
         """
 
         def excess(told: FrozenTrial) -> Sequence[float]:
-            return self._excess[told.number - self._first]
+            return self._violations[told.number - self._num_prior_trials]
 
         config = self._config
         limits = excess if config.constraints else None
-        seed = seed_of(config.seed, *self._stream, trial) % _SEEDS
+        seed = seed_of(config.seed, *self._seed_keys, trial) % _SEEDS
         random = RandomSampler(seed=seed)
         with warnings.catch_warnings():
             # `group` is marked experimental since 2021; 4.9 knows constraints by a function alone.
@@ -153,8 +153,8 @@ class Asker:
                     group=True,
                     constant_liar=True,
                     constraints_func=limits,
-                    gamma=_good,
-                    weights=_weights,
+                    gamma=_tpe_gamma,
+                    weights=_tpe_weights,
                     prior_weight=1.0,
                     consider_magic_clip=True,
                     consider_endpoints=False,
@@ -175,7 +175,7 @@ class Asker:
                     independent_sampler=random,
                     n_startup_trials=1,
                     sigma0=1 / 6,
-                    popsize=4 + math.floor(3 * math.log(_dimensions(self._space))),
+                    popsize=4 + math.floor(3 * math.log(_num_numeric_params(self._space))),
                     consider_pruned_trials=False,
                     use_separable_cma=False,
                     with_margin=False,
@@ -185,7 +185,7 @@ class Asker:
             if config.sampler == "qmc":
                 return QMCSampler(
                     # One sequence for all trials.
-                    seed=seed_of(config.seed, *self._stream) % _SEEDS,
+                    seed=seed_of(config.seed, *self._seed_keys) % _SEEDS,
                     independent_sampler=random,
                     qmc_type="sobol",
                     scramble=True,
@@ -195,18 +195,18 @@ class Asker:
         return random
 
 
-def _good(trials: int) -> int:
+def _tpe_gamma(trials: int) -> int:
     """How many of the finished trials TPE takes for good ones."""
     return min(math.ceil(0.1 * trials), 25)
 
 
-def _weights(trials: int) -> NDArray[np.float64]:
+def _tpe_weights(trials: int) -> NDArray[np.float64]:
     """TPE's weights of trials, oldest first: the last 25 count whole."""
     old = max(trials - 25, 0)
     return np.concatenate([np.linspace(1.0 / max(trials, 1), 1.0, old), np.ones(trials - old)])
 
 
-def _one_thread() -> AbstractContextManager[None]:
+def _single_torch_thread() -> AbstractContextManager[None]:
     """As torch's sums depend on the number of threads, and forked workers cannot use them."""
     from slipstream.rl.nets.torch_device import one_thread  # torch: only where it is needed
 
@@ -222,22 +222,22 @@ def check_sampler(config: StudyConfig, space: SearchSpace) -> None:
     """
     named = f"`study.sampler: {config.sampler}`"
     for key, asked in (("constraints", config.constraints), ("from_study", config.from_study)):
-        if asked and config.sampler not in _LEARN:
+        if asked and config.sampler not in _MODEL_BASED:
             raise ConfigError(
-                f"{named} cannot learn from `study.{key}`: take {' or '.join(_LEARN)}, or leave "
-                f"`{key}` out."
+                f"{named} cannot learn from `study.{key}`: take {' or '.join(_MODEL_BASED)}, or "
+                f"leave `{key}` out."
             )
-    if config.sampler == "cmaes" and _dimensions(space) < 2:
+    if config.sampler == "cmaes" and _num_numeric_params(space) < 2:
         raise ConfigError(
             f"{named} searches numbers, at least 2 of them, and the space has "
-            f"{_dimensions(space)} (choices would be drawn at random): take tpe or gp, or give "
-            "ranges from `low` to `high`."
+            f"{_num_numeric_params(space)} (choices would be drawn at random): take tpe or gp, or "
+            "give ranges from `low` to `high`."
         )
     for library in LIBRARIES[config.sampler]:
         require(library, named, library)
 
 
-def _dimensions(space: SearchSpace) -> int:
+def _num_numeric_params(space: SearchSpace) -> int:
     """Numbers among the settings that are searched; choices and single values are none."""
     found = space.distributions.values()
     return sum(not isinstance(one, CategoricalDistribution) and not one.single() for one in found)

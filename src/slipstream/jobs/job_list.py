@@ -12,7 +12,7 @@ from slipstream.core.safe_io import is_there
 from slipstream.core.storage import folder_registry
 from slipstream.core.storage.status_file import DEPLOYMENT, MARKS, Status
 from slipstream.core.text import duration, log_time, plural, short
-from slipstream.jobs.process import other_in, status_of
+from slipstream.jobs.job_process import other_in, status_of
 from slipstream.jobs.queue import COMPLETE, STOPPED, JobQueue, QueuedJob
 from slipstream.jobs.supervisor import is_supervised
 

@@ -11,21 +11,21 @@ import numpy as np
 
 from slipstream.core.random import seed_of
 from slipstream.core.storage import checkpoint
-from slipstream.studies.outcome.confirmation import Confirmed
-from slipstream.studies.outcome.sentences import UNKNOWN_OPENINGS
+from slipstream.studies.outcome.confirmation import ConfirmationResult
+from slipstream.studies.outcome.outcome_text import UNKNOWN_OPENINGS
 from slipstream.studies.record.ledger import Slot
-from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Session
+from slipstream.studies.search.study_plan import StudyPlan
 from slipstream.studies.statistics.bootstrap import lower_bounds
 from slipstream.studies.statistics.returns import (
-    beyond,
-    by_day,
-    constrained,
+    align_series,
+    compound_by_day,
+    compound_return,
+    constraint_values,
+    describe_violations,
     fold_score,
-    growth,
     sharpe,
-    side_by_side,
 )
 from slipstream.training.environments.parts import HoldoutRegister, Opening
 from slipstream.training.population.batches import effective_members
@@ -35,7 +35,7 @@ from slipstream.training.settings.config import RunConfig
 
 
 @dataclass(frozen=True)
-class Deployed:
+class FinalModel:
     """What came of the final training; None or empty where nothing was recommended.
 
     Attributes:
@@ -56,7 +56,7 @@ def final_slots(plan: StudyPlan, winner: int) -> list[Slot]:
     return [Slot("final", winner, repeat, 0) for repeat in range(plan.study.final_seeds)]
 
 
-def holdout_facts(
+def evaluate_holdout(
     plan: StudyPlan,
     slots: Sequence[Slot],
     outcomes: Mapping[Slot, Outcome],
@@ -75,14 +75,14 @@ def holdout_facts(
     Returns:
         `opening`, what else is known of it, `seeds` (a mapping each), and over the seeds that did
         not fail the means: games `mean`; markets `mean_return`, `benchmark_return`, `ratio` and
-        `lcb` (information ratio against equal weight and its lower bound), `own_lcb` (of the Sharpe
-        ratio itself), `timing_lcb` (of timing, if it is judged), all None of fewer than 60
+        `lcb` (information ratio against equal weight and its lower bound), `sharpe_lcb` (of the
+        Sharpe ratio itself), `timing_lcb` (of timing, if it is judged), all None of fewer than 60
         `fresh_days`, `beats_equal_weight`, `beats_cash`, `promoted`, and `violates` where a seed is
         beyond a constraint, which promotes nothing.
         Where there is no equal weight, nothing says `benchmark` or `equal_weight`, and
         the ratio is against cash.
     """
-    seeds = [_seed_facts(plan, slot, outcomes[slot]) for slot in slots]
+    seeds = [_evaluate_seed(plan, slot, outcomes[slot]) for slot in slots]
     facts: dict[str, Any] = {**opening.facts(), "seeds": seeds}
     violates = [one["violates"] for one in seeds if one.get("violates")]
     if violates:
@@ -93,17 +93,22 @@ def holdout_facts(
         return facts
     if plan.market is None:
         return {**facts, "mean": float(np.mean([one.returns.mean() for one in found]))}
-    mine = float(np.mean([growth(one.returns) for one in found]))
-    other = float(np.mean([growth(one.benchmark) for one in found]))
+    mine = float(np.mean([compound_return(one.returns) for one in found]))
+    other = float(np.mean([compound_return(one.benchmark) for one in found]))
     settings = plan.study.confirmation
-    daily = [(*by_day(one.days, one.returns), by_day(one.days, one.benchmark)[1]) for one in found]
-    days, excess, benchmark = side_by_side([(day, own - rival, rival) for day, own, rival in daily])
+    daily = [
+        (*compound_by_day(one.days, one.returns), compound_by_day(one.days, one.benchmark)[1])
+        for one in found
+    ]
+    days, excess, benchmark = align_series([(day, own - rival, rival) for day, own, rival in daily])
     fresh = ~np.isin(days, list(opening.opened))
-    judged = {"lcb": excess, "own_lcb": excess + benchmark}
+    judged = {"lcb": excess, "sharpe_lcb": excess + benchmark}
     timed = [(one.days, one.timing) for one in found if one.timing is not None]
     if len(timed) == len(found):
-        series = [(*by_day(days, own), np.zeros(len(np.unique(days)))) for days, own in timed]
-        judged["timing_lcb"] = side_by_side(series)[1]
+        series = [
+            (*compound_by_day(days, own), np.zeros(len(np.unique(days)))) for days, own in timed
+        ]
+        judged["timing_lcb"] = align_series(series)[1]
     bounds = lower_bounds(
         [one[:, fresh] for one in judged.values()],
         plan.market.days_per_year,
@@ -119,7 +124,7 @@ def holdout_facts(
     if plan.market.benchmark:
         facts |= {"benchmark_return": other, "beats_equal_weight": mine > other}
     else:
-        del known["own_lcb"]  # cash earns nothing, so that it is `lcb`
+        del known["sharpe_lcb"]  # cash earns nothing, so that it is `lcb`
     return {
         **facts,
         "fresh_days": int(fresh.sum()),
@@ -132,18 +137,18 @@ def holdout_facts(
     }
 
 
-def _seed_facts(plan: StudyPlan, slot: Slot, outcome: Outcome) -> dict[str, Any]:
+def _evaluate_seed(plan: StudyPlan, slot: Slot, outcome: Outcome) -> dict[str, Any]:
     passes = outcome.passes
     facts: dict[str, Any] = {"seed": slot.repeat, "failed": outcome.failed}
     if passes is None:
         return {**facts, "reason": outcome.reason}
-    facts |= fold_score(passes, plan.market, plan.study.objective).facts()
-    if violates := beyond(constrained(passes, plan.study.constraints)):
+    facts |= fold_score(passes, plan.market, plan.study.objective).to_dict()
+    if violates := describe_violations(constraint_values(passes, plan.study.constraints)):
         facts["violates"] = violates
     if plan.market is not None:
-        facts["total_return"] = growth(passes.returns)
+        facts["total_return"] = compound_return(passes.returns)
     if plan.market is not None and plan.market.benchmark:
-        facts["benchmark_return"] = growth(passes.benchmark)
+        facts["benchmark_return"] = compound_return(passes.benchmark)
     return facts
 
 
@@ -156,15 +161,15 @@ def save_policy(
     checkpoint.save(folder, tensors, {**known, **facts})
 
 
-def deploy(
+def train_final_model(
     session: Session,
     search: Search,
-    confirmed: Confirmed,
+    confirmed: ConfirmationResult,
     *,
     force: bool,
     study_config: str,
     register: HoldoutRegister,
-) -> Deployed:
+) -> FinalModel:
     """Trains the winner on all development data; saves the policy of the first seed that trained.
 
     The hold-out's opening is written down first, because final members are scored on it where their
@@ -182,22 +187,26 @@ def deploy(
     winner, forced = confirmed.winner, False
     if winner is None:
         if not force or confirmed.best is None:
-            return Deployed()
+            return FinalModel()
         winner, forced = confirmed.best, True
-    overrides = search.asked()[winner].overrides
+    overrides = search.suggestions()[winner].overrides
     config = plan.config(overrides)
     slots = final_slots(plan, winner)
-    opening = _open(session, f"trial {winner}", register) if plan.market is not None else Opening()
+    opening = (
+        _open_holdout(session, f"trial {winner}", register)
+        if plan.market is not None
+        else Opening()
+    )
     jobs = dict.fromkeys(slots, config)
     later = effective_members(plan.study.final_refit, session.workers)
     outcomes = session.train(jobs, "final training", later)
-    holdout = holdout_facts(plan, slots, outcomes, opening, forced)
+    holdout = evaluate_holdout(plan, slots, outcomes, opening, forced)
     policies: dict[str, str | None] = dict.fromkeys(("policy", "refit"))
     policies |= {"label": "", "refit_label": ""}
     facts = {
         "study": session.folder.name,
         "id": session.folder.provenance.get("id"),
-        "environment": _environment_facts(session.folder.provenance.get("environment") or {}),
+        "environment": _environment_metadata(session.folder.provenance.get("environment") or {}),
         "config": config.hash,
         "study_config": study_config,
         "trial": winner,
@@ -220,20 +229,20 @@ def deploy(
         pool.finish(slot.name)
     if plan.study.final_refit:
         policies["refit"], policies["refit_label"] = _refit(session, winner, config, facts)
-    return Deployed(winner, forced, holdout, policies)
+    return FinalModel(winner, forced, holdout, policies)
 
 
-def _open(session: Session, what: str, register: HoldoutRegister) -> Opening:
+def _open_holdout(session: Session, what: str, register: HoldoutRegister) -> Opening:
     """Writes down that the hold-out is looked at, before it is: in the ledger and for the user."""
     own, folder = session.ledger.open_holdout(what), session.folder
     key = f"{folder.provenance.get('id', folder.path)}/{what}"
     found = register.open(key, f"study {folder.path}", folder.path.parent, own)
     if found.unknown:
-        session.say(f"{found.unknown}. {UNKNOWN_OPENINGS}")
+        session.notify(f"{found.unknown}. {UNKNOWN_OPENINGS}")
     return found
 
 
-def _environment_facts(known: Mapping[str, Any]) -> dict[str, Any]:
+def _environment_metadata(known: Mapping[str, Any]) -> dict[str, Any]:
     """What scoring a deployed policy elsewhere must know of the study's prices.
 
     Windows are half open, UTC seconds.
@@ -250,7 +259,7 @@ def _refit(
     slot = Slot("refit", winner, 0, 0)
     outcomes = session.train({slot: config}, "refit on everything")
     if outcomes[slot].failed:
-        session.say(
+        session.notify(
             f"The refit on everything could not be trained or scored: {outcomes[slot].reason}."
         )
         return None, ""

@@ -16,27 +16,32 @@ from numpy.typing import NDArray
 
 from slipstream.kernels.spec import MarketSpec
 from slipstream.studies.config import PruningConfig, StudyConfig
-from slipstream.studies.record.ledger import CONSTRAINED, Verdict
-from slipstream.studies.search.plan import Stages
+from slipstream.studies.record.ledger import CONSTRAINED, TrialDecision
 from slipstream.studies.search.scheduler import Event
-from slipstream.studies.statistics.returns import beyond, constrained, fold_score, trial_score
+from slipstream.studies.search.study_plan import Stages
+from slipstream.studies.statistics.returns import (
+    constraint_values,
+    describe_violations,
+    fold_score,
+    trial_score,
+)
 from slipstream.training.population.member import Outcome
 
 Floats = NDArray[np.float64]
 
-LEAST_CORRELATION = 0.5
-RECENT = 48  # trials, three times those in flight
-FEWEST = 3  # finished trials; two always correlate perfectly
+MIN_CORRELATION = 0.5
+RECENT_TRIALS = 48  # trials, three times those in flight
+MIN_FINISHED_TRIALS = 3  # finished trials; two always correlate perfectly
 
 DISARMED = "rung disarmed"
-LOWER_HALF = f"in the lower half of the last {RECENT} trials that reached this rung"
-BEHIND = "behind the best trial in every fold at equal steps"
+LOWER_HALF = f"in the lower half of the last {RECENT_TRIALS} trials that reached this rung"
+BEHIND_BEST = "behind the best trial in every fold at equal steps"
 
 
 def rank_correlation(first: Floats, second: Floats) -> float | None:
     """Spearman's, mid ranks for ties; None with fewer than 3 pairs or where one is constant."""
     fine = np.isfinite(first) & np.isfinite(second)
-    if fine.sum() < FEWEST:
+    if fine.sum() < MIN_FINISHED_TRIALS:
         return None
     a, b = _mid_ranks(first[fine]), _mid_ranks(second[fine])
     if np.ptp(a) == 0.0 or np.ptp(b) == 0.0:
@@ -50,8 +55,8 @@ def _mid_ranks(values: Floats) -> Floats:
     return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])
 
 
-def armed(
-    rung_scores: Floats, final_scores: Floats, least: float = LEAST_CORRELATION
+def is_rung_armed(
+    rung_scores: Floats, final_scores: Floats, min_correlation: float = MIN_CORRELATION
 ) -> tuple[bool, float | None]:
     """Whether a rung may stop trials: its scores rank finished trials as their ends did.
 
@@ -63,10 +68,10 @@ def armed(
         Whether it is, and the correlation (None: not known, and then it is disarmed).
     """
     rho = rank_correlation(rung_scores, final_scores)
-    return rho is not None and rho >= least, rho
+    return rho is not None and rho >= min_correlation, rho
 
 
-def ahead(score: float, others: Floats) -> float:
+def share_ahead(score: float, others: Floats) -> float:
     """Share of the others that are ahead; equal ones count half, without others nobody is."""
     known = others[np.isfinite(others)]
     if not len(known):
@@ -74,7 +79,7 @@ def ahead(score: float, others: Floats) -> float:
     return float(np.mean(known > score) + 0.5 * np.mean(known == score))
 
 
-def why_stop(score: float, earlier: Floats, folds: Floats, best: Floats | None) -> str:
+def prune_reason(score: float, earlier: Floats, folds: Floats, best: Floats | None) -> str:
     """Why a trial stops at an armed rung; empty where it goes on.
 
     Args:
@@ -83,14 +88,16 @@ def why_stop(score: float, earlier: Floats, folds: Floats, best: Floats | None) 
         folds: the trial's fold scores at this rung.
         best: fold scores of the best finished trial at this rung; None where there is none.
     """
-    if ahead(score, earlier[-RECENT:]) > 0.5:  # those that came last are what the sampler is by now
+    if (
+        share_ahead(score, earlier[-RECENT_TRIALS:]) > 0.5
+    ):  # those that came last are what the sampler is by now
         return LOWER_HALF
     if best is not None and len(best) and bool(np.all(folds < best)):
-        return BEHIND
+        return BEHIND_BEST
     return ""
 
 
-class Judge:
+class Pruner:
     """Remembers verdicts in the order of events and decides by what it remembers.
 
     Args:
@@ -100,26 +107,26 @@ class Judge:
 
     def __init__(self, study: StudyConfig, market: MarketSpec | None) -> None:
         self._study, self._market = study, market
-        self._rungs: dict[int, dict[int, Verdict]] = {}  # by stage, then trial
+        self._rungs: dict[int, dict[int, TrialDecision]] = {}  # by stage, then trial
         self._final: dict[int, float] = {}
         self._best: int | None = None
 
-    def remember(self, verdict: Verdict) -> None:
+    def record(self, verdict: TrialDecision) -> None:
         """Takes a verdict as happened."""
         if verdict.score is None:
             return
         if verdict.kind == "complete":
             self._final[verdict.trial] = verdict.score
             best = self._best
-            if verdict.able and (best is None or verdict.score > self._final[best]):
+            if verdict.is_eligible and (best is None or verdict.score > self._final[best]):
                 self._best = verdict.trial
             return
         self._rungs.setdefault(verdict.stage, {})[verdict.trial] = verdict
 
-    def decide(self, event: Event, outcomes: Sequence[Outcome], last: bool) -> Verdict:
+    def decide(self, event: Event, outcomes: Sequence[Outcome], last: bool) -> TrialDecision:
         """The verdict on a trial whose folds' outcomes are there."""
         milestone = max(outcome.milestone for outcome in outcomes)
-        verdict = Verdict(event.trial, event.stage, milestone, event.time, "failed", None)
+        verdict = TrialDecision(event.trial, event.stage, milestone, event.time, "failed", None)
         failed = [outcome for outcome in outcomes if outcome.failed]
         if failed:
             more = f" (and {len(failed) - 1} more folds)" if len(failed) > 1 else ""
@@ -131,21 +138,23 @@ class Judge:
         score = trial_score([one.score for one in results], self._study.penalty)
         if not math.isfinite(score):
             return replace(verdict, reason="a test return is not a number")
-        figures = [constrained(one, self._study.constraints) for one in passes]
+        figures = [constraint_values(one, self._study.constraints) for one in passes]
         odd = [name for one in figures for name in one if not math.isfinite(one[name][0])]
         if odd:
             return replace(verdict, reason=f"the metric {odd[0]} is not a number")
         kind, rho, reason = "complete" if last else "continued", None, ""
         if not last:
-            stop, rho, reason = self.stops(event, score, [one.score for one in results])
+            stop, rho, reason = self.should_prune(event, score, [one.score for one in results])
             kind = "pruned" if stop else "continued"
-        folds = [one.facts() for one in results]
+        folds = [one.to_dict() for one in results]
         if self._study.constraints:
             folds = [{**fold, CONSTRAINED: one} for fold, one in zip(folds, figures, strict=True)]
         found = replace(verdict, kind=kind, score=score, folds=folds, rho=rho, reason=reason)
-        return replace(found, reason=beyond(found.constrained)) if last else found
+        return (
+            replace(found, reason=describe_violations(found.constraint_values)) if last else found
+        )
 
-    def stops(
+    def should_prune(
         self, event: Event, score: float, folds: Sequence[float]
     ) -> tuple[bool, float | None, str]:
         """Whether the trial is stopped at this rung, the rung's correlation, and why.
@@ -161,7 +170,7 @@ class Judge:
             return False, None, "one of the first trials"
         earlier = self._rungs.get(event.stage, {})
         both = [trial for trial in self._final if trial in earlier]
-        is_armed, rho = armed(
+        is_armed, rho = is_rung_armed(
             np.array([earlier[trial].score for trial in both], np.float64),
             np.array([self._final[trial] for trial in both], np.float64),
             pruning.min_correlation,
@@ -174,7 +183,7 @@ class Judge:
         if incumbent is not None:
             rivals = np.array([fold["score"] for fold in incumbent.folds], np.float64)
         scores = np.array([verdict.score for verdict in earlier.values()], np.float64)
-        found = why_stop(score, scores, np.array(folds, np.float64), rivals)
+        found = prune_reason(score, scores, np.array(folds, np.float64), rivals)
         return bool(found), rho, found
 
 
@@ -186,11 +195,11 @@ class RungLog:
         say: told in a sentence whenever a rung's state changes, and the first time.
     """
 
-    def __init__(self, pruning: PruningConfig, say: Callable[[str], None]) -> None:
-        self._pruning, self._say = pruning, say
+    def __init__(self, pruning: PruningConfig, notify: Callable[[str], None]) -> None:
+        self._pruning, self._notify = pruning, notify
         self._armed: dict[int, bool] = {}
 
-    def look(self, verdict: Verdict, stages: Stages) -> None:
+    def update(self, verdict: TrialDecision, stages: Stages) -> None:
         """A new verdict on a trial that is scored at these stages."""
         rung = verdict.stage < len(stages.shares) and verdict.kind in ("continued", "pruned")
         if not (rung and self._pruning.enabled) or verdict.trial < self._pruning.startup:
@@ -204,15 +213,15 @@ class RungLog:
         if verdict.rho is not None:
             known = f"{verdict.rho:.2f}, {'at least' if armed else 'below'} {least:g}"
         rollouts = (stages.milestones[number], stages.milestones[-1])
-        place = rung_at(stages.shares[number], rollouts)
+        place = describe_rung(stages.shares[number], rollouts)
         does = "stops trials from here on" if armed else "is disarmed and stops no trial"
-        self._say(
+        self._notify(
             f"Trial {verdict.trial}: the rung at {place} of the budget {does} (its rank "
             f"correlation with final scores is {known})."
         )
 
 
-def rung_at(share: float, rollouts: Sequence[int] = ()) -> str:
+def describe_rung(share: float, rollouts: Sequence[int] = ()) -> str:
     """ "33 %" of the budget, and where it lies in whole rollouts, where that is elsewhere."""
     text = f"{100 * share:.0f} %"
     scored = rollouts[0] / rollouts[1] if rollouts else share

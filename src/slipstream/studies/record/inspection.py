@@ -31,12 +31,18 @@ from slipstream.core.storage.status_file import (
 )
 from slipstream.core.text import four_digits, printable
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.ledger import Ledger, Trial, best_trials, closest_of, counts_of
+from slipstream.studies.record.ledger import (
+    Ledger,
+    Trial,
+    best_trials,
+    count_states,
+    nearest_violation,
+)
 from slipstream.training.settings.config import resolve
 
 VERSIONS = "versions"
 FORMATS = ("csv", "json")
-_SHOWN = 5
+_MAX_LISTED = 5
 
 
 def status_lines(folder: StudyFolder) -> list[str]:
@@ -44,9 +50,9 @@ def status_lines(folder: StudyFolder) -> list[str]:
     with Ledger(folder.ledger, read_only=True) as ledger:
         trials, result = ledger.trials(), folder.result
         status, ranked = read_status(folder.path), best_trials(trials)
-        if status is not None and not folder.locked:  # the ledger knows what a kill left unsaid
-            counts = counts_of(trial.last for trial in trials)
-            limit = int(ledger.fact("cut") or folder.study.n_trials)
+        if status is not None and not folder.is_locked:  # the ledger knows what a kill left unsaid
+            counts = count_states(trial.last_decision for trial in trials)
+            limit = int(ledger.get_metadata("cut") or folder.study.n_trials)
             done = sum(trial.state != "running" for trial in trials)
             best = status.best
             if ranked and best.get("trial") != ranked[0].number:
@@ -56,13 +62,13 @@ def status_lines(folder: StudyFolder) -> list[str]:
         lines = folder_lines(f"Study {folder.name} in {folder.path}", folder.path, resume, status)
         if ranked:
             lines.append("Best so far (chosen on the folds' tests: optimistic by construction):")
-        for trial in ranked[:_SHOWN]:
-            told = trial.ask.params.items()
+        for trial in ranked[:_MAX_LISTED]:
+            told = trial.suggestion.params.items()
             params = ", ".join(f"{name} {_short(value)}" for name, value in told)
             lines.append(f"  trial {trial.number}: {four_digits(trial.score or 0.0)}  {params}")
         for kind in ("violating", "failed"):
-            mine = [trial for trial in trials if trial.standing == kind]
-            lines += [f"  {kind}: trial {one.number}: {one.reason}" for one in mine[:_SHOWN]]
+            mine = [trial for trial in trials if trial.final_state == kind]
+            lines += [f"  {kind}: trial {one.number}: {one.reason}" for one in mine[:_MAX_LISTED]]
         lines += [] if result is None else result["sentences"]
         return [printable(line) for line in lines]
 
@@ -84,9 +90,9 @@ def best_config(folder: StudyFolder, number: int | None = None) -> str:
         if number is None:
             ranked = best_trials(list(trials.values()))
             if not ranked and any(trial.state == "complete" for trial in trials.values()):
-                last = [trial.last for trial in trials.values()]
-                near = closest_of(last)
-                idle = not near or any(one.standing == "inactive" for one in last)
+                last = [trial.last_decision for trial in trials.values()]
+                near = nearest_violation(last)
+                idle = not near or any(one.final_state == "inactive" for one in last)
                 within = " with policies that trade in every fold" * idle
                 within += " within its constraints" * bool(near)
                 loosen = f"{near}: begin a study with looser `study.constraints`, or " * bool(near)
@@ -104,7 +110,7 @@ def best_config(folder: StudyFolder, number: int | None = None) -> str:
             raise CheckpointError(
                 f"The study {folder.name} has no trial {number}; it has {len(trials)}, from 0 on."
             )
-        config = resolve(folder.base, trials[number].ask.overrides)
+        config = resolve(folder.base, trials[number].suggestion.overrides)
         score = trials[number].score
         told = "none" if score is None else f"{score:.6g}"
         head = f"# Study {printable(folder.name)}, trial {number}: {why}; score {told}.\n"
@@ -136,8 +142,8 @@ def _facts(trial: Trial) -> dict[str, Any]:
         "number": trial.number,
         "state": trial.state,
         "score": trial.score,
-        "inactive": trial.last.inactive,
-        "violating": trial.standing == "violating",
+        "inactive": trial.last_decision.is_inactive,
+        "violating": trial.final_state == "violating",
         "reason": trial.reason,
     }
 
@@ -145,18 +151,18 @@ def _facts(trial: Trial) -> dict[str, Any]:
 def _record(trial: Trial) -> dict[str, Any]:
     rung = ("milestone", "kind", "score", "reason")
     return _facts(trial) | {
-        "params": trial.ask.params,
-        "overrides": trial.ask.overrides,
-        "folds": list(trial.last.folds),
-        "rungs": [{name: getattr(one, name) for name in rung} for one in trial.stages],
-        "asked_at": trial.ask.at,
-        "ended_at": None if trial.state == "running" else trial.last.at,
+        "params": trial.suggestion.params,
+        "overrides": trial.suggestion.overrides,
+        "folds": list(trial.last_decision.folds),
+        "rungs": [{name: getattr(one, name) for name in rung} for one in trial.decisions],
+        "asked_at": trial.suggestion.at,
+        "ended_at": None if trial.state == "running" else trial.last_decision.at,
     }
 
 
 def _row(trial: Trial) -> dict[str, Any]:
-    params = {f"params.{name}": value for name, value in trial.ask.params.items()}
-    folds = {f"folds.{k}": fold.get("score") for k, fold in enumerate(trial.last.folds)}
+    params = {f"params.{name}": value for name, value in trial.suggestion.params.items()}
+    folds = {f"folds.{k}": fold.get("score") for k, fold in enumerate(trial.last_decision.folds)}
     return _facts(trial) | params | folds
 
 
@@ -176,7 +182,7 @@ def stop(name: str | Path) -> bool:
         Whether a process works on it; otherwise nothing is asked.
     """
     folder, _ = lookup(name)
-    if not at_work(folder):
+    if not is_running(folder):
         return False
     ask_to_stop(folder)
     return True
@@ -195,7 +201,7 @@ def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
     path = Path(name).expanduser().absolute()
     if is_there(path / "config.yaml") or is_there(path / CURRENT) or _watches(path):
         return path, None
-    study, deployed = StudyFolder.of(str(name)), Path(DEPLOYMENTS).absolute() / name
+    study, deployed = StudyFolder.from_name(str(name)), Path(DEPLOYMENTS).absolute() / name
     if is_there(deployed / CURRENT):
         if study.exists:
             raise CheckpointError(
@@ -223,7 +229,7 @@ def _watches(folder: Path) -> bool:
     return found is not None and found.kind == DEPLOYMENT
 
 
-def at_work(folder: Path) -> bool:
+def is_running(folder: Path) -> bool:
     """Whether a process works there, as far as can be seen from here."""
     found = read_status(folder)
     if found is None:  # just begun
@@ -232,7 +238,7 @@ def at_work(folder: Path) -> bool:
     return found.judged() in ("running", "silent") or is_locked(folder)
 
 
-def lines(name: str | Path) -> list[str]:
+def describe(name: str | Path) -> list[str]:
     """Where a run or a study stands, for people."""
     folder, study = lookup(name)
     if study is not None:

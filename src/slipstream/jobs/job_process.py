@@ -39,7 +39,7 @@ from slipstream.core.storage.status_file import (
     read_status,
 )
 from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, TABLE, JobQueue, QueuedJob, own_queue
-from slipstream.studies.record.ledger import outcomes_in
+from slipstream.studies.record.ledger import count_outcomes
 from slipstream.training.runs.run import CHECKPOINTS, CONFIG
 
 _VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
@@ -104,7 +104,7 @@ def progress_of(folder: Path, kind: str) -> int:
             return 0
         return 0 if status is None else status.done
     if kind == "study":
-        return outcomes_in(folder / LEDGER)
+        return count_outcomes(folder / LEDGER)
     found = checkpoint.checkpoints(folder / CHECKPOINTS)
     return int(found[-1].name.partition("-")[2]) if found else 0
 
