@@ -1,4 +1,4 @@
-"""What `slipstream doctor` finds out: about this machine, a target, or why a run was slow."""
+"""Diagnostics of `slipstream doctor`: this machine, a target, or the speed of a run."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import EvaluationConfig
 from slipstream.training.settings.sizing import MIN_ITERATIONS
 
-_CARD_GIB = 16.0  # where this machine has no card
+_DEFAULT_GPU_GIB = 16.0  # assumed if this machine has no GPU
 
 
 def machine_rows() -> list[tuple[str, str]]:
-    """(what, found) rows about the machine, the libraries, the cache and the choices of auto."""
+    """Return (item, finding) rows about the machine, libraries, cache and automatic choices."""
     return [
-        ("processor", provenance.processor()),
+        ("CPU", provenance.processor()),
         ("cores", _usable_cores()),
         ("memory", _memory()),
         ("disk", _disk()),
@@ -39,8 +39,9 @@ def machine_rows() -> list[tuple[str, str]]:
         ("compiled kernels", _cache()),
         (
             "backend: auto",
-            "compiled for kernels; gym:ID as `slipstream tune-machine` found it fastest here, else "
-            "in worker processes where a step, measured at the start, is long enough for that",
+            "compiled for kernels. For gym:ID the fastest one measured by `slipstream "
+            "tune-machine` here; otherwise worker processes if a step, timed at the start, is long "
+            "enough",
         ),
         (
             "shards: auto",
@@ -50,14 +51,14 @@ def machine_rows() -> list[tuple[str, str]]:
             "num_envs: auto",
             f"a power of two up to {MAX_FOREIGN_ENVS} (gym:ID), {MARKET_COPIES} (markets) or "
             f"{KERNEL_COPIES} (other kernels) that leaves a budget {MIN_ITERATIONS} iterations; "
-            "of dqn, sac and td3 one, or one for each training record where the budget allows; the "
-            "machine has no say. `slipstream tune-machine TARGET` measures other numbers",
+            "for dqn, sac and td3 one, or one per training record if the budget allows. It does "
+            "not depend on the machine; `slipstream tune-machine TARGET` measures other numbers",
         ),
     ]
 
 
 def sizing_rows(target: str) -> list[tuple[str, str]]:
-    """What `num_envs: auto` is for a target, and how its copies are stepped fastest here."""
+    """Return the choice of `num_envs: auto` for a target, and the fastest measured backends."""
     from slipstream.training.environments.autotune_cache import Tunable, recall
     from slipstream.training.environments.factory import resolve_environment
     from slipstream.training.settings.config import resolve
@@ -73,17 +74,21 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
         return rows
     measured, notice = recall(identity)
     if measured is None:
-        never = f"not measured: `slipstream tune-machine {shlex.quote(target)}` does it"
-        return [*rows, ("fastest here", notice or never)]
-    ways = ", ".join(
-        f"{copies} by {way.backend}" + (f" ({way.workers})" if way.backend != "serial" else "")
-        for copies, way in sorted(measured.ways.items())
+        command = f"not measured; run `slipstream tune-machine {shlex.quote(target)}`"
+        return [*rows, ("fastest here", notice or command)]
+    listed = ", ".join(
+        f"{num_envs} envs: {step.backend}"
+        + (f" ({step.workers} workers)" if step.backend != "serial" else "")
+        for num_envs, step in sorted(measured.ways.items())
     )
-    return [*rows, ("fastest here", f"{ways}, as measured on {measured.date}")]
+    return [*rows, ("fastest here", f"{listed}; measured on {measured.date}")]
 
 
 def capacity_rows(target: str) -> list[tuple[str, str]]:
-    """How many copies fit this machine's memory and its card's; a few of them are stepped."""
+    """Return how many sub-environments fit the memory of this machine and its GPU.
+
+    A few sub-environments are created and stepped for the measurement.
+    """
     from slipstream.training.autotune import (
         envs_on_gpu,
         fit_sentence,
@@ -93,40 +98,45 @@ def capacity_rows(target: str) -> list[tuple[str, str]]:
     from slipstream.training.settings.config import resolve
 
     found = measure_memory(resolve(target).seated()[0])
-    why = "; ".join(found.problems.values())
-    cards = Cards().describe()
-    size = float(cards[0]["memory_gib"]) if cards else _CARD_GIB
-    most = envs_on_gpu(found, size * 2**30)
-    here = f"a card of {size:.0f} GiB" + ("" if cards else " (there is none here)")
-    card = "a replay and its copies stay with the processor: the card limits no number of copies"
-    if most is not None:
-        card = (
-            f"{here}: about {float(f'{most:.2g}'):,.0f}, 0.8 x its memory / "
-            f"{rollout_each(found) / 2**10:,.0f} KiB, a copy's rollout and update by their arrays"
+    problems = "; ".join(found.problems.values())
+    gpus = Cards().describe()
+    size = float(gpus[0]["memory_gib"]) if gpus else _DEFAULT_GPU_GIB
+    limit = envs_on_gpu(found, size * 2**30)
+    gpu = "not limited by GPU memory: replay and sub-environments stay on the CPU"
+    if limit is not None:
+        gpu = (
+            f"about {float(f'{limit:.2g}'):,.0f} on {size:.0f} GiB"
+            + ("" if gpus else " (no GPU found here)")
+            + f": 0.8 x GPU memory / {rollout_each(found) / 2**10:,.0f} KiB for the arrays of one "
+            "sub-environment's rollout and update"
         )
-    return [("copies that fit", fit_sentence(found) or f"not measured: {why}"), ("on a card", card)]
+    return [
+        ("envs that fit", fit_sentence(found) or f"not measured: {problems}"),
+        ("envs on a GPU", gpu),
+    ]
 
 
 def run_rows(path: str, trust: bool) -> list[tuple[str, str]]:
-    """Why a run was as slow as it was."""
+    """Return rows that explain the speed of a run."""
     return diagnose(Run.open(Path(path), trust=trust))
 
 
 def kernel_rows(target: str) -> list[tuple[str, str]]:
-    """What the check of a user's own kernel says; built-in environments need none.
+    """Check a user's kernel; return no rows for built-in environments.
 
     Raises:
-        KernelError: the first rule that it breaks.
+        KernelError: the first rule that the kernel breaks.
     """
     from slipstream.training.environments.factory import resolve_environment
     from slipstream.training.settings.config import resolve
 
     config, _ = resolve(target).seated()
     environment = resolve_environment(config.env_name, config.env_settings)
-    now = environment.check(config.env_settings)
-    if now is None:
+    checked = environment.check(config.env_settings)
+    if checked is None:
         return []
-    return [("kernel check", "passed" if now else "passed before, with the same sources and data")]
+    result = "passed" if checked else "passed earlier with the same sources and data"
+    return [("kernel check", result)]
 
 
 def _usable_cores() -> str:
@@ -135,7 +145,7 @@ def _usable_cores() -> str:
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     text = f"{physical} physical, {os.cpu_count()} logical, {usable} usable by this process"
     if load > 0.5:
-        text += f"; load {load:.1f}: others are computing, speeds will be lower"
+        text += f"; load {load:.1f}: other processes compete, expect lower speeds"
     return text
 
 
@@ -146,15 +156,15 @@ def _memory() -> str:
 def _disk() -> str:
     usage = psutil.disk_usage(str(Path.cwd()))
     text = f"{usage.free / 2**30:.1f} GiB free here"
-    return text + "; a run may not fit" if usage.free < 2**30 else text
+    return text + "; too little for some runs" if usage.free < 2**30 else text
 
 
 def _gpu() -> str:
-    cards = Cards().describe()
-    if not cards:
+    gpus = Cards().describe()
+    if not gpus:
         return "none found (or no driver)"
-    named = ", ".join(f"{card['name']} ({card['memory_gib']} GiB)" for card in cards)
-    return f"{named}; --device cuda:N trains there"
+    listed = ", ".join(f"{gpu['name']} ({gpu['memory_gib']} GiB)" for gpu in gpus)
+    return f"{listed}; use it with --device cuda:N"
 
 
 def _cache() -> str:
@@ -165,32 +175,32 @@ def _cache() -> str:
     mode = folder.stat().st_mode & 0o777
     text = f"{folder}: {modules} modules, {size:.1f} MiB, mode {mode:04o}"
     if mode & 0o077:
-        text += "; others may enter it: chmod 700"
-    return (
-        text if os.access(folder, os.W_OK) else f"{text}; not writable, every start compiles anew"
-    )
+        text += "; accessible to other users, run chmod 700"
+    if os.access(folder, os.W_OK):
+        return text
+    return f"{text}; not writable, so every start compiles again"
 
 
 _LABELS = {
     "env": "environments",
     "policy": "acting",
     "update": "the update",
-    "start": "starting",
+    "start": "start-up",
     "evaluation": "validation",
-    "other": "all else",
+    "other": "other",
 }
 _TIMED = ("env", "policy", "update")
 
 
 class Phases(NamedTuple):
-    """Seconds of a run, from its beginning to its last iteration.
+    """Seconds that a run spent per phase, from its start to its last iteration.
 
     Attributes:
-        env, policy, update: in environments, acting, learning.
-        start: before the first iteration: processes, compiling, the first episodes.
-        evaluation: scoring policies.
+        env, policy, update: stepping environments, acting, learning.
+        start: before the first iteration: processes, compilation, the first episodes.
+        evaluation: validation.
         other: tables, curves and checkpoints.
-        steps: that were trained, of all members.
+        steps: trained environment steps of all members.
     """
 
     env: float
@@ -206,34 +216,36 @@ class Phases(NamedTuple):
         return float(sum(self[:-1]))
 
     def share(self, name: str) -> float:
-        """How much of the whole a part took, 0 to 1."""
+        """Return the share of the wall time spent in a phase, 0 to 1."""
         return float(getattr(self, name)) / max(self.wall, 1e-9)
 
-    def most(self, name: str) -> float:
-        """How many times faster all could be if this phase took no time at all (Amdahl 1967)."""
+    def max_speedup(self, name: str) -> float:
+        """Return the speed-up if this phase took no time (Amdahl 1967)."""
         return 1.0 / max(1.0 - self.share(name), 1e-9)
 
 
-def phases_of(run: Run) -> Phases:
-    """From the run's tables.
+def measure_phases(run: Run) -> Phases:
+    """Return the phases of a run from its tables.
 
     Raises:
-        ConfigError: it has not trained yet.
+        ConfigError: the run has not completed an iteration.
     """
     columns = run.metrics()
     if not columns.get("wall"):
-        raise ConfigError(f"{run.path} has not trained an iteration yet: there is nothing to time.")
-    steps, first = np.unique(_numbers(columns, "steps"), return_index=True)  # a row a member
+        raise ConfigError(
+            f"{run.path} has not completed an iteration, so there are no timings. Try again later."
+        )
+    steps, first = np.unique(_numbers(columns, "steps"), return_index=True)  # one row per member
     env, policy, update = (_numbers(columns, f"seconds_{n}")[first] for n in _TIMED)
     scoring = _numbers(columns, "seconds_validate")[first]
-    beside = _numbers(columns, "wall")[first] - env - policy - update - scoring  # so far
+    rest = _numbers(columns, "wall")[first] - env - policy - update - scoring  # cumulative
     return Phases(
         env=float(env[-1]),
         policy=float(policy[-1]),
         update=float(update[-1]),
-        start=max(0.0, float(beside[0])),
+        start=max(0.0, float(rest[0])),
         evaluation=float(scoring[-1]),
-        other=float(np.maximum(0.0, np.diff(beside)).sum()),
+        other=float(np.maximum(0.0, np.diff(rest)).sum()),
         steps=int(steps[-1]) * run.config.training.members,
     )
 
@@ -243,32 +255,31 @@ def _numbers(columns: Columns, name: str) -> NDArray[np.float64]:
 
 
 def diagnose(run: Run) -> list[tuple[str, str]]:
-    """(what, sentences): where the time went, what more environments could give, what to change."""
-    phases = phases_of(run)
-    shown = ", ".join(f"{label} {phases.share(name):.0%}" for name, label in _LABELS.items())
+    """Return (item, sentences) rows: time by phase, possible speed-up, suggested change."""
+    phases = measure_phases(run)
+    shares = ", ".join(f"{label} {phases.share(name):.0%}" for name, label in _LABELS.items())
     rate = phases.steps / max(phases.wall, 1e-9)
     per_step = ", ".join(
         f"{_LABELS[name]} {1e6 * getattr(phases, name) / max(phases.steps, 1):,.3g}"
         for name in _TIMED
     )
     return [
-        ("time", f"{phases.wall:,.1f} s, {rate:,.0f} steps/s: {shown}"),
-        ("microseconds a step", per_step),
+        ("time", f"{phases.wall:,.1f} s, {rate:,.0f} steps/s: {shares}"),
+        ("microseconds per step", per_step),
         ("more environments", _ceiling(phases)),
         ("what to change", _advice(run, phases)),
     ]
 
 
 def _ceiling(phases: Phases) -> str:
-    most = phases.most("env")
     largest = max(_LABELS, key=phases.share)
-    said = (
-        f"Environments that cost nothing, however many or on however many workers, could not make "
-        f"it more than {most:.1f}x as fast"
+    text = (
+        "More sub-environments or workers cannot make this run more than "
+        f"{phases.max_speedup('env'):.1f}x as fast"
     )
     if largest != "env":
-        said += f"; {_LABELS[largest]} took {phases.share(largest):.0%}"
-    return f"{said}."
+        text += f"; {_LABELS[largest]} took {phases.share(largest):.0%}"
+    return f"{text}."
 
 
 def _advice(run: Run, phases: Phases) -> str:
@@ -276,33 +287,33 @@ def _advice(run: Run, phases: Phases) -> str:
     config = run.config
     if largest == "start":
         return (
-            "Starting took longest. It takes equally long for a longer training "
-            "(training.total_timesteps); compiled code is cached for the next run."
+            "Start-up took longest. Its share falls with a longer training "
+            "(training.total_timesteps), and compiled code is cached for the next run."
         )
     if largest == "evaluation":
         return _evaluations(config.evaluation)
     if largest == "update":
         n = int(config.training.num_envs)
-        agent, each = config.agent, config.agent.updates(n) / config.iteration_steps
+        agent, per_step = config.agent, config.agent.updates(n) / config.iteration_steps
         return (
-            f"The update took longest, and no vectorization helps there: each step of experience "
-            f"is paid with {each:.3g} updates of {agent.rows(n):,} rows. Fewer or larger ones are "
-            "quicker and learn otherwise, so look at the scores; so do smaller networks "
-            "(agent.net_arch). Several members trained at once share each product."
+            "The update took longest. More sub-environments do not speed it up: every environment "
+            f"step costs {per_step:.3g} updates of {agent.rows(n):,} rows. Fewer or larger "
+            "updates and smaller networks (agent.net_arch) are faster, but learn differently: "
+            "compare the scores. Several members trained together share each matrix product."
         )
     if largest == "policy":
         return (
-            "Acting took longest: more copies share the cost of a decision (training.num_envs, now "
-            f"{config.training.num_envs}; a budget then has fewer updates, so look at the scores), "
-            "and smaller networks decide faster (agent.net_arch)."
+            "Acting took longest. More sub-environments share the cost of one forward pass "
+            f"(training.num_envs, now {config.training.num_envs}); a budget then has fewer "
+            "updates, so compare the scores. Smaller networks are faster (agent.net_arch)."
         )
     if largest == "other":
-        return "What took longest is neither training nor evaluation: a slow disk, or other work."
+        return "Neither training nor evaluation took longest: check the disk and other processes."
     return _stepping(run)
 
 
 def _evaluations(settings: EvaluationConfig) -> str:
-    """Which setting makes them take so long."""
+    """Suggest a change of the evaluation settings."""
     episodes, every, longest = settings.episodes, settings.every, settings.max_steps
     if episodes == "auto":
         return (
@@ -312,8 +323,8 @@ def _evaluations(settings: EvaluationConfig) -> str:
         )
     cut = "" if longest == "auto" else f" of up to {longest:,} steps (evaluation.max_steps)"
     return (
-        f"Validation took longest: evaluation.episodes is {episodes:,}{cut}, given as a number and "
-        f"so whatever it takes. `--set evaluation.episodes=auto` bounds it to evaluation.share "
+        f"Validation took longest: evaluation.episodes is {episodes:,}{cut}, a fixed number. "
+        f"`--set evaluation.episodes=auto` limits it to evaluation.share "
         f"({settings.share:g}) of the budget's steps; `--set evaluation.every="
         f"{min(1.0, 2.5 * every):g}` evaluates less often than every {every:g} of the budget."
     )
@@ -323,19 +334,19 @@ def _stepping(run: Run) -> str:
     name, training = run.config.env_name, run.config.training
     if kind_of(name).compiled:
         return (
-            "Stepping took longest, and it is compiled already: more shards or members use more "
-            "cores; `slipstream check` says what a kernel's own checks cost."
+            "Stepping took longest, and it is compiled already. More shards or members use more "
+            "cores; `slipstream check` reports the cost of a kernel's own checks."
         )
-    faster = "Faster by orders is only another environment: write it as a kernel."
+    faster = "Rewriting the environment as a kernel is faster by orders of magnitude."
     measured = f"`slipstream tune-machine {shlex.quote(name)}` measures"
     if training.backend == "process":
         return (
-            f"Stepping took longest, in worker processes: {measured} how many of them are fastest "
+            f"Stepping took longest, in worker processes. {measured} the fastest number of them "
             f"(training.workers). {faster}"
         )
     return (
-        f"Stepping in Python took longest: {measured} whether worker processes (training.backend: "
-        "process) or other numbers of copies are faster here, and `auto` goes by it from then on; "
-        "below some 300 microseconds for a step of all copies they cost more than they give. "
-        f"{faster}"
+        f"Stepping in Python took longest. {measured} whether worker processes (training.backend: "
+        "process) or another num_envs are faster here, and `auto` uses the result. Worker "
+        "processes do not pay off if one step of all sub-environments takes less than about 300 "
+        f"microseconds. {faster}"
     )

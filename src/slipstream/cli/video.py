@@ -1,4 +1,4 @@
-"""`slipstream evaluate RUN --video FILE`: one episode of the best policy, filmed."""
+"""`slipstream evaluate RUN --video FILE`: video of one episode of the best policy."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from slipstream.training.environments.factory import kind_of
 if TYPE_CHECKING:
     from slipstream.training.runs.run import Run
 
-_FRAMES = 3_000  # at most: a policy that never fails must not fill the disk
-_PER_SECOND = 30
+_MAX_FRAMES = 3_000  # protects the disk from a policy that never fails
+_FPS = 30
 _CHANNELS = (1, 3, 4)
-_LAST = 1_500  # ms that an animated picture shows its end
+_LAST_FRAME_MS = 1_500  # duration of the last frame of a GIF
 
 
-def film(run: Run, path: Path, opponent: str | None = None) -> Path:
-    """Writes an episode as an animated GIF, or as MP4 where ffmpeg is installed.
+def record_video(run: Run, path: Path, opponent: str | None = None) -> Path:
+    """Record an episode as an animated GIF, or as MP4 if ffmpeg is installed.
 
     Args:
-        run: whose best policy acts.
-        path: of the file.
-        opponent: who has the second seat of a game; the run's own unless given.
+        run: run whose best policy acts.
+        path: video file.
+        opponent: second player of a two-player game; None: the run's own.
 
     Raises:
-        ConfigError: the environment cannot render, or the file name has another ending.
+        ConfigError: the environment cannot render, or the file name has another suffix.
     """
     if path.suffix not in (".gif", ".mp4"):
-        raise ConfigError(f"--video {path}: the name must end in .gif or .mp4.")
+        raise ConfigError(f"--video {path} has no suffix .gif or .mp4. Give such a file name.")
     if path.suffix == ".mp4" and shutil.which("ffmpeg") is None:
         raise ResourceError(
-            f"--video {path} needs the program ffmpeg; install it, or write a .gif."
+            f"--video {path} requires the program ffmpeg. Install it, or write a .gif."
         )
     frames = _frames(run, opponent)
     with disk_errors(path):
@@ -64,66 +64,66 @@ def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
     kind = kind_of(config.env_name)
     env_id = kind.short_name
     if opponent is None:
-        env = kind.renderer(config.env_settings) or Film(kind.load(config.env_settings))
+        env = kind.renderer(config.env_settings) or RenderableEnv(kind.load(config.env_settings))
     else:
         two = load_opponent(config.env_name, opponent)
-        env = Film(environment_against(config.env_name, config.env_settings, 0, two))
+        env = RenderableEnv(environment_against(config.env_name, config.env_settings, 0, two))
     policy = load_policy(run)
     frames: list[NDArray[np.uint8]] = []
     with closing(env):
         observation, info = env.reset(seed=int(run.config.evaluation.seed) % 2**31)
         ended = False
-        while not ended and len(frames) < _FRAMES:
-            frames.append(_picture(env, env_id))
-            mask = env.mask if isinstance(env, Film) else None
-            if policy.native.masked and not isinstance(env, Film):
+        while not ended and len(frames) < _MAX_FRAMES:
+            frames.append(_render_frame(env, env_id))
+            mask = env.mask if isinstance(env, RenderableEnv) else None
+            if policy.native.masked and not isinstance(env, RenderableEnv):
                 mask = mask_of(env, info)
             action = policy.act(observation, mask=mask)
             observation, _, terminated, truncated, info = env.step(action)
             ended = terminated or truncated
-        frames.append(_picture(env, env_id))
+        frames.append(_render_frame(env, env_id))
     return frames
 
 
-class Film:
-    """One copy of a kernel whose module has `picture(s, p, d)`, uint8 [H, W, 3] of a record.
+class RenderableEnv:
+    """Renders one sub-environment of a kernel that defines `picture(s, p, d)`, uint8 [H, W, 3].
 
     Args:
-        environment: of one player.
+        environment: environment with one player.
 
     Raises:
-        ConfigError: the kernel draws no pictures, or more than one player acts.
+        ConfigError: the kernel cannot render, or more than one player acts.
     """
 
     def __init__(self, environment: Environment) -> None:
         kernel = getattr(environment, "kernel", None)
         if kernel is None or not hasattr(kernel.module, "picture"):
             raise ConfigError(
-                f"{environment.name} is a kernel and draws no pictures; --video is for gym:ID "
-                "environments and for kernels with a function `picture`, such as hockey."
+                f"{environment.name} cannot render: the kernel has no function `picture`. --video "
+                "requires a gym:ID environment, or a kernel with that function, such as hockey."
             )
         if environment.spec.players > 1:
             raise ConfigError(
-                f"{environment.name} has two players here: name one's opponent for --video, such "
-                "as `--opponent strong`."
+                f"{environment.name} has two players. Give --video an opponent, such as "
+                "`--opponent strong`."
             )
         env = environment.evaluation("train", 1)
-        game: Any = getattr(env, "game", env)  # of copies whose other seat somebody has
+        game: Any = getattr(env, "game", env)  # the game inside a `SelfPlayEnv`
         self._env, self._game, self._out = env, game, allocate_buffers(env)
 
     def reset(self, seed: int) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Begins the evaluation episode 0 of that seed."""
+        """Reset to evaluation episode 0 of a seed."""
         first = np.zeros(1, np.int64)
         self._env.begin(first, first, seed, self._out.obs, self._out.mask)
         return self._out.obs[0].copy(), {}
 
     @property
     def mask(self) -> NDArray[np.bool_] | None:
-        """Which choices are allowed next, [choices]; None where all always are."""
+        """Mask of the actions allowed next, [n]; None if all always are."""
         return None if self._out.mask is None else self._out.mask[0]
 
     def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
-        """Gymnasium's five."""
+        """Step the environment; return Gymnasium's five values."""
         spec, out = self._env.spec, self._out
         row = np.asarray(action, spec.action_dtype).reshape(1, spec.action_dim)
         self._env.step(np.ascontiguousarray(row), out, 0)
@@ -137,35 +137,35 @@ class Film:
         )
 
     def render(self) -> NDArray[np.uint8]:
-        """The picture of the present record."""
+        """Return the frame of the current state."""
         env = self._game
         s, p = Records(env.state)[0], Records(env.params)[int(env.episode_state["param_row"][0])]
         drawn: NDArray[np.uint8] = env.kernel.module.picture(s, p, env.loaded.data)
         return drawn
 
     def close(self) -> None:
-        """Releases the copy."""
+        """Close the environment."""
         self._env.close()
 
 
-def _picture(env: Any, env_id: str) -> NDArray[np.uint8]:
-    """Return the frame [height, width, 3] that an environment renders, in whatever form it does."""
+def _render_frame(env: Any, env_id: str) -> NDArray[np.uint8]:
+    """Return the frame [height, width, 3] that an environment renders, converted to uint8 RGB."""
     from gymnasium.error import DependencyNotInstalled
 
     try:
         found = env.render()
     except DependencyNotInstalled as error:
-        raise ResourceError(f"--video: gym:{env_id} needs a package to draw: {error}") from error
+        raise ResourceError(f"--video: gym:{env_id} needs a package to render: {error}") from error
     except Exception as error:
         screen = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-        advice = "" if screen else " There is no display here: set MUJOCO_GL=egl for MuJoCo's."
+        advice = "" if screen else " No display was found. For MuJoCo, set MUJOCO_GL=egl."
         raise ResourceError(
-            f"--video: gym:{env_id} cannot draw: {error!r:.300}.{advice}"
+            f"--video: gym:{env_id} cannot render: {error!r:.300}.{advice}"
         ) from error
-    if isinstance(found, list | tuple):  # of all frames since the last call
+    if isinstance(found, list | tuple):  # all frames since the last call
         found = found[-1] if found else None
     if found is None:
-        raise ConfigError(f"--video: gym:{env_id} draws no pictures.")
+        raise ConfigError(f"--video: gym:{env_id} renders no frames.")
     picture = np.asarray(found)
     if picture.ndim == 2:
         picture = np.repeat(picture[..., None], 3, axis=2)
@@ -173,15 +173,15 @@ def _picture(env: Any, env_id: str) -> NDArray[np.uint8]:
         picture = picture.transpose(1, 2, 0)
     if picture.ndim != 3 or picture.shape[2] not in _CHANNELS or picture.dtype.kind not in "biuf":
         raise ConfigError(
-            f"--video: gym:{env_id} renders an array of shape {picture.shape} and type "
-            f"{picture.dtype}. Let `render` return uint8 [height, width, 3]."
+            f"--video: gym:{env_id} renders an array of shape {picture.shape} and dtype "
+            f"{picture.dtype}. `render` must return uint8 [height, width, 3]."
         )
-    if picture.dtype.kind in "bf" and picture.size and picture.max() <= 1:  # shares of full light
+    if picture.dtype.kind in "bf" and picture.size and picture.max() <= 1:  # floats from 0 to 1
         picture = 255.0 * picture
     if not ((picture >= 0) & (picture <= 255)).all():
         raise ConfigError(
             f"--video: gym:{env_id} renders values from {picture.min():g} to {picture.max():g}. "
-            "Let `render` return values of 0 to 255, or floats of 0 to 1."
+            "`render` must return values from 0 to 255, or floats from 0 to 1."
         )
     picture = np.repeat(picture, 3, axis=2) if picture.shape[2] == 1 else picture[..., :3]
     return np.asarray(np.rint(picture), np.uint8)
@@ -191,15 +191,15 @@ def _write_gif(path: Path, frames: list[NDArray[np.uint8]]) -> None:
     from PIL import Image
 
     pictures = [Image.fromarray(frame) for frame in frames]
-    each = [round(1000 / _PER_SECOND)] * len(pictures)
-    each[-1] = _LAST
-    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=each, loop=0)
+    durations = [round(1000 / _FPS)] * len(pictures)
+    durations[-1] = _LAST_FRAME_MS
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=durations, loop=0)
 
 
 def _write_mp4(path: Path, frames: list[NDArray[np.uint8]]) -> None:
-    height, width = (side // 2 * 2 for side in frames[0].shape[:2])  # H.264 wants even sides
+    height, width = (side // 2 * 2 for side in frames[0].shape[:2])  # H.264 requires even sides
     command = ["ffmpeg", "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
-    command += ["-s", f"{width}x{height}", "-r", str(_PER_SECOND), "-i", "-"]
+    command += ["-s", f"{width}x{height}", "-r", str(_FPS), "-i", "-"]
     command += ["-pix_fmt", "yuv420p", str(path)]
     content = b"".join(np.ascontiguousarray(frame[:height, :width]).tobytes() for frame in frames)
     done = subprocess.run(command, input=content, capture_output=True, check=False)

@@ -249,8 +249,8 @@ def test_a_queue_is_worked_off_from_configs_as_they_were(slipstream, tmp_path):
     [
         (["add", "--", "list"], "A job must be `train`, `tune`, `resume`, `paper` or"),
         (["add", "--", "train", "cartpole", "--nope"], "--nope"),
-        (["add", "--memory", "1e300", "--", "train", "cartpole"], "this machine has"),
-        (["add", "--cores", "9999", "--", "train", "cartpole"], "this machine has"),
+        (["add", "--memory", "1e300", "--", "train", "cartpole"], "of this machine"),
+        (["add", "--cores", "9999", "--", "train", "cartpole"], "of this machine"),
         (["stop", "nothing"], "No job is called nothing"),
         (["stop", "9" * 30], "There is no job 999"),
         (["retry", "9"], "There is no job 9"),

@@ -55,7 +55,7 @@ def test_train_evaluate_and_read(slipstream):
     assert outcome.code == 0, outcome.err
     assert Path("run/report.html").exists()
     assert slipstream("evaluate", "run", "--from", "2024-01-01").code == 2
-    assert "draws no pictures" in slipstream("evaluate", "run", "--video", "a.gif").err
+    assert "cannot render" in slipstream("evaluate", "run", "--video", "a.gif").err
 
 
 def test_runs_are_listed_wherever_they_are(slipstream, quiet, tmp_path, monkeypatch):
@@ -207,7 +207,7 @@ def test_a_gymnasium_environment_is_trained_and_filmed(slipstream, monkeypatch):
     assert outcome.code == 0, outcome.err
     from PIL import Image
 
-    with Image.open("film.gif") as film:
-        assert film.n_frames == 6  # the last one shows how it ended
-        assert film.size == (9, 8)
-    assert "must end in .gif or .mp4" in slipstream("evaluate", "run", "--video", "film.png").err
+    with Image.open("film.gif") as record_video:
+        assert record_video.n_frames == 6  # the last one shows how it ended
+        assert record_video.size == (9, 8)
+    assert "has no suffix .gif or .mp4" in slipstream("evaluate", "run", "--video", "film.png").err

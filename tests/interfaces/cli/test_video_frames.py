@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from slipstream.cli.video import _picture
+from slipstream.cli.video import _render_frame
 from slipstream.core.errors import ConfigError, ResourceError
 
 FRAME = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
 
 
 def picture(rendered):
-    return _picture(SimpleNamespace(render=lambda: rendered), "Own-v0")
+    return _render_frame(SimpleNamespace(render=lambda: rendered), "Own-v0")
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def test_gray_is_drawn_in_three_channels(gray):
 @pytest.mark.parametrize(
     ("rendered", "problem"),
     [
-        (None, "draws no pictures"),
-        ([], "draws no pictures"),
+        (None, "renders no frames"),
+        ([], "renders no frames"),
         ("+--+", "shape"),
         (np.zeros((5, 6, 7, 3)), "shape"),
         (FRAME.astype(float) - 10, "values from -10"),
@@ -63,4 +63,4 @@ def test_without_a_display_egl_is_named(monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ResourceError, match=r"gladLoadGL error.*set MUJOCO_GL=egl"):
-        _picture(SimpleNamespace(render=render), "Own-v0")
+        _render_frame(SimpleNamespace(render=render), "Own-v0")

@@ -86,11 +86,11 @@ def evaluate(
         )
     opened = Run.open(folder, progress.say, trust) if deployed is None else None
     if opened is not None and video is not None:
-        from slipstream.cli.video import film
+        from slipstream.cli.video import record_video
 
         if games is not None or (opponent and len(opponent) > 1):
             raise ConfigError("--video records one match. Remove --games, and give one --opponent.")
-        progress.say(f"Video: {film(opened, video, opponent[0] if opponent else None)}")
+        progress.say(f"Video: {record_video(opened, video, opponent[0] if opponent else None)}")
         return
     if games is not None or opponent:
         _show_games(opened or folder, games, opponent, seed, trust)

@@ -107,12 +107,10 @@ def add(
     kind, folder, fixed = _resolve_folder(command[0], inner.params)
     wanted = cores or inner.params.get("cores")
     if wanted is not None and wanted > (os.cpu_count() or 1):
-        raise ConfigError(
-            f"--cores {wanted} is too large: this machine has {os.cpu_count()} cores."
-        )
+        raise ConfigError(f"--cores {wanted} exceeds the {os.cpu_count()} cores of this machine.")
     total = total_memory() / 2**30
     if memory is not None and memory > total:
-        raise ConfigError(f"--memory {memory:g} is too large: this machine has {total:.1f} GiB.")
+        raise ConfigError(f"--memory {memory:g} exceeds the {total:.1f} GiB of this machine.")
     size = 0 if memory is None else int(memory * 2**30)
     if memory is None and command[0] in _TRAINING:
         size = estimate_memory(command[0], options)
@@ -232,7 +230,7 @@ def _resolve_folder(command: str, options: dict[str, Any]) -> tuple[str, Path, d
 
 
 def _freeze_config(target: str, folder: Path) -> str:
-    """Copy a config to a file named by its content hash; return other targets unchanged."""
+    """Store a config in a file named by its content hash; return other targets unchanged."""
     path = Path(target).expanduser()
     if path.suffix not in _FROZEN or not path.is_file():
         return target

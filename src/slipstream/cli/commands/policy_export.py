@@ -77,7 +77,7 @@ def card(
     run: RunOrStudy,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the policy and its card to this folder, ready to share."),
+        typer.Option(help="Write the policy and a model card to this folder, ready to share."),
     ] = None,
     licence: Annotated[
         str | None,
@@ -89,9 +89,8 @@ def card(
 ) -> None:
     """Write a model card of a policy.
 
-    The card states the data, scores with confidence intervals, and limitations. It is card.md in
-    the
-    folder of the run or study, or README.md beside the policy in --out.
+    A model card states the data, scores with confidence intervals, and limitations. It is card.md
+    in the folder of the run or study, or README.md beside the policy in --out.
     """
     from slipstream import api
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from slipstream.cli.doctor import Phases, diagnose, phases_of
+from slipstream.cli.doctor import Phases, diagnose, measure_phases
 from slipstream.core.errors import ConfigError
 from slipstream.training.settings.config import resolve
 
@@ -29,14 +29,14 @@ def run(env, policy, update, wall, name="gym:CartPole-v1", backend="auto", evalu
 
 
 def test_shares_and_amdahls_ceiling():
-    phases = phases_of(run(20.0, 10.0, 60.0, 100.0, evaluated=(4, 8), start=2.0))
+    phases = measure_phases(run(20.0, 10.0, 60.0, 100.0, evaluated=(4, 8), start=2.0))
     assert phases == pytest.approx(Phases(20.0, 10.0, 60.0, 2.0, 8.0, 0.0, 10_240))
     assert phases.share("update") == pytest.approx(0.6)
-    assert phases.most("env") == pytest.approx(1.25)
+    assert phases.max_speedup("env") == pytest.approx(1.25)
     rows = dict(diagnose(run(20.0, 10.0, 70.0, 100.0)))
     assert "environments 20%" in rows["time"] and "the update 70%" in rows["time"]
     assert "102 steps/s" in rows["time"]
-    assert rows["microseconds a step"].startswith("environments 1.95e+03, acting 977")
+    assert rows["microseconds per step"].startswith("environments 1.95e+03, acting 977")
     assert "more than 1.2x" in rows["more environments"]
     assert "the update took 70%" in rows["more environments"]
 
@@ -46,9 +46,9 @@ def test_shares_and_amdahls_ceiling():
     [
         # 8 copies x 128 steps, 10 epochs of minibatches of 64 rows: 160 updates for 1,024 steps.
         ((10, 10, 70, 100), {}, "0.156 updates of 64 rows"),
-        ((10, 70, 10, 100), {}, "more copies share"),
+        ((10, 70, 10, 100), {}, "More sub-environments share"),
         ((10, 5, 5, 100), {"evaluated": (3, 6)}, "--set evaluation.share=0.05"),
-        ((10, 5, 5, 100), {"start": 80.0}, "Starting took longest"),
+        ((10, 5, 5, 100), {"start": 80.0}, "Start-up took longest"),
         ((70, 10, 10, 100), {"name": "cartpole"}, "compiled already"),
         ((70, 10, 10, 100), {}, "slipstream tune-machine gym:CartPole-v1"),
         ((70, 10, 10, 100), {"backend": "process"}, "training.workers"),
@@ -72,11 +72,11 @@ def test_a_row_a_member_counts_once():
     one = run(20.0, 10.0, 60.0, 100.0, start=10.0)
     twice = {name: [v for v in column for _ in range(2)] for name, column in one.metrics().items()}
     two = SimpleNamespace(**{**vars(one), "metrics": lambda: twice})
-    assert phases_of(two)[:6] == phases_of(one)[:6]
+    assert measure_phases(two)[:6] == measure_phases(one)[:6]
 
 
 def test_a_run_without_an_iteration():
     empty = run(0, 0, 0, 0)
     empty.metrics = lambda: {}
-    with pytest.raises(ConfigError, match="nothing to time"):
-        phases_of(empty)
+    with pytest.raises(ConfigError, match="has not completed an iteration"):
+        measure_phases(empty)
