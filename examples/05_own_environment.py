@@ -28,7 +28,7 @@ run = slipstream.train(
     report=False,
 )
 (episodes,) = slipstream.evaluate(run)["test"]  # one member's; fresh episodes
-profit = np.mean([track.ret for track in episodes])
+profit = np.mean([track.episode_return for track in episodes])
 lost = np.mean([track.metrics["lost"] for track in episodes])
 print(f"profit {profit:.1f} and {lost:.1f} customers lost in 60 days")
 

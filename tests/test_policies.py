@@ -34,7 +34,7 @@ def test_every_policy_is_measured_and_listed() -> None:
 def test_scores_are_those_of_the_card(name: str) -> None:
     known = checkpoint.read_manifest(FOLDER / name)["test"]
     (tracks,) = slipstream.evaluate(FOLDER / name)["test"]
-    returns = np.array([track.ret for track in tracks])
+    returns = np.array([track.episode_return for track in tracks])
     assert len(returns) == known["episodes"]
     assert returns.mean() > LEAST[name]
     # The same episodes; on another processor the last bits of an action may end one otherwise.

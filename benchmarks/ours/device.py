@@ -110,7 +110,7 @@ def phases(config: Mapping[str, Any], seconds: float, device: str = "cuda:0") ->
         seconds: to measure over.
         device: that learns.
     """
-    run, _ = RunConfig.from_mapping(config).seated()
+    run, _ = RunConfig.from_mapping(config).with_opponent()
     run = run.with_training(device=device, learner="torch")
     environment = resolve_environment(run.env_name, run.env_settings)
     clock, members = Clock(device), run.training.members

@@ -83,7 +83,7 @@ def step(
     seeds, indices = member_indices([1], num_envs)
     edges = np.linspace(0, num_envs, threads + 1).astype(int)
     blocks = [
-        _Rows(environment.copies(seeds[lo:hi], indices[lo:hi]), rows)
+        _Rows(environment.make_envs(seeds[lo:hi], indices[lo:hi]), rows)
         for lo, hi in pairwise(edges.tolist())
     ]
     with ThreadPool(threads) as crew:
@@ -205,6 +205,6 @@ def _stepped(folder: Path, num_envs: int, steps: int) -> _Rows:
         "features": [f"noise_{i}" for i in range(16)],
     }
     environment = resolve_environment("forex", settings)
-    block = _Rows(environment.copies(*member_indices([1], num_envs)), 1)
+    block = _Rows(environment.make_envs(*member_indices([1], num_envs)), 1)
     block.run(steps)
     return block

@@ -36,7 +36,7 @@ def scores(config: Mapping[str, Any], precision: str) -> dict[str, Any]:
             env |= {"data": {"folder": folder, "spread_pips": 0.0}, "features": ["signal", *noise]}
         own = {"members": _MEMBERS, "seed": 0, "learner": "torch", "precision": precision}
         training = {**config.get("training", {}), **own}
-        run, _ = resolve({**config, "env": env, "training": training}).seated()
+        run, _ = resolve({**config, "env": env, "training": training}).with_opponent()
         steps, copies = int(run.training.total_timesteps), int(run.training.num_envs)
         environment = resolve_environment(run.env_name, run.env_settings)
         shard = make_shard(run, environment, everyone, lambda: None)

@@ -36,7 +36,7 @@ from slipstream.kernels.space_codec import (
 )
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Episodes, allocate_buffers, member_indices
-from slipstream.training.environments.factory import kind_of, make_environment
+from slipstream.training.environments.factory import get_kind, make_environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.settings.config import resolve
 
@@ -594,7 +594,7 @@ def make_batch(
     """
     config = resolve(target, {f"env.{name}": value for name, value in settings.items()})
     name, own = config.env_name, config.env_settings
-    if foreign and type(kind_of(name)) is GymnasiumKind:
+    if foreign and type(get_kind(name)) is GymnasiumKind:
         num_envs = check_count("num_envs", num_envs)
         if split != "train":
             raise ConfigError(f"{name} has no split {split!r}: only prices are split.")
@@ -637,7 +637,7 @@ def make_batch(
         seeds,
         indices,
         split=split,
-        backend=environment.kind.chosen_backend(backend),
+        backend=environment.kind.select_backend(backend),
         stagger=False,
         autoreset_mode=HOLD if autoreset is AutoresetMode.DISABLED else RESET_KEEP_ALL,
     )
@@ -649,7 +649,7 @@ def foreign_maker(target: Any, options: dict[str, Any]) -> Any:
 
     None for any other target.
     """
-    if not isinstance(target, str) or type(kind_of(target)) is not GymnasiumKind:
+    if not isinstance(target, str) or type(get_kind(target)) is not GymnasiumKind:
         return None
     return maker(target, wrappers_from_section({"wrappers": options.pop("wrappers", ())}))
 

@@ -13,7 +13,7 @@ from slipstream.core.plugins import offered
 from slipstream.kernels.vector_env import VectorEnv, as_seed, member_indices
 from slipstream.rl.experience.rollout import rollout_bytes
 from slipstream.training.environments.factory import (
-    kind_of,
+    get_kind,
     make_environment,
 )
 from slipstream.training.settings.config import RunConfig, resolve
@@ -45,7 +45,7 @@ def check(target: str | Path | Mapping[str, Any], *, steps: int = 1_000, **env: 
         KernelError: the first rule found broken, with file, line and remedy.
     """
     config = resolve(target, {f"env.{name}": value for name, value in env.items()})
-    kind_of(config.env_name).check_rules(config.env_settings, steps)
+    get_kind(config.env_name).check_rules(config.env_settings, steps)
 
 
 def make_vec(
@@ -82,7 +82,7 @@ def make_vec(
     environment = make_environment(config.env_name, config.env_settings)
     check_copies(num_envs, rollout_bytes(environment.spec, 1, 1, 1))
     # First episodes of random length are for learning: here every episode is whole.
-    return environment.copies(*member_indices([as_seed(seed)], num_envs), backend, stagger=False)
+    return environment.make_envs(*member_indices([as_seed(seed)], num_envs), backend, stagger=False)
 
 
 def named(target: Any) -> Any:

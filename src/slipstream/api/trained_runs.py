@@ -25,7 +25,7 @@ from slipstream.training.environments.factory import (
 from slipstream.training.environments.parts import SNAPSHOTS
 from slipstream.training.runs.policies import (
     DeployedPolicy,
-    Tracks,
+    EpisodeResults,
     data_mismatch,
     deployed_folder,
     evaluate_best,
@@ -46,7 +46,7 @@ def evaluate(
     start: str | None = None,
     stop: str | None = None,
     trust: bool = False,
-) -> Tracks:
+) -> EpisodeResults:
     """Tracks of the best policies by split, member and episode: deterministic, with traces.
 
     Args:
@@ -71,7 +71,7 @@ def evaluate(
         run.count_test_read()
     tracks = evaluate_best(run, environment)
     for sentence in data_mismatch(run, environment):
-        run.say(sentence)
+        run.notify(sentence)
     return tracks
 
 
@@ -101,9 +101,9 @@ def evaluate_games(
     """
     from slipstream.training.runs import matches as whole
 
-    config, one = whole.learner_of(path, member, trust)
+    config, one = whole.load_learner(path, member, trust)
     name, settings = config.env_name, config.env_settings
-    chosen = whole.bots(name) if opponents is None else opponents
+    chosen = whole.list_bots(name) if opponents is None else opponents
     others = [
         whole.load_snapshots(one.run)
         if one.run is not None and text == SNAPSHOTS
@@ -113,7 +113,7 @@ def evaluate_games(
     number = config.evaluation.test_seed if seed is None else seed
     for two in others:  # refused before anything takes time
         whole.environment_against(name, settings, 0, two)
-    asked: Any = {"settings": settings, "backend": config.training.chosen_backend}
+    asked: Any = {"settings": settings, "backend": config.training.resolved_backend}
     played = [whole.play(name, one, two, games, number, **asked) for two in others]
     if one.run is not None:
         whole.write_match_results(one.run, played, number, one.member)
@@ -332,15 +332,15 @@ def exploit(
     """
     from slipstream.training.runs import matches as whole
 
-    config, two = whole.learner_of(path, member, trust)
+    config, two = whole.load_learner(path, member, trust)
     whole.check_game(config.env_name, games)
-    assert two.place is not None
+    assert two.path is not None
     whole.environment_against(
         config.env_name, config.env_settings, 0, two
     )  # refused before training
     changes: dict[str, Any] = {} if steps is None else {"training.total_timesteps": steps}
     run = train(
-        whole.best_response_config(config, two.place, drawn),
+        whole.best_response_config(config, two.path, drawn),
         out=out,
         overrides={**changes, **parse_overrides(overrides)},
         callbacks=callbacks,
@@ -348,10 +348,10 @@ def exploit(
         say=say,
     )
     number = run.config.evaluation.test_seed if seed is None else seed
-    backend = run.config.training.chosen_backend
+    backend = run.config.training.resolved_backend
     one = whole.load_player(run)
     played = whole.play(run.config.env_name, one, two, games, number, backend=backend, drawn=drawn)
     whole.write_match_results(run, [played], number)
     if report:
-        run.say(f"Report: {write_report(run, say=run.say)}")
+        run.notify(f"Report: {write_report(run, say=run.notify)}")
     return run, played

@@ -33,8 +33,8 @@ from slipstream.training.settings.config import (
 from slipstream.training.settings.sizing import (
     check_learner,
     check_memory,
-    remarks,
     resolve_num_envs,
+    run_warnings,
 )
 
 
@@ -82,12 +82,12 @@ def train(
     callbacks, say = _listening(callbacks, say)
     check_tracker(track)
     target = named(target)
-    config, seat = resolve(target, changes).seated()
+    config, seat = resolve(target, changes).with_opponent()
     path = free_path(config, out, overwrite)  # refused before anything takes time
     environment = resolve_environment(config.env_name, config.env_settings)
     learner = check_learner(config.training, environment.spec.is_image)
     config.agent.check_spaces(environment.spec)
-    environment = environment.prepared(config.training.stepping)
+    environment = environment.with_stepping(config.training.stepping)
     config, fallback = resolve_backend(config, environment)
     config, choice = resolve_num_envs(config, environment)
     environment, measured = apply_autotune(config, environment)
@@ -99,12 +99,16 @@ def train(
         ignored_keys(target),
     )
     said = [one for one in sentences if one]
-    notes = [*environment.notes, *remarks(config, environment), *said]
-    facts: dict[str, Any] = {"environment": environment.facts, "notes": notes, "learner": learner}
+    notes = [*environment.notes, *run_warnings(config, environment), *said]
+    facts: dict[str, Any] = {
+        "environment": environment.metadata,
+        "notes": notes,
+        "learner": learner,
+    }
     facts |= {"say": say} if say else {}
     run = Run.create(config, path, overwrite=overwrite, **facts)
     for sentence in said:
-        run.say(sentence)
+        run.notify(sentence)
     begin = partial(trainer.train, run.config, cluster=resolve_cluster(cluster))
     return _finish(run, environment, begin, callbacks, report, track)
 
@@ -144,19 +148,21 @@ def resume(
         return _complete(run) if report else run
     environment = resolve_environment(run.config.env_name, run.config.env_settings)
     facts = run.provenance
-    before, now = facts.get("environment"), environment.facts
+    before, now = facts.get("environment"), environment.metadata
     if before is not None and before != now:
         changed = ", ".join(changed_facts(before, now))
-        run.say(f"Since {run.path} began, its environment changed ({changed}); results may differ.")
+        run.notify(
+            f"Since {run.path} began, its environment changed ({changed}); results may differ."
+        )
     own = ("torch",) if facts.get("learner") == "torch" else ()
     other = other_bits(facts, str(run.path), ("slipstream", "numba", "numpy", *own))
     if other:
-        run.say(other)
+        run.notify(other)
         run.record(notes=list(dict.fromkeys([*facts.get("notes", []), other])))
     config = run.resume_config(device, num_envs)
     environment, measured = apply_autotune(config, environment)
     if measured:
-        run.say(measured)
+        run.notify(measured)
     check_learner(config.training, environment.spec.is_image)
     begin = partial(
         trainer.resume, device=device, num_envs=num_envs, cluster=resolve_cluster(cluster)
@@ -201,9 +207,9 @@ def _listening(
 
 def _complete(run: Run) -> Run:
     """Writes what a run lacks that was killed after its result was written."""
-    if run.reported:
+    if run.mark_reported:
         return run
-    run.say(f"{run.path} is complete, but its report is missing: it is written now.")
+    run.notify(f"{run.path} is complete, but its report is missing: it is written now.")
     run.lock()
     try:
         run.logbook.enter_end()
@@ -217,7 +223,7 @@ def _report(run: Run) -> Run:
 
     try:
         # The same look at the test split as the score that training printed.
-        run.say(f"Report: {report_run(run, count=False, say=run.say)}")
+        run.notify(f"Report: {report_run(run, count=False, say=run.notify)}")
     except KeyboardInterrupt:
         raise Interrupted(run.path, how=_UNREPORTED) from None
     return run

@@ -18,7 +18,7 @@ from slipstream.core.storage.csv_table import Columns
 from slipstream.core.storage.resource_monitor import Cards
 from slipstream.gym.gymnasium_environment import MAX_FOREIGN_ENVS
 from slipstream.jit.cache import cache_folder
-from slipstream.training.environments.factory import kind_of
+from slipstream.training.environments.factory import get_kind
 from slipstream.training.environments.kernel_environment import KERNEL_COPIES, MARKET_COPIES
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import EvaluationConfig
@@ -59,27 +59,27 @@ def machine_rows() -> list[tuple[str, str]]:
 
 def sizing_rows(target: str) -> list[tuple[str, str]]:
     """Return the choice of `num_envs: auto` for a target, and the fastest measured backends."""
-    from slipstream.training.environments.autotune_cache import Tunable, recall
+    from slipstream.training.environments.autotune_cache import Tunable, load_entry
     from slipstream.training.environments.factory import resolve_environment
     from slipstream.training.settings.config import resolve
     from slipstream.training.settings.sizing import choose_num_envs
 
-    config, _ = resolve(target, {"training.num_envs": "auto"}).seated()
+    config, _ = resolve(target, {"training.num_envs": "auto"}).with_opponent()
     environment = resolve_environment(config.env_name, config.env_settings)
     if tunable := environment.part(Tunable):
-        environment = tunable = tunable.tried(config.training.stepping)
+        environment = tunable = tunable.probed(config.training.stepping)
     rows = [(f"num_envs for {target}", choose_num_envs(config, environment).reason)]
     identity = None if tunable is None else tunable.identity
     if identity is None:
         return rows
-    measured, notice = recall(identity)
+    measured, notice = load_entry(identity)
     if measured is None:
         command = f"not measured; run `slipstream tune-machine {shlex.quote(target)}`"
         return [*rows, ("fastest here", notice or command)]
     listed = ", ".join(
         f"{num_envs} envs: {step.backend}"
         + (f" ({step.workers} workers)" if step.backend != "serial" else "")
-        for num_envs, step in sorted(measured.ways.items())
+        for num_envs, step in sorted(measured.configs.items())
     )
     return [*rows, ("fastest here", f"{listed}; measured on {measured.date}")]
 
@@ -97,7 +97,7 @@ def capacity_rows(target: str) -> list[tuple[str, str]]:
     )
     from slipstream.training.settings.config import resolve
 
-    found = measure_memory(resolve(target).seated()[0])
+    found = measure_memory(resolve(target).with_opponent()[0])
     problems = "; ".join(found.problems.values())
     gpus = Cards().describe()
     size = float(gpus[0]["memory_gib"]) if gpus else _DEFAULT_GPU_GIB
@@ -130,7 +130,7 @@ def kernel_rows(target: str) -> list[tuple[str, str]]:
     from slipstream.training.environments.factory import resolve_environment
     from slipstream.training.settings.config import resolve
 
-    config, _ = resolve(target).seated()
+    config, _ = resolve(target).with_opponent()
     environment = resolve_environment(config.env_name, config.env_settings)
     checked = environment.check(config.env_settings)
     if checked is None:
@@ -332,7 +332,7 @@ def _evaluations(settings: EvaluationConfig) -> str:
 
 def _stepping(run: Run) -> str:
     name, training = run.config.env_name, run.config.training
-    if kind_of(name).compiled:
+    if get_kind(name).compiled:
         return (
             "Stepping took longest, and it is compiled already. More shards or members use more "
             "cores; `slipstream check` reports the cost of a kernel's own checks."

@@ -17,7 +17,7 @@ from slipstream.core.storage.atomic_io import disk_errors
 from slipstream.kernels.interpreter import Records
 from slipstream.kernels.vector_env import allocate_buffers
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.factory import kind_of
+from slipstream.training.environments.factory import get_kind
 
 if TYPE_CHECKING:
     from slipstream.training.runs.run import Run
@@ -61,7 +61,7 @@ def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
     from slipstream.training.runs.matches import environment_against, load_opponent
 
     config = run.config
-    kind = kind_of(config.env_name)
+    kind = get_kind(config.env_name)
     env_id = kind.short_name
     if opponent is None:
         env = kind.renderer(config.env_settings) or RenderableEnv(kind.load(config.env_settings))
@@ -107,7 +107,7 @@ class RenderableEnv:
                 f"{environment.name} has two players. Give --video an opponent, such as "
                 "`--opponent strong`."
             )
-        env = environment.evaluation("train", 1)
+        env = environment.make_eval_envs("train", 1)
         game: Any = getattr(env, "game", env)  # the game inside a `SelfPlayEnv`
         self._env, self._game, self._out = env, game, allocate_buffers(env)
 

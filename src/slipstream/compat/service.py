@@ -22,7 +22,7 @@ from slipstream.jobs.job_process import let_go, place, start
 from slipstream.jobs.memory_forecast import run_memory
 from slipstream.jobs.queue import STOPPED, JobQueue, QueuedJob
 from slipstream.jobs.supervisor import is_supervised, stop
-from slipstream.training.environments.factory import kind_of
+from slipstream.training.environments.factory import get_kind
 from slipstream.training.runs.run import CONFIG, Run
 from slipstream.training.settings.config import RunConfig, resolve
 
@@ -60,7 +60,7 @@ class VectorizedEnvConfig(Config):
     def training(self, env_name: str) -> dict[str, Any]:
         """What it means for a run's `training` section."""
         chosen: Any = "auto"
-        if "process" in kind_of(env_name).backends:
+        if "process" in get_kind(env_name).backends:
             chosen = "serial"
             if self.env_type == "SubprocVecEnv":
                 chosen = {"try": ["process", "serial"]}
@@ -250,14 +250,14 @@ class AgentTrainingService:
             "evaluations": run.evaluations(),
             "backend": backend,
             "env_type": asked["env_type"],
-            "num_envs": run.copies[-1]["num_envs"],
-            "copies": run.copies,
+            "num_envs": run.num_envs_history[-1]["num_envs"],
+            "copies": run.num_envs_history,
             "fallback": backend not in (wanted, "compiled"),
             "steps_per_second": result.get("steps_per_second"),
             "folder": run.path,
             "notes": run.provenance.get("notes", []),
         }
-        return {**results, **run.taken()} if asked["enable_monitoring"] else results
+        return {**results, **run.resource_usage()} if asked["enable_monitoring"] else results
 
     def _command(self, config: RunConfig, folder: Path) -> list[str]:
         """What begins a training, from a config that is kept beside the queue."""

@@ -33,7 +33,7 @@ from slipstream.rl.agents.discover import list_agents, load_config
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Slot, Trial, best_trials
 from slipstream.training.callbacks.metrics import EVALUATIONS, METRICS
-from slipstream.training.environments.factory import kind_of
+from slipstream.training.environments.factory import get_kind
 from slipstream.training.population.member_state import PROGRESS_FILE
 from slipstream.training.runs.run import CHECKPOINTS, CONFIG, PROVENANCE, REPORT, RESULT
 from slipstream.training.settings.config import STUDY, EvaluationConfig, TrainingConfig, read_config
@@ -86,7 +86,7 @@ def config_rows(values: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
         below = values.get(section)
         name = str(below.get("name")) if isinstance(below, Mapping) else ""
         if name in known:
-            own = kind_of(name).model if section == "env" else load_config(name)[1]
+            own = get_kind(name).model if section == "env" else load_config(name)[1]
             models[section] = own
     found: list[tuple[str, str, bool]] = []
     for section, below in values.items():

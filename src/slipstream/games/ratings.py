@@ -18,8 +18,8 @@ from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.runs.matches import (
     MatchResult,
     Player,
-    bots,
     find_run,
+    list_bots,
     load_opponent,
     play,
 )
@@ -162,7 +162,7 @@ def _game_of(names: Sequence[str], trust: bool) -> str:
         found = find_run(name, trust)
         if found is not None:
             kernel_name = found[0].config.env_name
-            if bots(kernel_name):
+            if list_bots(kernel_name):
                 return kernel_name
             raise ConfigError(f"{name} plays `{kernel_name}`, which is no game for two.")
     raise ConfigError(
@@ -177,7 +177,7 @@ def _rated(
     model = load_model()
     ratings = [model.rating(name=player.name) for player in players]
     # The same game again is no news: one from each side counts where all are alike.
-    count = {pair: len(t.result[:2] if t.alike else t.result) for pair, t in tables.items()}
+    count = {pair: len(t.result[:2] if t.deterministic else t.result) for pair, t in tables.items()}
     order = [(pair, g) for pair, games in count.items() for g in range(games)]
     np.random.default_rng(seed).shuffle(order)
     for (one, two), g in order:

@@ -31,7 +31,7 @@ from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.parts import SNAPSHOTS, Players, group_by_opponent
 from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.runs.matches import (
-    ALIKE,
+    DETERMINISTIC_NOTE,
     Player,
     load_snapshots,
     play,
@@ -76,7 +76,7 @@ def league_from_run(run: Run) -> League | None:
 
 def _matrix(run: Run) -> tuple[tuple[str, ...], np.ndarray]:
     """Names of players, old to new and the chosen policy last; shares [P, P] that rows won."""
-    pool, member, settings = load_snapshots(run).past, run.best.highest, run.config
+    pool, member, settings = load_snapshots(run).snapshots, run.best.highest, run.config
     assert isinstance(pool, SnapshotPool)
     serial = pool.serial[0, :-1]
     slots = np.flatnonzero(serial >= 0)[np.argsort(serial[serial >= 0])]
@@ -91,10 +91,10 @@ def _matrix(run: Run) -> tuple[tuple[str, ...], np.ndarray]:
         players.append(Player(f"snapshot {serial[k]}", policy, run))
     players.append(Player("chosen policy", run.best_policy(member), run))
     won = np.full((len(players), len(players)), np.nan)
-    seed, backend = settings.evaluation.test_seed, settings.training.chosen_backend
+    seed, backend = settings.evaluation.test_seed, settings.training.resolved_backend
     for two, one in itertools.combinations(range(len(players)), 2):
         pool.shares[0] = np.arange(len(serial)) >= slots[two]  # this one alone is met
-        met = Player(SNAPSHOTS, past=pool)
+        met = Player(SNAPSHOTS, snapshots=pool)
         result = play(settings.env_name, players[one], met, _GAMES, seed, backend=backend).result
         won[one, two], won[two, one] = (result > 0).mean(), (result < 0).mean()
     return tuple(player.name for player in players), won
@@ -179,7 +179,7 @@ def outcomes_from_evaluation(
     if players is None or source is None:
         return ()
     validated = source.evaluations() if isinstance(source, Run) else {}
-    tracks, repeated = found.tracks[found.holdout][found.member], players.repeated
+    tracks, repeated = found.tracks[found.holdout][found.member], players.deterministic_opponents
     alike = repeated if source.config.evaluation.deterministic else ()
     return outcomes(validated, found.number(found.member), tracks, players.names, alike)
 
@@ -269,7 +269,7 @@ def won(met: Outcomes) -> KeyFigure:
 def describe_games(played: Mapping[str, Any]) -> tuple[str, str]:
     """A row of `games.json` in words: who was met, and what came of it."""
     shares = ", ".join(f"{what} {_share(*played[what])}" for what in ("won", "drawn", "lost"))
-    alike = f"; {ALIKE}" * played.get("alike", False)
+    alike = f"; {DETERMINISTIC_NOTE}" * played.get("alike", False)
     return f"{played['games']:,} whole games against {played['two']}", shares + alike
 
 
@@ -312,7 +312,7 @@ def _played(played: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _alike(flags: Iterable[bool | None]) -> str:
-    return f". Without an interval: {ALIKE}" if any(flags) else ""
+    return f". Without an interval: {DETERMINISTIC_NOTE}" if any(flags) else ""
 
 
 def _share(share: float, low: float, high: float) -> str:

@@ -47,7 +47,7 @@ from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import VectorEnv, allocate_buffers
 from slipstream.training.environments.autotune_cache import Identity, StepConfig, Tunable
 from slipstream.training.environments.environment import (
-    LONGEST,
+    MAX_EVAL_STEPS,
     Environment,
     EnvironmentKind,
     Sections,
@@ -128,7 +128,7 @@ class GymnasiumEnvironment(Tunable):
 
     kind: GymnasiumKind
 
-    def copies(
+    def make_envs(
         self,
         seeds: NDArray[np.uint64],
         indices: NDArray[np.uint64],
@@ -138,32 +138,32 @@ class GymnasiumEnvironment(Tunable):
     ) -> VectorEnv:
         return self._stepped(backend, seeds, indices)
 
-    def evaluation(
+    def make_eval_envs(
         self,
         split: str,
         copies: int,
         members: int = 1,
         backend: str = "auto",
-        longest: int = LONGEST,
+        max_steps: int = MAX_EVAL_STEPS,
     ) -> VectorEnv:
         pool = WorkerPool.current()
         most = pool.max_concurrent_envs if pool is not None else None
         each = min(copies, MAX_FOREIGN_ENVS, max(1, (most or copies * members) // members))
         zeros = np.zeros(members * each, np.uint64)  # each must be made
-        limit = longest if self.spec.max_episode_steps is None else None
+        limit = max_steps if self.spec.max_episode_steps is None else None
         more: dict[str, Any] = {"at_end": HOLD, "limit": limit}
         raw = replace(self, training_wrappers=()) if self.training_wrappers else self
         return raw._stepped(backend, zeros, zeros, evaluates=True, **more)
 
-    def prepared(self, stepping: SteppingConfig) -> Environment:
-        return replace(self, stepping=stepping).tried()
+    def with_stepping(self, stepping: SteppingConfig) -> Environment:
+        return replace(self, stepping=stepping).probed()
 
-    def tried(self, stepping: SteppingConfig | None = None) -> Self:
+    def probed(self, stepping: SteppingConfig | None = None) -> Self:
         stepping = stepping or self.stepping
-        if self.step_seconds is not None or (_in_child() and not stepping.here):
+        if self.step_seconds is not None or (_in_child() and not stepping.in_process):
             return self
         with _log_if_slow(self.name, "first steps have"):
-            if stepping.here:
+            if stepping.in_process:
                 with self._made(*_ONE) as env:
                     return replace(self, step_seconds=step_seconds(env))
             pool = WorkerPool.current()
@@ -175,7 +175,7 @@ class GymnasiumEnvironment(Tunable):
     @cached_property
     def _seconds(self) -> float:
         """Seconds of a step, measured now if never before; 0 in a process without workers."""
-        return self.tried().step_seconds or 0.0
+        return self.probed().step_seconds or 0.0
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -187,8 +187,8 @@ class GymnasiumEnvironment(Tunable):
         more = {key: own for key, own in around.items() if own}
         return Identity(self.name, plain({**self.kwargs, **more}), self.source)
 
-    def way(self, copies: int) -> StepConfig | None:
-        return None if _in_child() else super().way(copies)
+    def step_config(self, copies: int) -> StepConfig | None:
+        return None if _in_child() else super().step_config(copies)
 
     def may_crash(self, copies: int) -> bool:
         return not (_in_child() or self._processes_pay(copies))
@@ -201,7 +201,7 @@ class GymnasiumEnvironment(Tunable):
         evaluates: bool = False,
         **more: Any,
     ) -> VectorEnv:
-        if self.kind.chosen_backend(backend) == "process":
+        if self.kind.select_backend(backend) == "process":
             return self._in_processes(seeds, indices, evaluates, **more)
         if backend == "auto" and self._processes_pay(len(seeds)):
             with suppress(SlipstreamError):  # what only this process can make is stepped here
@@ -215,7 +215,7 @@ class GymnasiumEnvironment(Tunable):
         return ForeignEnv(made, seeds, indices, kwargs=self.kwargs, spec=self.spec, **more)
 
     def _processes_pay(self, copies: int) -> bool:
-        way = self.way(copies)
+        way = self.step_config(copies)
         if way is not None:
             return way.backend == "process"
         return is_process_backend_faster(self._seconds, copies, self.stepping.workers)
@@ -224,7 +224,7 @@ class GymnasiumEnvironment(Tunable):
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], evaluates: bool, **more: Any
     ) -> VectorEnv:
         pool = WorkerPool.current()
-        workers, way = self.stepping.workers, self.way(len(seeds))
+        workers, way = self.stepping.workers, self.step_config(len(seeds))
         if workers is None and _in_child():
             workers = 1
         elif workers is None and way is not None and way.backend == "process":
@@ -247,21 +247,21 @@ class GymnasiumKind(EnvironmentKind):
     loaded: ClassVar[type[GymnasiumEnvironment]] = GymnasiumEnvironment
     backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
     open_section: ClassVar[str | None] = "kwargs"
-    known: ClassVar[bool] = True
+    is_known: ClassVar[bool] = True
     model: ClassVar[type[Config]] = GymnasiumConfig
 
     @property
     def short_name(self) -> str:
         return _id(self.name)
 
-    def section(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def resolve_settings(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         section = validate(GymnasiumConfig, settings, "env").model_dump(mode="json")
         for key in ("metrics", "wrappers", "training_wrappers"):
             if not section[key]:  # a run without them is what it was before there were any
                 del section[key]
         return self.name, section
 
-    def suggested(self, agent_name: str) -> Sections:
+    def default_hyperparams(self, agent_name: str) -> Sections:
         return for_gymnasium(_id(self.name), agent_name)
 
     def preset_note(self, agent_name: str, resolved: Sections) -> str | None:

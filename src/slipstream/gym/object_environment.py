@@ -33,7 +33,7 @@ from slipstream.kernels.loop import HOLD
 from slipstream.kernels.vector_env import StepBuffers, VectorEnv
 from slipstream.training.environments.autotune_cache import Identity
 from slipstream.training.environments.environment import (
-    LONGEST,
+    MAX_EVAL_STEPS,
     Environment,
     Sections,
     for_gymnasium,
@@ -272,7 +272,7 @@ class ObjectKind(GymnasiumKind):
     def short_name(self) -> str:
         return self.name.removeprefix(OBJECT)
 
-    def suggested(self, agent_name: str) -> Sections:
+    def default_hyperparams(self, agent_name: str) -> Sections:
         found = dict(for_gymnasium(self.name, agent_name))
         copies = _REGISTRY[self.name].num_envs if self.name in _REGISTRY else None
         training = {} if copies is None else {"num_envs": copies}
@@ -298,18 +298,18 @@ class BorrowedEnvironment(VectorEnvironment):
             "makes one, or a list of functions, does better.",
         )
 
-    def evaluation(
+    def make_eval_envs(
         self,
         split: str,
         copies: int,
         members: int = 1,
         backend: str = "auto",
-        longest: int = LONGEST,
+        max_steps: int = MAX_EVAL_STEPS,
     ) -> VectorEnv:
         zeros = np.zeros((_known(self.name).num_envs or 1) * members, np.uint64)
         more: dict[str, Any] = {
             "at_end": HOLD,
-            "limit": longest,
+            "limit": max_steps,
             "masked": self.spec.has_action_mask,
         }
         return _around(self.name, zeros, zeros, **more)
@@ -330,7 +330,7 @@ class BorrowedKind(VectorKind):
     def short_name(self) -> str:
         return self.name.removeprefix(OBJECT)
 
-    def suggested(self, agent_name: str) -> Sections:
+    def default_hyperparams(self, agent_name: str) -> Sections:
         return {"training": {"num_envs": _known(self.name).num_envs}}
 
     def load(self, settings: Mapping[str, Any]) -> BorrowedEnvironment:

@@ -80,7 +80,7 @@ class VectorKind(GymnasiumKind):
     noun: ClassVar[str] = "a vector environment of another library"
     loaded: ClassVar[type[GymnasiumEnvironment]] = VectorEnvironment
     backends: ClassVar[tuple[str, ...]] = ("auto", "serial")
-    leaves: ClassVar[bool] = False  # the other library decides when
+    can_abort: ClassVar[bool] = False  # the other library decides when
 
     @property
     def short_name(self) -> str:
@@ -98,7 +98,7 @@ class VectorKind(GymnasiumKind):
             "gym:my_module:ID."
         )
 
-    def suggested(self, agent_name: str) -> Sections:
+    def default_hyperparams(self, agent_name: str) -> Sections:
         return {}
 
     def preset_note(self, agent_name: str, resolved: Sections) -> str | None:

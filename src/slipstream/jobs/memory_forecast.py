@@ -24,7 +24,7 @@ def run_memory(config: RunConfig) -> int:
         SlipstreamError: the environment cannot be made.
         ResourceError: this machine can never hold it.
     """
-    config, _ = config.seated()
+    config, _ = config.with_opponent()
     environment = resolve_environment(config.env_name, config.env_settings)
     config, _ = resolve_num_envs(config, environment)
     return _beside(environment) + check_memory(config, environment, total_memory())

@@ -38,7 +38,7 @@ from slipstream.markets.data.raw_table import RawTable, list_bare_symbols, read_
 from slipstream.markets.data.symbols import FIAT, MarketKind, find_pair, market_kind, parse
 from slipstream.markets.data.timestamps import MISSING, bar_length
 from slipstream.markets.features.feature_registry import expand_feature_sets, warm_up_rows
-from slipstream.training.environments.factory import kind_of
+from slipstream.training.environments.factory import get_kind
 
 _MANY = 20_000  # bars of which any split holds what an observation remembers
 _LONGER = {"train": 0.4, "validation": 0.3, "test": 0.3}
@@ -47,7 +47,7 @@ _FEE_PER_MILLION = 1_000.0  # of notional: what exchanges of coins usually take 
 
 def _reads_prices(environment: str) -> bool:
     """Whether the environment's config has a `data` section of prices."""
-    data = kind_of(environment).model.model_fields.get("data")
+    data = get_kind(environment).model.model_fields.get("data")
     return data is not None and model_in(data.annotation) is DataConfig
 
 

@@ -123,7 +123,7 @@ def _of_study(deployed: DeployedPolicy) -> Subject:
     view, beyond = read_view(folder), [_beyond(config)]
     if view.market:
         beyond.append(_LATER)
-    notes = (*forced_gate_warnings(deployed.facts), *view.notes)
+    notes = (*forced_gate_warnings(deployed.metadata), *view.notes)
     policy, page = checkpoint.load(deployed.path), study_page(view)
     told = (notes, beyond, view.provenance)
     return Subject(folder.path, policy, config, page, view.market, {}, *told)
@@ -148,7 +148,9 @@ def licence_of(config: RunConfig, market: bool) -> str:
 
 def _mean_interval(found: RunEvaluation) -> tuple[str, str]:
     """The mean return of the shown member with its 95 % interval, of independent episodes."""
-    returns = np.array([track.ret for track in found.tracks[found.holdout][found.member]])
+    returns = np.array(
+        [track.episode_return for track in found.tracks[found.holdout][found.member]]
+    )
     measured = Measured.of(returns)
     if not measured.error:
         return "95 % interval of the mean return", "none: all episodes returned the same"

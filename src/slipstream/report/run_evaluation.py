@@ -24,15 +24,15 @@ from slipstream.report.inputs import (
     Window,
 )
 from slipstream.report.statistics import Floats
-from slipstream.training.environments.environment import LONGEST, Environment
-from slipstream.training.environments.evaluator import Seen, run_episodes
+from slipstream.training.environments.environment import MAX_EVAL_STEPS, Environment
+from slipstream.training.environments.evaluator import PolicyInput, run_episodes
 from slipstream.training.environments.factory import (
     DataWindow,
     frozen_settings,
     load_environment,
 )
 from slipstream.training.environments.parts import NUMBERS, get_holdout_register, opponent_names
-from slipstream.training.episode_result import values
+from slipstream.training.episode_result import score_values
 from slipstream.training.runs.policies import (
     DeployedPolicy,
     data_mismatch,
@@ -40,7 +40,7 @@ from slipstream.training.runs.policies import (
     forced_gate_warnings,
 )
 from slipstream.training.runs.run import Run
-from slipstream.training.settings.sizing import EvaluationPlan, final_evaluator, remarks
+from slipstream.training.settings.sizing import EvaluationPlan, final_evaluator, run_warnings
 
 _NOT_NEW = "This window is not known to begin after the {}: not all new."
 # Split of the data -> name on the page; a game has one split, episodes that chose no policy.
@@ -72,7 +72,7 @@ def evaluate_run(
     """
     run = path if isinstance(path, Run) else Run.open(path)
     members = run.best.present
-    chosen = DataWindow(**window, carried=frozen_settings(run.provenance))
+    chosen = DataWindow(**window, frozen=frozen_settings(run.provenance))
     environment = load_environment(run.config.env_name, run.config.env_settings, chosen)
     splits, agent = environment.splits(), run.config.agent
     reads = 1
@@ -99,8 +99,8 @@ def evaluate_run(
         notes=_notes(run, environment),
         provenance=provenance(run, environment),
     )
-    plan = EvaluationPlan.of(run.config, environment)
-    backend = run.config.training.chosen_backend
+    plan = EvaluationPlan.from_config(run.config, environment)
+    backend = run.config.training.resolved_backend
     found = gather(environment, found, backend=backend, draws=draws, plan=plan)
     if found.market is not None:
         return found
@@ -120,7 +120,7 @@ def evaluate_deployed(
     """
     deployed = policy if isinstance(policy, DeployedPolicy) else DeployedPolicy.open(policy)
     environment = deployed.environment(**window)
-    market, facts = environment.spec.market is not None, deployed.facts
+    market, facts = environment.spec.market is not None, deployed.metadata
     owner = "study" if "study" in facts else "policy"
     names = ("development", "holdout") if owner == "study" else ("train", "validation", "test")
     new = begins_after(environment, facts, names)
@@ -134,11 +134,11 @@ def evaluate_deployed(
         tracks=deployed.evaluate(environment, record=market),
         source=deployed,
         unseen=new or not market,
-        notes=(*notes, *deployed.remarks(environment)),
+        notes=(*notes, *deployed.warnings(environment)),
         provenance=origin({}, work, deployed.config.hash, digest),
     )
-    plan = EvaluationPlan.of(deployed.config, environment)
-    backend = deployed.config.training.chosen_backend
+    plan = EvaluationPlan.from_config(deployed.config, environment)
+    backend = deployed.config.training.resolved_backend
     return gather(environment, found, backend=backend, draws=draws, plan=plan)
 
 
@@ -168,15 +168,15 @@ def gather(
         accepted=tuple(environment.provenance.get("accepted", ())),
     )
     if environment.kind.compiled:
-        backend = environment.kind.chosen_backend(backend)
+        backend = environment.kind.select_backend(backend)
     backtest = environment.part(Backtest)
     if backtest is not None:
         passes = {name: backtest.for_split(name, backend) for name in run.tracks}
         return _with_prices(passes, run, holdout, draws)
     # One that declares nothing about its passes is shown like a game.
-    games, longest = _RANDOM_EPISODES, LONGEST
+    games, longest = _RANDOM_EPISODES, MAX_EVAL_STEPS
     if plan is not None:
-        games, longest = min(games, plan.final), plan.longest
+        games, longest = min(games, plan.test_episodes), plan.max_steps
     return replace(
         run,
         holdout=_GAME_LABELS.get(holdout, holdout),
@@ -216,23 +216,23 @@ def random_policy(
     split: str,
     backend: str = "auto",
     games: int = _RANDOM_EPISODES,
-    longest: int = LONGEST,
+    longest: int = MAX_EVAL_STEPS,
 ) -> Floats:
     """Returns [games] of episodes under uniformly random actions, among those that are allowed."""
     random = np.random.Generator(np.random.PCG64(_RANDOM_SEED))
 
-    def act(seen: Seen) -> NDArray[Any]:
+    def act(seen: PolicyInput) -> NDArray[Any]:
         return random_actions(environment.spec, len(seen.obs), random, seen.mask)
 
-    with environment.evaluation(split, min(_COPIES, games), 1, backend, longest) as env:
+    with environment.make_eval_envs(split, min(_COPIES, games), 1, backend, longest) as env:
         tracks = run_episodes(env, act, games, _RANDOM_SEED, record=False)[0]
-    return np.array([track.ret for track in tracks])
+    return np.array([track.episode_return for track in tracks])
 
 
 def game(run: Run, environment: Environment, members: Sequence[int], shown: int) -> Game:
     """Collects how the policies of a run without prices were chosen."""
     training, agent = run.config.training, run.config.agent
-    plan = EvaluationPlan.of(run.config, environment)
+    plan = EvaluationPlan.from_config(run.config, environment)
     last = {one["member"]: one for one in (run.result or {}).get("members", [])}
     varied = [name for name in agent.PER_MEMBER if isinstance(getattr(agent, name), tuple)]
     columns = {name: agent.per_member(name, training.members) for name in varied}
@@ -253,7 +253,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
     if policy.actions.drawn:
         with closing(final_evaluator(run.config, environment)) as evaluator:
             (drawn,) = evaluator.run(policy, drawn=True)
-        sampled = values(drawn, environment.spec)
+        sampled = score_values(drawn, environment.spec)
     validated = run.evaluations().get("steps", [])
     trained = (*validated, *run.metrics().get("steps", []))  # it may have ended between two
     return Game(
@@ -262,7 +262,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
         validations=len(set(validated)),
         budget=training.total_timesteps,
         sampled=sampled,
-        longest=plan.longest if environment.spec.max_episode_steps is None else None,
+        longest=plan.max_steps if environment.spec.max_episode_steps is None else None,
     )
 
 
@@ -272,7 +272,7 @@ def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
     notes = [f"Member {member} has no validated policy and is left out." for member in left_out]
     if "window" in environment.splits() and not _all_new(run, environment):
         notes.append(_NOT_NEW.format("run's validation ends"))
-    return (*notes, *data_mismatch(run, environment), *remarks(run.config, environment))
+    return (*notes, *data_mismatch(run, environment), *run_warnings(run.config, environment))
 
 
 def _all_new(run: Run, environment: Environment) -> bool:
@@ -295,7 +295,7 @@ def begins_after(environment: Environment, facts: Mapping[str, Any], names: Sequ
 def provenance(run: Run, environment: Environment) -> dict[str, str]:
     """Lines that say where the run comes from, each a fact."""
     training = run.config.training
-    first, *later = run.copies
+    first, *later = run.num_envs_history
     copies = f"{first['num_envs']} copies each"
     copies += "".join(f", {one['num_envs']} from step {one['steps']:,} on" for one in later)
     work = (

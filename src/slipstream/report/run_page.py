@@ -30,7 +30,7 @@ def run_page(run: RunEvaluation) -> Page:
     """Builds the page."""
     split = run.holdout if run.holdout in run.tracks else list(run.tracks)[-1]
     tracks, game = run.tracks[split], run.game
-    returns = [np.array([track.ret for track in own]) for own in tracks]
+    returns = [np.array([track.episode_return for track in own]) for own in tracks]
     agents = [Measured.of(own) for own in returns]
     agent, count = agents[run.member], len(returns[run.member])
     random = Measured.of(run.random_policy) if len(run.random_policy) else None
@@ -100,7 +100,7 @@ def _members(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]) -> T
         label = "agent" if alone else f"member {run.number(index)}"
         cells = [] if chosen is None else [f"{chosen.settings[name]:g}" for name in names]
         length = number(float(np.mean([track.length for track in own])), 0)
-        returns = np.array([track.ret for track in own])
+        returns = np.array([track.episode_return for track in own])
         rows.append([label, *cells, *_returns(returns), length, *_choice(chosen)])
     others = {"random policy": run.random_policy}
     if game is not None:
@@ -129,7 +129,7 @@ def _sweep(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]) -> lis
     groups: dict[tuple[float, ...], list[int]] = {}
     for index, chosen in enumerate(game.chosen):
         groups.setdefault(tuple(chosen.settings[name] for name in names), []).append(index)
-    means = np.array([np.mean([track.ret for track in own]) for own in tracks])
+    means = np.array([np.mean([track.episode_return for track in own]) for own in tracks])
     best = max(groups, key=lambda group: float(means[groups[group]].mean()))
     rows = []
     for group, indices in groups.items():
@@ -371,7 +371,7 @@ def report_deployed(
 def _write_report(found: RunEvaluation, folder: Path, say: Callable[[str], None] | None) -> Path:
     """Writes the page, and a row for each of its evaluation episodes."""
     rows = [
-        {"member": found.number(k), "data": data, "episode": one.name, "return": one.ret}
+        {"member": found.number(k), "data": data, "episode": one.name, "return": one.episode_return}
         | {"length": one.length, **one.metrics}
         for data, members in found.tracks.items()
         for k, tracks in enumerate(members)

@@ -31,7 +31,7 @@ from slipstream.core.safe_io import read_text
 from slipstream.core.storage import yaml_file
 from slipstream.core.text import did_you_mean, nearest
 from slipstream.studies.config import SETTINGS, published_spaces, read_published_space
-from slipstream.training.environments.factory import kind_of
+from slipstream.training.environments.factory import get_kind
 from slipstream.training.settings.config import CONFIGS, RunConfig, TrainingConfig, resolve
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -600,7 +600,7 @@ def searchable_settings(base: RunConfig) -> dict[str, SearchableSetting]:
     for name in _TRAINING:
         info = TrainingConfig.model_fields[name]
         found[f"training.{name}"] = SearchableSetting(f"training.{name}", _field_annotation(info))
-    model = kind_of(base.env_name).model
+    model = get_kind(base.env_name).model
     return found | _section_settings("env", model, model.given)
 
 
@@ -613,7 +613,7 @@ def find_setting(path: str, base: RunConfig) -> SearchableSetting:
     known = searchable_settings(base)
     if path in known:
         return known[path]
-    kind = kind_of(base.env_name)
+    kind = get_kind(base.env_name)
     if kind.open_section is not None and path.startswith(f"env.{kind.open_section}."):
         return SearchableSetting(path, Any)
     head, _, rest = path.partition(".")

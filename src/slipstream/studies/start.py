@@ -22,7 +22,7 @@ from slipstream.studies.search.sampler import check_sampler
 from slipstream.studies.search.session import PoolFactory
 from slipstream.studies.space import DEFAULT, SearchSpace
 from slipstream.studies.study import Resources, Study
-from slipstream.training.environments.factory import kind_of
+from slipstream.training.environments.factory import get_kind
 from slipstream.training.settings.config import (
     CRYPTO,
     STUDY,
@@ -73,7 +73,7 @@ def prepare_study(
     _check_prices(values, overrides)
     config = validate(StudyConfig, {**section, **study}, STUDY)
     needed = _apply_space_settings(values, config.space)
-    base, seat = base_config(values).seated()
+    base, seat = base_config(values).with_opponent()
     starts, left = len(config.start_with), None
     if starts > config.n_trials:
         left = (
@@ -158,7 +158,7 @@ def _check_prices(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> No
     name = _env_name(values)
     if not given or name is None:
         return
-    if "data" not in kind_of(name).model.model_fields:
+    if "data" not in get_kind(name).model.model_fields:
         raise ConfigError(
             f"{name} reads no prices: leave --data-dir and --timeframe ({', '.join(given)}) out."
         )
@@ -172,8 +172,8 @@ def _env_name(values: Mapping[str, Any]) -> str | None:
 
 def _default_num_envs(values: Mapping[str, Any]) -> int:
     name = _env_name(values)
-    divisible = name is not None and kind_of(name).divisible
-    return MARKET_NUM_ENVS if divisible else GAME_NUM_ENVS
+    has_folds = name is not None and get_kind(name).has_folds
+    return MARKET_NUM_ENVS if has_folds else GAME_NUM_ENVS
 
 
 def tune(

@@ -33,10 +33,10 @@ from slipstream.kernels.vector_env import (
     member_indices,
 )
 from slipstream.training.backend import make_workers
-from slipstream.training.child_process import Child, attempt, result_of
+from slipstream.training.child_process import ChildProcess, call_safely, unwrap_result
 from slipstream.training.environments.autotune_cache import AutotuneEntry, StepConfig, Tunable
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.factory import kind_of, resolve_environment
+from slipstream.training.environments.factory import get_kind, resolve_environment
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import check_memory, fits, resolve_num_envs, storage_bytes
 from slipstream.training.workers import ThreadPool
@@ -123,7 +123,7 @@ def measure_steps(environment: Environment, cell: Cell, seconds: float) -> StepS
     slices = list[_Slice]()
     with ExitStack() as made:
         for lo, hi in itertools.pairwise(edges):
-            env = environment.copies(seeds[lo:hi], indices[lo:hi], cell.backend)
+            env = environment.make_envs(seeds[lo:hi], indices[lo:hi], cell.backend)
             slices.append(_Slice(made.enter_context(env)))
         with ThreadPool(threads) as crew:
             return _run(slices, crew, seconds)
@@ -249,12 +249,12 @@ def measure_learning(config: RunConfig, environment: Environment, seconds: float
     with make_workers(config, environment) as workers:
         workers.call("reset")
         workers.call("iterate", 0.0)
-        (before,) = workers.call("facts")
+        (before,) = workers.call("stats")
         while len(walls) < _LEAST_ITERATIONS or sum(walls) < seconds:
             began = time.perf_counter()
             workers.call("iterate", 0.0)
             walls.append(time.perf_counter() - began)
-        (after,) = workers.call("facts")
+        (after,) = workers.call("stats")
     spent = {
         name: (after[f"seconds_{name}"] - before[f"seconds_{name}"]) / len(walls)
         for name in ("env", "policy", "update")
@@ -348,7 +348,7 @@ def _findings(config: RunConfig, seconds: float, others: Others) -> Measurements
 
 def _try_out(config: RunConfig, seconds: float, others: Others) -> float:
     """Makes a foreign environment where it can be ended, for some take for ever; seconds a step."""
-    if kind_of(config.env_name).compiled:
+    if get_kind(config.env_name).compiled:
         return 0.0
     here = config.with_training(backend="serial")  # in the child
     limit, began = _LOADING * seconds, time.monotonic()
@@ -356,7 +356,7 @@ def _try_out(config: RunConfig, seconds: float, others: Others) -> float:
     def loaded() -> float:
         environment = resolve_environment(config.env_name, config.env_settings)
         tunable = environment.part(Tunable)
-        seconds = tunable and tunable.tried(here.training.stepping).step_seconds
+        seconds = tunable and tunable.probed(here.training.stepping).step_seconds
         return seconds or 0.0
 
     step = _in_child(loaded, limit)
@@ -448,7 +448,7 @@ class _Tuner:
         ).training
         if cell.backend == "process":
             training = training.model_copy(update={"workers": cell.workers})
-        return self.found.environment.prepared(training.stepping)
+        return self.found.environment.with_stepping(training.stepping)
 
     def _expected(self, cell: Cell) -> float:
         """Seconds that it takes at least, from what one copy was found to take."""
@@ -481,12 +481,14 @@ def _in_child(measure: Callable[[], Any], limit: float) -> Any:
     Raises:
         SlipstreamError: what was raised there.
     """
-    child = Child(lambda pipe: pipe.send(attempt(measure)), "measurement", "close other programs")
+    child = ChildProcess(
+        lambda pipe: pipe.send(call_safely(measure)), "measurement", "close other programs"
+    )
     try:
         answer = child.receive() if child.pipe.poll(limit) else None
     finally:
-        child.end(0.0)  # also when interrupted; its own workers end with it
-    return None if answer is None else result_of(answer)
+        child.terminate(0.0)  # also when interrupted; its own workers end with it
+    return None if answer is None else unwrap_result(answer)
 
 
 class FreeVectorEnv(VectorEnv):
@@ -538,10 +540,10 @@ class FreeVectorEnv(VectorEnv):
 class FreeEnvironment(Environment):
     """In place of a foreign environment, whatever it shows and takes."""
 
-    def copies(self, seeds: NDArray[np.uint64], *how: Any, **more: Any) -> VectorEnv:
+    def make_envs(self, seeds: NDArray[np.uint64], *how: Any, **more: Any) -> VectorEnv:
         return FreeVectorEnv(self.spec, len(seeds))
 
-    def evaluation(self, split: str, copies: int, *how: Any, **more: Any) -> VectorEnv:
+    def make_eval_envs(self, split: str, num_envs: int, *how: Any, **more: Any) -> VectorEnv:
         raise NotImplementedError("nothing is evaluated here")
 
 

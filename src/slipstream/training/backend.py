@@ -15,12 +15,12 @@ from slipstream.kernels.vector_env import member_indices
 from slipstream.training.child_process import THREADED
 from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.cluster.cluster_workers import ClusterWorkers
-from slipstream.training.environments.autotune_cache import Tunable, recall
+from slipstream.training.environments.autotune_cache import Tunable, load_entry
 from slipstream.training.environments.environment import Environment
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.sizing import learner_of
-from slipstream.training.shard import cut
+from slipstream.training.settings.sizing import select_learner
+from slipstream.training.shard import split_members
 from slipstream.training.workers import LocalWorker, ProcessWorkers, Workers, never_stop
 
 _WITH_THREADS = THREADED | {"torch"}  # libraries whose threads what learns would miss in a fork
@@ -36,12 +36,12 @@ def resolve_backend(config: RunConfig, environment: Environment) -> tuple[RunCon
     """
     wanted = config.training.backend
     if isinstance(wanted, str):
-        environment.kind.chosen_backend(wanted)
+        environment.kind.select_backend(wanted)
         return config, None
     failed = []
     for name in wanted["try"]:
         try:
-            environment.copies(*member_indices([0], 1), name).close()
+            environment.make_envs(*member_indices([0], 1), name).close()
         except SlipstreamError as error:
             failed.append(f"`{name}` does not work here ({error})")
             continue
@@ -61,25 +61,25 @@ def apply_autotune(config: RunConfig, environment: Environment) -> tuple[Environ
         It, and a sentence about what was found there or passed over; None where there is nothing.
     """
     training = config.training
-    copies = int(training.num_envs)
+    num_envs = int(training.num_envs)
     if training.members > 1 or training.backend != "auto":
         return environment, None  # members share the cores by shards
-    one_thread = config.agent.parts(copies) == 1 or config.agent.replay(copies) is not None
+    one_thread = config.agent.parts(num_envs) == 1 or config.agent.replay(num_envs) is not None
     if environment.kind.compiled and one_thread:
         return environment, None  # trains them, but for updates from a replay
     tunable = environment.part(Tunable)
     identity = None if tunable is None else tunable.identity
     if tunable is None or identity is None:
         return environment, None
-    measured, notice = recall(identity)
+    measured, notice = load_entry(identity)
     if measured is None:
         return environment, notice
     environment = tunable = replace(tunable, measured=measured)
-    way = tunable.way(copies)
+    way = tunable.step_config(num_envs)
     if way is None:
         return environment, (
             f"`slipstream tune-machine` measured {environment.name} on {measured.date}, but not "
-            f"with about {copies} copies: `auto` goes by the time that a step takes."
+            f"with about {num_envs} copies: `auto` goes by the time that a step takes."
         )
     noun = "thread" if way.backend == "compiled" else "worker"
     workers = int(training.workers) if training.workers != "auto" else way.workers
@@ -110,7 +110,7 @@ def make_workers(
     wanted = usable_cores() if training.shards == "auto" else int(training.shards)
     if training.device != "cpu":
         wanted = 1  # a card's members are calculated together
-    members = cut(training.members, wanted)
+    members = split_members(training.members, wanted)
     if len(members) == 1 and not _watched(config, environment):
         return LocalWorker(config, environment, check_stop)
     return ProcessWorkers(config, environment, members, check_stop)
@@ -128,7 +128,7 @@ def _watched(config: RunConfig, environment: Environment) -> bool:
         tunable is not None
         and sys.platform == "linux"
         and training.backend == "auto"
-        and learner_of(training.learner, training.device, image) == "compiled"
+        and select_learner(training.learner, training.device, image) == "compiled"
         and _WITH_THREADS.isdisjoint(sys.modules)
         and tunable.may_crash(int(training.num_envs))
     )

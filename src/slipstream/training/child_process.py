@@ -22,13 +22,13 @@ from slipstream.core.child_process import ending, not_started, work_for
 from slipstream.core.errors import SlipstreamError
 
 _BEFORE_WAITING = 100  # at exit: before multiprocessing waits for its children
-_children: WeakSet[Child] = WeakSet()
+_children: WeakSet[ChildProcess] = WeakSet()
 
 THREADED = frozenset({"jax", "ray", "tensorflow"})
 """Libraries whose threads do not outlive a fork, nor bear one."""
 
 
-class Child:
+class ChildProcess:
     """A forked process; it shares what was loaded before.
 
     Args:
@@ -61,7 +61,7 @@ class Child:
                 end.close()
             raise not_started(error, remedy) from error
         theirs.close()
-        # Should `end` never be called: at exit Python waits for children, who wait for a word.
+        # If `terminate` is never called: at exit Python waits for children that wait for a message.
         self._abandoned = Finalize(
             self, _abandon, (self.pipe, self._process), exitpriority=_BEFORE_WAITING
         )
@@ -76,7 +76,7 @@ class Child:
         """Hands it a message; False where it is gone."""
         try:
             self.pipe.send(message)
-        except OSError:  # broken, or closed by `end`
+        except OSError:  # broken, or closed by `terminate`
             return False
         return True
 
@@ -92,15 +92,15 @@ class Child:
         with suppress(OSError, ValueError):  # it is gone, or was cut off in a message
             self.pipe.send(None)
 
-    def end(self, patience: float) -> str:
-        """Waits for its end, kills it after `patience` seconds.
+    def terminate(self, timeout: float) -> str:
+        """Waits for its end, kills it after `timeout` seconds.
 
         Returns:
             How it ended: ``was killed by SIGKILL (out of memory?)``, ``ended with exit code 1``.
         """
         try:
             self.pipe.close()  # it may be waiting to be heard
-            self._process.join(patience)
+            self._process.join(timeout)
         finally:  # also when interrupted
             self._abandoned()
         return ending(self._process.exitcode)
@@ -127,7 +127,7 @@ def _abandon(pipe: Connection, process: Any) -> None:
         process.join()
 
 
-def portable(error: Exception) -> Exception:
+def picklable_error(error: Exception) -> Exception:
     """What a parent is sent of an error: users' mistakes as they are, others with their trace.
 
     A pipe loses what an error was raised from, so the trace of that goes along as a note.
@@ -140,15 +140,15 @@ def portable(error: Exception) -> Exception:
     return RuntimeError(f"{name} (process {os.getpid()}):\n{traceback.format_exc()}")
 
 
-def attempt(do: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
+def call_safely(do: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
     """Call a function in a child; return what its parent is sent, for `result_of`."""
     try:
         return True, do(*arguments)
     except Exception as error:
-        return False, portable(error)
+        return False, picklable_error(error)
 
 
-def result_of(answer: tuple[bool, Any]) -> Any:
+def unwrap_result(answer: tuple[bool, Any]) -> Any:
     """Return what a function returned in a child, or raise what it raised there."""
     if not answer[0]:
         raise answer[1]

@@ -30,7 +30,7 @@ class EpisodeResult:
     """
 
     name: str
-    ret: float
+    episode_return: float
     length: int
     metrics: Mapping[str, float]
     actions: NDArray[Any] = field(default_factory=lambda: np.zeros((0, 1)))
@@ -38,22 +38,22 @@ class EpisodeResult:
     number: int = 0
 
 
-def values(tracks: Sequence[EpisodeResult], spec: EnvSpec) -> NDArray[np.float64]:
+def score_values(tracks: Sequence[EpisodeResult], spec: EnvSpec) -> NDArray[np.float64]:
     """What a score is the mean of, [J]: log returns in a market, else episode returns."""
     if spec.market is None:
-        return np.array([track.ret for track in tracks])
+        return np.array([track.episode_return for track in tracks])
     growth = [1.0 + track.metrics["total_return"] for track in tracks]
     return np.array([math.log(max(one, _RUINED)) for one in growth])
 
 
-def counted(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def finite_values(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Those of an evaluation's [J] values that are of episodes which were not lost."""
     return values[~np.isnan(values)] if np.isfinite(values).any() else values
 
 
 def score(tracks: Sequence[EpisodeResult], spec: EnvSpec) -> float:
     """What the best policy is chosen by: mean log return in a market, else mean episode return."""
-    return float(np.mean(values(tracks, spec)))
+    return float(np.mean(score_values(tracks, spec)))
 
 
 def standard_error(sample: NDArray[np.float64]) -> float | None:

@@ -23,12 +23,12 @@ from slipstream.rl.nets.policy_file import Tensors, pack
 from slipstream.training.callbacks.events import PREFIX
 from slipstream.training.collector import REPLAY, make_collector
 from slipstream.training.environments.curriculum import Curriculum
-from slipstream.training.environments.environment import LONGEST, Environment
+from slipstream.training.environments.environment import MAX_EVAL_STEPS, Environment
 from slipstream.training.environments.evaluator import Evaluator
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.environments.parts import MemberOpponents, Players
 from slipstream.training.episode_result import EpisodeResult
-from slipstream.training.settings.sizing import learner_of
+from slipstream.training.settings.sizing import select_learner
 
 RECENT = 100  # training episodes that the score is the mean of
 RATING_GAMES = (
@@ -77,7 +77,7 @@ class RecentEpisodes:
             self._rows[m, self.counts[m] % RECENT] = rows[k]
             self.counts[m] += 1
 
-    def added(self, m: int) -> list[dict[str, float]]:
+    def latest(self, m: int) -> list[dict[str, float]]:
         """What the last `add` took of a member: ``return``, ``length`` and metrics of each episode.
 
         Of more than `RECENT` the last ones.
@@ -165,7 +165,7 @@ class Shard:
         learner: str = "auto",
         device: str = "cpu",
         precision: str = "float32",
-        longest: int = LONGEST,
+        max_steps: int = MAX_EVAL_STEPS,
         drawn: bool = False,
         check_stop: Callable[[], None] = lambda: None,
         curriculum: Curriculum | None = None,
@@ -176,11 +176,11 @@ class Shard:
         self._backend = backend
         self._num_envs = num_envs
         self._run_tasks = run_tasks or in_sequence
-        self._longest, self._drawn, self._check_stop = longest, drawn, check_stop
+        self._max_steps, self._drawn, self._check_stop = max_steps, drawn, check_stop
         self._evaluators: dict[tuple[Any, ...], Evaluator] = {}
         own_config = config.select(members, total)
         spec = environment.spec
-        form = learner_of(learner, device, spec.is_image)
+        form = select_learner(learner, device, spec.is_image)
         make = load_agent(config, form, device, precision)
         self.agent: Agent = make(own_config, specs or spec, own, num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
@@ -189,18 +189,18 @@ class Shard:
         players = environment.part(Players)
         self._opponents: MemberOpponents | None = None
         if players is not None:
-            environment, self._opponents = players.trained(self.agent.policy)
+            environment, self._opponents = players.for_training(self.agent.policy)
         self._environment = environment
         slices = self._slices(self.agent.parts if alone else 1)
         self._curriculum, trained_on = curriculum, environment
         if curriculum is not None:  # a record of its own for each member, which phases rewrite
             rules = environment.part(KernelEnvironment)
             assert rules is not None
-            trained_on = rules.joined([(curriculum.params(m, 0),) for m in range(len(own))])
+            trained_on = rules.batched([(curriculum.params(m, 0),) for m in range(len(own))])
         steps = config.iteration_steps(num_envs)
         with ExitStack() as made:
             rows = [(seed_rows[at], index_rows[at], backend) for at in slices]
-            envs = [made.enter_context(trained_on.copies(*row)) for row in rows]
+            envs = [made.enter_context(trained_on.make_envs(*row)) for row in rows]
             self.collector = make_collector(
                 self.agent, envs, spec, steps, num_envs, own_config.replay(num_envs)
             )
@@ -243,7 +243,7 @@ class Shard:
         metrics = self.agent.update(self.collector.experience, fraction, self._run_tasks)
         self.seconds_update += time.perf_counter() - began
         if self._opponents is not None:
-            self._opponents.learn(ended, self._num_envs)
+            self._opponents.record_games(ended, self._num_envs)
             self._opponents.advance()
             metrics = {**metrics, **self._opponents.metrics()}
         self._steps += len(self.collector.experience.reward) * self._num_envs
@@ -288,30 +288,35 @@ class Shard:
             evaluator.close()
 
     def evaluate(
-        self, split: str, games: int, seed: int, lanes: int | None = None, steps: int | None = None
+        self,
+        split: str,
+        games: int,
+        seed: int,
+        num_envs: int | None = None,
+        steps: int | None = None,
     ) -> NDArray[np.float64] | None:
         """What each member's score is the mean of, [m, J], with its policy as it is now.
 
         None where a signal came before all episodes had ended. Arguments as for `Evaluator`.
         """
-        key = (split, games, seed, lanes, steps)
+        key = (split, games, seed, num_envs, steps)
         if key not in self._evaluators:
             self._evaluators[key] = Evaluator(
                 self._environment,
                 split,
                 members=len(self.members),
                 games=games,
-                lanes=lanes,
+                num_envs=num_envs,
                 steps=steps,
                 seed=seed,
                 backend=self._backend,
-                longest=self._longest,
+                max_steps=self._max_steps,
                 drawn=self._drawn,
                 check_stop=self._check_stop,
             )
         try:
             values = self._evaluators[key].values(self.agent.policy)
-            self._rehearsed = [] if split == "test" else self._rate_members(lanes or games, seed)
+            self._rehearsed = [] if split == "test" else self._rate_members(num_envs or games, seed)
         except StoppedError:
             return None
         self._measured = self._evaluators[key].metrics
@@ -329,13 +334,13 @@ class Shard:
             games=min(RATING_GAMES, most),
             seed=seed,
             backend=self._backend,
-            longest=self._longest,
+            max_steps=self._max_steps,
             check_stop=self._check_stop,
         )
         with closing(evaluator):
             return evaluator.run(self.agent.policy)
 
-    def measured(self) -> dict[str, NDArray[np.float64]]:
+    def evaluation_metrics(self) -> dict[str, NDArray[np.float64]]:
         """A game's metrics in the last evaluation, means [m] by name; asked once for each.
 
         Ratings follow here, when all shards have played: a validation that a signal cut short is
@@ -359,9 +364,9 @@ class Shard:
         training_context = (environment or self._environment).training_context
         return pack(self.agent.policy, member - self.members.start, training_context)
 
-    def ended(self, member: int) -> list[dict[str, float]]:
+    def new_episodes(self, member: int) -> list[dict[str, float]]:
         """A member's training episodes of the last iteration; `member` counts over the run."""
-        return self.recent.added(member - self.members.start)
+        return self.recent.latest(member - self.members.start)
 
     def faults(self) -> list[Any]:
         """What failed in copies or their processes since the last call."""
@@ -369,11 +374,11 @@ class Shard:
         lists = [env.drain_faults() for env in self.collector.envs]
         return [fault for one in (*lists, *(e.drain_faults() for e in evaluators)) for fault in one]
 
-    def notes(self) -> list[str]:
+    def notices(self) -> list[str]:
         """What is to be said of how the agent calculates since the last call."""
         return self.agent.drain_notes()
 
-    def facts(self) -> dict[str, Any]:
+    def stats(self) -> dict[str, Any]:
         """Seconds spent so far by phase, and how the copies are stepped."""
         collector = self.collector
         return {
@@ -446,7 +451,7 @@ class Shard:
         return fresh
 
 
-def cut(members: int, shards: int) -> list[range]:
+def split_members(members: int, shards: int) -> list[range]:
     """Members 0..M-1 in `shards` consecutive ranges of nearly equal length."""
     edges = np.linspace(0, members, min(shards, members) + 1).round().astype(int).tolist()
     return [range(lo, hi) for lo, hi in itertools.pairwise(edges)]
@@ -457,7 +462,7 @@ def join_states(states: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArr
     return {name: np.concatenate([state[name] for state in states]) for name in states[0]}
 
 
-def state_of(
+def select_members(
     state: Mapping[str, NDArray[Any]], members: range, total: int
 ) -> dict[str, NDArray[Any]]:
     """The rows of some members: the first axis of an array counts members, or their copies."""

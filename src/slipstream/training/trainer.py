@@ -23,7 +23,7 @@ from slipstream.training.environments.curriculum import check_curriculum
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.environments.parts import get_holdout_register
-from slipstream.training.episode_result import counted, standard_error
+from slipstream.training.episode_result import finite_values, standard_error
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import (
@@ -31,10 +31,10 @@ from slipstream.training.settings.sizing import (
     EvaluationPlan,
     check_memory,
     final_evaluator,
-    remarks,
+    run_warnings,
     update_share_warning,
 )
-from slipstream.training.shard import join_states, state_of
+from slipstream.training.shard import join_states, select_members
 from slipstream.training.workers import Workers
 
 _Scores: TypeAlias = NDArray[np.float64] | None  # what a score is the mean of, [J]
@@ -106,8 +106,8 @@ class Trainer:
         settings = config.training
         self.config, self.run, self._cluster = config, run, cluster
         environment = environment or resolve_environment(config.env_name, config.env_settings)
-        self.environment = environment.prepared(settings.stepping)
-        self.plan = EvaluationPlan.of(config, self.environment)
+        self.environment = environment.with_stepping(settings.stepping)
+        self.plan = EvaluationPlan.from_config(config, self.environment)
         self.members, self.num_envs = settings.members, int(settings.num_envs)
         if cluster is None:
             check_memory(config, self.environment)
@@ -160,8 +160,8 @@ class Trainer:
                     nodes=workers.nodes,
                     machine=self._sampler.look(),
                     eta=self._eta(),
-                    policy=lambda member: workers.of(member, "policy", member),
-                    ended=lambda member: workers.of(member, "ended", member),
+                    policy=lambda member: workers.call_member(member, "policy", member),
+                    ended=lambda member: workers.call_member(member, "new_episodes", member),
                 )
                 self._emit(updated)
                 self._report_failures(metrics["failed"])
@@ -185,12 +185,14 @@ class Trainer:
 
     def _start(self, workers: Workers) -> None:
         self._began = time.perf_counter()
-        self.run.note_changes(self.config, self.progress.steps)
+        self.run.log_changes(self.config, self.progress.steps)
         if self._state is None:
             workers.call("reset")
         else:
             bulk = (self.run.bulk, self.run.chunks)
-            states = [(state_of(self._state, part, self.members), bulk) for part in workers.members]
+            states = [
+                (select_members(self._state, part, self.members), bulk) for part in workers.members
+            ]
             self._say_fresh(sum(workers.call_each_shard("set_state", states)))
             self._scores = np.concatenate(workers.call("scores"))
         started = events.Started(
@@ -198,10 +200,10 @@ class Trainer:
             members=self.members,
             num_envs=self.num_envs,
             shards=len(workers.members),
-            backend=workers.call("facts")[0]["backend"],
+            backend=workers.call("stats")[0]["backend"],
             device=self.config.training.device,
             resumed=self._state is not None,
-            notes=(*self.environment.notes, *remarks(self.config, self.environment)),
+            notes=(*self.environment.notes, *run_warnings(self.config, self.environment)),
             best=float(self.best.max()),
             episodes=self.config.curriculum.episodes,
             ended=int(self._episodes.sum()),
@@ -215,7 +217,7 @@ class Trainer:
         if not copies:
             return
         before = int(self.run.provenance.get("fresh_episodes", 0))
-        self.run.note(
+        self.run.log_notice(
             f"{copies} of {self.members * self.num_envs} copies of {self.environment.name} did not "
             "come back to where they stood when their actions were taken again (it is not "
             "deterministic, or its episodes are too long): they begin fresh episodes, and the run "
@@ -224,14 +226,14 @@ class Trainer:
         )
 
     def _note_faults(self, workers: Workers, others: Sequence[Any] = ()) -> None:
-        self.run.note_faults([*itertools.chain(*workers.call("faults")), *others])
+        self.run.log_faults([*itertools.chain(*workers.call("faults")), *others])
 
     def _say_notes(self, workers: Workers) -> None:
         """What a card's agents say of how they calculate from now on; a processor's say nothing."""
         if self.config.training.device == "cpu":
             return
-        for sentence in itertools.chain.from_iterable(workers.call("notes")):
-            self.run.note(sentence)
+        for sentence in itertools.chain.from_iterable(workers.call("notices")):
+            self.run.log_notice(sentence)
 
     def _say_ceiling(self, now: events.Progress) -> None:
         """Says once a run where more copies cannot help: by the shares of the line beside it."""
@@ -244,7 +246,7 @@ class Trainer:
         since = (now.seconds_update - first.seconds_update) / max(now.wall - first.wall, 1e-9)
         if min(share, since) >= UPDATE_SHARE:
             self._ceiling_said = True
-            self.run.say(update_share_warning(self.config, share))
+            self.run.notify(update_share_warning(self.config, share))
 
     def _iterate(self, workers: Workers) -> dict[str, NDArray[Any]]:
         """One rollout and update of every shard; members' metrics in order."""
@@ -258,7 +260,7 @@ class Trainer:
 
     def _snapshot(self, workers: Workers) -> events.Progress:
         """Progress with its seconds, summed over all sessions of the run, brought up to date."""
-        progress, facts = self.progress, workers.call("facts")
+        progress, facts = self.progress, workers.call("stats")
         for name in ("seconds_env", "seconds_policy", "seconds_update"):
             seconds = sum(fact[name] for fact in facts) / len(facts)
             setattr(progress, name, getattr(self._before, name) + seconds)
@@ -274,14 +276,18 @@ class Trainer:
         if one is None:  # no validation yet: it has a budget, and its steps cost no more
             if spec.market is not None or settings.episodes != "auto":
                 return None
-            one = plan.lanes * (plan.steps or spec.max_episode_steps or plan.longest) * step
+            one = plan.num_envs * (plan.steps or spec.max_episode_steps or plan.max_steps) * step
         if settings.every_episodes is not None:
             every = now.steps * settings.every_episodes / max(float(self._episodes.min()), 1.0)
         else:
             every = plan.every * now.budget
         left, tests = self._steps_left(), 1.0
         if spec.market is None:  # best and last policies, on other numbers of episodes
-            tests = 2 * plan.final / (plan.lanes if plan.steps is None else plan.most)
+            tests = (
+                2
+                * plan.test_episodes
+                / (plan.num_envs if plan.steps is None else plan.max_episodes)
+            )
         validations = math.ceil(max(0, now.budget - self._validated) / every)
         return left * step + (validations + tests) * one
 
@@ -334,17 +340,17 @@ class Trainer:
         self._emit(events.Entered(self._snapshot(workers), "validating"))
         plan, before = self.plan, self.progress.seconds_validate
         values = self._evaluate(
-            workers, self.validation, plan.most, settings.seed, plan.lanes, plan.steps
+            workers, self.validation, plan.max_episodes, settings.seed, plan.num_envs, plan.steps
         )
         self._validation_seconds = self.progress.seconds_validate - before
         if values is None:  # a signal came; the checkpoint says that this is still to be done
             return False
         self._validated, self._judged = steps, self._episodes.copy()
-        measured = join_states(workers.call("measured"))
-        scores = np.array([counted(row).mean() for row in values])
+        measured = join_states(workers.call("evaluation_metrics"))
+        scores = np.array([finite_values(row).mean() for row in values])
         better = (scores > self.best) & ~self._failed
         for member in np.flatnonzero(better).tolist():
-            tensors, manifest = workers.of(member, "policy", member)
+            tensors, manifest = workers.call_member(member, "policy", member)
             score = float(scores[member])
             self.best[member], self.best_steps[member] = score, steps
             facts = {"member": member, "steps": steps, "score": score, "split": self.validation}
@@ -412,7 +418,7 @@ class Trainer:
         last: list[_Scores] = [None] * self.members
         if not market:
             seed = self.config.evaluation.test_seed
-            values = self._evaluate(workers, "test", self.plan.final, seed)
+            values = self._evaluate(workers, "test", self.plan.test_episodes, seed)
             stop.check()
             last = [None] * self.members if values is None else list(values)
         if not market or "test" in self.environment.splits():
@@ -456,7 +462,7 @@ class Trainer:
             "score_is": "mean log return" if market else "mean episode return",
             "chosen_on": self.validation,
             "test_is": "the test split" if market else "fresh episodes",
-            "test_episodes": None if market else plan.final,
+            "test_episodes": None if market else plan.test_episodes,
             "evaluation": {**asdict(plan), "deterministic": config.evaluation.deterministic},
             "members": members,
             "progress": asdict(progress),
@@ -475,5 +481,5 @@ def _mean(values: _Scores) -> tuple[float | None, float | None]:
     """Mean of an evaluation's values and its standard error."""
     if values is None:
         return None, None
-    values = counted(values)
+    values = finite_values(values)
     return float(values.mean()), standard_error(values)

@@ -31,7 +31,13 @@ from slipstream.core.errors import KernelError, ResourceError
 from slipstream.jit.cache import forget_unfinished
 from slipstream.jit.fast.parallel_compile import together
 from slipstream.jit.work_sharing import RunTasks
-from slipstream.training.child_process import THREADED, Child, attempt, result_of, set_torch_threads
+from slipstream.training.child_process import (
+    THREADED,
+    ChildProcess,
+    call_safely,
+    set_torch_threads,
+    unwrap_result,
+)
 from slipstream.training.environments.autotune_cache import Tunable
 from slipstream.training.environments.curriculum import Curriculum
 from slipstream.training.environments.environment import Environment
@@ -130,7 +136,7 @@ class Workers(ABC):
         """Calls a method of every shard with its own arguments; results in the shards' order."""
 
     @abstractmethod
-    def of(self, member: int, method: str, *arguments: Any) -> Any:
+    def call_member(self, member: int, method: str, *arguments: Any) -> Any:
         """Calls a method of the one shard that has this member."""
 
     @abstractmethod
@@ -180,12 +186,12 @@ def make_shard(
                 [training.seed + m for m in range(training.members)],
                 members,
                 int(training.num_envs),
-                training.chosen_backend,
+                training.resolved_backend,
                 run_tasks,
                 learner=training.learner,
                 device=training.device,
                 precision=training.precision,
-                longest=EvaluationPlan.of(config, environment).longest,
+                max_steps=EvaluationPlan.from_config(config, environment).max_steps,
                 drawn=not config.evaluation.deterministic,
                 check_stop=check_stop,
                 curriculum=None if curriculum is None else curriculum.among(len(members)),
@@ -224,7 +230,7 @@ class LocalWorker(Workers):
     def call_each_shard(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [getattr(self._shard, method)(*arguments[0])]
 
-    def of(self, member: int, method: str, *arguments: Any) -> Any:
+    def call_member(self, member: int, method: str, *arguments: Any) -> Any:
         return getattr(self._shard, method)(*arguments)
 
     def close(self) -> None:
@@ -237,7 +243,7 @@ def _threads(config: RunConfig, environment: Environment) -> int:
     copies = int(config.training.num_envs)
     parts = config.agent.parts(copies) if config.training.members == 1 else 1
     tunable = environment.part(Tunable)
-    way = None if tunable is None else tunable.way(copies)
+    way = None if tunable is None else tunable.step_config(copies)
     # Measured were threads that step a kernel and learn from rollouts, with PPO: workers of foreign
     # copies are processes of their own, and an update from a replay is shared by other rules.
     if way is None or way.backend != "compiled" or config.agent.replay(copies) is not None:
@@ -257,7 +263,7 @@ class ProcessWorkers(Workers):
     ) -> None:
         self.members, self._name = members, environment.name
         self._threads = set_torch_threads(1)
-        self._children: list[Child] = []
+        self._children: list[ChildProcess] = []
         # Who asked for `serial` may sit in a debugger.
         self._hang = config.training.hang_seconds if config.training.backend == "auto" else np.inf
         self._pages = [mmap.mmap(-1, 8 * PULSE_WORDS * _PULSES) for _ in members]
@@ -265,7 +271,7 @@ class ProcessWorkers(Workers):
             for i, part in enumerate(members):
                 remedy = f"set training.shards to less than {max(2, i)}"
                 serve = partial(_serve, config, environment, part, check_stop, self._pages[i])
-                self._children.append(Child(serve, f"worker of {_named(part)}", remedy))
+                self._children.append(ChildProcess(serve, f"worker of {_named(part)}", remedy))
         except BaseException:
             self._end(0.0)
             raise
@@ -274,12 +280,12 @@ class ProcessWorkers(Workers):
         for i, own in enumerate(arguments):
             self._send(i, (method, own))
         answers = [self._receive(i) for i in range(len(self._children))]
-        return [result_of(answer) for answer in answers]  # errors after all have answered
+        return [unwrap_result(answer) for answer in answers]  # errors after all have answered
 
-    def of(self, member: int, method: str, *arguments: Any) -> Any:
+    def call_member(self, member: int, method: str, *arguments: Any) -> Any:
         i = next(i for i, part in enumerate(self.members) if member in part)
         self._send(i, (method, arguments))
-        return result_of(self._receive(i))
+        return unwrap_result(self._receive(i))
 
     def _send(self, i: int, message: Any) -> None:
         if not self._children[i].send(message):
@@ -300,7 +306,7 @@ class ProcessWorkers(Workers):
         return answer
 
     def _hung(self, i: int, copy: int) -> KernelError:
-        self._children[i].end(0.0)
+        self._children[i].terminate(0.0)
         return KernelError(
             f"{self._name}: a call of environment {copy} in the process of "
             f"{_named(self.members[i])} took more than {self._hang:g} s (training.hang_seconds), "
@@ -315,8 +321,8 @@ class ProcessWorkers(Workers):
         where = f" while it called a copy of {self._name}" if called.any() else ""
         return ResourceError(
             f"The worker process of {_named(self.members[i])} (pid {child.pid}) "
-            f"{child.end(PATIENCE_SECONDS)}{where}. Nothing that was saved is lost: go on from the "
-            "last checkpoint with `slipstream resume`."
+            f"{child.terminate(PATIENCE_SECONDS)}{where}. "
+            "Continue from the last checkpoint with `slipstream resume`."
         )
 
     def _words(self, i: int) -> NDArray[np.uint64]:
@@ -332,10 +338,10 @@ class ProcessWorkers(Workers):
         """Leaves no child, whatever it does."""
         try:
             for child in self._children:
-                child.end(patience)
+                child.terminate(patience)
         finally:  # also when interrupted
             for child in self._children:
-                child.end(0.0)
+                child.terminate(0.0)
             set_torch_threads(self._threads)
 
 
@@ -366,7 +372,7 @@ def _serve(
         return getattr(shard, method)(*arguments)
 
     while (message := pipe.recv()) is not None:
-        pipe.send(attempt(call, *message))
+        pipe.send(call_safely(call, *message))
 
 
 @contextmanager
@@ -376,18 +382,20 @@ def compilers(cores: int, work: Callable[[], None], most: int) -> Iterator[None]
     Args:
         cores: that this process may use, one of them by itself.
     """
-    children: list[Child] = []
+    children: list[ChildProcess] = []
     # A daemonic process, of a user's pool say, may have no children.
     alone = multiprocessing.current_process().daemon or not THREADED.isdisjoint(sys.modules)
     patience = 0.0
     try:
         with suppress(ResourceError):  # then this process compiles alone
             for _ in range(0 if alone else min(cores - 1, most)):
-                children.append(Child(lambda pipe: work(), "compiler", "compile with less beside"))
+                children.append(
+                    ChildProcess(lambda pipe: work(), "compiler", "compile with less beside")
+                )
         yield
         patience = PATIENCE_SECONDS  # all is made: they are leaving
     finally:
         until = time.monotonic() + patience
         for child in children:
-            child.end(max(0.0, until - time.monotonic()))
+            child.terminate(max(0.0, until - time.monotonic()))
             forget_unfinished(child.pid)

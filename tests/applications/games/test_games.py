@@ -13,7 +13,7 @@ from slipstream.training.runs import matches as games_file
 from slipstream.training.runs.matches import (
     MatchResult,
     Player,
-    bots,
+    list_bots,
     load_opponent,
     load_player,
     play,
@@ -60,7 +60,7 @@ def test_all_copies_at_once_equal_one_at_a_time(runs):
     one = load_player(runs[0])
     for two in (Player("strong"), load_player(runs[1])):
         every = play("hockey", one, two, 7, 3)
-        single = play("hockey", one, two, 7, 3, copies=1)
+        single = play("hockey", one, two, 7, 3, num_envs=1)
         assert np.array_equal(every.result, single.result)
         assert np.array_equal(every.length, single.length)
         assert every.left.tolist() == [True, False] * 3 + [True]
@@ -109,13 +109,13 @@ def test_any_game_of_two_is_played(other_game):
     assert random.left.tolist() == [True, False] * 4 + [True]
     assert (random.length <= 9).all() and (random.length >= 5).all()
     single = play(
-        "tictactoe", one, Player("random"), 9, other_game.config.evaluation.test_seed, copies=1
+        "tictactoe", one, Player("random"), 9, other_game.config.evaluation.test_seed, num_envs=1
     )
     assert np.array_equal(random.result, single.result)
     # Nothing is drawn where both take their likeliest move: every game is the same one, and what
     # the beginner gets in it the other one loses.
     assert set(self.result[self.left] + self.result[~self.left][0]) == {0}
-    assert self.as_dict()["two"] == "run" and self.alike and not random.alike
+    assert self.as_dict()["two"] == "run" and self.deterministic and not random.deterministic
     assert len(set(self.shares()["drawn"])) == 1 and len(set(random.shares()["drawn"])) > 1
 
 
@@ -182,8 +182,8 @@ def test_a_game_must_say_who_won(tmp_path):
 
 
 def test_what_cannot_be_played_is_refused(other_game):
-    assert bots("cartpole") == [] and bots("gym:CartPole-v1") == []
-    assert bots("tictactoe") == ["random"]
+    assert list_bots("cartpole") == [] and list_bots("gym:CartPole-v1") == []
+    assert list_bots("tictactoe") == ["random"]
     with pytest.raises(ConfigError, match="did you mean `strong`"):
         load_opponent("hockey", "strnog")
     one = load_player(other_game)

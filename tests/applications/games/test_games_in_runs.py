@@ -20,7 +20,7 @@ from slipstream.training.cluster.node_service import (
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
-from slipstream.training.settings.sizing import remarks, update_share_warning
+from slipstream.training.settings.sizing import run_warnings, update_share_warning
 from slipstream.training.trainer import resume, train
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -61,7 +61,7 @@ def test_a_game_arrives_with_who_judges_it():
     config = resolve("hockey", {"env.self_play": {}})
     environment = resolve_environment(config.env_name, config.env_settings)
     stored = [np.array(one) for one in environment.data]
-    owner = NodeCompatibility.of(environment, config)
+    owner = NodeCompatibility.from_environment(environment, config)
     sent = environment_payload(environment, Shared.of(environment.data))
     found = Node(owner.parcel(), stored).restored(sent, [])
     assert found.kernel is environment.kernel is found.judge.kernel
@@ -74,8 +74,8 @@ def test_a_game_that_ends_itself_is_not_cut():
     given = {"training.total_timesteps": 60_000, "env.self_play": {"opponents": {"random": 1}}}
     config = resolve("hockey", given)
     environment = resolve_environment(config.env_name, config.env_settings)
-    assert not any("declares no time limit" in one for one in remarks(config, environment))
-    assert environment.evaluation("test", 1, longest=120).book["next_limit"].min() > 251
+    assert not any("declares no time limit" in one for one in run_warnings(config, environment))
+    assert environment.make_eval_envs("test", 1, max_steps=120).book["next_limit"].min() > 251
 
 
 def test_a_game_without_opponents_gets_those_that_it_suggests():
@@ -141,6 +141,6 @@ def test_a_game_goes_on_with_another_number_of_environments(tmp_path, number):
         )
     run = Run.open(tmp_path / "run", lambda _: None)
     slipstream.resume(run, num_envs=number, report=False)
-    assert [one["num_envs"] for one in run.copies] == [4, number]
+    assert [one["num_envs"] for one in run.num_envs_history] == [4, number]
     assert run.result["members"][0]["failed"] is False
     assert len(_last(run)["cut"]) == number * 1

@@ -23,9 +23,9 @@ def test_only_games_have_players():
     game = make_environment("tictactoe", {"self_play": MET})
     players = game.part(Players)
     assert players is game and game.part(Weather) is None
-    assert players.names == {0: "random"} and players.repeated == frozenset()
+    assert players.names == {0: "random"} and players.deterministic_opponents == frozenset()
     open_seat = make_environment("tictactoe", {})
-    assert open_seat.part(Players).trained(None) == (open_seat, None)
+    assert open_seat.part(Players).for_training(None) == (open_seat, None)
 
 
 def test_a_game_is_faced_and_answered_by_its_name():
@@ -34,16 +34,18 @@ def test_a_game_is_faced_and_answered_by_its_name():
         ["weak", "strong", "random", "idle"],
         ["random"],
     )
-    faced = hockey.facing("hockey", {"self_play": MET}, 1, "strong")
+    faced = hockey.load_against("hockey", {"self_play": MET}, 1, "strong")
     assert faced.self_play is None and faced.spec.players == 1
-    faced = tictactoe.facing("tictactoe", {}, 0, "random")
+    faced = tictactoe.load_against("tictactoe", {}, 0, "random")
     assert opponent_names(faced) == {0: "random"}
     with pytest.raises(ConfigError, match="no such thing"):
-        tictactoe.facing("tictactoe", {}, 0, "strong")
-    answered = hockey.answering("hockey", "runs/mine", drawn=True)
+        tictactoe.load_against("tictactoe", {}, 0, "strong")
+    answered = hockey.best_response_settings("hockey", "runs/mine", drawn=True)
     assert answered["self_play"]["evaluation"] == {"runs/mine": 1.0}
     assert not answered["self_play"]["deterministic"] and answered["side"] == "both"
-    assert set(tictactoe.answering("tictactoe", "runs/mine", drawn=False)) == {"self_play"}
+    assert set(tictactoe.best_response_settings("tictactoe", "runs/mine", drawn=False)) == {
+        "self_play"
+    }
     assert tictactoe.past({}, None, {"results": None}) is None
 
 

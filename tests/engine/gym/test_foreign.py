@@ -264,7 +264,7 @@ def test_what_breaks_at_once_is_said_before_anything_is_trained(late):
     gymnasium.register("SlipstreamLate-v0", Late, disable_env_checker=True)
     try:
         with pytest.raises(KernelError, match=r"`step`.*None"):
-            resolve_environment("gym:SlipstreamLate-v0", {}).tried()
+            resolve_environment("gym:SlipstreamLate-v0", {}).probed()
     finally:
         del gymnasium.registry["SlipstreamLate-v0"]
 

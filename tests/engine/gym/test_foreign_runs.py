@@ -198,14 +198,14 @@ def test_an_environment_that_hangs_at_once_is_named(monkeypatch):
     taken = Endless.step
     monkeypatch.setattr(Endless, "step", lambda self, a: told.wait(60) and taken(self, a))
     here = settings("gym:SlipstreamEndless-v0", **{"training.backend": "serial"}).training
-    resolve_environment("gym:SlipstreamEndless-v0", {}).tried(here.stepping)
+    resolve_environment("gym:SlipstreamEndless-v0", {}).probed(here.stepping)
     assert screen.getvalue().startswith("gym:SlipstreamEndless-v0: its first steps have taken")
 
 
 def test_the_bound_leaves_time_limits_and_markets_alone():
     for name, length in (("gym:Pendulum-v1", 200), ("pendulum", 200)):
         environment = resolve_environment(name, {})
-        env = environment.evaluation("train", 1, longest=7)
+        env = environment.make_eval_envs("train", 1, max_steps=7)
         env.close()
         assert environment.spec.max_episode_steps == length
         if name == "pendulum":

@@ -67,7 +67,7 @@ def test_objects_and_functions_are_trained_on(target, copies, tmp_path):
     assert copies is None or run.config.training.num_envs == copies
     assert run.result["members"][0]["best_score"] > 15.0  # a coin's flips make 15
     assert "us a step" in said and "kernel" in said
-    assert slipstream.evaluate(run)["test"][0][0].ret > 15.0
+    assert slipstream.evaluate(run)["test"][0][0].episode_return > 15.0
     assert slipstream.load_policy(run).act(np.zeros((4, 2), np.float32)).shape == (4,)
 
 
@@ -104,7 +104,7 @@ def test_training_and_evaluation_take_turns_on_the_only_copies():
     name = objects.register(Locked(), "turns")
     environment = make_environment(name, {})
     zeros = np.zeros(1, np.uint64)
-    training = environment.copies(zeros, zeros)
+    training = environment.make_envs(zeros, zeros)
     from slipstream.kernels.vector_env import allocate_buffers
 
     out, actions = allocate_buffers(training), np.ones((1, 1), np.int64)
@@ -112,7 +112,7 @@ def test_training_and_evaluation_take_turns_on_the_only_copies():
     for _ in range(3):
         training.step_rows(actions, out)
     assert out.valid.all() and out.obs[0, 1] == np.float32(3 / 30)
-    judge = environment.evaluation("test", 8)
+    judge = environment.make_eval_envs("test", 8)
     rows = allocate_buffers(judge)
     judge.begin(np.zeros(1, np.int64), np.zeros(1, np.int64), 5, rows.obs)
     judge.step_rows(actions, rows)

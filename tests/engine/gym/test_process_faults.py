@@ -334,7 +334,7 @@ def test_an_episode_that_always_fails_counts_as_lost(how):
     (tracks,), faults = evaluated(how, 0.2)
     lost = [fault for fault in faults if fault.kind == "given up"]
     assert 0 < len(lost) < 12 and len(tracks) == 24 - len(lost)
-    assert all((track.length, track.ret) == (4, 4.0) for track in tracks)
+    assert all((track.length, track.episode_return) == (4, 4.0) for track in tracks)
     assert len({track.name for track in tracks}) == len(tracks), "each episode once"
     assert len(faults) - len(lost) >= TRIES * len(lost)
     assert f"episodes that were lost: {len(lost)};" in lost_sentence(faults)

@@ -14,7 +14,7 @@ from slipstream.training.environments.environment import SteppingConfig
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.settings.config import resolve
-from slipstream.training.settings.sizing import remarks
+from slipstream.training.settings.sizing import run_warnings
 
 ENV = """
 import os
@@ -175,12 +175,14 @@ def test_evaluation_repeats_lost_episodes(flaky, tmp_path):
     found = []
     for every, backend in ((0, "serial"), (45, "process")):
         environment = GymnasiumKind(flaky).load({"kwargs": {"every": every}})
-        with environment.evaluation("test", 2, 1, backend) as env:
+        with environment.make_eval_envs("test", 2, 1, backend) as env:
             tracks: list[list[EpisodeResult]] = run_episodes(
                 env, lambda seen: np.full((2, 1), 1) * (seen.step[:, None] % 2), 5, 7
             )
             faults = env.drain_faults()
-        found.append([(track.ret, track.length, len(track.actions)) for track in tracks[0]])
+        found.append(
+            [(track.episode_return, track.length, len(track.actions)) for track in tracks[0]]
+        )
     assert found[0] == found[1] and faults
 
 
@@ -194,18 +196,18 @@ def test_auto_takes_processes_where_a_step_is_long_and_they_can_be_had(
 
     seeds = member_indices([0], 8)
     environment = GymnasiumKind(flaky).load({})
-    assert environment.step_seconds is None and environment.tried().step_seconds > 0.0
+    assert environment.step_seconds is None and environment.probed().step_seconds > 0.0
     for seconds, wanted in ((1e-7, "serial"), (0.1, "process")):
-        with replace(environment, step_seconds=seconds, stepping=SteppingConfig(workers=2)).copies(
-            *seeds
-        ) as env:
+        with replace(
+            environment, step_seconds=seconds, stepping=SteppingConfig(workers=2)
+        ).make_envs(*seeds) as env:
             assert env.backend == wanted
 
     def absent(method):
         raise ConfigError("no files can be handed over")
 
     monkeypatch.setattr(launcher, "check_method", absent)
-    with replace(environment, step_seconds=0.1, stepping=SteppingConfig(workers=2)).copies(
+    with replace(environment, step_seconds=0.1, stepping=SteppingConfig(workers=2)).make_envs(
         *seeds
     ) as env:
         assert env.backend == "serial"
@@ -276,7 +278,7 @@ def test_this_process_steps_no_copy_unless_that_is_asked_for(first):
     config = resolve({"env": {"name": name, "kwargs": kwargs("")}})
     autotune.tune(config, 20.0)
     assert len(who()) > 1 and os.getpid() not in who()
-    resolve_environment(name, {"kwargs": kwargs("")}).tried(
+    resolve_environment(name, {"kwargs": kwargs("")}).probed(
         config.with_training(backend="serial").training.stepping
     )
     assert os.getpid() in who()
@@ -293,7 +295,9 @@ def test_settings_that_do_nothing_are_said():
         config = resolve(target, {f"training.{name}": value for name, value in training.items()})
         environment = resolve_environment(config.env_name, config.env_settings)
         config = config.with_training(num_envs=8)
-        return any("training.workers does nothing" in one for one in remarks(config, environment))
+        return any(
+            "training.workers does nothing" in one for one in run_warnings(config, environment)
+        )
 
     assert said("cartpole", workers=2) and said("gym:CartPole-v1", backend="serial", workers=2)
     assert not said("gym:CartPole-v1", workers=2) and not said("cartpole")

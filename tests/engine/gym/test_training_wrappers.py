@@ -131,7 +131,7 @@ def test_a_return_is_of_the_steps_that_the_environment_took(wrapper, expected):
 def test_evaluations_are_without_them():
     environment = make_environment("gym:CartPole-v1", {"training_wrappers": [HALF, SHORT]})
     for backend in ("serial", "process"):
-        with environment.evaluation("test", 2, backend=backend) as env:
+        with environment.make_eval_envs("test", 2, backend=backend) as env:
             obs = np.zeros((2, 4), np.float32)
             env.begin(np.arange(2), np.arange(2), 0, obs)
             out = allocate_buffers(env)
@@ -158,7 +158,7 @@ def test_training_reports_the_score_that_evaluations_have(tmp_path, agent):
     (member,) = run.result["members"]
     assert (member["training_score"], member["best_score"]) == (6.0, 6.0)
     assert set(run.metrics()["score"]) == {6.0}
-    assert {episode.ret for episode in slipstream.evaluate(out)["test"][0]} == {6.0}
+    assert {episode.episode_return for episode in slipstream.evaluate(out)["test"][0]} == {6.0}
     assert run.config.env_settings["training_wrappers"] == [HALF]
 
 
@@ -193,5 +193,5 @@ def test_a_study_does_not_vary_them():
 def test_workers_find_an_id_that_only_this_process_registered():
     gymnasium.register("SlipstreamCarts-v0", lambda: carts())
     environment = make_environment("gym:SlipstreamCarts-v0", {"training_wrappers": [HALF]})
-    with environment.copies(*member_indices([0], 2), backend="process") as env:
+    with environment.make_envs(*member_indices([0], 2), backend="process") as env:
         assert set(ended(env)) == {(6.0, 6, 3.0)}

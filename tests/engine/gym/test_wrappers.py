@@ -78,7 +78,7 @@ def folder(tmp_path, monkeypatch):
 def test_modules_of_the_working_folder_and_wrappers_around(folder, backend):
     section = resolve({"env": {"name": "gym:lights_here:Lights-v0", "wrappers": WRAPPERS}})
     environment = make_environment(section.env_name, section.env_settings)
-    env = environment.copies(*member_indices([0], 2), backend=backend)
+    env = environment.make_envs(*member_indices([0], 2), backend=backend)
     try:
         out = allocate_buffers(env)
         env.reset(out.obs)
@@ -117,7 +117,9 @@ def test_wrappers_are_recorded_and_used_in_evaluations_too(folder, monkeypatch):
     gymnasium.registry.pop("Lights-v0")
     monkeypatch.setattr(sys, "path", [part for part in sys.path if part != str(folder)])
     again = slipstream.evaluate(folder / "run")
-    assert all(27.0 <= episode.ret <= 54.0 for episode in again["test"][0])  # 9 steps of 3 or 6
+    assert all(
+        27.0 <= episode.episode_return <= 54.0 for episode in again["test"][0]
+    )  # 9 steps of 3 or 6
 
 
 def test_a_run_without_wrappers_is_what_it_was():

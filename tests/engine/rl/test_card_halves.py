@@ -70,7 +70,7 @@ def test_halves_are_the_same_bits(stepped, device, game, members, copies):
             assert values.tobytes() == found[name].tobytes(), name
         else:
             np.testing.assert_allclose(found[name], values, 1e-4, 1e-4, err_msg=name)
-    assert min(shard.facts()[name] for name in ("seconds_env", "seconds_policy")) > 0
+    assert min(shard.stats()[name] for name in ("seconds_env", "seconds_policy")) > 0
 
 
 def test_few_copies_are_stepped_at_once(stepped):

@@ -189,6 +189,6 @@ def test_what_does_not_fit_is_refused(tmp_path):
     _, model = load_config(str(Q_LEARNING))
     environment = resolve_environment("cartpole", {})
     agent = load_agent(model())(model(), environment.spec, [0], 4)
-    envs = [environment.copies(np.zeros(4, np.uint64), np.arange(4, dtype=np.uint64))]
+    envs = [environment.make_envs(np.zeros(4, np.uint64), np.arange(4, dtype=np.uint64))]
     with pytest.raises(ConfigError, match="does not say how large"):
         make_collector(agent, envs, environment.spec, 32, 4)

@@ -74,7 +74,7 @@ def test_an_eta_counts_validations_and_the_last_test(tmp_path, episodes, known):
         trainer._pace.add(progress)
     trainer._validation_seconds = known
     seconds, plan = (budget - 384) / 128, trainer.plan
-    last = 2 * plan.final / (plan.lanes if plan.steps is None else plan.most)
+    last = 2 * plan.test_episodes / (plan.num_envs if plan.steps is None else plan.max_episodes)
     if known is not None:
         assert trainer._eta() == pytest.approx(seconds + (4 + last) * known)
         trainer._validated = budget // 2

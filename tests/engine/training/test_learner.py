@@ -22,7 +22,7 @@ from slipstream.training.callbacks.events import Checkpointed
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import TrainingConfig, resolve
-from slipstream.training.settings.sizing import check_learner, learner_of
+from slipstream.training.settings.sizing import check_learner, select_learner
 from slipstream.training.trainer import resume, train
 
 SETTINGS = {
@@ -44,7 +44,7 @@ SETTINGS = {
     ],
 )
 def test_auto_follows_from_config_and_spaces(learner, device, image, expected):
-    assert learner_of(learner, device, image) == expected
+    assert select_learner(learner, device, image) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_auto_follows_from_config_and_spaces(learner, device, image, expected):
 )
 def test_the_compiled_form_refuses_what_it_cannot_do(device, image, why):
     with pytest.raises(ConfigError, match=f"{why}.*Leave training.learner at auto"):
-        learner_of("compiled", device, image)
+        select_learner("compiled", device, image)
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ def _shares(**settings: float) -> tuple[float, float, float, float]:
     shard = Shard(resolve_environment("cartpole", {}), config, [0], range(1), 1)
     shard.reset()
     shard.iterate(0.0)  # compiles
-    before = shard.facts()
+    before = shard.stats()
     began = time.perf_counter()
     shard.iterate(0.0)
     wall = time.perf_counter() - began
     names = ("seconds_env", "seconds_policy", "seconds_update")
-    env, policy, update = (shard.facts()[name] - before[name] for name in names)
+    env, policy, update = (shard.stats()[name] - before[name] for name in names)
     return env, policy, update, wall
 
 

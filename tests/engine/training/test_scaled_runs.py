@@ -75,8 +75,8 @@ def test_a_run_goes_on_with_other_copies_and_says_so(tmp_path, case, copies):
     seen = []
     slipstream.resume(run, num_envs=copies, callbacks=[seen.append])
     after = [event for event in seen if isinstance(event, Updated)]
-    at = run.copies[1]["steps"]
-    assert run.copies == [{"steps": 0, "num_envs": 4}, {"steps": at, "num_envs": copies}]
+    at = run.num_envs_history[1]["steps"]
+    assert run.num_envs_history == [{"steps": 0, "num_envs": 4}, {"steps": at, "num_envs": copies}]
     each = 16 * copies
     assert [one.progress.steps for one in after][:2] == [at + each, at + 2 * each]
     assert run.result["members"][0]["failed"] is False
@@ -105,7 +105,7 @@ def test_killed_after_that_it_ends_with_the_same_bits(tmp_path):
                 )
             run = Run.open(path, lambda _: None)
         slipstream.resume(run, num_envs=8 if where is None else None, report=False)
-        assert len(run.copies) == 2
+        assert len(run.num_envs_history) == 2
     calm, *others = (bits(Run.open(tmp_path / name)) for name in ("calm", "early", "late"))
     for other in others:
         assert other == calm
@@ -119,7 +119,7 @@ def test_sizes_that_do_not_fit_are_refused_and_nothing_is_changed(tmp_path):
     run = stopped(tmp_path / "run", "cartpole", PPO, 1)
     with pytest.raises(ConfigError, match="num_envs"):
         slipstream.resume(run, num_envs=0, report=False)
-    assert run.copies == [{"steps": 0, "num_envs": 4}]
+    assert run.num_envs_history == [{"steps": 0, "num_envs": 4}]
     slipstream.resume(run, report=False)
     assert run.result is not None
 

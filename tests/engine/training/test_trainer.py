@@ -283,7 +283,7 @@ def test_an_error_in_a_worker_reaches_the_user(tmp_path):
 def test_that_copies_will_not_help_is_said_by_the_line_beside_it(tmp_path, monkeypatch):
     """After 40 seconds of starting, an update of a second an iteration has 90 % from 396 on."""
     run, told = Run.create(_config(), tmp_path / "run"), []
-    monkeypatch.setattr(Run, "say", lambda _, sentence: told.append(sentence))
+    monkeypatch.setattr(Run, "notify", lambda _, sentence: told.append(sentence))
     trainer = Trainer(run.config, run)
     for k in range(1, 500):
         spent = {"seconds_env": 0.01 * k, "seconds_update": float(k), "wall": 1.01 * k + 40.0}

@@ -180,7 +180,7 @@ def test_list(slipstream):
 def test_doctor_says_what_auto_is(slipstream):
     outcome = slipstream("doctor", "pendulum")
     assert outcome.code == 0
-    assert "32 copies per member (50 iterations of 256 steps" in " ".join(outcome.out.split())
+    assert "32 environments per member (50 iterations of 256 steps" in " ".join(outcome.out.split())
     assert "slipstream tune-machine pendulum" in outcome.out
 
 

@@ -126,7 +126,10 @@ def test_policies_and_tracks_from_python(quiet):
     assert actions.shape == (3,)
     (tracks,) = package.evaluate(run)["test"]
     assert len(tracks) == 10
-    assert np.mean([track.ret for track in tracks]) == run.result["members"][0]["test_score"]
+    assert (
+        np.mean([track.episode_return for track in tracks])
+        == run.result["members"][0]["test_score"]
+    )
 
 
 def test_copies_from_python():

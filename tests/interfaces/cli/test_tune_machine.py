@@ -34,7 +34,7 @@ def test_what_was_measured_is_told_and_remembered(slipstream, measured):
     assert "The knee: 16 copies" in outcome.out and "copies fit into" in outcome.out
     assert resolve("fast.yaml") == resolve("gym:CartPole-v1", {"training.num_envs": 16})
     identity = measured.environment.identity
-    assert autotune_cache.recall(identity)[0].ways[16] == ("process", 2)
+    assert autotune_cache.load_entry(identity)[0].configs[16] == ("process", 2)
     again = slipstream("tune-machine", "gym:CartPole-v1", "--write", "fast.yaml")
     assert again.code == 2 and "fast.yaml exists already" in again.err
 
@@ -45,7 +45,7 @@ def test_ctrl_c_shows_what_there_is_and_writes_nothing(slipstream, measured, tmp
     assert outcome.code == 130 and "Interrupted: nothing was written" in outcome.out
     assert "process *" in outcome.out
     assert not Path("fast.yaml").exists()
-    assert autotune_cache.recall(measured.environment.identity) == (None, None)
+    assert autotune_cache.load_entry(measured.environment.identity) == (None, None)
 
 
 def test_nothing_measured_is_an_error_that_says_why(slipstream, measured, monkeypatch):

@@ -45,7 +45,7 @@ def init(
     elif folder is not None:
         raise ConfigError(f"{environment} reads no prices. Remove the folder {folder}.")
     else:
-        config, seat = resolve(environment).seated()
+        config, seat = resolve(environment).with_opponent()
         head = [f"Equivalent to `slipstream train {environment}`. Every key is optional."]
         head += [seat] if seat else []
     typer.echo(config_template(config, head), nl=False)
@@ -61,10 +61,10 @@ def config_template(config: RunConfig, head: Sequence[str]) -> str:
         head: comment lines at the top.
     """
     from slipstream.core.text import printable
-    from slipstream.training.environments.factory import kind_of
+    from slipstream.training.environments.factory import get_kind
 
     models: dict[str, type[BaseModel]] = {
-        "env": kind_of(config.env_name).model,
+        "env": get_kind(config.env_name).model,
         "agent": type(config.agent),
         "training": type(config.training),
         "evaluation": type(config.evaluation),

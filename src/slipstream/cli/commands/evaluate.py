@@ -121,13 +121,14 @@ def _show_games(
 
 def _print_table(played: list[MatchResult]) -> None:
     """Print one row per opponent."""
-    from slipstream.training.runs.matches import ALIKE
+    from slipstream.training.runs.matches import DETERMINISTIC_NOTE
 
     rows = []
     for games in played:
         metadata = games.as_dict()
         shares = [
-            f"{100 * share:.1f}" + f" [{100 * low:.1f}, {100 * high:.1f}]" * (not games.alike)
+            f"{100 * share:.1f}"
+            + f" [{100 * low:.1f}, {100 * high:.1f}]" * (not games.deterministic)
             for share, low, high in games.shares().values()
         ]
         sides = [metadata.get(name) for name in ("won_left", "won_right")]
@@ -136,8 +137,8 @@ def _print_table(played: list[MatchResult]) -> None:
     columns = ("opponent", "won %", "drawn %", "lost %", "won left | right %", "mean length")
     title = f"{played[0].one}, {len(played[0].result):,} matches per opponent, both sides"
     show_table(columns, rows, title, numbers=True)
-    if identical := [games.two for games in played if games.alike]:
-        tell(f"No interval against {' and '.join(identical)}: {ALIKE}.")
+    if identical := [games.two for games in played if games.deterministic]:
+        tell(f"No interval against {' and '.join(identical)}: {DETERMINISTIC_NOTE}.")
 
 
 def _split_names(text: str | None) -> list[str] | None:
@@ -184,7 +185,7 @@ def exploit(
     RUN is a run directory, a folder in its `best`, or a policy exported with `card --out`.
     """
     from slipstream import api
-    from slipstream.training.runs.matches import ALIKE
+    from slipstream.training.runs.matches import DETERMINISTIC_NOTE
 
     with closing(open_console()) as progress:
         response, played = api.exploit(
@@ -202,10 +203,11 @@ def exploit(
             trust=trust,
         )
         (won, low, high), (drew, *_), (lost, *_) = played.shares().values()
-        interval = "" if played.alike else f" ({100 * low:.1f} to {100 * high:.1f})"
+        interval = "" if played.deterministic else f" ({100 * low:.1f} to {100 * high:.1f})"
+        certain = f": {DETERMINISTIC_NOTE}" if played.deterministic else ""
         progress.say(
             f"A best response trained for {response.config.training.total_timesteps:,} steps wins "
             f"{100 * won:.1f} %{interval} of {games:,} games against {played.two}, draws "
-            f"{100 * drew:.1f} % and loses {100 * lost:.1f} %{f': {ALIKE}' * played.alike}."
+            f"{100 * drew:.1f} % and loses {100 * lost:.1f} %{certain}."
         )
         progress.say(f"Run: {response.path}")

@@ -115,9 +115,9 @@ def _folder(target: str) -> Path | None:
     """Return the folder of a run or study; None for a target that can be trained."""
     from slipstream.core.storage.folder_registry import place_of
     from slipstream.studies.record.folder import STUDIES
-    from slipstream.training.environments.factory import kind_of
+    from slipstream.training.environments.factory import get_kind
 
-    if kind_of(target).known or Path(target).is_file():
+    if get_kind(target).is_known or Path(target).is_file():
         return None
     here = [place for place in (Path(target), Path(STUDIES) / target) if place.is_dir()]
     return here[0] if here else place_of(target)

@@ -92,7 +92,7 @@ def resume(
         return
     _reject_options(context, "studies", "storage", "workers", "hours", "force_deploy")
     opened = Run.open(folder, progress.say, trust)
-    if opened.result is not None and (no_report or opened.reported):
+    if opened.result is not None and (no_report or opened.mark_reported):
         name, config = shlex.quote(run), shlex.quote(str(opened.path / CONFIG))
         progress.say(
             f"{opened.path} is complete; see `slipstream evaluate {name}`. To train longer, start "

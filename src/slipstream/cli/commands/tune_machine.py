@@ -57,10 +57,10 @@ def tune_machine(
     from slipstream.core.safe_io import is_there
     from slipstream.core.storage.atomic_io import write_text
     from slipstream.training.autotune import iterations, knee, measured, tune
-    from slipstream.training.environments.autotune_cache import Tunable, remember
+    from slipstream.training.environments.autotune_cache import Tunable, save_entry
     from slipstream.training.settings.config import resolve
 
-    config, _ = resolve(target).seated()
+    config, _ = resolve(target).with_opponent()
     if write is not None and is_there(write):
         raise ConfigError(f"{write} exists already. Name another file with --write.")
     with _progress() as say:
@@ -74,14 +74,14 @@ def tune_machine(
     tunable = found.environment.part(Tunable)
     identity = None if tunable is None else tunable.identity
     if identity is not None:
-        path = remember(identity, measured(found))
+        path = save_entry(identity, measured(found))
         tell(f"`backend: auto` uses these measurements from now on ({path}). No result changes.")
     trained = iterations(found)
     if not trained:
         return
     num_envs = knee({n: measurement.rate for n, measurement in trained.items()})
     if write is not None:
-        chosen, _ = resolve(target, {"training.num_envs": num_envs}).seated()
+        chosen, _ = resolve(target, {"training.num_envs": num_envs}).with_opponent()
         write_text(write, chosen.to_yaml())
         tell(
             f"{write} has num_envs: {num_envs}. This changes the number of updates in a budget, so "

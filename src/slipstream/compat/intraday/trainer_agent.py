@@ -243,7 +243,7 @@ class TrainerCore:
             steps_per_second, cpu_percent, memory_gib of the training.
         """
         run, made, copies = self.run, self._made, getattr(self._env, "num_envs", 1)
-        taken = {} if run is None else run.taken() | (run.result or {}) | run.provenance
+        taken = {} if run is None else run.resource_usage() | (run.result or {}) | run.provenance
         speedup = None
         if measure and made is not None:
             seconds = []

@@ -358,7 +358,7 @@ class SelfPlayOpponents:
         rates = pool is not None and decided
         self.ratings = Ratings(members, config.slots) if rates else None
 
-    def learn(self, ended: Episodes, copies: int) -> None:
+    def record_games(self, ended: Episodes, copies: int) -> None:
         """Takes an iteration's games in, in the order (t, e).
 
         Args:

@@ -533,7 +533,7 @@ class GameEnvironment(KernelEnvironment, Players):
 
     extended = staticmethod(extended)
 
-    def configured(self, config: Config) -> Self:
+    def with_config(self, config: Config) -> Self:
         asked, suggested = get_self_play(config), self.kernel.hook("EVALUATION")
         if asked is None:
             return self
@@ -546,7 +546,7 @@ class GameEnvironment(KernelEnvironment, Players):
         )
 
     @property
-    def varied(self) -> bool:
+    def has_params(self) -> bool:
         return self.self_play is None  # a batch of copies meets one line-up
 
     @property
@@ -561,8 +561,8 @@ class GameEnvironment(KernelEnvironment, Players):
         evaluator = None if self.evaluator is None else self.evaluator.with_rules(kernel, arrays)
         return replace(super().with_rules(kernel, arrays), evaluator=evaluator)
 
-    def spec_of(self, records: tuple[Any, ...]) -> EnvSpec:
-        spec = super().spec_of(records)
+    def spec_for(self, records: tuple[Any, ...]) -> EnvSpec:
+        spec = super().spec_for(records)
         return spec if self.self_play is None else player_spec(spec)
 
     def stepped(self, env: KernelVectorEnv, evaluation: bool) -> VectorEnv:
@@ -575,8 +575,8 @@ class GameEnvironment(KernelEnvironment, Players):
             env, met.without_snapshots() if trained_elsewhere else met, seats.pool, evaluation
         )
 
-    def evaluation(self, *args: Any, **options: Any) -> VectorEnv:
-        own = super().evaluation if self.evaluator is None else self.evaluator.evaluation
+    def make_eval_envs(self, *args: Any, **options: Any) -> VectorEnv:
+        own = super().make_eval_envs if self.evaluator is None else self.evaluator.make_eval_envs
         return own(*args, **options)
 
     def against(
@@ -605,7 +605,9 @@ class GameEnvironment(KernelEnvironment, Players):
     # As players.
 
     @classmethod
-    def seated(cls, name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    def with_opponent(
+        cls, name: str, settings: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any], str | None]:
         return seated(KernelKind(name).kernel, settings)
 
     @classmethod
@@ -615,7 +617,7 @@ class GameEnvironment(KernelEnvironment, Players):
         return [one for one in seat.model_fields if one != "agent"] if seat else [RANDOM]
 
     @classmethod
-    def facing(
+    def load_against(
         cls,
         name: str,
         settings: Mapping[str, Any],
@@ -639,7 +641,7 @@ class GameEnvironment(KernelEnvironment, Players):
         return environment
 
     @classmethod
-    def answering(cls, name: str, opponent: str, drawn: bool) -> dict[str, Any]:
+    def best_response_settings(cls, name: str, opponent: str, drawn: bool) -> dict[str, Any]:
         met = {opponent: 1.0}
         seats = {"opponents": met, "evaluation": met, "deterministic": not drawn}
         own = {"opponents": {"agent": 1.0}, "side": "both"} if _has_bots(name) else {}
@@ -674,12 +676,12 @@ class GameEnvironment(KernelEnvironment, Players):
         return frozenset(met.short_names[k] for k, one in met.networks.items() if not one.drawn)
 
     @property
-    def remarks(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         rated = self.self_play is not None and SNAPSHOTS in self.self_play.config.opponents
         unrated = lacking() if rated else None
         return () if unrated is None else (unrated,)
 
-    def trained(self, policy: Policy) -> tuple[Environment, SelfPlayOpponents | None]:
+    def for_training(self, policy: Policy) -> tuple[Environment, SelfPlayOpponents | None]:
         if self.self_play is None:
             return self, None
         seats, pool = self.self_play, None

@@ -180,7 +180,7 @@ def _report(name: str, trust: bool) -> None:
 
     found = Deployment.open(name)
     policy, passes, broker = compare(name, trust)  # refuses what is no account
-    facts = policy.facts
+    facts = policy.metadata
     tell(f"{found.path.name}, version {found.current}: {facts.get('label', '')}")
     for gate in facts["gates"]:
         forced = f"; FORCED: {gate['forced']}" if gate["forced"] and not gate["passed"] else ""

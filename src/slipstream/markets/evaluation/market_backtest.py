@@ -29,7 +29,7 @@ from slipstream.report import inputs
 from slipstream.report.inputs import RANDOM_DRAWS, Backtest
 from slipstream.report.statistics import Floats
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.evaluator import Seen, episode_names, run_episodes
+from slipstream.training.environments.evaluator import PolicyInput, episode_names, run_episodes
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
 from slipstream.training.episode_result import EpisodeResult
 
@@ -63,7 +63,7 @@ def replay(
         return []
     if params is not None:
         environment = environment.with_records(split, params)
-    env = environment.evaluation(split, len(actions), backend=backend, longest=None)
+    env = environment.make_eval_envs(split, len(actions), backend=backend, max_steps=None)
     dtype, width = env.spec.action_dtype, env.spec.action_dim
     if any(len(sequence) == 0 or sequence.shape[1] != width for sequence in actions):
         raise ConfigError(f"Every sequence of actions must be a non-empty array [n, {width}].")
@@ -72,7 +72,7 @@ def replay(
     table = np.stack(padded, axis=1).astype(dtype)
     rows = np.arange(len(actions))
 
-    def act(seen: Seen) -> NDArray[Any]:
+    def act(seen: PolicyInput) -> NDArray[Any]:
         return np.ascontiguousarray(table[np.minimum(seen.step, longest - 1), rows])
 
     symbols = episode_names(environment, split)

@@ -179,7 +179,7 @@ def _better(new: DeployedPolicy, found: Deployment) -> str:
     if not found.exists:
         return "the first one, and every gate holds"
     old, bars = found.policy(), found.account(found.current) / BARS
-    before, end = (one.facts.get("trained_until") for one in (old, new))
+    before, end = (one.metadata.get("trained_until") for one in (old, new))
     if end is None or before is None or end <= before:
         raise ConfigError(
             "its prices are not known to end later than those of the version in force"
@@ -216,7 +216,7 @@ def _days(
     environment = policy.environment(bars, None, start)
     backtest = MarketBacktest.from_environment(environment)
     assert backtest is not None and environment.spec.market is not None
-    passes = backtest.for_split("window", policy.config.training.chosen_backend)
+    passes = backtest.for_split("window", policy.config.training.resolved_backend)
     days, returns = daily_returns(passes, policy.evaluate(environment)["window"][0])
     opened = get_opened_days(price_series(environment, "window"))
     return days, returns, opened, environment.spec.market.days_per_year

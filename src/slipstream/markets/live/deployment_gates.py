@@ -147,7 +147,7 @@ def _bars(
     """The bars of the source, or those of a part of them, as one window."""
     section = dict(facts["run"]["env"])
     name = str(section.pop("name"))
-    window = DataWindow(start=start, stop=stop, carried=frozen_settings(facts))
+    window = DataWindow(start=start, stop=stop, frozen=frozen_settings(facts))
     return load_window(name, section, window)
 
 
@@ -280,7 +280,7 @@ def _costs(folder: StudyFolder, result: Mapping[str, Any], deployed: DeployedPol
         mend = f"{why}: put them back in {place}, and deploy again" if why else ""
         return Gate("costs", False, f"not computed: {mend or 'it declares no prices'}")
     records = environment.records(HOLDOUT)
-    backend = deployed.config.training.chosen_backend
+    backend = deployed.config.training.resolved_backend
     backtest = MarketBacktest.from_environment(environment)
     if backtest is None or "cost_multiple" not in records[0]._fields:
         return Gate("costs", False, "not computed: this environment's costs cannot be multiplied")

@@ -328,7 +328,7 @@ def feed_of(
         ConfigError: no such feed or zone, or an exchange, whose stamps are in UTC.
     """
     kind, place = kind_of_feed(word)
-    data, needs = policy.facts["feed"], policy.policy.training_context
+    data, needs = policy.metadata["feed"], policy.policy.training_context
     if time_zone is not None:
         if kind == CCXT:
             raise ConfigError(

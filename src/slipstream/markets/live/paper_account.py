@@ -85,7 +85,7 @@ class PaperAccount:
         make_folder(folder)
         refusal = f"Another process works on the account {folder}: stop it first."
         self.waiting = self._compared = ""
-        facts = policy.facts.get("training_prices") or {}
+        facts = policy.metadata.get("training_prices") or {}
         self._training_prices = {k: TrainingPrices.from_facts(one) for k, one in facts.items()}
         ends = (int(one.time[-1]) for one in self._training_prices.values() if len(one.time))
         self._trained_until = max(ends, default=-1)
@@ -254,7 +254,7 @@ class PaperAccount:
             time, close = np.reshape(rows, (len(rows), 2)).T
             self._comparison.add(name, time.astype(np.int64), close)
         told = self._comparison.sentence()
-        if "training_prices" not in self.policy.facts:
+        if "training_prices" not in self.policy.metadata:
             told = "This deployment has no training prices to compare the feed with: deploy again."
         if told != self._compared and not self._rows:
             self._compared = told

@@ -98,7 +98,7 @@ def paper(
     with take_lock(found.path / ACCOUNTS, refusal), Interruption(found.path) as asked, log:
         while True:  # a version after the other
             version, policy = found.current, found.policy(trust)
-            folder, shape = found.account(version), Shape.of(policy.facts["shape"])
+            folder, shape = found.account(version), Shape.of(policy.metadata["shape"])
             kept = Terms.kept(folder)
             if feed is None and kept is None:
                 raise ConfigError(
@@ -330,7 +330,7 @@ class _Leader:
             done=account.count,
             unit="decisions",
             scores=scores,
-            notes=forced_gate_warnings(self.policy.facts),
+            notes=forced_gate_warnings(self.policy.metadata),
         )
         self.log.show(status, at_once)
 

@@ -23,7 +23,7 @@ from slipstream.markets.data.market import Market
 from slipstream.markets.features.indicators import IndicatorStreams
 from slipstream.markets.live.drift import Outside, Ranges
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.evaluator import Seen, decide, episode_names
+from slipstream.training.environments.evaluator import PolicyInput, episode_names, predict
 from slipstream.training.environments.factory import (
     DataWindow,
     frozen_settings,
@@ -109,8 +109,8 @@ class PriceReplay:
         self.memory = sum(environment.training_context[key] for key in ("warm_up_bars", "lookback"))
         self._environment, self._rows = _with_room(environment, room)
         self._names = names = _names(environment)
-        backend = policy.config.training.chosen_backend
-        env = self._environment.evaluation("window", len(names), backend=backend)
+        backend = policy.config.training.resolved_backend
+        env = self._environment.make_eval_envs("window", len(names), backend=backend)
         assert isinstance(env, KernelVectorEnv)
         again, every = Retaking(env), np.arange(env.num_envs)
         self._env, self._out = env, again.out
@@ -132,8 +132,8 @@ class PriceReplay:
 
     def _load(self, market: Market, start: int | None) -> KernelEnvironment:
         """Load a market as one window, whose last bar is no end."""
-        config, carried = self._policy.config, frozen_settings(self._policy.facts)
-        window = DataWindow(start=start, carried=carried, market=market)
+        config, carried = self._policy.config, frozen_settings(self._policy.metadata)
+        window = DataWindow(start=start, frozen=carried, market=market)
         environment = load_environment(config.env_name, config.env_settings, window)
         found = environment.part(KernelEnvironment)
         assert found is not None
@@ -155,8 +155,8 @@ class PriceReplay:
         seed = None if settings.deterministic else settings.seed
         made, traces = list[NDArray[Any]](), list[Trace]()
         while (running := env.episode_state["held"] == 0).any():
-            seen = Seen(out.obs, out.mask, every, self._steps)
-            actions = decide(self._policy.policy, seen, seed).copy()
+            seen = PolicyInput(out.obs, out.mask, every, self._steps)
+            actions = predict(self._policy.policy, seen, seed).copy()
             for e, own in enumerate(known):
                 if len(made) < len(own):
                     actions[e] = own[len(made)]
@@ -197,7 +197,7 @@ class PriceReplay:
         """The decisions of copy e on some rows, which end with its newest one."""
         self._last[e], self._action[e] = rows[-1], action[-1]
         units = np.atleast_1d(trace["units"][-1]) if "units" in trace else ()
-        wanted, ranges = tuple(float(one) for one in units), Ranges.of(self._policy.facts)
+        wanted, ranges = tuple(float(one) for one in units), Ranges.of(self._policy.metadata)
         environment, last = self._environment, int(rows[-1])
         outside = Outside() if ranges is None else ranges.outside(environment, last)
         time, before = environment.loaded.data.time[rows], int(self._steps[e]) - len(rows)

@@ -135,7 +135,7 @@ def _seeds(lines: Lines, label: str) -> list[str]:
 
 def _tried(result: Mapping[str, Any]) -> str:
     told, held = result["trials"], result["holdout"] or {}
-    before_it = [*held.get("before", ()), *held.get("looks", ())]
+    before_it = [*held.get("before", ()), *held.get("accesses", ())]
     before = result.get("warm_start")
     warm = before and (
         f" The sampler was told of {plural(before['num_trials'], 'finished trial')} of the study "

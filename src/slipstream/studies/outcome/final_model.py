@@ -83,7 +83,7 @@ def evaluate_holdout(
         the ratio is against cash.
     """
     seeds = [_evaluate_seed(plan, slot, outcomes[slot]) for slot in slots]
-    facts: dict[str, Any] = {**opening.facts(), "seeds": seeds}
+    facts: dict[str, Any] = {**opening.as_dict(), "seeds": seeds}
     violates = [one["violates"] for one in seeds if one.get("violates")]
     if violates:
         facts["violates"] = violates[0]

@@ -181,9 +181,9 @@ def describe_openings(holdout: Mapping[str, Any]) -> list[str]:
             f"Some of these days were development days of {listed(holdout['searched'])}: they are "
             f"not fresh and leave the bounds, which are of {plural(holdout['fresh_days'], 'day')}."
         )
-    if holdout.get("looks"):
+    if holdout.get("accesses"):
         found.append(
-            f"Outcomes on some of these days were shown before: {listed(holdout['looks'])}."
+            f"Outcomes on some of these days were shown before: {listed(holdout['accesses'])}."
         )
     return found
 

@@ -33,7 +33,7 @@ from slipstream.training.population.member import DailyReturns, Member, Outcome
 from slipstream.training.population.member_pool import Pool
 from slipstream.training.population.training_segment import SPENT_ON
 from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.sizing import agent_terms, mended
+from slipstream.training.settings.sizing import agent_terms, format_suggestions
 
 DAY_HOURS = 24.0  # hours
 _DISK_RESERVE = 256 * 2**20  # bytes that a disk must have left
@@ -124,7 +124,7 @@ def check_memory(
         raise ResourceError(
             f"One member of the study needs {alone / 2**30:,.1f} GiB with its copies, "
             f"{terms[main] / 2**30:,.1f} GiB of it for {main}, and {free / 2**30:.1f} GiB of "
-            f"memory are free. {mended(found)} {suggestion}".rstrip()
+            f"memory are free. {format_suggestions(found)} {suggestion}".rstrip()
         )
 
 
@@ -395,13 +395,13 @@ def forecast(
     if found.disk > room:
         less = plan.suggest_sizes(_DISK_SETTINGS, lambda one: needed(one).disk <= room)
         lean = plan.with_configs(draws, study.model_copy(update={"keep_weights": False}))
-        ways = [mended(less)] if less else []
+        ways = [format_suggestions(less)] if less else []
         if study.keep_weights and needed(lean).disk <= room:
             ways.append(
                 "`--set study.keep_weights=false` is enough too: it keeps no weights of the "
                 "search's trials, which nothing reads later."
             )
-        check_disk(folder, found, " ".join((*(ways or [mended(less)]), fitting)))
+        check_disk(folder, found, " ".join((*(ways or [format_suggestions(less)]), fitting)))
     kept = max(replay_memory(config, spec, observed_bytes, num_steps(config)) for config in draws)
     pruning = "; pruning will shorten the search" if study.pruning.enabled else ""
     budgets = sorted({num_steps(config) for config in draws})

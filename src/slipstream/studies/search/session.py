@@ -375,16 +375,16 @@ class PoolFactory:
         base.agent.check_spaces(environment.spec)
         environment.check(base.env_settings, self._notify)
         facts = dict(environment.provenance)
-        if sources := environment.facts.get("sources"):
+        if sources := environment.metadata.get("sources"):
             facts["sources"] = sources
         if environment.spec.market is not None:
             facts["benchmark"] = environment.spec.market.benchmark
         folds = self._source.folds(base)
         rules = environment.part(KernelEnvironment)
         seen = None if rules is None else rules.observed_bytes
-        backend = base.training.chosen_backend
+        backend = base.training.resolved_backend
         if "compiled" in environment.kind.backends:  # others are measured
-            backend = environment.kind.chosen_backend(backend)
+            backend = environment.kind.select_backend(backend)
         register = get_holdout_register(environment)
         return EnvInfo(environment.spec, folds, facts, environment.notes, seen, backend, register)
 

@@ -18,7 +18,7 @@ from slipstream.studies.record.warm_start import WarmStart
 from slipstream.studies.space import SearchSpace
 from slipstream.training.population.member import Member
 from slipstream.training.settings.config import RunConfig, resolve
-from slipstream.training.settings.sizing import limited, mends, size_of
+from slipstream.training.settings.sizing import limited, size_of, size_suggestions
 
 
 class Stages(NamedTuple):
@@ -105,7 +105,7 @@ class StudyPlan:
             less = self.with_limit(path, most)
             return less is not None and enough(less)
 
-        return mends(paths, size, fits)
+        return size_suggestions(paths, size, fits)
 
     @cached_property
     def mean_steps(self) -> float:

@@ -38,7 +38,7 @@ from slipstream.training.cluster.ray_cluster import RayActor, connect
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.settings.config import RunConfig
-from slipstream.training.shard import Shard, cut
+from slipstream.training.shard import Shard, split_members
 from slipstream.training.workers import Workers, curriculum_of, make_shard
 
 if TYPE_CHECKING:
@@ -107,7 +107,12 @@ class ClusterWorkers(Workers):
         run: Run,
         check_stop: Callable[[], None],
     ) -> None:
-        self._run, self._check_stop, self._say, self._config = run.path, check_stop, run.say, config
+        self._run, self._check_stop, self._say, self._config = (
+            run.path,
+            check_stop,
+            run.notify,
+            config,
+        )
         self._chunks = HandedChunks(run.bulk)
         self._spare: list[RayActor] = []  # have no shard
         self._at_work: dict[RayActor, _Part] = {}
@@ -123,7 +128,9 @@ class ClusterWorkers(Workers):
                 "environment": environment_payload(environment, own),
                 "curriculum": curriculum_of(config, environment),
             }
-            self._parts = [_Part(one) for one in cut(config.training.members, self._gather())]
+            self._parts = [
+                _Part(one) for one in split_members(config.training.members, self._gather())
+            ]
             self.members = [part.members for part in self._parts]
             self._stack = stack.pop_all()
 
@@ -165,7 +172,7 @@ class ClusterWorkers(Workers):
     def _handed(self) -> list[_Handed]:
         return [part.handed for part in self._parts if part.handed is not None]
 
-    def of(self, member: int, method: str, *arguments: Any) -> Any:
+    def call_member(self, member: int, method: str, *arguments: Any) -> Any:
         part = next(part for part in self._parts if member in part.members)
         return self._ask([part], [(method, arguments)])[0]
 
@@ -320,7 +327,9 @@ class ShardService(NodeService):
     def _begin(self, asked: Any, arrays: Sequence[Arrays]) -> None:
         set_torch_threads(1)
         config, members = asked["config"], asked["members"]
-        environment = self.restored(asked["environment"], arrays).prepared(config.training.stepping)
+        environment = self.restored(asked["environment"], arrays).with_stepping(
+            config.training.stepping
+        )
         self._shards[members] = make_shard(
             config, environment, members, self._check_stop, curriculum=asked["curriculum"]
         )

@@ -28,7 +28,7 @@ from slipstream.kernels.kernel_registry import USER_MODULE_PREFIX, import_file
 from slipstream.kernels.source_files import is_user_file, source_files, source_hashes
 from slipstream.training.cluster.cluster import ClusterWork, Shared, arrays_digest
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.factory import kind_of
+from slipstream.training.environments.factory import get_kind
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.settings.config import RunConfig
 
@@ -64,7 +64,7 @@ class NodeCompatibility:
     instructions: Sequence[str]
 
     @classmethod
-    def of(cls, environment: Environment, config: RunConfig) -> NodeCompatibility:
+    def from_environment(cls, environment: Environment, config: RunConfig) -> NodeCompatibility:
         """This process's.
 
         Args:
@@ -112,8 +112,8 @@ class NodeCompatibility:
             DataError: other arrays.
         """
         self._compare_versions()
-        if not kind_of(self.env).compiled:
-            kind_of(self.env).load(self.settings)  # says what is missing
+        if not get_kind(self.env).compiled:
+            get_kind(self.env).load(self.settings)  # says what is missing
         own = _hashes(required_modules(self.file or self.env, self.agent))
         changed = provenance.changed_facts({"sources": self.sources}, {"sources": own})
         if changed:
@@ -179,7 +179,7 @@ def work_for(
     return ClusterWork(
         owner=f"{owner} ({config.hash[:12]})",
         service=service,
-        needs=NodeCompatibility.of(environment, config).parcel(),
+        needs=NodeCompatibility.from_environment(environment, config).parcel(),
         arrays=arrays_of(environment),
         files=stage_files(environment.name, folder, config.agent_name),
         gpu=gpu,
@@ -246,7 +246,7 @@ def _copy(source: str | Path, folder: Path) -> None:
 
 def required_modules(name: str, agent: str | None = None) -> list[ModuleType]:
     """The user's modules of an environment and an agent."""
-    found = [kind_of(name).module]
+    found = [get_kind(name).module]
     if agent is not None and agent.endswith(".py"):
         found.append(import_file(Path(agent), "agent"))
     return [one for one in found if one is not None]
@@ -260,7 +260,7 @@ def arrays_of(environment: Environment) -> tuple[Any, ...]:
 
 def kernel_file(name: str) -> str | None:
     """What a user's kernel is called among the files that are laid out; None: it is none."""
-    own = name.endswith(".py") and kind_of(name).compiled
+    own = name.endswith(".py") and get_kind(name).compiled
     return Path(name).name if own else None
 
 
@@ -283,7 +283,7 @@ class NodeService(ABC):
         self.notes = self._premises.compare(arrays)
         file, name = self._premises.file, self._premises.env
         # Loaded here and now: Ray may take the folder away when another node of this machine goes.
-        self._kernel = kind_of(file or name).kernel
+        self._kernel = get_kind(file or name).kernel
         self._first = arrays
         self._data: dict[str, Arrays] = {}  # by their digests, as this process uses them
         self._leaving = threading.Event()

@@ -70,16 +70,16 @@ class AutotuneEntry:
     """
 
     date: str
-    ways: Mapping[int, StepConfig]
+    configs: Mapping[int, StepConfig]
 
-    def near(self, copies: int) -> StepConfig | None:
+    def near(self, num_envs: int) -> StepConfig | None:
         """For so many copies, or for the nearest number within a factor of 2; None beyond."""
 
         def apart(other: int) -> float:
-            return max(copies, other) / min(copies, other)
+            return max(num_envs, other) / min(num_envs, other)
 
-        nearest = min(self.ways, key=apart, default=0)
-        return self.ways[nearest] if nearest and apart(nearest) <= _NEAR else None
+        nearest = min(self.configs, key=apart, default=0)
+        return self.configs[nearest] if nearest and apart(nearest) <= _NEAR else None
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ class Tunable(Environment, Part):
     def identity(self) -> Identity | None:
         """What a machine file is kept under; None if stepping leaves no choice."""
 
-    def way(self, copies: int) -> StepConfig | None:
+    def step_config(self, num_envs: int) -> StepConfig | None:
         """How so many copies of a lone member are stepped, if that was measured."""
-        found = None if self.measured is None else self.measured.near(copies)
+        found = None if self.measured is None else self.measured.near(num_envs)
         return found if found is not None and found.backend in self.kind.backends else None
 
-    def tried(self, stepping: SteppingConfig | None = None) -> Self:
+    def probed(self, stepping: SteppingConfig | None = None) -> Self:
         """This environment, once rules of somebody else's have taken their first steps.
 
         Copies that fail are dealt with as the fault policy of `stepping` says.
@@ -118,12 +118,12 @@ class Tunable(Environment, Part):
         """
         return self
 
-    def may_crash(self, copies: int) -> bool:
+    def may_crash(self, num_envs: int) -> bool:
         """Whether rules that nobody checked would be stepped by this process itself: `auto`."""
         return False
 
 
-def recall(identity: Identity) -> tuple[AutotuneEntry | None, str | None]:
+def load_entry(identity: Identity) -> tuple[AutotuneEntry | None, str | None]:
     """What was measured of an environment on this machine, or a sentence why that is passed over.
 
     Both are None where it was never measured.
@@ -158,7 +158,7 @@ def recall(identity: Identity) -> tuple[AutotuneEntry | None, str | None]:
         return None, f"{error} Until then `auto` goes by the time that a step takes."
 
 
-def remember(identity: Identity, measured: AutotuneEntry) -> Path:
+def save_entry(identity: Identity, measured: AutotuneEntry) -> Path:
     """Writes down what was measured here, in place of what was; returns the file.
 
     Raises:
@@ -171,7 +171,7 @@ def remember(identity: Identity, measured: AutotuneEntry) -> Path:
         "source": identity.source,
         "version": __version__,
         "measured": measured.date,
-        "copies": {str(copies): way._asdict() for copies, way in measured.ways.items()},
+        "copies": {str(num_envs): way._asdict() for num_envs, way in measured.configs.items()},
     }
     about = {"name": identity.name, "settings": identity.settings}
     refusal = (
@@ -226,7 +226,7 @@ def _path(identity: Identity) -> Path:
     return Path(given) / name
 
 
-def _ways(copies: Mapping[str, Any], path: Path, again: str) -> dict[int, StepConfig]:
+def _ways(num_envs: Mapping[str, Any], path: Path, again: str) -> dict[int, StepConfig]:
     """By copies.
 
     Raises:
@@ -235,7 +235,7 @@ def _ways(copies: Mapping[str, Any], path: Path, again: str) -> dict[int, StepCo
     try:
         ways = {
             int(n): StepConfig(str(one["backend"]), int(one["workers"]))
-            for n, one in copies.items()
+            for n, one in num_envs.items()
         }
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ResourceError(f"{path} cannot be read: {error!r}. Delete it, or {again}.") from error

@@ -27,7 +27,7 @@ from slipstream.kernels.kernel import Kernel
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import VectorEnv
 
-LONGEST = 10_000  # steps of an evaluation episode that nothing else ends
+MAX_EVAL_STEPS = 10_000  # steps of an evaluation episode that nothing else ends
 
 PartT = TypeVar("PartT", bound="Part")
 
@@ -52,7 +52,7 @@ class SteppingConfig(NamedTuple):
 
     workers: int | None = None
     policy: FaultPolicy = FaultPolicy()
-    here: bool = False
+    in_process: bool = False
 
 
 class Part:
@@ -64,7 +64,7 @@ class Part:
     """
 
     @classmethod
-    def of(cls, environment: Environment) -> Self | None:
+    def from_environment(cls, environment: Environment) -> Self | None:
         """The part of an environment; None if it does not offer it."""
         if isinstance(environment, cls):
             return environment
@@ -90,12 +90,12 @@ class EnvironmentKind(ABC):
     compiled: ClassVar[bool] = False
     backends: ClassVar[tuple[str, ...]]
     open_section: ClassVar[str | None] = None
-    leaves: ClassVar[bool] = True
+    can_abort: ClassVar[bool] = True
     resumable: ClassVar[bool] = False
 
     @property
     @abstractmethod
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether the name says by itself that an environment is meant."""
 
     @property
@@ -114,7 +114,7 @@ class EnvironmentKind(ABC):
         """The name as part of a file's name."""
 
     @property
-    def divisible(self) -> bool:
+    def has_folds(self) -> bool:
         """Whether its data can be divided into folds."""
         return False
 
@@ -133,11 +133,11 @@ class EnvironmentKind(ABC):
         """
 
     @abstractmethod
-    def section(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def resolve_settings(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """A name that holds everywhere, and complete settings."""
 
     @abstractmethod
-    def suggested(self, agent_name: str) -> Sections:
+    def default_hyperparams(self, agent_name: str) -> Sections:
         """Suggestions for the sections `agent` and `training`, if this agent is trained."""
 
     def preset_note(self, agent_name: str, resolved: Sections) -> str | None:
@@ -172,7 +172,7 @@ class EnvironmentKind(ABC):
     def max_envs(self, spec: EnvSpec) -> tuple[int, str]:
         """The most copies of a member if `num_envs` is left open, and of what, such as "a game"."""
 
-    def chosen_backend(self, backend: str) -> str:
+    def select_backend(self, backend: str) -> str:
         """The backend that is meant.
 
         Raises:
@@ -206,7 +206,7 @@ class Environment(ABC):
 
     def part(self, kind: type[PartT]) -> PartT | None:
         """Its part of one kind; None if it does not offer that."""
-        return kind.of(self)
+        return kind.from_environment(self)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -219,7 +219,7 @@ class Environment(ABC):
         return {}
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What decides its numbers besides the config; `sources` are hashes of files."""
         return {"name": self.name}
 
@@ -228,7 +228,7 @@ class Environment(ABC):
         """What a policy that is trained here takes along, plain values; see `TrainingContext`."""
         return {"environment": self.kind.short_name}
 
-    def prepared(self, stepping: SteppingConfig) -> Environment:
+    def with_stepping(self, stepping: SteppingConfig) -> Environment:
         """A copy that is stepped as a run's config says."""
         return self
 
@@ -250,7 +250,7 @@ class Environment(ABC):
         return None
 
     @abstractmethod
-    def copies(
+    def make_envs(
         self,
         seeds: NDArray[np.uint64],
         indices: NDArray[np.uint64],
@@ -267,13 +267,13 @@ class Environment(ABC):
         """
 
     @abstractmethod
-    def evaluation(
+    def make_eval_envs(
         self,
         split: str,
-        copies: int,
+        num_envs: int,
         members: int = 1,
         backend: str = "auto",
-        longest: int = LONGEST,
+        max_steps: int = MAX_EVAL_STEPS,
     ) -> VectorEnv:
         """Copies that hold at the end of an episode; see `run_episodes`.
 

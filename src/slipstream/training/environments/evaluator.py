@@ -16,16 +16,16 @@ from slipstream.core.errors import KernelError
 from slipstream.jit import rng
 from slipstream.kernels.vector_env import Episodes, StepBuffers, VectorEnv, allocate_buffers
 from slipstream.rl.nets.policy import Policy
-from slipstream.training.environments.environment import LONGEST, Environment
+from slipstream.training.environments.environment import MAX_EVAL_STEPS, Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.environments.parts import NUMBERS, opponent_names, outcome_shares
-from slipstream.training.episode_result import EpisodeResult, counted, values
+from slipstream.training.episode_result import EpisodeResult, finite_values, score_values
 
 _LOOK = 16  # steps between two looks at whether to go on
-COPIES = 128  # of each member at most, however many episodes there are
+MAX_EVAL_ENVS = 128  # of each member at most, however many episodes there are
 
 
-class Seen(NamedTuple):
+class PolicyInput(NamedTuple):
     """What a decision may depend on.
 
     Attributes:
@@ -41,7 +41,7 @@ class Seen(NamedTuple):
     step: NDArray[np.int64]
 
 
-Act: TypeAlias = Callable[[Seen], NDArray[Any]]
+Act: TypeAlias = Callable[[PolicyInput], NDArray[Any]]
 """Chooses actions [E, K]."""
 
 
@@ -52,7 +52,7 @@ def run_episodes(
     seed: int,
     *,
     members: int = 1,
-    lanes: int | None = None,
+    num_envs: int | None = None,
     steps: int | None = None,
     record: bool = True,
     names: Sequence[str] | None = None,
@@ -86,14 +86,14 @@ def run_episodes(
         KernelError: more than half of a member's were lost.
     """
     out = allocate_buffers(env)
-    dealt = _Dealt(env.num_envs, members, episodes, lanes or episodes, steps, names)
+    dealt = _EpisodeScheduler(env.num_envs, members, episodes, num_envs or episodes, steps, names)
     first = np.flatnonzero(dealt.running)
     env.begin(first, dealt.episode[first], seed, out.obs, out.mask)
     actions_kept: list[NDArray[Any]] = []
     traces_kept: list[dict[str, NDArray[Any]]] = []
     t = 0
     while dealt.running.any():
-        actions = act(Seen(out.obs, out.mask, dealt.episode, dealt.time))
+        actions = act(PolicyInput(out.obs, out.mask, dealt.episode, dealt.time))
         env.step(actions, out, t)
         if record:
             actions_kept.append(actions.copy())
@@ -115,7 +115,7 @@ def run_episodes(
     return [[track for track in row if track is not None] for row in dealt.tracks]
 
 
-class _Dealt:
+class _EpisodeScheduler:
     """Lanes of episodes of every member, dealt to its copies: who runs which, and what came out.
 
     Attributes:
@@ -130,17 +130,17 @@ class _Dealt:
         e: int,
         members: int,
         episodes: int,
-        lanes: int,
+        num_envs: int,
         steps: int | None,
         names: Sequence[str] | None,
     ) -> None:
         self._copies, self._episodes, self._names = e // members, episodes, names
-        self._lanes, self._steps = lanes, steps
+        self._num_envs, self._steps = num_envs, steps
         self.episode = np.tile(np.arange(self._copies, dtype=np.int64), members)
-        self.running = self.episode < lanes
+        self.running = self.episode < num_envs
         self.time, self._began = np.zeros(e, np.int64), np.zeros(e, np.int64)
         self._spent = np.zeros(e, np.int64)  # of the lane, by episodes that have ended
-        self._pending = np.full(members, min(self._copies, lanes))  # each member's next lane
+        self._pending = np.full(members, min(self._copies, num_envs))  # each member's next lane
         self.tracks: list[list[EpisodeResult | None]] = [[None] * episodes for _ in range(members)]
         self.finished: list[tuple[int, int, int, int, int]] = []
         self.lost, self._ended = np.zeros((2, members), np.int64)  # episodes of each
@@ -176,8 +176,8 @@ class _Dealt:
                 )
                 self.finished.append((copy, member, j, int(self._began[copy]), t))
                 self._spent[copy] += int(done.length[row])
-            if j + self._lanes < self._episodes and not self._over(copy):
-                self._begin(copy, j + self._lanes, t)
+            if j + self._num_envs < self._episodes and not self._over(copy):
+                self._begin(copy, j + self._num_envs, t)
             else:
                 self._next_lane(copy, t)
             if self.running[copy]:
@@ -202,7 +202,7 @@ class _Dealt:
 
     def _next_lane(self, copy: int, t: int) -> None:
         member = copy // self._copies
-        self.running[copy] = self._pending[member] < self._lanes
+        self.running[copy] = self._pending[member] < self._num_envs
         if self.running[copy]:
             self._begin(copy, int(self._pending[member]), t)
             self._spent[copy] = 0
@@ -214,7 +214,7 @@ class _Dealt:
     def check_lost(self, env: VectorEnv) -> None:
         """Raises where so few episodes are left that their mean would say little of all."""
         member = int(self.lost.argmax())
-        most, ended = int(self.lost[member]), max(self._lanes, int(self._ended[member]))
+        most, ended = int(self.lost[member]), max(self._num_envs, int(self._ended[member]))
         if 2 * most > ended:
             fault = next(one for one in reversed(env.drain_faults()) if one.kind == "given up")
             raise KernelError(
@@ -242,7 +242,7 @@ def episode_names(environment: Environment, split: str) -> list[str] | None:
     rules = environment.part(KernelEnvironment)
     if rules is None:
         return None
-    markets = [rules.spec_of((record,)).market for record in rules.records(split)]
+    markets = [rules.spec_for((record,)).market for record in rules.records(split)]
     return ["+".join(one.symbols) for one in markets if one is not None] or None
 
 
@@ -293,24 +293,24 @@ class Evaluator:
         *,
         members: int = 1,
         games: int = 100,
-        lanes: int | None = None,
+        num_envs: int | None = None,
         steps: int | None = None,
         seed: int = 0,
-        copies: int = COPIES,
+        max_envs: int = MAX_EVAL_ENVS,
         backend: str = "auto",
-        longest: int = LONGEST,
+        max_steps: int = MAX_EVAL_STEPS,
         drawn: bool = False,
         check_stop: Callable[[], None] = lambda: None,
     ) -> None:
         self._check_stop, self._drawn = check_stop, drawn
         self.spec, self.members, self.seed = environment.spec, members, seed
         self.episodes = count_episodes(environment, split, games)
-        self._lanes, self._steps = min(lanes or self.episodes, self.episodes), steps
+        self._num_envs, self._steps = min(num_envs or self.episodes, self.episodes), steps
         self._names = episode_names(environment, split)
         self._opponents = opponent_names(environment)
         self.metrics: dict[str, NDArray[np.float64]] = {}  # [M] by name, of the last `values`
-        self._env: VectorEnv = environment.evaluation(
-            split, min(copies, self._lanes), members, backend, longest
+        self._env: VectorEnv = environment.make_eval_envs(
+            split, min(max_envs, self._num_envs), members, backend, max_steps
         )
 
     def run(
@@ -319,8 +319,8 @@ class Evaluator:
         """[M][J] tracks of the most likely actions, or of drawn ones; as made unless given."""
         drawn = self._drawn if drawn is None else drawn
 
-        def act(seen: Seen) -> NDArray[Any]:
-            return decide(policy, seen, self.seed if drawn else None)
+        def act(seen: PolicyInput) -> NDArray[Any]:
+            return predict(policy, seen, self.seed if drawn else None)
 
         return run_episodes(
             self._env,
@@ -328,7 +328,7 @@ class Evaluator:
             self.episodes,
             self.seed,
             members=self.members,
-            lanes=self._lanes,
+            num_envs=self._num_envs,
             steps=self._steps,
             record=record,
             names=self._names,
@@ -342,12 +342,12 @@ class Evaluator:
         scores' deviation; in a game of two also the shares won and lost against each opponent.
         """
         rows = self.run(policy)
-        self._numbers = [[t.number % self._lanes for t in own] for own in rows]
+        self._numbers = [[t.number % self._num_envs for t in own] for own in rows]
         if self.spec.market is None:
             self.metrics = {
                 name: np.array(
                     [
-                        counted(means).mean()
+                        finite_values(means).mean()
                         for means in self._means([[t.metrics[name] for t in own] for own in rows])
                     ]
                 )
@@ -355,17 +355,17 @@ class Evaluator:
                 if name not in NUMBERS or not self._opponents
             }
             self.metrics |= outcome_shares(rows, self._opponents)
-        found = [values(tracks, self.spec) for tracks in rows]
+        found = [score_values(tracks, self.spec) for tracks in rows]
         if self.metrics:
             self.metrics["score_deviation"] = np.array([own.std() for own in found])
         return self._means(found)
 
     def _means(self, rows: Sequence[Sequence[float] | NDArray[Any]]) -> NDArray[np.float64]:
         """Mean of each lane, [M, lanes]: one of short episodes has more, and no more say."""
-        found = np.full((len(rows), self._lanes), np.nan)
-        for own, means, lanes in zip(rows, found, self._numbers, strict=True):
-            counts = np.bincount(lanes, minlength=self._lanes)
-            sums, ran = np.bincount(lanes, own, self._lanes), counts > 0
+        found = np.full((len(rows), self._num_envs), np.nan)
+        for own, means, num_envs in zip(rows, found, self._numbers, strict=True):
+            counts = np.bincount(num_envs, minlength=self._num_envs)
+            sums, ran = np.bincount(num_envs, own, self._num_envs), counts > 0
             means[ran] = sums[ran] / counts[ran]
         return found
 
@@ -378,7 +378,7 @@ class Evaluator:
         self._env.close()
 
 
-def decide(policy: Policy, seen: Seen, seed: int | None) -> NDArray[Any]:
+def predict(policy: Policy, seen: PolicyInput, seed: int | None) -> NDArray[Any]:
     """The most likely actions [E, K], or with a seed drawn ones.
 
     The draw of a copy's row has the stream of (seed, episode, step), whichever copy it is.
@@ -388,9 +388,9 @@ def decide(policy: Policy, seen: Seen, seed: int | None) -> NDArray[Any]:
     place = (seen.episode << 32) | seen.step
     keys = rng.own_keys(np.array([seed % 2**64], np.uint64), rng.SAMPLE, place)
     found = np.zeros((len(seen.obs), policy.actions.width), policy.actions.dtype)
-    copies = len(found) // policy.members
-    for copy in range(copies):  # an Actor's stream is a member's: one row of each at a time
-        at = slice(copy, None, copies)
+    num_envs = len(found) // policy.members
+    for copy in range(num_envs):  # an Actor's stream is a member's: one row of each at a time
+        at = slice(copy, None, num_envs)
         mask = None if seen.mask is None else np.ascontiguousarray(seen.mask[at])
         rows = np.ascontiguousarray(seen.obs[at])
         found[at] = policy.act_rows(rows, keys=keys[at].copy(), mask=mask)

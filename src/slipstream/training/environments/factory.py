@@ -12,7 +12,7 @@ from slipstream.training.environments.environment import Environment, Environmen
 from slipstream.training.environments.kernel_environment import (
     KernelEnvironment,
     KernelKind,
-    environment_of,
+    environment_class,
 )
 from slipstream.training.environments.parts import Players
 
@@ -24,7 +24,7 @@ class DataWindow(NamedTuple):
         data: folder of other data.
         symbols: which of them; those of the section `env` unless given.
         start, stop: half-open range of bars, UTC seconds.
-        carried: settings measured on the training window, which belong to the policy and not to
+        frozen: settings measured on the training window, which belong to the policy and not to
             the chosen bars; see `frozen_settings`.
         market: data that are in memory, in place of those of any folder.
     """
@@ -33,17 +33,17 @@ class DataWindow(NamedTuple):
     symbols: Sequence[str] | None = None
     start: int | None = None
     stop: int | None = None
-    carried: Mapping[str, Any] | None = None
+    frozen: Mapping[str, Any] | None = None
     market: Any = None
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def overrides(self) -> dict[str, Any]:
         """Arguments of a kernel's `load_window`; empty if the section's own splits hold."""
         given = self._asdict()
-        return {k: v for k, v in given.items() if v is not None and k != "carried"}
+        return {k: v for k, v in given.items() if v is not None and k != "frozen"}
 
 
-def kind_of(name: str) -> EnvironmentKind:
+def get_kind(name: str) -> EnvironmentKind:
     """What a name means; nothing is loaded, and the name may turn out to be none.
 
     Args:
@@ -58,9 +58,9 @@ def kind_of(name: str) -> EnvironmentKind:
 
 def get_game_class(name: str) -> type[Players] | None:
     """Load a kernel for the class of its environments as players; None if it is no game."""
-    kind = kind_of(name)
-    kernel = kind.kernel if kind.known else None
-    found = None if kernel is None else environment_of(kernel)
+    kind = get_kind(name)
+    kernel = kind.kernel if kind.is_known else None
+    found = None if kernel is None else environment_class(kernel)
     return found if found is not None and issubclass(found, Players) else None
 
 
@@ -72,7 +72,7 @@ def make_environment(name: str, settings: Mapping[str, Any]) -> Environment:
         settings: the section's other keys: the kernel's own Config, or a Gymnasium environment's
             ``kwargs``.
     """
-    return kind_of(name).load(settings)
+    return get_kind(name).load(settings)
 
 
 def resolve_environment(name: str, settings: Mapping[str, Any]) -> Environment:
@@ -104,7 +104,9 @@ def load_environment(name: str, settings: Mapping[str, Any], window: DataWindow)
         ConfigError: the environment has no data to choose from.
     """
     return (
-        load_window(name, settings, window) if window.asked else resolve_environment(name, settings)
+        load_window(name, settings, window)
+        if window.overrides
+        else resolve_environment(name, settings)
     )
 
 
@@ -114,7 +116,7 @@ def load_window(name: str, settings: Mapping[str, Any], window: DataWindow) -> K
     Raises:
         ConfigError: it has no data to choose from.
     """
-    kind = kind_of(name)
+    kind = get_kind(name)
     load = kind.kernel.hook("load_window") if isinstance(kind, KernelKind) else None
     if not isinstance(kind, KernelKind) or load is None:
         raise ConfigError(
@@ -123,11 +125,11 @@ def load_window(name: str, settings: Mapping[str, Any], window: DataWindow) -> K
         )
     carried = {
         key: value
-        for key, value in (window.carried or {}).items()
+        for key, value in (window.frozen or {}).items()
         if settings.get(key) is None  # left to the data
     }
     config = kind.kernel.configure({**settings, **carried})
-    return KernelEnvironment.from_loaded(kind, kind.kernel, load(config, **window.asked))
+    return KernelEnvironment.from_loaded(kind, kind.kernel, load(config, **window.overrides))
 
 
 def frozen_settings(provenance: Mapping[str, Any]) -> dict[str, Any]:

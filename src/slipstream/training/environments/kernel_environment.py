@@ -31,7 +31,7 @@ from slipstream.kernels.vector_env import VectorEnv
 from slipstream.rl.experience.replay.state_storage import storage_bytes
 from slipstream.training.environments.autotune_cache import Identity, Tunable
 from slipstream.training.environments.environment import (
-    LONGEST,
+    MAX_EVAL_STEPS,
     Environment,
     EnvironmentKind,
     Part,
@@ -55,16 +55,16 @@ class RecordShares(NamedTuple):
     limits: NDArray[np.int64]
 
     @classmethod
-    def of(cls, counts: Sequence[int], limits: Sequence[int]) -> RecordShares:
+    def from_counts(cls, counts: Sequence[int], limits: Sequence[int]) -> RecordShares:
         """Records that lie member after member: how many each has, and its time limit."""
         each = np.array(counts, np.int64)
         ranges = np.stack([np.cumsum(each) - each, each], axis=1)
         return cls(ranges, np.array(limits, np.int64))
 
-    def dealt(self, copies: int, longest: int = 0) -> dict[str, NDArray[np.int64]]:
+    def from_num_envs(self, num_envs: int, max_steps: int = 0) -> dict[str, NDArray[np.int64]]:
         """Of each of `copies` copies, member after member; `longest` where there is no limit."""
-        each = copies // len(self.ranges)
-        limits = np.where(self.limits > 0, self.limits, longest)
+        each = num_envs // len(self.ranges)
+        limits = np.where(self.limits > 0, self.limits, max_steps)
         return {
             "ranges": np.repeat(self.ranges, each, axis=0),
             "limits": np.repeat(limits, each),
@@ -99,8 +99,8 @@ class KernelEnvironment(Tunable):
         records = loaded.params.get("train") or next(iter(loaded.params.values()))
         spec = kernel.spec(records[0], loaded.data)
         check_market_spec(spec, kernel.module.__file__ or kernel.name)
-        found = environment_of(kernel)(kind, spec, kernel, loaded)
-        return found if config is None else found.configured(config)
+        found = environment_class(kernel)(kind, spec, kernel, loaded)
+        return found if config is None else found.with_config(config)
 
     # What a subclass adds to the section `env` of kernels.
 
@@ -109,12 +109,12 @@ class KernelEnvironment(Tunable):
         """Return a kernel with further keys in its Config."""
         return kernel
 
-    def configured(self, config: Config) -> Self:
+    def with_config(self, config: Config) -> Self:
         """Return a copy that follows the further keys."""
         return self
 
     @property
-    def varied(self) -> bool:
+    def has_params(self) -> bool:
         """Whether copies in one batch may have different settings."""
         return True
 
@@ -132,7 +132,7 @@ class KernelEnvironment(Tunable):
         return source_hashes(self.kernel.module)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         return {"name": self.kernel.name, "sources": self.sources, **plain(self.provenance)}
 
     @property
@@ -201,7 +201,7 @@ class KernelEnvironment(Tunable):
         say(f"{kernel.module.__file__} passed its check (run once for each version of it).")
         return True
 
-    def copies(
+    def make_envs(
         self,
         seeds: NDArray[np.uint64],
         indices: NDArray[np.uint64],
@@ -209,8 +209,8 @@ class KernelEnvironment(Tunable):
         *,
         stagger: bool = True,
     ) -> VectorEnv:
-        own: dict[str, Any] = {} if self.shares is None else self.shares.dealt(len(seeds))
-        backend = self.kind.chosen_backend(backend)
+        own: dict[str, Any] = {} if self.shares is None else self.shares.from_num_envs(len(seeds))
+        backend = self.kind.select_backend(backend)
         env = KernelVectorEnv(
             self.kernel, self.loaded, seeds, indices, backend=backend, stagger=stagger, **own
         )
@@ -220,28 +220,28 @@ class KernelEnvironment(Tunable):
         """Return what steps new copies of the kernel: themselves, or a wrapper of a subclass."""
         return env
 
-    def evaluation(
+    def make_eval_envs(
         self,
         split: str,
-        copies: int,
+        num_envs: int,
         members: int = 1,
         backend: str = "auto",
-        longest: int | None = LONGEST,
+        max_steps: int | None = MAX_EVAL_STEPS,
     ) -> VectorEnv:
-        total = members * copies
-        spec = self.spec_of(self.records(split))
+        total = members * num_envs
+        spec = self.spec_for(self.records(split))
         more: dict[str, Any] = {}
         if self.shares is not None:
-            more = self.shares.dealt(total, longest or 0)
-        elif longest is not None and spec.market is None and spec.max_episode_steps is None:
-            more = {"limits": np.full(total, longest)}
+            more = self.shares.from_num_envs(total, max_steps or 0)
+        elif max_steps is not None and spec.market is None and spec.max_episode_steps is None:
+            more = {"limits": np.full(total, max_steps)}
         env = KernelVectorEnv(
             self.kernel,
             self.loaded,
             np.zeros(total, np.uint64),
-            np.tile(np.arange(copies, dtype=np.uint64), members),  # of a market: its record
+            np.tile(np.arange(num_envs, dtype=np.uint64), members),  # of a market: its record
             split=self._split(split),
-            backend=self.kind.chosen_backend(backend),
+            backend=self.kind.select_backend(backend),
             stagger=False,
             time_limit=spec.market is None,
             autoreset_mode=HOLD,
@@ -249,20 +249,20 @@ class KernelEnvironment(Tunable):
         )
         return self.stepped(env, evaluation=True)
 
-    def joined(self, records: Sequence[tuple[Any, ...]]) -> Self:
+    def batched(self, records: Sequence[tuple[Any, ...]]) -> Self:
         """Copies of several members in one batch, each member with its own records.
 
         Args:
             records: [M], as `records` gives them.
         """
         counts = [len(own) for own in records]
-        limits = [self.spec_of(own).max_episode_steps or 0 for own in records]
+        limits = [self.spec_for(own).max_episode_steps or 0 for own in records]
         every = tuple(record for own in records for record in own)
         loaded, shares = (
             replace(self.loaded, params={"train": every}),
-            RecordShares.of(counts, limits),
+            RecordShares.from_counts(counts, limits),
         )
-        spec = self.spec_of(records[0])
+        spec = self.spec_for(records[0])
         return replace(self, spec=spec, loaded=loaded, shares=shares, measured=None)
 
     def records(self, split: str) -> tuple[Any, ...]:
@@ -284,7 +284,7 @@ class KernelEnvironment(Tunable):
             "docs/extending-markets.md names the splits of a study."
         )
 
-    def spec_of(self, records: tuple[Any, ...]) -> EnvSpec:
+    def spec_for(self, records: tuple[Any, ...]) -> EnvSpec:
         """The spec that some records have: folds differ in scales, settings in time limits."""
         return self.kernel.spec(records[0], self.loaded.data)
 
@@ -303,10 +303,10 @@ class KernelKind(EnvironmentKind):
     @property
     def kernel(self) -> Kernel:
         kernel = load_kernel(self.name)
-        return environment_of(kernel).extended(kernel)
+        return environment_class(kernel).extended(kernel)
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         return self.name.endswith(".py") or self.name in list_kernels()
 
     @property
@@ -318,7 +318,7 @@ class KernelKind(EnvironmentKind):
         return Path(self.name).stem if self.name.endswith(".py") else self.name
 
     @property
-    def divisible(self) -> bool:
+    def has_folds(self) -> bool:
         return self.kernel.load_folds is not None
 
     @property
@@ -329,7 +329,7 @@ class KernelKind(EnvironmentKind):
     def module(self) -> ModuleType | None:
         return None if self.kernel.built_in else self.kernel.module
 
-    def section(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def resolve_settings(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """See `EnvironmentKind.section`; what is on disk has absolute paths.
 
         Raises:
@@ -348,7 +348,7 @@ class KernelKind(EnvironmentKind):
             data["folder"] = str(Path(folder).expanduser().resolve())
         return name, complete
 
-    def suggested(self, agent_name: str) -> Sections:
+    def default_hyperparams(self, agent_name: str) -> Sections:
         by_agent: Mapping[str, Sections] | None = self.kernel.hook("DEFAULT_HYPERPARAMS")
         if by_agent is None:  # copies follow from budget and records
             return {"agent": for_gymnasium(self.name, agent_name)["agent"]}
@@ -402,7 +402,7 @@ class Timeline(Part):
     loaded: KernelData
 
     @classmethod
-    def of(cls, environment: Environment) -> Self | None:
+    def from_environment(cls, environment: Environment) -> Self | None:
         if not isinstance(environment, KernelEnvironment):
             return None
         kernel, loaded = environment.kernel, environment.loaded
@@ -432,7 +432,7 @@ class Timeline(Part):
         return found
 
 
-def environment_of(kernel: Kernel) -> type[KernelEnvironment]:
+def environment_class(kernel: Kernel) -> type[KernelEnvironment]:
     """Return the class of a kernel's environments, which may be a plugin's."""
     named = (kernel_class(kernel) for kernel_class in offered("kernel_class"))
     return next(filter(None, named), KernelEnvironment)

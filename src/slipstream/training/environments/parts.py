@@ -31,7 +31,7 @@ FEWEST_SHARED = 60  # common days without which data are not compared
 class MemberOpponents(Protocol):
     """Opponents that members meet in training, and the results against them."""
 
-    def learn(self, ended: Episodes, copies: int) -> None:
+    def record_games(self, ended: Episodes, copies: int) -> None:
         """Add the games of one iteration, of all members with `copies` each."""
 
     def advance(self) -> None:
@@ -58,7 +58,9 @@ class Players(Part):
 
     @classmethod
     @abstractmethod
-    def seated(cls, name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    def with_opponent(
+        cls, name: str, settings: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any], str | None]:
         """Return a complete section `env` with a player in the second seat, if that is left open.
 
         Returns:
@@ -72,7 +74,7 @@ class Players(Part):
 
     @classmethod
     @abstractmethod
-    def facing(
+    def load_against(
         cls,
         name: str,
         settings: Mapping[str, Any],
@@ -96,7 +98,7 @@ class Players(Part):
 
     @classmethod
     @abstractmethod
-    def answering(cls, name: str, opponent: str, drawn: bool) -> dict[str, Any]:
+    def best_response_settings(cls, name: str, opponent: str, drawn: bool) -> dict[str, Any]:
         """Return keys of `env` under which a best response to one opponent is trained."""
 
     @classmethod
@@ -119,7 +121,7 @@ class Players(Part):
 
     @property
     @abstractmethod
-    def repeated(self) -> frozenset[str]:
+    def deterministic_opponents(self) -> frozenset[str]:
         """Opponents in evaluations against whom all games from one side are the same game.
 
         Neither they nor the game draw anything, and nor may the policy that meets them.
@@ -127,11 +129,11 @@ class Players(Part):
 
     @property
     @abstractmethod
-    def remarks(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """Sentences about a training that the user must see."""
 
     @abstractmethod
-    def trained(self, policy: Policy) -> tuple[Environment, MemberOpponents | None]:
+    def for_training(self, policy: Policy) -> tuple[Environment, MemberOpponents | None]:
         """Return the environment in which members are trained, and the opponents they meet there.
 
         Args:
@@ -213,14 +215,14 @@ class Opening:
     number: int = 0
     before: tuple[str, ...] = ()
     opened: frozenset[int] = frozenset()
-    looks: tuple[str, ...] = ()
+    accesses: tuple[str, ...] = ()
     unknown: str = ""
     searched: tuple[str, ...] = ()
     compared_days: int = 0
 
-    def facts(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As in `result.json`; `opening` alone where there is nothing more."""
-        names = ("before", "searched", "looks", "unknown", "compared_days")
+        names = ("before", "searched", "accesses", "unknown", "compared_days")
         told = {name: getattr(self, name) for name in names}
         return {"opening": self.number, **{k: v for k, v in told.items() if v}}
 

@@ -36,7 +36,7 @@ from slipstream.kernels.vector_env import Episodes, allocate_buffers
 from slipstream.rl.nets.action_selection import decide_box, decide_choices
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments import evaluator
-from slipstream.training.environments.evaluator import Seen, run_episodes
+from slipstream.training.environments.evaluator import PolicyInput, run_episodes
 from slipstream.training.environments.kernel_environment import KernelEnvironment, Timeline
 from slipstream.training.population.environment_source import Place, joined
 from slipstream.training.population.member import DailyReturns
@@ -288,8 +288,8 @@ def alike(place: Place) -> tuple[int, ...]:
     if place.environment.spec.market is not None:
         return len(_records(place)), settings.deterministic, settings.seed
     purpose = str(place.member.test).rpartition("/")[2]  # folds meet the same episodes
-    longest = EvaluationPlan.of(place.member.config, place.environment).longest
-    return seed_of(settings.seed, purpose), settings.max_episodes, longest
+    max_steps = EvaluationPlan.from_config(place.member.config, place.environment).max_steps
+    return seed_of(settings.seed, purpose), settings.max_episodes, max_steps
 
 
 def _records(place: Place) -> tuple[Any, ...]:
@@ -298,7 +298,7 @@ def _records(place: Place) -> tuple[Any, ...]:
 
 
 def _backend(place: Place) -> str:
-    return place.member.config.training.chosen_backend
+    return place.member.config.training.resolved_backend
 
 
 def _market(
@@ -307,24 +307,24 @@ def _market(
     own = [_records(place) for place in places]
     rules = places[0].environment.part(KernelEnvironment)
     assert rules is not None
-    together = rules.joined(own)
+    together = rules.batched(own)
     timeline = together.part(Timeline)
     assert timeline is not None
     records = together.records("train")
     each, total = len(own[0]), len(records)
     times = [timeline.ends(record) for record in records]
     moved = timeline.market_returns(set(records))
-    env = together.evaluation("train", each, len(places), _backend(places[0]))
+    env = together.make_eval_envs("train", each, len(places), _backend(places[0]))
     assert isinstance(env, KernelVectorEnv)  # prices have one player
-    longest = max(len(time) for time in times)
+    max_steps = max(len(time) for time in times)
     settings = places[0].member.config.evaluation
     noted = _NOTED if moved is None else (*_NOTED, _EXPOSURE)
     values, ended = _run(
-        env, policy, noted, longest, check_stop, None if settings.deterministic else settings.seed
+        env, policy, noted, max_steps, check_stop, None if settings.deterministic else settings.seed
     )
     accounts: list[BacktestGrowth | None] = [None] * total
     units = {metric.name: metric.unit for metric in env.spec.metrics}
-    markets = {record: together.spec_of((record,)).market for record in set(records)}
+    markets = {record: together.spec_for((record,)).market for record in set(records)}
     for row, e in enumerate(ended.e.tolist()):
         market = markets[records[e]]
         assert market is not None
@@ -345,24 +345,24 @@ def _run(
     env: KernelVectorEnv,
     policy: Policy,
     noted: tuple[str, ...],
-    longest: int,
+    max_steps: int,
     check_stop: Callable[[], None],
     seed: int | None,
 ) -> tuple[dict[str, Floats], Episodes]:
     """Steps all copies to the ends of their passes.
 
     Returns:
-        what was noted (where the environment has it) after every step, [longest, E] by name; all
+        what was noted (where the environment has it) after every step, [max_steps, E] by name; all
         passes, each ended.
     """
     spec, e = env.spec, env.num_envs
     noted = tuple(name for name in noted if name in spec.trace)
-    values = np.zeros((longest, e, len(noted)))
+    values = np.zeros((max_steps, e, len(noted)))
     if seed is None and BacktestLoop.fits(env, policy):
         loop = BacktestLoop(env, policy, noted)
         loop.reset()
-        for begin in range(0, longest, _LOOK):
-            loop.run(begin, min(begin + _LOOK, longest), values)
+        for begin in range(0, max_steps, _LOOK):
+            loop.run(begin, min(begin + _LOOK, max_steps), values)
             check_stop()
     else:
         step_backtests(env, policy, noted, values, check_stop, seed)
@@ -371,7 +371,7 @@ def _run(
     if len(running):
         raise KernelError(
             f"Kernel `{env.kernel.name}` does not end an evaluation where its `timeline` does: "
-            f"copy {int(running[0])} goes on after {longest:,} steps."
+            f"copy {int(running[0])} goes on after {max_steps:,} steps."
         )
     return {name: values[..., k] for k, name in enumerate(noted)}, ended
 
@@ -468,8 +468,8 @@ def step_backtests(
     env.reset(out.obs, out.mask)
     episode = np.tile(np.arange(e // policy.members), policy.members)
     for t in range(len(values)):
-        seen = Seen(out.obs, out.mask, episode, np.full(e, t))
-        env.step(evaluator.decide(policy, seen, seed), out, t)
+        seen = PolicyInput(out.obs, out.mask, episode, np.full(e, t))
+        env.step(evaluator.predict(policy, seen, seed), out, t)
         for k, now in enumerate(env.read(noted).values()):
             values[t, :, k] = now
         if t % _LOOK == 0:
@@ -491,17 +491,17 @@ def _games(
     places: Sequence[Place], policy: Policy, check_stop: Callable[[], None] = lambda: None
 ) -> list[DailyReturns]:
     """Episode returns; every member meets the same episodes."""
-    seed, episodes, longest = alike(places[0])
+    seed, episodes, max_steps = alike(places[0])
     copies = min(_COPIES, episodes)
     together = joined(places)
     members, backend = len(places), _backend(places[0])
 
-    def act(seen: Seen) -> NDArray[Any]:
-        return evaluator.decide(
+    def act(seen: PolicyInput) -> NDArray[Any]:
+        return evaluator.predict(
             policy, seen, None if places[0].member.config.evaluation.deterministic else seed
         )
 
-    with together.evaluation("train", copies, members, backend, longest) as env:
+    with together.make_eval_envs("train", copies, members, backend, max_steps) as env:
         tracks = run_episodes(
             env, act, episodes, seed, members=members, record=False, check_stop=check_stop
         )
@@ -509,8 +509,10 @@ def _games(
     found = []
     for own in tracks:
         # One that was lost counts as the mean of the others: all have the same episodes.
-        returns = np.full(episodes, np.mean([track.ret for track in own]))
-        returns[[int(track.name.split()[-1]) for track in own]] = [track.ret for track in own]
+        returns = np.full(episodes, np.mean([track.episode_return for track in own]))
+        returns[[int(track.name.split()[-1]) for track in own]] = [
+            track.episode_return for track in own
+        ]
         names = own[0].metrics
         means = {name: float(np.mean([track.metrics[name] for track in own])) for name in names}
         zeros = np.zeros(episodes)

@@ -16,7 +16,7 @@ from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.training.environments.autotune_cache import Tunable
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.factory import kind_of, training_environment
+from slipstream.training.environments.factory import get_kind, training_environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment, Timeline
 from slipstream.training.population.member import Member
 from slipstream.training.settings.config import RunConfig
@@ -92,9 +92,9 @@ class EnvironmentSource:
     def _make(self, config: RunConfig) -> Environment:
         """A config's environment; its arrays are those there already, where the same ones are."""
         name, settings = config.env_name, config.env_settings
-        found = training_environment(kind_of(name).load_folds(settings, self._plan, self._read))
+        found = training_environment(get_kind(name).load_folds(settings, self._plan, self._read))
         if tunable := found.part(Tunable):
-            found = tunable.tried(config.training.stepping)
+            found = tunable.probed(config.training.stepping)
         rules = found.part(KernelEnvironment)
         if rules is None:
             return found
@@ -141,7 +141,7 @@ class Place:
     def spec(self) -> EnvSpec:
         """The outside of its records: folds differ in scales, settings in time limits."""
         rules = self.environment.part(KernelEnvironment)
-        return self.environment.spec if rules is None else rules.spec_of(self.records)
+        return self.environment.spec if rules is None else rules.spec_for(self.records)
 
     @property
     def iteration_steps(self) -> int:
@@ -181,7 +181,7 @@ def batch_shape(member: Member, source: EnvironmentSource) -> str:
         spec.max_episode_steps is None,
     ]
     rules = place.environment.part(KernelEnvironment)
-    if rules is None or not rules.varied:
+    if rules is None or not rules.has_params:
         facts.append(config.env_settings)
     return json.dumps(facts)
 
@@ -190,4 +190,4 @@ def joined(places: Sequence[Place]) -> Environment:
     """The environment of all copies, member after member."""
     first = places[0].environment
     rules = first.part(KernelEnvironment)
-    return first if rules is None else rules.joined([place.records for place in places])
+    return first if rules is None else rules.batched([place.records for place in places])

@@ -194,7 +194,7 @@ class Pool:
                 continue
             names = {job.member.name for job in batch.jobs}
             if names <= self._dropped:
-                worker.end(0.0)
+                worker.terminate(0.0)
                 workplace.worker = workplace.batch = None
                 self._dropped -= names
                 for name in names:
@@ -229,7 +229,7 @@ class Pool:
             worker.request_stop()
         deadline = time.monotonic() + PATIENCE_SECONDS
         for worker in workers:
-            worker.end(max(0.1, deadline - time.monotonic()))
+            worker.terminate(max(0.1, deadline - time.monotonic()))
         self._workplaces = [WorkerSlot() for workplace in self._workplaces if not workplace.machine]
         set_torch_threads(self._threads)
 
@@ -279,7 +279,7 @@ class Pool:
             self._workplaces.remove(workplace)
             if workplace.worker is not None:
                 workplace.worker.request_stop()
-                workplace.worker.end(PATIENCE_SECONDS)
+                workplace.worker.terminate(PATIENCE_SECONDS)
 
     def _next(self, workplace: WorkerSlot) -> MemberBatch | None:
         others = [
@@ -303,7 +303,7 @@ class Pool:
             if workplace.machine:
                 return False
             assert workplace.worker is not None
-            workplace.worker.end(1.0)
+            workplace.worker.terminate(1.0)
             workplace.worker = None
         return True
 
@@ -312,7 +312,7 @@ class Pool:
         worker, needed = workplace.worker, max(job.generation for job in batch.jobs)
         if worker is not None and worker.generation < needed:
             worker.request_stop()
-            worker.end(PATIENCE_SECONDS)
+            worker.terminate(PATIENCE_SECONDS)
             worker = None
         if worker is None:
             workplace.worker = None

@@ -21,7 +21,7 @@ from typing import Any
 
 from slipstream.core.child_process import orphaned
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
-from slipstream.training.child_process import Child, portable, set_torch_threads
+from slipstream.training.child_process import ChildProcess, picklable_error, set_torch_threads
 from slipstream.training.cluster.cluster import (
     BEAT_SECONDS,
     HAND_OVER_SECONDS,
@@ -49,7 +49,7 @@ SERVICE = "slipstream.training.population.pool_worker:SegmentService"
 SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0
 
 
-class Worker(Child):
+class Worker(ChildProcess):
     """A child that runs one stretch at a time.
 
     Args:
@@ -71,7 +71,7 @@ class Worker(Child):
     def receive(self) -> Answer | Lost:
         """What came of its stretch."""
         answer: Answer | None = super().receive()
-        return Lost(self.end(1.0), "died") if answer is None else answer
+        return Lost(self.terminate(1.0), "died") if answer is None else answer
 
 
 class _Leave(BaseException):
@@ -109,7 +109,7 @@ def _answer(
     except MemoryError:
         os._exit(1)  # as the system would: the stretch is tried again with fewer members
     except Exception as error:
-        return portable(error)
+        return picklable_error(error)
 
 
 def keep_memory() -> None:
@@ -244,10 +244,10 @@ class ClusterWorker:
         """It saves the members under way after their iteration, and gives them back."""
         self._actor.request_stop()
 
-    def end(self, patience: float) -> str:
+    def terminate(self, timeout: float) -> str:
         """Waits for what it still does; says how it ended."""
         how = "left"
-        while self._tasks and not self.gone and self.pipe.poll(patience):
+        while self._tasks and not self.gone and self.pipe.poll(timeout):
             answer = self.receive()
             if answer is not None:
                 how = answer.how if isinstance(answer, Lost) else how

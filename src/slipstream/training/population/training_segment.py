@@ -27,7 +27,7 @@ from slipstream.training.population.member_state import (
     State,
     Tensors,
 )
-from slipstream.training.shard import Shard, join_states, state_of
+from slipstream.training.shard import Shard, join_states, select_members
 
 SAVE_SECONDS = 60.0
 SAVE_SHARE = 0.03  # of the time at most: large replays are saved less often
@@ -61,7 +61,7 @@ class Population:
                 [place.member.seed for place in places],
                 range(len(places)),
                 first.member.config.num_envs,
-                training.chosen_backend,
+                training.resolved_backend,
                 specs=[place.spec for place in places],
                 learner=training.learner,
                 device=training.device,
@@ -88,7 +88,7 @@ class Population:
         for m, state in enumerate(states):
             known = {} if state is None else state.small
             if state is None or state.policy is not None:  # of who is done, what acts was kept
-                known = {**state_of(fresh, range(m, m + 1), len(states)), **known}
+                known = {**select_members(fresh, range(m, m + 1), len(states)), **known}
             own.append(known)
         chunks = [() if state is None else state.bulk.items() for state in states]
         self._shard.set_state(join_states(own), chunks=chunks)
@@ -115,7 +115,7 @@ class Population:
         """
         everything = self._shard.get_state()
         for m, place in enumerate(self.places):
-            tensors = state_of(everything, range(m, m + 1), len(self.places))
+            tensors = select_members(everything, range(m, m + 1), len(self.places))
             iteration = int(self.iterations[m])
             done = iteration * place.iteration_steps >= place.member.budget
             if not done:
@@ -130,12 +130,12 @@ class Population:
 
     def notes(self) -> list[str]:
         """What is to be said of how its members are calculated since the last call."""
-        return self._shard.notes()
+        return self._shard.notices()
 
     @property
     def seconds(self) -> dict[str, float]:
         """Seconds of stepping, acting and learning so far, all members together."""
-        facts = self._shard.facts()
+        facts = self._shard.stats()
         return {name: facts[f"seconds_{name}"] for name in ("env", "policy", "update")}
 
     def close(self) -> None:

@@ -23,15 +23,17 @@ from slipstream.kernels.vector_env import VectorEnv, allocate_buffers
 from slipstream.rl.best_policies import BEST
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.policy import Policy
-from slipstream.training.environments.environment import LONGEST, Environment
-from slipstream.training.environments.factory import get_game_class, kind_of
+from slipstream.training.environments.environment import MAX_EVAL_STEPS, Environment
+from slipstream.training.environments.factory import get_game_class, get_kind
 from slipstream.training.environments.parts import SNAPSHOTS, Players, short_name
 from slipstream.training.runs.policies import DeployedPolicy, deployed_folder
 from slipstream.training.runs.run import CONFIG, Run
 from slipstream.training.settings.config import RunConfig
 
-COPIES = 1_024  # at once; their number changes nothing but speed
-ALIKE = "all games of a side are the same one, as neither the game nor the players draw anything"
+MAX_ENVS = 1_024  # at once; their number changes nothing but speed
+DETERMINISTIC_NOTE = (
+    "all games of a side are the same one, as neither the game nor the players draw anything"
+)
 _FILE = "games.json"
 _OPPONENTS = "opponents."  # in a checkpoint
 _SHARE: list[Any] = [(int, float)]  # with both ends of its interval
@@ -60,8 +62,8 @@ class Player:
     name: str
     policy: Policy | None = None
     run: Run | None = None
-    place: str | None = None
-    past: Any = None
+    path: str | None = None
+    snapshots: Any = None
     member: int | None = None
 
 
@@ -82,14 +84,16 @@ class MatchResult:
     result: NDArray[np.int64]
     left: NDArray[np.bool_]
     length: NDArray[np.int64]
-    alike: bool = False
+    deterministic: bool = False
 
     def shares(self) -> dict[str, tuple[float, float, float]]:
         """Share of games won, drawn and lost, each with the ends of `share_interval`."""
         names = {"won": 1, "drawn": 0, "lost": -1}
         counts = {name: int((self.result == value).sum()) for name, value in names.items()}
         total = len(self.result)
-        return {name: share_interval(count, total, self.alike) for name, count in counts.items()}
+        return {
+            name: share_interval(count, total, self.deterministic) for name, count in counts.items()
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for a file."""
@@ -103,7 +107,7 @@ class MatchResult:
             **{n: float((self.result[at] == 1).mean()) for n, at in sides.items() if at.any()},
             "decided_per_1000_steps": 1000.0 * decided / steps,
             "mean_length": float(self.length.mean()),
-            "alike": self.alike,
+            "alike": self.deterministic,
         }
 
 
@@ -131,7 +135,7 @@ def load_player(path: str | Path | Run, member: int | None = None) -> Player:
     return Player(name, run.best_policy(member), run, str(folder), member=member)
 
 
-def learner_of(
+def load_learner(
     path: str | Path | Run, member: int | None = None, trust: bool = False
 ) -> tuple[RunConfig, Player]:
     """A policy for two, of a run or handed on by one, and the config that it was trained under.
@@ -152,13 +156,13 @@ def learner_of(
     if deployed is not None:
         found = DeployedPolicy.open(deployed, trust)
         check_game(found.config.env_name)
-        return found.config, Player(deployed.absolute().name, found.policy, place=str(deployed))
+        return found.config, Player(deployed.absolute().name, found.policy, path=str(deployed))
     run = run or Run.open(str(path))  # says what is wrong with it
     check_game(run.config.env_name)
     return run.config, load_player(run, own if member is None else member)
 
 
-def bots(env_name: str) -> list[str]:
+def list_bots(env_name: str) -> list[str]:
     """Opponents that need no training: a game's own, else `random`; none where it is no game."""
     players = get_game_class(env_name)
     return [] if players is None else players.bots(env_name)
@@ -180,7 +184,7 @@ def load_snapshots(run: Run) -> Player:
             f"{run.path} was not trained against snapshots of its own, and has none: name another "
             "opponent."
         )
-    return Player(SNAPSHOTS, past=past)
+    return Player(SNAPSHOTS, snapshots=past)
 
 
 def load_opponent(env_name: str, text: str, trust: bool = False) -> Player:
@@ -197,18 +201,18 @@ def load_opponent(env_name: str, text: str, trust: bool = False) -> Player:
         CheckpointError: the run has no policy yet.
     """
     check_game(env_name)
-    known = bots(env_name)
+    known = list_bots(env_name)
     if text in known:
         return Player(text)
     if not is_there(Path(text).expanduser()) and folder_registry.place_of(text, RUN) is None:
-        game = kind_of(env_name).short_name
+        game = get_kind(env_name).short_name
         raise ConfigError(
             f"There is no opponent `{text}`: it is neither a bot of `{game}` nor the directory of "
             f"a run; {did_you_mean(text, known)}"
         )
     found = find_run(text, trust)
     if found is None:
-        return Player(short_name(text), place=text)
+        return Player(short_name(text), path=text)
     return load_player(*found)
 
 
@@ -241,7 +245,7 @@ def best_response_config(config: RunConfig, place: str, drawn: bool) -> dict[str
         drawn: it draws its actions.
     """
     values = config.as_mapping()
-    values["env"] |= _game(config.env_name).answering(config.env_name, place, drawn)
+    values["env"] |= _game(config.env_name).best_response_settings(config.env_name, place, drawn)
     values["training"]["out"] = None
     return {name: section for name, section in values.items() if name != "curriculum"}
 
@@ -276,7 +280,7 @@ def play(
     *,
     settings: Mapping[str, Any] | None = None,
     backend: str = "auto",
-    copies: int = COPIES,
+    num_envs: int = MAX_ENVS,
     drawn: bool = False,
 ) -> MatchResult:
     """Plays `games` games with the most likely actions, `one` on the left in every other one.
@@ -311,9 +315,9 @@ def play(
         environment = environment_against(env_name, base, seat, two, drawn)
         _check_fit(environment, one)
         players = environment.part(Players)
-        alike = players is not None and bool(players.repeated)
-        size = min(copies, len(own))
-        with environment.evaluation("train", size, 1, backend, LONGEST) as env:
+        alike = players is not None and bool(players.deterministic_opponents)
+        size = min(num_envs, len(own))
+        with environment.make_eval_envs("train", size, 1, backend, MAX_EVAL_STEPS) as env:
             for first in range(0, len(own), size):
                 part = own[first : first + size]
                 result[part], length[part] = _block(env, one.policy, part, seed)
@@ -328,8 +332,8 @@ def environment_against(
     Raises:
         ConfigError: `two` does not fit the game, or the game does not say who won.
     """
-    met, game = two.place or two.name, _game(env_name)
-    return game.facing(env_name, settings, seat, met, drawn, two.past)
+    met, game = two.path or two.name, _game(env_name)
+    return game.load_against(env_name, settings, seat, met, drawn, two.snapshots)
 
 
 def _check_fit(environment: Environment, player: Player) -> None:

@@ -31,10 +31,10 @@ from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import unpack
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.evaluator import (
-    Seen,
+    PolicyInput,
     count_episodes,
-    decide,
     lost_sentence,
+    predict,
     run_episodes,
 )
 from slipstream.training.environments.factory import (
@@ -49,7 +49,7 @@ from slipstream.training.settings.config import RunConfig, read_config
 from slipstream.training.settings.sizing import final_evaluator
 from slipstream.training.settings.trust import check_trust
 
-Tracks: TypeAlias = Mapping[str, list[list[EpisodeResult]]]
+EpisodeResults: TypeAlias = Mapping[str, list[list[EpisodeResult]]]
 """Evaluation episodes by split, then by member that has a policy, then by episode."""
 
 _ORDER = ("train_window", "train", "validation", "test", "window")
@@ -58,7 +58,7 @@ _COSTS = ("commission", "slippage", "spread", "swap", "fee", "cost", "interest",
 _REMEDY = "Give a run's directory, a study's, or a policy's own folder."
 
 
-def evaluate_best(run: Run, environment: Environment, *, record: bool = True) -> Tracks:
+def evaluate_best(run: Run, environment: Environment, *, record: bool = True) -> EpisodeResults:
     """Runs every member's best policy through every split, in the order of time.
 
     What is no market gives "test" alone, fresh episodes that chose no policy: see
@@ -80,7 +80,7 @@ def evaluate_policies(
     environment: Environment,
     *,
     record: bool = True,
-) -> Tracks:
+) -> EpisodeResults:
     """Runs policies at hand, each in the place of a member, as `evaluate_best` does a run's.
 
     Args:
@@ -139,18 +139,18 @@ def sample_observations(
         most: rows, about.
     """
     check_fit(policy, environment)
-    split, seen = environment.splits()[0], list[Seen]()
+    split, seen = environment.splits()[0], list[PolicyInput]()
     episodes = count_episodes(environment, split, most)
     copies = min(episodes, 8)
-    env = environment.evaluation(split, copies)
+    env = environment.make_eval_envs(split, copies)
 
-    def act(one: Seen) -> NDArray[Any]:
+    def act(one: PolicyInput) -> NDArray[Any]:
         mask = None if one.mask is None else one.mask.copy()
-        seen.append(Seen(one.obs.copy(), mask, one.episode, one.step))
-        return decide(policy, one, None)
+        seen.append(PolicyInput(one.obs.copy(), mask, one.episode, one.step))
+        return predict(policy, one, None)
 
     with closing(env):
-        run_episodes(env, act, episodes, 0, lanes=copies, steps=most // copies, record=False)
+        run_episodes(env, act, episodes, 0, num_envs=copies, steps=most // copies, record=False)
     masks = [one.mask for one in seen if one.mask is not None]
     return np.concatenate([one.obs for one in seen]), np.concatenate(masks) if masks else None
 
@@ -177,13 +177,13 @@ class DeployedPolicy:
     path: Path
     policy: Policy
     config: RunConfig
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
     @property
     def title(self) -> str:
         """The study's trial, else the name of the folder."""
-        study = self.facts.get("study")
-        return self.path.name if study is None else f"{study}, trial {self.facts.get('trial')}"
+        study = self.metadata.get("study")
+        return self.path.name if study is None else f"{study}, trial {self.metadata.get('trial')}"
 
     @classmethod
     def open(cls, folder: Path, trust: bool = False) -> DeployedPolicy:
@@ -224,7 +224,7 @@ class DeployedPolicy:
         found = load_environment(
             self.config.env_name,
             self.config.env_settings,
-            DataWindow(data, symbols, start, stop, frozen_settings(self.facts)),
+            DataWindow(data, symbols, start, stop, frozen_settings(self.metadata)),
         )
         digest = known.get("data_sha256")
         if digest is not None and found.training_context.get("data_sha256") == digest:
@@ -238,26 +238,26 @@ class DeployedPolicy:
 
     def _check_new(self, start: int | None) -> None:
         """Refuses a window of the study's own prices that begins before these end."""
-        windows = (self.facts.get("environment") or {}).get("windows_utc_seconds") or {}
+        windows = (self.metadata.get("environment") or {}).get("windows_utc_seconds") or {}
         end = max((int(window[1]) for window in windows.values()), default=None)
         if start is not None and (end is None or start >= end):
             return
         new = "DATE" if end is None else _iso(end)
         known = "" if end is None else f"; bars from {new} (UTC) on are new to it"
         by = "study, on a hold-out that is opened once: see study.html"
-        if self.facts.get("study") is None:
+        if self.metadata.get("study") is None:
             by = "run, on a split that every look makes less of a proof: see its card"
         raise ConfigError(
             f"{self.path} was scored by its {by}{known}. Give other prices with `--data FOLDER`, "
             f"or newer bars of the same ones with `--from {new}`."
         )
 
-    def evaluate(self, environment: Environment, *, record: bool = True) -> Tracks:
+    def evaluate(self, environment: Environment, *, record: bool = True) -> EpisodeResults:
         """Its tracks by split, as `evaluate_policies` returns them."""
         get_holdout_register(environment).record_access(f"policy {self.path.absolute()}")
         return evaluate_policies([self.policy], self.config, environment, record=record)
 
-    def remarks(self, environment: Environment) -> list[str]:
+    def warnings(self, environment: Environment) -> list[str]:
         """Sentences about data that it was not trained on, and yet acts on here."""
         return context_differences(self.policy.training_context, environment.training_context)
 

@@ -114,9 +114,9 @@ class Run(Summarised):
         self._log = ProgressReporter(self.logbook)
         self._lock: TextIO | None = None
         self.chunks: dict[str, str] = {}  # files in `bulk` of the checkpoint in use, and sha256
-        self.best = BestPolicies(path, self.say)
+        self.best = BestPolicies(path, self.notify)
 
-    def say(self, sentence: str) -> None:
+    def notify(self, sentence: str) -> None:
         """Tells what had to be passed over; in a session, the log too."""
         self._say(sentence)
         self.logbook.say(sentence)
@@ -159,7 +159,7 @@ class Run(Summarised):
                 run.best.folder.mkdir(exist_ok=True)
             atomic_io.write_sealed(path / PROVENANCE, {**provenance.describe(), **facts})
             atomic_io.write_text(path / CONFIG, run.config.to_yaml())
-            enter(path, "run", config.short_name, run.config.as_mapping(), run.say)
+            enter(path, "run", config.short_name, run.config.as_mapping(), run.notify)
         finally:
             run.close()
         return run
@@ -255,7 +255,7 @@ class Run(Summarised):
         if not self._writers:
             self.lock()
             self._writers = (
-                TableWriter(self.path, self.say),
+                TableWriter(self.path, self.notify),
                 TensorBoardWriter(self.path / TENSORBOARD, get_hyperparams(self.config)),
             )
             every = self.config.training.policy_every_episodes
@@ -363,13 +363,13 @@ class Run(Summarised):
 
         shape = {"progress": _PROGRESS, "bulk?": {}, "state": STATE_SHAPE}
         found = checkpoint.load_newest(
-            self.path / CHECKPOINTS, self.say, self.config.hash, shape, check
+            self.path / CHECKPOINTS, self.notify, self.config.hash, shape, check
         )
         if found is None:
             return None
         folder, tensors, manifest = found
         if folder != checkpoint.checkpoints(folder.parent)[-1]:
-            self.say(f"Going on from {folder}, the newest checkpoint that is whole.")
+            self.notify(f"Going on from {folder}, the newest checkpoint that is whole.")
         self.chunks = manifest.get("bulk", {})
         return tensors, manifest["progress"]
 
@@ -379,7 +379,7 @@ class Run(Summarised):
         atomic_io.write_sealed(self.path / RESULT, result)
 
     @property
-    def reported(self) -> bool:
+    def mark_reported(self) -> bool:
         """Whether a report was written since the run is complete."""
         return atomic_io.not_older(self.path / REPORT, self.path / RESULT)
 
@@ -394,7 +394,7 @@ class Run(Summarised):
         return _read_json(self.path / PROVENANCE) or {}
 
     @property
-    def copies(self) -> list[dict[str, int]]:
+    def num_envs_history(self) -> list[dict[str, int]]:
         """From which step on there were how many copies per member: ``steps`` and ``num_envs``."""
         first = [{"steps": 0, "num_envs": self.config.num_envs}]
         return self.provenance.get("copies") or first
@@ -431,33 +431,33 @@ class Run(Summarised):
         Raises:
             ConfigError: the agent's sizes do not fit so many copies.
         """
-        copies = self.copies[-1]["num_envs"] if num_envs is None else num_envs
+        copies = self.num_envs_history[-1]["num_envs"] if num_envs is None else num_envs
         device = device or self.device
         moved = device == "cpu" != self.config.training.device
         changes = {"device": device, **({"precision": "float32"} if moved else {})}
         return self.config.with_num_envs(copies).with_training(**changes)
 
-    def note(self, sentence: str, **facts: Any) -> None:
+    def log_notice(self, sentence: str, **facts: Any) -> None:
         """Say a sentence about the run's results, and record it with facts."""
-        self.say(sentence)
+        self.notify(sentence)
         self.record(notes=[*self.provenance.get("notes", []), sentence], **facts)
 
-    def note_changes(self, config: RunConfig, steps: int) -> None:
+    def log_changes(self, config: RunConfig, steps: int) -> None:
         """Note another device, and another number of copies, from so many steps on."""
         before, device = self.device, config.training.device
         if device != before:
             rounded = self.config.training.precision != "float32"
             where = f"{device} in {config.training.precision}" if rounded else device
-            self.note(
+            self.log_notice(
                 f"From step {steps:,} on this run is trained on {where}, before that it was on "
                 f"{before}: it agrees to rounding only with a run that was never moved.",
                 device=device,
             )
-        copies, now = self.copies, config.num_envs
+        copies, now = self.num_envs_history, config.num_envs
         if now != copies[-1]["num_envs"]:
             more = now > copies[-1]["num_envs"]
             empty = config.agent.replay(now) is not None
-            self.note(
+            self.log_notice(
                 f"From step {steps:,} on this run has {now} copies per member, before that it had "
                 f"{copies[-1]['num_envs']}: {'more begin' if more else 'those beyond are dropped'}"
                 f"{' and its replay begins empty' if empty else ''}, and its results differ from "
@@ -465,18 +465,18 @@ class Run(Summarised):
                 copies=[*copies, {"steps": steps, "num_envs": now}],
             )
 
-    def note_faults(self, faults: Sequence[Any]) -> None:
+    def log_faults(self, faults: Sequence[Any]) -> None:
         """Say and record what failed in copies or their processes."""
         lost = lost_sentence(faults)
         if lost:
-            self.say(lost)
+            self.notify(lost)
         texts = [str(fault)[:_LONGEST] for fault in faults if fault.kind != "given up"]
         if not texts:
             return
         known = self.provenance.get("faults", {"number": 0, "last": []})
         number = known["number"] + len(texts)
         self.record(faults={"number": number, "last": [*known["last"], *texts][-_FAULTS:]})
-        self.say(
+        self.notify(
             f"{len(texts)} failures of copies or their processes ({number} in this run), the "
             f"first: {texts[0].splitlines()[0]} Their steps are not learned from, their episodes "
             "count as truncated; the texts are in provenance.json."
@@ -486,7 +486,7 @@ class Run(Summarised):
         """Columns of `metrics.csv`."""
         return read(self.path / METRICS, numbers=("member", "steps", "score"))
 
-    def taken(self) -> dict[str, float | None]:
+    def resource_usage(self) -> dict[str, float | None]:
         """Means over its rows of what it took of the machine; None where nobody measured."""
         columns = self.metrics()
         found: dict[str, float | None] = {}

@@ -137,7 +137,7 @@ class WandbTracker(TensorBoardWriter):
             do()
         except Exception as error:  # somebody else's program, network and disk
             self._failed = True
-            self._run.say(
+            self._run.notify(
                 f"Weights & Biases failed ({type(error).__name__}: {error}); the run goes on "
                 "without it."
             )

@@ -30,7 +30,7 @@ from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.agents.discover import load_config
 from slipstream.training.environments.curriculum import CurriculumConfig
 from slipstream.training.environments.environment import SteppingConfig
-from slipstream.training.environments.factory import get_game_class, kind_of
+from slipstream.training.environments.factory import get_game_class, get_kind
 
 Backend = Literal["auto", "serial", "compiled", "process"]
 
@@ -106,11 +106,11 @@ class TrainingConfig(Config):
         return SteppingConfig(
             workers=None if self.workers == "auto" else self.workers,
             policy=FaultPolicy(self.on_fault, self.hang_seconds, self.faults_per_minute),
-            here=self.backend == "serial",
+            in_process=self.backend == "serial",
         )
 
     @property
-    def chosen_backend(self) -> str:
+    def resolved_backend(self) -> str:
         """The backend, once it is one.
 
         Raises:
@@ -177,7 +177,7 @@ def read_target(target: str) -> dict[str, Any]:
         return read_config(Path(target))
     if target == CRYPTO:
         return {"env": {"name": "portfolio"}}
-    if kind_of(target).known:
+    if get_kind(target).is_known:
         return {"env": {"name": target}}
     if is_there(Path(target)):
         raise ConfigError(
@@ -314,11 +314,11 @@ class RunConfig:
         if unknown:
             raise ConfigError(unknown_section(unknown[0]))
         env_name, env = _named_section(values.get("env"), "env", None)
-        kind = kind_of(env_name)
-        env_name, env = kind.section(env)
+        kind = get_kind(env_name)
+        env_name, env = kind.resolve_settings(env)
         agent_name, agent = _named_section(values.get("agent"), "agent", "ppo")
         agent_name, agent_config = load_config(agent_name)
-        suggested = kind.suggested(agent_name)
+        suggested = kind.default_hyperparams(agent_name)
         training = section_of(values, "training")
         training = {name: one for name, one in training.items() if name not in RETIRED}
         config = cls(
@@ -385,7 +385,7 @@ class RunConfig:
         agent = self.agent.give_way(num_envs, ())
         return replace(self, agent=agent).with_training(num_envs=num_envs)
 
-    def seated(self) -> tuple[RunConfig, str | None]:
+    def with_opponent(self) -> tuple[RunConfig, str | None]:
         """The same with somebody in a game's second seat, where the section `env` leaves it open.
 
         Returns:
@@ -394,7 +394,7 @@ class RunConfig:
         players = get_game_class(self.env_name)
         if players is None:
             return self, None
-        env, sentence = players.seated(self.env_name, self.env_settings)
+        env, sentence = players.with_opponent(self.env_name, self.env_settings)
         return replace(self, env_settings=env), sentence
 
     def as_mapping(self) -> dict[str, Any]:
@@ -426,12 +426,12 @@ class RunConfig:
     @property
     def preset_note(self) -> str | None:
         """A sentence about suggestions in force that nobody would look for; None without any."""
-        return kind_of(self.env_name).preset_note(self.agent_name, self.as_mapping())
+        return get_kind(self.env_name).preset_note(self.agent_name, self.as_mapping())
 
     @property
     def short_name(self) -> str:
         """The environment's name as part of a file name."""
-        name = kind_of(self.env_name).short_name
+        name = get_kind(self.env_name).short_name
         return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
 
 
@@ -477,7 +477,9 @@ def switch_agent(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | 
     training = values.get("training")
     if "env" in values and isinstance(training, Mapping):
         env, _ = _named_section(values["env"], "env", None)
-        before, after = (kind_of(env).suggested(n).get("training", {}) for n in (old, new))
+        before, after = (
+            get_kind(env).default_hyperparams(n).get("training", {}) for n in (old, new)
+        )
         untouched = {**validate(TrainingConfig, {}).model_dump(mode="json"), **before}
         same = {
             key: training[key]

@@ -19,7 +19,7 @@ from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.agents.off_policy.config import VECTOR_STEP
 from slipstream.rl.experience.replay.plan import replay_bytes
-from slipstream.training.environments.environment import LONGEST, Environment
+from slipstream.training.environments.environment import MAX_EVAL_STEPS, Environment
 from slipstream.training.environments.evaluator import Evaluator
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.environments.parts import Players, opponent_names
@@ -89,8 +89,8 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> NumEnvsChoic
     reason, bound = min(bounds.items(), key=lambda item: item[1])
     powers = [n for n in possible if n & (n - 1) == 0] or possible
     chosen = max((n for n in powers if n <= bound), default=min(powers))
-    copies = "copy" if chosen == 1 else "copies"
-    return NumEnvsChoice(chosen, f"{chosen} {copies} per member ({reason})")
+    noun = "environment" if chosen == 1 else "environments"
+    return NumEnvsChoice(chosen, f"{chosen} {noun} per member ({reason})")
 
 
 def fits(agent: AgentConfig, num_envs: int) -> bool:
@@ -102,13 +102,13 @@ def fits(agent: AgentConfig, num_envs: int) -> bool:
     return True
 
 
-def no_num_envs_fits(config: RunConfig, copies: int, lead: str) -> ConfigError:
+def no_num_envs_fits(config: RunConfig, num_envs: int, lead: str) -> ConfigError:
     """What to say where no number of copies fits the agent's other sizes; `copies` is one."""
     try:
-        config.agent.check(copies)
+        config.agent.check(num_envs)
     except ConfigError as error:
-        return ConfigError(f"{lead} the sizes of the agent. With {copies}: {error}")
-    raise AssertionError(f"{copies} copies fit")
+        return ConfigError(f"{lead} the sizes of the agent. With {num_envs}: {error}")
+    raise AssertionError(f"{num_envs} copies fit")
 
 
 def resolve_num_envs(config: RunConfig, environment: Environment) -> tuple[RunConfig, str | None]:
@@ -125,14 +125,14 @@ def resolve_num_envs(config: RunConfig, environment: Environment) -> tuple[RunCo
     return config.with_training(num_envs=choice.num_envs), said
 
 
-def _left_out(copies: int, environment: Environment) -> str | None:
+def _left_out(num_envs: int, environment: Environment) -> str | None:
     """A sentence where there are more training records than copies that take them in turn."""
     kinds = len(environment.records("train"))
-    if copies >= kinds:
+    if num_envs >= kinds:
         return None
     return (
-        f"{copies} of {kinds} training records are trained on: copies take them (a market's "
-        f"symbols, say) in turn, and there are {copies}. Give training.num_envs at least {kinds}."
+        f"{num_envs} of {kinds} training records are trained on: copies take them (a market's "
+        f"symbols, say) in turn, and there are {num_envs}. Give training.num_envs at least {kinds}."
     )
 
 
@@ -155,14 +155,14 @@ class EvaluationPlan:
     """
 
     every: float
-    lanes: int
+    num_envs: int
     steps: int | None
-    most: int
-    final: int
-    longest: int
+    max_episodes: int
+    test_episodes: int
+    max_steps: int
 
     @classmethod
-    def of(cls, config: RunConfig, environment: Environment) -> EvaluationPlan:
+    def from_config(cls, config: RunConfig, environment: Environment) -> EvaluationPlan:
         """For a run's validations; what the config gives as a number is taken as it is."""
         settings, budget, spec = (
             config.evaluation,
@@ -170,23 +170,23 @@ class EvaluationPlan:
             environment.spec,
         )
         every = settings.every if settings.every_steps is None else settings.every_steps / budget
-        longest = min(LONGEST, max(_SHORTEST, budget // 500))
+        max_steps = min(MAX_EVAL_STEPS, max(_SHORTEST, budget // 500))
         if settings.max_steps != "auto":
-            longest = settings.max_steps
+            max_steps = settings.max_steps
         most = settings.max_episodes
         if spec.market is not None or settings.episodes != "auto":
-            return cls(every, most, None, most, most, longest)
-        length, allowed = spec.max_episode_steps or longest, settings.share * budget
+            return cls(every, most, None, most, most, max_steps)
+        length, allowed = spec.max_episode_steps or max_steps, settings.share * budget
         wanted = math.ceil(1 / every)
         number = max(1, min(wanted, int(allowed / (LEAST_EPISODES * length))))
         each = int(allowed / number)
-        lanes = min(most, max(1, each // length))
+        num_envs = min(most, max(1, each // length))
         final = min(most, max(LEAST_EPISODES, int(allowed / 2) // length))
         if number < wanted:
             every = 1 / number
-        if lanes == most or not environment.kind.leaves or opponent_names(environment):
-            return cls(every, lanes, None, lanes, final, longest)
-        return cls(every, lanes, max(length, each // lanes), most, final, longest)
+        if num_envs == most or not environment.kind.can_abort or opponent_names(environment):
+            return cls(every, num_envs, None, num_envs, final, max_steps)
+        return cls(every, num_envs, max(length, each // num_envs), most, final, max_steps)
 
 
 def final_evaluator(
@@ -196,14 +196,14 @@ def final_evaluator(
     check_stop: Callable[[], None] = lambda: None,
 ) -> Evaluator:
     """Make what scores policies that were chosen, on a market's split or on fresh episodes."""
-    settings, plan = config.evaluation, EvaluationPlan.of(config, environment)
+    settings, plan = config.evaluation, EvaluationPlan.from_config(config, environment)
     return Evaluator(
         environment,
         split,
-        games=plan.final,
+        games=plan.test_episodes,
         seed=settings.test_seed if environment.spec.market is None else settings.seed,
-        backend=config.training.chosen_backend,
-        longest=plan.longest,
+        backend=config.training.resolved_backend,
+        max_steps=plan.max_steps,
         drawn=not settings.deterministic,
         check_stop=check_stop,
     )
@@ -236,7 +236,7 @@ def check_memory(config: RunConfig, environment: Environment, memory: int | None
         raise ResourceError(
             f"Training {training.members} members x {training.num_envs} copies needs {_gib(size)}, "
             f"{_gib(terms[main])} of it for {main}, and {_gib(free)} are free. "
-            f"{mended(mends(paths, partial(size_of, config), enough))}"
+            f"{format_suggestions(size_suggestions(paths, partial(size_of, config), enough))}"
         )
     return size
 
@@ -276,7 +276,7 @@ def _gib(size: float) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-def mends(
+def size_suggestions(
     paths: Iterable[str], size: Callable[[str], int], enough: Callable[[str, int], bool]
 ) -> dict[str, int]:
     """The largest value of each setting that mends it alone; without those that cannot.
@@ -328,7 +328,7 @@ def limited(config: RunConfig, path: str, most: int) -> RunConfig | None:
         return None
 
 
-def mended(found: Mapping[str, int]) -> str:
+def format_suggestions(found: Mapping[str, int]) -> str:
     """What to do about a refusal, in a sentence."""
     if not found:
         return "No setting mends that alone: lower several of them, or take a larger machine."
@@ -336,7 +336,7 @@ def mended(found: Mapping[str, int]) -> str:
     return f"Each of these mends it alone: lower {listed}."
 
 
-def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
+def run_warnings(config: RunConfig, environment: Environment) -> tuple[str, ...]:
     """Sentences: steps trained beyond the budget, what is evaluated, episodes that nothing ends.
 
     Args:
@@ -362,22 +362,28 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
     processes = "process" in environment.kind.backends and training.backend != "serial"
     if training.workers != "auto" and not processes:
         found.append("training.workers does nothing here: it needs worker processes.")
-    plan, settings = EvaluationPlan.of(config, environment), config.evaluation
+    plan, settings = EvaluationPlan.from_config(config, environment), config.evaluation
     spec = environment.spec
-    if spec.market is None and settings.episodes == "auto" and plan.lanes < settings.max_episodes:
-        many = f"{plan.lanes} x {plan.steps:,} steps" if plan.steps else f"{plan.lanes} episodes"
+    if (
+        spec.market is None
+        and settings.episodes == "auto"
+        and plan.num_envs < settings.max_episodes
+    ):
+        many = (
+            f"{plan.num_envs} x {plan.steps:,} steps" if plan.steps else f"{plan.num_envs} episodes"
+        )
         found.append(
             f"Validation takes at most {settings.share:g} of the budget's steps "
             f"(evaluation.share): after every {plan.every:.3g} of it {many}, of which whole "
-            f"episodes count; the result is measured on {plan.final}. A number in "
+            f"episodes count; the result is measured on {plan.test_episodes}. A number in "
             "evaluation.episodes is taken as it is."
         )
     if (players := environment.part(Players)) is not None:
-        found += players.remarks
+        found += players.warnings
     if spec.market is None and spec.max_episode_steps is None:
         found.append(
             f"{config.short_name} declares no time limit: an evaluation cuts an episode that did "
-            f"not end by itself after {plan.longest:,} steps (evaluation.max_steps), and counts "
+            f"not end by itself after {plan.max_steps:,} steps (evaluation.max_steps), and counts "
             "the rewards until then."
         )
     return tuple(found)
@@ -393,7 +399,7 @@ def update_share_warning(config: RunConfig, share: float) -> str:
     return f"The update takes {share:.0%} of the time: more copies will not help{will}."
 
 
-def learner_of(learner: str, device: str, image: bool) -> Learner:
+def select_learner(learner: str, device: str, image: bool) -> Learner:
     """The form that a config means: it follows from config and spaces, never from the machine.
 
     Args:
@@ -429,7 +435,7 @@ def check_learner(training: TrainingConfig, image: bool | None) -> Learner:
         ConfigError: as there; the form or device has no such precision.
         ResourceError: no torch, no build of it for GPUs, or no such card.
     """
-    learner = learner_of(training.learner, training.device, bool(image))
+    learner = select_learner(training.learner, training.device, bool(image))
     if image is not None:
         _check_precision(training, learner)
     if learner == "torch":

@@ -21,7 +21,7 @@ from slipstream.core.storage import folder_registry
 from slipstream.core.storage.atomic_io import sha256
 from slipstream.kernels.kernel_registry import import_file
 from slipstream.kernels.source_files import is_user_file, source_files
-from slipstream.training.environments.factory import kind_of
+from slipstream.training.environments.factory import get_kind
 
 _WRAPPERS = ("wrappers", "training_wrappers")  # keys of the section `env`
 _HOW = (
@@ -95,7 +95,7 @@ def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     env, agent = values.get("env"), values.get("agent")
     name = env.get("name") if isinstance(env, Mapping) else env
     if isinstance(name, str):
-        yield from kind_of(name).code.items()
+        yield from get_kind(name).code.items()
     name = agent.get("name") if isinstance(agent, Mapping) else agent
     if isinstance(name, str) and name.endswith(".py"):
         yield str(Path(name).expanduser().resolve()), None

@@ -38,12 +38,12 @@ def test_a_kernel_suggests_somebody_and_the_run_says_so(tmp_path, name, key, who
     assert any(f"`env.{key}: {{" in sentence for sentence in said)
     # Who is named stays.
     again = resolve(run.config)
-    assert again.seated() == (again, None)
+    assert again.with_opponent() == (again, None)
 
 
 def test_a_game_of_ones_own_meets_its_own_past():
     """And who steps it with make_vec has both seats."""
-    config, sentence = resolve(PENNIES).seated()
+    config, sentence = resolve(PENNIES).with_opponent()
     assert config.env_settings["self_play"]["opponents"] == {"snapshots": 1.0}
     assert "its own past" in sentence
     assert slipstream.make_vec(PENNIES, 3).spec.players == 2
@@ -52,7 +52,7 @@ def test_a_game_of_ones_own_meets_its_own_past():
 def test_who_has_a_seat_by_other_keys_is_not_overruled():
     """`one` and `two` say who acts: what is missing then is asked for."""
     config = resolve("hockey", {"env.two": {"agent": 1, "weak": 1}})
-    assert config.seated() == (config, None)
+    assert config.with_opponent() == (config, None)
     with pytest.raises(ConfigError, match="one seat"):
         slipstream.train(config, report=False)
 
@@ -71,7 +71,7 @@ def test_what_a_kernel_suggests_must_be_a_part_of_env(tmp_path, constant):
     path = tmp_path / "pennies.py"
     path.write_text(f"{Path(PENNIES).read_text()}\n\nOPPONENTS = {constant}\n")
     with pytest.raises(KernelError, match=r"OPPONENTS in .*pennies\.py.* Write OPPONENTS = "):
-        resolve(str(path)).seated()
+        resolve(str(path)).with_opponent()
 
 
 def test_init_writes_them(capsys):

@@ -15,7 +15,7 @@ from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.training.environments.factory import make_environment
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
-from slipstream.training.shard import Shard, state_of
+from slipstream.training.shard import Shard, select_members
 from slipstream.training.trainer import Trainer
 from slipstream.training.workers import ThreadPool
 
@@ -68,9 +68,9 @@ def test_a_member_alone_equals_it_in_a_population():
     assert sorted(together["opponents.pool.serial"][0, :3]) == [1, 2, 3]
     for m, seed in enumerate((7, 8, 9)):
         alone = states(shard((seed,)), 7)
-        assert_equal(alone, state_of(together, range(m, m + 1), 3))
+        assert_equal(alone, select_members(together, range(m, m + 1), 3))
     parted = states(shard((7, 8, 9), members=range(1, 3)), 7)
-    assert_equal(parted, state_of(together, range(1, 3), 3))
+    assert_equal(parted, select_members(together, range(1, 3), 3))
 
 
 def test_slices_and_the_interpreted_backend_change_nothing(monkeypatch):
@@ -253,7 +253,7 @@ def test_when_a_snapshot_is_due():
         ([1, 1, 0, -1], 2),  # 2.5 of 4
         ([1, 1, 1, 1, 1], 2),  # 7.5 of 9 is more than 3/4
     ):
-        made.learn(ended(results), 1)
+        made.record_games(ended(results), 1)
         made.advance()
         if results == [1, 1, 1, 1, 1]:
             taken = 3
@@ -264,7 +264,7 @@ def test_when_a_snapshot_is_due():
         1, by_episodes, SnapshotPool(_Policy(), by_episodes), decided=False, make_even=None
     )
     for _ in range(3):
-        made.learn(ended([1, -1]), 1)
+        made.record_games(ended([1, -1]), 1)
         made.advance()
     assert made.pool.taken.tolist() == [2]
     assert "wins" not in made.metrics()
@@ -278,10 +278,12 @@ def test_evaluation_has_both_sides(tmp_path):
     from slipstream.training.environments.evaluator import Evaluator
 
     tracks = [
-        Evaluator(evaluator, "train", games=20, seed=5, copies=copies).run(made.agent.policy)[0]
+        Evaluator(evaluator, "train", games=20, seed=5, max_envs=copies).run(made.agent.policy)[0]
         for copies in (1, 7, 20)
     ]
     assert [track.metrics["seat"] for track in tracks[0]] == [0.0, 1.0] * 10
-    assert all(track.ret == track.metrics["won"] - track.metrics["lost"] for track in tracks[0])
+    assert all(
+        track.episode_return == track.metrics["won"] - track.metrics["lost"] for track in tracks[0]
+    )
     for other in tracks[1:]:
         assert [t.metrics for t in other] == [t.metrics for t in tracks[0]]

@@ -72,7 +72,7 @@ class Lead:
 
     def __init__(self, found: Deployment, folder: Path, start: int) -> None:
         self.policy, self.folder, self.start = found.policy(), folder, start
-        self.shape = Shape.of(self.policy.facts["shape"])
+        self.shape = Shape.of(self.policy.metadata["shape"])
         self.open()
 
     def open(self) -> None:

@@ -15,7 +15,7 @@ from slipstream.markets.live.drift import Ranges
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper_account import JOURNAL
 from slipstream.markets.live.paper_trading import paper
-from slipstream.training.environments.evaluator import Seen, episode_names, run_episodes
+from slipstream.training.environments.evaluator import PolicyInput, episode_names, run_episodes
 from slipstream.training.environments.factory import DataWindow, load_window
 
 
@@ -34,7 +34,7 @@ def test_ranges_of_training_and_a_bar_outside(make: Make, tmp_path: Path) -> Non
     jumps = {330: 1.005, 360: 0.997}
     prices = write(tmp_path / "prices", {"EURUSD": jumping(jumps)}, slice(405))
     found = make("forex", prices, features=["log_return_1", "close_location"])
-    ranges = Ranges.of(found.policy().facts)
+    ranges = Ranges.of(found.policy().metadata)
     assert ranges is not None
     assert (ranges.low[0], ranges.high[0]) == pytest.approx(np.log([0.997, 1.005]), abs=5e-5)
     later = write(tmp_path / "later", {"EURUSD": jumping(jumps | {410: 1.009})})
@@ -61,11 +61,11 @@ def test_ranges_are_those_of_what_is_observed(
     environment = load_window(name, section, DataWindow())
     passes, rows = len(episode_names(environment, "window") or [""]), list[np.ndarray]()
 
-    def act(seen: Seen) -> np.ndarray:
+    def act(seen: PolicyInput) -> np.ndarray:
         rows.append(seen.obs.copy())
         return np.ones((passes, environment.spec.action_dim), environment.spec.action_dtype)
 
-    with closing(environment.evaluation("window", passes, backend="serial")) as env:
+    with closing(environment.make_eval_envs("window", passes, backend="serial")) as env:
         run_episodes(env, act, passes, 0)
     ranges = Ranges.seen(environment)
     width = len(ranges.low)

@@ -15,7 +15,7 @@ from slipstream.training.environments.factory import make_environment
 def test_steps_taken_again(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(price_replay, "_CHUNK", 7)
     environment, every = make_environment("cartpole", {}), np.arange(3)
-    single, again = (environment.evaluation("test", 3, backend=backend) for _ in range(2))
+    single, again = (environment.make_eval_envs("test", 3, backend=backend) for _ in range(2))
     assert isinstance(single, KernelVectorEnv) and isinstance(again, KernelVectorEnv)
     names = tuple(again.state.dtype.names or ())
     actions = np.random.default_rng(0).integers(0, 2, (400, 3, 1)).astype(again.spec.action_dtype)

@@ -81,7 +81,9 @@ def deployed(prices, tmp_path_factory):
 
 def test_other_prices_have_the_page_of_a_run(deployed, prices):
     policy = DeployedPolicy.open(deployed / "policy")
-    (end,) = (windows[1] for windows in policy.facts["environment"]["windows_utc_seconds"].values())
+    (end,) = (
+        windows[1] for windows in policy.metadata["environment"]["windows_utc_seconds"].values()
+    )
     window = {"data": prices / "other", "draws": 2}
     found = evaluate_deployed(deployed / "policy", start=end - DAY, stop=end, **window)
     assert list(found.tracks) == ["chosen window"] and not found.unseen
@@ -107,7 +109,7 @@ def test_the_command_takes_the_study_or_the_policys_folder(deployed, prices, mon
 @pytest.mark.parametrize("early", [{"start": -1}, {"stop": 0}, {"symbols": ["EURUSD"]}])
 def test_the_studys_own_bars_are_not_scored_again(deployed, early):
     policy = DeployedPolicy.open(deployed / "policy")
-    end = policy.facts["environment"]["windows_utc_seconds"]["development"][1]
+    end = policy.metadata["environment"]["windows_utc_seconds"]["development"][1]
     chosen = {name: end + value if name != "symbols" else value for name, value in early.items()}
     with pytest.raises(ConfigError, match=r"hold-out that is opened once.*are new to it") as told:
         policy.environment(**chosen)
@@ -119,7 +121,7 @@ def test_the_studys_own_bars_are_not_scored_again(deployed, early):
 
 def test_the_studys_own_prices_are_known_under_another_name(deployed, prices, tmp_path):
     policy = DeployedPolicy.open(deployed / "policy")
-    end = policy.facts["environment"]["windows_utc_seconds"]["development"][1]
+    end = policy.metadata["environment"]["windows_utc_seconds"]["development"][1]
     shutil.copytree(prices / "own", tmp_path / "copy")
     for folder in (prices / "own", prices / "other/../own", tmp_path / "copy"):
         with pytest.raises(ConfigError, match="hold-out that is opened once"):

@@ -51,7 +51,7 @@ def test_each_evaluation_episode_of_a_report_is_a_row_of_a_table(game, trader, t
     table, found = read(tmp_path / "episodes.csv"), evaluate_run(game)
     columns = ("member", "data", "episode", "return", "length")
     assert list(zip(*(table[name] for name in columns), strict=True)) == [
-        (member, data, track.name, track.ret, track.length)
+        (member, data, track.name, track.episode_return, track.length)
         for data, members in found.tracks.items()
         for member, tracks in zip(found.numbers, members, strict=True)
         for track in tracks
@@ -165,7 +165,7 @@ def test_a_chosen_window_is_rewarded_and_seen_as_in_training(tmp_path, market_fo
     assert [track.name for track in own] == [track.name for track in chosen]
     for mine, theirs in zip(own, chosen, strict=True):
         np.testing.assert_array_equal(mine.actions, theirs.actions)
-        assert mine.ret == theirs.ret
+        assert mine.episode_return == theirs.episode_return
     variances = facts["carried"]["return_variance"]
     assert sorted(variances) == sorted(facts["symbols"])
     (constants,) = {

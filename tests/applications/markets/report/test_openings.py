@@ -209,7 +209,7 @@ def test_looks_are_listed_and_take_no_day_away(tmp_path):
     )  # nothing was there before it
     found = opened(tmp_path, "one", price_series(environment, "test"))
     assert found.number == 1 and not found.opened and not found.before
-    assert len(found.looks) == 2 and found.looks[0].startswith("run runs/first (")
+    assert len(found.accesses) == 2 and found.accesses[0].startswith("run runs/first (")
 
 
 def test_a_path_that_the_locale_cannot_decode_is_registered(tmp_path):

@@ -114,7 +114,10 @@ def test_continuous_actions_reach_the_same_long(forex_continuous, comparison, pa
 
 def test_a_pass_that_ended_early_is_flat_afterwards(passes, some_agent):
     agent = some_agent(passes)
-    short = [EpisodeResult(t.name, t.ret, 10, t.metrics, t.actions[:10], t.trace) for t in agent]
+    short = [
+        EpisodeResult(t.name, t.episode_return, 10, t.metrics, t.actions[:10], t.trace)
+        for t in agent
+    ]
     full = pad_actions(passes, short)
     assert [len(a) for a in full] == [len(t.actions) for t in agent]
     assert all((a[10:] == 1).all() for a in full)

@@ -94,13 +94,13 @@ def test_a_run_gets_its_report(step, tmp_path, monkeypatch, capsys):
     path = tmp_path / "run"
     in_a_killed_process(STEPS[step], lambda: slipstream.train("cartpole", out=path, **SETTINGS))
     run = Run.open(path)
-    assert run.result is not None and not run.reported
+    assert run.result is not None and not run.mark_reported
     assert curve(run) == pytest.approx(curve(whole), rel=0.01), "no point was lost"
     reads, before = run.test_reads, run.result
-    assert slipstream.resume(path, report=False).reported is False
+    assert slipstream.resume(path, report=False).mark_reported is False
     resumed = slipstream.resume(path)
     assert "its report is missing" in capsys.readouterr().err
-    assert resumed.reported and (path / "figures" / "learning_curve.png").is_file()
+    assert resumed.mark_reported and (path / "figures" / "learning_curve.png").is_file()
     assert (resumed.result, resumed.test_reads) == (before, reads)
     assert read_status(path).judged() == "complete"
     assert read_events(path)[-1]["event"] == "ended"
@@ -113,8 +113,8 @@ def test_a_report_of_an_unfinished_run_is_not_taken_for_its_own(tmp_path):
     run = slipstream.train("cartpole", out=tmp_path / "run", report=False, **SETTINGS)
     (run.path / "report.html").write_text("of a time before the end")
     os.utime(run.path / "report.html", (1.0, 1.0))
-    assert not run.reported
-    assert slipstream.resume(run).reported
+    assert not run.mark_reported
+    assert slipstream.resume(run).mark_reported
 
 
 def test_a_study_gets_its_page(tmp_path):

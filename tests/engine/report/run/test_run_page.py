@@ -170,7 +170,7 @@ def test_a_run_is_reported_on_fresh_episodes(trained, tmp_path):
     run = evaluate_run(trained)
     assert list(run.tracks) == ["fresh episodes"]
     for member, result in enumerate(trained.result["members"]):
-        mean = np.mean([track.ret for track in run.tracks["fresh episodes"][member]])
+        mean = np.mean([track.episode_return for track in run.tracks["fresh episodes"][member]])
         assert mean == result["test_score"]
         one = run.game.chosen[member]
         assert (one.steps, one.score) == (result["best_steps"], result["best_score"])
@@ -211,7 +211,7 @@ def test_a_random_policy_keeps_to_the_mask():
     shop = Path(__file__).parents[4] / "examples" / "kernels" / "shop.py"
     environment = resolve_environment(str(shop), {})
     assert environment.spec.has_action_mask
-    env = environment.evaluation("test", 4, 1, "serial")
+    env = environment.make_eval_envs("test", 4, 1, "serial")
     seen = []
 
     def act(now):
@@ -231,7 +231,7 @@ def test_tracks_alone_have_a_page(tmp_path):
     def act(seen):
         return (seen.obs[:, 2:3] + 0.5 * seen.obs[:, 3:4] > 0).astype(np.int64)
 
-    env = game.evaluation("test", 5, 1, "serial")
+    env = game.make_eval_envs("test", 5, 1, "serial")
     curve = Curve("evaluation", np.array([1.0, 2.0]), np.array([[1.0], [2.0]]))
     found = {"test": run_episodes(env, act, 5, seed=1)}
     run = gather(game, RunEvaluation("balance", found, curves=(curve,)), backend="serial")

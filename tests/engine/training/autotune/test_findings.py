@@ -36,7 +36,7 @@ def test_processes_must_be_clearly_faster(found):
     stepped(found, "process", 4, 4, 1100.0)
     assert autotune.fastest(found, 4) == Cell("process", 4, 4)
     assert autotune.fastest(found, 8) is None
-    assert autotune.measured(found).ways == {4: ("process", 4)}
+    assert autotune.measured(found).configs == {4: ("process", 4)}
 
 
 def test_the_knee_is_the_fewest_copies_that_are_nearly_fastest():

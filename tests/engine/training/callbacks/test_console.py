@@ -114,7 +114,7 @@ def test_terminal_escapes_in_names_are_shown_not_sent(capsys, tmp_path):
     note = "\x1b[31mEURUSD does not name its currencies.\nAnother line."
     text = io.StringIO()
     console.ConsoleCallback(Console(file=text, width=120, color_system=None)).say(note)
-    Run(tmp_path, resolve("cartpole")).say(note)
+    Run(tmp_path, resolve("cartpole")).notify(note)
     for shown in (text.getvalue(), capsys.readouterr().err):
         assert shown == "\\x1b[31mEURUSD does not name its currencies.\nAnother line.\n"
 

@@ -48,7 +48,7 @@ def loaded(name, **overrides):
 @pytest.fixture
 def cartpole():
     config, environment = loaded("cartpole")
-    return NodeCompatibility.of(environment, config), environment
+    return NodeCompatibility.from_environment(environment, config), environment
 
 
 def test_the_same_node_has_everything(cartpole):
@@ -100,7 +100,7 @@ def test_a_kernel_file_travels_with_what_it_imports(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(here))
     try:
         config, environment = loaded(str(here / "pole.py"))
-        owner = NodeCompatibility.of(environment, config)
+        owner = NodeCompatibility.from_environment(environment, config)
         assert stage_files(environment.name, there) == there
         names = sorted(str(one.relative_to(there)) for one in there.rglob("*.py"))
         assert names == ["helpers/__init__.py", "helpers/inner.py", "pole.py"]
@@ -123,7 +123,7 @@ def test_an_agents_file_travels(tmp_path, monkeypatch):
     own = here / "mine.py"
     own.write_text(f"# {tmp_path}\n{REINFORCE.read_text()}")
     config, environment = loaded("cartpole", **{"agent.name": str(own)})
-    owner = NodeCompatibility.read(NodeCompatibility.of(environment, config).parcel())
+    owner = NodeCompatibility.read(NodeCompatibility.from_environment(environment, config).parcel())
     assert owner.file is None and owner.agent == "mine.py" and "mine.py" in owner.sources
     assert stage_files(environment.name, there, config.agent_name) == there
     sent, module_name = pickle.dumps(config), type(config.agent).__module__

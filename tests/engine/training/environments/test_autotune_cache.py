@@ -17,8 +17,8 @@ from slipstream.training.environments.autotune_cache import (
     AutotuneEntry,
     Identity,
     StepConfig,
-    recall,
-    remember,
+    load_entry,
+    save_entry,
 )
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
@@ -34,48 +34,48 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_it_comes_back_for_near_numbers_of_copies():
-    assert recall(IDENTITY) == (None, None)
-    path = remember(IDENTITY, FOUND)
-    assert recall(IDENTITY) == (FOUND, None)
-    assert recall(replace(IDENTITY, settings={"size": 4})) == (None, None)
+    assert load_entry(IDENTITY) == (None, None)
+    path = save_entry(IDENTITY, FOUND)
+    assert load_entry(IDENTITY) == (FOUND, None)
+    assert load_entry(replace(IDENTITY, settings={"size": 4})) == (None, None)
     assert FOUND.near(2) == ("serial", 1) and FOUND.near(16) == ("process", 2)
     assert FOUND.near(3) is None and FOUND.near(17) is None
     assert json.loads(path.read_text())["environment"]["name"] == "gym:X-v0"
 
 
 def test_other_machines_keep_theirs_and_are_passed_over(monkeypatch):
-    remember(IDENTITY, FOUND)
+    save_entry(IDENTITY, FOUND)
     here = autotune_cache.this_machine()
     monkeypatch.setattr(autotune_cache, "this_machine", lambda: {**here, "processor": "another"})
-    measured, said = recall(IDENTITY)
+    measured, said = load_entry(IDENTITY)
     assert measured is None and "on another machine" in said and here["processor"] in said
     other = AutotuneEntry("2026-11-23", {4: StepConfig("serial", 1)})
-    remember(IDENTITY, other)
-    assert recall(IDENTITY)[0] == other
+    save_entry(IDENTITY, other)
+    assert load_entry(IDENTITY)[0] == other
     monkeypatch.setattr(autotune_cache, "this_machine", lambda: here)
-    assert recall(IDENTITY)[0] == FOUND
+    assert load_entry(IDENTITY)[0] == FOUND
 
 
 def test_fewer_cores_are_named(monkeypatch):
     here = autotune_cache.this_machine() | {"cores": 2}
     monkeypatch.setattr(autotune_cache, "this_machine", lambda: here)
-    remember(IDENTITY, FOUND)
+    save_entry(IDENTITY, FOUND)
     monkeypatch.setattr(autotune_cache, "this_machine", lambda: {**here, "cores": 1})
-    measured, said = recall(IDENTITY)
+    measured, said = load_entry(IDENTITY)
     assert measured is None and "or with other cores" in said
     assert said.index(", 2 cores, ") < said.index("there are here") < said.index(", 1 core, ")
 
 
 def test_another_format_is_passed_over_and_written_anew():
     mine = Identity("my envs/shop.py", {}, "abc")
-    path = remember(mine, FOUND)
+    path = save_entry(mine, FOUND)
     values = json.loads(path.read_text()) | {"format": 2}
     path.write_text(json.dumps(_with_seal(values)))
-    measured, said = recall(mine)
+    measured, said = load_entry(mine)
     assert measured is None and "has format 2" in said and "reads 1" in said
     assert "run `slipstream tune-machine 'my envs/shop.py'`" in said  # as a shell takes it
-    remember(mine, FOUND)
-    assert recall(mine) == (FOUND, None)
+    save_entry(mine, FOUND)
+    assert load_entry(mine) == (FOUND, None)
 
 
 def test_two_processes_do_not_write_at_once(folder, monkeypatch):
@@ -84,22 +84,22 @@ def test_two_processes_do_not_write_at_once(folder, monkeypatch):
         atomic_io.take_lock(folder, ""),
         pytest.raises(ConfigError, match="Another process is writing"),
     ):
-        remember(IDENTITY, FOUND)
-    remember(IDENTITY, FOUND)
+        save_entry(IDENTITY, FOUND)
+    save_entry(IDENTITY, FOUND)
 
 
 def test_a_folder_that_cannot_be_made_is_passed_over(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("SLIPSTREAM_MACHINE", str(tmp_path / "file/below"))
-    measured, said = recall(IDENTITY)
+    measured, said = load_entry(IDENTITY)
     assert measured is None and "file/below may not be written" in said
     with pytest.raises(ResourceError, match="file/below may not be written"):
-        remember(IDENTITY, FOUND)
+        save_entry(IDENTITY, FOUND)
 
 
 def test_what_has_changed_since_is_passed_over():
-    remember(IDENTITY, FOUND)
-    measured, said = recall(replace(IDENTITY, source="other"))
+    save_entry(IDENTITY, FOUND)
+    measured, said = load_entry(replace(IDENTITY, source="other"))
     assert measured is None and "has changed since" in said
     assert "slipstream tune-machine gym:X-v0" in said
 
@@ -118,12 +118,12 @@ def test_what_has_changed_since_is_passed_over():
     ],
 )
 def test_a_damaged_file_is_a_warning_and_written_anew(damage):
-    path = remember(IDENTITY, FOUND)
+    path = save_entry(IDENTITY, FOUND)
     path.write_text(damage(json.loads(path.read_text())))
-    measured, said = recall(IDENTITY)
+    measured, said = load_entry(IDENTITY)
     assert measured is None and str(path) in said and "Delete it, or run" in said
-    remember(IDENTITY, FOUND)
-    assert recall(IDENTITY) == (FOUND, None)
+    save_entry(IDENTITY, FOUND)
+    assert load_entry(IDENTITY) == (FOUND, None)
 
 
 def _sealed(values, copies):
@@ -154,7 +154,7 @@ def test_no_result_depends_on_it(tmp_path):
         ("process", StepConfig("process", 2)),
     ):
         if way is not None:
-            remember(environment.identity, AutotuneEntry("2026-11-22", {4: way}))
+            save_entry(environment.identity, AutotuneEntry("2026-11-22", {4: way}))
         said, started = [], []
         run = slipstream.train(
             CONFIG,
@@ -178,7 +178,7 @@ def test_no_result_depends_on_it(tmp_path):
 
 def test_a_users_own_choice_wins():
     environment = resolve_environment("gym:CartPole-v1", {})
-    remember(environment.identity, AutotuneEntry("2026-11-22", {4: StepConfig("process", 2)}))
+    save_entry(environment.identity, AutotuneEntry("2026-11-22", {4: StepConfig("process", 2)}))
 
     def told(**training):
         config = resolve(CONFIG, {f"training.{name}": value for name, value in training.items()})
@@ -194,8 +194,8 @@ def test_threads_of_a_kernel():
     sizes = {"training.num_envs": 64, "agent.n_steps": 64}
     config = resolve("cartpole", {**sizes, "agent.batch_size": 1024})
     environment = resolve_environment("cartpole", config.env_settings)
-    remember(environment.identity, AutotuneEntry("2026-11-22", {64: StepConfig("compiled", 1)}))
+    save_entry(environment.identity, AutotuneEntry("2026-11-22", {64: StepConfig("compiled", 1)}))
     measured, said = backend.apply_autotune(config, environment)
-    assert measured.way(64) == ("compiled", 1) and "compiled, 1 thread, as" in said
+    assert measured.step_config(64) == ("compiled", 1) and "compiled, 1 thread, as" in said
     alone = resolve(config, {"agent.batch_size": 512})
     assert backend.apply_autotune(alone, environment) == (environment, None)

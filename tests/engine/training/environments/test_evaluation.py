@@ -11,7 +11,7 @@ from slipstream.kernels.vector_env import Episodes
 from slipstream.training.environments.evaluator import Evaluator, run_episodes
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
-from slipstream.training.settings.sizing import EvaluationPlan, remarks
+from slipstream.training.settings.sizing import EvaluationPlan, run_warnings
 
 LONG = 20
 
@@ -46,7 +46,7 @@ def lanes_of(copies, lengths, lanes, steps):
     def act(seen):
         return np.zeros((copies, 1), np.float32)
 
-    tracks = run_episodes(env, act, len(lengths), 0, lanes=lanes, steps=steps, record=False)[0]
+    tracks = run_episodes(env, act, len(lengths), 0, num_envs=lanes, steps=steps, record=False)[0]
     return tracks, env.stepped
 
 
@@ -57,7 +57,9 @@ def test_a_lane_counts_what_ends_within_its_steps():
     assert stepped <= 3 * 22
     for copies in (1, 2):
         again, _ = lanes_of(copies, lengths, 3, 22)
-        assert [(t.number, t.ret) for t in again] == [(t.number, t.ret) for t in tracks]
+        assert [(t.number, t.episode_return) for t in again] == [
+            (t.number, t.episode_return) for t in tracks
+        ]
 
 
 def test_short_episodes_have_no_more_say_than_long_ones():
@@ -66,7 +68,7 @@ def test_short_episodes_have_no_more_say_than_long_ones():
     tracks, stepped = lanes_of(lanes, lengths, lanes, LONG)
     assert stepped <= lanes * LONG
     numbers = np.array([track.number % lanes for track in tracks])
-    returns = np.array([track.ret for track in tracks])
+    returns = np.array([track.episode_return for track in tracks])
     means = np.bincount(numbers, returns) / np.bincount(numbers)
     assert len(means) == lanes
     assert means.mean() == pytest.approx(10.5, abs=0.8)  # its standard error is 0.2
@@ -104,31 +106,31 @@ def test_what_never_ends_takes_a_fifth_at_most(endless, tmp_path):
     config["training"]["total_timesteps"] = 5_120
     run = slipstream.train(config, out=tmp_path / "run", report=False)
     trained, plan = run.result["progress"]["steps"], run.result["evaluation"]
-    ends = run.result["test_episodes"] * plan["longest"]  # of the best policy, and of the last
+    ends = run.result["test_episodes"] * plan["max_steps"]  # of the best policy, and of the last
     probed = 100
     assert trained == 5_120 and ends == 500
     assert Endless.steps <= 1.2 * trained + 2 * ends + probed
-    assert len(run.evaluations()["steps"]) == 2 and plan["lanes"] * plan["steps"] * 2 <= 1_024
+    assert len(run.evaluations()["steps"]) == 2 and plan["num_envs"] * plan["steps"] * 2 <= 1_024
     assert set(run.evaluations()["score"]) == {100.0}  # what a cut episode had earned
-    said = " ".join(remarks(run.config, resolve_environment(endless, {})))
+    said = " ".join(run_warnings(run.config, resolve_environment(endless, {})))
     assert "evaluation.share" in said and "after 100 steps (evaluation.max_steps)" in said
 
 
 def plan_of(target, **settings):
     config = resolve(target, {"training.num_envs": 1, **settings})
     environment = resolve_environment(config.env_name, config.env_settings)
-    return EvaluationPlan.of(config, environment)
+    return EvaluationPlan.from_config(config, environment)
 
 
 @pytest.mark.parametrize("steps", [3_000, 20_000, 100_000, 1_000_000, 100_000_000])
 @pytest.mark.parametrize("target", ["cartpole", "gym:Pendulum-v1", "gym:Blackjack-v1"])
 def test_a_fifth_of_the_budget(target, steps):
     plan = plan_of(target, **{"training.total_timesteps": steps})
-    longest = {"cartpole": 500, "gym:Pendulum-v1": 200}.get(target, plan.longest)
+    longest = {"cartpole": 500, "gym:Pendulum-v1": 200}.get(target, plan.max_steps)
     each = plan.steps if plan.steps is not None else longest
     number = np.ceil(1 / plan.every)
-    assert number <= 10 and plan.final >= 4
-    assert number * plan.lanes * each <= max(0.2 * steps, 500)  # one whole episode at least
+    assert number <= 10 and plan.test_episodes >= 4
+    assert number * plan.num_envs * each <= max(0.2 * steps, 500)  # one whole episode at least
 
 
 def test_numbers_are_taken_as_they_are():
@@ -136,7 +138,7 @@ def test_numbers_are_taken_as_they_are():
     plan = plan_of("gym:Blackjack-v1", **{"training.total_timesteps": 1_000, **given})
     assert plan == EvaluationPlan(0.02, 30, None, 30, 30, 7_000)
     rarer = plan_of("cartpole", **{"training.total_timesteps": 30_000})
-    assert (rarer.every, rarer.lanes, rarer.steps) == (1 / 3, 4, 500)
+    assert (rarer.every, rarer.num_envs, rarer.steps) == (1 / 3, 4, 500)
 
 
 @pytest.mark.parametrize("drawn", [pytest.param(False, marks=pytest.mark.long), True])
@@ -149,17 +151,24 @@ def test_copies_and_neighbours_change_nothing(tmp_path, drawn):
 
     def tracks(copies):
         evaluator = Evaluator(
-            environment, "test", games=30, lanes=3, steps=500, seed=4, copies=copies, drawn=drawn
+            environment,
+            "test",
+            games=30,
+            num_envs=3,
+            steps=500,
+            seed=4,
+            max_envs=copies,
+            drawn=drawn,
         )
         return evaluator.run(policy)[0], evaluator.values(policy)
 
     one, scores = tracks(3)
     for copies in (1, 2):
         again, values = tracks(copies)
-        assert [track.ret for track in again] == [track.ret for track in one]
+        assert [track.episode_return for track in again] == [track.episode_return for track in one]
         np.testing.assert_array_equal(values, scores)
-    greedy = Evaluator(environment, "test", games=30, lanes=3, steps=500, seed=4).run(policy)[0]
-    assert ([t.ret for t in greedy] != [t.ret for t in one]) == drawn
+    greedy = Evaluator(environment, "test", games=30, num_envs=3, steps=500, seed=4).run(policy)[0]
+    assert ([t.episode_return for t in greedy] != [t.episode_return for t in one]) == drawn
 
 
 def test_drawn_actions_are_recorded_and_evaluated_again(tmp_path):
@@ -168,7 +177,7 @@ def test_drawn_actions_are_recorded_and_evaluated_again(tmp_path):
     run = slipstream.train(target, out=tmp_path / "run", report=False)
     assert run.result["evaluation"]["deterministic"] is False
     found = slipstream.evaluate(run)["test"]
-    means = [np.mean([track.ret for track in own]) for own in found]
+    means = [np.mean([track.episode_return for track in own]) for own in found]
     assert means == [member["test_score"] for member in run.result["members"]]
     target["evaluation"]["deterministic"] = True
     other = slipstream.train(target, out=tmp_path / "greedy", report=False)

@@ -15,7 +15,7 @@ from slipstream.training.environments.autotune_cache import Tunable
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import (
     DataWindow,
-    kind_of,
+    get_kind,
     load_window,
     make_environment,
 )
@@ -101,16 +101,16 @@ def test_what_cannot_be_had(arguments, words):
     ],
 )
 def test_the_name_says_the_kind(name, kind):
-    assert kind_of(name) == kind(name) and kind_of(name).known
+    assert get_kind(name) == kind(name) and get_kind(name).is_known
 
 
 def test_kinds_answer_for_their_names():
     """What was asked of the prefix everywhere is asked of the kind."""
-    gym, kernel = kind_of("gym:a:B-v1"), kind_of("cartpole")
-    assert (gym.short_name, kind_of("x/my_env.py").short_name) == ("a:B-v1", "my_env")
+    gym, kernel = get_kind("gym:a:B-v1"), get_kind("cartpole")
+    assert (gym.short_name, get_kind("x/my_env.py").short_name) == ("a:B-v1", "my_env")
     assert gym.open_section == "kwargs" and kernel.open_section is None
-    assert not kernel.divisible
-    assert gym.suggested("ppo")["agent"] and kernel.suggested("ppo")
+    assert not kernel.has_folds
+    assert gym.default_hyperparams("ppo")["agent"] and kernel.default_hyperparams("ppo")
     for refused in (
         lambda: gym.check_rules({}, 1),
         lambda: load_window("gym:a:B-v1", {}, DataWindow()),
@@ -127,13 +127,13 @@ def test_what_is_loaded(name):
     assert environment.kind.resumable == own
     noun = environment.kind.max_envs(environment.spec)[1]
     assert noun == ("a kernel" if own else "a Gymnasium environment")
-    assert environment.facts["name"] == name
-    assert bool(environment.facts.get("sources")) == own
+    assert environment.metadata["name"] == name
+    assert bool(environment.metadata.get("sources")) == own
     assert (environment.part(KernelEnvironment) is environment) == own
     assert environment.part(Tunable) is environment and environment.part(Backtest) is None
     assert environment.part(Timeline) is None and environment.splits() == ("train",)
     assert environment.check({}) is None
-    held = environment.evaluation("test", 20, 2)
+    held = environment.make_eval_envs("test", 20, 2)
     assert held.num_envs == (40 if own else 16), "foreign copies must each be made"
     held.close()
 
@@ -141,9 +141,9 @@ def test_what_is_loaded(name):
 def test_members_of_a_joined_environment_have_their_own_records():
     environment = make_environment(CLOCK, {"records": [[2, 0], [3, 0], [4, 0]]})
     every = environment.records("train")
-    joined = environment.joined([every[:1], every[1:]])
+    joined = environment.batched([every[:1], every[1:]])
     assert joined.records("train") == every
-    env = joined.copies(*member_indices([1, 2], 3), "serial")
+    env = joined.make_envs(*member_indices([1, 2], 3), "serial")
     assert env.reset()[:, 2].tolist() == [0, 0, 0, 1, 2, 1]
     assert isinstance(joined, Environment)
 

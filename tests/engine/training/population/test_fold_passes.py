@@ -131,10 +131,10 @@ def test_compiled_passes_are_those_step_by_step(engine):
     for _ in range(2):
         population.iterate()
     policy = population.policy
-    environment = places[0].environment.joined(
+    environment = places[0].environment.batched(
         [place.environment.records("holdout") for place in places]
     )
-    records, env = environment.records("train"), environment.evaluation("train", 2, 3)
+    records, env = environment.records("train"), environment.make_eval_envs("train", 2, 3)
     noted = ("equity", "benchmark", "held")
     longest = max(len(environment.kernel.timeline(p, environment.loaded.data)) for p in records)
     slow, fast = np.zeros((2, longest, 6, 3))

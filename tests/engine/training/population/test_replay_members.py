@@ -72,7 +72,7 @@ def test_members_that_go_on_need_no_first_weights(agent, tmp_path, monkeypatch):
     member = Member("search-00000-0", resolve(settings), "fold0", None, 7, 10_000)
     (whole,) = states_of([member], [((0,), 2)], tmp_path / "whole")
     states_of([member], [((0,), 1)], tmp_path / "pieces")
-    monkeypatch.setattr(networks.draws, "member_keys", None)  # drawing one would fail
+    monkeypatch.setattr(networks.rng, "member_keys", None)  # drawing one would fail
     (pieces,) = states_of([member], [((0,), 2)], tmp_path / "pieces")
     assert any(name.startswith("agent.") for name in whole.tensors)
     assert whole.tensors.keys() == pieces.tensors.keys()

@@ -13,7 +13,7 @@ import pytest
 
 from slipstream.core.child_process import ending
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
-from slipstream.training.child_process import Child, portable
+from slipstream.training.child_process import ChildProcess, picklable_error
 
 REMEDY = "give fewer --workers"
 
@@ -30,7 +30,7 @@ def busy(pipe):
 
 
 def has_a_child(pipe):
-    own = Child(busy, "grandchild", REMEDY)
+    own = ChildProcess(busy, "grandchild", REMEDY)
     pipe.send(own.receive())
     pipe.recv()
 
@@ -51,51 +51,51 @@ def dies(pid):
 
 
 def test_a_child_answers_and_leaves():
-    child = Child(echo, "echo", REMEDY)
+    child = ChildProcess(echo, "echo", REMEDY)
     assert child.send("word") and child.receive() == (child.pid, "word")
     child.request_stop()
-    assert child.end(10.0) == "ended with exit code 0"
+    assert child.terminate(10.0) == "ended with exit code 0"
     assert not child.send("more") and child.receive() is None
-    assert child.end(0.0) == "ended with exit code 0"  # again is harmless
+    assert child.terminate(0.0) == "ended with exit code 0"  # again is harmless
 
 
 def test_people_s_signals_are_the_parent_s_business():
-    child = Child(echo, "echo", REMEDY)
+    child = ChildProcess(echo, "echo", REMEDY)
     child.send(0)
     child.receive()  # it has begun
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(child.pid, number)
     assert child.send("still") and child.receive() == (child.pid, "still")
-    child.end(10.0)
+    child.terminate(10.0)
 
 
 def test_a_killed_child_is_told_with_its_likely_reason():
-    child = Child(echo, "echo", REMEDY)
+    child = ChildProcess(echo, "echo", REMEDY)
     os.kill(child.pid, signal.SIGKILL)
     assert child.receive() is None
-    assert child.end(10.0) == "was killed by SIGKILL (out of memory?)"
+    assert child.terminate(10.0) == "was killed by SIGKILL (out of memory?)"
     assert ending(-signal.SIGSEGV) == "was killed by SIGSEGV" and ending(3).endswith("code 3")
 
 
 def test_patience_has_an_end():
-    child = Child(busy, "busy", REMEDY)
+    child = ChildProcess(busy, "busy", REMEDY)
     child.receive()
-    assert child.end(0.2).startswith("was killed by SIGKILL")
+    assert child.terminate(0.2).startswith("was killed by SIGKILL")
     assert not alive(child.pid)  # long before it would have ended
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a child must look for itself")
 def test_children_have_children_and_no_orphans():
-    child = Child(has_a_child, "parent", REMEDY)
+    child = ChildProcess(has_a_child, "parent", REMEDY)
     grandchild = child.receive()
     assert alive(grandchild)
     os.kill(child.pid, signal.SIGKILL)
     assert dies(grandchild)
-    child.end(10.0)
-    gentle = Child(has_a_child, "parent", REMEDY)
+    child.terminate(10.0)
+    gentle = ChildProcess(has_a_child, "parent", REMEDY)
     grandchild = gentle.receive()
     gentle.request_stop()
-    assert gentle.end(10.0) == "ended with exit code 0" and dies(grandchild)
+    assert gentle.terminate(10.0) == "ended with exit code 0" and dies(grandchild)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a child must look for itself")
@@ -103,8 +103,9 @@ def test_children_have_children_and_no_orphans():
 def test_no_child_outlives_who_made_it(how):
     program = (
         f"import os, signal, sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from test_child import Child, REMEDY, busy, echo\n"
-        "children = [Child(echo, 'a', REMEDY), Child(busy, 'b', REMEDY), Child(echo, 'c', REMEDY)]"
+        "from test_child import ChildProcess, REMEDY, busy, echo\n"
+        "made = zip('abc', (echo, busy, echo))\n"
+        "children = [ChildProcess(serve, name, REMEDY) for name, serve in made]"
         f"\nprint(*[c.pid for c in children], flush=True)\n{how}\n"
     )
     line = [sys.executable, "-c", program]
@@ -123,17 +124,17 @@ def test_what_the_system_refuses_names_the_remedy_and_leaks_nothing(monkeypatch)
     with pytest.raises(
         ResourceError, match=r"could not be started .*limit, or give fewer workers=;"
     ):
-        Child(echo, "echo", REMEDY)
+        ChildProcess(echo, "echo", REMEDY)
     assert set(os.listdir("/proc/self/fd")) == before
 
 
 def test_users_mistakes_travel_as_they_are_and_others_with_their_trace():
     mistake = ConfigError("no")
-    assert portable(mistake) is mistake
+    assert picklable_error(mistake) is mistake
     try:
         raise KeyError("inside")
     except KeyError as error:
-        told = portable(error)
+        told = picklable_error(error)
     assert isinstance(told, RuntimeError) and "KeyError: 'inside'" in str(told)
     assert str(os.getpid()) in str(told)
 
@@ -146,11 +147,11 @@ def test_what_an_error_was_raised_from_travels_as_a_note():
             except KeyError as error:
                 raise KernelError("gym:Own-v0 raised") from error
         except KernelError as error:
-            pipe.send(portable(error))
+            pipe.send(picklable_error(error))
 
-    child = Child(fail, "fails", REMEDY)
+    child = ChildProcess(fail, "fails", REMEDY)
     told = child.receive()
-    child.end(5.0)
+    child.terminate(5.0)
     assert isinstance(told, KernelError) and str(told) == "gym:Own-v0 raised"
     assert 'KeyError: "an environment\'s own"' in "".join(traceback.format_exception(told))
     assert "in fail" in "".join(told.__notes__)

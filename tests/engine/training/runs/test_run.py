@@ -197,7 +197,7 @@ def count(name, original):
     return wrapped
 
 for module, name in (
-    (os, "mkdir"), (os, "replace"), (os, "fsync"), (files, "sync_folder"), (run, "take_lock")
+    (os, "mkdir"), (os, "replace"), (os, "fsync"), (atomic_io, "sync_folder"), (run, "take_lock")
 ):
     setattr(module, name, count(name, getattr(module, name)))
 def begin(number):

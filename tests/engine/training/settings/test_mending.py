@@ -5,19 +5,27 @@ import pytest
 from slipstream.core.errors import ResourceError
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
-from slipstream.training.settings.sizing import check_memory, limited, mended, mends, size_of
+from slipstream.training.settings.sizing import (
+    check_memory,
+    format_suggestions,
+    limited,
+    size_of,
+    size_suggestions,
+)
 
 
 def test_values_are_round_and_the_largest_that_are_enough():
     asked = {"study.n_trials": 500, "agent.net_arch": 1024, "training.total_timesteps": 100_000}
     bounds = {"study.n_trials": 61, "agent.net_arch": 300, "training.total_timesteps": 30_999}
-    found = mends(asked, asked.__getitem__, lambda path, most: most <= bounds[path])
+    found = size_suggestions(asked, asked.__getitem__, lambda path, most: most <= bounds[path])
     assert found == {
         "study.n_trials": 61, "agent.net_arch": 256, "training.total_timesteps": 30_000
     }  # fmt: skip
-    assert mends(asked, asked.__getitem__, lambda path, most: False) == {}
-    assert "alone: lower study.n_trials to 61, or agent.net_arch to 256" in mended(found)
-    assert "No setting mends that alone" in mended({})
+    assert size_suggestions(asked, asked.__getitem__, lambda path, most: False) == {}
+    assert "alone: lower study.n_trials to 61, or agent.net_arch to 256" in format_suggestions(
+        found
+    )
+    assert "No setting mends that alone" in format_suggestions({})
 
 
 def test_a_config_is_limited_in_one_setting():

@@ -80,7 +80,7 @@ def test_copies_follow_from_the_budget(target, settings, copies):
     for members in (1, 8):
         choice = chosen(target, members=members, **settings)
         assert choice.num_envs == copies
-        assert choice.reason.startswith(f"{copies} cop")
+        assert choice.reason.startswith(f"{copies} env")
 
 
 def test_a_minibatch_that_is_the_users_is_kept():
