@@ -24,8 +24,8 @@ import uvicorn
 from benchmarks.machine import threads
 from benchmarks.ours.watched import add_rows, rows_of, write_run, write_study_folder
 from benchmarks.worker import WorkerError
-from slipstream.dashboard.overview import Places, id_of
-from slipstream.dashboard.server import PageFeed, validated
+from slipstream.dashboard.overview import VisibleFolders, folder_id
+from slipstream.dashboard.server import EventStream, build_app
 
 _TOKEN = "a-token-of-the-benchmarks-that-is-long-enough"
 _PATIENCE = 60.0  # seconds
@@ -36,7 +36,7 @@ def point(points: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as parent:
         run = write_run(Path(parent) / "run", members=4, iterations=1_000)
         with _browsed(Path(parent)) as (page, url):
-            page.goto(f"{url}/run/{id_of(str(run))}")
+            page.goto(f"{url}/run/{folder_id(str(run))}")
             page.wait_for_selector("#link:text-is('live')")
             page.wait_for_selector(".chart canvas")
             curve = page.locator(".chart:has-text('Score of recent') [role=img]")
@@ -57,7 +57,7 @@ def trials(trials: int, folds: int) -> dict[str, float]:
         study = write_study_folder(Path(parent) / "study", trials, folds, under_way=16)
         with _browsed(Path(parent)) as (page, url):
             began = time.perf_counter()
-            page.goto(f"{url}/study/{id_of(str(study))}", wait_until="commit")
+            page.goto(f"{url}/study/{folder_id(str(study))}", wait_until="commit")
             page.wait_for_selector(".heat")  # what is drawn last
             return {"seconds": time.perf_counter() - began}
 
@@ -75,17 +75,19 @@ def watchers(watchers: int, lines: int) -> dict[str, float]:
 async def _watched(run: Path, count: int, lines: int) -> list[float]:
     saw, have = dict[str, float](), list[dict[str, float]]()
 
-    class SeenFeed(PageFeed):
+    class SeenFeed(EventStream):
         """Notes when a look first saw a line."""
 
         async def _look(self, place: str, look: Any) -> Any:
-            answer = await super()._look(place, look)
+            answer = await super()._compute_update(place, look)
             saw.setdefault(_newest(answer.text), time.perf_counter())
             return answer
 
     bound = socket.create_server(("127.0.0.1", 0))
     port = bound.getsockname()[1]
-    app = validated(Places([run.parent], run.parent / "queue"), _TOKEN, port, feed=SeenFeed())
+    app = build_app(
+        VisibleFolders([run.parent], run.parent / "queue"), _TOKEN, port, feed=SeenFeed()
+    )
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
     serving = asyncio.create_task(server.serve(sockets=[bound]))
     while not server.started:
@@ -94,7 +96,7 @@ async def _watched(run: Path, count: int, lines: int) -> list[float]:
 
     async def watch() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
-        path = f"/stream/run/{id_of(str(run))}"
+        path = f"/stream/run/{folder_id(str(run))}"
         head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\n\r\n"
         writer.write(head.encode())
         times: dict[str, float] = {}
@@ -139,7 +141,7 @@ def training(seconds: float) -> Iterator[Callable[[bool], float]]:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=_own(Path(parent)))
 
         def rate(watched: bool) -> float:
-            stream = _followed(port, cookie, f"run/{id_of(str(run))}") if watched else None
+            stream = _followed(port, cookie, f"run/{folder_id(str(run))}") if watched else None
             (steps, wall), ends = _reached(run), time.monotonic() + seconds
             while time.monotonic() < ends:
                 if stream is None:

@@ -41,7 +41,7 @@ def detach_if_requested(context: typer.Context, folder: Path, **changes: Any) ->
         True if the command continues in the background, so that the caller has nothing left to do.
 
     Raises:
-        ConfigError: see `make_room` and `in_background`; ``--log`` without ``--background``.
+        ConfigError: see `set_aside` and `run_in_background`; ``--log`` without ``--background``.
     """
     options = context.params
     if options.get("log") and not options["background"]:
@@ -50,19 +50,19 @@ def detach_if_requested(context: typer.Context, folder: Path, **changes: Any) ->
         return False
     from slipstream.core.safe_io import is_there
     from slipstream.core.terminal import tell
-    from slipstream.jobs.job_process import in_background, make_room
+    from slipstream.jobs.job_process import run_in_background, set_aside
 
     if options.get("replace"):
         if is_there(folder):
             estimate_memory(
                 str(context.command.name), options
             )  # fails before another process is stopped
-        make_room(folder, tell)
+        set_aside(folder, tell)
     if not options["background"]:
         return False
     done = {"background": False, "log": None, "replace": False}
     words = command_line(context.command, {**options, **changes, **done})
-    in_background(words, folder, options.get("log"), tell)
+    run_in_background(words, folder, options.get("log"), tell)
     return True
 
 
@@ -77,7 +77,7 @@ def estimate_memory(command: str, options: Mapping[str, Any]) -> int:
         SlipstreamError: the training cannot start, for example for lack of data or memory.
     """
     from slipstream.cli.options import train_overrides, tune_overrides
-    from slipstream.jobs.memory_forecast import run_memory, study_memory
+    from slipstream.jobs.memory_forecast import forecast_run_memory, forecast_study_memory
     from slipstream.studies.record.inspection import lookup
     from slipstream.studies.start import prepare_study
     from slipstream.training.runs.run import Run
@@ -86,13 +86,15 @@ def estimate_memory(command: str, options: Mapping[str, Any]) -> int:
     if options["cluster"]:  # the cluster's memory is used
         return 0
     if command == "train":
-        return run_memory(resolve(options["target"], train_overrides(options)))
+        return forecast_run_memory(resolve(options["target"], train_overrides(options)))
     if command == "tune":
-        return study_memory(
+        return forecast_study_memory(
             *prepare_study(options["target"], *tune_overrides(options)), options["workers"]
         )
     folder, study = lookup(options["run"])
     if study is None:
         run = Run.open(folder, trust=options["trust"])
-        return run_memory(run.resume_config(num_envs=options["num_envs"]))
-    return study_memory(*prepare_study(read_config(study.config), {}, {}), options["workers"])
+        return forecast_run_memory(run.resume_config(num_envs=options["num_envs"]))
+    return forecast_study_memory(
+        *prepare_study(read_config(study.config), {}, {}), options["workers"]
+    )

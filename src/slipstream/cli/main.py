@@ -183,9 +183,9 @@ def _as_job() -> AbstractContextManager[Callable[[int], None]]:
     """Return a context that reports the exit code to the queue that started this process."""
     if JOB_VARIABLE not in os.environ:
         return nullcontext(lambda code: None)
-    from slipstream.jobs.job_process import as_job
+    from slipstream.jobs.job_process import report_to_queue
 
-    return as_job()
+    return report_to_queue()
 
 
 @functools.cache

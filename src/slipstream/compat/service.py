@@ -17,11 +17,11 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.storage.atomic_io import make_folder, write_text
 from slipstream.core.storage.status_file import Status, read_status
 from slipstream.gym.object_environment import OBJECT
-from slipstream.jobs.job_list import state_of
-from slipstream.jobs.job_process import let_go, place, start
-from slipstream.jobs.memory_forecast import run_memory
+from slipstream.jobs.job_list import job_state
+from slipstream.jobs.job_process import detach, job_environment, start_process
+from slipstream.jobs.memory_forecast import forecast_run_memory
 from slipstream.jobs.queue import STOPPED, JobQueue, QueuedJob
-from slipstream.jobs.supervisor import is_supervised, stop
+from slipstream.jobs.supervisor import has_supervisor, stop_job
 from slipstream.training.environments.factory import get_kind
 from slipstream.training.runs.run import CONFIG, Run
 from slipstream.training.settings.config import RunConfig, resolve
@@ -131,7 +131,7 @@ class AgentTrainingService:
         own = vectorized.training(name)
         resolved = resolve(config, {**changes, **{f"training.{k}": v for k, v in own.items()}})
         self._check_copies(vectorized)
-        memory = run_memory(resolved)
+        memory = forecast_run_memory(resolved)
         stem = f"{resolved.short_name}-{time.time_ns()}"
         folder = self.folder / "runs" / stem
         job = self._queue.add(
@@ -139,7 +139,7 @@ class AgentTrainingService:
             folder,
             self._command(resolved, folder),
             ["resume", str(folder)],
-            {**place(), "vectorized": vectorized.model_dump()},
+            {**job_environment(), "vectorized": vectorized.model_dump()},
             memory=memory,
         )
         self._supervise()
@@ -156,13 +156,13 @@ class AgentTrainingService:
             ConfigError: the job has ended, or cannot have so many copies: then it is left alone.
         """
         found = self._open_job(job)
-        asked = {**found.place["vectorized"], "num_envs": num_envs}
+        asked = {**found.environment["vectorized"], "num_envs": num_envs}
         vectorized = validate(VectorizedEnvConfig, asked, "vectorized")
         self._check_copies(vectorized, job)
         config = resolve(found.command[-1]).with_num_envs(num_envs)
-        memory = run_memory(config)
+        memory = forecast_run_memory(config)
         self.cancel(job)
-        while (handle := self._queue.take(found)) is None:  # nobody begins it meanwhile
+        while (handle := self._queue.acquire_lock(found)) is None:  # nobody begins it meanwhile
             time.sleep(_SECONDS)
         try:
             found = self._open_job(job)
@@ -171,7 +171,7 @@ class AgentTrainingService:
                 memory,
                 command=self._command(config, Path(found.folder)),
                 again=["resume", f"--num-envs={num_envs}", found.folder],
-                place={**found.place, "vectorized": vectorized.model_dump()},
+                place={**found.environment, "vectorized": vectorized.model_dump()},
             )
         finally:
             os.close(handle)
@@ -184,7 +184,7 @@ class AgentTrainingService:
         """
         found = self._queue.job(job)
         folder = Path(found.folder)
-        return state_of(self._queue, found), read_status(folder) if folder.is_dir() else None
+        return job_state(self._queue, found), read_status(folder) if folder.is_dir() else None
 
     def wait(self, job: int, timeout: float | None = None) -> str:
         """Waits until a job is complete, failed or stopped; its state then, or after `timeout`.
@@ -195,7 +195,7 @@ class AgentTrainingService:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            state = state_of(self._queue, self._queue.job(job))
+            state = job_state(self._queue, self._queue.job(job))
             ended = state in ("complete", "failed", "stopped")
             if ended or (deadline is not None and time.monotonic() >= deadline):
                 return state
@@ -205,13 +205,13 @@ class AgentTrainingService:
     def cancel(self, job: int) -> None:
         """Stops a job at a checkpoint; `retry` goes on with it."""
         found = self._queue.job(job)
-        if not found.ended:
-            stop(self._queue, found)
+        if not found.final_state:
+            stop_job(self._queue, found)
 
     def retry(self, job: int) -> None:
         """Wants a job again that failed or was cancelled; it goes on where it was."""
         found = self._queue.job(job)
-        self._check_copies(VectorizedEnvConfig(**found.place["vectorized"]), job)
+        self._check_copies(VectorizedEnvConfig(**found.environment["vectorized"]), job)
         self._queue.retry(found)
         self._supervise()
 
@@ -232,7 +232,7 @@ class AgentTrainingService:
             ConfigError: its run has not begun, or it is at work.
         """
         found = self._queue.job(job)
-        state, folder = state_of(self._queue, found), Path(found.folder)
+        state, folder = job_state(self._queue, found), Path(found.folder)
         there = state in ("complete", "stopped", "failed") and (folder / CONFIG).is_file()
         if not there:
             why = f": {found.reason}" if found.reason else ""
@@ -241,7 +241,7 @@ class AgentTrainingService:
             raise ConfigError(f"Job {job} is {state}{why}, and there are no results. {advice}")
         run = Run.open(folder)
         result = run.result or {}
-        asked = found.place["vectorized"]
+        asked = found.environment["vectorized"]
         backend = run.provenance.get("backend")
         wanted = {"DummyVecEnv": "serial", "SubprocVecEnv": "process"}[asked["env_type"]]
         results = {
@@ -268,18 +268,19 @@ class AgentTrainingService:
 
     def _open_job(self, job: int) -> QueuedJob:
         found = self._queue.job(job)
-        if found.ended:
+        if found.final_state:
             raise ConfigError(
-                f"Job {job} is {found.ended}, and its copies stay as they were: submit another."
+                f"Job {job} is {found.final_state}, and its copies stay as they were: submit "
+                "another."
             )
         return found
 
     def _check_copies(self, vectorized: VectorizedEnvConfig, job: int | None = None) -> None:
         """Refuses more copies than any job under way allows, or its own config."""
         limits = [(vectorized.max_concurrent_envs, "its own max_concurrent_envs")]
-        for other in self._queue.jobs(ended=False):
-            if other.id != job and (other.wanted != STOPPED or self._queue.held(other)):
-                own = other.place["vectorized"]["max_concurrent_envs"]
+        for other in self._queue.jobs(include_ended=False):
+            if other.id != job and (other.target_state != STOPPED or self._queue.is_running(other)):
+                own = other.environment["vectorized"]["max_concurrent_envs"]
                 limits.append((own, f"that of job {other.id}, which has not ended,"))
         most, whose = min(limits)
         if vectorized.num_envs > most:
@@ -290,9 +291,9 @@ class AgentTrainingService:
 
     def _supervise(self) -> None:
         """Sees to it that a supervisor works while there are jobs."""
-        if is_supervised(self._queue) or not any(
-            job.wanted != STOPPED for job in self._queue.jobs(ended=False)
+        if has_supervisor(self._queue) or not any(
+            job.target_state != STOPPED for job in self._queue.jobs(include_ended=False)
         ):
             return
         words = ["jobs", "run", "--until-idle", f"--queue={self._queue.folder}"]
-        let_go(start(words, self._queue.folder / "supervisor.txt", place()))
+        detach(start_process(words, self._queue.folder / "supervisor.txt", job_environment()))

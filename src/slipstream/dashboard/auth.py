@@ -26,7 +26,7 @@ from slipstream.core.storage.atomic_io import disk_errors
 from slipstream.core.storage.folder_registry import state_folder
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
-_FOR_ALL = {
+_SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -35,18 +35,20 @@ _FOR_ALL = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_ENTERED = '<!doctype html><meta http-equiv="refresh" content="0; url=/"><a href="/">Go on</a>'
+_REDIRECT_PAGE = (
+    '<!doctype html><meta http-equiv="refresh" content="0; url=/"><a href="/">Go on</a>'
+)
 _BITS = 256
 
 
-def own_token() -> str:
+def user_token() -> str:
     """The user's token, from a file of mode 0600 in the state folder; made where there is none.
 
     It is the same for every dashboard of the user, so that a browser stays known after a restart.
     """
     path = state_folder("dashboard") / "token"
     with disk_errors(path):
-        known = _token_in(path)
+        known = _read_token(path)
         if known is None:
             path.unlink(missing_ok=True)
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -56,7 +58,7 @@ def own_token() -> str:
     return known
 
 
-def _token_in(path: Path) -> str | None:
+def _read_token(path: Path) -> str | None:
     """A token that nobody else could have read or written."""
     try:
         facts = regular_file(path, 1_000)
@@ -67,7 +69,7 @@ def _token_in(path: Path) -> str | None:
     return text if len(text) * 6 >= _BITS else None
 
 
-class Guard:
+class AuthMiddleware:
     """Around the application.
 
     Args:
@@ -86,9 +88,9 @@ class Guard:
         token: str,
         port: int,
         hosts: Collection[str] = LOCAL,
-        beyond: bool = False,
+        is_remote: bool = False,
     ) -> None:
-        self._app, self._token, self._hosts, self._beyond = app, token, set(hosts), beyond
+        self._app, self._token, self._hosts, self._is_remote = app, token, set(hosts), is_remote
         self._name = f"slipstream-{port}"
         self._cookie = hmac.new(token.encode(), b"cookie", hashlib.sha256).hexdigest()
 
@@ -102,28 +104,30 @@ class Guard:
         async def headed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in _FOR_ALL.items():
+                for name, value in _SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        refusal = self._judged(HTTPConnection(scope))
+        refusal = self._refusal(HTTPConnection(scope))
         await (refusal or self._app)(scope, receive, headed)
 
-    def _judged(self, asked: HTTPConnection) -> Response | None:
+    def _refusal(self, asked: HTTPConnection) -> Response | None:
         """An answer of its own; None where the application is to answer."""
         hosts, path, method = asked.headers.getlist("host"), asked.url.path, asked.scope["method"]
-        if len(hosts) != 1 or not self._is_ours(hosts[0]):
+        if len(hosts) != 1 or not self._is_allowed_host(hosts[0]):
             return PlainTextResponse("This dashboard is not called by that name.", 421)
         if method not in ("GET", "HEAD", "POST"):
             return PlainTextResponse("It only answers GET and POST.", 405)
         given = asked.query_params.get("token")
         if path == "/" and method == "GET" and given is not None:
-            if not _same(given, self._token):
+            if not _is_equal(given, self._token):
                 return PlainTextResponse("That is not the token of this dashboard.", 403)
-            entered = HTMLResponse(_ENTERED)  # no redirect: a Strict cookie would not come along
+            entered = HTMLResponse(
+                _REDIRECT_PAGE
+            )  # no redirect: a Strict cookie would not come along
             entered.set_cookie(self._name, self._cookie, httponly=True, samesite="strict")
             return entered
-        if not _same(asked.cookies.get(self._name, ""), self._cookie):
+        if not _is_equal(asked.cookies.get(self._name, ""), self._cookie):
             words = "Open the address that `slipstream dash` printed: it holds the token."
             return PlainTextResponse(words, 401)
         origins = [f"{scheme}://{hosts[0]}" for scheme in ("http", "https")]
@@ -131,7 +135,7 @@ class Guard:
             return PlainTextResponse("Another page asked for that.", 403)
         return None
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_allowed_host(self, host: str) -> bool:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         name = name.strip("[]").lower().removesuffix(".")
         if name in self._hosts:
@@ -140,8 +144,8 @@ class Guard:
             ipaddress.ip_address(name)
         except ValueError:
             return False
-        return self._beyond
+        return self._is_remote
 
 
-def _same(one: str, other: str) -> bool:
+def _is_equal(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())

@@ -18,26 +18,26 @@ from slipstream.core.safe_io import UnreadableError, is_there
 from slipstream.core.storage.resource_monitor import Cards
 from slipstream.core.storage.status_file import LEDGER, MARKS
 from slipstream.core.storage.updates import MALFORMED, Mark, inside, table
-from slipstream.jobs.job_list import OVER, JobLine, overview
-from slipstream.jobs.job_process import status_of
-from slipstream.jobs.queue import JobQueue, own_queue
+from slipstream.jobs.job_list import ENDED_STATES, JobRow, list_jobs
+from slipstream.jobs.job_process import get_status
+from slipstream.jobs.queue import JobQueue, user_queue
 from slipstream.studies.record.ledger import Ledger, rank_eligible
 from slipstream.training.callbacks.metrics import METRICS
 
 LEDGER_BYTES = 4 << 30
-_MOST_TRIALS, _MOST_STAGES = 20_000, 16  # stages of each, on average
+_MAX_TRIALS, _MAX_STAGES = 20_000, 16  # stages of each, on average
 _EVERY_SECONDS = 10.0  # between two looks at the machine
-_MOMENT = 0.1  # s, over which the first look measures
+_FIRST_SAMPLE_SECONDS = 0.1  # s, over which the first look measures
 _HOUR = 3_600.0
-_DEEP = 3  # folders below one that was named
-_MOST_FOLDERS = 5_000  # that are looked into there
-_ENDED = 40  # rows of what has ended, the newest first, and all of named folders
-_SPARKS = 60  # rows with a small curve
-_POINTS = 40  # of it
-_KEPT = 2_000  # small curves that are remembered while their files are the same
+_MAX_DEPTH = 3  # folders below one that was named
+_MAX_FOLDERS = 5_000  # that are looked into there
+_MAX_ENDED = 40  # rows of what has ended, the newest first, and all of named folders
+_MAX_SPARKLINES = 60  # rows with a small curve
+_SPARKLINE_POINTS = 40  # of it
+_CACHE_SIZE = 2_000  # small curves that are remembered while their files are the same
 
 
-class Places:
+class VisibleFolders:
     """The folders that may be shown: of the user's register and queue, and those that were named.
 
     Each has an id that says nothing of its path; no path ever comes from a request.
@@ -49,39 +49,39 @@ class Places:
 
     def __init__(self, named: Sequence[Path] = (), queue: Path | None = None) -> None:
         self._named, self._queue = [one.expanduser().resolve() for one in named], queue
-        self._known: dict[str, JobLine] = {}
+        self._rows: dict[str, JobRow] = {}
 
     def open_queue(self) -> JobQueue:
         """The table of jobs."""
-        return own_queue() if self._queue is None else JobQueue(self._queue)
+        return user_queue() if self._queue is None else JobQueue(self._queue)
 
-    def lines(self, ended: bool = True) -> list[JobLine]:
+    def list_rows(self, include_ended: bool = True) -> list[JobRow]:
         """All of them as `slipstream jobs` tells them."""
         with self.open_queue() as queue:
-            found, _ = overview(queue, ended, self._below())
-        if ended:
-            self._known = {id_of(one.folder): one for one in found}
+            found, _ = list_jobs(queue, include_ended, self._find_folders())
+        if include_ended:
+            self._rows = {folder_id(one.folder): one for one in found}
         return found
 
-    def find(self, number: str) -> JobLine:
+    def find_row(self, number: str) -> JobRow:
         """What has an id.
 
         Raises:
             KeyError: nothing has.
         """
-        line = self._known.get(number)
+        line = self._rows.get(number)
         if line is None or not (line.job or is_there(Path(line.folder))):
-            self.lines()
-        return self._known[number]
+            self.list_rows()
+        return self._rows[number]
 
-    def named(self, folder: str) -> bool:
+    def is_named(self, folder: str) -> bool:
         """Whether a folder was named, or lies below one that was."""
         return any(Path(folder).is_relative_to(one) for one in self._named)
 
-    def _below(self) -> list[Path]:
+    def _find_folders(self) -> list[Path]:
         """Runs and studies in the named folders."""
         found, left, looked = [], [(one, 0) for one in self._named], 0
-        while left and looked < _MOST_FOLDERS:
+        while left and looked < _MAX_FOLDERS:
             folder, depth = left.pop()
             looked += 1
             if any(is_there(folder / name) for name in MARKS.values()):
@@ -91,23 +91,23 @@ class Places:
                 below = [one for one in folder.iterdir() if one.is_dir() and not one.is_symlink()]
             except OSError:
                 continue
-            if depth < _DEEP:
+            if depth < _MAX_DEPTH:
                 left += [(one, depth + 1) for one in below]
         return found
 
 
-def id_of(folder: str) -> str:
+def folder_id(folder: str) -> str:
     """The id of a folder in addresses."""
     return hashlib.sha256(folder.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-class Sparks:
+class Sparklines:
     """Small curves of scores, remembered while the files that they are of stay the same."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[object, list[float]]] = {}
 
-    def of(self, line: JobLine) -> list[float]:
+    def get_points(self, line: JobRow) -> list[float]:
         """A run's score over its steps, a study's best so far over its trials; up to 40 points."""
         folder = Path(line.folder)
         try:
@@ -120,18 +120,18 @@ class Sparks:
             now = [(one.st_ino, one.st_size, one.st_mtime_ns) for one in stats]
             before = self._known.pop(line.folder, None)
             if before is None or before[0] != now:
-                before = now, _best(folder) if line.kind == "study" else _scores(folder)
+                before = now, _study_scores(folder) if line.kind == "study" else _run_scores(folder)
             self._known[line.folder] = before
-            if len(self._known) > _KEPT:
+            if len(self._known) > _CACHE_SIZE:
                 del self._known[next(iter(self._known))]
             return before[1]
         except MALFORMED:
             return []
 
 
-def _scores(folder: Path) -> list[float]:
+def _run_scores(folder: Path) -> list[float]:
     """The mean score of members, along the table."""
-    found = table(folder, METRICS, Mark(), _POINTS, 8 * _POINTS)
+    found = table(folder, METRICS, Mark(), _SPARKLINE_POINTS, 8 * _SPARKLINE_POINTS)
     if not {"steps", "score"} <= set(found.columns):
         return []
     steps, score = found.columns.index("steps"), found.columns.index("score")
@@ -141,11 +141,11 @@ def _scores(folder: Path) -> list[float]:
         if isinstance(at, float) and isinstance(value, float):
             by_step.setdefault(at, []).append(value)
     means = [sum(values) / len(values) for _, values in sorted(by_step.items())]
-    return means[:: -(-len(means) // _POINTS) or 1]
+    return means[:: -(-len(means) // _SPARKLINE_POINTS) or 1]
 
 
 @contextmanager
-def ledger_of(folder: Path) -> Iterator[tuple[Ledger, tuple[int, int, int]]]:
+def open_ledger(folder: Path) -> Iterator[tuple[Ledger, tuple[int, int, int]]]:
     """A study's ledger, open for reading, and how much is written, see `Ledger.written`.
 
     Raises:
@@ -154,43 +154,45 @@ def ledger_of(folder: Path) -> Iterator[tuple[Ledger, tuple[int, int, int]]]:
     """
     with Ledger(inside(folder, LEDGER, LEDGER_BYTES), read_only=True) as ledger:
         asks, verdicts, openings = ledger.row_counts()
-        if asks > _MOST_TRIALS or verdicts > _MOST_TRIALS * _MOST_STAGES:
-            raise UnreadableError(f"it has {asks:,} trials, and {_MOST_TRIALS:,} are the most")
+        if asks > _MAX_TRIALS or verdicts > _MAX_TRIALS * _MAX_STAGES:
+            raise UnreadableError(f"it has {asks:,} trials, and {_MAX_TRIALS:,} are the most")
         yield ledger, (asks, verdicts, openings)
 
 
-def _best(folder: Path) -> list[float]:
-    with ledger_of(folder) as (ledger, _):
+def _study_scores(folder: Path) -> list[float]:
+    with open_ledger(folder) as (ledger, _):
         verdicts = sorted(rank_eligible(ledger.decisions()), key=lambda one: one.at)
     best: list[float] = []
     for one in verdicts:
         best.append(max([one.score or 0.0, *best[-1:]]))
-    return best[:: -(-len(best) // _POINTS) or 1]
+    return best[:: -(-len(best) // _SPARKLINE_POINTS) or 1]
 
 
-def rows_of(places: Places, sparks: Sparks) -> tuple[list[dict[str, Any]], int]:
+def build_rows(places: VisibleFolders, sparks: Sparklines) -> tuple[list[dict[str, Any]], int]:
     """A row for each run, study and job: first what has not ended, then the newest that have.
 
     Returns:
         The rows, and how many older ones have none.
     """
-    lines = places.lines()
-    going = [one for one in lines if one.state not in OVER]
-    over = sorted((one for one in lines if one.state in OVER), key=lambda one: one.since)[::-1]
-    shown = [one for k, one in enumerate(over) if k < _ENDED or places.named(one.folder)]
+    lines = places.list_rows()
+    going = [one for one in lines if one.state not in ENDED_STATES]
+    over = sorted((one for one in lines if one.state in ENDED_STATES), key=lambda one: one.since)[
+        ::-1
+    ]
+    shown = [one for k, one in enumerate(over) if k < _MAX_ENDED or places.is_named(one.folder)]
     found = []
     for place, line in enumerate([*going, *shown]):
-        status = status_of(Path(line.folder))
+        status = get_status(Path(line.folder))
         share = status.done / status.of if status is not None and status.of > 0 else None
         found.append(
             {
                 **asdict(line),
-                "id": id_of(line.folder),
+                "id": folder_id(line.folder),
                 "share": None if share is None else min(1.0, max(0.0, share)),
                 "phase": status.phase if status is not None else "",
                 "best": status.best.get("score") if status is not None else None,
-                "spark": sparks.of(line) if place < _SPARKS else [],
-                "ended": line.state in OVER,
+                "spark": sparks.get_points(line) if place < _MAX_SPARKLINES else [],
+                "ended": line.state in ENDED_STATES,
             }
         )
     return found, len(over) - len(shown)
@@ -202,11 +204,11 @@ class MachineHistory:
     def __init__(self) -> None:
         self._cards = Cards()
         self._rows = deque[dict[str, Any]](maxlen=round(_HOUR / _EVERY_SECONDS))
-        self._idle = _idle()
+        self._idle = _idle_seconds()
         self.cores = psutil.cpu_count() or 1
         self.memory = total_memory()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Adds a look where ten seconds have passed since the last one."""
         now = time.time()
         if self._rows and 0 <= now - self._rows[-1]["at"] < _EVERY_SECONDS - 0.5:
@@ -214,18 +216,18 @@ class MachineHistory:
         self._rows.append(
             {
                 "at": round(now, 1),
-                "cpu": self._percent(),
+                "cpu": self._cpu_percent(),
                 "memory": total_memory() - free_memory(),
                 "cards": self._cards.each(),
             }
         )
 
-    def _percent(self) -> float:
+    def _cpu_percent(self) -> float:
         """Use of all cores since the look before; the first one takes a moment for it."""
         if not self._rows:
-            self._idle = _idle()
-            time.sleep(_MOMENT)
-        (idle, at), self._idle = self._idle, _idle()
+            self._idle = _idle_seconds()
+            time.sleep(_FIRST_SAMPLE_SECONDS)
+        (idle, at), self._idle = self._idle, _idle_seconds()
         share = (self._idle[0] - idle) / max(1e-9, (self._idle[1] - at) * self.cores)
         return round(100 * min(1.0, max(0.0, 1 - share)), 1)
 
@@ -235,13 +237,13 @@ class MachineHistory:
         return {"cores": self.cores, "memory": self.memory, "rows": rows}
 
 
-def _idle() -> tuple[float, float]:
+def _idle_seconds() -> tuple[float, float]:
     """Seconds that all cores together did nothing, and when: psutil's percent is a thread's own."""
     times = psutil.cpu_times()
     return times.idle + getattr(times, "iowait", 0.0), time.monotonic()
 
 
-def machine_line(cards: Cards) -> str:
+def describe_machine(cards: Cards) -> str:
     """The machine in a line for terminals; processor since the line before."""
     total, each = total_memory(), cards.each()
     told = [

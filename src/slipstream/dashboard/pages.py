@@ -27,7 +27,7 @@ from slipstream.core.storage.updates import (
     inside,
     small,
 )
-from slipstream.dashboard.overview import ledger_of
+from slipstream.dashboard.overview import open_ledger
 from slipstream.kernels.kernel_registry import list_kernels
 from slipstream.rl.agents.discover import list_agents, load_config
 from slipstream.studies.record.folder import StudyFolder
@@ -39,26 +39,26 @@ from slipstream.training.runs.run import CHECKPOINTS, CONFIG, PROVENANCE, REPORT
 from slipstream.training.settings.config import STUDY, EvaluationConfig, TrainingConfig, read_config
 
 VIDEOS = (".gif", ".mp4")
-_MOST = 400  # settings; checkpoints and videos that are named
+_MAX_ITEMS = 400  # settings; checkpoints and videos that are named
 
 
-def run_news(folder: Path, place: str) -> News:
+def run_updates(folder: Path, place: str) -> News:
     """What is new of a run since a place."""
     news = News(folder, place)
     if news.changed("facts", ".", CONFIG, CHECKPOINTS, RESULT, REPORT):
-        news.events.append(("facts", _run_facts(folder)))
+        news.events.append(("facts", _run_metadata(folder)))
     news.logbook(f"slipstream resume {shlex.quote(str(folder))}")
     news.rows("metrics", METRICS)
     news.rows("evaluations", EVALUATIONS)
     return news
 
 
-def _run_facts(folder: Path) -> dict[str, Any]:
+def _run_metadata(folder: Path) -> dict[str, Any]:
     """What lies in the directory; what cannot be read is left out and said."""
     facts: dict[str, Any] = {"name": folder.name, "page": small(folder, REPORT) is not None}
-    facts["checkpoints"] = [one.name for one in checkpoints(folder / CHECKPOINTS)][-_MOST:]
+    facts["checkpoints"] = [one.name for one in checkpoints(folder / CHECKPOINTS)][-_MAX_ITEMS:]
     names = sorted(one.name for kind in VIDEOS for one in folder.glob(f"*{kind}"))
-    facts["videos"] = [name for name in names[:_MOST] if small(folder, name)]
+    facts["videos"] = [name for name in names[:_MAX_ITEMS] if small(folder, name)]
     try:
         facts["config"] = config_rows(read_config(folder / CONFIG)) if small(folder, CONFIG) else []
         result = read_json(folder / RESULT, SlipstreamError, "") if small(folder, RESULT) else None
@@ -90,48 +90,50 @@ def config_rows(values: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
             models[section] = own
     found: list[tuple[str, str, bool]] = []
     for section, below in values.items():
-        _add(found, str(section), below, models.get(str(section)))
-    return found[:_MOST]
+        _add_rows(found, str(section), below, models.get(str(section)))
+    return found[:_MAX_ITEMS]
 
 
-def _add(
+def _add_rows(
     found: list[tuple[str, str, bool]], where: str, values: Any, model: type[BaseModel] | None
 ) -> None:
     if not isinstance(values, Mapping):
-        found.append((where, _words(values), False))
+        found.append((where, _format_value(values), False))
         return
     for key, value in values.items():
         field = model.model_fields.get(str(key)) if model is not None else None
         nested = model_in(field.annotation) if field is not None else None
         if isinstance(value, Mapping) and value and nested is not None:
-            _add(found, f"{where}.{key}", value, nested)
+            _add_rows(found, f"{where}.{key}", value, nested)
             continue
         default = field.get_default(call_default_factory=True) if field is not None else ...
-        found.append((f"{where}.{key}", _words(value), _words(value) == _words(default)))
+        found.append(
+            (f"{where}.{key}", _format_value(value), _format_value(value) == _format_value(default))
+        )
 
 
-def _words(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
     return str(list(value) if isinstance(value, tuple) else value)[:300]
 
 
 PAGE = "study.html"
-_LIVE = f"live/{PROGRESS_FILE}"
-_TOLD = 2_000  # lines of members under way that a look tells at most
-_CURVE = 120  # points of a member's curve at the beginning
-_LONGEST = 400  # characters of a text
-_LATELY = 300.0  # seconds in which a member spoke whose curve is told at the beginning
+_PROGRESS_PATH = f"live/{PROGRESS_FILE}"
+_MAX_PROGRESS_ROWS = 2_000  # lines of members under way that a look tells at most
+_CURVE_POINTS = 120  # points of a member's curve at the beginning
+_MAX_TEXT = 400  # characters of a text
+_RECENT_SECONDS = 300.0  # seconds in which a member spoke whose curve is told at the beginning
 
 
-def study_news(folder: Path, place: str) -> News:
+def study_updates(folder: Path, place: str) -> News:
     """What is new of a study since a place."""
     news = News(folder, place)
     if news.changed("facts", "study.yaml", "result.json", PAGE):
-        news.events.append(("facts", _study_facts(folder)))
+        news.events.append(("facts", _study_metadata(folder)))
     news.logbook(f"slipstream resume {shlex.quote(str(folder))}")
-    _trials(news)
-    _under_way(news)
+    _add_trials(news)
+    _add_progress(news)
     return news
 
 
@@ -145,14 +147,14 @@ def importances(folder: Path) -> dict[str, float]:
 
     inside(folder, "study.yaml", MOST_BYTES)
     space = SearchSpace.from_stored(read_config(folder / "study.yaml")[STUDY]["space"])
-    with ledger_of(folder) as (ledger, _):
+    with open_ledger(folder) as (ledger, _):
         trials = ledger.trials()
     return space.importances(
         [(one.suggestion.params, one.score) for one in trials if one.score is not None]
     )
 
 
-def _study_facts(folder: Path) -> dict[str, Any]:
+def _study_metadata(folder: Path) -> dict[str, Any]:
     """What was asked for and, at its end, what came of it."""
     facts: dict[str, Any] = {"name": folder.name, "page": small(folder, PAGE) is not None}
     try:
@@ -165,7 +167,7 @@ def _study_facts(folder: Path) -> dict[str, Any]:
                 "n_trials": study.n_trials,
                 "rungs": list(rungs),
                 "steps": values.get("training", {}).get("total_timesteps"),
-                "log": [name for name, one in space.items() if _log(one)],
+                "log": [name for name, one in space.items() if _is_log(one)],
                 "text": yaml_file.dump(values)[: 64 << 10],
             }
         result = own.result if small(folder, "result.json") else None
@@ -177,11 +179,11 @@ def _study_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def _log(one: Any) -> bool:
+def _is_log(one: Any) -> bool:
     return isinstance(one, Mapping) and bool(one.get("log"))
 
 
-def _trials(news: News) -> None:
+def _add_trials(news: News) -> None:
     """Tells trials that are new or got further; a trial's row replaces the one before.
 
     What is new is known by its time. Where the clock was set back, as many as are new are not
@@ -189,12 +191,12 @@ def _trials(news: News) -> None:
     """
     before = news.numbers("trials")
     try:
-        with ledger_of(news.folder) as (ledger, (asks, verdicts, openings)):
+        with open_ledger(news.folder) as (ledger, (asks, verdicts, openings)):
             if [asks, verdicts, openings] == before[:3]:
                 news.mark("trials", news.before("trials"))
                 return
             trials = ledger.trials()
-        newest = max([0.0, *(_moment(one) for one in trials)])
+        newest = max([0.0, *(_last_time(one) for one in trials)])
         rows = trials
         if len(before) == 4 and before[0] <= asks and before[1] <= verdicts:
             times = [
@@ -203,7 +205,7 @@ def _trials(news: News) -> None:
                 for at in (one.suggestion.at, *(stage.at for stage in one.decisions))
             ]
             if sum(at > before[3] for at in times) == asks + verdicts - before[0] - before[1]:
-                rows = [one for one in trials if _moment(one) > before[3]]
+                rows = [one for one in trials if _last_time(one) > before[3]]
         best = best_trials(trials)[:1]
         told = {
             "rows": [_row(one) for one in rows],
@@ -219,7 +221,7 @@ def _trials(news: News) -> None:
     news.mark("trials", f"{asks}_{verdicts}_{openings}_{newest!r}")
 
 
-def _moment(trial: Trial) -> float:
+def _last_time(trial: Trial) -> float:
     return max(trial.suggestion.at, trial.last_decision.at)
 
 
@@ -232,22 +234,24 @@ def _row(trial: Trial) -> dict[str, Any]:
         "score": trial.score,
         "asked": trial.suggestion.at,
         "ended": trial.last_decision.at if ended else None,
-        "params": {str(k)[:80]: _short(v) for k, v in list(trial.suggestion.params.items())[:64]},
+        "params": {
+            str(k)[:80]: _bound_value(v) for k, v in list(trial.suggestion.params.items())[:64]
+        },
         "folds": [one.get("score") for one in trial.last_decision.folds][:64],
         "rungs": [(one.time, one.score) for one in trial.decisions][:16],
-        "reason": trial.reason[:_LONGEST],
+        "reason": trial.reason[:_MAX_TEXT],
     }
 
 
-def _short(value: Any) -> Any:
+def _bound_value(value: Any) -> Any:
     return value if isinstance(value, bool | int | float) else str(value)[:80]
 
 
-def _under_way(news: News) -> None:
+def _add_progress(news: News) -> None:
     """Tells where members are: at the beginning their curves, thinned, then what they say."""
     mark = Mark.parse(news.before("members"))
     try:
-        found = appended(news.folder, _LIVE, mark)
+        found = appended(news.folder, _PROGRESS_PATH, mark)
     except UnreadableError as error:
         news.whole("members", {"unreadable": f"{PROGRESS_FILE} cannot be read: {error}."})
         return
@@ -262,14 +266,14 @@ def _under_way(news: News) -> None:
             continue
     rows, newest = [], max((points[-1][2] for points in curves.values()), default=0.0)
     for name, points in curves.items():
-        if points[-1][2] < newest - _LATELY:  # it ended long since
+        if points[-1][2] < newest - _RECENT_SECONDS:  # it ended long since
             continue
         with suppress(ValueError, IndexError):
             slot = Slot.from_name(name[:80])
-            stride = -(-len(points) // _CURVE)
+            stride = -(-len(points) // _CURVE_POINTS)
             kept = points[(len(points) - 1) % stride :: stride]
             rows += [(slot.phase, slot.trial, slot.repeat, slot.fold, *one) for one in kept]
     if found.anew and news.before("members"):
         news.events.append(("reset", {"part": "members"}))
     if rows:
-        news.events.append(("members", rows[-_TOLD * (1 + 9 * news.fresh) :]))
+        news.events.append(("members", rows[-_MAX_PROGRESS_ROWS * (1 + 9 * news.fresh) :]))

@@ -45,12 +45,12 @@ from slipstream.core.storage.atomic_io import plain
 from slipstream.core.storage.status_file import RUN, STUDY
 from slipstream.core.storage.updates import MALFORMED, Event, News, inside, news_of, news_of_several
 from slipstream.dashboard import pages
-from slipstream.dashboard.auth import LOCAL, Guard, own_token
-from slipstream.dashboard.overview import MachineHistory, Places, Sparks, rows_of
-from slipstream.jobs.job_list import JobLine, state_of
-from slipstream.jobs.job_process import in_background
+from slipstream.dashboard.auth import LOCAL, AuthMiddleware, user_token
+from slipstream.dashboard.overview import MachineHistory, Sparklines, VisibleFolders, build_rows
+from slipstream.jobs.job_list import JobRow, job_state
+from slipstream.jobs.job_process import run_in_background
 from slipstream.jobs.queue import FAILED, STOPPED
-from slipstream.jobs.supervisor import is_supervised, stop
+from slipstream.jobs.supervisor import has_supervisor, stop_job
 from slipstream.studies.record.inspection import stop as ask_to_stop
 from slipstream.training.runs.run import REPORT
 
@@ -72,11 +72,11 @@ _MACHINE_SECONDS, _FIRST_SECONDS = 10.0, 0.5
 
 _OTHERS = {kind.NAME: kind for kind in folder_kinds()}
 _KINDS = {
-    **{RUN: pages.run_news, STUDY: pages.study_news},
+    **{RUN: pages.run_updates, STUDY: pages.study_updates},
     **{name: kind.news for name, kind in _OTHERS.items()},
 }
 
-Look = Callable[[str], News]
+ReadUpdates = Callable[[str], News]
 """From a place to what is new since; reads files, and may take a moment."""
 
 _SECONDS = 1.0  # between two looks
@@ -84,7 +84,7 @@ _SHARE = 0.05  # of a core that one page's looks may take
 
 
 @dataclass(frozen=True)
-class Answer:
+class PageUpdate:
     """What came of a look.
 
     Attributes:
@@ -94,13 +94,13 @@ class Answer:
         rests: seconds until the next look.
     """
 
-    place: str
+    cursor: str
     text: str
     chunk: bytes
-    rests: float
+    wait_seconds: float
 
 
-class PageFeed:
+class EventStream:
     """Answers questions of watchers.
 
     Args:
@@ -114,43 +114,43 @@ class PageFeed:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._clock, self._sleep = clock, sleep
-        self._answers: dict[tuple[str, str], tuple[int, asyncio.Task[Answer]]] = {}
+        self._tasks: dict[tuple[str, str], tuple[int, asyncio.Task[PageUpdate]]] = {}
 
-    async def answer(self, page: str, place: str, look: Look) -> Answer:
+    async def get_update(self, page: str, place: str, look: ReadUpdates) -> PageUpdate:
         """What is new on a page since a place.
 
         All who ask the same share one look a second, and one that still runs.
         """
         tick = math.floor(self._clock() / _SECONDS)
-        known = self._answers.get((page, place))
+        known = self._tasks.get((page, place))
         if known is None or (known[0] != tick and known[1].done()):
-            old = [key for key, (at, one) in self._answers.items() if at < tick and one.done()]
+            old = [key for key, (at, one) in self._tasks.items() if at < tick and one.done()]
             for key in old:
-                del self._answers[key]
-            known = tick, asyncio.create_task(self._look(place, look))
-            self._answers[page, place] = known
+                del self._tasks[key]
+            known = tick, asyncio.create_task(self._compute_update(place, look))
+            self._tasks[page, place] = known
         return await asyncio.shield(known[1])  # one who leaves takes it from nobody
 
-    async def stream(self, page: str, place: str, look: Look) -> AsyncIterator[bytes]:
+    async def stream(self, page: str, place: str, look: ReadUpdates) -> AsyncIterator[bytes]:
         """Server-sent events of a page from a place on, until the watcher leaves."""
         while True:
-            answer = await self.answer(page, place, look)
+            answer = await self.get_update(page, place, look)
             if answer.chunk:
                 yield answer.chunk
-            place = answer.place
+            place = answer.cursor
             now = self._clock()
-            due = _SECONDS * math.ceil((now + answer.rests) / _SECONDS)
+            due = _SECONDS * math.ceil((now + answer.wait_seconds) / _SECONDS)
             await self._sleep(max(due - now, 0.01))
 
-    async def _look(self, place: str, look: Look) -> Answer:
+    async def _compute_update(self, place: str, look: ReadUpdates) -> PageUpdate:
         began = self._clock()
-        place, text = await run_in_threadpool(_told, place, look)
+        place, text = await run_in_threadpool(_read_updates, place, look)
         rests = max(0.001, (self._clock() - began) / _SHARE)
         chunk = ServerSentEvent(text, id=place, event="news").encode() if text else b""
-        return Answer(place, text, chunk, rests)
+        return PageUpdate(place, text, chunk, rests)
 
 
-def _told(place: str, look: Look) -> tuple[str, str]:
+def _read_updates(place: str, look: ReadUpdates) -> tuple[str, str]:
     """The next place and JSON of finite numbers; what cannot be read is said on the page."""
     try:
         news = look(place)
@@ -171,9 +171,9 @@ class Dashboard:
         feed: replaced in tests.
     """
 
-    def __init__(self, places: Places, feed: PageFeed | None = None) -> None:
-        self._places, self._feed = places, feed or PageFeed()
-        self._sparks, self._machine = Sparks(), MachineHistory()
+    def __init__(self, places: VisibleFolders, feed: EventStream | None = None) -> None:
+        self._folders, self._feed = places, feed or EventStream()
+        self._sparklines, self._machine = Sparklines(), MachineHistory()
 
     def app(self) -> Starlette:
         """All routes."""
@@ -183,21 +183,21 @@ class Dashboard:
                 *(Route(path, self._shell) for path in shells),
                 Route("/static/{name}", self._static),
                 Route("/api/importances/{id}", self._importances),
-                Route("/api/{page}/{id}", self._once),
+                Route("/api/{page}/{id}", self._get_json),
                 Route("/stream/{page}/{id}", self._stream),
                 Route("/page/{id}", self._page),
                 Route("/video/{id}/{name}", self._video),
-                Route("/act/{id}/{action}", self._act, methods=["POST"]),
+                Route("/act/{id}/{action}", self._post_action, methods=["POST"]),
             ],
-            lifespan=self._alive,
+            lifespan=self._lifespan,
         )
 
     @asynccontextmanager
-    async def _alive(self, app: Starlette) -> AsyncIterator[None]:
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         async def look() -> None:
             while True:
                 await asyncio.sleep(_FIRST_SECONDS)  # in which something was used
-                await run_in_threadpool(self._machine.look)
+                await run_in_threadpool(self._machine.sample)
                 await asyncio.sleep(_MACHINE_SECONDS - _FIRST_SECONDS)
 
         task = asyncio.create_task(look())
@@ -206,7 +206,7 @@ class Dashboard:
         with suppress(asyncio.CancelledError):
             await task
 
-    def _look(self, request: Request) -> tuple[str, Look]:
+    def _find_reader(self, request: Request) -> tuple[str, ReadUpdates]:
         """The name of what a page asks for, and how it is looked up.
 
         Raises:
@@ -217,24 +217,24 @@ class Dashboard:
             return page, self._overview
         if page == "compare":
             numbers = number.split(",")[:_MOST_COMPARED]
-            folders = [Path(self._line(one).folder) for one in numbers]
-            return f"{page}/{number}", partial(news_of_several, pages.run_news, folders)
+            folders = [Path(self._find_row(one).folder) for one in numbers]
+            return f"{page}/{number}", partial(news_of_several, pages.run_updates, folders)
         if page not in _KINDS:
             raise HTTPException(404, "There is no such page.")
-        line = self._line(number)
+        line = self._find_row(number)
         if line.kind != page:
             raise HTTPException(404, f"That is a {line.kind}.")
         return f"{page}/{number}", partial(news_of, _KINDS[page], Path(line.folder))
 
-    def _line(self, number: str) -> JobLine:
+    def _find_row(self, number: str) -> JobRow:
         try:
-            return self._places.find(number)
+            return self._folders.find_row(number)
         except KeyError:
             raise HTTPException(404, "There is no such run or study.") from None
 
     def _overview(self, place: str) -> News:
         news = News(Path(), place)
-        rows, older = rows_of(self._places, self._sparks)
+        rows, older = build_rows(self._folders, self._sparklines)
         news.whole("rows", rows)
         news.whole("older", older)
         since = max(news.numbers("machine"), default=-1.0)
@@ -246,32 +246,32 @@ class Dashboard:
         return news
 
     async def _shell(self, request: Request) -> Response:
-        return _packaged("index.html")
+        return _static_response("index.html")
 
     async def _static(self, request: Request) -> Response:
-        return _packaged(request.path_params["name"])
+        return _static_response(request.path_params["name"])
 
-    async def _once(self, request: Request) -> Response:
-        page, look = await run_in_threadpool(self._look, request)
+    async def _get_json(self, request: Request) -> Response:
+        page, look = await run_in_threadpool(self._find_reader, request)
         place = request.query_params.get("from", "")
-        answer = await self._feed.answer(page, place, look)
-        text = f'{{"place":{json.dumps(answer.place)},"events":{answer.text or "[]"}}}'
+        answer = await self._feed.get_update(page, place, look)
+        text = f'{{"place":{json.dumps(answer.cursor)},"events":{answer.text or "[]"}}}'
         return Response(text, media_type="application/json")
 
     async def _stream(self, request: Request) -> Response:
-        page, look = await run_in_threadpool(self._look, request)
+        page, look = await run_in_threadpool(self._find_reader, request)
         place = request.headers.get("last-event-id") or request.query_params.get("from", "")
         return EventSourceResponse(self._feed.stream(page, place, look))
 
     def _importances(self, request: Request) -> Response:
-        line = self._line(request.path_params["id"])
+        line = self._find_row(request.path_params["id"])
         try:
             return JSONResponse(pages.importances(Path(line.folder)))
         except MALFORMED as error:
             raise HTTPException(404, f"It cannot be computed: {error}") from error
 
     def _page(self, request: Request) -> Response:
-        line = self._line(request.path_params["id"])
+        line = self._find_row(request.path_params["id"])
         name = pages.PAGE if line.kind == STUDY else REPORT
         try:
             text = content(inside(Path(line.folder), name, _MOST_PAGE), _MOST_PAGE)
@@ -281,7 +281,7 @@ class Dashboard:
         return Response(text, headers=headers, media_type="text/html; charset=utf-8")
 
     def _video(self, request: Request) -> Response:
-        line = self._line(request.path_params["id"])
+        line = self._find_row(request.path_params["id"])
         name = request.path_params["name"]
         try:
             if Path(name).name != name or Path(name).suffix not in pages.VIDEOS:
@@ -291,14 +291,14 @@ class Dashboard:
             raise HTTPException(404, f"That cannot be shown: {error}.") from error
         return FileResponse(path, headers={"Content-Security-Policy": _SANDBOX})
 
-    def _act(self, request: Request) -> Response:
+    def _post_action(self, request: Request) -> Response:
         number, action = request.path_params["id"], request.path_params["action"]
         try:
-            return JSONResponse({"said": self._done(self._line(number), action)})
+            return JSONResponse({"said": self._execute(self._find_row(number), action)})
         except SlipstreamError as error:
             return JSONResponse({"said": str(error)}, 409)
 
-    def _done(self, line: JobLine, action: str) -> str:
+    def _execute(self, line: JobRow, action: str) -> str:
         """Does one of the four things, and says so.
 
         Raises:
@@ -315,23 +315,23 @@ class Dashboard:
                 asked = ask_to_stop(folder)
                 return "It ends at a checkpoint." if asked else "No process works on it."
             said: list[str] = []
-            in_background(["resume", str(folder)], folder, None, said.append)
+            run_in_background(["resume", str(folder)], folder, None, said.append)
             return said[0]
-        with self._places.open_queue() as queue:
+        with self._folders.open_queue() as queue:
             job = queue.job(int(line.job))
             if action == "stop":
-                stop(queue, job)
+                stop_job(queue, job)
                 return f"Job {job.id} ends at a checkpoint, or does not begin."
-            state = state_of(queue, job)
+            state = job_state(queue, job)
             if state not in (STOPPED, FAILED):
                 raise ConfigError(f"Job {job.id} is {state}: there is nothing to {action}.")
             queue.retry(job)
-            works = is_supervised(queue)
+            works = has_supervisor(queue)
         hint = "" if works else " Nobody works the queue off: `slipstream jobs run` does."
         return f"Job {job.id} is wanted again.{hint}"
 
 
-def _packaged(name: str) -> Response:
+def _static_response(name: str) -> Response:
     """A file that comes with the package."""
     names = {one.name: one for one in _STATIC.iterdir()}
     kind = _TYPES.get(Path(name).suffix)
@@ -340,8 +340,12 @@ def _packaged(name: str) -> Response:
     return Response(names[name].read_bytes(), media_type=f"{kind}; charset=utf-8")
 
 
-def validated(
-    places: Places, token: str, port: int, listen: str = "", feed: PageFeed | None = None
+def build_app(
+    places: VisibleFolders,
+    token: str,
+    port: int,
+    address: str = "",
+    feed: EventStream | None = None,
 ) -> ASGIApp:
     """The whole application.
 
@@ -352,12 +356,12 @@ def validated(
         listen: an address beyond this machine; empty: this machine alone.
         feed: replaced in tests.
     """
-    names = (*LOCAL, platform.node().lower(), listen.lower()) if listen else LOCAL
-    return Guard(Dashboard(places, feed).app(), token, port, names, bool(listen))
+    names = (*LOCAL, platform.node().lower(), address.lower()) if address else LOCAL
+    return AuthMiddleware(Dashboard(places, feed).app(), token, port, names, bool(address))
 
 
 def serve(
-    folders: Sequence[Path], port: int | None, listen: str, say: Callable[[str], None]
+    folders: Sequence[Path], port: int | None, address: str, notify: Callable[[str], None]
 ) -> None:
     """Answers until a signal comes.
 
@@ -373,19 +377,21 @@ def serve(
     for folder in folders:
         if not os.path.isdir(folder):
             raise ConfigError(f"{folder} is no folder: name runs, studies, or what they lie in.")
-    bound = _bound(listen or "127.0.0.1", port)
-    number, token = bound.getsockname()[1], own_token()
-    say(f"Open http://localhost:{number}/?token={token}")
-    say("The token lets in whoever has it; the browser then keeps a cookie in its place.")
-    say(f"From elsewhere: ssh -L {number}:127.0.0.1:{number} {platform.node()}, and the same line.")
-    if listen:
-        say(
-            f"It listens at {listen}: whoever reaches that address and learns the token sees all "
+    bound = _bind_socket(address or "127.0.0.1", port)
+    number, token = bound.getsockname()[1], user_token()
+    notify(f"Open http://localhost:{number}/?token={token}")
+    notify("The token lets in whoever has it; the browser then keeps a cookie in its place.")
+    notify(
+        f"From elsewhere: ssh -L {number}:127.0.0.1:{number} {platform.node()}, and the same line."
+    )
+    if address:
+        notify(
+            f"It listens at {address}: whoever reaches that address and learns the token sees all "
             "of this and may stop jobs, and nothing on the way is encrypted. `ssh -L` needs none "
             "of that."
         )
-    say("It reads files and holds nothing: Ctrl-C ends it, and no work with it.")
-    app = validated(Places(folders), token, number, listen)
+    notify("It reads files and holds nothing: Ctrl-C ends it, and no work with it.")
+    app = build_app(VisibleFolders(folders), token, number, address)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -402,7 +408,7 @@ def serve(
         uvicorn.Server(config).run(sockets=[bound])
 
 
-def _bound(host: str, port: int | None) -> socket.socket:
+def _bind_socket(host: str, port: int | None) -> socket.socket:
     ports = [port] if port is not None else range(PORT, PORT + _TRIES)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     refusal: Any = None

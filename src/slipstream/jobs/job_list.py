@@ -12,16 +12,16 @@ from slipstream.core.safe_io import is_there
 from slipstream.core.storage import folder_registry
 from slipstream.core.storage.status_file import DEPLOYMENT, MARKS, Status
 from slipstream.core.text import duration, log_time, plural, short
-from slipstream.jobs.job_process import other_in, status_of
+from slipstream.jobs.job_process import describe_other_process, get_status
 from slipstream.jobs.queue import COMPLETE, STOPPED, JobQueue, QueuedJob
-from slipstream.jobs.supervisor import is_supervised
+from slipstream.jobs.supervisor import has_supervisor
 
 _WORKING = ("running", "stopping")
-OVER = ("complete", "failed", "unknown")
+ENDED_STATES = ("complete", "failed", "unknown")
 
 
 @dataclass(frozen=True)
-class JobLine:
+class JobRow:
     """A run or study as `slipstream jobs` lists it; texts are ready to be shown.
 
     Attributes:
@@ -50,9 +50,9 @@ class JobLine:
     reason: str
 
 
-def overview(
-    queue: JobQueue, ended: bool = True, beside: Sequence[Path] = ()
-) -> tuple[list[JobLine], int]:
+def list_jobs(
+    queue: JobQueue, include_ended: bool = True, extra_folders: Sequence[Path] = ()
+) -> tuple[list[JobRow], int]:
     """Jobs of the queue in their order, then what was started by hand, the newest first.
 
     Args:
@@ -63,55 +63,57 @@ def overview(
     Returns:
         A line for each, and how many others are not where they were.
     """
-    lines, known, first = list[JobLine](), set[str](), 0
-    jobs, supervised = queue.jobs(), is_supervised(queue)
+    lines, known, first = list[JobRow](), set[str](), 0
+    jobs, supervised = queue.jobs(), has_supervisor(queue)
     newest = {job.folder: job.id for job in jobs}
     for job in jobs:
         known.add(job.folder)
-        folder, state, reason = Path(job.folder), state_of(queue, job), job.reason
-        status = status_of(folder)
+        folder, state, reason = Path(job.folder), job_state(queue, job), job.reason
+        status = get_status(folder)
         if state not in (*_WORKING, COMPLETE) and newest[job.folder] == job.id:
-            if other := other_in(folder, status):
+            if other := describe_other_process(folder, status):
                 reason = f"{'waits for' if state == 'waiting' else 'begun by hand:'} {other}"
                 state = "running"
-            elif not job.ended and status is not None and status.state == COMPLETE:
+            elif not job.final_state and status is not None and status.state == COMPLETE:
                 state = COMPLETE  # it was resumed by hand
         if state == "waiting":
             nobody = "" if supervised else "waits for `slipstream jobs run`"
             reason = f"waits behind job {first}" if first else nobody or reason
             first = first or job.id
-        if ended or state not in OVER:
-            lines.append(_line(job.folder, job.kind, job.added, state, status, str(job.id), reason))
+        if include_ended or state not in ENDED_STATES:
+            lines.append(
+                _make_row(job.folder, job.kind, job.added, state, status, str(job.id), reason)
+            )
     made = folder_registry.entries()
     by_hand = [(one.kind, one.path, one.began) for one in made if one.present]
     absent = len(made) - len(by_hand)
-    for folder in beside:
+    for folder in extra_folders:
         with suppress(OSError, StopIteration):  # it has just vanished
             kind = next(kind for kind, name in MARKS.items() if is_there(folder / name))
-            status = status_of(folder)  # the folder's own time changes with what is put into it
+            status = get_status(folder)  # the folder's own time changes with what is put into it
             began = status.started if status else folder.lstat().st_mtime
             by_hand.append((kind, str(folder), began))
     for kind, path, began in by_hand:
         if path in known:
             continue
         known.add(path)
-        status = status_of(Path(path))
+        status = get_status(Path(path))
         state = "unknown" if status is None else status.judged()
-        if ended or state not in OVER:
-            lines.append(_line(path, kind, began, state, status))
+        if include_ended or state not in ENDED_STATES:
+            lines.append(_make_row(path, kind, began, state, status))
     return lines, absent
 
 
-def state_of(queue: JobQueue, job: QueuedJob) -> str:
+def job_state(queue: JobQueue, job: QueuedJob) -> str:
     """Where a job stands, see `JobLine.state`."""
-    if job.ended:
-        return job.ended
-    if queue.held(job):
-        return "stopping" if job.wanted == STOPPED else "running"
-    return STOPPED if job.wanted == STOPPED else "waiting"
+    if job.final_state:
+        return job.final_state
+    if queue.is_running(job):
+        return "stopping" if job.target_state == STOPPED else "running"
+    return STOPPED if job.target_state == STOPPED else "waiting"
 
 
-def _line(
+def _make_row(
     folder: str,
     kind: str,
     since: float,
@@ -119,18 +121,18 @@ def _line(
     status: Status | None,
     job: str = "",
     reason: str = "",
-) -> JobLine:
+) -> JobRow:
     now = status if state in (*_WORKING, "silent") else None
     memory = now.machine.get("memory") if now else None
-    return JobLine(
+    return JobRow(
         job=job,
         name=Path(folder).name,
         kind=kind,
         state=state,
-        progress=_far(status) if status else "",
+        progress=_format_progress(status) if status else "",
         rate=f"{short(now.rate)} steps/s" if now and now.rate is not None else "",
         eta=duration(now.eta) if now and now.eta is not None else "",
-        cores=_cores(now) if now else "",
+        cores=_format_cores(now) if now else "",
         memory=f"{memory / 2**30:.1f} GiB" if memory else "",
         since=log_time(since),
         folder=folder,
@@ -138,7 +140,7 @@ def _line(
     )
 
 
-def _far(status: Status) -> str:
+def _format_progress(status: Status) -> str:
     if not status.done and not status.of and status.kind != DEPLOYMENT:  # nothing is known yet
         return ""
     if not status.of and status.kind == DEPLOYMENT:
@@ -146,7 +148,7 @@ def _far(status: Status) -> str:
     return f"{status.done:,} of {status.of:,} {status.unit}"
 
 
-def _cores(status: Status) -> str:
+def _format_cores(status: Status) -> str:
     try:
         return str(len(os.sched_getaffinity(status.pid)))
     except (AttributeError, OSError, OverflowError):  # of a strange number

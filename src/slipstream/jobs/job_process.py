@@ -38,31 +38,31 @@ from slipstream.core.storage.status_file import (
     Status,
     read_status,
 )
-from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, TABLE, JobQueue, QueuedJob, own_queue
+from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, TABLE, JobQueue, QueuedJob, user_queue
 from slipstream.studies.record.ledger import count_outcomes
 from slipstream.training.runs.run import CHECKPOINTS, CONFIG
 
 _VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 _PREFIXES = ("SLIPSTREAM_", "PYTHON", "NUMBA_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "XDG_")
-_TAIL = 4096  # bytes of what was printed that may hold why it ended
+_TAIL_BYTES = 4096  # bytes of what was printed that may hold why it ended
 _USER_ERROR = 2
 _SECONDS = 0.1  # between two looks
 _BEFORE = ("starting", "loading", "compiling", "measuring")  # phases in which a start may fail
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
-def place() -> dict[str, Any]:
+def job_environment() -> dict[str, Any]:
     """Where a job's process is to run, whoever starts it: as this one does."""
     kept = {k: v for k, v in os.environ.items() if k in _VARIABLES or k.startswith(_PREFIXES)}
-    return {**here(), "variables": kept}
+    return {**current_environment(), "variables": kept}
 
 
-def here() -> dict[str, Any]:
+def current_environment() -> dict[str, Any]:
     """Where this process runs."""
     return {"python": sys.executable, "cwd": os.getcwd(), "variables": dict(os.environ)}
 
 
-def status_of(folder: Path) -> Status | None:
+def get_status(folder: Path) -> Status | None:
     """What a run or study last said of itself; None where nothing can be read."""
     try:
         return read_status(folder)
@@ -70,10 +70,10 @@ def status_of(folder: Path) -> Status | None:
         return None
 
 
-def other_in(folder: Path, status: Status | None = None) -> str:
+def describe_other_process(folder: Path, status: Status | None = None) -> str:
     """Who works in the folder of a job on which no process of its queue works; empty: nobody."""
     with suppress(ResourceError):  # else it may not be looked at, which the job will say itself
-        status = status or status_of(folder)
+        status = status or get_status(folder)
         running = status is not None and status.judged() == "running"
         # Here the lock decides: the number may be another program's, where the clock was set back.
         if is_locked(folder) or (status and running and status.host != platform.node()):
@@ -82,7 +82,7 @@ def other_in(folder: Path, status: Status | None = None) -> str:
     return ""
 
 
-def begun(job: QueuedJob) -> bool:
+def has_started(job: QueuedJob) -> bool:
     """Whether its folder is a run's or study's already: then there is something to go on with.
 
     What works on a deployment begins and goes on by the same command.
@@ -90,14 +90,14 @@ def begun(job: QueuedJob) -> bool:
     return job.kind in MARKS and is_there(Path(job.folder) / MARKS[job.kind])
 
 
-def progress_of(folder: Path, kind: str) -> int:
+def get_progress(folder: Path, kind: str) -> int:
     """A number that rises when a run or study has got further, on the disk.
 
     Steps of a run's newest checkpoint; outcomes in a study's ledger; of a deployment what its
     process last logged, decisions; where it watches studies, the bytes of the audit.
     """
     if kind == DEPLOYMENT:
-        status = status_of(folder)
+        status = get_status(folder)
         if status is not None and status.pattern:
             with suppress(FileNotFoundError):
                 return (folder.parent / AUDIT).stat().st_size
@@ -109,7 +109,7 @@ def progress_of(folder: Path, kind: str) -> int:
     return int(found[-1].name.partition("-")[2]) if found else 0
 
 
-def start(
+def start_process(
     command: Sequence[str],
     output: Path,
     where: Mapping[str, Any],
@@ -152,12 +152,12 @@ def start(
         os.close(printed)
 
 
-def move(job: QueuedJob, cores: Sequence[int]) -> bool:
+def bind_to_cores(job: QueuedJob, cores: Sequence[int]) -> bool:
     """Binds a job's process, its threads and its children to processors; whether that was done.
 
     No result depends on it: a run keeps its shards, a study asks for its cores before each stretch.
     """
-    process = process_of(job)
+    process = find_process(job)
     if process is None:
         return False
     with suppress(psutil.Error):
@@ -169,7 +169,7 @@ def move(job: QueuedJob, cores: Sequence[int]) -> bool:
     return False
 
 
-def process_of(job: QueuedJob) -> psutil.Process | None:
+def find_process(job: QueuedJob) -> psutil.Process | None:
     """The process that holds a job's lock; None before it has said its number."""
     try:
         process = psutil.Process(job.pid)
@@ -181,29 +181,29 @@ def process_of(job: QueuedJob) -> psutil.Process | None:
 
 def stop_process(job: QueuedJob) -> None:
     """Asks the process that works on a job to end: at a checkpoint, once there can be one."""
-    folder, status = Path(job.folder), status_of(Path(job.folder))
+    folder, status = Path(job.folder), get_status(Path(job.folder))
     # Where another process has the folder, this one is about to find out, and is no such request's.
     if is_locked(folder) and (status is None or status.pid == job.pid):
         if not asked_to_stop(folder):
             ask_to_stop(folder)
         return
-    process = process_of(job)
+    process = find_process(job)
     if process is not None:
         with suppress(psutil.Error):
             process.send_signal(signal.SIGTERM)
 
 
-def let_go(process: subprocess.Popen[bytes]) -> None:
+def detach(process: subprocess.Popen[bytes]) -> None:
     """Nobody asks for the process's exit code: a thread takes it, so that no zombie is left."""
     threading.Thread(target=process.wait, daemon=True).start()
 
 
-def last_words(output: Path) -> str:
+def last_log_line(output: Path) -> str:
     """The last line that was printed; empty where there is none."""
     try:
         with open_regular(output) as file:
             file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - _TAIL))
+            file.seek(max(0, file.tell() - _TAIL_BYTES))
             lines = file.read().decode(errors="replace").splitlines()
     except (OSError, UnreadableError):
         return ""
@@ -211,7 +211,7 @@ def last_words(output: Path) -> str:
 
 
 @contextmanager
-def as_job() -> Iterator[Callable[[int], None]]:
+def report_to_queue() -> Iterator[Callable[[int], None]]:
     """What a command does that a supervisor started: it says its number, and how it ended.
 
     Yields:
@@ -227,23 +227,29 @@ def as_job() -> Iterator[Callable[[int], None]]:
     with JobQueue(Path(path)) as queue:
         job = queue.job(int(number))
         folder = Path(job.folder)
-        queue.at_work(job, os.getpid())
+        queue.set_pid(job, os.getpid())
 
         def ended(code: int) -> None:
             if code == 0:
                 queue.end(job, COMPLETE)
             elif code == BUSY or (code == _USER_ERROR and is_locked(folder)):
                 # Somebody else was faster, and may have ended since.
-                queue.waits(job, f"waits for {other_in(folder) or 'another process'}", tries=0)
+                queue.set_waiting(
+                    job,
+                    f"waits for {describe_other_process(folder) or 'another process'}",
+                    attempts=0,
+                )
             elif code == _USER_ERROR:
-                queue.end(job, FAILED, last_words(queue.output(job)))
+                queue.end(job, FAILED, last_log_line(queue.output_path(job)))
             elif code == OVER:  # begun again, it would have as much time once more
-                queue.want(job, STOPPED, last_words(queue.output(job)))
+                queue.set_target(job, STOPPED, last_log_line(queue.output_path(job)))
 
         yield ended
 
 
-def in_background(arguments: Sequence[str], folder: Path, log: Path | None, say: Say) -> None:
+def run_in_background(
+    arguments: Sequence[str], folder: Path, log: Path | None, notify: Notify
+) -> None:
     """Starts a command that outlives this terminal; returns when training or search has begun.
 
     Args:
@@ -261,9 +267,9 @@ def in_background(arguments: Sequence[str], folder: Path, log: Path | None, say:
     with disk_errors(output):
         before = output.stat().st_size if output.exists() else 0
     try:
-        process = start(arguments, output, here())
+        process = start_process(arguments, output, current_environment())
         while (code := process.poll()) is None:
-            status = status_of(folder)
+            status = get_status(folder)
             if status is not None and status.pid == process.pid and status.phase not in _BEFORE:
                 break
             time.sleep(_SECONDS)
@@ -275,14 +281,14 @@ def in_background(arguments: Sequence[str], folder: Path, log: Path | None, say:
     finally:
         if log is None:  # nobody reads it later: the folder's log has what is said from here on
             output.unlink(missing_ok=True)
-    let_go(process)
+    detach(process)
     done = f"Process {process.pid} works on {folder}" if code is None else f"{folder} is complete"
-    say(f"{done}; log: {folder / LOG}" + (f", output: {output}" if log else ""))
+    notify(f"{done}; log: {folder / LOG}" + (f", output: {output}" if log else ""))
     name = shlex.quote(str(folder))
-    say(f"Watch it with `slipstream watch {name}`, stop it with `slipstream stop {name}`.")
+    notify(f"Watch it with `slipstream watch {name}`, stop it with `slipstream stop {name}`.")
 
 
-def make_room(folder: Path, say: Say) -> None:
+def set_aside(folder: Path, notify: Notify) -> None:
     """Stops what works on a run or study, and moves its folder to ``NAME.replaced-N``.
 
     Nothing is deleted. A folder that is not there is room enough.
@@ -301,22 +307,22 @@ def make_room(folder: Path, say: Say) -> None:
     owner = folder.stat().st_uid
     if owner != os.getuid():
         raise ConfigError(f"{folder} belongs to user {owner}: --replace moves folders of yours.")
-    status = status_of(folder)
+    status = get_status(folder)
     working = status is not None and status.judged() in ("running", "silent")
     if status is not None and working and status.host != platform.node():
         raise ConfigError(
             f"{folder} is worked on by process {status.pid} on {status.host}: stop it there, with "
             f"`slipstream stop {shlex.quote(str(folder))}`; if that machine is gone, move it."
         )
-    with own_queue() as queue:
-        for job in queue.jobs(ended=False):
+    with user_queue() as queue:
+        for job in queue.jobs(include_ended=False):
             if job.folder == str(folder.resolve()):
                 queue.end(job, FAILED, "another command took its folder, with --replace")
-                while queue.held(job):  # also one that is still loading
+                while queue.is_running(job):  # also one that is still loading
                     stop_process(queue.job(job.id))
                     time.sleep(_SECONDS)
     if is_locked(folder):
-        say(f"Waiting for the process that works on {folder} to stop at a checkpoint.")
+        notify(f"Waiting for the process that works on {folder} to stop at a checkpoint.")
         ask_to_stop(folder)
         while is_locked(folder):
             time.sleep(_SECONDS)
@@ -327,4 +333,4 @@ def make_room(folder: Path, say: Say) -> None:
         os.rename(folder, aside)
         sync_folder(aside.parent)
     known(id_of(aside) or "", aside)  # `slipstream jobs` lists it there
-    say(f"What was in {folder} is in {aside}.")
+    notify(f"What was in {folder} is in {aside}.")

@@ -17,7 +17,7 @@ from slipstream.training.settings.sizing import check_memory, resolve_num_envs
 _LIBRARIES = 192 * 2**20  # bytes: processes that trained a little took 130 to 145 MiB
 
 
-def run_memory(config: RunConfig) -> int:
+def forecast_run_memory(config: RunConfig) -> int:
     """Bytes of a run; loads its data.
 
     Raises:
@@ -27,10 +27,10 @@ def run_memory(config: RunConfig) -> int:
     config, _ = config.with_opponent()
     environment = resolve_environment(config.env_name, config.env_settings)
     config, _ = resolve_num_envs(config, environment)
-    return _beside(environment) + check_memory(config, environment, total_memory())
+    return _shared_memory(environment) + check_memory(config, environment, total_memory())
 
 
-def study_memory(
+def forecast_study_memory(
     base: RunConfig, study: StudyConfig, space: SearchSpace, workers: int | None
 ) -> int:
     """Bytes of a study; loads its data.
@@ -46,11 +46,11 @@ def study_memory(
     plan = StudyPlan(base, study, space, survey.num_folds, survey.spec.market)
     seen, there = survey.observed_bytes, total_memory()
     forecast.check_memory(plan, survey.spec, seen, memory=there)
-    data = _beside(resolve_environment(base.env_name, base.env_settings))
+    data = _shared_memory(resolve_environment(base.env_name, base.env_settings))
     return data + forecast.estimate_resources(plan, survey.spec, seen, workers).memory
 
 
-def _beside(environment: Environment) -> int:
+def _shared_memory(environment: Environment) -> int:
     """Bytes of libraries, and of the data that all copies share."""
     rules = environment.part(KernelEnvironment)
     return _LIBRARIES + sum(int(array.nbytes) for array in (rules.data if rules else ()))

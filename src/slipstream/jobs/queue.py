@@ -27,7 +27,7 @@ from slipstream.core.storage.atomic_io import disk_errors, is_held, make_folder
 from slipstream.core.storage.folder_registry import state_folder
 
 COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"
-MOST_TRIES = 3  # without progress, after a job's process died
+MAX_ATTEMPTS = 3  # without progress, after a job's process died
 TABLE = "jobs.sqlite"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -36,31 +36,31 @@ CREATE TABLE IF NOT EXISTS jobs (
     kind TEXT NOT NULL,
     folder TEXT NOT NULL,
     command TEXT NOT NULL,
-    again TEXT NOT NULL,
-    place TEXT NOT NULL,
-    wanted TEXT NOT NULL DEFAULT 'complete',
-    ended TEXT NOT NULL DEFAULT '',
+    resume_command TEXT NOT NULL,
+    environment TEXT NOT NULL,
+    target_state TEXT NOT NULL DEFAULT 'complete',
+    final_state TEXT NOT NULL DEFAULT '',
     reason TEXT NOT NULL DEFAULT '',
     cores INTEGER,
     memory INTEGER NOT NULL DEFAULT 0,
-    tries INTEGER NOT NULL DEFAULT 0,
+    attempts INTEGER NOT NULL DEFAULT 0,
     progress INTEGER NOT NULL DEFAULT -1,
     pid INTEGER NOT NULL DEFAULT 0,
     added REAL NOT NULL
 );
-CREATE UNIQUE INDEX IF NOT EXISTS one_job_a_folder ON jobs (folder) WHERE ended = '';
+CREATE UNIQUE INDEX IF NOT EXISTS one_job_a_folder ON jobs (folder) WHERE final_state = '';
 """
 _REMEDY = "Move the file away, and add its jobs again."
-_UNDER_WAY = "WHERE ended = ''"
+_UNDER_WAY = "WHERE final_state = ''"
 _JOBS = database.StoredTable(
     "jobs",
     _SCHEMA,
     _REMEDY,
     kind=database.ColumnRule(str, words=("run", "study", "deployment")),
-    **dict.fromkeys(("command", "again"), database.json_of([str])),
-    place=database.json_of({"python": str, "cwd": str, "variables": {"*": str}}),
-    wanted=database.ColumnRule(str, words=(COMPLETE, STOPPED)),
-    ended=database.ColumnRule(str, words=("", COMPLETE, FAILED)),
+    **dict.fromkeys(("command", "resume_command"), database.json_of([str])),
+    environment=database.json_of({"python": str, "cwd": str, "variables": {"*": str}}),
+    target_state=database.ColumnRule(str, words=(COMPLETE, STOPPED)),
+    final_state=database.ColumnRule(str, words=("", COMPLETE, FAILED)),
     cores=database.ColumnRule(int, 1, 2**31 - 1),
     progress=database.ColumnRule(int, -1, 2**53),
     pid=database.ColumnRule(int, 0, 2**31 - 1),
@@ -96,14 +96,14 @@ class QueuedJob:
     kind: str
     folder: str
     command: Sequence[str]
-    again: Sequence[str]
-    place: Mapping[str, Any]
-    wanted: str
-    ended: str
+    resume_command: Sequence[str]
+    environment: Mapping[str, Any]
+    target_state: str
+    final_state: str
     reason: str
     cores: int | None
     memory: int
-    tries: int
+    attempts: int
     progress: int
     pid: int
     added: float
@@ -141,8 +141,8 @@ class JobQueue:
         kind: str,
         folder: Path,
         command: Sequence[str],
-        again: Sequence[str],
-        place: Mapping[str, Any],
+        resume_command: Sequence[str],
+        environment: Mapping[str, Any],
         cores: int | None = None,
         memory: int = 0,
     ) -> QueuedJob:
@@ -151,12 +151,17 @@ class JobQueue:
         Raises:
             ConfigError: another job that has not ended writes that folder.
         """
-        values = (kind, json.dumps(list(command)), json.dumps(list(again)), json.dumps(dict(place)))
+        values = (
+            kind,
+            json.dumps(list(command)),
+            json.dumps(list(resume_command)),
+            json.dumps(dict(environment)),
+        )
         try:
             with self._errors():
                 number = self._table.execute(
-                    "INSERT INTO jobs (name, folder, kind, command, again, place, cores, memory, "
-                    "added) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO jobs (name, folder, kind, command, resume_command, environment, "
+                    "cores, memory, added) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (folder.name, str(folder), *values, cores, memory, time.time()),
                 ).lastrowid
         except sqlite3.IntegrityError:
@@ -167,9 +172,9 @@ class JobQueue:
         (job,) = self._read("WHERE rowid = ?", number)
         return job
 
-    def jobs(self, ended: bool = True) -> list[QueuedJob]:
+    def jobs(self, include_ended: bool = True) -> list[QueuedJob]:
         """All jobs, the first added first; without those that ended where `ended` is false."""
-        return self._read(f"{'' if ended else _UNDER_WAY} ORDER BY id")
+        return self._read(f"{'' if include_ended else _UNDER_WAY} ORDER BY id")
 
     def job(self, number: int) -> QueuedJob:
         """The job of an id.
@@ -187,14 +192,16 @@ class JobQueue:
         with self._errors():
             return _JOBS.read(self._table, rest, values, make=lambda row: QueuedJob(*row))
 
-    def want(self, job: QueuedJob, wanted: str, reason: str = "") -> None:
+    def set_target(self, job: QueuedJob, target_state: str, reason: str = "") -> None:
         """From now on the job is to be ``complete`` or ``stopped``, and why; tries count anew."""
-        self._set(job, wanted=wanted, reason=reason, tries=0)
+        self._set(job, target_state=target_state, reason=reason, attempts=0)
 
     def replace(self, job: QueuedJob, memory: int, **said: Any) -> None:
         """Wants a job with another `command`, `again` and `place` from now on, as `QueuedJob`."""
         texts = {name: json.dumps(value) for name, value in said.items()}
-        self._set(job, **texts, memory=memory, wanted=COMPLETE, reason="", tries=0, progress=-1)
+        self._set(
+            job, **texts, memory=memory, target_state=COMPLETE, reason="", attempts=0, progress=-1
+        )
 
     def retry(self, job: QueuedJob) -> None:
         """Wants a job again that failed or was stopped.
@@ -202,7 +209,7 @@ class JobQueue:
         Raises:
             ConfigError: it is complete, or another job writes its folder by now.
         """
-        if job.ended == COMPLETE:
+        if job.final_state == COMPLETE:
             named = f"={job.folder}"
             words = [word.replace(named, f"{named}-again") for word in job.command]
             another = f" To begin another one: `slipstream jobs add -- {shlex.join(words)}`."
@@ -211,30 +218,32 @@ class JobQueue:
                 + another * (words != job.command)  # `resume` begins none
             )
         try:
-            self._set(job, wanted=COMPLETE, ended="", reason="", tries=0, progress=-1)
+            self._set(
+                job, target_state=COMPLETE, final_state="", reason="", attempts=0, progress=-1
+            )
         except sqlite3.IntegrityError:
             raise ConfigError(
                 f"Another job of this queue writes {job.folder} by now: see `slipstream jobs`."
             ) from None
 
-    def begin(self, job: QueuedJob, tries: int, progress: int) -> None:
+    def record_start(self, job: QueuedJob, attempts: int, progress: int) -> None:
         """Its process is about to begin; on the disk before it does."""
-        self._set(job, tries=tries, progress=progress, reason="", pid=0)  # none has said it
+        self._set(job, attempts=attempts, progress=progress, reason="", pid=0)  # none has said it
 
-    def at_work(self, job: QueuedJob, pid: int) -> None:
+    def set_pid(self, job: QueuedJob, pid: int) -> None:
         """The process that works on it has said its number."""
         self._set(job, pid=pid)
 
-    def waits(self, job: QueuedJob, reason: str, **more: int) -> None:
+    def set_waiting(self, job: QueuedJob, reason: str, **more: int) -> None:
         """What it waits for; `more` as the fields of `QueuedJob`."""
         if reason != job.reason:  # else each look would be written to the disk
             self._set(job, reason=reason, **more)
 
-    def end(self, job: QueuedJob, ended: str, reason: str = "") -> None:
+    def end(self, job: QueuedJob, final_state: str, reason: str = "") -> None:
         """It is over: ``complete`` or ``failed``, and why."""
-        self._set(job, ended=ended, reason=reason)
+        self._set(job, final_state=final_state, reason=reason)
 
-    def take(self, job: QueuedJob) -> int | None:
+    def acquire_lock(self, job: QueuedJob) -> int | None:
         """A descriptor that holds the job's lock until all copies of it are closed.
 
         Processes that inherit it hold the lock, too. None where another process has it.
@@ -248,11 +257,11 @@ class JobQueue:
             return None
         return handle
 
-    def held(self, job: QueuedJob) -> bool:
+    def is_running(self, job: QueuedJob) -> bool:
         """Whether a process works on a job now."""
         return is_held(self._lock(job))
 
-    def output(self, job: QueuedJob) -> Path:
+    def output_path(self, job: QueuedJob) -> Path:
         """What its processes print."""
         return self.folder / f"{job.id}.txt"
 
@@ -268,6 +277,6 @@ class JobQueue:
         return database.database_errors(self.folder / TABLE, _REMEDY)
 
 
-def own_queue() -> JobQueue:
+def user_queue() -> JobQueue:
     """The queue of this user: in the state folder, see `state_folder`."""
     return JobQueue(state_folder("jobs"))

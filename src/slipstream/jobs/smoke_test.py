@@ -10,7 +10,7 @@ from pathlib import Path
 
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.resource_monitor import Cards
-from slipstream.jobs.job_process import here, last_words, start
+from slipstream.jobs.job_process import current_environment, last_log_line, start_process
 from slipstream.training.runs.run import CHECKPOINTS, REPORT, RESULT
 
 _TRAIN = (
@@ -37,11 +37,11 @@ _OPTIONAL = {
 }
 
 
-class SelfTestError(Exception):
+class SmokeTestError(Exception):
     """A step did not do what it should; the message says which and what was seen."""
 
 
-def selftest(folder: Path) -> Iterator[tuple[str, float]]:
+def run_smoke_test(folder: Path) -> Iterator[tuple[str, float]]:
     """Compiles, trains, is killed and resumed, compares, evaluates and reports, in two minutes.
 
     A first training by an agent that the last line names then compiles its environment alone.
@@ -62,31 +62,31 @@ def selftest(folder: Path) -> Iterator[tuple[str, float]]:
         seconds, began = time.monotonic() - began, time.monotonic()
         return seconds
 
-    _run(folder, "calm", *_TRAIN, "--out=calm")
+    _run_command(folder, "calm", *_TRAIN, "--out=calm")
     yield "compiles its loops, trains CartPole and writes a report", taken()
-    _kill(folder)
+    _train_and_kill(folder)
     yield "is killed (SIGKILL) after a checkpoint", taken()
-    _run(folder, "killed", "resume", "killed")
-    if _state(folder / "calm") != _state(folder / "killed"):
-        raise SelfTestError("resumed, the killed training ended with other weights")
+    _run_command(folder, "killed", "resume", "killed")
+    if _last_checkpoint(folder / "calm") != _last_checkpoint(folder / "killed"):
+        raise SmokeTestError("resumed, the killed training ended with other weights")
     yield "resumes, and ends with the same weights, bit for bit", taken()
     report = folder / "killed" / REPORT
     report.unlink()
-    _run(folder, "evaluated", "evaluate", "killed")
+    _run_command(folder, "evaluated", "evaluate", "killed")
     if not report.stat().st_size:
-        raise SelfTestError(f"the page {report} is empty")
+        raise SmokeTestError(f"the page {report} is empty")
     yield "evaluates the policy and writes its page again", taken()
     warm: list[str] = []
     for agent, env in _WARM:
         if time.monotonic() - first < _WARM_SECONDS:
             name, steps = f"--set=agent.name={agent}", "--total-timesteps=2048"
-            _run(folder, agent, "train", env, name, steps, "--no-report", f"--out={agent}")
+            _run_command(folder, agent, "train", env, name, steps, "--no-report", f"--out={agent}")
             warm.append(agent.upper())
     left = "" if len(warm) == len(_WARM) else "; another's first training compiles its own"
     yield f"compiles the loops of {' '.join(warm) or 'no agent'}{left}", taken()
 
 
-def optional() -> list[tuple[str, str]]:
+def list_optional() -> list[tuple[str, str]]:
     """What is optional, and whether it is here."""
     rows = []
     for name, purpose in _OPTIONAL.items():
@@ -99,40 +99,42 @@ def optional() -> list[tuple[str, str]]:
     return [*rows, ("GPU", cards or "no GPU")]
 
 
-def _run(folder: Path, name: str, *command: str) -> None:
+def _run_command(folder: Path, name: str, *command: str) -> None:
     """A command to its end."""
     output = folder / f"{name}.txt"
-    process = start(command, output, {**here(), "cwd": folder})
+    process = start_process(command, output, {**current_environment(), "cwd": folder})
     try:
         code = process.wait(_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        raise SelfTestError(
+        raise SmokeTestError(
             f"`slipstream {' '.join(command)}` took over {_SECONDS:.0f} s"
         ) from None
     if code:
-        raise SelfTestError(f"`slipstream {' '.join(command)}`: {last_words(output) or code}")
+        raise SmokeTestError(f"`slipstream {' '.join(command)}`: {last_log_line(output) or code}")
 
 
-def _kill(folder: Path) -> None:
+def _train_and_kill(folder: Path) -> None:
     """Trains into ``killed`` and kills the process once there is a checkpoint."""
     output = folder / "killed.txt"
-    process = start((*_TRAIN, "--out=killed"), output, {**here(), "cwd": folder})
+    process = start_process(
+        (*_TRAIN, "--out=killed"), output, {**current_environment(), "cwd": folder}
+    )
     deadline = time.monotonic() + _SECONDS
     try:
         while not checkpoint.checkpoints(folder / "killed" / CHECKPOINTS):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise SelfTestError(f"it wrote no checkpoint: {last_words(output)}")
+                raise SmokeTestError(f"it wrote no checkpoint: {last_log_line(output)}")
             time.sleep(0.01)
     finally:
         process.kill()
         process.wait()
     if (folder / "killed" / RESULT).exists():
-        raise SelfTestError("it was complete before it could be killed: try again")
+        raise SmokeTestError("it was complete before it could be killed: try again")
 
 
-def _state(run: Path) -> dict[str, bytes]:
+def _last_checkpoint(run: Path) -> dict[str, bytes]:
     """Everything that the last checkpoint holds."""
     tensors, _ = checkpoint.load(checkpoint.checkpoints(run / CHECKPOINTS)[-1])
     return {name: tensor.tobytes() for name, tensor in tensors.items()}

@@ -19,17 +19,17 @@ from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.storage.atomic_io import disk_errors, is_held, take_lock
 from slipstream.core.storage.signals import Interruption
 from slipstream.jobs.job_process import (
-    begun,
-    last_words,
-    let_go,
-    move,
-    other_in,
-    progress_of,
-    start,
-    status_of,
+    bind_to_cores,
+    describe_other_process,
+    detach,
+    get_progress,
+    get_status,
+    has_started,
+    last_log_line,
+    start_process,
     stop_process,
 )
-from slipstream.jobs.queue import COMPLETE, FAILED, MOST_TRIES, STOPPED, JobQueue, QueuedJob
+from slipstream.jobs.queue import COMPLETE, FAILED, MAX_ATTEMPTS, STOPPED, JobQueue, QueuedJob
 
 _SECONDS = 1.0  # between two looks
 _SHARE = 0.01  # of a core that looks may take: with hundreds of jobs there are fewer of them
@@ -54,26 +54,26 @@ class Supervisor:
         self,
         queue: JobQueue,
         cores: Sequence[int] = (),
-        say: Callable[[str], None] = lambda sentence: None,
+        notify: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        self._queue, self._say = queue, say
+        self._queue, self._notify = queue, notify
         self._cores = sorted(cores or os.sched_getaffinity(0))
         # To say how they end: decides nothing.
         self._children: list[tuple[Popen[bytes], QueuedJob]] = []
-        self._seen: list[QueuedJob] = []  # whose processes were there at the last look
+        self._running: list[QueuedJob] = []  # whose processes were there at the last look
         self._bound: dict[int, tuple[int, ...]] = {}  # job -> processors given to it last
-        self._bindable = _bindable()
+        self._can_bind = _can_bind()
         another = f"Another supervisor works on the queue {queue.folder}: one is enough."
         self._lock = take_lock(queue.folder, another, patience=0.0, name=_LOCK)
-        if not self._bindable:
-            say("This system lets no process choose its cores: jobs take turns on all of them.")
+        if not self._can_bind:
+            notify("This system lets no process choose its cores: jobs take turns on all of them.")
 
     def __enter__(self) -> Supervisor:
         return self
 
     def __exit__(self, *_: object) -> None:
         for process, _job in self._children:
-            let_go(process)
+            detach(process)
         self._lock.close()
 
     def run(self, until_idle: bool = False) -> None:
@@ -91,37 +91,42 @@ class Supervisor:
 
     def tick(self) -> int:
         """Looks once at everything, and does what is due; how many jobs are under way, or wait."""
-        self._bury()
-        jobs = self._queue.jobs(ended=False)
+        self._reap()
+        jobs = self._queue.jobs(include_ended=False)
         children = {job.id for _, job in self._children}  # one that just died is buried first
-        working = [job for job in jobs if job.id in children or self._queue.held(job)]
+        working = [job for job in jobs if job.id in children or self._queue.is_running(job)]
         for job in working:
-            if job.wanted == STOPPED:
+            if job.target_state == STOPPED:
                 stop_process(job)
-        waiting = [job for job in jobs if job.wanted == COMPLETE and job not in working]
+        waiting = [job for job in jobs if job.target_state == COMPLETE and job not in working]
         for job in waiting:
-            if other := other_in(Path(job.folder)):  # begun by hand: holds up nobody else
-                self._queue.waits(job, f"waits for {other}")
+            if other := describe_other_process(
+                Path(job.folder)
+            ):  # begun by hand: holds up nobody else
+                self._queue.set_waiting(job, f"waits for {other}")
                 continue
-            if reason := self._in_the_way(job, working):
-                self._queue.waits(job, reason)
+            if reason := self._blocking_reason(job, working):
+                self._queue.set_waiting(job, reason)
                 break  # who came first begins first, also where a later one would fit
-            shares = shared([*working, job], self._cores)
+            shares = share_cores([*working, job], self._cores)
             if self._start(job, shares[job.id]):
                 working.append(self._queue.job(job.id))
         self._bind(working)
         ids = {job.id for job in working}  # one that has written its end may still close its files
-        leaving = [job for job in self._seen if job.id not in ids and self._queue.held(job)]
-        self._seen = [*working, *leaving]
-        return len(self._seen) or len(self._children) or len(waiting)
+        leaving = [
+            job for job in self._running if job.id not in ids and self._queue.is_running(job)
+        ]
+        self._running = [*working, *leaving]
+        return len(self._running) or len(self._children) or len(waiting)
 
-    def _in_the_way(self, job: QueuedJob, working: Sequence[QueuedJob]) -> str:
+    def _blocking_reason(self, job: QueuedJob, working: Sequence[QueuedJob]) -> str:
         """What a job has to wait for; empty where it may begin."""
-        given = sum(least_cores(one) for one in working)
-        wanted = min(least_cores(job), len(self._cores))
-        if given + wanted > len(self._cores):
-            return f"waits for {wanted} of {len(self._cores)} cores, taken by {_names(working)}"
-        held = [(one.memory, _memory_of(one)) for one in working]
+        given = sum(min_cores(one) for one in working)
+        num_cores = min(min_cores(job), len(self._cores))
+        if given + num_cores > len(self._cores):
+            names = _format_names(working)
+            return f"waits for {num_cores} of {len(self._cores)} cores, taken by {names}"
+        held = [(one.memory, _reported_memory(one)) for one in working]
         taken = sum(map(max, held))
         coming = sum(max(0, forecast - now) for forecast, now in held)  # not taken yet
         most = _MEMORY_SHARE * total_memory()
@@ -129,34 +134,38 @@ class Supervisor:
         # Who could never have its forecast, which is a bound, waits for the idle machine alone.
         needed = job.memory if working else min(job.memory, _FREE_SHARE * most)
         if needed > room:
-            whose = _names(working) or "other programs"
+            whose = _format_names(working) or "other programs"
             there = f"beside {whose} there are {max(0.0, room) / 2**30:.1f}"
             return f"waits for {needed / 2**30:.1f} GiB of memory: {there}"
         return ""
 
     def _start(self, job: QueuedJob, cores: Sequence[int]) -> bool:
         """Begins a job or goes on with it, unless its process died too often; whether it did."""
-        handle = self._queue.take(job)
+        handle = self._queue.acquire_lock(job)
         if handle is None:  # somebody else was faster
             return False
         try:
             job = self._queue.job(job.id)  # as it is now that nobody else may begin it
-            if job.wanted != COMPLETE or job.ended:
+            if job.target_state != COMPLETE or job.final_state:
                 return False
             with disk_errors(Path(job.folder)):
-                there = progress_of(Path(job.folder), job.kind)
-            tries = job.tries + 1 if there <= job.progress else 0
-            if tries > MOST_TRIES:
-                words = job.reason or last_words(self._queue.output(job))
-                self._end(job, f"its process died {tries} times without getting further; {words}")
+                there = get_progress(Path(job.folder), job.kind)
+            attempts = job.attempts + 1 if there <= job.progress else 0
+            if attempts > MAX_ATTEMPTS:
+                words = job.reason or last_log_line(self._queue.output_path(job))
+                self._end(
+                    job, f"its process died {attempts} times without getting further; {words}"
+                )
                 return False
-            self._queue.begin(job, tries, there)  # on the disk first: a death is never uncounted
-            goes_on = begun(job)
+            self._queue.record_start(
+                job, attempts, there
+            )  # on the disk first: a death is never uncounted
+            goes_on = has_started(job)
             key = {JOB_VARIABLE: f"{self._queue.folder.absolute()}:{job.id}"}
-            where = {**job.place, "variables": {**job.place["variables"], **key}}
-            command = job.again if goes_on else job.command
-            bound = cores if self._bindable else ()
-            process = start(command, self._queue.output(job), where, [handle], bound)
+            where = {**job.environment, "variables": {**job.environment["variables"], **key}}
+            command = job.resume_command if goes_on else job.command
+            bound = cores if self._can_bind else ()
+            process = start_process(command, self._queue.output_path(job), where, [handle], bound)
         except SlipstreamError as error:
             self._end(job, str(error))
             return False
@@ -164,24 +173,24 @@ class Supervisor:
             os.close(handle)  # the process holds it now
         self._children.append((process, job))
         self._bound[job.id] = tuple(cores)
-        self._say(f"Job {job.id} ({job.name}) {'goes on' if goes_on else 'begins'}.")
+        self._notify(f"Job {job.id} ({job.name}) {'goes on' if goes_on else 'begins'}.")
         return True
 
     def _end(self, job: QueuedJob, reason: str) -> None:
         self._queue.end(job, FAILED, reason)
-        self._say(f"Job {job.id} ({job.name}) failed: {reason}")
+        self._notify(f"Job {job.id} ({job.name}) failed: {reason}")
 
     def _bind(self, working: Sequence[QueuedJob]) -> None:
         """Gives each job its processors; who goes on after another one ended gets more."""
-        if not self._bindable:
+        if not self._can_bind:
             return
-        for number, cores in shared(working, self._cores).items():
+        for number, cores in share_cores(working, self._cores).items():
             if self._bound.get(number) != cores:
                 job = self._queue.job(number)  # who works on it has said its process by now
-                if move(job, cores):
+                if bind_to_cores(job, cores):
                     self._bound[number] = cores
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         """Ended children of this process; how they died is kept for people."""
         for process, job in list(self._children):
             if process.poll() is None:
@@ -190,18 +199,18 @@ class Supervisor:
             now = self._queue.job(job.id)
             # Its reason, where there is one by now, is what the process itself has said.
             how = now.reason or f"its process {ending(process.returncode)}"
-            ended = now.ended or (STOPPED if now.wanted == STOPPED else "")
+            ended = now.final_state or (STOPPED if now.target_state == STOPPED else "")
             if not ended:
-                self._queue.waits(now, how)
-            self._say(f"Job {job.id} ({job.name}): {ended or how}.")
+                self._queue.set_waiting(now, how)
+            self._notify(f"Job {job.id} ({job.name}): {ended or how}.")
 
 
-def is_supervised(queue: JobQueue) -> bool:
+def has_supervisor(queue: JobQueue) -> bool:
     """Whether a supervisor works on a queue now."""
     return is_held(queue.folder / _LOCK)
 
 
-def shared(jobs: Sequence[QueuedJob], cores: Sequence[int]) -> dict[int, tuple[int, ...]]:
+def share_cores(jobs: Sequence[QueuedJob], cores: Sequence[int]) -> dict[int, tuple[int, ...]]:
     """Disjoint sets of processors for jobs that may begin together, by id.
 
     Who asked for a number gets it; the others share the rest, the first ones more where it does not
@@ -210,7 +219,7 @@ def shared(jobs: Sequence[QueuedJob], cores: Sequence[int]) -> dict[int, tuple[i
     left, found = list(cores), dict[int, tuple[int, ...]]()
     for place, job in enumerate(jobs):
         later = jobs[place + 1 :]
-        spare = len(left) - sum(least_cores(one) for one in later)
+        spare = len(left) - sum(min_cores(one) for one in later)
         equal = sum(one.cores is None for one in [job, *later])
         many = job.cores or -(-(spare + equal - 1) // equal)
         found[job.id] = tuple(left[: max(1, min(many, spare))] or cores)  # with fewer than before
@@ -218,35 +227,35 @@ def shared(jobs: Sequence[QueuedJob], cores: Sequence[int]) -> dict[int, tuple[i
     return found
 
 
-def least_cores(job: QueuedJob) -> int:
+def min_cores(job: QueuedJob) -> int:
     """Cores without which a job does not begin."""
     return job.cores or 1
 
 
-def stop(queue: JobQueue, job: QueuedJob) -> bool:
+def stop_job(queue: JobQueue, job: QueuedJob) -> bool:
     """Nobody is to work on a job from now on; whether one does, and is asked to end.
 
     Raises:
         ConfigError: it has ended.
     """
-    if job.ended:
+    if job.final_state:
         why = f" ({job.reason.rstrip('.')})" if job.reason else ""
-        raise ConfigError(f"Job {job.id} is {job.ended}{why}: there is nothing to stop.")
-    queue.want(job, STOPPED)
-    if held := queue.held(job):
+        raise ConfigError(f"Job {job.id} is {job.final_state}{why}: there is nothing to stop.")
+    queue.set_target(job, STOPPED)
+    if held := queue.is_running(job):
         stop_process(job)
     return held
 
 
-def _memory_of(job: QueuedJob) -> int:
+def _reported_memory(job: QueuedJob) -> int:
     """Bytes that a job's process last said it takes."""
-    status = status_of(Path(job.folder))
+    status = get_status(Path(job.folder))
     if status is None or status.pid != job.pid:  # of one that died
         return 0
     return int(status.machine.get("memory") or 0)
 
 
-def _bindable() -> bool:
+def _can_bind() -> bool:
     """Whether this system lets processes choose their processors; some containers do not."""
     try:
         os.sched_setaffinity(0, os.sched_getaffinity(0))
@@ -255,5 +264,5 @@ def _bindable() -> bool:
     return True
 
 
-def _names(jobs: Sequence[QueuedJob]) -> str:
+def _format_names(jobs: Sequence[QueuedJob]) -> str:
     return ", ".join(f"job {job.id}" for job in jobs)

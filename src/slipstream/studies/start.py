@@ -210,14 +210,14 @@ def tune(
     return _finish(folder, report, notify)
 
 
-def _finish(folder: StudyFolder, report: WriteReport | None, say: Notify) -> StudyFolder:
+def _finish(folder: StudyFolder, report: WriteReport | None, notify: Notify) -> StudyFolder:
     """Says what came of it, and where: with a page its headline and warnings."""
     if report is None:
         for sentence in [*(folder.result or {})["sentences"], f"Study: {folder.path}"]:
-            say(sentence)
+            notify(sentence)
         return folder
     try:
-        say(f"Report: {report(folder, say)}")
+        notify(f"Report: {report(folder, notify)}")
     except KeyboardInterrupt:
         command = f"slipstream study report {folder.handle}"
         raise Interrupted(folder.path, command, _UNREPORTED) from None

@@ -103,23 +103,23 @@ class Resources:
             )
 
 
-def parse_hours(time: str | float | None) -> float | None:
+def parse_hours(duration: str | float | None) -> float | None:
     """Hours of a time such as ``24h``, ``90min``, ``2d`` or a number of hours.
 
     Raises:
         ConfigError: it is none, or not above 0.
     """
-    if time is None:
+    if duration is None:
         return None
-    found = re.fullmatch(r"\s*([0-9.]+)\s*(s|min|h|d)?\s*", str(time))
+    found = re.fullmatch(r"\s*([0-9.]+)\s*(s|min|h|d)?\s*", str(duration))
     try:
         hours = float(found[1]) * _HOURS[found[2] or "h"] if found else 0.0
     except ValueError:
         hours = 0.0
     if not hours > 0.0:
         raise ConfigError(
-            f"--fit {time}: give a time above 0 in {', '.join(_HOURS)}, hours without a unit, such "
-            "as 90min, 24h or 2d."
+            f"--fit {duration}: give a time above 0 in {', '.join(_HOURS)}, hours without a unit, "
+            "such as 90min, 24h or 2d."
         )
     return hours
 

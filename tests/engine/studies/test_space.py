@@ -92,18 +92,18 @@ def test_lists_are_kept_by_storages_as_text(base, tmp_path):
         (7, None, 100, 105),
     ],
 )
-def test_rollouts_are_rounded_up_and_say_so(base, num_envs, minibatch, asked, rows):
+def test_rollouts_are_rounded_up_and_say_so(base, num_envs, batch_size, asked, rows):
     values = {"training.num_envs": num_envs, "agent.batch_size": None}
     start = resolve(base, values)
     ranges = {ROLLOUT_ROWS: {"choices": [asked]}}
-    if minibatch is not None:
-        ranges["agent.batch_size"] = {"choices": [minibatch]}
+    if batch_size is not None:
+        ranges["agent.batch_size"] = {"choices": [batch_size]}
     space = SearchSpace.from_mapping(ranges, start)
     params = {name: one.choices[0] for name, one in space.ranges.items()}
     changed, notes = space.overrides(params, start)
     config = resolve(start, changed)
     assert config.agent.n_steps * num_envs == rows
-    assert config.agent.rows(num_envs) == (minibatch or 35)
+    assert config.agent.rows(num_envs) == (batch_size or 35)
     assert len(notes) == (rows != asked)
     if notes:
         assert f"{asked:,} rows rounded up to {rows:,}" in notes[0]

@@ -13,8 +13,8 @@ import pytest
 from slipstream.core.child_process import JOB_VARIABLE
 from slipstream.core.storage.atomic_io import is_locked, take_lock
 from slipstream.core.storage.status_file import read_status
-from slipstream.jobs.job_process import make_room
-from slipstream.jobs.queue import own_queue
+from slipstream.jobs.job_process import set_aside
+from slipstream.jobs.queue import user_queue
 
 MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()"]
 SHORT = ["cartpole", "--num-envs", "8", "--total-timesteps", "4096", "--no-report"]
@@ -96,19 +96,19 @@ def test_a_start_that_fails_is_said_at_once_with_its_own_words(slipstream, tmp_p
 
 def test_what_has_ended_is_not_stopped_and_what_is_complete_not_tried_again(slipstream, tmp_path):
     assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", "a b").code == 0
-    with own_queue() as queue:
+    with user_queue() as queue:
         queue.end(queue.job(1), "failed", "no such environment.")
     told = slipstream("jobs", "stop", "1")
     assert told.code == 2 and "Job 1 is failed (no such environment): there is" in told.err
     assert "no such environment" in slipstream("jobs", "--all").out
-    with own_queue() as queue:
+    with user_queue() as queue:
         queue.end(queue.job(1), "complete")
     assert slipstream("jobs", "stop", "²").code == 2  # a name
     told = slipstream("jobs", "retry", "1")
     assert told.code == 2 and "Job 1 is complete: there is nothing to do." in told.err
     another = shlex.split(told.err.split("`")[1])  # which works when pasted
     assert another[:2] == ["slipstream", "jobs"] and slipstream(*another[1:]).code == 0
-    with own_queue() as queue:
+    with user_queue() as queue:
         assert queue.job(2).folder == str(tmp_path / "a b-again")
         assert queue.job(2).command[-1] == "cartpole"
 
@@ -137,10 +137,10 @@ def test_a_job_that_was_kept_from_its_folder_waits_though_that_process_has_ended
 
     monkeypatch.setattr("slipstream.core.storage.atomic_io._PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr("slipstream.cli.error_reporting.print_error", say)
-    with own_queue() as queue:
+    with user_queue() as queue:
         monkeypatch.setenv(JOB_VARIABLE, f"{queue.folder}:1")
         assert slipstream(*queue.job(1).command).code == 2
-        assert not is_locked(tmp_path / "a b") and not queue.job(1).ended
+        assert not is_locked(tmp_path / "a b") and not queue.job(1).final_state
         assert queue.job(1).reason == "waits for another process"
     assert shlex.split(said[0].split("`")[1]) == ["slipstream", "stop", f"{tmp_path}/a b"]
 
@@ -158,30 +158,30 @@ def test_a_job_that_is_still_loading_is_stopped_by_its_folder(slipstream, tmp_pa
     (tmp_path / "a b").mkdir()
     (tmp_path / "a b" / "config.yaml").touch()
     process = SimpleNamespace(send_signal=lambda number: os.close(handle))
-    monkeypatch.setattr("slipstream.jobs.job_process.process_of", lambda _: process)
-    with own_queue() as queue:
-        handle = queue.take(queue.job(1))  # as its process does
+    monkeypatch.setattr("slipstream.jobs.job_process.find_process", lambda _: process)
+    with user_queue() as queue:
+        handle = queue.acquire_lock(queue.job(1))  # as its process does
         assert "Resume it with: slipstream resume 'a b'" in slipstream("stop", "a b").out
-        assert queue.job(1).wanted == "stopped" and not queue.held(queue.job(1))
+        assert queue.job(1).target_state == "stopped" and not queue.is_running(queue.job(1))
         queue.retry(queue.job(1))
-        handle = queue.take(queue.job(1))
-        make_room(tmp_path / "a b", print)
-        assert queue.job(1).ended == "failed" and not queue.held(queue.job(1))
+        handle = queue.acquire_lock(queue.job(1))
+        set_aside(tmp_path / "a b", print)
+        assert queue.job(1).final_state == "failed" and not queue.is_running(queue.job(1))
     assert (tmp_path / "a b.replaced-1").is_dir()
 
 
 def test_a_folder_is_one_job_however_it_is_spelled(slipstream, tmp_path):
-    (tmp_path / "here").mkdir()
-    (tmp_path / "link").symlink_to("here")
+    (tmp_path / "current_environment").mkdir()
+    (tmp_path / "link").symlink_to("current_environment")
     for folder, code in (("here/a", 0), ("link/a", 2), ("here/../link/a", 2)):
         assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", folder).code == code
     assert "Job 1 will not start" in slipstream("jobs", "stop", "link/a").out
-    with own_queue() as queue:
+    with user_queue() as queue:
         queue.retry(queue.job(1))
-        (tmp_path / "here" / "a").mkdir()
-        (tmp_path / "here" / "a" / "config.yaml").touch()
+        (tmp_path / "current_environment" / "a").mkdir()
+        (tmp_path / "current_environment" / "a" / "config.yaml").touch()
         slipstream("stop", "here/../link/a")
-        assert queue.job(1).wanted == "stopped"
+        assert queue.job(1).target_state == "stopped"
 
 
 @pytest.mark.long
@@ -226,10 +226,10 @@ def test_a_queue_is_worked_off_from_configs_as_they_were(slipstream, tmp_path):
     config.write_text("env: no_such_environment\n")
     assert slipstream("jobs", "add", "--", "train", "mine.yaml").code == 2
     assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", "b").code == 0
-    with own_queue() as queue:  # what fails only once it runs
+    with user_queue() as queue:  # what fails only once it runs
         job = queue.jobs()[0]
         words = ["train", "--no-such-option"]
-        queue.add("run", tmp_path / "c", words, words, job.place)
+        queue.add("run", tmp_path / "c", words, words, job.environment)
     assert slipstream("jobs", "stop", "b").code == 0
     waiting = slipstream("jobs").out.splitlines()
     assert [line.split()[3] for line in waiting[1:]] == ["waiting", "stopped", "waiting"]
@@ -263,14 +263,14 @@ def test_what_is_no_job_is_refused_in_words(slipstream, given, words):
 
 def test_a_job_without_a_folder_is_stopped_by_name_and_by_path(slipstream, tmp_path):
     place = {"python": sys.executable, "cwd": str(tmp_path), "variables": {}}
-    with own_queue() as queue:
+    with user_queue() as queue:
         first = queue.add("run", tmp_path / "x" / "a", ["train"], ["resume"], place)
         second = queue.add("run", tmp_path / "x" / "b", ["train"], ["resume"], place)
     for name, job in (("a", first), ("x/b", second)):  # names with slashes are paths
         told = slipstream("stop", name)
         assert told.code == 0 and f"Job {job.id} will not start until" in told.out
-    with own_queue() as queue:
-        assert [job.wanted for job in queue.jobs()] == ["stopped", "stopped"]
+    with user_queue() as queue:
+        assert [job.target_state for job in queue.jobs()] == ["stopped", "stopped"]
     assert slipstream("stop", "c").code == 2
 
 
@@ -279,7 +279,7 @@ def test_jobs_keep_the_space_that_they_were_added_with(slipstream, tmp_path):
     words = ["tune", "cartpole", "--space", "mine.yaml", "--study-name", "team/night"]
     told = slipstream("jobs", "add", "--memory", "1", "--", *words)
     assert told.code == 0, told.err
-    with own_queue() as queue:
+    with user_queue() as queue:
         (job,) = queue.jobs()
     assert job.folder.endswith("team/night") and job.name == "night"
     space = next(word for word in job.command if word.startswith("--space="))
@@ -299,7 +299,7 @@ def test_a_budget_of_cores_needs_no_binding_and_other_commands_say_so(slipstream
 
 
 def test_a_second_supervisor_is_refused(slipstream):
-    with own_queue() as queue:
+    with user_queue() as queue:
         from slipstream.jobs.supervisor import Supervisor
 
         with Supervisor(queue):

@@ -366,7 +366,7 @@ def test_hours_that_end_in_a_later_phase_stop_the_study_there(
         job = queue.add("study", tmp_path / "studies" / "one", ["tune"], ["resume"], place)
         monkeypatch.setenv(JOB_VARIABLE, f"{queue.folder}:{job.id}")
         done = tune(slipstream, "--hours", "1")
-        assert queue.job(job.id).wanted == STOPPED  # its supervisor begins it no more
+        assert queue.job(job.id).target_state == STOPPED  # its supervisor begins it no more
     assert done.code == 130
     assert "The time budget ended during: confirmation." in done.err
     assert "slipstream resume one" in done.err

@@ -21,8 +21,8 @@ from slipstream.core.storage import checkpoint
 from slipstream.core.storage.atomic_io import make_folder, write_json
 from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.status_file import DEPLOYMENT, Status
-from slipstream.dashboard.overview import Places, id_of
-from slipstream.dashboard.server import PageFeed, guarded
+from slipstream.dashboard.overview import VisibleFolders, folder_id
+from slipstream.dashboard.server import EventStream, guarded
 from slipstream.markets.live.account_comparison import RERUN
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.journal import Decision, Journal
@@ -76,7 +76,7 @@ class Dash:
     def news(self, page, folder, place=""):
         """What a page is told of a folder from a place on: events by name, and the next place."""
         time.sleep(2 / FASTER)  # who asks within the same second is told the same
-        told = self.get(f"/api/{page}/{id_of(str(folder))}?from={place}")
+        told = self.get(f"/api/{page}/{folder_id(str(folder))}?from={place}")
         found = {}
         for name, facts in told["events"]:
             found.setdefault(name, []).append(facts)
@@ -87,7 +87,7 @@ class Dash:
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         more = {"Last-Event-ID": last_id} if last_id else {}
         host = {"Host": f"localhost:{self.port}", "Cookie": self.cookie}
-        path = f"/stream/{page}/{id_of(str(folder))}?from={place}"
+        path = f"/stream/{page}/{folder_id(str(folder))}?from={place}"
         link.request("GET", path, headers={**host, **more})
         answer = link.getresponse()
         assert answer.status == 200
@@ -163,10 +163,10 @@ def serving(tmp_path, monkeypatch):
         bound = socket.socket()
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
-        feed = PageFeed(
+        feed = EventStream(
             lambda: FASTER * time.monotonic(), lambda seconds: asyncio.sleep(seconds / FASTER)
         )
-        app = guarded(Places([folder], tmp_path / "queue"), TOKEN, port, feed=feed)
+        app = guarded(VisibleFolders([folder], tmp_path / "queue"), TOKEN, port, feed=feed)
         config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, ws="none")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})

@@ -12,8 +12,8 @@ from benchmarks.ours.watched import add_trial, write_run, write_study_folder
 from slipstream.core.safe_io import UnreadableError
 from slipstream.core.storage.folder_registry import state_folder
 from slipstream.core.storage.updates import Mark, inside, table
-from slipstream.dashboard.auth import own_token
-from slipstream.dashboard.overview import id_of
+from slipstream.dashboard.auth import user_token
+from slipstream.dashboard.overview import folder_id
 
 SCRIPT = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 PATHS = ("/", "/jobs", "/static/dash.js", "/api/overview/all", "/stream/overview/all", "/page/x")
@@ -50,15 +50,15 @@ def test_the_token_becomes_a_cookie_that_no_script_reads(dash):
 
 def test_the_token_lies_in_a_file_of_the_user_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    token = own_token()
+    token = user_token()
     path = state_folder("dashboard") / "token"
-    assert own_token() == token and len(token) >= 43
+    assert user_token() == token and len(token) >= 43
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o644)  # others could have read it
-    assert own_token() != token
+    assert user_token() != token
     path.unlink()
     os.symlink("/dev/zero", path)
-    assert len(own_token()) >= 43
+    assert len(user_token()) >= 43
 
 
 def test_foreign_names_of_this_server_are_refused(dash):
@@ -69,7 +69,7 @@ def test_foreign_names_of_this_server_are_refused(dash):
 
 
 def test_only_own_pages_may_ask_to_write(dash, made):
-    path = f"/act/{id_of(str(made / 'night'))}/stop"
+    path = f"/act/{folder_id(str(made / 'night'))}/stop"
     for origin in (None, "null", "http://evil.example", f"http://127.0.0.1:{dash.port}"):
         headers = {} if origin is None else {"Origin": origin}
         assert dash.ask(path, "POST", headers)[0] == 403, origin
@@ -93,7 +93,7 @@ def test_no_path_leads_out(dash):
         *("/api/run/..%2f..%2fetc%2fpasswd", "/video/x/../../etc/passwd", "/static/%00"),
     ):
         assert dash.ask(path)[0] in (400, 404), path
-    number = id_of(str(dash.folder / "night"))
+    number = folder_id(str(dash.folder / "night"))
     for name in ("..%2fother%2fmetrics.csv", "config.yaml", "%2fetc%2fpasswd.gif", "..gif"):
         assert dash.ask(f"/video/{number}/{name}")[0] == 404, name
 
@@ -109,7 +109,7 @@ def test_links_out_of_a_folder_are_not_followed(serving, run, tmp_path):
     assert "a link leads out" in news["metrics"][0]["unreadable"]
     assert "a link leads out" in news["log"][0][0]
     assert "a link leads out" in news["status"][0]["lines"][0]
-    number = id_of(str(run))
+    number = folder_id(str(run))
     assert dash.ask(f"/page/{number}")[0] == 404
     assert dash.ask(f"/video/{number}/film.gif")[0] == 404
     (run / "metrics.csv").unlink()
@@ -122,13 +122,13 @@ def test_a_folder_that_was_not_named_is_not_there(serving, run, tmp_path):
     hidden = write_run(tmp_path / "elsewhere" / "hidden", members=1, iterations=3)
     (run.parent / "link").symlink_to(hidden, target_is_directory=True)
     dash = serving(run.parent)
-    assert dash.ask(f"/api/run/{id_of(str(hidden))}")[0] == 404
-    assert dash.ask(f"/api/run/{id_of(str(run.parent / 'link'))}")[0] == 404
+    assert dash.ask(f"/api/run/{folder_id(str(hidden))}")[0] == 404
+    assert dash.ask(f"/api/run/{folder_id(str(run.parent / 'link'))}")[0] == 404
 
 
 def test_reports_are_shown_without_rights(serving, run):
     (run / "report.html").write_text(f"<!doctype html><p>{SCRIPT}")
-    code, headers, text = serving(run.parent).ask(f"/page/{id_of(str(run))}")
+    code, headers, text = serving(run.parent).ask(f"/page/{folder_id(str(run))}")
     assert code == 200 and SCRIPT in text
     rules = headers["content-security-policy"]
     assert rules.startswith("sandbox;") and "default-src 'none'" in rules and "allow" not in rules
@@ -192,7 +192,7 @@ def test_scripts_in_names_and_reasons_stay_text(serving, tmp_path):
     lines = (run / "metrics.csv").read_text().replace("value_loss", SCRIPT)
     (run / "metrics.csv").write_text(lines)
     dash = serving(study.parent)
-    for path in (f"/api/study/{id_of(str(study))}", f"/api/run/{id_of(str(run))}"):
+    for path in (f"/api/study/{folder_id(str(study))}", f"/api/run/{folder_id(str(run))}"):
         code, headers, text = dash.ask(path)
         assert code == 200 and headers["content-type"] == "application/json"
         assert SCRIPT in json.loads(text).__repr__()

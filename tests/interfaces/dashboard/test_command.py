@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.ours.watched import write_run
 from slipstream.core.storage.status_file import read_status
-from slipstream.dashboard.overview import id_of
+from slipstream.dashboard.overview import folder_id
 
 MAIN = [sys.executable, "-m", "slipstream"]
 
@@ -56,12 +56,12 @@ def test_it_prints_its_address_and_a_kill_costs_nothing(tmp_path, port):
     code, cookie, _ = ask(port, lines[0].partition(str(port))[2])
     assert code == 200
     cookie = cookie.partition(";")[0]
-    assert ask(port, f"/api/run/{id_of(str(run))}", Cookie=cookie)[0] == 200
+    assert ask(port, f"/api/run/{folder_id(str(run))}", Cookie=cookie)[0] == 200
     process.kill()
     process.wait()
     process.stdout.close()
     again, _ = begin(run.parent, tmp_path / "state", port)
-    assert ask(port, f"/api/run/{id_of(str(run))}", Cookie=cookie)[0] == 200
+    assert ask(port, f"/api/run/{folder_id(str(run))}", Cookie=cookie)[0] == 200
     again.send_signal(signal.SIGINT)
     assert again.wait(20) == 130
     again.stdout.close()
@@ -99,7 +99,7 @@ def test_a_training_is_stopped_and_resumed_from_the_page(tmp_path, port):
     process, lines = begin(tmp_path, tmp_path / "state", port)
     _, cookie, _ = ask(port, lines[0].partition(str(port))[2])
     own = {"Cookie": cookie.partition(";")[0], "Origin": f"http://localhost:{port}"}
-    path = f"/act/{id_of(str(run))}"
+    path = f"/act/{folder_id(str(run))}"
     assert "ends at a checkpoint" in ask(port, f"{path}/stop", "POST", **own)[2]
     assert training.wait(120) == 130
     code, _, said = ask(port, f"{path}/resume", "POST", **own)

@@ -16,7 +16,7 @@ import pytest
 from slipstream import api
 from slipstream.core.storage import provenance, resource_monitor
 from slipstream.core.storage.resource_monitor import COLUMNS, Cards, Machine, MachineSampler
-from slipstream.dashboard.overview import machine_line
+from slipstream.dashboard.overview import describe_machine
 
 
 def fake_nvml():
@@ -57,7 +57,7 @@ def test_each_card_tells_of_itself(nvml):
     assert (first["name"], first["percent"], first["watts"]) == ("card 0", 37.0, 310.4)
     assert (first["vram"], first["vram_total"]) == (12 * 2**30, 80 * 2**30)
     assert (second["percent"], second["watts"], second["vram"]) == (None, None, 3 * 2**30)
-    line = machine_line(Cards())
+    line = describe_machine(Cards())
     assert line.endswith("card 0 37 % 12.0 GiB 310 W  card 1 3.0 GiB")
 
 
@@ -83,7 +83,7 @@ def test_amds_cards_are_read_by_amdsmi(monkeypatch):
     monkeypatch.setitem(sys.modules, "amdsmi", fake_amdsmi())
     assert Cards().use() == (55.0, 3 * 2**30, 390.0, 2)
     assert Cards().describe() == [{"name": "MI300X", "memory_gib": 64.0}] * 2
-    assert machine_line(Cards()).endswith("MI300X 55 % 2.0 GiB 300 W  MI300X 1.0 GiB 90 W")
+    assert describe_machine(Cards()).endswith("MI300X 55 % 2.0 GiB 300 W  MI300X 1.0 GiB 90 W")
 
 
 ROCM = {
@@ -121,7 +121,7 @@ def test_amds_cards_are_read_by_rocm_smi_where_amdsmi_is_missing(rocm_smi):
     cards = Cards()
     assert cards.use() == (12.0, 7 * 2**30, 111.0, 2)
     assert cards.describe() == [{"name": "Radeon RX 7900 XTX", "memory_gib": 24.0}]
-    line = machine_line(cards)
+    line = describe_machine(cards)
     assert line.endswith("Radeon RX 7900 XTX 12 % 6.0 GiB 102 W  Radeon 680M 1.0 GiB 10 W")
     assert len(rocm_smi.read_text().splitlines()) == 1
 
@@ -134,7 +134,7 @@ def test_a_rocm_smi_that_fails_is_no_card(rocm_smi):
 def test_an_amd_card_that_nothing_can_read_is_named_as_not_measured(rocm_smi, monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(resource_monitor, "_AMD_DEVICE", str(rocm_smi.parent))
-    assert machine_line(Cards()).endswith(
+    assert describe_machine(Cards()).endswith(
         "neither the package amdsmi nor the command rocm-smi works here"
     )
     assert str(MachineSampler().look()).endswith("GPU not measured")

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from benchmarks.ours.watched import add_rows, add_trial, rows_of, write_run, write_study_folder
-from slipstream.dashboard.overview import id_of
+from slipstream.dashboard.overview import folder_id
 from slipstream.markets.live.account_comparison import RERUN
 from slipstream.markets.live.deployment import KILL, killed
 from slipstream.markets.live.paper_account import JOURNAL
@@ -95,13 +95,13 @@ def fits(page):
 
 
 def paths(made):
-    run, other, study = (id_of(str(made / name)) for name in ("night", "other", "search"))
+    run, other, study = (folder_id(str(made / name)) for name in ("night", "other", "search"))
     return {
         "overview": "/",
         "run": f"/run/{run}",
         "compare": f"/compare/{run},{other}",
         "study": f"/study/{study}",
-        "deployment": f"/deployment/{id_of(str(made / 'live'))}",
+        "deployment": f"/deployment/{folder_id(str(made / 'live'))}",
         "jobs": "/jobs",
     }
 
@@ -134,7 +134,7 @@ def test_cards_have_pictures_of_their_own(serving, made, opened, monkeypatch):
 
 def test_a_runs_page_draws_its_curves_and_what_is_appended(serving, tmp_path, opened):
     run = write_run(tmp_path / "shown" / "own", members=3, iterations=60)
-    page = opened(serving(run.parent), f"/run/{id_of(str(run))}")
+    page = opened(serving(run.parent), f"/run/{folder_id(str(run))}")
     titles = drawn(page)
     assert "Score of recent training episodes, by member" in titles and "policy loss" in titles
     chart = page.locator(".chart:has-text('Score of recent') [role=img]")
@@ -158,7 +158,7 @@ def test_runs_are_compared(dash, made, opened):
 
 def test_a_studys_page_shows_trials_on_their_way(serving, tmp_path, opened):
     study = write_study_folder(tmp_path / "shown" / SCRIPT, trials=60, under_way=2)
-    page = opened(serving(study.parent), f"/study/{id_of(str(study))}")
+    page = opened(serving(study.parent), f"/study/{folder_id(str(study))}")
     titles = drawn(page)
     assert page.locator("h1").text_content() == f"Study {SCRIPT}"
     assert any(one.startswith("Trial 60:") and "to go" in one for one in titles)
@@ -198,7 +198,7 @@ def test_the_page_of_jobs_stops_one(serving, tmp_path, opened):
 
 def test_a_deployments_page_shows_its_gates_and_stops_it(serving, deployed, tmp_path, opened):
     live = deployed(tmp_path / "shown" / "live")
-    page = opened(serving(live.parent), f"/deployment/{id_of(str(live))}")
+    page = opened(serving(live.parent), f"/deployment/{folder_id(str(live))}")
     assert drawn(page) == ["EURUSD"]
     legend = page.locator(".chart .u-legend").inner_text()
     assert "account" in legend and "rerun" in legend
@@ -227,9 +227,9 @@ def test_names_and_moments_of_strangers_spoil_no_page(serving, deployed, tmp_pat
     text = table.read_text().replace("value_loss", SCRIPT)
     table.write_text(text.replace("policy_loss", "constructor"))
     dash = serving(live.parent)
-    page = opened(dash, f"/deployment/{id_of(str(live))}")
+    page = opened(dash, f"/deployment/{folder_id(str(live))}")
     assert drawn(page) == [SCRIPT] and f"{SCRIPT}, 299 of 299" in page.inner_text("main")
-    page = opened(dash, f"/run/{id_of(str(run))}")
+    page = opened(dash, f"/run/{folder_id(str(run))}")
     assert {SCRIPT, "constructor"} <= set(drawn(page)) and page.locator("main img").count() == 0
 
 
@@ -237,18 +237,18 @@ def test_a_kill_switch_is_a_deployments_alone(serving, made):
     dash = serving(made)
     for name, path in (("night", "kill"), ("live", "flat")):
         code, _, text = dash.ask(
-            f"/act/{id_of(str(made / name))}/{path}", "POST", {"Origin": dash.url}
+            f"/act/{folder_id(str(made / name))}/{path}", "POST", {"Origin": dash.url}
         )
         assert code == 409 and "neither" in text
         assert not (made / name / KILL).exists()
-    code, _, _ = dash.ask(f"/act/{id_of(str(made / 'live'))}/kill", "POST")
+    code, _, _ = dash.ask(f"/act/{folder_id(str(made / 'live'))}/kill", "POST")
     assert code == 403 and not (made / "live" / KILL).exists()  # another page's form
 
 
 def test_nothing_there_is_said(serving, tmp_path, opened):
     empty = write_run(tmp_path / "shown" / "new", members=1, iterations=0)
     (empty / "evaluations.csv").unlink(missing_ok=True)
-    page = opened(serving(empty.parent), f"/run/{id_of(str(empty))}")
+    page = opened(serving(empty.parent), f"/run/{folder_id(str(empty))}")
     assert page.get_by_text("no data yet").count() >= 4
 
 
@@ -258,14 +258,14 @@ def test_a_report_is_shown_in_place(serving, tmp_path, opened):
     (run / "report.html").write_text("<!doctype html><p>A report<script>alert(1)</script>")
     blocked = ("Blocked script execution", "Content Security Policy")  # as it is to be
     dash = serving(run.parent)
-    page = opened(dash, f"/run/{id_of(str(run))}", known=blocked)
+    page = opened(dash, f"/run/{folder_id(str(run))}", known=blocked)
     page.frame_locator("iframe").get_by_text("A report").wait_for()
     assert "Processor" in drawn(page)  # its one point is within the picture
     Image.new("L", (9, 9)).save(run / "own.gif")
     until(lambda: page.evaluate("document.querySelector('img.film')?.naturalWidth") == 9)
     study = write_study_folder(tmp_path / "shown" / "search", trials=6, state="complete")
     (study / "study.html").write_text("<!doctype html><p>A study<script>alert(1)</script>")
-    page = opened(dash, f"/study/{id_of(str(study))}", known=blocked)
+    page = opened(dash, f"/study/{folder_id(str(study))}", known=blocked)
     page.frame_locator("iframe").get_by_text("A study").wait_for()
 
 
@@ -273,7 +273,7 @@ def test_a_report_is_shown_in_place(serving, tmp_path, opened):
 def test_a_reconnected_page_shows_everything_once(serving, tmp_path, opened):
     run = write_run(tmp_path / "shown" / "own", members=1, iterations=20)
     lost = ("net::ERR_INTERNET_DISCONNECTED",)
-    page = opened(serving(run.parent), f"/run/{id_of(str(run))}", known=lost)
+    page = opened(serving(run.parent), f"/run/{folder_id(str(run))}", known=lost)
     drawn(page)
     page.context.set_offline(True)
     add_rows(run, rows_of(1, 21, 31))

@@ -18,8 +18,8 @@ from slipstream.core.errors import CheckpointError
 from slipstream.core.storage.status_file import CURRENT, read_status
 from slipstream.core.storage.updates import News, news_of
 from slipstream.core.text import log_time
-from slipstream.dashboard.pages import run_news
-from slipstream.dashboard.server import PageFeed
+from slipstream.dashboard.pages import run_updates
+from slipstream.dashboard.server import EventStream
 from slipstream.markets.live.account_comparison import RERUN
 from slipstream.markets.live.deployment import KILL, Deployment, killed
 from slipstream.markets.live.journal import Journal
@@ -110,7 +110,7 @@ def test_endless_outcomes_and_decisions_are_refused(deployed, study, tmp_path):
         Journal(journal, read_only=True)
 
 
-@pytest.mark.parametrize("name", ["_MOST_TRIALS", "_MOST_STAGES"])
+@pytest.mark.parametrize("name", ["_MAX_TRIALS", "_MAX_STAGES"])
 def test_a_ledger_that_is_too_long_is_not_read(serving, study, monkeypatch, name):
     monkeypatch.setattr(f"slipstream.dashboard.overview.{name}", 0)
     dash = serving(study.parent)
@@ -250,16 +250,16 @@ def test_a_folder_that_vanishes_is_said_to_be_gone(serving, tmp_path):
 
 def test_a_folder_that_vanishes_while_it_is_read_keeps_its_curves(tmp_path):
     run = write_run(tmp_path / "own", members=1, iterations=3)
-    first = news_of(run_news, run, "")
+    first = news_of(run_updates, run, "")
 
     def look(folder, place):
         folder.rename(tmp_path / "elsewhere")
-        return run_news(folder, place)
+        return run_updates(folder, place)
 
     second = news_of(look, run, first.place)
     [(name, facts)] = second.events
     assert name == "status" and facts["lines"][0].startswith(f"{run} is gone")
-    assert not news_of(run_news, run, second.place).events
+    assert not news_of(run_updates, run, second.place).events
 
 
 def test_a_look_that_hangs_is_not_looked_at_again():
@@ -274,13 +274,13 @@ def test_a_look_that_hangs_is_not_looked_at_again():
 
     async def main():
         now = [0.0]
-        feed = PageFeed(clock=lambda: now[0])
-        first = asyncio.create_task(feed.answer("page", "", look))
+        feed = EventStream(clock=lambda: now[0])
+        first = asyncio.create_task(feed.get_update("page", "", look))
         others = []
         for _ in range(5):
             await asyncio.sleep(0.01)
             now[0] += 1.0
-            others.append(asyncio.create_task(feed.answer("page", "", look)))
+            others.append(asyncio.create_task(feed.get_update("page", "", look)))
         await asyncio.sleep(0.01)
         go_on.set()
         return {one.text for one in await asyncio.gather(first, *others)}

@@ -19,8 +19,8 @@ from benchmarks.ours.watched import (
 )
 from slipstream.core.storage.status_file import Status
 from slipstream.core.storage.updates import News
-from slipstream.dashboard.overview import MachineHistory, id_of
-from slipstream.dashboard.server import PageFeed
+from slipstream.dashboard.overview import MachineHistory, folder_id
+from slipstream.dashboard.server import EventStream
 from slipstream.jobs.queue import FAILED, JobQueue
 
 
@@ -117,7 +117,7 @@ def test_a_status_is_told_when_it_is_another(serving, run):
 def test_several_runs_come_on_one_stream(serving, run):
     other = write_run(run.parent / "other", members=1, iterations=5)
     dash = serving(run.parent)
-    numbers = ",".join(id_of(str(one)) for one in (run, other))
+    numbers = ",".join(folder_id(str(one)) for one in (run, other))
     told = dash.get(f"/api/compare/{numbers}")
     assert [facts["run"] for _, facts in told["events"]] == [0, 1]
     add_rows(other, rows_of(1, 6, 7))
@@ -132,14 +132,14 @@ def test_jobs_are_stopped_and_wanted_again(serving, run, tmp_path):
     with JobQueue(tmp_path / "queue") as queue:
         job = queue.add("run", run, ["train", "cartpole"], ["resume", str(run)], place)
     dash = serving(run.parent)
-    path, own = f"/act/{id_of(str(run))}", {"Origin": dash.url}
+    path, own = f"/act/{folder_id(str(run))}", {"Origin": dash.url}
     assert dash.ask(f"{path}/retry", "POST", own)[0] == 409  # it waits already
     assert "ends at a checkpoint" in dash.ask(f"{path}/stop", "POST", own)[2]
     with JobQueue(tmp_path / "queue") as queue:
-        assert queue.job(job.id).wanted == "stopped"
+        assert queue.job(job.id).target_state == "stopped"
     assert "wanted again" in dash.ask(f"{path}/resume", "POST", own)[2]
     with JobQueue(tmp_path / "queue") as queue:
-        assert queue.job(job.id).wanted == "complete"
+        assert queue.job(job.id).target_state == "complete"
         queue.end(job, FAILED, "no such environment")
     assert "nothing to stop" in dash.ask(f"{path}/stop", "POST", own)[2]
     assert "jobs run" in dash.ask(f"{path}/retry", "POST", own)[2]
@@ -157,7 +157,7 @@ def test_a_job_that_waits_has_a_page_already(serving, tmp_path, kind):
 
 
 def test_older_rows_are_counted_unless_their_folder_was_named(serving, run, tmp_path, monkeypatch):
-    monkeypatch.setattr("slipstream.dashboard.overview._ENDED", 1)
+    monkeypatch.setattr("slipstream.dashboard.overview._MAX_ENDED", 1)
     place, ended = {"python": "python", "cwd": "/", "variables": {}}, {"state": "complete"}
     with JobQueue(tmp_path / "queue") as queue:
         for name in ("first", "second", "third"):
@@ -173,10 +173,10 @@ def test_older_rows_are_counted_unless_their_folder_was_named(serving, run, tmp_
 def test_the_processors_use_is_known_in_whichever_thread_looks(monkeypatch):
     machine = MachineHistory()
     looks = iter([(100.0, 0.0), (100.0, 0.1), (100.0 + 7.5 * machine.cores, 10.1)])
-    monkeypatch.setattr("slipstream.dashboard.overview._idle", lambda: next(looks))
+    monkeypatch.setattr("slipstream.dashboard.overview._idle_seconds", lambda: next(looks))
     monkeypatch.setattr("slipstream.dashboard.overview._EVERY_SECONDS", 0.0)
     for _ in range(2):
-        thread = threading.Thread(target=machine.look)
+        thread = threading.Thread(target=machine.sample)
         thread.start()
         thread.join()
     assert [one["cpu"] for one in machine.since(0)["rows"]] == [100.0, 25.0]
@@ -184,7 +184,7 @@ def test_the_processors_use_is_known_in_whichever_thread_looks(monkeypatch):
 
 def test_what_was_started_by_hand_is_stopped(serving, run):
     dash = serving(run.parent)
-    said = dash.ask(f"/act/{id_of(str(run))}/stop", "POST", {"Origin": dash.url})
+    said = dash.ask(f"/act/{folder_id(str(run))}/stop", "POST", {"Origin": dash.url})
     assert said[0] == 200 and (run / "stop.json").exists()
 
 
@@ -226,13 +226,13 @@ def test_watchers_of_a_page_share_one_look(seconds):
 
     async def main():
         clock = SimulatedClock(100)
-        feed = PageFeed(clock=lambda: clock.now, sleep=clock.sleep)
+        feed = EventStream(clock=lambda: clock.now, sleep=clock.sleep)
 
         async def watch(k):
             async for _ in feed.stream("page", "", look):
                 got[k] += 1
                 if k == 0 and got[0] in (10, seconds - 1):
-                    sizes.append((len(feed._answers), tracemalloc.get_traced_memory()[0]))
+                    sizes.append((len(feed._tasks), tracemalloc.get_traced_memory()[0]))
 
         tasks = [asyncio.create_task(watch(k)) for k in range(100)]
         await clock.run(seconds)

@@ -11,7 +11,7 @@ from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.storage.atomic_io import take_lock
 from slipstream.core.storage.status_file import Status
 from slipstream.jobs import job_process
-from slipstream.jobs.job_process import in_background, make_room
+from slipstream.jobs.job_process import run_in_background, set_aside
 from slipstream.studies.record.inspection import is_running
 
 
@@ -26,16 +26,16 @@ def folder(tmp_path):
 def test_a_folder_of_another_user_is_left_alone(folder, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
     with pytest.raises(ConfigError, match=r"belongs to user \d+: --replace moves folders of yours"):
-        make_room(folder, print)
+        set_aside(folder, print)
     assert folder.is_dir()
 
 
 @pytest.mark.parametrize("state", ["running", "silent"])
 def test_what_another_machine_works_on_is_left_alone(folder, monkeypatch, state):
     status = SimpleNamespace(host="elsewhere", pid=7, judged=lambda: state)
-    monkeypatch.setattr(job_process, "status_of", lambda _: status)
+    monkeypatch.setattr(job_process, "get_status", lambda _: status)
     with pytest.raises(ConfigError) as caught:
-        make_room(folder, print)
+        set_aside(folder, print)
     assert f"process 7 on elsewhere: stop it there, with `slipstream stop '{folder}'`" in str(
         caught.value
     )
@@ -56,12 +56,12 @@ def test_a_log_makes_its_folder_and_what_was_read_is_removed(folder, tmp_path, m
     program.write_text("#!/bin/sh\necho no luck\nexit 2\n")
     program.chmod(0o755)
     where = {"python": str(program), "cwd": str(tmp_path), "variables": {"PATH": "/bin"}}
-    monkeypatch.setattr(job_process, "here", lambda: where)
+    monkeypatch.setattr(job_process, "current_environment", lambda: where)
     log = tmp_path / "logs" / "deep" / "one.txt"
     for output in (None, log):
         with pytest.raises(ConfigError, match="It ended before it began: no luck"):
-            in_background(["train"], folder, output, print)
+            run_in_background(["train"], folder, output, print)
     assert log.read_text() == "no luck\n"
     assert not [one for one in (tmp_path / "state").rglob("*") if one.is_file()]
     with pytest.raises(ResourceError, match=r"one.txt may not be written \(File exists\)"):
-        in_background(["train"], folder, log / "two.txt", print)
+        run_in_background(["train"], folder, log / "two.txt", print)

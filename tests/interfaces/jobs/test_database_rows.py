@@ -50,7 +50,7 @@ def _read_queue(folder: Path) -> None:
     with JobQueue(folder) as queue:
         queue.jobs()
         queue.job(1)
-        queue.add("run", folder / "b", ["train"], ["resume"], queue.jobs()[0].place)
+        queue.add("run", folder / "b", ["train"], ["resume"], queue.jobs()[0].environment)
 
 
 def _make_ledger(folder: Path) -> None:

@@ -12,7 +12,7 @@ from live_markets import Make, table, week, write
 
 from slipstream.cli import main
 from slipstream.core.storage.signals import ask_to_stop
-from slipstream.jobs.queue import own_queue
+from slipstream.jobs.queue import user_queue
 from slipstream.markets.live.auto_promotion import KEPT
 from slipstream.markets.live.deployment import Deployment
 
@@ -48,8 +48,10 @@ def test_the_queue_leads_an_account_and_watches_studies(told: Told, tmp_path: Pa
     assert str(Deployment.open("demo").path) in added
     told("jobs", "add", "--", "deploy", "--watch", "night*", "--as", "demo", "--once")
     told("jobs", "run", "--until-idle")
-    with own_queue() as queue:
-        assert [(job.kind, job.ended) for job in queue.jobs()] == [("deployment", "complete")] * 2
+    with user_queue() as queue:
+        assert [(job.kind, job.final_state) for job in queue.jobs()] == [
+            ("deployment", "complete")
+        ] * 2
     found = Deployment.open("demo")
     assert "decisions" in told("status", "demo")
     assert [line["event"] for line in found.audit()] == ["deploy", KEPT]

@@ -16,8 +16,8 @@ import pytest
 
 import slipstream as package
 from slipstream.core.storage import checkpoint
-from slipstream.jobs.job_list import state_of
-from slipstream.jobs.job_process import place, process_of
+from slipstream.jobs.job_list import job_state
+from slipstream.jobs.job_process import find_process, job_environment
 from slipstream.jobs.queue import JobQueue
 
 SETTINGS = ["--num-envs=8", "--no-report", "--set=training.keep_last=1"]
@@ -62,18 +62,18 @@ def test_killed_jobs_end_with_the_weights_of_undisturbed_ones(
             own = [f"--total-timesteps={steps}", f"--seed={seed}", f"--out={folder}"]
             first = ["train", *SETTINGS, *own, "--", "cartpole"]
             again = ["resume", "--no-report", str(folder)]
-            queue.add("run", folder, first, again, place())
+            queue.add("run", folder, first, again, job_environment())
         command, supervisor = [*MAIN, f"--queue={queue.folder}"], None
         deadline = time.monotonic() + 2000
         try:
-            while any(not job.ended for job in queue.jobs()):
+            while any(not job.final_state for job in queue.jobs()):
                 assert time.monotonic() < deadline
                 if supervisor is None or supervisor.poll() is not None:
                     supervisor = subprocess.Popen(command, stdout=subprocess.DEVNULL)
                 time.sleep(draw.uniform(0.3, 1.5))
-                running = [job for job in queue.jobs() if state_of(queue, job) == "running"]
+                running = [job for job in queue.jobs() if job_state(queue, job) == "running"]
                 assert len(running) <= (os.cpu_count() or 1)
-                process = process_of(draw.choice(running)) if running else None
+                process = find_process(draw.choice(running)) if running else None
                 if not kills or process is None:  # it has not said its number yet
                     continue
                 which = kills.pop()
@@ -83,16 +83,16 @@ def test_killed_jobs_end_with_the_weights_of_undisturbed_ones(
                 if which != "supervisor":
                     kill(process.pid)
                 for job in running:  # kills so close together leave no time to get further
-                    queue.want(job, "complete")
+                    queue.set_target(job, "complete")
         finally:
             if supervisor is not None:
                 supervisor.kill()
                 supervisor.wait()
             for job in queue.jobs():
-                process = process_of(job)
-                if queue.held(job) and process is not None:
+                process = find_process(job)
+                if queue.is_running(job) and process is not None:
                     kill(process.pid)
-        assert [job.ended for job in queue.jobs()] == ["complete"] * len(seeds)
+        assert [job.final_state for job in queue.jobs()] == ["complete"] * len(seeds)
         assert not kills, "jobs were complete before all kills had fallen: let them train longer"
     for seed in seeds:
         folder = tmp_path / "killed" / str(seed)

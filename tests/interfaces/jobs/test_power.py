@@ -284,7 +284,7 @@ tell("stopping b")
 with own_queue() as queue:  # at work: as `jobs stop` does it, but at once
     queue.want(queue.job(2), STOPPED)
     stop_process(queue.job(2))
-    assert supervisor.wait() == 0 and not queue.job(2).ended
+    assert supervisor.wait() == 0 and not queue.job(2).final_state
 tell("stopped b")
 retry("b")
 jobs("run", "--until-idle", "--cores=1")
@@ -307,16 +307,16 @@ def test_a_queue_loses_no_job_and_begins_none_twice(place, watched):
             jobs = {job.name: job for job in table.jobs()}
         assert added <= jobs.keys(), (added, state.said)
         last = [word for word in state.said if word.endswith(" b")][-1:]
-        assert last != ["stopped b"] or jobs["b"].wanted == "stopped"
-        assert last != ["retried b"] or jobs["b"].wanted == "complete"
-        done = {name for name, job in jobs.items() if job.ended == "complete"}
+        assert last != ["stopped b"] or jobs["b"].target_state == "stopped"
+        assert last != ["retried b"] or jobs["b"].target_state == "complete"
+        done = {name for name, job in jobs.items() if job.final_state == "complete"}
         assert all(run_bits(runs[name]) == expected[name] for name in done)
         before = {name: (runs[name] / "metrics.csv").stat().st_mtime_ns for name in done}
         place("jobs", "run", "--until-idle").check(0)
         with JobQueue(queue) as table:
             for job in table.jobs():
-                assert job.ended != "failed", job
-                if job.wanted == "stopped" and not job.ended:
+                assert job.final_state != "failed", job
+                if job.target_state == "stopped" and not job.final_state:
                     table.retry(job)
         place("jobs", "run", "--until-idle").check(0)
         for name in jobs:

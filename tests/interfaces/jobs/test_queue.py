@@ -9,8 +9,8 @@ import pytest
 
 from slipstream.core.child_process import JOB_VARIABLE
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
-from slipstream.jobs.job_list import state_of
-from slipstream.jobs.job_process import as_job
+from slipstream.jobs.job_list import job_state
+from slipstream.jobs.job_process import report_to_queue
 from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, JobQueue
 
 PLACE = {"python": sys.executable, "cwd": "/", "variables": {}}
@@ -31,8 +31,8 @@ def test_a_job_is_there_for_every_process_that_opens_the_table(queue, tmp_path):
     with JobQueue(queue.folder) as other:
         assert other.job(job.id) == job
     assert (job.name, job.kind, job.cores, job.memory, job.progress) == ("a", "run", 2, 2**30, -1)
-    assert job.command == ["train", "cartpole"] and job.place == PLACE
-    assert state_of(queue, job) == "waiting"
+    assert job.command == ["train", "cartpole"] and job.environment == PLACE
+    assert job_state(queue, job) == "waiting"
 
 
 def test_what_was_added_is_synchronous_on_the_disk(queue):
@@ -50,7 +50,7 @@ def test_a_folder_has_one_job_that_has_not_ended(queue, tmp_path):
         queue.retry(queue.job(first.id))
     queue.end(second, COMPLETE)
     queue.retry(queue.job(first.id))
-    assert state_of(queue, queue.job(first.id)) == "waiting"
+    assert job_state(queue, queue.job(first.id)) == "waiting"
 
 
 def test_a_number_that_no_job_has_is_named(queue):
@@ -62,7 +62,7 @@ def test_a_lock_is_held_by_whoever_inherits_it(queue, tmp_path):
     job = add(queue, tmp_path / "a")
     assert not queue.held(job)
     handle = queue.take(job)
-    assert queue.take(job) is None and queue.held(job) and state_of(queue, job) == "running"
+    assert queue.take(job) is None and queue.held(job) and job_state(queue, job) == "running"
     child = subprocess.Popen(["sleep", "60"], pass_fds=[handle])
     os.close(handle)
     assert queue.held(job) and queue.take(job) is None
@@ -75,11 +75,11 @@ def test_states_follow_what_is_wanted(queue, tmp_path):
     job = add(queue, tmp_path / "a")
     handle = queue.take(job)
     queue.want(job, STOPPED)
-    assert state_of(queue, queue.job(job.id)) == "stopping"
+    assert job_state(queue, queue.job(job.id)) == "stopping"
     os.close(handle)
-    assert state_of(queue, queue.job(job.id)) == "stopped"
+    assert job_state(queue, queue.job(job.id)) == "stopped"
     queue.retry(queue.job(job.id))
-    assert state_of(queue, queue.job(job.id)) == "waiting"
+    assert job_state(queue, queue.job(job.id)) == "waiting"
 
 
 def test_a_damaged_table_is_a_paragraph(tmp_path):
@@ -112,6 +112,9 @@ def test_a_full_disk_is_a_paragraph_and_costs_no_job(queue, tmp_path):
 @pytest.mark.parametrize("given", ["x", "", ":1", "{}:x", "{}:1", "/nowhere:1"])
 def test_a_variable_that_names_no_job_is_a_paragraph(tmp_path, monkeypatch, given):
     monkeypatch.setenv(JOB_VARIABLE, given.format(tmp_path))
-    with pytest.raises(ConfigError, match=r"must be FOLDER:ID .*unset SLIPSTREAM_JOB"), as_job():
+    with (
+        pytest.raises(ConfigError, match=r"must be FOLDER:ID .*unset SLIPSTREAM_JOB"),
+        report_to_queue(),
+    ):
         pass
     assert list(tmp_path.iterdir()) == []

@@ -25,8 +25,8 @@ def service(tmp_path, monkeypatch):
     made = AgentTrainingService(tmp_path / "trainings")
     yield made
     with JobQueue(tmp_path / "trainings" / "queue") as queue:
-        for job in queue.jobs(ended=False):
-            queue.want(job, STOPPED)
+        for job in queue.jobs(include_ended=False):
+            queue.set_target(job, STOPPED)
     for process in psutil.process_iter(["cmdline"]):
         if str(tmp_path) in " ".join(process.info["cmdline"] or ()):
             process.kill()

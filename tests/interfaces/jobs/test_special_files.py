@@ -12,7 +12,7 @@ from slipstream.core.errors import CheckpointError, ConfigError, DataError, Reso
 from slipstream.core.storage.atomic_io import AppendedFile
 from slipstream.core.storage.status_file import read_events, version_in_force
 from slipstream.jit import cache
-from slipstream.jobs.job_process import last_words
+from slipstream.jobs.job_process import last_log_line
 from slipstream.kernels.kernel_registry import import_file
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
@@ -138,7 +138,7 @@ def test_a_kernel_file_that_cannot_be_read_is_refused(tmp_path: Path, make) -> N
 
 
 def test_the_last_words_of_a_pipe_are_none(tmp_path: Path) -> None:
-    assert last_words(_pipe(tmp_path / "1.txt")) == ""
+    assert last_log_line(_pipe(tmp_path / "1.txt")) == ""
 
 
 def test_names_that_no_file_can_have_are_cut() -> None:

@@ -30,10 +30,10 @@ from slipstream.core.storage.signals import asked_to_stop
 from slipstream.core.storage.status_file import Status
 from slipstream.jobs import job_process as working
 from slipstream.jobs import supervisor as supervising
-from slipstream.jobs.job_list import overview, state_of
-from slipstream.jobs.job_process import as_job
-from slipstream.jobs.queue import COMPLETE, FAILED, MOST_TRIES, STOPPED, JobQueue, QueuedJob
-from slipstream.jobs.supervisor import Supervisor, is_supervised, least_cores, shared
+from slipstream.jobs.job_list import job_state, list_jobs
+from slipstream.jobs.job_process import report_to_queue
+from slipstream.jobs.queue import COMPLETE, FAILED, MAX_ATTEMPTS, STOPPED, JobQueue, QueuedJob
+from slipstream.jobs.supervisor import Supervisor, has_supervisor, min_cores, share_cores
 
 HERE = {"python": sys.executable, "cwd": "/", "variables": {}}
 SECONDS = 60.0  # of patience: what takes longer has failed
@@ -65,7 +65,7 @@ def added(queue, tmp_path):
 @pytest.fixture
 def four_cores(monkeypatch):
     """Cores for a supervisor, on a machine with any number of them."""
-    monkeypatch.setattr(supervising, "_bindable", lambda: False)
+    monkeypatch.setattr(supervising, "_can_bind", lambda: False)
     return range(4)
 
 
@@ -87,12 +87,12 @@ def test_a_job_whose_process_dies_is_begun_again_three_times_and_then_failed(
 ):
     job = added("a", "echo out of luck; kill -9 $$")
     with Supervisor(queue) as supervisor:
-        ticks(supervisor, lambda: queue.job(job.id).ended)
+        ticks(supervisor, lambda: queue.job(job.id).final_state)
         supervisor.tick()
     found = queue.job(job.id)
-    assert found.ended == "failed" and "without getting further" in found.reason
+    assert found.final_state == "failed" and "without getting further" in found.reason
     assert "SIGKILL" in found.reason
-    assert len(begun(tmp_path, "a")) == 1 + MOST_TRIES
+    assert len(begun(tmp_path, "a")) == 1 + MAX_ATTEMPTS
 
 
 def test_progress_on_the_disk_counts_tries_anew(queue, added, tmp_path):
@@ -100,7 +100,7 @@ def test_progress_on_the_disk_counts_tries_anew(queue, added, tmp_path):
     job = added("a", f"mkdir -p a/checkpoints; {further}; [ $n -lt 6 ] && kill -9 $$; sleep 60")
     with Supervisor(queue) as supervisor:
         ticks(supervisor, lambda: len(begun(tmp_path, "a")) == 7)
-        assert not queue.job(job.id).ended
+        assert not queue.job(job.id).final_state
     psutil.Process(int(begun(tmp_path, "a")[-1].split()[0])).kill()
 
 
@@ -124,14 +124,14 @@ def test_a_supervisor_that_ends_leaves_its_jobs_to_the_next_one_and_none_begins_
     for end in (signal.SIGKILL, signal.SIGHUP, signal.SIGTERM):  # SIGHUP: its terminal was closed
         process = subprocess.Popen([sys.executable, "-c", code, str(queue.folder)])
         deadline = time.monotonic() + SECONDS
-        while not (begun(tmp_path, "a") and is_supervised(queue)):
+        while not (begun(tmp_path, "a") and has_supervisor(queue)):
             assert time.monotonic() < deadline
             time.sleep(0.02)
         with pytest.raises(ConfigError, match="Another supervisor"):
             Supervisor(queue)
         process.send_signal(end)
         process.wait(SECONDS)
-        assert not is_supervised(queue) and state_of(queue, job) == "running"
+        assert not has_supervisor(queue) and job_state(queue, job) == "running"
     with Supervisor(queue) as supervisor:
         assert supervisor.tick() == 1
     assert len(begun(tmp_path, "a")) == 1
@@ -147,7 +147,7 @@ def test_a_job_waits_while_another_process_works_in_its_folder_and_holds_up_nobo
         with take_lock(tmp_path / "a", "held"):  # as `slipstream train` by hand does
             ticks(supervisor, lambda: begun(tmp_path, "b"))
             assert not begun(tmp_path, "a") and not queue.job(second.id).reason
-            (line, _), _ = overview(queue)
+            (line, _), _ = list_jobs(queue)
             assert (line.job, line.state) == ("1", "running")  # the process, not its own
             assert line.reason == "waits for another process, which works in its folder"
             assert queue.job(first.id).reason == line.reason
@@ -166,10 +166,10 @@ def test_a_job_that_finds_its_folder_taken_once_it_has_begun_waits(
     (queue.folder / "1.txt").write_text("Another process is training it.")
     for held, ended in ((True, ""), (False, "failed")):
         monkeypatch.setenv(JOB_VARIABLE, f"{queue.folder}:{job.id}")
-        with as_job() as end, take_lock(folder, "") if held else nullcontext():
+        with report_to_queue() as end, take_lock(folder, "") if held else nullcontext():
             end(2)
         now = queue.job(job.id)
-        assert now.ended == ended and now.tries == 0
+        assert now.final_state == ended and now.attempts == 0
         assert now.reason.startswith("waits for another process" if held else "Another process")
 
 
@@ -179,10 +179,10 @@ def test_a_job_whose_time_budget_ended_is_stopped_until_it_is_retried(
     job, sentence = added("a", "true"), "The time budget ended during: search."
     (queue.folder / "1.txt").write_text(f"Something else.\n{sentence}\n")
     monkeypatch.setenv(JOB_VARIABLE, f"{queue.folder}:{job.id}")
-    with as_job() as end:
+    with report_to_queue() as end:
         end(OVER)
     now = queue.job(job.id)
-    assert (state_of(queue, now), now.reason) == (STOPPED, sentence)
+    assert (job_state(queue, now), now.reason) == (STOPPED, sentence)
     with Supervisor(queue) as supervisor:
         assert supervisor.tick() == 0 and not begun(tmp_path, "a")
         queue.retry(now)
@@ -197,7 +197,7 @@ def test_a_job_that_is_stopped_before_it_has_its_folder_stops_nobody_else(
     status = Status("run", pid=os.getpid(), host=platform.node(), started=time.time())
     (tmp_path / "a" / "status.json").write_text(json.dumps(status.as_dict()))
     process = SimpleNamespace(send_signal=asked.append)
-    monkeypatch.setattr(working, "process_of", lambda _: process)
+    monkeypatch.setattr(working, "find_process", lambda _: process)
     with take_lock(tmp_path / "a", "held"):
         working.stop_process(job)
         assert asked == [signal.SIGTERM] and not asked_to_stop(tmp_path / "a")
@@ -209,17 +209,17 @@ def test_a_job_that_is_stopped_before_it_has_its_folder_stops_nobody_else(
 def test_jobs_begin_in_their_order_as_cores_become_free(queue, added, tmp_path, four_cores):
     first, second, *_ = (added(name, "exec sleep 60") for name in "abcd")
     waiting = ["waits for `slipstream jobs run`", *["waits behind job 1"] * 3]
-    assert [line.reason for line in overview(queue)[0]] == waiting
+    assert [line.reason for line in list_jobs(queue)[0]] == waiting
     with Supervisor(queue, four_cores[:2]) as supervisor:
         ticks(supervisor, lambda: begun(tmp_path, "a") and begun(tmp_path, "b"))
         supervisor.tick()
         assert not begun(tmp_path, "c")
         waiting = ["waits for 1 of 2 cores, taken by job 1, job 2", "waits behind job 3"]
-        assert [line.reason for line in overview(queue)[0]] == ["", "", *waiting]
+        assert [line.reason for line in list_jobs(queue)[0]] == ["", "", *waiting]
         queue.end(first, COMPLETE)  # as its process would, at its end
         os.kill(int(begun(tmp_path, "a")[0].split()[0]), signal.SIGKILL)
         ticks(supervisor, lambda: begun(tmp_path, "c"))
-    assert state_of(queue, queue.job(second.id)) == "running"
+    assert job_state(queue, queue.job(second.id)) == "running"
     for name in "bc":
         psutil.Process(int(begun(tmp_path, name)[0].split()[0])).kill()
 
@@ -271,8 +271,8 @@ def test_a_job_that_is_to_stop_gets_a_signal_while_it_loads(queue, added, tmp_pa
         ticks(supervisor, lambda: begun(tmp_path, "a"))
         queue.at_work(job, int(begun(tmp_path, "a")[0].split()[0]))  # as slipstream does itself
         queue.want(job, STOPPED)
-        monkeypatch.setattr(working, "process_of", psutil_process)  # it is called `sleep`
-        ticks(supervisor, lambda: state_of(queue, queue.job(job.id)) == "stopped")
+        monkeypatch.setattr(working, "find_process", psutil_process)  # it is called `sleep`
+        ticks(supervisor, lambda: job_state(queue, queue.job(job.id)) == "stopped")
         for _ in range(5):
             supervisor.tick()
     assert len(begun(tmp_path, "a")) == 1 and not queue.job(job.id).reason
@@ -286,7 +286,7 @@ def test_a_number_that_another_program_has_by_now_is_no_job(queue, added):
     job = added("a", "true")
     queue.at_work(job, os.getppid())
     name = " ".join(psutil.Process(os.getppid()).cmdline())
-    found = working.process_of(queue.job(job.id))
+    found = working.find_process(queue.job(job.id))
     assert found is None or "slipstream" in name
 
 
@@ -294,7 +294,7 @@ def test_a_folder_that_no_disk_can_hold_fails_its_job_and_no_supervisor(queue, t
     queue.add("run", tmp_path / ("x" * 300), ["train"], ["resume"], HERE)
     with Supervisor(queue) as supervisor:
         supervisor.tick()
-    ((line,), _) = overview(queue)
+    ((line,), _) = list_jobs(queue)
     assert line.state == "failed" and "File name too long" in line.reason
 
 
@@ -303,7 +303,7 @@ def test_an_interpreter_that_is_gone_fails_the_job_in_words(queue, tmp_path):
     job = queue.add("run", tmp_path / "a", ["train"], ["resume"], place)
     with Supervisor(queue) as supervisor:
         supervisor.tick()
-    assert queue.job(job.id).ended == "failed"
+    assert queue.job(job.id).final_state == "failed"
     assert "could not be started" in queue.job(job.id).reason
 
 
@@ -316,7 +316,7 @@ def test_where_no_process_may_choose_its_cores_jobs_begin_on_all(
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
     added("a", "exec sleep 60")
     said = []
-    with Supervisor(queue, say=said.append) as supervisor:
+    with Supervisor(queue, notify=said.append) as supervisor:
         ticks(supervisor, lambda: begun(tmp_path, "a"))
     assert said[0].startswith("This system lets no process choose its cores")
     process = psutil.Process(int(begun(tmp_path, "a")[0].split()[0]))
@@ -338,7 +338,7 @@ def test_a_running_job_is_moved_to_other_cores(queue, added, tmp_path):
         queue.at_work(job, number)  # as slipstream does itself
         process, last = psutil.Process(number), max(os.sched_getaffinity(0))
         ticks(supervisor, lambda: process.children())
-        assert working.move(queue.job(job.id), [last])
+        assert working.bind_to_cores(queue.job(job.id), [last])
         for one in [process, *process.children()]:
             assert one.cpu_affinity() == [last]
             one.kill()
@@ -351,14 +351,14 @@ def test_a_job_that_was_resumed_by_hand_is_listed_as_it_is(
     job = added("a", "true")
     queue.want(job, STOPPED)
     status = Status("run", left, pid=os.getpid(), host=platform.node(), started=time.time())
-    monkeypatch.setattr("slipstream.jobs.job_list.status_of", lambda _: status)
+    monkeypatch.setattr("slipstream.jobs.job_list.get_status", lambda _: status)
     (tmp_path / "a").mkdir()
     with take_lock(tmp_path / "a", "") if left == "running" else nullcontext():
-        assert [line.state for line in overview(queue)[0]] == [left]
+        assert [line.state for line in list_jobs(queue)[0]] == [left]
         queue.end(job, FAILED, "no such environment")
-        (line,), _ = overview(queue)
+        (line,), _ = list_jobs(queue)
         assert line.state == ("running" if left == "running" else "failed")
-        shown = [one.state for one in overview(queue, ended=False)[0]]
+        shown = [one.state for one in list_jobs(queue, include_ended=False)[0]]
         assert shown == (["running"] if left == "running" else [])
 
 
@@ -395,7 +395,7 @@ def test_a_list_of_many_jobs_reads_the_table_once_and_each_status_once(
         return read_json(path, *more, **others)
 
     monkeypatch.setattr("slipstream.core.storage.status_file.read_json", look)
-    lines, _ = overview(queue)
+    lines, _ = list_jobs(queue)
     assert len(lines) == 100 and {line.progress for line in lines} == {"7 of 9 steps"}
     assert len(queries) == 1 and len(read) == len(set(read)) == 100
 
@@ -409,7 +409,7 @@ def test_a_clock_that_is_set_back_changes_no_order(queue, added, tmp_path, monke
         ticks(supervisor, lambda: begun(tmp_path, "a"))
         supervisor.tick()
         assert not begun(tmp_path, "b")
-        assert [line.name for line in overview(queue)[0]] == ["a", "b"]
+        assert [line.name for line in list_jobs(queue)[0]] == ["a", "b"]
     psutil.Process(int(begun(tmp_path, "a")[0].split()[0])).kill()
 
 
@@ -435,13 +435,13 @@ def test_shares_are_disjoint_and_leave_nothing_that_somebody_may_use(wanted, man
         QueuedJob(n, "", "run", "", [], [], {}, COMPLETE, "", "", cores, 0, 0, 0, 0, 0.0)
         for n, cores in enumerate(wanted)
     ]
-    while sum(map(least_cores, jobs)) > many and len(jobs) > 1:
+    while sum(map(min_cores, jobs)) > many and len(jobs) > 1:
         jobs.pop()
-    jobs[0:1] = [j for j in jobs[:1] if least_cores(j) <= many] or jobs[:1]
-    found = shared(jobs, range(many))
+    jobs[0:1] = [j for j in jobs[:1] if min_cores(j) <= many] or jobs[:1]
+    found = share_cores(jobs, range(many))
     used = [core for cores in found.values() for core in cores]
     assert all(found.values())
-    if sum(map(least_cores, jobs)) <= many:
+    if sum(map(min_cores, jobs)) <= many:
         assert len(used) == len(set(used))
         assert all(len(found[j.id]) == j.cores for j in jobs if j.cores)
         if any(j.cores is None for j in jobs):

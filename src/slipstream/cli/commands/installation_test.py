@@ -18,15 +18,15 @@ def selftest() -> None:
     import tempfile
     from pathlib import Path
 
-    from slipstream.jobs.smoke_test import SelfTestError, optional
-    from slipstream.jobs.smoke_test import selftest as steps
+    from slipstream.jobs.smoke_test import SmokeTestError, list_optional
+    from slipstream.jobs.smoke_test import run_smoke_test as steps
 
     folder = Path(tempfile.mkdtemp(prefix="slipstream-selftest-"))
     try:
         for what, seconds in steps(folder):
             tell(f"ok      {what} ({seconds:.0f} s)")
-    except SelfTestError as error:
+    except SmokeTestError as error:
         tell(f"FAILED  {error}. Its output and files are in {folder}.")
         raise typer.Exit(1) from None
-    show_table(("optional", "here"), optional())
+    show_table(("optional", "here"), list_optional())
     tell(f"slipstream works here. The files in {folder} may be deleted.")

@@ -47,13 +47,13 @@ def jobs(
     """
     if context.invoked_subcommand is not None:
         return
-    from slipstream.jobs.job_list import JobLine, overview
-    from slipstream.jobs.queue import own_queue
+    from slipstream.jobs.job_list import JobRow, list_jobs
+    from slipstream.jobs.queue import user_queue
 
-    with own_queue() as queue:
-        lines, absent = overview(queue, everything)
+    with user_queue() as queue:
+        lines, absent = list_jobs(queue, everything)
     if lines:
-        names = [field.name for field in fields(JobLine)]
+        names = [field.name for field in fields(JobRow)]
         tell("\n".join(told_columns(names, [astuple(line) for line in lines])))
     else:
         more = "was started yet" if everything else "runs or waits; --all includes finished work"
@@ -90,8 +90,8 @@ def add(
     Configs are copied when the job is added: editing a file later does not change the job.
     """
     from slipstream.core.capacity import total_memory
-    from slipstream.jobs.job_process import place
-    from slipstream.jobs.queue import own_queue
+    from slipstream.jobs.job_process import job_environment
+    from slipstream.jobs.queue import user_queue
 
     root = context.find_root()
     known = getattr(root.command, "commands", {})
@@ -114,7 +114,7 @@ def add(
     size = 0 if memory is None else int(memory * 2**30)
     if memory is None and command[0] in _TRAINING:
         size = estimate_memory(command[0], options)
-    with own_queue() as queue:
+    with user_queue() as queue:
         for name in ("target", "space"):
             if options.get(name):
                 options[name] = _freeze_config(str(options[name]), queue.folder / "configs")
@@ -123,7 +123,7 @@ def add(
         if command[0] == "train":
             kept = {name: options[name] for name in _RESUME_OPTIONS}
             again = command_line(known["resume"], {**kept, "run": folder})
-        job = queue.add(kind, folder, first, again, place(), wanted, size)
+        job = queue.add(kind, folder, first, again, job_environment(), wanted, size)
     takes = f", about {size / 2**30:.1f} GiB of memory" if size else ""
     tell(f"Job {job.id}: {folder}{takes}. `slipstream jobs run` runs the queue.")
 
@@ -134,11 +134,11 @@ def stop(job: JobOrFolder) -> None:
 
     The job stays in the queue; `slipstream jobs retry` requeues it.
     """
-    from slipstream.jobs.job_process import other_in
-    from slipstream.jobs.queue import own_queue
-    from slipstream.jobs.supervisor import stop as stop_job
+    from slipstream.jobs.job_process import describe_other_process
+    from slipstream.jobs.queue import user_queue
+    from slipstream.jobs.supervisor import stop_job as stop_job
 
-    with own_queue() as queue:
+    with user_queue() as queue:
         found = _find(queue, job)
         if stop_job(queue, found):
             tell(
@@ -147,16 +147,16 @@ def stop(job: JobOrFolder) -> None:
             )
             return
         tell(f"Job {found.id} will not start until `slipstream jobs retry {found.id}`.")
-        if other := other_in(Path(found.folder)):
+        if other := describe_other_process(Path(found.folder)):
             tell(f"`slipstream stop {shlex.quote(found.folder)}` stops {other}.")
 
 
 @app.command(epilog="Example: slipstream jobs retry 3")
 def retry(job: JobOrFolder) -> None:
     """Requeue a failed or stopped job from its last checkpoint."""
-    from slipstream.jobs.queue import own_queue
+    from slipstream.jobs.queue import user_queue
 
-    with own_queue() as queue:
+    with user_queue() as queue:
         found = _find(queue, job)
         queue.retry(found)
         tell(f"Job {found.id} is queued again.")
@@ -177,11 +177,11 @@ def run(
     ] = None,
 ) -> None:
     """Run the queue: start jobs, restart crashed ones, share the cores."""
-    from slipstream.jobs.queue import JobQueue, own_queue
+    from slipstream.jobs.queue import JobQueue, user_queue
     from slipstream.jobs.supervisor import Supervisor
 
-    table = JobQueue(queue) if queue else own_queue()
-    with table, Supervisor(table, select_cores(cores), say=tell) as supervisor:
+    table = JobQueue(queue) if queue else user_queue()
+    with table, Supervisor(table, select_cores(cores), notify=tell) as supervisor:
         supervisor.run(until_idle)
 
 
@@ -190,7 +190,7 @@ def _find(queue: Any, name: str) -> Any:
     if name.isdecimal():
         return queue.job(int(name))
     found = find_jobs(queue, name)
-    candidates = [job for job in found if not job.ended] or found[-1:]
+    candidates = [job for job in found if not job.final_state] or found[-1:]
     if len(candidates) != 1:
         listed = "; ".join(f"{job.id} is {job.folder}" for job in candidates)
         raise ConfigError(

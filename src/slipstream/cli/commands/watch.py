@@ -55,16 +55,18 @@ def watch(
 def _watch_all(every: float) -> None:
     """Show the dashboard's overview in the terminal; print it once if the output is no terminal."""
     from slipstream.core.storage.resource_monitor import Cards
-    from slipstream.dashboard.overview import Places, machine_line
+    from slipstream.dashboard.overview import VisibleFolders, describe_machine
 
-    cards, places = Cards(), Places()
-    machine_line(cards)  # the next call reports the load since this one
+    cards, places = Cards(), VisibleFolders()
+    describe_machine(cards)  # the next call reports the load since this one
     shown = ("job", "name", "kind", "state", "progress", "rate", "eta", "cores", "memory", "reason")
     while True:
         time.sleep(min(every, 1.0))
-        rows = [[getattr(one, name) for name in shown] for one in places.lines(ended=False)]
+        rows = [
+            [getattr(one, name) for name in shown] for one in places.list_rows(include_ended=False)
+        ]
         table = told_columns(shown, rows) if rows else ["Nothing runs or waits."]
-        _show("\n".join([machine_line(cards), "", *table]))
+        _show("\n".join([describe_machine(cards), "", *table]))
         if not sys.stdout.isatty():
             return
         time.sleep(max(0.0, every - 1.0))
@@ -85,21 +87,23 @@ def stop(name: RunOrStudy) -> None:
     from slipstream.core.errors import CheckpointError
     from slipstream.core.safe_io import is_there
     from slipstream.core.storage.status_file import CURRENT, read_status, resume_command
-    from slipstream.jobs.queue import own_queue
-    from slipstream.jobs.supervisor import stop as stop_job
+    from slipstream.jobs.queue import user_queue
+    from slipstream.jobs.supervisor import stop_job as stop_job
     from slipstream.studies.record.inspection import lookup
     from slipstream.studies.record.inspection import stop as ask
 
     try:
         folder, _ = lookup(name)
     except CheckpointError:  # a job has no folder before it starts
-        with own_queue() as queue:
+        with user_queue() as queue:
             if not jobs.find_jobs(queue, name):
                 raise
         jobs.stop(name)
         return
-    with own_queue() as queue:  # otherwise the supervisor would restart it
-        own_jobs = [job for job in queue.jobs(ended=False) if job.folder == str(folder.resolve())]
+    with user_queue() as queue:  # otherwise the supervisor would restart it
+        own_jobs = [
+            job for job in queue.jobs(include_ended=False) if job.folder == str(folder.resolve())
+        ]
         asked = [stop_job(queue, job) for job in own_jobs]  # includes jobs that are still loading
     if ask(name) or any(asked):
         reported = read_status(folder)

@@ -364,7 +364,11 @@ def describe_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> st
 
 
 def check_identity(
-    name: str, before: Mapping[str, Any], now: Mapping[str, Any], read: str, again: str
+    name: str,
+    stored: Mapping[str, Any],
+    current: Mapping[str, Any],
+    read_command: str,
+    restart_command: str,
 ) -> None:
     """Refuses to go on with a study under another config or space.
 
@@ -377,23 +381,24 @@ def check_identity(
         VersionError: another version of Optuna began it.
         ConfigError: with the difference.
     """
-    if not before:
+    if not stored:
         raise CheckpointError(
             f"provenance.json of the study {name} is missing or says nothing of what it began with "
             "(`identity`), so nothing says that these settings are its own. Its trials are intact "
             "in ledger.db: restore the file from a backup, or begin another study with "
             "--study-name."
         )
-    if before.get(OPTUNA) != now[OPTUNA]:
-        version = before.get(OPTUNA, "an unknown version")
+    if stored.get(OPTUNA) != current[OPTUNA]:
+        version = stored.get(OPTUNA, "an unknown version")
         line = pip_install(f"optuna=={version}.*")
         raise VersionError(
-            f"The study {name} was begun with Optuna {version}, and this is Optuna {now[OPTUNA]}: "
+            f"The study {name} was begun with Optuna {version}, and this is Optuna "
+            f"{current[OPTUNA]}: "
             "another minor version may suggest other trials (5.0 changed TPE). To go on with it, "
             f"install the one that it began with (`{line}`); to begin "
-            f"anew, `{again}`. What is there can still be read: `{read}`."
+            f"anew, `{restart_command}`. What is there can still be read: `{read_command}`."
         )
-    found = describe_difference(before, now)
+    found = describe_difference(stored, current)
     if found:
         raise ConfigError(
             f"There is a study {name} already, begun with other settings: {found}. Give it those "
