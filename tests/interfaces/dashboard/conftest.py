@@ -22,7 +22,7 @@ from slipstream.core.storage.atomic_io import make_folder, write_json
 from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.status_file import DEPLOYMENT, Status
 from slipstream.dashboard.overview import VisibleFolders, folder_id
-from slipstream.dashboard.server import EventStream, guarded
+from slipstream.dashboard.server import EventStream, build_app
 from slipstream.markets.live.account_comparison import RERUN
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.journal import Decision, Journal
@@ -166,7 +166,7 @@ def serving(tmp_path, monkeypatch):
         feed = EventStream(
             lambda: FASTER * time.monotonic(), lambda seconds: asyncio.sleep(seconds / FASTER)
         )
-        app = guarded(VisibleFolders([folder], tmp_path / "queue"), TOKEN, port, feed=feed)
+        app = build_app(VisibleFolders([folder], tmp_path / "queue"), TOKEN, port, feed=feed)
         config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, ws="none")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
