@@ -10,8 +10,8 @@ import numpy as np
 
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
-from slipstream.markets.live.bar_store import Shape, moments_of
-from slipstream.markets.live.feed import Told
+from slipstream.markets.live.bar_store import BarSchema, group_bars
+from slipstream.markets.live.feed import FeedUpdate
 from slipstream.markets.live.paper_account import PaperAccount
 from slipstream.markets.synthetic import SyntheticForex
 from slipstream.rl.nets.policy import Policy
@@ -39,14 +39,14 @@ def decision(bars: int, seconds: float) -> dict[str, float]:
         tensors, manifest = pack(Policy([environment.spec], [0]), 0, environment.training_context)
         policy = DeployedPolicy(Path(place), unpack(tensors, manifest), config, {})
         market = load_market(DataConfig.model_validate(data))
-        shape = Shape(market.symbols, (), market.bar_seconds, market.kind, (), "auto")
-        moments = moments_of(market.bars, shape)
+        shape = BarSchema(market.symbols, (), market.bar_seconds, market.kind, (), "auto")
+        moments = group_bars(market.bars, shape)
         account = PaperAccount(Path(place) / "account", policy, shape, None, longest_gap=bars)
-        account.take(Told(moments[:bars], market.bars, moments[bars - 1].time))
+        account.process(FeedUpdate(moments[:bars], market.bars, moments[bars - 1].time))
         spent = []
         for moment in moments[bars : bars + _TIMES]:
             begun = time.perf_counter()
-            account.take(Told([moment], market.bars, moment.time))
+            account.process(FeedUpdate([moment], market.bars, moment.time))
             spent.append(time.perf_counter() - begun)
         account.close()
     return {"seconds": float(np.median(spent)), "bars": float(bars)}

@@ -37,8 +37,8 @@ from slipstream.markets.data.calendar import get_calendar
 from slipstream.markets.data.panel import Panel
 from slipstream.markets.features.panel_features import PanelFeatures
 from slipstream.markets.portfolio.config import Config
-from slipstream.markets.portfolio.portfolio_loader import PanelTable, arrays_of
-from slipstream.markets.portfolio.portfolio_state import records_of, state_dtype
+from slipstream.markets.portfolio.portfolio_loader import PanelTable, build_arrays
+from slipstream.markets.portfolio.portfolio_state import params_by_split, state_dtype
 from slipstream.markets.shared_rules import Segments
 from slipstream.studies.config import space_settings
 
@@ -380,8 +380,8 @@ def _loaded(
     features = PanelFeatures(tech.reshape(rows, assets, -1), 0, (), columns)
     layout = Segments()
     layout.add((config.lookback - 1, rows), 0, training=True)
-    data = arrays_of(PanelTable(panel, features), layout, config)
-    params = records_of(config, data, {"train": [0]}, _BAR, get_calendar("24/7", _BAR))
+    data = build_arrays(PanelTable(panel, features), layout, config)
+    params = params_by_split(config, data, {"train": [0]}, _BAR, get_calendar("24/7", _BAR))
     return KernelData(data, params, state=state_dtype(assets))
 
 

@@ -20,7 +20,13 @@ from slipstream.core.storage.status_file import AUDIT, CURRENT, DEPLOYMENT
 from slipstream.core.storage.updates import MALFORMED, MOST_BYTES, POINTS, News, inside, small
 from slipstream.markets.live.account_comparison import RERUN
 from slipstream.markets.live.auto_promotion import watch_folder
-from slipstream.markets.live.deployment import ACCOUNTS, KILL, Deployment, kill, killed
+from slipstream.markets.live.deployment import (
+    ACCOUNTS,
+    KILL,
+    Deployment,
+    read_kill_switch,
+    set_kill_switch,
+)
 from slipstream.markets.live.journal import Decision, Journal
 from slipstream.markets.live.paper_account import JOURNAL
 from slipstream.markets.live.paper_trading import paper
@@ -28,10 +34,10 @@ from slipstream.training.runs.policies import forced_gate_warnings
 
 NAME = DEPLOYMENT
 JOBS = ("paper", "deploy --watch")
-_LONGEST = 400  # characters of a text
-_NEWEST = 200  # lines of the audit, and fills, the newest
-_PASSES = 32
-_JOURNAL_BYTES = 4 << 30
+_MAX_TEXT_LENGTH = 400  # characters of a text
+_MAX_LINES = 200  # lines of the audit, and fills, the newest
+_MAX_PASSES = 32
+_MAX_JOURNAL_BYTES = 4 << 30
 _NUMBER = (int, float)
 _EQUITY = {"name": str, "equal": int, "both": int, "fills": int, "costs": _NUMBER}
 _RERUN = {"at": _NUMBER, "passes": [{**_EQUITY, "curve": [[_NUMBER]], "moved": [list]}]}
@@ -41,11 +47,11 @@ def scored(
     folder: Path, data: str | Path | None, start: str | None
 ) -> tuple[Path, str | Path | None, str | None]:
     """Return the folder of the policy in force, and by default the bars of its account."""
-    found = Deployment.of(folder)
+    deployment = Deployment.from_name(folder)
     if data is None:
-        data, first = found.kept_bars()
+        data, first = deployment.stored_bars()
         start = start or datetime.fromtimestamp(first, UTC).isoformat()
-    return found.version(found.current), data, start
+    return deployment.version(deployment.current), data, start
 
 
 def policy(folder: Path, acts: bool) -> Path:
@@ -54,15 +60,15 @@ def policy(folder: Path, acts: bool) -> Path:
     Raises:
         CheckpointError: it must act on the bars of the account, which has none yet.
     """
-    found = Deployment.open(folder)
+    deployment = Deployment.open(folder)
     if acts:
-        found.kept_bars()
-    return found.version(found.current)
+        deployment.stored_bars()
+    return deployment.version(deployment.current)
 
 
 def resume(folder: Path, say: Callable[[str], None], trust: bool) -> None:
     """Continue the paper account with its feed."""
-    paper(folder, say=say, trust=trust)
+    paper(folder, notify=say, trust=trust)
 
 
 def job(command: str, given: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
@@ -76,8 +82,8 @@ def job(command: str, given: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
         folder = Deployment.open(words[0]).path.resolve()
         return folder, {"words": [folder]}
     if command == "deploy" and given["watch"] is not None:
-        found = Deployment.of(given["name"])
-        return watch_folder(found).resolve(), {"name": found.path.resolve()}
+        deployment = Deployment.from_name(given["name"])
+        return watch_folder(deployment).resolve(), {"name": deployment.path.resolve()}
     raise ConfigError(
         "Of a deployment, a job leads its account or watches studies: `slipstream jobs add -- "
         "paper NAME`, or `slipstream jobs add -- deploy --watch 'PATTERN*' --as NAME`."
@@ -88,73 +94,76 @@ def act(folder: Path, action: str) -> str | None:
     """Throw the kill switch if the action is `kill`; return what was done."""
     if action != "kill":
         return None
-    kill(folder, flat=False)
+    set_kill_switch(folder, flat=False)
     return f"No order is sent and nothing decided any more, until {KILL} is removed there."
 
 
 def news(folder: Path, place: str) -> News:
     """Return what is new of a deployment since a place."""
-    told, found = News(folder, place), Deployment(folder)
+    updates, deployment = News(folder, place), Deployment(folder)
     try:
-        account = f"{ACCOUNTS}/{found.current}"
+        account = f"{ACCOUNTS}/{deployment.current}"
     except MALFORMED:
         account = ACCOUNTS
-    if told.changed("facts", CURRENT, AUDIT, KILL, "versions"):
-        told.events.append(("facts", _facts(found)))
-    told.logbook(f"slipstream paper {shlex.quote(str(folder))}")
+    if updates.changed("facts", CURRENT, AUDIT, KILL, "versions"):
+        updates.events.append(("facts", _metadata(deployment)))
+    updates.logbook(f"slipstream paper {shlex.quote(str(folder))}")
     parts = [f"{account}/{name}" for name in (JOURNAL, f"{JOURNAL}-wal", RERUN)]
-    if told.changed("account", CURRENT, *parts):
+    if updates.changed("account", CURRENT, *parts):
         with suppress(ChangedError):  # then the next look finds other files, and tells them
-            told.events.append(("account", _account(folder, *parts[::2])))
-    return told
+            updates.events.append(("account", _account_update(folder, *parts[::2])))
+    return updates
 
 
-def _facts(found: Deployment) -> dict[str, Any]:
+def _metadata(deployment: Deployment) -> dict[str, Any]:
     """The version in force with its gates, all versions, and the newest lines of the audit."""
-    folder = found.path
-    facts: dict[str, Any] = {"name": folder.name, "killed": killed(folder)}
+    folder = deployment.path
+    metadata: dict[str, Any] = {"name": folder.name, "killed": read_kill_switch(folder)}
     try:
-        versions, number = found.versions, found.current
+        versions, number = deployment.versions, deployment.current
         manifests = f"versions/{number}/{checkpoint.MANIFEST}"
         inside(folder, manifests, MOST_BYTES)
-        manifest = checkpoint.read_manifest(found.version(number))
+        manifest = checkpoint.read_manifest(deployment.version(number))
         gates = [
             {key: gate[key] for key in ("name", "passed", "figure", "forced")}
             for gate in manifest.get("gates", ())
         ]
-        facts |= {"version": number, "versions": versions[-_NEWEST:], "gates": gates}
-        facts["label"] = str(manifest.get("label", ""))[:_LONGEST]
-        facts["study"] = str(manifest.get("study") or "")[:_LONGEST]
-        facts["forced"] = forced_gate_warnings(manifest)
+        metadata |= {"version": number, "versions": versions[-_MAX_LINES:], "gates": gates}
+        metadata["label"] = str(manifest.get("label", ""))[:_MAX_TEXT_LENGTH]
+        metadata["study"] = str(manifest.get("study") or "")[:_MAX_TEXT_LENGTH]
+        metadata["forced"] = forced_gate_warnings(manifest)
         if small(folder, AUDIT):
-            told = ("time", "event", "to", "source", "why")
-            lines = [{key: one.get(key) for key in told} for one in found.audit()]
-            facts["audit"] = lines[-_NEWEST:]
+            updates = ("time", "event", "to", "source", "why")
+            lines = [{key: one.get(key) for key in updates} for one in deployment.audit()]
+            metadata["audit"] = lines[-_MAX_LINES:]
     except MALFORMED as error:
-        facts["unreadable"] = str(error)
-    return facts
+        metadata["unreadable"] = str(error)
+    return metadata
 
 
-def _account(folder: Path, journal: str, rerun: str) -> dict[str, Any]:
+def _account_update(folder: Path, journal: str, rerun: str) -> dict[str, Any]:
     """Equity of every pass, thinned; what it holds; and the rerun that `paper report` kept."""
-    told: dict[str, Any] = {"passes": [], "rerun": None}
+    updates: dict[str, Any] = {"passes": [], "rerun": None}
     try:
         if (folder / journal).exists():
-            path = inside(folder, journal, _JOURNAL_BYTES)
-            with closing(Journal(path, read_only=True)) as kept:
-                told["passes"] = [_curve(name, kept.rows(name)) for name in kept.names()[:_PASSES]]
+            path = inside(folder, journal, _MAX_JOURNAL_BYTES)
+            with closing(Journal(path, read_only=True)) as points:
+                updates["passes"] = [
+                    _curve(name, points.decisions(name))
+                    for name in points.pass_names()[:_MAX_PASSES]
+                ]
         if small(folder, rerun):
-            told["rerun"] = read_json(folder / rerun, CheckpointError, "", _RERUN)
+            updates["rerun"] = read_json(folder / rerun, CheckpointError, "", _RERUN)
     except ChangedError:
         raise
     except MALFORMED as error:
-        told["unreadable"] = str(error)
-    return told
+        updates["unreadable"] = str(error)
+    return updates
 
 
 def _curve(name: str, rows: Sequence[Decision]) -> dict[str, Any]:
     last, stride = rows[-1], -(-len(rows) // POINTS)
-    kept = rows[(len(rows) - 1) % stride :: stride]
-    facts = {"name": name, "time": last.time, "equity": last.equity, "count": len(rows)}
-    facts |= {"action": last.action, "wanted": last.wanted}
-    return facts | {"curve": [(float(one.time), float(one.equity)) for one in kept]}
+    points = rows[(len(rows) - 1) % stride :: stride]
+    metadata = {"name": name, "time": last.time, "equity": last.equity, "count": len(rows)}
+    metadata |= {"action": last.action, "wanted": last.target_units}
+    return metadata | {"curve": [(float(one.time), float(one.equity)) for one in points]}

@@ -17,10 +17,10 @@ from slipstream.kernels.spec import MarketSpec
 from slipstream.markets.data.calendar import Calendar
 
 _NAME_LENGTH = 32
-_WHOLE = 9007199254740992.0  # 2^53: from here on every float64 is a whole number
+_INTEGER_LIMIT = 9007199254740992.0  # 2^53: from here on every float64 is a whole number
 
 # Fields of STATE that the functions below read and write: every market's record has them.
-PLACE = [
+EPISODE_FIELDS = [
     ("key", "u8"),
     ("counter", "u8"),
     ("bar", "i8"),  # row whose close marks equity
@@ -28,13 +28,13 @@ PLACE = [
     ("segment", "i8"),
     ("steps", "i8"),
 ]
-FALL = [
+DRAWDOWN_FIELDS = [
     ("peak", "f8"),  # of equity, account currency
     ("drawdown", "f8"),  # fraction below the peak
     ("max_drawdown", "f8"),
     ("total_return", "f8"),
 ]
-RETURNS = [
+RETURN_FIELDS = [
     ("return_sum", "f8"),  # of simple returns per bar, with the sum of their squares
     ("return_square_sum", "f8"),
     ("sharpe", "f8"),  # per bar, not annualised
@@ -43,8 +43,12 @@ RETURNS = [
 P = TypeVar("P", bound=NamedTuple)
 
 
-def blank_record(
-    params: type[P], sections: Sequence[Config], bar_seconds: int, days: Calendar, **own: Any
+def base_params(
+    params: type[P],
+    sections: Sequence[Config],
+    bar_seconds: int,
+    calendar: Calendar,
+    **overrides: Any,
 ) -> P:
     """The Params that all records of a config have in common: the first segment and no starts.
 
@@ -64,20 +68,20 @@ def blank_record(
     values |= {"first_segment": 0, "num_segments": 1, "num_starts": 1, "runway": 0, "scale": 0}
     values |= {"from_start": False, "sells_at_end": False}
     values |= {"cost_multiple": 1.0, "bar_seconds": bar_seconds}
-    values |= {"bars_per_year": days.bars_per_year, "days_per_year": days.days_per_year}
-    values |= {"rolls_in_new_york": days.day_roll == NEW_YORK_ROLL} | own
+    values |= {"bars_per_year": calendar.bars_per_year, "days_per_year": calendar.days_per_year}
+    values |= {"rolls_in_new_york": calendar.day_roll == NEW_YORK_ROLL} | overrides
     return params._make(values[name] for name in params._fields)
 
 
-def is_trained(split: str) -> bool:
+def is_training_split(split: str) -> bool:
     """Whether a split is trained on: `train` of one window, or a fold's, such as `fold3/train`."""
     return split == "train" or split.endswith("/train")
 
 
-def passes(blank: P, rows: Sequence[int]) -> tuple[P, ...]:
+def continuous_passes(blank: P, rows: Sequence[int]) -> tuple[P, ...]:
     """Records of one continuous pass for each of the given rows of `segments`."""
-    own = {"from_start": True, "sells_at_end": True}
-    return tuple(blank._replace(first_segment=k, **own) for k in rows)
+    overrides = {"from_start": True, "sells_at_end": True}
+    return tuple(blank._replace(first_segment=k, **overrides) for k in rows)
 
 
 def with_first_fold(records: dict[str, tuple[P, ...]]) -> dict[str, tuple[P, ...]]:
@@ -86,7 +90,7 @@ def with_first_fold(records: dict[str, tuple[P, ...]]) -> dict[str, tuple[P, ...
     return {"train": records[first], **records} if first in records else records
 
 
-def scale_of(split: str, scales: int) -> int:
+def scale_index(split: str, scales: int) -> int:
     """The folds' scales come first, then the development range's, last everything's."""
     name = split.partition("/")[0]
     if scales == 1:
@@ -108,7 +112,7 @@ class Segment(NamedTuple):
 
     rows: tuple[int, int]
     scale: int
-    training: bool
+    is_training: bool
     symbol: int = 0
 
 
@@ -120,17 +124,17 @@ class Segments(list[Segment]):
         self.append(Segment(rows, scale, training, symbol))
         return len(self) - 1
 
-    def trained(self, scale: int) -> list[Segment]:
+    def training_segments(self, scale: int) -> list[Segment]:
         """The segments that a scale is measured on."""
-        return [one for one in self if one.training and one.scale == scale]
+        return [segment for segment in self if segment.is_training and segment.scale == scale]
 
     @property
-    def scales(self) -> int:
+    def num_scales(self) -> int:
         """Number of scales."""
-        return 1 + max(one.scale for one in self)
+        return 1 + max(segment.scale for segment in self)
 
 
-def begin(s: Any, p: Any, d: Any) -> None:
+def start_episode(s: Any, p: Any, d: Any) -> None:
     """Begins at a start drawn among the valid ones of the record's segments.
 
     With `from_start` it is the first row of one of them.
@@ -139,7 +143,7 @@ def begin(s: Any, p: Any, d: Any) -> None:
     if p.from_start:
         if p.num_segments > 1:
             segment += integer(s, p.num_segments)
-        begin_at(s, p, d, segment, 0)
+        start_episode_at(s, p, d, segment, 0)
         return
     start = integer(s, p.num_starts)
     for k in range(p.first_segment, p.first_segment + p.num_segments):
@@ -148,10 +152,10 @@ def begin(s: Any, p: Any, d: Any) -> None:
         if start < starts:
             break
         start -= starts
-    begin_at(s, p, d, segment, start)
+    start_episode_at(s, p, d, segment, start)
 
 
-def begin_at(s: Any, p: Any, d: Any, segment: int, start: int) -> None:
+def start_episode_at(s: Any, p: Any, d: Any, segment: int, start: int) -> None:
     """Begins `start` rows into a segment, with all equity in cash.
 
     The loop hands over a record of zeros, so only what starts otherwise is set.
@@ -164,7 +168,7 @@ def begin_at(s: Any, p: Any, d: Any, segment: int, start: int) -> None:
     s.peak = p.initial_equity
 
 
-def keep_score(s: Any, before: float, equity: float) -> None:
+def update_metrics(s: Any, before: float, equity: float) -> None:
     """Running sums of the episode; simple returns per bar.
 
     Args:
@@ -183,7 +187,7 @@ def keep_score(s: Any, before: float, equity: float) -> None:
         s.return_square_sum += ret * ret
 
 
-def conclude_score(s: Any, p: Any) -> float:
+def finalize_metrics(s: Any, p: Any) -> float:
     """Sets the figures of the whole episode but its Sharpe ratio.
 
     Returns:
@@ -198,17 +202,17 @@ def conclude_score(s: Any, p: Any) -> float:
     return variance if variance > 1e-12 * s.return_square_sum * share else 0.0
 
 
-def whole_steps(quantity: float, step: float) -> float:
+def floor_to_step(quantity: float, step: float) -> float:
     """Largest multiple of `step` (0: any number) that is <= `quantity` (>= 0)."""
     if step <= 0.0:
         return quantity
     count = quantity / step
-    if count >= _WHOLE:
+    if count >= _INTEGER_LIMIT:
         return quantity
     return float(math.floor(count)) * step
 
 
-def floored_ratio(after: float, before: float, start: float) -> float:
+def clipped_growth(after: float, before: float, start: float) -> float:
     """Growth of equity, each value at least a millionth of the start: it may end negative."""
     floor = 1e-6 * start
     return max(after, floor) / max(before, floor)
@@ -216,7 +220,7 @@ def floored_ratio(after: float, before: float, start: float) -> float:
 
 def log_growth(after: float, before: float, start: float) -> float:
     """Logarithm of `floored_ratio`; exactly 0 where nothing moved."""
-    ratio = floored_ratio(after, before, start)
+    ratio = clipped_growth(after, before, start)
     return math.log(ratio) if ratio != 1.0 else 0.0
 
 
@@ -226,7 +230,7 @@ def market_spec(
     """What reports and annualisation need, from the record's fields of those names."""
     return MarketSpec(
         symbols=symbols,
-        account_currency=name_of(d.currency),
+        account_currency=decode_name(d.currency),
         initial_equity=p.initial_equity,
         bar_seconds=p.bar_seconds,
         bars_per_year=p.bars_per_year,
@@ -236,29 +240,29 @@ def market_spec(
     )
 
 
-def codes_of(name: str) -> NDArray[np.int64]:
+def encode_name(name: str) -> NDArray[np.int64]:
     """A name as character codes: kernels hold numbers only."""
     codes = np.zeros(_NAME_LENGTH, dtype=np.int64)
     codes[: len(name)] = [ord(letter) for letter in name[:_NAME_LENGTH]]
     return codes
 
 
-def name_of(codes: Any) -> str:
+def decode_name(codes: Any) -> str:
     """The text of character codes."""
     return "".join(chr(code) for code in codes if code)
 
 
-def names_of(d: Any) -> tuple[str, ...]:
+def decode_symbols(d: Any) -> tuple[str, ...]:
     """The text of all names in `d.symbols`."""
-    return tuple(name_of(codes) for codes in d.symbols)
+    return tuple(decode_name(codes) for codes in d.symbols)
 
 
-def moment(second: Any) -> str:
+def utc_text(second: Any) -> str:
     """UTC seconds as text: ``2017-01-02 03:04:05 UTC``."""
     return str(np.datetime64(int(second), "s")).replace("T", " ") + " UTC"
 
 
-def cache_lines(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def stack_cache_aligned(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """All parts in one table that starts on a cache line, read-only use.
 
     Rows that nearly fill their cache lines are widened to whole ones, so that reading one row
@@ -267,7 +271,7 @@ def cache_lines(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     line = LINE // parts[0].itemsize
     rows, columns = sum(len(part) for part in parts), parts[0].shape[1]
     whole = -(-columns // line) * line
-    wide = whole if 3 * whole <= 4 * columns else columns
-    table = zeros((rows, wide), parts[0].dtype)
+    width = whole if 3 * whole <= 4 * columns else columns
+    table = zeros((rows, width), parts[0].dtype)
     np.concatenate(parts, out=table[:, :columns])
     return table

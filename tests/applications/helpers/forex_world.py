@@ -11,7 +11,7 @@ from slipstream.kernels.kernel import KernelData, params_table
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.markets.data.calendar import get_calendar
 from slipstream.markets.forex import kernel as forex
-from slipstream.markets.forex.forex_state import FLAT, NIGHT, ROLL, records_of
+from slipstream.markets.forex.forex_state import FLAT, NIGHT, ROLL, params_by_split
 
 BAR = 900
 KERNEL = load_kernel("forex")
@@ -116,7 +116,7 @@ def _loaded(config: forex.Config, bars: list[Bar], pip: float, inverse: bool) ->
         symbols=np.array([[ord(letter) for letter in "EURUSD"]]),
         currency=np.array([ord(letter) for letter in config.account_currency]),
     )
-    params = records_of(
+    params = params_by_split(
         config, data, {"train": [[0]], "train_window": [[0]]}, BAR, get_calendar("fx", BAR)
     )
     return KernelData(data, params)

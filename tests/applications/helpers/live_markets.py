@@ -18,7 +18,7 @@ from slipstream.markets.live import deployment_gates as deploying
 from slipstream.markets.live.account_comparison import compare
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.deployment_gates import deploy
-from slipstream.markets.live.feed import PriceFeed, Told
+from slipstream.markets.live.feed import FeedUpdate, PriceFeed
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper_account import JOURNAL
 from slipstream.rl.nets.policy import Policy
@@ -136,7 +136,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     ) -> Deployment:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-        monkeypatch.setattr(deploying, "CUTS", 10)
+        monkeypatch.setattr(deploying, "NUM_CUTS", 10)
         study = save_study(tmp_path / "studies" / "first", env, data, **settings)
         return deploy(study, name, dict.fromkeys(GATES[:5], "a test"))
 
@@ -149,14 +149,14 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     ends: set[int] = set()
 
     class Blocks(PriceFeed):
-        def look(self, after: int, begin: int | None = None) -> Told:
-            told = super().look(after, begin)
-            moments, week = list(told.moments), 7 * 86_400 // self._shape.bar_seconds
+        def look(self, after: int, begin: int | None = None) -> FeedUpdate:
+            told = super().poll(after, begin)
+            moments, week = list(told.groups), 7 * 86_400 // self._shape.bar_seconds
             while moments and moments[-1].time not in ends and len(moments) < week:
-                told = super().look(moments[-1].time, begin)
-                if not told.moments:
+                told = super().poll(moments[-1].time, begin)
+                if not told.groups:
                     break
-                moments += told.moments
+                moments += told.groups
             return told._replace(moments=moments)
 
     monkeypatch.setattr("slipstream.markets.live.feed.PriceFeed", Blocks)
@@ -165,7 +165,7 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 def decisions(found: Deployment) -> dict[str, list[Any]]:
     journal = Journal(found.account(found.current) / JOURNAL)
-    rows = {name: journal.rows(name) for name in journal.names()}
+    rows = {name: journal.decisions(name) for name in journal.pass_names()}
     journal.close()
     return rows
 
@@ -183,4 +183,4 @@ def check_equal(name: str, least: int) -> None:
         equity = [float(one) for one in track.trace["equity"]]
         assert [row.equity for row in own[1:-1]] == equity[:-1]
         assert len({row.action for row in own}) > 1  # it does something
-        assert any(row.wanted != own[0].wanted for row in own)
+        assert any(row.target_units != own[0].target_units for row in own)

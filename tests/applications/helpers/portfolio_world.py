@@ -14,8 +14,8 @@ from slipstream.markets.data.calendar import get_calendar
 from slipstream.markets.data.panel import Panel
 from slipstream.markets.features.panel_features import PanelFeatures
 from slipstream.markets.portfolio import kernel as portfolio
-from slipstream.markets.portfolio.portfolio_loader import PanelTable, arrays_of
-from slipstream.markets.portfolio.portfolio_state import records_of, state_dtype
+from slipstream.markets.portfolio.portfolio_loader import PanelTable, build_arrays
+from slipstream.markets.portfolio.portfolio_state import params_by_split, state_dtype
 from slipstream.markets.shared_rules import Segments
 
 BAR = 300
@@ -81,8 +81,8 @@ def build(panel: Panel, columns: int = 2, seed: int = 0, **settings: Any) -> Ker
         picked["train"].append(layout.add((low + older, high), 0, training=True))
     for low, high in panel.segments.tolist():
         picked["window"].append(layout.add((low + older, high), 0, training=False))
-    data = arrays_of(table, layout, config)
-    params = records_of(config, data, picked, BAR, get_calendar("24/7", BAR))
+    data = build_arrays(table, layout, config)
+    params = params_by_split(config, data, picked, BAR, get_calendar("24/7", BAR))
     return KernelData(data, params, state=state_dtype(len(panel.symbols)))
 
 

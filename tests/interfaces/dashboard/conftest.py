@@ -125,7 +125,7 @@ def write_deployment(folder, bars=300):
         for k, (t, e) in enumerate(zip(times, equity, strict=True))
     ]
     with closing(Journal(found.account(2) / JOURNAL)) as journal:
-        journal.add(rows)
+        journal.add_decisions(rows)
     curve = [(int(t), float(e)) for t, e in zip(times, equity, strict=True)]
     one = {"name": "EURUSD", "equal": bars - 1, "both": bars - 1, "fills": 7, "costs": 12.5}
     moved = [(int(times[9]), 0.0, 1_000.0), (int(times[20]), 1_000.0, 0.0)]

@@ -16,7 +16,7 @@ from PIL import Image
 from benchmarks.ours.watched import add_rows, add_trial, rows_of, write_run, write_study_folder
 from slipstream.dashboard.overview import folder_id
 from slipstream.markets.live.account_comparison import RERUN
-from slipstream.markets.live.deployment import KILL, killed
+from slipstream.markets.live.deployment import KILL, read_kill_switch
 from slipstream.markets.live.paper_account import JOURNAL
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright (extra dev) is missing")
@@ -212,7 +212,7 @@ def test_a_deployments_page_shows_its_gates_and_stops_it(serving, deployed, tmp_
     page.get_by_role("button", name="Press again").wait_for()
     page.keyboard.press("Enter")
     page.wait_for_selector("text=The file KILL is there")
-    assert killed(live) == "stop" and fits(page)
+    assert read_kill_switch(live) == "stop" and fits(page)
 
 
 def test_names_and_moments_of_strangers_spoil_no_page(serving, deployed, tmp_path, opened):

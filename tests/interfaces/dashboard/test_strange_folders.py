@@ -21,7 +21,7 @@ from slipstream.core.text import log_time
 from slipstream.dashboard.pages import run_updates
 from slipstream.dashboard.server import EventStream
 from slipstream.markets.live.account_comparison import RERUN
-from slipstream.markets.live.deployment import KILL, Deployment, killed
+from slipstream.markets.live.deployment import KILL, Deployment, read_kill_switch
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper_account import JOURNAL
 from slipstream.studies.record.ledger import Ledger, count_outcomes
@@ -62,7 +62,7 @@ def view_of(name, width):
 @pytest.mark.parametrize("strange", [endless_link, os.mkfifo, large, nowhere])
 def test_a_strange_switch_stops_and_a_strange_version_is_refused(tmp_path, strange):
     strange(tmp_path / KILL)
-    assert killed(tmp_path) == "stop"
+    assert read_kill_switch(tmp_path) == "stop"
     strange(tmp_path / CURRENT)
     if strange is nowhere:
         assert Deployment(tmp_path).current == 0

@@ -16,7 +16,7 @@ import pytest
 from slipstream.core.errors import CheckpointError, SlipstreamError
 from slipstream.jobs.queue import FAILED, JobQueue
 from slipstream.markets.evaluation import holdout_register
-from slipstream.markets.live.journal import Decision, Intent, Journal
+from slipstream.markets.live.journal import Decision, Journal, PlannedOrder
 from slipstream.studies.record.ledger import Ledger, Slot, Suggestion, TrialDecision
 from slipstream.studies.record.warm_start import METADATA_KEY
 from slipstream.training.population.member import DailyReturns, Outcome
@@ -88,18 +88,18 @@ def _read_ledger(folder: Path) -> None:
 
 def _make_journal(folder: Path) -> None:
     with closing(Journal(folder / "journal.db")) as journal:
-        journal.add([Decision("EURUSD", 900, "hash", (1.0,), (2.0,), 100.0, 1000.0)])
-        journal.remark(1.0, "A sentence.")
-        journal.intend([Intent("id", 900, "EURUSD", 0, 1.0)])
-        journal.begin(900, 100.0, 100.0)
-        journal.end(900, "held", {"EURUSD": [1.0, 0.0, "too small"]})
+        journal.add_decisions([Decision("EURUSD", 900, "hash", (1.0,), (2.0,), 100.0, 1000.0)])
+        journal.add_notice(1.0, "A sentence.")
+        journal.add_orders([PlannedOrder("id", 900, "EURUSD", 0, 1.0)])
+        journal.begin_bar(900, 100.0, 100.0)
+        journal.end_bar(900, "held", {"EURUSD": [1.0, 0.0, "too small"]})
 
 
 def _read_journal(folder: Path) -> None:
     with closing(Journal(folder / "journal.db")) as journal:
-        journal.first()
-        [journal.rows(name) for name in journal.names()]
-        journal.remarks(), journal.intents(), journal.pending(), journal.traded()
+        journal.first_time()
+        [journal.decisions(name) for name in journal.pass_names()]
+        journal.notices(), journal.orders(), journal.pending_orders(), journal.executed_bars()
 
 
 def _enter(folder: Path, key: str) -> None:

@@ -13,7 +13,7 @@ from live_markets import Make, table, week, write
 from slipstream.cli import main
 from slipstream.core.storage.signals import ask_to_stop
 from slipstream.jobs.queue import user_queue
-from slipstream.markets.live.auto_promotion import KEPT
+from slipstream.markets.live.auto_promotion import UNCHANGED
 from slipstream.markets.live.deployment import Deployment
 
 Told = Callable[..., str]
@@ -54,7 +54,7 @@ def test_the_queue_leads_an_account_and_watches_studies(told: Told, tmp_path: Pa
         ] * 2
     found = Deployment.open("demo")
     assert "decisions" in told("status", "demo")
-    assert [line["event"] for line in found.audit()] == ["deploy", KEPT]
+    assert [line["event"] for line in found.audit()] == ["deploy", UNCHANGED]
     assert "Nothing" not in told("jobs", "--all")
 
 

@@ -416,21 +416,21 @@ INTEND = """
 import sys
 from pathlib import Path
 from slipstream.core.storage.atomic_io import make_folder
-from slipstream.markets.live.journal import Decision, Intent, Journal
+from slipstream.markets.live.journal import Decision, Journal, PlannedOrder
 said = open(sys.argv[1] + "/../said", "ab", 0)
 folder = Path(sys.argv[1]) / "account"
 make_folder(folder)
 journal = Journal(folder / "journal.db")
 for bar in range(3):
-    journal.add([Decision("all", bar, "hash", (0.5,), (1.0, 2.0), 100.0, 5.0)])
+    journal.add_decisions([Decision("all", bar, "hash", (0.5,), (1.0, 2.0), 100.0, 5.0)])
     said.write(b"decided\\n")
-    journal.begin(bar, 100.0, 99.0)
-    made = [Intent(f"{bar}{symbol}", bar, symbol, 0, 1.0) for symbol in "AB"]
-    journal.intend(made)
+    journal.begin_bar(bar, 100.0, 99.0)
+    made = [PlannedOrder(f"{bar}{symbol}", bar, symbol, 0, 1.0) for symbol in "AB"]
+    journal.add_orders(made)
     said.write(b"intended\\n")  # from here on it may have been sent
-    journal.update([one._replace(state="filled", filled=1.0, average=2.0) for one in made])
+    journal.update_orders([one._replace(state="filled", filled=1.0, average=2.0) for one in made])
     said.write(b"filled\\n")
-    journal.end(bar, "traded", {"A": (1.0, 1.0, "")})
+    journal.end_bar(bar, "traded", {"A": (1.0, 1.0, "")})
     said.write(b"ended\\n")
 """
 
@@ -447,12 +447,16 @@ def test_an_order_that_may_have_been_sent_is_known(place):
             assert not said
             return "nothing"
         with closing(Journal(path)) as journal:
-            rows, intents, traded = journal.rows("all"), journal.intents(), journal.traded()
+            rows, intents, traded = (
+                journal.decisions("all"),
+                journal.orders(),
+                journal.executed_bars(),
+            )
         assert len(rows) in (said["decided"], said["decided"] + 1)
         assert len(intents) in (2 * said["intended"], 2 * said["intended"] + 2)
         filled = sum(one.state == "filled" for one in intents)
         assert filled in (2 * said["filled"], 2 * said["filled"] + 2)
-        assert sum(one.ended == "traded" for one in traded) - said["ended"] in (0, 1)
+        assert sum(one.outcome == "traded" for one in traded) - said["ended"] in (0, 1)
         return "all known"
 
     place.each(recording, 600, after)

@@ -16,7 +16,7 @@ from slipstream.jobs.job_process import last_log_line
 from slipstream.kernels.kernel_registry import import_file
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
-from slipstream.markets.live.bar_store import Shape, Store
+from slipstream.markets.live.bar_store import BarSchema, BarStore
 from slipstream.markets.live.deployment import Deployment
 from slipstream.training.population.member_state import LiveStates, PolicyStore
 
@@ -117,7 +117,7 @@ def test_an_audit_that_cannot_be_read_is_refused(tmp_path: Path, make) -> None:
 def test_bars_of_an_account_that_cannot_be_read_are_refused(tmp_path: Path, make) -> None:
     make(tmp_path / "EURUSD.csv")
     with pytest.raises(DataError, match="is not as slipstream wrote it"):
-        Store(tmp_path, Shape(("EURUSD",), (), 60, "fx", (), "fx"))
+        BarStore(tmp_path, BarSchema(("EURUSD",), (), 60, "fx", (), "fx"))
 
 
 def test_prices_that_do_not_fit_into_memory_are_refused(

@@ -55,16 +55,16 @@ def deploy(
             "--as NAME`, which forces no gate and trusts no code of others."
         )
     if watch is not None:
-        found = Deployment.of(name)
+        found = Deployment.from_name(name)
         if context.obj(context, auto_promotion.watch_folder(found), name=found.path):
             return
-        auto_promotion.watch(watch, name, once=once, say=tell)
+        auto_promotion.watch(watch, name, once=once, notify=tell)
         return
     assert source is not None
     if force and not reason.strip():
         raise ConfigError('--force needs its reason: give --reason "...", which is kept with it.')
     forced = dict.fromkeys(force or (), reason)
-    found = put_in_force(source, name, forced, say=tell, trust=trust)
+    found = put_in_force(source, name, forced, notify=tell, trust=trust)
     tell(f"Version {found.current} of {found.path.name} is in force: {found.path}")
 
 
@@ -80,7 +80,7 @@ def rollback(
     from slipstream.markets.live.deployment import Deployment
 
     found = Deployment.open(name)
-    found.switch(found.before if to is None else to, "rollback")
+    found.switch(found.previous if to is None else to, "rollback")
     tell(f"Version {found.current} of {found.path.name} is in force.")
 
 
@@ -148,7 +148,7 @@ def paper(
             "Write `slipstream paper NAME --feed replay:DIR`, tail:FILE or ccxt:EXCHANGE; or "
             "`slipstream paper report NAME`; or `slipstream paper stop NAME --flat`."
         )
-    limits = Limits.of(limit) if limit else None
+    limits = Limits.from_words(limit) if limit else None
     if background or log:
         folder = Deployment.open(words[0]).path
         if context.obj(context, folder, words=[folder]):
@@ -163,7 +163,7 @@ def paper(
         broker=broker,
         limits=limits,
         time_zone=time_zone,
-        say=tell,
+        notify=tell,
         trust=trust,
     )
     tell(

@@ -70,24 +70,24 @@ from slipstream.markets.forex.forex_state import (
     VARIANCE,
     Data,
     Params,
-    Picked,
-    records_of,
+    SegmentRows,
+    params_by_split,
 )
 from slipstream.markets.shared_rules import (
     Segments,
-    cache_lines,
-    codes_of,
-    is_trained,
-    moment,
-    name_of,
-    scale_of,
+    decode_name,
+    encode_name,
+    is_training_split,
+    scale_index,
+    stack_cache_aligned,
+    utc_text,
 )
 
-Times = dict[str, tuple[int, int]]
+WindowTimes = dict[str, tuple[int, int]]
 
 # Settings that decide the arrays; all others only decide the records.
-_READ = ("data", "features", "lookback", "account_currency", "return_variance")
-_CLOCK = ("flat_at", "flat_on_friday", "fill")
+_DATA_KEYS = ("data", "features", "lookback", "account_currency", "return_variance")
+_CALENDAR_KEYS = ("flat_at", "flat_on_friday", "fill")
 
 
 def load(config: Config) -> KernelData:
@@ -97,11 +97,11 @@ def load(config: Config) -> KernelData:
     `test` are continuous passes, one record a symbol.
     """
     market = load_market(config.data)
-    tables, warm_up = tables_of(market, config)
+    tables, warm_up = build_tables(market, config)
     embargo = config.lookback + warm_up
-    remembers = memory_of(config, market)
-    times = split_times(market, config.split, embargo, memory_note=remembers)
-    return _windows(market, tables, times, config, warm_up)
+    memory_note = describe_memory(config, market)
+    times = split_times(market, config.split, embargo, memory_note=memory_note)
+    return _load_windows(market, tables, times, config, warm_up)
 
 
 def load_window(
@@ -120,29 +120,30 @@ def load_window(
     """
     config = config.model_copy(update={"data": override_data_config(config.data, data, symbols)})
     market = load_market(config.data) if market is None else market
-    tables, warm_up = tables_of(market, config)
+    tables, warm_up = build_tables(market, config)
     first = min(int(table.time[0]) for table in tables) if start is None else start
     last = max(int(table.time[-1]) + 1 for table in tables) if stop is None else stop
     for table in tables:
         if np.count_nonzero((table.time >= first) & (table.time < last)) < 2:
             raise DataError(
-                f"The chosen window, {moment(first)} to {moment(last)}, holds fewer than 2 usable "
-                f"bars of {table.symbol}, which has them from {moment(table.time[0])} to "
-                f"{moment(table.time[-1])}: choose a window within that."
+                f"The chosen window, {utc_text(first)} to {utc_text(last)}, holds fewer than 2 "
+                "usable "
+                f"bars of {table.symbol}, which has them from {utc_text(table.time[0])} to "
+                f"{utc_text(table.time[-1])}: choose a window within that."
             )
-    loaded = _windows(market, tables, {"train": (first, last)}, config, warm_up)
+    loaded = _load_windows(market, tables, {"train": (first, last)}, config, warm_up)
     params = {"train": loaded.params["train"], "window": loaded.params["train_window"]}
     return replace(loaded, params=params)
 
 
-def _windows(
-    market: Market, tables: list[SymbolTable], times: Times, config: Config, warm_up: int
+def _load_windows(
+    market: Market, tables: list[SymbolTable], times: WindowTimes, config: Config, warm_up: int
 ) -> KernelData:
     """Cuts windows out of all symbols."""
     offsets = _offsets(tables)
     layout = Segments()
-    picked: Picked = {}
-    notes = []
+    picked: SegmentRows = {}
+    warnings = []
     for split, (start, stop) in times.items():
         rows = []
         for index, table in enumerate(tables):
@@ -157,7 +158,7 @@ def _windows(
                     f"it has {max(high - low, 0)}: leave the symbol out or load more bars."
                 )
             else:
-                notes.append(
+                warnings.append(
                     f"{table.symbol} has no bars in the {split} window and is not scored there."
                 )
         if split == "train":
@@ -165,7 +166,7 @@ def _windows(
         elif rows:
             picked[split] = [rows]
     windows = {name: list(window) for name, window in times.items()}
-    return _assemble(market, tables, layout, picked, windows, config, warm_up, notes)
+    return _assemble(market, tables, layout, picked, windows, config, warm_up, warnings)
 
 
 class _Symbol(NamedTuple):
@@ -206,39 +207,39 @@ def load_folds(config: Config, plan: FoldPlan) -> KernelData:
     fold has its own scales; the hold-out has those of the development range.
     """
     market = load_market(config.data)
-    tables, warm_up = tables_of(market, config)
+    tables, warm_up = build_tables(market, config)
     timeline = np.unique(np.concatenate([table.time for table in tables]))
     reject_cumulative_features(config.features, market.bars[0].extra)
-    remembers = memory_of(config, market)
-    split = _split(len(timeline), plan, config.lookback + warm_up, config, remembers)
+    remembers = describe_memory(config, market)
+    split = _make_folds(len(timeline), plan, config.lookback + warm_up, config, remembers)
     symbols = [
         _Symbol(table, offset, timeline, config.lookback)
         for table, offset in zip(tables, _offsets(tables), strict=True)
     ]
     layout = Segments()
-    picked: Picked = {}
+    picked: SegmentRows = {}
     for name, parts in split.ranges().items():
-        scale = scale_of(name, len(split.folds) + 2)
-        if is_trained(name):
-            picked[name] = _train(symbols, layout, scale, parts, split.embargo)
+        scale = scale_index(name, len(split.folds) + 2)
+        if is_training_split(name):
+            picked[name] = _add_training_segments(symbols, layout, scale, parts, split.embargo)
         else:
-            picked[name] = [_test(symbols, layout, scale, part) for part in parts]
+            picked[name] = [_add_test_segments(symbols, layout, scale, part) for part in parts]
     folds = fold_metadata(split, plan, timeline, market.bar_seconds)
     windows = {name: folds[name] for name in ("development", "holdout")}
-    facts = {"folds": folds, "kind": market.kind, "settings": config.model_dump(mode="json")}
-    return _assemble(market, tables, layout, picked, windows, config, warm_up, (), facts)
+    metadata = {"folds": folds, "kind": market.kind, "settings": config.model_dump(mode="json")}
+    return _assemble(market, tables, layout, picked, windows, config, warm_up, (), metadata)
 
 
 def _assemble(
     market: Market,
     tables: list[SymbolTable],
     layout: Segments,
-    picked: Picked,
+    picked: SegmentRows,
     windows: Mapping[str, list[int]],
     config: Config,
     warm_up: int,
-    notes: Iterable[str],
-    facts: Mapping[str, Any] | None = None,
+    warnings: Iterable[str],
+    metadata: Mapping[str, Any] | None = None,
 ) -> KernelData:
     """Lays symbols end to end.
 
@@ -254,23 +255,23 @@ def _assemble(
         notes: what the user must hear about the windows.
         facts: more of them for the run directory, JSON-able.
     """
-    data = _arrays(tables, layout, config)
+    data = _build_arrays(tables, layout, config)
     days = get_calendar(market.kind, market.bar_seconds)
     counts = {table.symbol: len(table.time) for table in tables}
     trained = next(iter(windows.values()))
-    bars = _bars_in(data, counts, trained)
-    converting = [sentence for table in tables for sentence in table.rates.accepted]
+    bars = _bars_in_window(data, counts, trained)
+    converting = [sentence for table in tables for sentence in table.rates.allowed_issues]
     whole = train_split(DEVELOPMENT)
     rows = [row for group in picked[whole if whole in picked else "train"] for row in group]
     return KernelData(
         data,
-        records_of(config, data, picked, market.bar_seconds, days),
+        params_by_split(config, data, picked, market.bar_seconds, days),
         (
             *market.notes,
-            *(table.rates.note for table in tables if table.rates.note),
-            *notes,
-            *_feature_notes(config, tables, trained),
-            *_setting_notes(config, bars),
+            *(table.rates.warning for table in tables if table.rates.warning),
+            *warnings,
+            *_feature_warnings(config, tables, trained),
+            *_config_warnings(config, bars),
         ),
         {
             "market_sha256": market.hash,
@@ -280,10 +281,10 @@ def _assemble(
             "bars": counts,
             "windows_utc_seconds": windows,
             "converted_by": {table.symbol: table.rates.pair for table in tables},
-            "round_trip": _round_trips(config, bars),
+            "round_trip": _round_trip_costs(config, bars),
             "bar_move": _bar_moves(tables, trained, market.bar_seconds),
-            "carried": {"return_variance": _variances(data, rows)},
-            **(facts or {}),
+            "carried": {"return_variance": _variance_by_symbol(data, rows)},
+            **(metadata or {}),
         },
         training_context=_training_context(config, market, warm_up),
     )
@@ -294,39 +295,39 @@ def with_params(loaded: KernelData, config: Config) -> KernelData | None:
 
     None where the config needs other arrays: other data, features, lookback or currency.
     """
-    facts = loaded.provenance
-    if "settings" not in facts:
+    metadata = loaded.provenance
+    if "settings" not in metadata:
         return None
-    before = Config.model_validate(facts["settings"])
-    if any(getattr(before, name) != getattr(config, name) for name in _READ):
+    before = Config.model_validate(metadata["settings"])
+    if any(getattr(before, name) != getattr(config, name) for name in _DATA_KEYS):
         return None
-    folds = facts["folds"]
-    _split(folds["bars"], FoldPlan(**folds["plan"]), folds["embargo_bars"], config)
-    data, days = loaded.data, get_calendar(facts["kind"], facts["bar_seconds"])
-    if any(getattr(before, name) != getattr(config, name) for name in _CLOCK):
+    folds = metadata["folds"]
+    _make_folds(folds["bars"], FoldPlan(**folds["plan"]), folds["embargo_bars"], config)
+    data, days = loaded.data, get_calendar(metadata["kind"], metadata["bar_seconds"])
+    if any(getattr(before, name) != getattr(config, name) for name in _CALENDAR_KEYS):
         bits = [
-            calendar_bits(time, facts["bar_seconds"], days.day_roll, config)
-            for time in _split_symbols(data.time, facts["bars"])
+            calendar_bits(time, metadata["bar_seconds"], days.day_roll, config)
+            for time in _split_by_symbol(data.time, metadata["bars"])
         ]
         data = data._replace(calendar=np.concatenate(bits))
         data.calendar.flags.writeable = False
-    bars = _bars_in(data, facts["bars"], folds["development"])
-    kept = len(loaded.warnings) - len(_setting_notes(before, bars))
+    bars = _bars_in_window(data, metadata["bars"], folds["development"])
+    num_kept = len(loaded.warnings) - len(_config_warnings(before, bars))
     picked = {
-        split: _picked(records, data)
+        split: _segment_rows(records, data)
         for split, records in loaded.params.items()
         if split != "train"
     }
     return KernelData(
         data,
-        records_of(config, data, picked, facts["bar_seconds"], days),
-        (*loaded.warnings[:kept], *_setting_notes(config, bars)),
+        params_by_split(config, data, picked, metadata["bar_seconds"], days),
+        (*loaded.warnings[:num_kept], *_config_warnings(config, bars)),
         {
-            **facts,
-            "round_trip": _round_trips(config, bars),
+            **metadata,
+            "round_trip": _round_trip_costs(config, bars),
             "settings": config.model_dump(mode="json"),
         },
-        training_context=loaded.training_context and with_settings(loaded.training_context, config),
+        training_context=loaded.training_context and with_config(loaded.training_context, config),
     )
 
 
@@ -336,14 +337,14 @@ def timeline(p: Params, d: Data) -> NDArray[np.int64]:
     return np.asarray(d.time[low + 1 : high] + p.bar_seconds)
 
 
-def _split(
+def _make_folds(
     rows: int, plan: FoldPlan, embargo: int, config: Config, remembers: str = ""
 ) -> FoldSplit:
     least = min(config.max_steps, RUNWAY) + 1
     return make_folds(rows, plan, embargo, min_train=least, memory_note=remembers)
 
 
-def _train(
+def _add_training_segments(
     symbols: list[_Symbol], layout: Segments, scale: int, parts: tuple[Range, ...], embargo: int
 ) -> list[list[int]]:
     """Adds a fold's training segments, symbol by symbol."""
@@ -356,23 +357,25 @@ def _train(
             if high - low >= 2
         ]
         if not rows:
-            raise DataError(_absent(symbol, "train on", parts))
+            raise DataError(_missing_bars_text(symbol, "train on", parts))
         chosen.append(rows)
     return chosen
 
 
-def _test(symbols: list[_Symbol], layout: Segments, scale: int, part: Range) -> list[int]:
+def _add_test_segments(
+    symbols: list[_Symbol], layout: Segments, scale: int, part: Range
+) -> list[int]:
     """Adds one pass for each symbol."""
     chosen = []
     for index, symbol in enumerate(symbols):
         low, high = symbol.rows(part)
         if high - low < 2:
-            raise DataError(_absent(symbol, "score", (part,)))
+            raise DataError(_missing_bars_text(symbol, "score", (part,)))
         chosen.append(layout.add((low, high), scale, training=False, symbol=index))
     return chosen
 
 
-def _absent(symbol: _Symbol, purpose: str, parts: tuple[Range, ...]) -> str:
+def _missing_bars_text(symbol: _Symbol, purpose: str, parts: tuple[Range, ...]) -> str:
     time, own = symbol.timeline, symbol.table.time
     first, last = date_text(time[parts[0][0]]), date_text(time[parts[-1][1] - 1])
     return (
@@ -382,7 +385,7 @@ def _absent(symbol: _Symbol, purpose: str, parts: tuple[Range, ...]) -> str:
     )
 
 
-def _picked(records: tuple[Params, ...], data: Data) -> list[list[int]]:
+def _segment_rows(records: tuple[Params, ...], data: Data) -> list[list[int]]:
     """The rows of `Data.segments` that records were made of, as `load_folds` picked them."""
     if records[0].from_start:
         return [[record.first_segment for record in records]]
@@ -399,18 +402,18 @@ def _offsets(tables: Sequence[SymbolTable]) -> list[int]:
     return [0, *ends[:-1].tolist()]
 
 
-def _split_symbols(column: NDArray[Any], counts: Mapping[str, int]) -> list[NDArray[Any]]:
+def _split_by_symbol(column: NDArray[Any], counts: Mapping[str, int]) -> list[NDArray[Any]]:
     """A column of all symbols, symbol by symbol."""
     return np.split(column, np.cumsum(list(counts.values()))[:-1])
 
 
-def _arrays(tables: list[SymbolTable], layout: Segments, config: Config) -> Data:
+def _build_arrays(tables: list[SymbolTable], layout: Segments, config: Config) -> Data:
     """Everything that the kernel reads, read-only."""
-    bars = cache_lines([table.bars for table in tables])
-    features = cache_lines([table.features for table in tables])
+    bars = stack_cache_aligned([table.bars for table in tables])
+    features = stack_cache_aligned([table.features for table in tables])
     mean, deviation = [], []
-    for scale in range(layout.scales):
-        rows = [slice(*one.rows) for one in layout.trained(scale)]
+    for scale in range(layout.num_scales):
+        rows = [slice(*one.rows) for one in layout.training_segments(scale)]
         seen = np.concatenate([features[own, : len(config.features)] for own in rows])
         mean.append(seen.mean(axis=0, dtype=np.float64))
         spread = seen.std(axis=0, dtype=np.float64)
@@ -422,18 +425,18 @@ def _arrays(tables: list[SymbolTable], layout: Segments, config: Config) -> Data
         time=np.concatenate([table.time for table in tables]),
         segments=np.array([one.rows for one in layout], dtype=np.int64),
         segment_symbol=np.array([one.symbol for one in layout], dtype=np.int64),
-        constants=_constants(tables, layout, bars, config.return_variance),
+        constants=_segment_constants(tables, layout, bars, config.return_variance),
         feature_mean=np.stack(mean),
         feature_std=np.stack(deviation),
-        symbols=np.stack([codes_of(table.symbol) for table in tables]),
-        currency=codes_of(config.account_currency),
+        symbols=np.stack([encode_name(table.symbol) for table in tables]),
+        currency=encode_name(config.account_currency),
     )
     for array in data:
         array.flags.writeable = False
     return data
 
 
-def _constants(
+def _segment_constants(
     tables: list[SymbolTable],
     layout: Segments,
     bars: NDArray[np.float64],
@@ -451,7 +454,9 @@ def _constants(
             return known.get(tables[symbol].symbol, float(np.mean(list(known.values()))))
         if known is not None:
             return known
-        return _variance(bars, [s.rows for s in layout.trained(scale) if s.symbol == symbol])
+        return _variance(
+            bars, [s.rows for s in layout.training_segments(scale) if s.symbol == symbol]
+        )
 
     constants = [
         (
@@ -472,50 +477,50 @@ def _variance(bars: NDArray[np.float64], segments: list[Range]) -> float:
     return float(returns.var(ddof=1)) if len(returns) > 1 else 0.0
 
 
-def _variances(data: Data, rows: Sequence[int]) -> dict[str, float]:
+def _variance_by_symbol(data: Data, rows: Sequence[int]) -> dict[str, float]:
     """VARIANCE by symbol of the given rows of `Data.segments`: what a policy takes along."""
-    names = [name_of(data.symbols[data.segment_symbol[row]]) for row in rows]
+    names = [decode_name(data.symbols[data.segment_symbol[row]]) for row in rows]
     return dict(zip(names, (float(data.constants[row, VARIANCE]) for row in rows), strict=True))
 
 
-def _bars_in(
+def _bars_in_window(
     data: Data, counts: Mapping[str, int], window: list[int]
 ) -> dict[str, NDArray[np.float64]]:
     """Bars [n, 8] of each symbol that begin in a window of UTC seconds."""
-    times, bars = _split_symbols(data.time, counts), _split_symbols(data.bars, counts)
+    times, bars = _split_by_symbol(data.time, counts), _split_by_symbol(data.bars, counts)
     return {
         symbol: own[slice(*np.searchsorted(time, window))]
         for symbol, time, own in zip(counts, times, bars, strict=True)
     }
 
 
-def _setting_notes(config: Config, bars: Mapping[str, NDArray[np.float64]]) -> list[str]:
+def _config_warnings(config: Config, bars: Mapping[str, NDArray[np.float64]]) -> list[str]:
     """Sentences about the settings; `bars` float64 [n, 8] of each symbol, those trained on."""
-    notes = []
+    warnings = []
     if config.fill == "compat_same_close":
-        notes.append(
+        warnings.append(
             "`fill: compat_same_close` fills at the very close that the agent has just seen. "
             "Nobody can trade that: results contain the bid-ask bounce and compare with no others."
         )
     if config.swap_long == 0.0 and config.swap_short == 0.0:
-        notes.append("Financing not modelled: `swap_long` and `swap_short` are 0.")
+        warnings.append("Financing not modelled: `swap_long` and `swap_short` are 0.")
     free = config.slippage_pips == 0.0 and config.commission_per_million == 0.0
     if free and not any(own[:, SPREAD].any() for own in bars.values()):
-        notes.append("Trading is free here: spread, slippage and commission are all 0.")
-    return notes
+        warnings.append("Trading is free here: spread, slippage and commission are all 0.")
+    return warnings
 
 
-def _feature_notes(config: Config, tables: list[SymbolTable], window: list[int]) -> list[str]:
+def _feature_warnings(config: Config, tables: list[SymbolTable], window: list[int]) -> list[str]:
     """Sentences about features that never change in a window of UTC seconds."""
-    notes = []
+    warnings = []
     for table in tables:
         low, high = np.searchsorted(table.time, window)
         own = table.features[low:high, : len(config.features)]
-        notes += constant_feature_warnings(table.symbol, config.features, own)
-    return notes
+        warnings += constant_feature_warnings(table.symbol, config.features, own)
+    return warnings
 
 
-def _round_trips(config: Config, tables: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
+def _round_trip_costs(config: Config, tables: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
     """What buying and selling costs on average, by symbol; `tables` float64 [n, 8] each."""
     trips = {}
     for symbol, bars in tables.items():
@@ -554,10 +559,10 @@ def _training_context(config: Config, market: Market, warm_up: int) -> TrainingC
         decide_every=1,
         data_sha256=market.hash,
     )
-    return with_settings(blank, config)
+    return with_config(blank, config)
 
 
-def with_settings(training_context: TrainingContext, config: Config) -> TrainingContext:
+def with_config(training_context: TrainingContext, config: Config) -> TrainingContext:
     """The same prices under other settings that need no other arrays."""
     own = {"data", "split", "features", "lookback", "fill"}
     settings = config.model_dump(mode="json", exclude=own)
@@ -575,17 +580,17 @@ class SymbolTable(NamedTuple):
     bars: NDArray[np.float64]
     features: NDArray[np.float32]
     calendar: NDArray[np.int64]
-    rates: Rates
+    rates: ConversionRates
 
 
-def tables_of(market: Market, config: Config) -> tuple[list[SymbolTable], int]:
+def build_tables(market: Market, config: Config) -> tuple[list[SymbolTable], int]:
     """The tables of a market's symbols, and the longest warm-up among them in bars."""
     days = get_calendar(market.kind, market.bar_seconds)
-    made = [_table(bars, market, days, config) for bars in market.bars]
+    made = [_build_table(bars, market, days, config) for bars in market.bars]
     return [table for table, _ in made], max(warm_up for _, warm_up in made)
 
 
-def memory_of(config: Config, market: Market) -> str:
+def describe_memory(config: Config, market: Market) -> str:
     """What remembers most, features or rules, in words, for messages about too few bars."""
     text = describe_longest_warm_up((*config.features, _ATR_FEATURE), market.bars[0].extra)
     return (
@@ -593,11 +598,13 @@ def memory_of(config: Config, market: Market) -> str:
     )
 
 
-def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[SymbolTable, int]:
+def _build_table(
+    bars: Bars, market: Market, days: Calendar, config: Config
+) -> tuple[SymbolTable, int]:
     features = compute_features(config.features, bars, market.bar_seconds)
     atr = compute_features((_ATR_FEATURE,), bars, market.bar_seconds)
     warm_up = max(features.warm_up, atr.warm_up + 1)
-    rates = conversion(bars, config.account_currency, market, config.data)
+    rates = conversion_rates(bars, config.account_currency, market, config.data)
     keep = rates.usable.copy()
     keep[:warm_up] = False
     if np.count_nonzero(keep) < config.lookback + 1:
@@ -628,11 +635,11 @@ def calendar_bits(
     """Rolls, forced-flat fills and swap nights of each bar, int64 [n]; bits in `forex_state`."""
     day = day_number(time, roll)
     rolled = np.diff(day, prepend=day[:1]) != 0
-    flat = _flat(time, bar_seconds, roll, config)
+    flat = _must_be_flat(time, bar_seconds, roll, config)
     return rolled * ROLL + flat * FLAT + swap_nights(time, roll) * NIGHT
 
 
-def _flat(
+def _must_be_flat(
     time: NDArray[np.int64], bar_seconds: int, roll: DayRoll, config: Config
 ) -> NDArray[np.bool_]:
     """Whether the fill of the step into each bar happens at a time that must be flat.
@@ -640,15 +647,15 @@ def _flat(
     Only the fill's own clock time counts: whether another bar follows is not known then.
     """
     if config.fill == "next_open":
-        return _flat_at(time, roll, config)
+        return _is_flat_time(time, roll, config)
     closed = time + bar_seconds
     if config.fill == "compat_same_close":
         closed = np.concatenate([closed[:1], closed[:-1]])
     # A fill at the last close before the roll belongs to the day that ends there.
-    return _flat_at(closed, roll, config) | _flat_at(closed - 1, roll, config)
+    return _is_flat_time(closed, roll, config) | _is_flat_time(closed - 1, roll, config)
 
 
-def _flat_at(moment: NDArray[np.int64], roll: DayRoll, config: Config) -> NDArray[np.bool_]:
+def _is_flat_time(moment: NDArray[np.int64], roll: DayRoll, config: Config) -> NDArray[np.bool_]:
     local = local_time(moment, NEW_YORK) if roll == NEW_YORK_ROLL else moment
     roll_second = 17 * 3600 if roll == NEW_YORK_ROLL else 0
     flat = np.zeros(len(moment), dtype=np.bool_)
@@ -678,10 +685,10 @@ def clock_columns(time: NDArray[np.int64], bar_seconds: int, roll: DayRoll) -> N
     )
 
 
-MAX_AGE = 4  # bars of the traded pair since the converting pair's last close
+MAX_CONVERSION_AGE = 4  # bars of the traded pair since the converting pair's last close
 
 
-class Rates(NamedTuple):
+class ConversionRates(NamedTuple):
     """Account currency per unit of quote currency.
 
     Attributes:
@@ -698,49 +705,51 @@ class Rates(NamedTuple):
     usable: NDArray[np.bool_]
     inverse: bool
     pair: str | None
-    note: str | None
-    accepted: tuple[str, ...] = ()
+    warning: str | None
+    allowed_issues: tuple[str, ...] = ()
 
 
-def conversion(bars: Bars, account: str, market: Market, data: DataConfig) -> Rates:
+def conversion_rates(bars: Bars, account: str, market: Market, data: DataConfig) -> ConversionRates:
     """The rates of one symbol, from its own prices or from a second pair in the folder.
 
     Raises:
         DataError: the pair that converts its quote currency is not there.
     """
     ones = np.ones(len(bars))
-    always = np.ones(len(bars), dtype=np.bool_)
+    all_usable = np.ones(len(bars), dtype=np.bool_)
     pair = parse(bars.symbol)
     if pair is None:
         note = (
             f"{bars.symbol} does not name its currencies: its prices are taken to be in {account}."
         )
-        return Rates(ones, ones, always, False, None, note)
+        return ConversionRates(ones, ones, all_usable, False, None, note)
     if pair.quote == account:
-        return Rates(ones, ones, always, False, None, None)
+        return ConversionRates(ones, ones, all_usable, False, None, None)
     if pair.base == account:
-        return Rates(1.0 / bars.open, 1.0 / bars.close, always, True, bars.symbol, None)
-    second, quoted_in_account, accepted = _converting_pair(
+        return ConversionRates(
+            1.0 / bars.open, 1.0 / bars.close, all_usable, True, bars.symbol, None
+        )
+    conversion_bars, quoted_in_account, accepted = _find_conversion_pair(
         bars.symbol, pair.quote, account, market, data
     )
-    closed_at, own_close = second.time + market.bar_seconds, bars.time + market.bar_seconds
-    at_open, age_open = _last_close(second, closed_at, bars.time, own_close)
-    at_close, age_close = _last_close(second, closed_at, own_close, own_close)
+    closed_at, own_close = conversion_bars.time + market.bar_seconds, bars.time + market.bar_seconds
+    at_open, age_open = _last_close(conversion_bars, closed_at, bars.time, own_close)
+    at_close, age_close = _last_close(conversion_bars, closed_at, own_close, own_close)
     if not quoted_in_account:
         at_open, at_close = 1.0 / at_open, 1.0 / at_close
-    usable = np.maximum(age_open, age_close) <= MAX_AGE
+    usable = np.maximum(age_open, age_close) <= MAX_CONVERSION_AGE
     dropped = int(np.count_nonzero(~usable))
-    note = f"{bars.symbol}: {pair.quote} is converted into {account} by {second.symbol}."
+    note = f"{bars.symbol}: {pair.quote} is converted into {account} by {conversion_bars.symbol}."
     if dropped:
         when = np.datetime64(int(bars.time[np.flatnonzero(~usable)[0]]), "s")
         note += (
-            f" {dropped:,} bars were left out because {second.symbol} had no close within "
-            f"{MAX_AGE} bars before them (first: {when} UTC)."
+            f" {dropped:,} bars were left out because {conversion_bars.symbol} had no close within "
+            f"{MAX_CONVERSION_AGE} bars before them (first: {when} UTC)."
         )
-    return Rates(at_open, at_close, usable, False, second.symbol, note, accepted)
+    return ConversionRates(at_open, at_close, usable, False, conversion_bars.symbol, note, accepted)
 
 
-def _converting_pair(
+def _find_conversion_pair(
     symbol: str, quote: str, account: str, market: Market, data: DataConfig
 ) -> tuple[Bars, bool, tuple[str, ...]]:
     """The bars that convert `quote`, whether in the account currency, and what was accepted."""
@@ -757,10 +766,10 @@ def _converting_pair(
         if name in here:
             bars, accepted = here[name], tuple[str, ...]()
         else:
-            second = load_market(data.model_copy(update={"symbols": (name,)}))
-            if second.bar_seconds != market.bar_seconds:
+            conversion_bars = load_market(data.model_copy(update={"symbols": (name,)}))
+            if conversion_bars.bar_seconds != market.bar_seconds:
                 continue
-            bars, accepted = second.symbol(name), second.accepted
+            bars, accepted = conversion_bars.symbol(name), conversion_bars.accepted
         return bars, pair.quote == account, accepted
     raise DataError(
         f"{symbol} earns {quote}, and turning that into {account} needs {quote}{account} or "
@@ -770,7 +779,7 @@ def _converting_pair(
 
 
 def _last_close(
-    second: Bars,
+    conversion_bars: Bars,
     closed_at: NDArray[np.int64],
     moment: NDArray[np.int64],
     own_close: NDArray[np.int64],
@@ -780,8 +789,8 @@ def _last_close(
     Age counts bars, not hours: nothing ages while both markets are closed.
     """
     index = np.searchsorted(closed_at, moment, side="right") - 1
-    price = second.close[np.maximum(index, 0)]
+    price = conversion_bars.close[np.maximum(index, 0)]
     seen = np.searchsorted(own_close, moment, side="right")
     at_close = np.searchsorted(own_close, closed_at[np.maximum(index, 0)], side="right")
-    age = np.where(index >= 0, seen - at_close, MAX_AGE + 1)
+    age = np.where(index >= 0, seen - at_close, MAX_CONVERSION_AGE + 1)
     return price, age

@@ -16,14 +16,14 @@ from slipstream.markets.data.calendar import Calendar
 from slipstream.markets.folds import RUNWAY
 from slipstream.markets.forex.config import Config
 from slipstream.markets.shared_rules import (
-    FALL,
-    PLACE,
-    RETURNS,
-    blank_record,
-    is_trained,
-    name_of,
-    passes,
-    scale_of,
+    DRAWDOWN_FIELDS,
+    EPISODE_FIELDS,
+    RETURN_FIELDS,
+    base_params,
+    continuous_passes,
+    decode_name,
+    is_training_split,
+    scale_index,
     with_first_fold,
 )
 
@@ -180,14 +180,14 @@ class Data(NamedTuple):
 # What every step touches comes first, what only a fill touches last.
 STATE = np.dtype(
     [
-        *PLACE,
+        *EPISODE_FIELDS,
         ("units", "f8"),  # signed, base currency
         ("entry", "f8"),  # average fill price, quote currency
         ("cash", "f8"),  # account currency, as all money below
         ("equity", "f8"),
         ("exposure", "f8"),  # signed notional / equity
-        *FALL,
-        *RETURNS,
+        *DRAWDOWN_FIELDS,
+        *RETURN_FIELDS,
         ("exposure_sum", "f8"),
         ("mean_exposure", "f8"),
         ("holding_bars", "i8"),
@@ -228,12 +228,12 @@ _STOP_UNITS = {"pips": PIPS, "atr": ATR_MULTIPLES, "fraction": FRACTION}
 _REWARDS = {"log_return": LOG_RETURN, "pnl": PNL, "differential_sharpe": DIFFERENTIAL_SHARPE}
 
 
-Picked = dict[str, list[list[int]]]
+SegmentRows = dict[str, list[list[int]]]
 """Split -> rows of `Data.segments`, by symbol where they are trained on, else by tested group."""
 
 
-def records_of(
-    config: Config, data: Data, picked: Picked, bar_seconds: int, days: Calendar
+def params_by_split(
+    config: Config, data: Data, picked: SegmentRows, bar_seconds: int, calendar: Calendar
 ) -> dict[str, tuple[Params, ...]]:
     """Records by split: random starts to train on, one continuous pass a segment for all others.
 
@@ -251,18 +251,18 @@ def records_of(
     runway = min(config.max_steps, RUNWAY)
     if "train" in picked:  # one window: a short one still has a start, and one bar must follow it
         runway = min(runway, *(int(lengths[k]) - 1 for rows in picked["train"] for k in rows))
-    blank = _settings(config, bar_seconds, days)._replace(runway=runway)
+    blank = _base_params(config, bar_seconds, calendar)._replace(runway=runway)
     params = dict[str, tuple[Params, ...]]()
     for split, groups in picked.items():
-        own = blank._replace(scale=scale_of(split, len(data.feature_mean)))
-        if is_trained(split):
-            params[split] = _training(own, data, split, groups, config.deal)
+        base = blank._replace(scale=scale_index(split, len(data.feature_mean)))
+        if is_training_split(split):
+            params[split] = _training_params(base, data, split, groups, config.deal)
         else:
-            params[split] = passes(own, [k for rows in groups for k in rows])
+            params[split] = continuous_passes(base, [k for rows in groups for k in rows])
     return with_first_fold(params)
 
 
-def _training(
+def _training_params(
     blank: Params, data: Data, split: str, symbols: list[list[int]], deal: str
 ) -> tuple[Params, ...]:
     """Records of random starts: one for all symbols, which copies draw from, or one each."""
@@ -271,7 +271,7 @@ def _training(
     for rows in symbols:
         if not starts[rows].any():
             raise DataError(
-                f"{name_of(data.symbols[data.segment_symbol[rows[0]]])} must have more than "
+                f"{decode_name(data.symbols[data.segment_symbol[rows[0]]])} must have more than "
                 f"{blank.runway:,} bars in a training segment of {split}, or no episode can start "
                 f"there; its longest has {lengths[rows].max():,}: leave it out with "
                 "`data.symbols`, load more of its bars, or use fewer `groups`."
@@ -285,15 +285,15 @@ def _training(
     )
 
 
-def _settings(config: Config, bar_seconds: int, days: Calendar) -> Params:
+def _base_params(config: Config, bar_seconds: int, calendar: Calendar) -> Params:
     """What all records of a config have in common: the first segment and no starts."""
-    bars_per_day = days.bars_per_year / days.days_per_year
+    bars_per_day = calendar.bars_per_year / calendar.days_per_year
     discrete = config.action == "discrete"
-    return blank_record(
+    return base_params(
         Params,
         (config,),
         bar_seconds,
-        days,
+        calendar,
         num_features=len(config.features),
         discrete=discrete,
         exposure=config.exposure if discrete else config.max_exposure,

@@ -56,14 +56,14 @@ from slipstream.markets.forex.forex_state import (
     Params,
 )
 from slipstream.markets.shared_rules import (
-    begin,
-    conclude_score,
-    floored_ratio,
-    keep_score,
+    clipped_growth,
+    decode_name,
+    finalize_metrics,
+    floor_to_step,
     log_growth,
     market_spec,
-    name_of,
-    whole_steps,
+    start_episode,
+    update_metrics,
 )
 
 # Chosen on planted markets with and without an edge (docs/rules.md, section 14): wide layers, many
@@ -88,7 +88,7 @@ DEFAULT_HYPERPARAMS = {
 
 def reset(s: Any, p: Any, d: Any) -> None:
     """Begins in cash, nothing held and nothing blocked."""
-    begin(s, p, d)
+    start_episode(s, p, d)
     s.day_equity = p.initial_equity
     s.long_blocked_to = -1
     s.short_blocked_to = -1
@@ -105,15 +105,17 @@ def prefetch(s: Any, p: Any, d: Any) -> None:
     row = s.bar + 1
     prefetch_element(d.bars, row, 0)
     prefetch_record(d.calendar, row, 0)
-    for k in range(0, p.lookback * (p.num_features + CLOCK), 16):  # numbers of a cache line
+    for k in range(
+        0, p.lookback * (p.num_features + NUM_CLOCK_FEATURES), 16
+    ):  # numbers of a cache line
         prefetch_element(d.features, row + 1 - p.lookback, k)
 
 
 # Long: what happens in a bar, in the order in which it happens, stands in one place.
 def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     """Moves from bar t to t + 1: the roll, exits at the open, the order, exits in the bar."""
-    seen = s.bar
-    row = seen + 1
+    decision_row = s.bar
+    row = decision_row + 1
     s.bar = row
     pip = d.constants[s.segment, PIP]
     inverse = d.constants[s.segment, INVERSE] != 0.0
@@ -125,37 +127,47 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     before = s.equity
     turnover = s.turnover
     if p.discrete:
-        wish = float(int(action[0]) - 1) * p.exposure
+        target = float(int(action[0]) - 1) * p.exposure
     else:
-        wish = min(max(float(action[0]), -1.0), 1.0) * p.exposure
+        target = min(max(float(action[0]), -1.0), 1.0) * p.exposure
     flat = (calendar & FLAT) != 0 or s.breached != 0
 
     if p.fill_at == SAME_CLOSE:
-        mid = d.bars[seen, CLOSE]
-        rate = d.bars[seen, RATE_CLOSE]
-        spread = 0.5 * d.bars[seen, SPREAD] * p.cost_multiple
-        if order(s, p, wish, flat, mid, spread, slip, rate, atr, pip, row):
+        mid = d.bars[decision_row, CLOSE]
+        rate = d.bars[decision_row, RATE_CLOSE]
+        spread = 0.5 * d.bars[decision_row, SPREAD] * p.cost_multiple
+        if trade_to_exposure(s, p, target, flat, mid, spread, slip, rate, atr, pip, row):
             s.equity = s.cash + s.units * (mid - s.entry) * rate
 
     if (calendar & ROLL) != 0:
         if s.units != 0.0 and calendar >= NIGHT:
-            _pay_swap(s, p, d.bars[seen, CLOSE], d.bars[seen, RATE_CLOSE], calendar // NIGHT)
+            _pay_swap(
+                s,
+                p,
+                d.bars[decision_row, CLOSE],
+                d.bars[decision_row, RATE_CLOSE],
+                calendar // NIGHT,
+            )
         s.day_equity = s.equity
         s.breached = 0
 
     exit_kind = NO_EXIT
-    opened = d.bars[row, OPEN]
+    open_price = d.bars[row, OPEN]
     open_rate = d.bars[row, RATE_OPEN]
     if s.units != 0.0:
-        exit_kind = exit_at_open(s, p, opened, half_spread, slip, open_rate, row)
+        exit_kind = exit_at_open(s, p, open_price, half_spread, slip, open_rate, row)
     if p.fill_at == NEXT_OPEN and exit_kind == NO_EXIT:
-        order(s, p, wish, flat, opened, half_spread, slip, open_rate, atr, pip, row)
+        trade_to_exposure(
+            s, p, target, flat, open_price, half_spread, slip, open_rate, atr, pip, row
+        )
     if s.units != 0.0:
         high, low = d.bars[row, HIGH], d.bars[row, LOW]
-        exit_kind = exit_in_bar(s, p, opened, high, low, half_spread, slip, open_rate, inverse, row)
+        exit_kind = exit_in_bar(
+            s, p, open_price, high, low, half_spread, slip, open_rate, inverse, row
+        )
     close_rate = d.bars[row, RATE_CLOSE]
     if p.fill_at == NEXT_CLOSE and exit_kind == NO_EXIT:
-        order(s, p, wish, flat, close, half_spread, slip, close_rate, atr, pip, row)
+        trade_to_exposure(s, p, target, flat, close, half_spread, slip, close_rate, atr, pip, row)
 
     equity = s.cash + s.units * (close - s.entry) * close_rate
     terminated = exit_kind == STOP_OUT
@@ -173,7 +185,7 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     if s.units != 0.0:
         s.holding_bars += 1
         s.exposure_sum += abs(s.exposure)
-    keep_score(s, before, equity)
+    update_metrics(s, before, equity)
 
     gain = reward(s, p, d, before, equity)
     if p.turnover_penalty > 0.0:
@@ -202,7 +214,7 @@ def _pay_swap(s: Any, p: Any, close: float, rate: float, nights: int) -> None:
 
 def finalize_episode(s: Any, p: Any, d: Any) -> None:
     """Figures of the whole episode; deviation with ddof 1."""
-    variance = conclude_score(s, p)
+    variance = finalize_metrics(s, p)
     if variance > 0.0:
         share = 1.0 / float(s.steps)
         s.sharpe = s.return_sum * share / math.sqrt(variance / (1.0 - share))
@@ -225,36 +237,36 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
     for k in range(older):
         for column in range(columns):
             out[k * columns + column] = d.features[bar - older + k, column]
-    place = older * columns
-    columns += CLOCK  # the newest bar's clock lies beside its features
+    offset = older * columns
+    columns += NUM_CLOCK_FEATURES  # the newest bar's clock lies beside its features
     for column in range(columns):
-        out[place + column] = d.features[bar, column]
-    place += columns
+        out[offset + column] = d.features[bar, column]
+    offset += columns
     units = s.units
     if p.discrete:
-        out[place] = 1.0 if units < 0.0 else 0.0
-        out[place + 1] = 1.0 if units == 0.0 else 0.0
-        out[place + 2] = 1.0 if units > 0.0 else 0.0
-        place += 3
+        out[offset] = 1.0 if units < 0.0 else 0.0
+        out[offset + 1] = 1.0 if units == 0.0 else 0.0
+        out[offset + 2] = 1.0 if units > 0.0 else 0.0
+        offset += 3
     else:
-        out[place] = s.exposure
-        place += 1
+        out[offset] = s.exposure
+        offset += 1
     atr = d.bars[bar, ATR]
     close = d.bars[bar, CLOSE]
     gain = 0.0
-    fall = 0.0
+    drawdown = 0.0
     if atr > 0.0:
         if units > 0.0:
             gain = (close - s.entry) / atr
         elif units < 0.0:
             gain = (s.entry - close) / atr
-        fall = s.drawdown * close / (atr * p.day_bars_root)
-    out[place] = gain
-    out[place + 1] = fall
+        drawdown = s.drawdown * close / (atr * p.day_bars_root)
+    out[offset] = gain
+    out[offset + 1] = drawdown
     if p.reward == DIFFERENTIAL_SHARPE:
         start = d.constants[s.segment, VARIANCE]
-        out[place + 2] = s.sharpe_a / math.sqrt(start)
-        out[place + 3] = s.sharpe_b / start
+        out[offset + 2] = s.sharpe_a / math.sqrt(start)
+        out[offset + 3] = s.sharpe_b / start
 
 
 def reward(s: Any, p: Any, d: Any, before: float, after: float) -> float:
@@ -262,7 +274,7 @@ def reward(s: Any, p: Any, d: Any, before: float, after: float) -> float:
     if p.reward == PNL:
         return (after - before) / p.initial_equity
     if p.reward == DIFFERENTIAL_SHARPE:
-        ret = floored_ratio(after, before, p.initial_equity) - 1.0
+        ret = clipped_growth(after, before, p.initial_equity) - 1.0
         return _differential_sharpe(s, p, ret, d.constants[s.segment, VARIANCE])
     return log_growth(after, before, p.initial_equity)
 
@@ -285,7 +297,7 @@ def _differential_sharpe(s: Any, p: Any, ret: float, start: float) -> float:
     return value
 
 
-CLOCK = 4  # sine and cosine of time of day and of day of week
+NUM_CLOCK_FEATURES = 4  # sine and cosine of time of day and of day of week
 COST_FIELDS = ("cost_spread", "cost_slippage", "cost_commission", "cost_swap")
 _TRACE = ("bar", "equity", "exposure", "units", *COST_FIELDS, "fills")
 _METRICS = (
@@ -314,7 +326,7 @@ _METRICS = (
 
 def spec(p: Params, d: Data) -> EnvSpec:
     """Spaces, metrics and what reports need; feature columns come with their training moments."""
-    bounded = CLOCK + (3 if p.discrete else 1)
+    bounded = NUM_CLOCK_FEATURES + (3 if p.discrete else 1)
     running = [np.nan] * (4 if p.reward == DIFFERENTIAL_SHARPE else 2)
     mean = np.concatenate(
         [np.tile(d.feature_mean[p.scale], p.lookback), np.zeros(bounded), running]
@@ -333,13 +345,15 @@ def spec(p: Params, d: Data) -> EnvSpec:
         scale_reward=True,
         fixed_mean=mean.astype(np.float32),
         fixed_std=deviation.astype(np.float32),
-        market=_market(p, d),
+        market=_market_spec(p, d),
     )
 
 
-def _market(p: Params, d: Data) -> MarketSpec:
-    picked = d.segment_symbol[p.first_segment : p.first_segment + p.num_segments]
-    symbols = tuple(name_of(d.symbols[index]) for index in dict.fromkeys(picked.tolist()))
+def _market_spec(p: Params, d: Data) -> MarketSpec:
+    segment_symbols = d.segment_symbol[p.first_segment : p.first_segment + p.num_segments]
+    symbols = tuple(
+        decode_name(d.symbols[index]) for index in dict.fromkeys(segment_symbols.tolist())
+    )
     return market_spec(p, d, symbols, COST_FIELDS)
 
 
@@ -367,7 +381,7 @@ def backtest_spec(p: Params, d: Data) -> SymbolBacktestSpec:
     rate = np.append(rate, bars[last, RATE_CLOSE])
     half = 0.5 * np.append(bars[rows, SPREAD], bars[last, SPREAD])
     pip = float(d.constants[p.first_segment, PIP])
-    mine = d.segment_symbol == d.segment_symbol[p.first_segment]
+    same_symbol = d.segment_symbol == d.segment_symbol[p.first_segment]
     return SymbolBacktestSpec(
         first=first,
         last=last,
@@ -376,7 +390,7 @@ def backtest_spec(p: Params, d: Data) -> SymbolBacktestSpec:
         mid=mid,
         rate=rate,
         cost=p.cost_multiple * rate * (half + p.slippage_pips * pip + mid * p.commission),
-        history=int(d.segments[mine, 0].min()),
+        history=int(d.segments[same_symbol, 0].min()),
         pip=pip,
         plain=p._replace(**_NO_RULES),
         financing=bool(p.swap_long or p.swap_short),
@@ -419,7 +433,7 @@ def fill(
     elif old * units < 0.0:
         closing = commission * (abs(old) / quantity)
         s.cash += old * (price - s.entry) * rate - closing
-        _book_trade(s)
+        _record_trade(s)
         s.trade_cash = s.cash
         s.cash -= commission - closing
         s.entry = price
@@ -429,12 +443,12 @@ def fill(
     else:
         s.cash += (old - units) * (price - s.entry) * rate - commission
         if units == 0.0:
-            _book_trade(s)
+            _record_trade(s)
             s.entry = 0.0
     s.units = units
 
 
-def _book_trade(s: Any) -> None:
+def _record_trade(s: Any) -> None:
     """Counts a position that has just been closed; its profit is what it did to cash."""
     profit = s.cash - s.trade_cash
     s.trades += 1
@@ -445,10 +459,10 @@ def _book_trade(s: Any) -> None:
         s.gross_loss -= profit
 
 
-def order(
+def trade_to_exposure(
     s: Any,
     p: Any,
-    wish: float,
+    target: float,
     flat: bool,
     mid: float,
     half_spread: float,
@@ -469,23 +483,23 @@ def order(
     """
     old = s.units
     if flat:
-        wish = 0.0
-    if wish == 0.0 and old == 0.0:
+        target = 0.0
+    if target == 0.0 and old == 0.0:
         return False
-    if p.discrete and wish * old > 0.0:
+    if p.discrete and target * old > 0.0:
         return False  # set when the target changes, then held
     value = mid * rate  # of one unit, account currency
     equity = s.cash + old * (mid - s.entry) * rate
     if equity <= 0.0:
-        wish = 0.0
-    elif not p.discrete and wish != 0.0 and wish * old >= 0.0:
-        within = abs(wish * equity - old * value) < p.band * equity
+        target = 0.0
+    elif not p.discrete and target != 0.0 and target * old >= 0.0:
+        within = abs(target * equity - old * value) < p.band * equity
         if within:
             return False
-    size = whole_steps(abs(wish) * equity / value, p.unit_step) if wish != 0.0 else 0.0
-    held = abs(old) if wish * old > 0.0 else 0.0  # units already on the wished side
+    size = floor_to_step(abs(target) * equity / value, p.unit_step) if target != 0.0 else 0.0
+    held = abs(old) if target * old > 0.0 else 0.0  # units already on the wished side
     if size > held:
-        blocked = s.long_blocked_to if wish > 0.0 else s.short_blocked_to
+        blocked = s.long_blocked_to if target > 0.0 else s.short_blocked_to
         if row <= s.reduce_only_to or row <= blocked:
             size = held
         else:
@@ -495,19 +509,19 @@ def order(
             room = equity + (held if held > 0.0 else -abs(old)) * cost
             limit = room / (value / p.leverage + cost)
             if size > limit:
-                size = max(whole_steps(max(limit, 0.0), p.unit_step), held)
-    units = size if wish > 0.0 else -size
+                size = max(floor_to_step(max(limit, 0.0), p.unit_step), held)
+    units = size if target > 0.0 else -size
     if abs(units - old) < 0.5 * p.unit_step:
         return False
     if size == 0.0:
         units = 0.0
     fill(s, p, units, mid, half_spread, slip, rate, row)
     if size > 0.0 and units * old <= 0.0:
-        _place_levels(s, p, mid, atr, pip)
+        _set_exit_levels(s, p, mid, atr, pip)
     return True
 
 
-def _place_levels(s: Any, p: Any, mid: float, atr: float, pip: float) -> None:
+def _set_exit_levels(s: Any, p: Any, mid: float, atr: float, pip: float) -> None:
     """Fixes stop and target of a position just opened, from the fill's mid."""
     unit = pip
     if p.stop_unit == ATR_MULTIPLES:
@@ -548,7 +562,7 @@ def exit_at_open(
 def exit_in_bar(
     s: Any,
     p: Any,
-    opened: float,
+    open_price: float,
     high: float,
     low: float,
     half_spread: float,
@@ -579,12 +593,12 @@ def exit_in_bar(
     if not (stop_hit or margin_hit or target_hit):
         return NO_EXIT
     # A position just opened may have its stop within half the spread: hit at once, at the open.
-    at_once = stop_hit and side * (opened - stop) <= 0.0
+    stop_at_open = stop_hit and side * (open_price - stop) <= 0.0
     kind = TARGET
     mid = target
-    if at_once:
+    if stop_at_open:
         kind = STOP
-        mid = opened
+        mid = open_price
     elif (stop_hit or margin_hit) and not (target_hit and p.favourable_first):
         kind = STOP
         mid = stop
@@ -593,7 +607,7 @@ def exit_in_bar(
             if not stop_hit or side * (level - stop) > 0.0:  # nearer to the open than the stop
                 kind = STOP_OUT
                 mid = level
-    if target_hit and (stop_hit or margin_hit) and not at_once:
+    if target_hit and (stop_hit or margin_hit) and not stop_at_open:
         s.both_touched += 1
     if inverse:
         rate = 1.0 / mid if mid > 0.0 else worst_rate

@@ -14,14 +14,14 @@ from slipstream.core.storage.atomic_io import plain, write_json
 from slipstream.markets.backtest_spec import PortfolioBacktestSpec
 from slipstream.markets.data.bars import IntArray
 from slipstream.markets.live.deployment import Deployment
-from slipstream.markets.live.journal import Decision, Intent, Journal, Traded
+from slipstream.markets.live.journal import BarExecution, Decision, Journal, PlannedOrder
 from slipstream.markets.live.paper_account import JOURNAL
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.runs.policies import DeployedPolicy
 
 RERUN = "rerun.json"
-_CURVE, _MOVED = 1_000, 200  # points and changes that are kept for the dashboard
+_MAX_CURVE_POINTS, _MAX_CHANGES = 1_000, 200  # points and changes that are kept for the dashboard
 
 
 class ComparedPass(NamedTuple):
@@ -91,95 +91,101 @@ def compare(name: str, trust: bool = False) -> AccountComparison:
 
     What `evaluate` says is kept in the account's folder, for the dashboard.
     """
-    found = Deployment.open(name)
-    policy = found.policy(trust)
-    bars, start = found.kept_bars()
+    deployment = Deployment.open(name)
+    policy = deployment.policy(trust)
+    bars, start = deployment.stored_bars()
     environment = policy.environment(bars, None, start).part(KernelEnvironment)
     assert environment is not None
-    tracks = policy.evaluate(environment)["window"][0]
-    path = found.account(found.current) / JOURNAL
+    episodes = policy.evaluate(environment)["window"][0]
+    path = deployment.account(deployment.current) / JOURNAL
     with closing(Journal(path)) as journal:
-        decided = [journal.rows(track.name) for track in tracks]
-        intents, traded = journal.intents(), journal.traded()
-        odd = {*journal.names()} ^ {track.name for track in tracks}
-    odd |= {one.symbol for one in intents} - {*environment.training_context["symbols"]}
-    if odd or (traded and policy.config.env_name != "portfolio"):
+        decided = [journal.decisions(episode.name) for episode in episodes]
+        orders, executed = journal.orders(), journal.executed_bars()
+        unexpected = {*journal.pass_names()} ^ {episode.name for episode in episodes}
+    unexpected |= {one.symbol for one in orders} - {*environment.training_context["symbols"]}
+    if unexpected or (executed and policy.config.env_name != "portfolio"):
         what = (
-            f"other passes or symbols, {min(odd)}" if odd else "orders of a policy without a broker"
+            f"other passes or symbols, {min(unexpected)}"
+            if unexpected
+            else "orders of a policy without a broker"
         )
         raise CheckpointError(
             f"{path} is not what slipstream wrote: it has {what}. Restore the file "
             "from a backup, or deploy again, which begins a new account."
         )
     opens = environment.loaded.data.time
-    passes = [_beside(*pair, opens) for pair in zip(tracks, decided, strict=True)]
+    passes = [_compare_pass(*pair, opens) for pair in zip(episodes, decided, strict=True)]
     kept = [{**one._asdict(), "rows": len(one.rows)} for one in passes]
-    write_json(found.account(found.current) / RERUN, plain({"at": time.time(), "passes": kept}))
+    write_json(
+        deployment.account(deployment.current) / RERUN, plain({"at": time.time(), "passes": kept})
+    )
     return AccountComparison(
-        policy, passes, _executed(environment, intents, traded) if traded else None
+        policy, passes, _execution_stats(environment, orders, executed) if executed else None
     )
 
 
-def _beside(track: EpisodeResult, rows: list[Decision], opens: IntArray) -> ComparedPass:
+def _compare_pass(episode: EpisodeResult, rows: list[Decision], opens: IntArray) -> ComparedPass:
     """A pass of `evaluate` and the journal's decisions in it.
 
     Args:
         track: of `evaluate`; rows: of the journal; opens: int64 [bars] of the environment.
     """
-    theirs = {int(opens[bar - 1]): k for k, bar in enumerate(track.trace["bar"])}
-    equity = track.trace["equity"]
+    theirs = {int(opens[bar - 1]): k for k, bar in enumerate(episode.trace["bar"])}
+    equity = episode.trace["equity"]
     both, equal, first = 0, 0, None
     for row in rows:
         k = theirs.get(row.time)
         if k is None:  # the last one: `evaluate` has no bar behind it
             continue
         both += 1
-        same = tuple(track.actions[k].tolist()) == row.action
-        same &= k == 0 or float(equity[k - 1]) == row.equity
-        equal += same
-        first = row.time if first is None and not same else first
-    at, stride = opens[track.trace["bar"]], -(-len(equity) // _CURVE)
-    units = track.trace["units"].tolist() if "units" in track.trace else []
+        is_equal = tuple(episode.actions[k].tolist()) == row.action
+        is_equal &= k == 0 or float(equity[k - 1]) == row.equity
+        equal += is_equal
+        first = row.time if first is None and not is_equal else first
+    at, stride = opens[episode.trace["bar"]], -(-len(equity) // _MAX_CURVE_POINTS)
+    units = episode.trace["units"].tolist() if "units" in episode.trace else []
     moved = [(int(at[k]), units[k - 1], units[k]) for k in range(1, len(units))]
     return ComparedPass(
-        track.name,
+        episode.name,
         rows,
         equal,
         both,
         first,
         curve=[(int(at[k]), float(equity[k])) for k in range(0, len(equity), stride)],
-        moved=[one for one in moved if one[1] != one[2]][-_MOVED:],
-        fills=int(track.trace["fills"][-1]),
-        costs=sum(float(track.trace[name][-1]) for name in track.trace if "cost_" in name),
+        moved=[one for one in moved if one[1] != one[2]][-_MAX_CHANGES:],
+        fills=int(episode.trace["fills"][-1]),
+        costs=sum(float(episode.trace[name][-1]) for name in episode.trace if "cost_" in name),
         closed=float(equity[-1]),
     )
 
 
-def _executed(
-    environment: KernelEnvironment, intents: Sequence[Intent], bars: Sequence[Traded]
+def _execution_stats(
+    environment: KernelEnvironment, orders: Sequence[PlannedOrder], bars: Sequence[BarExecution]
 ) -> Execution:
     """How the broker did: its fills beside those of the rules, its equity beside theirs."""
     declared = environment.kernel.hook("backtest_spec")
-    own = declared(environment.records("window")[0], environment.loaded.data)
-    assert isinstance(own, PortfolioBacktestSpec)
+    backtest = declared(environment.records("window")[0], environment.loaded.data)
+    assert isinstance(backtest, PortfolioBacktestSpec)
     paid, assumed, value = 0.0, 0.0, 0.0
-    for one in intents:
-        row = int(np.searchsorted(own.time, one.time, "right"))  # orders fill on the next bar
-        if one.filled == 0.0 or row > own.last:
+    for one in orders:
+        row = int(np.searchsorted(backtest.time, one.time, "right"))  # orders fill on the next bar
+        if one.filled == 0.0 or row > backtest.last:
             continue
-        column = own.names.index(one.symbol)
-        mid = float(own.fill[row, column])
+        column = backtest.names.index(one.symbol)
+        mid = float(backtest.fill[row, column])
         paid += one.filled * (one.average - mid)
-        assumed += abs(one.filled) * (float(own.half_spread[row, column]) + own.slippage * mid)
+        assumed += abs(one.filled) * (
+            float(backtest.half_spread[row, column]) + backtest.slippage * mid
+        )
         value += abs(one.filled) * mid
-    theirs, rules = np.array([(one.equity, one.worth) for one in bars]).T
-    apart = theirs[1:] / theirs[:-1] - rules[1:] / rules[:-1]
+    theirs, rules = np.array([(one.equity, one.rules_equity) for one in bars]).T
+    differences = theirs[1:] / theirs[:-1] - rules[1:] / rules[:-1]
     return Execution(
-        orders=len(intents),
-        filled=sum(one.filled != 0.0 for one in intents),
+        orders=len(orders),
+        filled=sum(one.filled != 0.0 for one in orders),
         bars=len(bars),
-        missed=sum(one.ended not in ("traded", "") for one in bars),
+        missed=sum(one.outcome not in ("traded", "") for one in bars),
         slippage=paid / value if value else None,
         assumed=assumed / value if value else None,
-        tracking_error=float(np.std(apart, ddof=1)) if len(apart) > 1 else None,
+        tracking_error=float(np.std(differences, ddof=1)) if len(differences) > 1 else None,
     )

@@ -37,15 +37,20 @@ from slipstream.studies.record.folder import STUDIES
 from slipstream.studies.statistics.bootstrap import LEVEL, MIN_BOUND_DAYS, lower_bounds
 from slipstream.training.runs.policies import DeployedPolicy
 
-KEPT = "kept"  # event of the audit
-_FILES = ("result.json", f"policy/{checkpoint.MANIFEST}")  # of a complete study with a policy
+UNCHANGED = "kept"  # event of the audit
+_REQUIRED_FILES = (
+    "result.json",
+    f"policy/{checkpoint.MANIFEST}",
+)  # of a complete study with a policy
 WATCH = "watch"
-_LOOK_SECONDS = 60.0
+_POLL_SECONDS = 60.0
 _STOP_SECONDS = 0.5  # between two looks at a request to stop
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
-def watch(pattern: str, name: str, *, once: bool = False, say: Say = lambda sentence: None) -> None:
+def watch(
+    pattern: str, name: str, *, once: bool = False, notify: Notify = lambda sentence: None
+) -> None:
     """Looks at new studies until it is interrupted, each when it is complete, and all once a day.
 
     Args:
@@ -57,14 +62,14 @@ def watch(pattern: str, name: str, *, once: bool = False, say: Say = lambda sent
     Raises:
         Interrupted: somebody asked it to stop.
     """
-    found, seen, day, looks, trouble = Deployment.of(name), list[Path](), -1, 0, ""
-    folder = watch_folder(found)
+    deployment, seen, day, looks, trouble = Deployment.from_name(name), list[Path](), -1, 0, ""
+    folder = watch_folder(deployment)
     make_folder(folder)
-    refusal = f"Another process watches studies for {found.path.name}: stop it first."
-    log = Logbook(folder, DEPLOYMENT, say, every=inf)  # its looks have lines of their own
+    refusal = f"Another process watches studies for {deployment.path.name}: stop it first."
+    log = Logbook(folder, DEPLOYMENT, notify, every=inf)  # its looks have lines of their own
 
-    def tell(sentence: str) -> None:
-        say(sentence)
+    def log_and_notify(sentence: str) -> None:
+        notify(sentence)
         log.say(sentence)
 
     def show(phase: str) -> None:
@@ -73,119 +78,140 @@ def watch(pattern: str, name: str, *, once: bool = False, say: Say = lambda sent
     with ExitStack() as stack:
         stack.enter_context(take_lock(folder, refusal))
         forget_stop(folder)  # it was for the process before
-        asked = stack.enter_context(Interruption(folder))
+        interruption = stack.enter_context(Interruption(folder))
         stack.enter_context(log)
         show("starting")
-        while not asked.requested:
-            studies, today = _complete(pattern), int(time.time() // DAY)
+        while not interruption.requested:
+            studies, today = _complete_studies(pattern), int(time.time() // DAY)
             if studies != seen or today != day:
                 try:
-                    look(studies, pattern, found, tell)
+                    promote_first_passing(studies, pattern, deployment, log_and_notify)
                     seen, day, looks, trouble = studies, today, looks + 1, ""
                 except SlipstreamError as error:  # another process deploys, say: in a minute again
                     if once:
                         raise
                     if str(error) != trouble:
-                        tell(str(error))
+                        log_and_notify(str(error))
                     trouble = str(error)
             show(f"watches {pattern}")
             if once:
                 return
-            wake = time.monotonic() + _LOOK_SECONDS
-            while time.monotonic() < wake and not asked.requested:
+            wake = time.monotonic() + _POLL_SECONDS
+            while time.monotonic() < wake and not interruption.requested:
                 time.sleep(_STOP_SECONDS)
         command = resume_command(folder, Status(DEPLOYMENT, pattern=pattern))
-        raise Interrupted(found.path, command, "Go on with:")
+        raise Interrupted(deployment.path, command, "Go on with:")
 
 
-def watch_folder(found: Deployment) -> Path:
+def watch_folder(deployment: Deployment) -> Path:
     """Return the folder of the process that watches studies: its status, log and lock."""
-    return found.path / WATCH
+    return deployment.path / WATCH
 
 
-def look(studies: list[Path], pattern: str, found: Deployment, say: Say) -> None:
+def promote_first_passing(
+    studies: list[Path], pattern: str, deployment: Deployment, notify: Notify
+) -> None:
     """Put the first study in force that passes; else log a line that names each and why not."""
-    before, reasons = _deployed(found), list[str]()
+    before, reasons = _deployed_ids(deployment), list[str]()
     for study in studies:
         if id_of(study) in before:
             reasons.append(f"{study.name}: it was in force before")
             continue
-        told: list[str] = []
+        messages: list[str] = []
         try:
             deploy(
-                study, str(found.path), {}, say=told.append, better=lambda new: _better(new, found)
+                study,
+                str(deployment.path),
+                {},
+                notify=messages.append,
+                preference=lambda new: _explain_preference(new, deployment),
             )
         except SlipstreamError as error:
-            failed = [line.removeprefix("FAILED").strip() for line in told if "FAILED" in line]
+            failed = [line.removeprefix("FAILED").strip() for line in messages if "FAILED" in line]
             reasons.append(f"{study.name}: {'; '.join(failed) or error}")
             continue
-        say(
-            f"Version {found.current} of {found.path.name} is in force: {found.audit()[-1]['why']}."
+        notify(
+            f"Version {deployment.current} of {deployment.path.name} is in force: "
+            f"{deployment.audit()[-1]['why']}."
         )
         return
-    reasons += [f"{one.name}: {why}" for one, why in _incomplete(pattern)]
+    reasons += [f"{one.name}: {why}" for one, why in _incomplete_studies(pattern)]
     why = " | ".join(reasons) or f"no study is called {pattern}"
-    make_folder(found.path)
-    with take_lock(found.path, f"Another process deploys {found.path.name}: wait for it."):
-        found.note(KEPT, found.current, {"why": why})
-    stays = f"Version {found.current} stays in force" if found.exists else "Nothing was deployed"
+    make_folder(deployment.path)
+    with take_lock(
+        deployment.path, f"Another process deploys {deployment.path.name}: wait for it."
+    ):
+        deployment.append_audit(UNCHANGED, deployment.current, {"why": why})
+    stays = (
+        f"Version {deployment.current} stays in force"
+        if deployment.exists
+        else "Nothing was deployed"
+    )
     line = f"{stays}: {why}"
-    say(line)
-    with closing(AppendedFile(found.path / LOG)) as log:
+    notify(line)
+    with closing(AppendedFile(deployment.path / LOG)) as log:
         log.write(f"{log_time(time.time())}  {line}\n".encode())
 
 
-def _named(pattern: str) -> list[Path]:
+def _find_studies(pattern: str) -> list[Path]:
     """Return the folders of studies with these names."""
     path = Path(pattern).expanduser()
     whole = path if len(path.parts) > 1 else Path(STUDIES) / path
     return [one.absolute() for one in map(Path, sorted(glob(str(whole)))) if is_there(one / LEDGER)]
 
 
-def _complete(pattern: str) -> list[Path]:
+def _complete_studies(pattern: str) -> list[Path]:
     """Return complete studies that have a policy; the one that ended last comes first."""
-    there = [one for one in _named(pattern) if all(is_there(one / file) for file in _FILES)]
-    return sorted(there, key=lambda one: (one / _FILES[0]).stat().st_mtime, reverse=True)
+    there = [
+        one
+        for one in _find_studies(pattern)
+        if all(is_there(one / file) for file in _REQUIRED_FILES)
+    ]
+    return sorted(there, key=lambda one: (one / _REQUIRED_FILES[0]).stat().st_mtime, reverse=True)
 
 
-def _incomplete(pattern: str) -> list[tuple[Path, str]]:
+def _incomplete_studies(pattern: str) -> list[tuple[Path, str]]:
     """Return the other studies, and why there is nothing to deploy."""
     whys = dict(
-        zip(_FILES, ("it is not complete", "it has no policy: it had no winner"), strict=True)
+        zip(
+            _REQUIRED_FILES,
+            ("it is not complete", "it has no policy: it had no winner"),
+            strict=True,
+        )
     )
     lacking = {
-        one: next((file for file in _FILES if not is_there(one / file)), None)
-        for one in _named(pattern)
+        one: next((file for file in _REQUIRED_FILES if not is_there(one / file)), None)
+        for one in _find_studies(pattern)
     }
     return [(one, whys[file]) for one, file in lacking.items() if file is not None]
 
 
-def _deployed(found: Deployment) -> set[str]:
+def _deployed_ids(deployment: Deployment) -> set[str]:
     """Ids of the studies that were in force under this name, though they were rolled back."""
-    lines = [line for line in found.audit() if line["event"] != KEPT]
-    if lines and lines[-1]["to"] != found.current:  # a kill between the line and the switch
+    lines = [line for line in deployment.audit() if line["event"] != UNCHANGED]
+    if lines and lines[-1]["to"] != deployment.current:  # a kill between the line and the switch
         lines.pop()
-    numbers = {line["to"] for line in lines} & set(found.versions)
-    known = (checkpoint.read_manifest(found.version(one)).get("id") for one in numbers)
+    numbers = {line["to"] for line in lines} & set(deployment.versions)
+    known = (checkpoint.read_manifest(deployment.version(one)).get("id") for one in numbers)
     return {one for one in known if one is not None}
 
 
-def _better(new: DeployedPolicy, found: Deployment) -> str:
+def _explain_preference(new: DeployedPolicy, deployment: Deployment) -> str:
     """What a policy was preferred for.
 
     Raises:
         ConfigError: it is not better, or nothing shows it yet.
     """
-    if not found.exists:
+    if not deployment.exists:
         return "the first one, and every gate holds"
-    old, bars = found.policy(), found.account(found.current) / BARS
+    old, bars = deployment.policy(), deployment.account(deployment.current) / BARS
     before, end = (one.metadata.get("trained_until") for one in (old, new))
     if end is None or before is None or end <= before:
         raise ConfigError(
             "its prices are not known to end later than those of the version in force"
         )
     try:
-        each = [_days(one, bars, end) for one in (old, new)]
+        each = [_daily_results(one, bars, end) for one in (old, new)]
     except CheckpointError as error:
         raise ConfigError(f"nothing to compare it on: {error}") from None
     except SlipstreamError as error:
@@ -198,16 +224,16 @@ def _better(new: DeployedPolicy, found: Deployment) -> str:
     ratio, lower = float(bound.ratio[0]), float(bound.lower[0])
     if np.isnan(lower):
         raise ConfigError(f"not shown to be better: {many}, and a bound needs {MIN_BOUND_DAYS}")
-    told = (
-        f"information ratio {ratio:.2f} against version {found.current}, lower bound {lower:.2f}, "
+    figures = (
+        f"information ratio {ratio:.2f} against version {deployment.current}, lower bound "
+        f"{lower:.2f}, on {many}"
     )
-    told += f"on {many}"
     if lower <= 0.0:
-        raise ConfigError(f"not better: {told}")
-    return told
+        raise ConfigError(f"not better: {figures}")
+    return figures
 
 
-def _days(
+def _daily_results(
     policy: DeployedPolicy, bars: Path, start: int
 ) -> tuple[Ints, Floats, frozenset[int], float]:
     """Days and returns of a policy on the kept bars from a moment on; days that were opened."""

@@ -30,11 +30,11 @@ from slipstream.markets.data.symbols import MarketKind
 
 # Times the usual spread, and share of the price. Points read as a price of yen are 1,000 times and
 # 0.7 % at least; the widest night may be 500 times a usual spread of one point, but is below 0.5 %.
-_OTHER_UNIT, _OF_PRICE = 500.0, 0.005
-_MOST_BYTES, _LONGEST_LINE = 1 << 29, 1 << 16  # of a file: bars of a minute for ten years
+_MAX_SPREAD_RATIO, _MAX_SPREAD_SHARE = 500.0, 0.005
+_MAX_BYTES, _MAX_LINE_BYTES = 1 << 29, 1 << 16  # of a file: bars of a minute for ten years
 
 
-class Shape(NamedTuple):
+class BarSchema(NamedTuple):
     """What inference found where the policy was trained, frozen.
 
     Attributes:
@@ -53,13 +53,13 @@ class Shape(NamedTuple):
     market: str
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Shape:
+    def from_mapping(cls, facts: Mapping[str, Any]) -> BarSchema:
         """From plain values."""
         lists = {name: tuple(facts[name]) for name in ("symbols", "converting", "extra")}
         return cls(**{**facts, **lists})
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def all_symbols(self) -> tuple[str, ...]:
         """All symbols that bars are kept of."""
         return (*self.symbols, *self.converting)
 
@@ -77,21 +77,21 @@ class Shape(NamedTuple):
                 found += load_market(section).bars
         return found
 
-    def together(self, bars: Sequence[Bars]) -> Market:
+    def make_market(self, bars: Sequence[Bars]) -> Market:
         """The market of bars in that order."""
         traded = len(self.symbols)
         market = market_from_bars(tuple(bars[:traded]), self.bar_seconds, self.kind)
         return replace(market, converting=tuple(bars[traded:]))
 
-    def ahead(self, bars: Sequence[Bars], last: int) -> Market:
+    def make_market_ahead(self, bars: Sequence[Bars], last: int) -> Market:
         """The same and a flat bar at the next open after a moment, at which orders can be tried.
 
         No rule lets an asset trade in it that was not listed before.
         """
         when = self.next_open(last)
-        return self.together([with_ahead(one, when) for one in bars])
+        return self.make_market([append_flat_bar(bar, when) for bar in bars])
 
-    def section(self, folder: Path) -> dict[str, Any]:
+    def data_section(self, folder: Path) -> dict[str, Any]:
         """The `data` section that reads a store's folder: nothing is left to be inferred."""
         return {
             "folder": str(folder),
@@ -101,7 +101,7 @@ class Shape(NamedTuple):
             "accept": list(ACCEPTABLE),  # readings that were judged when they were frozen
         }
 
-    def missing(self, last: int, now: int) -> int:
+    def count_missing(self, last: int, now: int) -> int:
         """Bars between two opens that are not there although the market was open."""
         between = np.arange(last + self.bar_seconds, now, self.bar_seconds, dtype=np.int64)
         closed = is_weekend(between) if self.kind == "fx" and len(between) else np.zeros(0, bool)
@@ -115,7 +115,7 @@ class Shape(NamedTuple):
         return following
 
 
-class Moment(NamedTuple):
+class BarGroup(NamedTuple):
     """The bars that open together.
 
     Attributes:
@@ -127,24 +127,24 @@ class Moment(NamedTuple):
     bars: Mapping[str, tuple[float, ...]]
 
 
-def moments_of(bars: Sequence[Bars], shape: Shape) -> list[Moment]:
+def group_bars(bars: Sequence[Bars], schema: BarSchema) -> list[BarGroup]:
     """The bars of all symbols by their opens, oldest first."""
     found: dict[int, dict[str, tuple[float, ...]]] = {}
-    for one in bars:
-        lacking = [name for name in shape.extra if name not in one.extra]
-        if lacking:
+    for bar in bars:
+        missing = [name for name in schema.extra if name not in bar.extra]
+        if missing:
             raise DataError(
-                f"{one.symbol} must have the column {lacking[0]}, which a feature of the policy "
+                f"{bar.symbol} must have the column {missing[0]}, which a feature of the policy "
                 "reads: add it to the file."
             )
-        table = one.columns()
-        rows = np.stack([table[name] for name in shape.columns], axis=1).tolist()
-        for time, row in zip(one.time.tolist(), rows, strict=True):
-            found.setdefault(time, {})[one.symbol] = tuple(row)
-    return [Moment(time, found[time]) for time in sorted(found)]
+        table = bar.columns()
+        rows = np.stack([table[name] for name in schema.columns], axis=1).tolist()
+        for time, row in zip(bar.time.tolist(), rows, strict=True):
+            found.setdefault(time, {})[bar.symbol] = tuple(row)
+    return [BarGroup(time, found[time]) for time in sorted(found)]
 
 
-def with_ahead(bars: Bars, when: int) -> Bars:
+def append_flat_bar(bars: Bars, when: int) -> Bars:
     """The bars and a flat one without volume: what an order would be filled at if nothing moved."""
     last = {name: column[-1] for name, column in bars.columns().items()}
     last |= {**dict.fromkeys(("open", "high", "low"), last["close"])}
@@ -154,7 +154,7 @@ def with_ahead(bars: Bars, when: int) -> Bars:
     return Bars(bars.symbol, **table, extra=extra)
 
 
-class _Grown:
+class _GrowingArray:
     """An array that rows are appended to; seldom copied.
 
     Attributes:
@@ -174,7 +174,7 @@ class _Grown:
         self.rows = self._buffer[:count]
 
 
-class Store:
+class BarStore:
     """Bars of all symbols, on the disk and in memory, and a hash of all of them after each moment.
 
     Attributes:
@@ -184,30 +184,32 @@ class Store:
         digests: hex SHA-256 of the one before and the moment's own bars, one a moment.
     """
 
-    def __init__(self, folder: Path, shape: Shape) -> None:
-        self.folder, self.shape = folder, shape
+    def __init__(self, folder: Path, schema: BarSchema) -> None:
+        self.folder, self.schema = folder, schema
         make_folder(folder)
         self.times: list[int] = []
         self.digests: list[str] = []
         self._files: dict[str, AppendedFile] = {}
-        self._columns: dict[str, tuple[_Grown, _Grown]] = {}  # opens, and numbers [n, columns]
-        for name in shape.names:
-            opens, rows = self._read(name)
-            self._columns[name] = _Grown(opens), _Grown(rows)
-        self._chain(-1)
+        self._columns: dict[
+            str, tuple[_GrowingArray, _GrowingArray]
+        ] = {}  # opens, and numbers [n, columns]
+        for name in schema.all_symbols:
+            opens, rows = self._read_file(name)
+            self._columns[name] = _GrowingArray(opens), _GrowingArray(rows)
+        self._update_digests(-1)
 
-    def _known(self, name: str) -> tuple[IntArray, FloatArray]:
+    def _arrays(self, name: str) -> tuple[IntArray, FloatArray]:
         """Opens and numbers [n, columns] of a symbol."""
         opens, rows = self._columns[name]
         return opens.rows, rows.rows
 
-    def _read(self, name: str) -> tuple[IntArray, FloatArray]:
+    def _read_file(self, name: str) -> tuple[IntArray, FloatArray]:
         """What a file holds; a line that a kill left unfinished is taken away."""
-        path, columns = self._path(name), self.shape.columns
+        path, columns = self._path(name), self.schema.columns
         try:
-            text = content(path, _MOST_BYTES)
+            text = content(path, _MAX_BYTES)
             whole = text[: text.rfind(b"\n") + 1]
-            if len(text) - len(whole) > _LONGEST_LINE:
+            if len(text) - len(whole) > _MAX_LINE_BYTES:
                 raise ValueError("a line has no end")
             lines = [line.split(",") for line in whole.decode().splitlines()[1:]]
             if whole != text:
@@ -228,13 +230,13 @@ class Store:
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.csv"
 
-    def append(self, moments: Sequence[Moment]) -> None:
+    def append(self, moments: Sequence[BarGroup]) -> None:
         """Keeps new moments; they are on the disk when this returns.
 
         What a kill left half written is completed: bars that are there are not repeated.
         """
-        for name in self.shape.names:
-            opens = self._known(name)[0]
+        for name in self.schema.all_symbols:
+            opens = self._arrays(name)[0]
             last = opens[-1] if len(opens) else -1
             new = [(m.time, m.bars[name]) for m in moments if name in m.bars and m.time > last]
             if not new:
@@ -246,30 +248,30 @@ class Store:
                 f"{np.datetime64(time, 's')}Z,{','.join(map(repr, row))}\n" for time, row in new
             ]
             if self._path(name).stat().st_size == 0:
-                lines.insert(0, f"time,{','.join(self.shape.columns)}\n")
+                lines.insert(0, f"time,{','.join(self.schema.columns)}\n")
             file.write("".join(lines).encode())
             file.sync()
             for column, more in zip(self._columns[name], zip(*new, strict=True), strict=True):
                 column.append(more)
-        self._chain(moments[0].time)
+        self._update_digests(moments[0].time)
 
-    def _chain(self, since: int) -> None:
+    def _update_digests(self, since: int) -> None:
         """Hashes all moments from one on."""
         place = bisect_left(self.times, since)
         del self.times[place:], self.digests[place:]
         rows: dict[int, bytes] = {}
-        for name in self.shape.names:
-            opens, numbers = self._known(name)
+        for name in self.schema.all_symbols:
+            opens, numbers = self._arrays(name)
             first = int(np.searchsorted(opens, since))
             for time, row in zip(opens[first:], numbers[first:], strict=True):
                 rows[int(time)] = rows.get(int(time), b"") + name.encode() + row.tobytes()
         for time in sorted(rows):
-            before = self.digests[-1] if self.digests else ""
-            text = before.encode() + time.to_bytes(8, "little") + rows[time]
+            previous = self.digests[-1] if self.digests else ""
+            text = previous.encode() + time.to_bytes(8, "little") + rows[time]
             self.times.append(time)
             self.digests.append(hashlib.sha256(text).hexdigest())
 
-    def refuse_revised(self, bars: Sequence[Bars], decided: int) -> list[str]:
+    def check_revisions(self, bars: Sequence[Bars], decided: int) -> list[str]:
         """Compares a feed's bars with those that are kept.
 
         Args:
@@ -283,63 +285,65 @@ class Store:
             DataError: one has other numbers than it had.
         """
         late = []
-        for one in bars:
-            (opens, known), table = self._known(one.symbol), one.columns()
+        for bar in bars:
+            (opens, known), table = self._arrays(bar.symbol), bar.columns()
             if len(opens) == 0:
                 continue
-            place = np.minimum(np.searchsorted(opens, one.time), len(opens) - 1)  # both ascend
-            same = opens[place] == one.time
-            mine, theirs = place[same], np.flatnonzero(same)
-            for k, name in enumerate(self.shape.columns):
-                other = np.asarray(table[name], np.float64)[theirs]
-                differs = np.flatnonzero(known[mine, k] != other)
+            place = np.minimum(np.searchsorted(opens, bar.time), len(opens) - 1)  # both ascend
+            same = opens[place] == bar.time
+            stored, new = place[same], np.flatnonzero(same)
+            for k, name in enumerate(self.schema.columns):
+                other = np.asarray(table[name], np.float64)[new]
+                differs = np.flatnonzero(known[stored, k] != other)
                 if len(differs):
                     row = differs[0]
                     raise DataError(
-                        f"{one.symbol}: the bar of {stamp(int(opens[mine[row]]))} UTC was revised: "
-                        f"its {name} was {float(known[mine[row], k])!r} when it was kept and "
+                        f"{bar.symbol}: the bar of {stamp(int(opens[stored[row]]))} UTC was "
+                        "revised: "
+                        f"its {name} was {float(known[stored[row], k])!r} when it was kept and "
                         f"is {float(other[row])!r} now. Nothing is overwritten: the account stands "
                         "still until the feed tells the old bar again, or you deploy anew."
                     )
-            inside = (one.time >= opens[0]) & (one.time <= decided)
-            strange = one.time[inside & ~same]
-            if len(strange):
+            inside = (bar.time >= opens[0]) & (bar.time <= decided)
+            unexpected = bar.time[inside & ~same]
+            if len(unexpected):
                 late.append(
-                    f"{one.symbol}: {plural(len(strange), 'bar')} came after their moment had been "
-                    f"decided on, the first of {stamp(int(strange[0]))} UTC: left out."
+                    f"{bar.symbol}: {plural(len(unexpected), 'bar')} came after their moment had "
+                    "been "
+                    f"decided on, the first of {stamp(int(unexpected[0]))} UTC: left out."
                 )
         return late
 
-    def refuse_other_units(self, moments: Sequence[Moment]) -> None:
+    def check_spread_units(self, moments: Sequence[BarGroup]) -> None:
         """Compares spreads with the usual one of the bars that are kept.
 
         Raises:
             DataError: one is so much wider that it is in points or the like.
         """
-        place, close = (self.shape.columns.index(name) for name in ("spread", "close"))
+        place, close = (self.schema.columns.index(name) for name in ("spread", "close"))
         for time, bars in moments:
             for name, bar in bars.items():
                 spread = bar[place]
-                if spread <= _OF_PRICE * bar[close]:
+                if spread <= _MAX_SPREAD_SHARE * bar[close]:
                     continue
-                spreads = self._known(name)[1][:, place]
+                spreads = self._arrays(name)[1][:, place]
                 known = spreads[spreads > 0.0]
                 usual = float(np.median(known)) if len(known) else np.inf
-                if spread > _OTHER_UNIT * usual:
+                if spread > _MAX_SPREAD_RATIO * usual:
                     raise DataError(
                         f"{name}: the bar of {stamp(time)} UTC is in another unit: its spread is "
                         f"{spread:g}, and {usual:g} is usual. Nothing is decided on it: mend the "
                         "feed, or take the bar out of it."
                     )
 
-    def closes(self) -> dict[str, float]:
+    def last_closes(self) -> dict[str, float]:
         """The last close of every symbol that is traded."""
-        return {name: float(self.closes_of(name)[1][-1]) for name in self.shape.symbols}
+        return {name: float(self.close_history(name)[1][-1]) for name in self.schema.symbols}
 
-    def closes_of(self, name: str) -> tuple[IntArray, FloatArray]:
+    def close_history(self, name: str) -> tuple[IntArray, FloatArray]:
         """Return opens and closes of all bars of a symbol."""
-        opens, rows = self._known(name)
-        return opens, rows[:, self.shape.columns.index("close")]
+        opens, rows = self._arrays(name)
+        return opens, rows[:, self.schema.columns.index("close")]
 
     def market(self) -> Market:
         """All bars in memory, and a flat one ahead of them.
@@ -347,13 +351,13 @@ class Store:
         Raises:
             DataError: a symbol has no bar yet.
         """
-        lacking = [name for name in self.shape.names if not len(self._known(name)[0])]
-        if lacking:
-            raise DataError(f"The feed has told no bar of {', '.join(lacking)} yet.")
-        kept = [self._bars(name) for name in self.shape.names]
-        return self.shape.ahead(kept, self.times[-1])
+        missing = [name for name in self.schema.all_symbols if not len(self._arrays(name)[0])]
+        if missing:
+            raise DataError(f"The feed has told no bar of {', '.join(missing)} yet.")
+        kept = [self._bars(name) for name in self.schema.all_symbols]
+        return self.schema.make_market_ahead(kept, self.times[-1])
 
-    def newest(self, traded: Sequence[str], rows: int) -> Market:
+    def newest_market(self, traded: Sequence[str], rows: int) -> Market:
         """Return the last bars, at least `rows` of each symbol, and a flat one ahead of them.
 
         They begin where all symbols have a bar that have one before and one behind, if there is
@@ -363,7 +367,7 @@ class Store:
             traded: symbols of the market; the others only convert.
             rows: number of bars.
         """
-        opens = {name: self._known(name)[0] for name in self.shape.names}
+        opens = {name: self._arrays(name)[0] for name in self.schema.all_symbols}
 
         def whole(moment: int) -> bool:
             places = [(own, int(np.searchsorted(own, moment))) for own in opens.values()]
@@ -371,20 +375,20 @@ class Store:
 
         first = max(len(self.times) - rows, 0)
         tried = self.times[max(first - rows, 0) : first + 1][::-1]
-        begin = next((one for one in tried if whole(one)), tried[0])
-        shape = self.shape._replace(
-            symbols=tuple(traded), converting=tuple(one for one in opens if one not in traded)
+        begin = next((bar for bar in tried if whole(bar)), tried[0])
+        schema = self.schema._replace(
+            symbols=tuple(traded), converting=tuple(bar for bar in opens if bar not in traded)
         )
         kept = []
-        for name in shape.names:
+        for name in schema.all_symbols:
             place = min(int(np.searchsorted(opens[name], begin)), len(opens[name]) - rows)
             kept.append(self._bars(name, max(place, 0)))
-        return shape.ahead(kept, self.times[-1])
+        return schema.make_market_ahead(kept, self.times[-1])
 
     def _bars(self, name: str, first: int = 0) -> Bars:
-        opens, rows = self._known(name)
-        table = dict(zip(self.shape.columns, rows[first:].T, strict=True))
-        extra = {key: table.pop(key) for key in self.shape.extra}
+        opens, rows = self._arrays(name)
+        table = dict(zip(self.schema.columns, rows[first:].T, strict=True))
+        extra = {key: table.pop(key) for key in self.schema.extra}
         return Bars(name, opens[first:], **table, extra=extra)
 
     def close(self) -> None:

@@ -42,8 +42,8 @@ ACCOUNTS = "accounts"
 KILL = "KILL"
 STOP, FLAT = "stop", "flat"
 NOT_SWITCHED = "not switched"  # event of the audit: the line before it was not followed
-_LONGEST_NAME = 100
-_SWITCH_BYTES = 64
+_MAX_NAME_LENGTH = 100
+_MAX_SWITCH_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ class Deployment:
     path: Path
 
     @classmethod
-    def of(cls, name: str | Path) -> Deployment:
+    def from_name(cls, name: str | Path) -> Deployment:
         """``deployments/NAME``, or the folder itself where a path is given.
 
         Raises:
             ConfigError: a name that cannot be a folder's.
         """
         path, text = Path(name), str(name)
-        odd = not path.name.isprintable() or len(path.name) > _LONGEST_NAME
-        if not path.name or path.name.startswith((".", "-")) or odd:
+        is_invalid = not path.name.isprintable() or len(path.name) > _MAX_NAME_LENGTH
+        if not path.name or path.name.startswith((".", "-")) or is_invalid:
             raise ConfigError(
                 f"{printable(text[:40])!r} cannot be a deployment's name: use letters, digits, "
                 "dots, dashes and underscores."
@@ -81,7 +81,7 @@ class Deployment:
         Raises:
             CheckpointError: there is none, or several have that name.
         """
-        found = cls.of(name)
+        found = cls.from_name(name)
         if not found.exists:
             found = cls(folder_registry.place_of(name, DEPLOYMENT) or found.path)
         if not found.exists:
@@ -121,7 +121,7 @@ class Deployment:
         """That of the version in force."""
         return DeployedPolicy.open(self.version(self.current), trust)
 
-    def kept_bars(self) -> tuple[Path, int]:
+    def stored_bars(self) -> tuple[Path, int]:
         """Folder of the bars of the account in force, and the first moment decided on.
 
         Raises:
@@ -130,7 +130,7 @@ class Deployment:
         folder, first = self.account(self.current), None
         if (folder / JOURNAL).is_file():
             with closing(Journal(folder / JOURNAL)) as journal:
-                first = journal.first()
+                first = journal.first_time()
         if first is None:
             raise CheckpointError(
                 f"The account of {self.path.name} has decided on nothing yet: lead it with "
@@ -139,16 +139,16 @@ class Deployment:
         return folder / BARS, first
 
     @property
-    def before(self) -> int:
+    def previous(self) -> int:
         """The last other version that was in force, by the audit; 0 where there was none."""
-        forced = list[int]()
+        active = list[int]()
         for line in self.audit():
             if line["event"] == NOT_SWITCHED:
-                forced.pop()
-            forced.append(line["to"])
-        if forced and forced[-1] != self.current:  # a kill between the line and the switch
-            forced.pop()
-        return next((one for one in reversed(forced) if one != self.current), 0)
+                active.pop()
+            active.append(line["to"])
+        if active and active[-1] != self.current:  # a kill between the line and the switch
+            active.pop()
+        return next((one for one in reversed(active) if one != self.current), 0)
 
     def switch(self, number: int, event: str, **facts: Any) -> None:
         """Puts a version in force, after a line of the audit says so.
@@ -164,8 +164,8 @@ class Deployment:
             )
         done = self.audit()
         if done and done[-1]["to"] != self.current:  # a kill between the line and the switch
-            self.note(NOT_SWITCHED, self.current, {})
-        self.note(event, number, facts)
+            self.append_audit(NOT_SWITCHED, self.current, {})
+        self.append_audit(event, number, facts)
         write_text(self.path / CURRENT, f"{number}\n")
 
     def audit(self) -> list[dict[str, Any]]:
@@ -175,7 +175,7 @@ class Deployment:
             CheckpointError: a line was changed or taken away.
         """
         found, before = [], ""
-        for number, line in enumerate(self._lines(), 1):
+        for number, line in enumerate(self._audit_lines(), 1):
             try:
                 facts = json.loads(line)
                 broken = facts["previous"] != before
@@ -190,7 +190,7 @@ class Deployment:
             found.append(facts)
         return found
 
-    def _lines(self) -> list[bytes]:
+    def _audit_lines(self) -> list[bytes]:
         path = self.path / AUDIT
         try:
             return content(path).split(b"\n")[:-1]
@@ -201,20 +201,20 @@ class Deployment:
                 f"{path} cannot be read: {error}. Bring back the file of before."
             ) from error
 
-    def note(self, event: str, to: int, facts: Mapping[str, Any]) -> None:
+    def append_audit(self, event: str, to: int, facts: Mapping[str, Any]) -> None:
         """Appends a line; one that a kill left unfinished is taken away first."""
-        path, lines = self.path / AUDIT, self._lines()
+        path, lines = self.path / AUDIT, self._audit_lines()
         whole = b"".join(line + b"\n" for line in lines)
         if path.is_file() and path.stat().st_size != len(whole):
             write_bytes(path, whole)
         before = hashlib.sha256(lines[-1]).hexdigest() if lines else ""
-        said = {"time": time.time(), "event": event, "to": to, **facts, "previous": before}
+        entry = {"time": time.time(), "event": event, "to": to, **facts, "previous": before}
         with closing(AppendedFile(path)) as file:
-            file.write(json.dumps(plain(said)).encode() + b"\n")
+            file.write(json.dumps(plain(entry)).encode() + b"\n")
             file.sync()
 
 
-def kill(deployment: Path, flat: bool) -> None:
+def set_kill_switch(deployment: Path, flat: bool) -> None:
     """Throws the kill switch of a deployment: nothing is sent from now on but what closes it.
 
     Args:
@@ -224,13 +224,13 @@ def kill(deployment: Path, flat: bool) -> None:
     write_text(deployment / KILL, f"{FLAT if flat else STOP}\n")
 
 
-def killed(deployment: Path) -> str | None:
+def read_kill_switch(deployment: Path) -> str | None:
     """`flat` or `stop` where the switch was thrown; an empty or strange file says `stop`."""
     path = deployment / KILL
     if not is_there(path):
         return None
     try:
-        return FLAT if content(path, _SWITCH_BYTES).strip() == FLAT.encode() else STOP
+        return FLAT if content(path, _MAX_SWITCH_BYTES).strip() == FLAT.encode() else STOP
     except FileNotFoundError:  # a link to nothing, or it was removed meanwhile
         return STOP if is_there(path) else None
     except UnreadableError:

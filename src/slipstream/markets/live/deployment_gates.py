@@ -24,11 +24,11 @@ from slipstream.markets.data.bars import Bars
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
 from slipstream.markets.evaluation.market_backtest import MarketBacktest, replay
-from slipstream.markets.live.bar_store import Shape
+from slipstream.markets.live.bar_store import BarSchema
 from slipstream.markets.live.deployment import Deployment
-from slipstream.markets.live.drift import Ranges, TrainingPrices
+from slipstream.markets.live.drift import FeatureRanges, TrainingPrices
 from slipstream.markets.live.paper_account import BARS
-from slipstream.markets.live.price_replay import passes_over
+from slipstream.markets.live.price_replay import replay_passes
 from slipstream.report.study.study_view import daily_returns, study_environment
 from slipstream.rl.nets.policy_file import unpack
 from slipstream.studies.outcome.outcome_text import describe_promotion
@@ -47,8 +47,12 @@ from slipstream.training.runs.policies import DeployedPolicy, deployed_folder
 from slipstream.training.runs.run import CONFIG, Run
 from slipstream.training.settings.config import RunConfig
 
-COSTS = 3.0
-CUTS, STRETCHES, STRETCH = 300, 10, 400  # cuts, and the stretches of so many bars they lie in
+COST_MULTIPLE = 3.0
+NUM_CUTS, NUM_RANGES, RANGE_BARS = (
+    300,
+    10,
+    400,
+)  # cuts, and the stretches of so many bars they lie in
 _YEAR = 365 * DAY
 
 
@@ -57,8 +61,8 @@ def deploy(
     name: str,
     force: Mapping[str, str],
     *,
-    better: Callable[[DeployedPolicy], str] | None = None,
-    say: Callable[[str], None] = lambda sentence: None,
+    preference: Callable[[DeployedPolicy], str] | None = None,
+    notify: Callable[[str], None] = lambda sentence: None,
     trust: bool = False,
 ) -> Deployment:
     """Makes the policy of a study or run the version in force under a name.
@@ -76,48 +80,48 @@ def deploy(
     """
     path = Path(source).expanduser()
     path = path if is_there(path / checkpoint.MANIFEST) else lookup(path)[0]
-    tensors, facts = _source(path, trust)
-    section = facts["run"]["env"]
+    tensors, metadata = _load_source(path, trust)
+    section = metadata["run"]["env"]
     data = section.get("data")
-    if not isinstance(data, Mapping) or "features" not in facts["policy"]["training_context"]:
+    if not isinstance(data, Mapping) or "features" not in metadata["policy"]["training_context"]:
         raise ConfigError(
             f"{path} was trained on {section.get('name')}, which reads no price files or declares "
             "no features: only a policy of forex, portfolio or another market that declares both "
             "can be deployed."
         )
-    found = Deployment.of(name)
-    make_folder(found.path / VERSIONS)
-    with take_lock(found.path, f"Another process deploys {name}: wait for it."):
-        number = max(found.versions, default=0) + 1
-        whole = _bars(facts)
-        shape, bars = _shape(whole, data)
-        store = shape.section(found.account(number) / BARS)
-        run = {**facts["run"], "env": {**section, "data": store}}
+    deployment = Deployment.from_name(name)
+    make_folder(deployment.path / VERSIONS)
+    with take_lock(deployment.path, f"Another process deploys {name}: wait for it."):
+        number = max(deployment.versions, default=0) + 1
+        environment = _load_bars(metadata)
+        schema, bars = _infer_schema(environment, data)
+        store = schema.data_section(deployment.account(number) / BARS)
+        run = {**metadata["run"], "env": {**section, "data": store}}
         feed = {key: value for key, value in data.items() if key not in ("folder", "symbols")}
-        made = {**facts, "run": run, "feed": feed, "shape": shape._asdict()}
+        made = {**metadata, "run": run, "feed": feed, "shape": schema._asdict()}
         config = RunConfig.from_mapping(run)
-        new = DeployedPolicy(path, unpack(tensors, facts["policy"]), config, made)
-        trained = _bars(facts, *facts["trained"]) if facts["trained"] else whole
-        ranges = Ranges.seen(trained)
+        new = DeployedPolicy(path, unpack(tensors, metadata["policy"]), config, made)
+        trained = _load_bars(metadata, *metadata["trained"]) if metadata["trained"] else environment
+        ranges = FeatureRanges.from_environment(trained)
         made["ranges"] = {name: one.tolist() for name, one in ranges._asdict().items()}
-        until = facts["trained"][1] if facts["trained"] else None
+        until = metadata["trained"][1] if metadata["trained"] else None
         made["training_prices"] = {
-            one.symbol: TrainingPrices.from_bars(one, until).facts()
-            for one in bars[: len(shape.symbols)]
+            one.symbol: TrainingPrices.from_bars(one, until).to_metadata()
+            for one in bars[: len(schema.symbols)]
         }
-        gates = judged(new, shape, bars)
-        _pass(gates, force, say)
-        told = [{**gate._asdict(), "forced": force.get(gate.name)} for gate in gates]
-        why = {} if better is None else {"why": better(new)}
-        checkpoint.save(found.version(number), tensors, {**made, "gates": told})
-        if not is_there(found.path / folder_registry.PROVENANCE):
-            write_json(found.path / folder_registry.PROVENANCE, provenance.describe())
-            folder_registry.enter(found.path, DEPLOYMENT, str(section["name"]), say)
-        found.switch(number, "deploy", source=str(path.absolute()), gates=told, **why)
-    return found
+        gates = evaluate_gates(new, schema, bars)
+        _require_gates(gates, force, notify)
+        gate_results = [{**gate._asdict(), "forced": force.get(gate.name)} for gate in gates]
+        why = {} if preference is None else {"why": preference(new)}
+        checkpoint.save(deployment.version(number), tensors, {**made, "gates": gate_results})
+        if not is_there(deployment.path / folder_registry.PROVENANCE):
+            write_json(deployment.path / folder_registry.PROVENANCE, provenance.describe())
+            folder_registry.enter(deployment.path, DEPLOYMENT, str(section["name"]), notify)
+        deployment.switch(number, "deploy", source=str(path.absolute()), gates=gate_results, **why)
+    return deployment
 
 
-def _source(path: Path, trust: bool) -> tuple[checkpoint.Tensors, dict[str, Any]]:
+def _load_source(path: Path, trust: bool) -> tuple[checkpoint.Tensors, dict[str, Any]]:
     """A policy's tensors, and what its version must know: nothing else of the source is needed."""
     folder = deployed_folder(path)
     if folder is not None:
@@ -141,32 +145,43 @@ def _source(path: Path, trust: bool) -> tuple[checkpoint.Tensors, dict[str, Any]
     return tensors, kept
 
 
-def _bars(
-    facts: Mapping[str, Any], start: int | None = None, stop: int | None = None
+def _load_bars(
+    metadata: Mapping[str, Any], start: int | None = None, stop: int | None = None
 ) -> KernelEnvironment:
     """The bars of the source, or those of a part of them, as one window."""
-    section = dict(facts["run"]["env"])
+    section = dict(metadata["run"]["env"])
     name = str(section.pop("name"))
-    window = DataWindow(start=start, stop=stop, frozen=frozen_settings(facts))
+    window = DataWindow(start=start, stop=stop, frozen=frozen_settings(metadata))
     return load_window(name, section, window)
 
 
-def _shape(environment: Environment, data: Mapping[str, Any]) -> tuple[Shape, list[Bars]]:
+def _infer_schema(
+    environment: Environment, data: Mapping[str, Any]
+) -> tuple[BarSchema, list[Bars]]:
     """Return what inference found, to be frozen, and the bars of all its symbols."""
-    known, facts = environment.training_context, environment.provenance
+    known, metadata = environment.training_context, environment.provenance
     symbols = tuple(known["symbols"])
-    pairs = (facts.get("converted_by") or {}).values()
+    pairs = (metadata.get("converted_by") or {}).values()
     converting = sorted({pair for pair in pairs if pair is not None and pair not in symbols})
     chosen = {**data, "symbols": list(symbols)}
     market = load_market(DataConfig.model_validate(chosen))
     extra = tuple(one["column"] for one in known["features"] if "column" in one)
-    found = (symbols, tuple(converting), market.bar_seconds, market.kind, extra, data["market"])
+    values = (
+        symbols,
+        tuple(converting),
+        market.bar_seconds,
+        market.kind,
+        extra,
+        data["market"],
+    )
     others = {**data, "symbols": converting}
     more = load_market(DataConfig.model_validate(others)).bars if converting else ()
-    return Shape(*found), [*market.bars, *more]
+    return BarSchema(*values), [*market.bars, *more]
 
 
-def _pass(gates: Sequence[Gate], force: Mapping[str, str], say: Callable[[str], None]) -> None:
+def _require_gates(
+    gates: Sequence[Gate], force: Mapping[str, str], notify: Callable[[str], None]
+) -> None:
     """Says how each gate went.
 
     Raises:
@@ -178,7 +193,7 @@ def _pass(gates: Sequence[Gate], force: Mapping[str, str], say: Callable[[str], 
             raise ConfigError(f"--force {name}: there is no such gate, but {', '.join(names)}.")
     for gate in gates:
         forced = "" if gate.passed or gate.name not in force else f"; forced: {force[gate.name]}"
-        say(f"{'passed' if gate.passed else 'FAILED'}  {gate.name}: {gate.figure}{forced}")
+        notify(f"{'passed' if gate.passed else 'FAILED'}  {gate.name}: {gate.figure}{forced}")
     failed = [gate.name for gate in gates if not gate.passed and gate.name not in force]
     if failed:
         options = " ".join(f"--force {name}" for name in failed)
@@ -203,7 +218,7 @@ class Gate(NamedTuple):
     figure: str
 
 
-def judged(deployed: DeployedPolicy, shape: Shape, bars: Sequence[Bars]) -> list[Gate]:
+def evaluate_gates(deployed: DeployedPolicy, schema: BarSchema, bars: Sequence[Bars]) -> list[Gate]:
     """Return every gate, in order.
 
     Args:
@@ -221,13 +236,16 @@ def judged(deployed: DeployedPolicy, shape: Shape, bars: Sequence[Bars]) -> list
             config = shlex.quote(str(source / CONFIG))
             why = f"no study is behind a run: `slipstream tune {config} --study-name X` measures it"
         names = ("confirmed", "holdout", "pbo", "dsr", "costs")
-        found = [Gate(name, False, f"not computed: {why}") for name in names]
+        gates = [Gate(name, False, f"not computed: {why}") for name in names]
     else:
-        found = [*_measured(folder, folder.result), _costs(folder, folder.result, deployed)]
-    return [*found, _cuts(deployed, shape, bars)]
+        gates = [
+            *_study_gates(folder, folder.result),
+            _cost_gate(folder, folder.result, deployed),
+        ]
+    return [*gates, _truncation_gate(deployed, schema, bars)]
 
 
-def _measured(folder: StudyFolder, result: Mapping[str, Any]) -> list[Gate]:
+def _study_gates(folder: StudyFolder, result: Mapping[str, Any]) -> list[Gate]:
     """What a study's result says."""
     winner, confirmation = result["confirmation"].get("winner"), result["confirmation"]
     confirmed = winner is not None and not (result.get("winner") or {}).get("forced")
@@ -237,33 +255,35 @@ def _measured(folder: StudyFolder, result: Mapping[str, Any]) -> list[Gate]:
     pbo, dsr = evidence.get("pbo") or {}, evidence.get("deflated_sharpe") or {}
     return [
         Gate("confirmed", confirmed, str(why)),
-        _holdout(result, folder.handle),
-        _figure("pbo", pbo, "at most", MAX_PBO, config),
-        _figure("dsr", dsr, "at least", MIN_DSR, config),
+        _holdout_gate(result, folder.handle),
+        _statistic_gate("pbo", pbo, "at most", MAX_PBO, config),
+        _statistic_gate("dsr", dsr, "at least", MIN_DSR, config),
     ]
 
 
-def _holdout(result: Mapping[str, Any], study: str) -> Gate:
+def _holdout_gate(result: Mapping[str, Any], study: str) -> Gate:
     """The study's own promotion: bounds above 0 on fresh days, no constraint violated."""
-    facts = result.get("holdout") or {}
-    if "mean_return" not in facts:
-        seeds = [one.get("reason") for one in facts.get("seeds", ()) if one.get("failed")]
+    metadata = result.get("holdout") or {}
+    if "mean_return" not in metadata:
+        seeds = [one.get("reason") for one in metadata.get("seeds", ()) if one.get("failed")]
         resume = f"`slipstream resume {study} --force-deploy` opens it for the best candidate"
         why = f"no final seed was scored on it: {seeds[0]}" if seeds else f"not opened: {resume}"
         return Gate("holdout", False, f"not computed: {why}")
-    rival = facts.get("benchmark_return")
-    figure = f"{100 * facts['mean_return']:+.2f} %"
-    figure += "" if rival is None else f" beside {100 * rival:+.2f} % of equal weight"
+    benchmark = metadata.get("benchmark_return")
+    figure = f"{100 * metadata['mean_return']:+.2f} %"
+    figure += "" if benchmark is None else f" beside {100 * benchmark:+.2f} % of equal weight"
     figure += f". {describe_promotion(result)}"
-    if (opening := facts.get("opening", 1)) > 1:
+    if (opening := metadata.get("opening", 1)) > 1:
         figure += f" It is opening {opening} of these days."
-    return Gate("holdout", bool(facts.get("promoted")), figure)
+    return Gate("holdout", bool(metadata.get("promoted")), figure)
 
 
-def _figure(name: str, facts: Mapping[str, Any], side: str, limit: float, config: str) -> Gate:
-    value = facts.get("value")
+def _statistic_gate(
+    name: str, metadata: Mapping[str, Any], side: str, limit: float, config: str
+) -> Gate:
+    value = metadata.get("value")
     if value is None:
-        why = facts.get("reason", "nothing was measured")
+        why = metadata.get("reason", "nothing was measured")
         new = f"`slipstream tune {config} --study-name X --n-trials N` with more trials, of which "
         new += "pruning stops some (`--set study.pruning.enabled=false`: none), or with more days"
         return Gate(name, False, f"not computed: {why}. A new study computes it: {new}")
@@ -271,7 +291,7 @@ def _figure(name: str, facts: Mapping[str, Any], side: str, limit: float, config
     return Gate(name, bool(passed), f"{value:.3f}, {side} {limit:g}")
 
 
-def _costs(folder: StudyFolder, result: Mapping[str, Any], deployed: DeployedPolicy) -> Gate:
+def _cost_gate(folder: StudyFolder, result: Mapping[str, Any], deployed: DeployedPolicy) -> Gate:
     """Net return of the hold-out's decisions at three times the costs."""
     overrides = (result.get("winner") or {}).get("overrides") or {}
     environment, why = study_environment(folder, overrides)
@@ -284,19 +304,21 @@ def _costs(folder: StudyFolder, result: Mapping[str, Any], deployed: DeployedPol
     backtest = MarketBacktest.from_environment(environment)
     if backtest is None or "cost_multiple" not in records[0]._fields:
         return Gate("costs", False, "not computed: this environment's costs cannot be multiplied")
-    tracks = Evaluator(environment, HOLDOUT, backend=backend).run(deployed.policy, record=True)[0]
-    dear = tuple(one._replace(cost_multiple=COSTS * one.cost_multiple) for one in records)
-    actions = [one.actions for one in tracks]
+    episodes = Evaluator(environment, HOLDOUT, backend=backend).run(deployed.policy, record=True)[0]
+    dear = tuple(one._replace(cost_multiple=COST_MULTIPLE * one.cost_multiple) for one in records)
+    actions = [one.actions for one in episodes]
     passes = backtest.for_split(HOLDOUT, backend)
     again = replay(passes.environment, HOLDOUT, actions, params=dear, backend=backend)
     net = float(np.prod(1.0 + daily_returns(passes, again)[1]) - 1.0)
-    return Gate("costs", net > 0.0, f"{100 * net:+.2f} % on the hold-out at costs x {COSTS:g}")
+    return Gate(
+        "costs", net > 0.0, f"{100 * net:+.2f} % on the hold-out at costs x {COST_MULTIPLE:g}"
+    )
 
 
-def _cuts(deployed: DeployedPolicy, shape: Shape, bars: Sequence[Bars]) -> Gate:
+def _truncation_gate(deployed: DeployedPolicy, schema: BarSchema, bars: Sequence[Bars]) -> Gate:
     """Whether the last year, cut off anywhere, gives the decisions of the whole."""
     try:
-        equal, tried, where = equal_cuts(deployed, shape, bars, CUTS)
+        equal, tried, where = count_equal_cuts(deployed, schema, bars, NUM_CUTS)
     except SlipstreamError as error:
         return Gate("cuts", False, f"not computed: {error}")
     figure = f"{equal} of {tried} cuts of the last year give the same bits"
@@ -305,8 +327,8 @@ def _cuts(deployed: DeployedPolicy, shape: Shape, bars: Sequence[Bars]) -> Gate:
     return Gate("cuts", tried > 0 and equal == tried, figure + (f", not {where}" if where else ""))
 
 
-def equal_cuts(
-    deployed: DeployedPolicy, shape: Shape, bars: Sequence[Bars], cuts: int
+def count_equal_cuts(
+    deployed: DeployedPolicy, schema: BarSchema, bars: Sequence[Bars], cuts: int
 ) -> tuple[int, int, str]:
     """Cuts that decide as the whole does, those that were tried, and the first that does not.
 
@@ -315,13 +337,13 @@ def equal_cuts(
     """
     known = deployed.policy.training_context
     memory = int(known["warm_up_bars"]) + int(known["lookback"]) + 2
-    times = np.unique(np.concatenate([one.time for one in bars[: len(shape.symbols)]]))
+    times = np.unique(np.concatenate([one.time for one in bars[: len(schema.symbols)]]))
     last = len(times) - 2
     first = max(int(np.searchsorted(times, times[-1] - _YEAR)), memory)
     if last - first < 2:
         raise DataError(f"{len(times):,} bars are too few to warm up and be cut, too.")
-    length = min(STRETCH, last - first)
-    starts = np.unique(np.linspace(first, max(last - length, first), STRETCHES).astype(int))
+    length = min(RANGE_BARS, last - first)
+    starts = np.unique(np.linspace(first, max(last - length, first), NUM_RANGES).astype(int))
     draw = np.random.default_rng(0)
     equal, tried, where = 0, 0, ""
     for start in starts.tolist():
@@ -329,27 +351,29 @@ def equal_cuts(
         part = [one.between(begin, int(times[end + 1]) + 1) for one in bars]
         begun = int(times[start])
         try:
-            whole = {one.name: one for one in passes_over(deployed, shape.together(part), begun)}
+            full_passes = {
+                one.name: one for one in replay_passes(deployed, schema.make_market(part), begun)
+            }
         except DataError:  # a hole that ends a pass, or a symbol that is not there yet
             continue
-        kept = {name: one.action for name, one in whole.items()}
-        warm = max(int(np.searchsorted(times, one.time[0])) for one in whole.values()) + 2
+        kept = {name: one.action for name, one in full_passes.items()}
+        warm = max(int(np.searchsorted(times, one.time[0])) for one in full_passes.values()) + 2
         if warm >= end:
             continue
         for row in draw.integers(warm, end, -(-cuts // len(starts))).tolist():
             seen = [one.between(begin, int(times[row]) + 1) for one in part]
-            ahead = shape.ahead(seen, int(times[row]))
+            ahead = schema.make_market_ahead(seen, int(times[row]))
             before = {
-                name: actions[: np.count_nonzero(whole[name].time < times[row])]
+                name: actions[: np.count_nonzero(full_passes[name].time < times[row])]
                 for name, actions in kept.items()
             }
             same = True
-            for own in passes_over(deployed, ahead, begun, before):
-                full = whole[own.name]
-                n = int(np.count_nonzero(full.time <= times[row]))
+            for cut_pass in replay_passes(deployed, ahead, begun, before):
+                full_pass = full_passes[cut_pass.name]
+                n = int(np.count_nonzero(full_pass.time <= times[row]))
                 # Of a symbol that has ended, the whole has no bar behind its last one.
-                same &= len(own.time) in (n, n + (n == len(full.time)))
-                for mine, theirs in zip(own[1:4], full[1:4], strict=True):
+                same &= len(cut_pass.time) in (n, n + (n == len(full_pass.time)))
+                for mine, theirs in zip(cut_pass[1:4], full_pass[1:4], strict=True):
                     same &= mine[:n].tobytes() == theirs[:n].tobytes()
             equal, tried = equal + same, tried + 1
             where = where or ("" if same else str(np.datetime64(int(times[row]), "s")))

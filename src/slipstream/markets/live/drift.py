@@ -18,9 +18,9 @@ from slipstream.core.text import plural, stamp
 from slipstream.markets.data.bars import Bars
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 
-KEPT = 500  # bars of the training's end and of the file's end
-_MOST = 0.01  # share of bars that may differ
-_NARROWEST = 1e-6  # of a range: a column that was constant has none
+NUM_STORED_BARS = 500  # bars of the training's end and of the file's end
+_MAX_DIFFERENT = 0.01  # share of bars that may differ
+_MIN_RANGE = 1e-6  # of a range: a column that was constant has none
 _LAGS = sorted(range(-26, 27), key=abs)  # bars
 
 
@@ -43,18 +43,21 @@ class TrainingPrices(NamedTuple):
         end = len(bars.time)
         trained = end if trained_until is None else int(np.searchsorted(bars.time, trained_until))
         rows = np.arange(end)
-        rows = rows[(rows >= end - KEPT) | ((rows < trained) & (rows >= trained - KEPT))]
+        rows = rows[
+            (rows >= end - NUM_STORED_BARS)
+            | ((rows < trained) & (rows >= trained - NUM_STORED_BARS))
+        ]
         spread = float(np.median(bars.spread[rows])) if len(rows) else 0.0
         moves = np.abs(np.diff(bars.close[rows]))
         tolerance = spread or (float(np.median(moves)) / 10.0 if len(moves) else 0.0)
         return cls(bars.time[rows], bars.close[rows], tolerance)
 
-    def facts(self) -> dict[str, Any]:
+    def to_metadata(self) -> dict[str, Any]:
         """JSON-able; `from_facts` reads it."""
         return {name: np.asarray(getattr(self, name)).tolist() for name in self._fields}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> TrainingPrices:
+    def from_metadata(cls, facts: Mapping[str, Any]) -> TrainingPrices:
         """Those that `facts` gave."""
         time, close = np.array(facts["time"], np.int64), np.array(facts["close"], np.float64)
         return cls(time, close, float(facts["tolerance"]))
@@ -62,15 +65,15 @@ class TrainingPrices(NamedTuple):
     def differences(self, time: NDArray[Any], close: NDArray[Any], lag: int = 0) -> NDArray[Any]:
         """|close difference| of the bars that both have, after moving ours by `lag` bars."""
         _, mine, theirs = np.intersect1d(self.time, time, return_indices=True)
-        kept = (mine + lag >= 0) & (mine + lag < len(self.close))
-        found: NDArray[Any] = np.abs(self.close[mine[kept] + lag] - close[theirs[kept]])
+        inside = (mine + lag >= 0) & (mine + lag < len(self.close))
+        found: NDArray[Any] = np.abs(self.close[mine[inside] + lag] - close[theirs[inside]])
         return found
 
     def lag(self, time: NDArray[Any], close: NDArray[Any]) -> int | None:
         """Bars by which the feed's closes come later (negative: earlier); None if at no lag."""
         for lag in _LAGS:
-            apart = self.differences(time, close, -lag)
-            if len(apart) and np.mean(apart > self.tolerance) <= _MOST:
+            differences = self.differences(time, close, -lag)
+            if len(differences) and np.mean(differences > self.tolerance) <= _MAX_DIFFERENT:
                 return lag
         return None
 
@@ -91,20 +94,23 @@ class FeedComparison:
     """
 
     def __init__(self, known: Mapping[str, TrainingPrices]) -> None:
-        self._known = known
+        self._training_prices = known
         nothing = np.zeros(0, np.int64), np.zeros(0)
-        self._common = {name: Closes(name, *nothing) for name in known}
+        self._common_closes = {name: Closes(name, *nothing) for name in known}
 
     def add(self, symbol: str, time: NDArray[np.int64], close: NDArray[np.float64]) -> None:
         """Keep the closes of new bars that the training prices have too."""
-        if symbol in self._known:
-            both, before = np.isin(time, self._known[symbol].time), self._common[symbol]
+        if symbol in self._training_prices:
+            both, before = (
+                np.isin(time, self._training_prices[symbol].time),
+                self._common_closes[symbol],
+            )
             whole = np.append(before.time, time[both]), np.append(before.close, close[both])
-            self._common[symbol] = Closes(symbol, *whole)
+            self._common_closes[symbol] = Closes(symbol, *whole)
 
-    def sentence(self) -> str:
+    def summary(self) -> str:
         """Return what `compare` does, for all bars so far."""
-        return compare(self._known, list(self._common.values()))
+        return compare(self._training_prices, list(self._common_closes.values()))
 
 
 def compare(known: Mapping[str, TrainingPrices], bars: Sequence[Bars | Closes]) -> str:
@@ -121,15 +127,16 @@ def compare(known: Mapping[str, TrainingPrices], bars: Sequence[Bars | Closes]) 
         prices = known.get(one.symbol)
         if prices is None:
             continue
-        apart = prices.differences(one.time, one.close)
-        beyond = apart > prices.tolerance
-        if len(apart) and beyond.mean() > _MOST:
+        differences = prices.differences(one.time, one.close)
+        excess = differences > prices.tolerance
+        if len(differences) and excess.mean() > _MAX_DIFFERENT:
             lag = prices.lag(one.time, one.close)
-            first = stamp(int(np.intersect1d(prices.time, one.time)[np.argmax(beyond)]))
+            first = stamp(int(np.intersect1d(prices.time, one.time)[np.argmax(excess)]))
             found = (
                 f"{one.symbol}: the feed contradicts the prices that the policy was trained on: "
-                f"{int(beyond.sum())} of {plural(len(apart), 'common bar')} have another close, by "
-                f"up to {float(apart.max()):.6g}, the first of {first} UTC."
+                f"{int(excess.sum())} of {plural(len(differences), 'common bar')} have another "
+                "close, by "
+                f"up to {float(differences.max()):.6g}, the first of {first} UTC."
             )
             if lag:
                 when = "later" if lag > 0 else "earlier"
@@ -141,18 +148,19 @@ def compare(known: Mapping[str, TrainingPrices], bars: Sequence[Bars | Closes]) 
                 f"{found} Nothing is decided. Give the feed's files the stamps, unit and symbol of "
                 "the training prices, or train and deploy on prices of this feed."
             )
-        compared, different = compared + len(apart), different + int(beyond.sum())
-        widest = max(widest, float(apart.max(initial=0.0)))
+        compared, different = compared + len(differences), different + int(excess.sum())
+        widest = max(widest, float(differences.max(initial=0.0)))
     if not compared:
         return (
-            f"The feed was not compared with the training prices: it has none of their last {KEPT} "
+            "The feed was not compared with the training prices: it has none of their last "
+            f"{NUM_STORED_BARS} "
             "bars."
         )
-    told = f"The feed agrees with the training prices on {plural(compared, 'common bar')}"
-    return f"{told} but {different}, by up to {widest:.6g}." if different else f"{told}."
+    text = f"The feed agrees with the training prices on {plural(compared, 'common bar')}"
+    return f"{text} but {different}, by up to {widest:.6g}." if different else f"{text}."
 
 
-class Outside(NamedTuple):
+class FeatureDrift(NamedTuple):
     """How far outside, as a share of the range in training (0: within), and of which feature."""
 
     share: float = 0.0
@@ -164,48 +172,51 @@ class Outside(NamedTuple):
         )
 
 
-class Ranges(NamedTuple):
+class FeatureRanges(NamedTuple):
     """Smallest and largest value of each feature of a bar, float64 [features]."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Ranges | None:
+    def from_metadata(cls, facts: Mapping[str, Any]) -> FeatureRanges | None:
         """Those that a deployment froze."""
-        kept = facts.get("ranges")
-        return None if kept is None else cls(*(np.array(kept[name]) for name in cls._fields))
+        inside = facts.get("ranges")
+        return None if inside is None else cls(*(np.array(inside[name]) for name in cls._fields))
 
     @classmethod
-    def seen(cls, environment: KernelEnvironment) -> Ranges:
+    def from_environment(cls, environment: KernelEnvironment) -> FeatureRanges:
         """What decisions in the passes over a window see, the bars of training as one window."""
-        parts = list(_seen(environment))
+        parts = list(_pass_features(environment))
         low = np.min([part.min(axis=0) for part in parts], axis=0)
         return cls(low, np.max([part.max(axis=0) for part in parts], axis=0))
 
-    def outside(self, environment: KernelEnvironment, row: int) -> Outside:
+    def drift(self, environment: KernelEnvironment, row: int) -> FeatureDrift:
         """The feature that lies furthest outside, of those that a decision on a row's bar sees."""
-        seen = _features(environment, row, row + 1)
-        beyond = np.maximum(self.low - seen, seen - self.high)
-        share = np.maximum(beyond, 0.0) / np.maximum(self.high - self.low, _NARROWEST)
-        place, names = int(np.argmax(share)), _names(environment)
-        return Outside(float(share.flat[place]), names[place % len(names)])
+        seen = _feature_rows(environment, row, row + 1)
+        excess = np.maximum(self.low - seen, seen - self.high)
+        share = np.maximum(excess, 0.0) / np.maximum(self.high - self.low, _MIN_RANGE)
+        place, names = int(np.argmax(share)), _feature_names(environment)
+        return FeatureDrift(float(share.flat[place]), names[place % len(names)])
 
 
-def _seen(environment: KernelEnvironment) -> Iterator[NDArray[np.float64]]:
+def _pass_features(environment: KernelEnvironment) -> Iterator[NDArray[np.float64]]:
     for record in environment.records("window"):
         first, end = environment.loaded.data.segments[record.first_segment].tolist()
-        yield _features(environment, first, end - 1)  # nobody decides on the last bar
+        yield _feature_rows(environment, first, end - 1)  # nobody decides on the last bar
 
 
-def _features(environment: KernelEnvironment, first: int, end: int) -> NDArray[np.float64]:
+def _feature_rows(environment: KernelEnvironment, first: int, end: int) -> NDArray[np.float64]:
     """What decisions on rows [first, end) see: float64 [rows, features], the look-back's too."""
-    begin, columns = first + 1 - environment.training_context["lookback"], len(_names(environment))
+    begin, columns = (
+        first + 1 - environment.training_context["lookback"],
+        len(_feature_names(environment)),
+    )
     found: NDArray[np.float64] = environment.loaded.data.features[begin:end, :columns]
     return found.astype(np.float64)
 
 
-def _names(environment: KernelEnvironment) -> list[str]:
+def _feature_names(environment: KernelEnvironment) -> list[str]:
     """Of the features of one bar, in order."""
     known = environment.training_context
     features = [str(one["name"]) for one in known["features"]]

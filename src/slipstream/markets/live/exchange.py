@@ -19,17 +19,17 @@ from slipstream.core.extras import require
 from slipstream.core.text import did_you_mean
 from slipstream.markets.data.bars import timeframe_name
 from slipstream.markets.data.symbols import parse
-from slipstream.markets.live.bar_store import Shape
+from slipstream.markets.live.bar_store import BarSchema
 from slipstream.markets.live.journal import OPEN
 
 KEYS = ("APCA_API_KEY_ID", "APCA_API_SECRET_KEY")  # Alpaca's own names of them
 ALPACA = "alpaca"
 ALPACA_PAPER = "alpaca-paper"
 FILLED, REFUSED = "filled", "refused"
-_ENDED = (FILLED, "canceled", "expired", "rejected", "replaced")
-_PAGE = 500  # orders, the most that Alpaca lists at once
-_NO_TWIN = "client_order_id must be unique"
-PAGE = 1_000  # candles that are asked for at once; many exchanges give fewer
+_FINAL_STATES = (FILLED, "canceled", "expired", "rejected", "replaced")
+_ORDERS_PER_PAGE = 500  # orders, the most that Alpaca lists at once
+_DUPLICATE_ID = "client_order_id must be unique"
+CANDLES_PER_PAGE = 1_000  # candles that are asked for at once; many exchanges give fewer
 _LONGEST_PAUSE = 60.0  # seconds between two questions to an exchange that does not answer
 _TIMEOUT_MS = 10_000
 _OVERLOADED = 429
@@ -68,11 +68,11 @@ class Exchange:
         ConfigError: no such exchange, or keys that it needs are not among the variables.
     """
 
-    def __init__(self, name: str, say: Callable[[str], None] = lambda sentence: None) -> None:
+    def __init__(self, name: str, notify: Callable[[str], None] = lambda sentence: None) -> None:
         library = require("ccxt", "What asks an exchange", "live")
-        self.name, self._say = name, say
-        self.doubt, self.refusals = library.NetworkError, library.BaseError
-        self._unknown_keys = library.AuthenticationError
+        self.name, self._notify = name, notify
+        self.uncertain_errors, self.rejection_errors = library.NetworkError, library.BaseError
+        self._authentication_error = library.AuthenticationError
         options = {}
         if name == ALPACA:  # nothing of it is public, not even its clock
             missing = [one for one in KEYS if not os.environ.get(one)]
@@ -84,17 +84,17 @@ class Exchange:
                 )
             options = {"apiKey": os.environ[KEYS[0]], "secret": os.environ[KEYS[1]]}
         self.api = connect(name, options)
-        own = self.api.handle_errors
+        original_handler = self.api.handle_errors
 
-        def heard(code: int, *rest: Any) -> Any:
+        def handle_errors(code: int, *rest: Any) -> Any:
             # Some exchanges' files make refusals of what a busy server says in JSON.
             if code == _OVERLOADED or code >= 500:
                 raise library.ExchangeNotAvailable(f"{name} answers with status {code}")
-            return own(code, *rest)
+            return original_handler(code, *rest)
 
-        self.api.handle_errors = heard
+        self.api.handle_errors = handle_errors
 
-    def ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    def call_with_retry(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """The answer to a question that may be asked twice.
 
         Raises:
@@ -104,21 +104,21 @@ class Exchange:
         while True:
             try:
                 answer = call(*arguments)
-            except self.doubt as error:
+            except self.uncertain_errors as error:
                 if pause == 1.0:
-                    self._say(f"{self.name} does not answer, and is asked again: {error}")
+                    self._notify(f"{self.name} does not answer, and is asked again: {error}")
                 time.sleep(pause)
                 pause = min(2.0 * pause, _LONGEST_PAUSE)
                 continue
-            except self.refusals as error:
-                raise self.refused(error) from None
+            except self.rejection_errors as error:
+                raise self.convert_error(error) from None
             if pause > 1.0:
-                self._say(f"{self.name} answers again.")
+                self._notify(f"{self.name} answers again.")
             return answer
 
-    def refused(self, error: Exception) -> DataError | ConfigError:
+    def convert_error(self, error: Exception) -> DataError | ConfigError:
         """What to raise for an error of ccxt."""
-        if isinstance(error, self._unknown_keys):
+        if isinstance(error, self._authentication_error):
             return ConfigError(
                 f"{self.name} does not accept the keys: export those of its paper account as "
                 f"{' and '.join(KEYS)}."
@@ -129,7 +129,7 @@ class Exchange:
         """The exchange's own, UTC seconds; this machine's where it tells none."""
         if not self.api.has.get("fetchTime"):
             return time.time()
-        return float(self.ask(self.api.fetch_time)) / 1e3
+        return float(self.call_with_retry(self.api.fetch_time)) / 1e3
 
     def market(self, symbol: str) -> dict[str, Any]:
         """What ccxt knows of a symbol's market: its name there, steps and limits.
@@ -137,7 +137,7 @@ class Exchange:
         Raises:
             DataError: the exchange does not trade it.
         """
-        self.ask(self.api.load_markets)
+        self.call_with_retry(self.api.load_markets)
         pair = parse(symbol)
         name = symbol if pair is None else f"{pair.base}/{pair.quote}"
         if name not in self.api.markets:
@@ -167,8 +167,10 @@ class Exchange:
             more: dict[str, Any] = {}
             if self.name == ALPACA:  # ccxt's `since` is cut to a day there
                 begin, more = None, {"start": self.api.iso8601(begin)}
-            page = self.ask(self.api.fetch_ohlcv, market["symbol"], frame, begin, PAGE, more)
-            rows = [_candle(row) for row in page]
+            page = self.call_with_retry(
+                self.api.fetch_ohlcv, market["symbol"], frame, begin, CANDLES_PER_PAGE, more
+            )
+            rows = [_parse_candle(row) for row in page]
             new = {row[0]: row for row in rows if at <= row[0] <= until}
             if not new:
                 break
@@ -177,7 +179,7 @@ class Exchange:
         return [found[one] for one in sorted(found)]
 
 
-def _candle(row: Sequence[float | None]) -> Candle:
+def _parse_candle(row: Sequence[float | None]) -> Candle:
     """From ccxt's list, whose times are milliseconds; what an exchange leaves open is 0."""
     time_ms, opened, high, low, close, volume = (float(cell or 0.0) for cell in row[:6])
     return int(time_ms) // 1_000, opened, high, low, close, volume
@@ -194,28 +196,28 @@ class Order(NamedTuple):
         submitted: UTC seconds.
     """
 
-    id: str
-    own: str
+    client_id: str
+    broker_id: str
     state: str
     filled: float
     average: float
     submitted: float
 
 
-class Lot(NamedTuple):
+class LotSize(NamedTuple):
     """What can be ordered of a symbol: its step and smallest order in coin, smallest purchase."""
 
     step: float
-    least: float
-    least_cost: float
+    min_quantity: float
+    min_cost: float
 
-    def sendable(self, quantity: float, price: float) -> float:
+    def round_quantity(self, quantity: float, price: float) -> float:
         """The quantity in whole steps, nearer to zero; 0 where that is too small to be sent."""
         size = abs(quantity)
         if self.step > 0.0:
             size = floor(size / self.step * (1.0 + 1e-12)) * self.step
-        too_cheap = quantity > 0.0 and size * price < self.least_cost
-        if size <= 0.0 or size < self.least or too_cheap:
+        too_cheap = quantity > 0.0 and size * price < self.min_cost
+        if size <= 0.0 or size < self.min_quantity or too_cheap:
             return 0.0
         return size if quantity > 0.0 else -size
 
@@ -231,15 +233,16 @@ class AlpacaPaper:
         ConfigError: it does not trade these symbols, or there are no keys.
     """
 
-    def __init__(self, shape: Shape, say: Callable[[str], None]) -> None:
-        pairs = {name: parse(name) for name in shape.symbols}
-        strange = [name for name, pair in pairs.items() if pair is None or pair.quote != "USD"]
-        if shape.kind == "fx" or strange:
+    def __init__(self, schema: BarSchema, notify: Callable[[str], None]) -> None:
+        pairs = {name: parse(name) for name in schema.symbols}
+        unsupported = [name for name, pair in pairs.items() if pair is None or pair.quote != "USD"]
+        if schema.kind == "fx" or unsupported:
             raise ConfigError(
                 f"--broker {ALPACA_PAPER} takes coins that are quoted in dollars, such as BTCUSD, "
-                f"and {(strange or shape.symbols)[0]} is none: lead the account without a broker."
+                f"and {(unsupported or schema.symbols)[0]} is none: lead the account without a "
+                "broker."
             )
-        self.exchange = Exchange(ALPACA, say)
+        self.exchange = Exchange(ALPACA, notify)
         self._names = {name: f"{pair.base}/USD" for name, pair in pairs.items() if pair}
 
     def clock(self) -> float:
@@ -248,39 +251,48 @@ class AlpacaPaper:
 
     def equity(self) -> float:
         """Of the whole account, dollars."""
-        answer = self.exchange.ask(self.exchange.api.trader_private_get_v2_account)
+        answer = self.exchange.call_with_retry(self.exchange.api.trader_private_get_v2_account)
         return float(answer["equity"])
 
     def positions(self) -> dict[str, float]:
         """Coins held of the deployment's symbols."""
-        answer = self.exchange.ask(self.exchange.api.trader_private_get_v2_positions)
+        answer = self.exchange.call_with_retry(self.exchange.api.trader_private_get_v2_positions)
         held = {str(one["symbol"]).replace("/", ""): float(one["qty"]) for one in answer}
-        return {name: held.get(own.replace("/", ""), 0.0) for name, own in self._names.items()}
+        return {
+            name: held.get(own_name.replace("/", ""), 0.0) for name, own_name in self._names.items()
+        }
 
-    def lot(self, name: str) -> Lot:
+    def lot_size(self, name: str) -> LotSize:
         """What can be ordered of a symbol."""
         market = self.exchange.market(name)
         amount, limits = market["precision"]["amount"], market["limits"]
         least_cost = limits["cost"]["min"] or 10.0  # dollars of a purchase; ccxt may not know it
-        return Lot(float(amount or 0.0), float(limits["amount"]["min"] or 0.0), float(least_cost))
+        return LotSize(
+            float(amount or 0.0), float(limits["amount"]["min"] or 0.0), float(least_cost)
+        )
 
     def orders(self, since: float) -> dict[str, Order]:
         """Orders that were submitted after a moment, by the client's id."""
         api, found = self.exchange.api, dict[str, Order]()
         while True:
             after = api.iso8601(int(since * 1e3))
-            words = {"status": "all", "direction": "asc", "limit": _PAGE, "after": after}
-            page = self.exchange.ask(api.trader_private_get_v2_orders, words)
-            rows = [_order(one) for one in page]
+            params = {
+                "status": "all",
+                "direction": "asc",
+                "limit": _ORDERS_PER_PAGE,
+                "after": after,
+            }
+            page = self.exchange.call_with_retry(api.trader_private_get_v2_orders, params)
+            rows = [_parse_order(one) for one in page]
             for row in rows:  # one that is listed twice was listed while it was being filled
-                known = found.get(row.id)
+                known = found.get(row.client_id)
                 if known is None or known.state == OPEN:
-                    found[row.id] = row
-            if len(rows) < _PAGE or rows[-1].submitted <= since:
+                    found[row.client_id] = row
+            if len(rows) < _ORDERS_PER_PAGE or rows[-1].submitted <= since:
                 return found
             since = rows[-1].submitted
 
-    def send(self, name: str, quantity: float, client: str) -> str:
+    def send(self, name: str, quantity: float, client_id: str) -> str:
         """Sends a market order.
 
         Returns:
@@ -291,51 +303,51 @@ class AlpacaPaper:
         """
         api, side = self.exchange.api, "buy" if quantity > 0.0 else "sell"
         market = self.exchange.market(name)
-        words = {"symbol": market["id"], "side": side, "type": "market", "time_in_force": "gtc"}
-        words |= {"qty": api.amount_to_precision(market["symbol"], abs(quantity))}
+        params = {"symbol": market["id"], "side": side, "type": "market", "time_in_force": "gtc"}
+        params |= {"qty": api.amount_to_precision(market["symbol"], abs(quantity))}
         try:
-            api.trader_private_post_v2_orders({**words, "client_order_id": client})
-        except self.exchange.doubt:
+            api.trader_private_post_v2_orders({**params, "client_order_id": client_id})
+        except self.exchange.uncertain_errors:
             return ""
-        except self.exchange.refusals as error:
-            if _NO_TWIN in str(error):  # it has that one already
+        except self.exchange.rejection_errors as error:
+            if _DUPLICATE_ID in str(error):  # it has that one already
                 return ""
-            told = self.exchange.refused(error)
-            if isinstance(told, ConfigError):
-                raise told from None
-            return str(told)
+            failure = self.exchange.convert_error(error)
+            if isinstance(failure, ConfigError):
+                raise failure from None
+            return str(failure)
         return ""
 
     def cancel(self, order: Order) -> None:
         """Asks for an order's end, which may come too late; what became of it is asked later."""
         try:
             call = self.exchange.api.trader_private_delete_v2_orders_order_id
-            call({"order_id": order.own})
-        except (self.exchange.doubt, self.exchange.refusals):
+            call({"order_id": order.broker_id})
+        except (self.exchange.uncertain_errors, self.exchange.rejection_errors):
             return
 
 
-def _order(facts: dict[str, Any]) -> Order:
+def _parse_order(facts: dict[str, Any]) -> Order:
     state, filled = str(facts["status"]), float(facts["filled_qty"] or 0.0)
     return Order(
         str(facts["client_order_id"]),
         str(facts["id"]),
-        state if state in _ENDED else OPEN,
+        state if state in _FINAL_STATES else OPEN,
         filled if facts["side"] == "buy" else -filled,
         float(facts["filled_avg_price"] or 0.0),
         datetime.fromisoformat(str(facts["submitted_at"])[:19] + "+00:00").timestamp(),
     )
 
 
-def broker_of(word: str, shape: Shape, say: Callable[[str], None]) -> AlpacaPaper:
+def make_broker(name: str, schema: BarSchema, notify: Callable[[str], None]) -> AlpacaPaper:
     """The broker that `--broker` names.
 
     Raises:
         ConfigError: there is no such one.
     """
-    if word != ALPACA_PAPER:
+    if name != ALPACA_PAPER:
         raise ConfigError(
-            f"--broker {word!r} is no broker: {ALPACA_PAPER} is the only one. No order is ever "
+            f"--broker {name!r} is no broker: {ALPACA_PAPER} is the only one. No order is ever "
             "sent for real money."
         )
-    return AlpacaPaper(shape, say)
+    return AlpacaPaper(schema, notify)

@@ -25,22 +25,27 @@ from slipstream.core.timeline import validate_zone
 from slipstream.markets.data.bars import Bars, timeframe_name
 from slipstream.markets.data.data_issue import ACCEPTABLE
 from slipstream.markets.data.symbols import pip_size
-from slipstream.markets.live.bar_store import Moment, Shape, moments_of
+from slipstream.markets.live.bar_store import BarGroup, BarSchema, group_bars
 from slipstream.markets.live.exchange import Exchange
 from slipstream.training.runs.policies import DeployedPolicy
 
 REPLAY, TAIL, CCXT = "replay", "tail", "ccxt"
-_LOOK_SECONDS = 1.0
-_HEAD, _TAIL = 4, 200  # lines of a file that are read again with those that were appended
-_REPEATED = 20  # bars that these lines must give again
-_MOST_BYTES = 1 << 29  # of a file whose bytes are compared
-_AGAIN = 12  # bars before the last one that an exchange is asked for again
+_POLL_SECONDS = 1.0
+_HEAD_LINES, _TAIL_LINES = (
+    4,
+    200,
+)  # lines of a file that are read again with those that were appended
+_MIN_REPEATED_BARS = 20  # bars that these lines must give again
+_MAX_BYTES = 1 << 29  # of a file whose bytes are compared
+_OVERLAP_BARS = 12  # bars before the last one that an exchange is asked for again
 _LATE_SECONDS = 30.0  # that the bar of one symbol may come after those of the others
 # What judges how a file is read: settled at the first look, whatever a growing file then shows.
-_READINGS = tuple(one for one in ACCEPTABLE if one not in ("scale_jump", "overlap", "spacing"))
+_SETTLED_ISSUES = tuple(
+    one for one in ACCEPTABLE if one not in ("scale_jump", "overlap", "spacing")
+)
 
 
-class Told(NamedTuple):
+class FeedUpdate(NamedTuple):
     """What a look at the feed gave.
 
     Attributes:
@@ -49,21 +54,21 @@ class Told(NamedTuple):
         clock: the feed's, UTC seconds.
     """
 
-    moments: list[Moment]
+    groups: list[BarGroup]
     bars: Sequence[Bars]
     clock: float
 
 
-def kind_of_feed(word: str) -> tuple[str, str]:
+def parse_feed(feed: str) -> tuple[str, str]:
     """A feed's word in two: its kind, and where it is.
 
     Raises:
         ConfigError: no such feed.
     """
-    kind, colon, place = word.partition(":")
+    kind, colon, place = feed.partition(":")
     if kind not in (REPLAY, TAIL, CCXT) or not colon or not place:
         raise ConfigError(
-            f"--feed {word!r} is no feed: write replay:DIR for a folder of prices that are "
+            f"--feed {feed!r} is no feed: write replay:DIR for a folder of prices that are "
             "told bar by bar, tail:FILE for a file, or a folder of files, that grows, or "
             "ccxt:EXCHANGE for the bars of an exchange."
         )
@@ -87,105 +92,116 @@ class PriceFeed:
 
     def __init__(
         self,
-        word: str,
+        feed: str,
         data: Mapping[str, Any],
-        shape: Shape,
+        schema: BarSchema,
         grace: float,
         known: bool,
         history: int,
     ) -> None:
-        kind, place = kind_of_feed(word)
-        self.replays, self.path = kind == REPLAY, Path(place).expanduser().absolute()
+        kind, place = parse_feed(feed)
+        self.is_replay, self.path = kind == REPLAY, Path(place).expanduser().absolute()
         self._data = {**data, "folder": str(self.path)}
-        self._data["timeframe"] = timeframe_name(shape.bar_seconds)
-        self._shape, self._grace, self._known, self._history = shape, grace, known, history
-        self._seen: tuple[tuple[int, int], ...] = ()
-        self._texts: dict[Path, bytes] = {}  # of the files, as they were read last
-        self._read: Sequence[Bars] = ()
-        self._moments: list[Moment] = []
+        self._data["timeframe"] = timeframe_name(schema.bar_seconds)
+        self._schema, self._grace, self._known, self._history = schema, grace, known, history
+        self._last_file_stamps: tuple[tuple[int, int], ...] = ()
+        self._last_contents: dict[Path, bytes] = {}  # of the files, as they were read last
+        self._last_bars: Sequence[Bars] = ()
+        self._groups: list[BarGroup] = []
         self._times: list[int] = []
-        self._place = 0  # in a replay, of the next moment to tell
+        self._position = 0  # in a replay, of the next moment to tell
 
-    def pause(self) -> float:
+    def poll_interval(self) -> float:
         """Files are looked at every second."""
-        return _LOOK_SECONDS
+        return _POLL_SECONDS
 
-    def look(self, after: int, begin: int | None = None) -> Told:
+    def poll(self, after: int, begin: int | None = None) -> FeedUpdate:
         """What closed after a moment; of a replay all up to `begin`, or up to where features are
         there, then one moment at a time.
         """
         now = time.time()
-        marks = () if self.replays else self._marks()
-        if not self._read or marks != self._seen:
-            self._seen = marks
-            self._read = self._appended(after) or self._bars()
-            self._moments = moments_of(self._read, self._shape)
-            self._times = [one.time for one in self._moments]
-            if not self.replays and self._marks() != marks:  # written meanwhile: read again
-                self._seen = ((0, 0),)
-                return Told([], (), now)
+        file_stamps = () if self.is_replay else self._file_stamps()
+        if not self._last_bars or file_stamps != self._last_file_stamps:
+            self._last_file_stamps = file_stamps
+            self._last_bars = self._read_appended(after) or self._read_bars()
+            self._groups = group_bars(self._last_bars, self._schema)
+            self._times = [one.time for one in self._groups]
+            if (
+                not self.is_replay and self._file_stamps() != file_stamps
+            ):  # written meanwhile: read again
+                self._last_file_stamps = ((0, 0),)
+                return FeedUpdate([], (), now)
         first = bisect_right(self._times, after)
-        if self.replays:
-            first = max(first, self._place)  # on what was told, there may be nothing to decide yet
+        if self.is_replay:
+            first = max(
+                first, self._position
+            )  # on what was told, there may be nothing to decide yet
             ready = self._history if begin is None else bisect_right(self._times, begin)
-            moments = self._moments[first : max(ready, first + 1)]
-            self._place = first + len(moments)
+            moments = self._groups[first : max(ready, first + 1)]
+            self._position = first + len(moments)
             last = moments[-1].time if moments else after
-            return Told(moments, self._read, last + self._shape.bar_seconds + self._grace)
+            return FeedUpdate(
+                moments, self._last_bars, last + self._schema.bar_seconds + self._grace
+            )
         # What was written before a bar's end may be the bar as it stood then.
-        written = max(mark[0] for mark in marks) / 1e9
-        closed = int(min(now - self._grace, written)) - self._shape.bar_seconds
-        return Told(self._moments[first : bisect_right(self._times, closed)], self._read, now)
+        written = max(mark[0] for mark in file_stamps) / 1e9
+        closed = int(min(now - self._grace, written)) - self._schema.bar_seconds
+        return FeedUpdate(
+            self._groups[first : bisect_right(self._times, closed)], self._last_bars, now
+        )
 
     def _files(self) -> list[Path]:
         files = sorted(self.path.iterdir()) if self.path.is_dir() else [self.path]
         return [one for one in files if one.is_file()]
 
-    def _marks(self) -> tuple[tuple[int, int], ...]:
+    def _file_stamps(self) -> tuple[tuple[int, int], ...]:
         """Time and size of every file: what tells that one has changed."""
-        marks = map(os.stat, self._files())
-        return tuple((mark.st_mtime_ns, mark.st_size) for mark in marks)
+        file_stamps = map(os.stat, self._files())
+        return tuple((mark.st_mtime_ns, mark.st_size) for mark in file_stamps)
 
-    def _appended(self, after: int) -> Sequence[Bars]:
+    def _read_appended(self, after: int) -> Sequence[Bars]:
         """Return the bars of the last lines if the files have only grown, else nothing.
 
         All bytes are compared with those of the last look, except a last line, whose bar may have
         been open. The last lines are read as files of their own. The bars that the last look gave
         too must be equal.
         """
-        before, self._texts = self._texts, {}
-        if self.replays:
+        before, self._last_contents = self._last_contents, {}
+        if self.is_replay:
             return ()
         try:
-            self._texts = {one: content(one, _MOST_BYTES) for one in self._files()}
-            if before.keys() != self._texts.keys():
+            self._last_contents = {one: content(one, _MAX_BYTES) for one in self._files()}
+            if before.keys() != self._last_contents.keys():
                 return ()
             with tempfile.TemporaryDirectory() as folder:
-                for path, text in self._texts.items():
+                for path, text in self._last_contents.items():
                     part = _last_lines(before[path], text)
                     if not part:
                         return ()
                     (Path(folder) / path.name).write_bytes(part)
                 place = folder if self.path.is_dir() else str(Path(folder) / self.path.name)
-                found = self._shape.read({**self._data, "folder": place, "accept": self._accept})
+                found = self._schema.read(
+                    {**self._data, "folder": place, "accept": self._accepted_issues}
+                )
         except (OSError, UnreadableError, SlipstreamError):
             return ()  # reading everything names what is wrong
-        return found if all(map(partial(_continues, after), self._read, found)) else ()
+        return found if all(map(partial(_is_continuation, after), self._last_bars, found)) else ()
 
     @property
-    def _accept(self) -> tuple[str, ...]:
+    def _accepted_issues(self) -> tuple[str, ...]:
         accept = tuple(self._data.get("accept") or ())
-        return tuple(dict.fromkeys((*accept, *_READINGS))) if self._known else accept
+        return tuple(dict.fromkeys((*accept, *_SETTLED_ISSUES))) if self._known else accept
 
-    def _bars(self) -> list[Bars]:
+    def _read_bars(self) -> list[Bars]:
         try:
-            found = self._shape.read({**self._data, "accept": self._accept})
+            found = self._schema.read({**self._data, "accept": self._accepted_issues})
         except DataError as error:
             zone = ""
             if "`time_zone" in str(error):
                 zone = " For a feed, give the zone as `--time-zone UTC`, or that of its files."
             raise DataError(
-                f"--feed {self.path} must hold {', '.join(self._shape.names)} in files as those of "
+                f"--feed {self.path} must hold {', '.join(self._schema.all_symbols)} in files as "
+                "those of "
                 f"training were: name another one, or mend this. {error}{zone}"
             ) from None
         self._known = True
@@ -198,21 +214,21 @@ def _last_lines(before: bytes, now: bytes) -> bytes:
     if not now.startswith(before[:end]):
         return b""
     head, tail = 0, end
-    for _ in range(_HEAD):  # a header, and what may stand before it
+    for _ in range(_HEAD_LINES):  # a header, and what may stand before it
         head = before.find(b"\n", head, end) + 1 or end
-    for _ in range(_TAIL):
+    for _ in range(_TAIL_LINES):
         tail = before.rfind(b"\n", 0, max(tail - 1, 0)) + 1
     return now[:head] + now[max(head, tail) :]
 
 
-def _continues(after: int, before: Bars, now: Bars) -> bool:
+def _is_continuation(after: int, before: Bars, now: Bars) -> bool:
     """Return whether last lines have all bars after a moment, and repeat those before it.
 
     The last one of the bars before may have been open.
     """
     old = int(np.searchsorted(now.time, before.time[-1])) if len(before) else 0
     place = np.searchsorted(before.time, now.time[:old])
-    return int(np.count_nonzero(now.time <= after)) >= _REPEATED and all(
+    return int(np.count_nonzero(now.time <= after)) >= _MIN_REPEATED_BARS and all(
         np.array_equal(theirs[place], now.columns()[name][:old], equal_nan=True)
         for name, theirs in before.columns().items()
     )
@@ -236,60 +252,60 @@ class ExchangeFeed:
         ConfigError: features read columns that no exchange has.
     """
 
-    replays = False
+    is_replay = False
 
     def __init__(
         self,
         exchange: Exchange,
         data: Mapping[str, Any],
-        shape: Shape,
+        schema: BarSchema,
         grace: float,
         history: int,
     ) -> None:
-        if shape.extra:
+        if schema.extra:
             raise ConfigError(
-                f"The policy reads the column {shape.extra[0]}, which an exchange's bars do not "
+                f"The policy reads the column {schema.extra[0]}, which an exchange's bars do not "
                 "have: use tail:FILE, with files that have it."
             )
-        self.exchange, self._shape, self._grace = exchange, shape, grace
-        self._history = history + _AGAIN
+        self.exchange, self._schema, self._grace = exchange, schema, grace
+        self._history = history + _OVERLAP_BARS
         pips = data.get("spread_pips") or 0.0
-        self._spread = {name: float(pips) * pip_size(name) for name in shape.names}
-        self._next, self._patience, self._clock = 0.0, _LOOK_SECONDS, 0.0
+        self._spread = {name: float(pips) * pip_size(name) for name in schema.all_symbols}
+        self._next_close, self._late_wait, self._clock = 0.0, _POLL_SECONDS, 0.0
 
-    def pause(self) -> float:
+    def poll_interval(self) -> float:
         """Until the next bar closes; where it should have, a second, then longer and longer."""
-        wait = self._next - self._clock
+        wait = self._next_close - self._clock
         if wait > 0.0:
-            self._patience = _LOOK_SECONDS
+            self._late_wait = _POLL_SECONDS
             return wait
-        self._patience = min(2.0 * self._patience, _LATE_SECONDS)
-        return self._patience
+        self._late_wait = min(2.0 * self._late_wait, _LATE_SECONDS)
+        return self._late_wait
 
-    def look(self, after: int, begin: int | None = None) -> Told:
+    def poll(self, after: int, begin: int | None = None) -> FeedUpdate:
         """What closed after a moment; before the first decision with what features need."""
-        size = self._shape.bar_seconds
+        size = self._schema.bar_seconds
         self._clock = clock = self.exchange.clock()
         closed = min(clock, time.time()) - self._grace - size
         last = int(closed) // size * size
-        since = (after - _AGAIN * size) if after >= 0 else last - self._history * size
+        since = (after - _OVERLAP_BARS * size) if after >= 0 else last - self._history * size
         if begin is not None:
             since = min(since, begin - self._history * size) if after < 0 else since
-        bars = [self._bars(name, since, last) for name in self._shape.names]
-        moments = [one for one in moments_of(bars, self._shape) if one.time > after]
-        whole = len(self._shape.names)
+        bars = [self._read_bars(name, since, last) for name in self._schema.all_symbols]
+        moments = [one for one in group_bars(bars, self._schema) if one.time > after]
+        whole = len(self._schema.all_symbols)
         while (
             moments and len(moments[-1].bars) < whole and moments[-1].time > closed - _LATE_SECONDS
         ):
             moments.pop()  # a symbol's bar is on its way
         seen = moments[-1].time if moments else after
-        self._next = max(seen, last) + 2 * size + self._grace
+        self._next_close = max(seen, last) + 2 * size + self._grace
         if seen < last:  # it should be there, and is not yet
-            self._next = clock
-        return Told(moments, bars, clock)
+            self._next_close = clock
+        return FeedUpdate(moments, bars, clock)
 
-    def _bars(self, name: str, since: int, last: int) -> Bars:
-        rows = self.exchange.candles(name, self._shape.bar_seconds, since, last)
+    def _read_bars(self, name: str, since: int, last: int) -> Bars:
+        rows = self.exchange.candles(name, self._schema.bar_seconds, since, last)
         table = np.array(rows, np.float64).reshape(len(rows), 6)
         bad = ~(np.isfinite(table).all(axis=1) & (table[:, 1:5] > 0.0).all(axis=1))
         if bad.any():
@@ -306,13 +322,13 @@ BarFeed: TypeAlias = PriceFeed | ExchangeFeed
 """Where closed bars come from; one that `replays` ends, and its clock is that of its bars."""
 
 
-def feed_of(
-    word: str,
+def make_feed(
+    feed: str,
     policy: DeployedPolicy,
-    shape: Shape,
+    schema: BarSchema,
     grace: float,
     known: bool,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
     time_zone: str | None = None,
 ) -> BarFeed:
     """The feed of a word, for a policy; an exchange is asked for what its features need, too.
@@ -327,7 +343,7 @@ def feed_of(
     Raises:
         ConfigError: no such feed or zone, or an exchange, whose stamps are in UTC.
     """
-    kind, place = kind_of_feed(word)
+    kind, place = parse_feed(feed)
     data, needs = policy.metadata["feed"], policy.policy.training_context
     if time_zone is not None:
         if kind == CCXT:
@@ -339,5 +355,5 @@ def feed_of(
         data = {**data, "time_zone": time_zone}
     history = int(needs["warm_up_bars"]) + int(needs["lookback"])
     if kind != CCXT:
-        return PriceFeed(word, data, shape, grace, known, history)
-    return ExchangeFeed(Exchange(place, say), data, shape, grace, history + 2)
+        return PriceFeed(feed, data, schema, grace, known, history)
+    return ExchangeFeed(Exchange(place, notify), data, schema, grace, history + 2)

@@ -55,19 +55,19 @@ CREATE TABLE IF NOT EXISTS traded (
     rests TEXT NOT NULL
 );
 """
-_REMEDY = (
+_FIX = (
     "Restore the file from a backup, or deploy again, which begins a new account. What was decided "
     "is not lost as long as the file is kept."
 )
 _NUMBERS = json_of([(int, float)])
 _DECISIONS = StoredTable(
-    "decisions", _SCHEMA, _REMEDY, time=TIME, action=_NUMBERS, wanted=_NUMBERS, decided=MOMENT
+    "decisions", _SCHEMA, _FIX, time=TIME, action=_NUMBERS, wanted=_NUMBERS, decided=MOMENT
 )
-_REMARKS = StoredTable("remarks", _SCHEMA, _REMEDY, time=MOMENT)
-_ORDERS = StoredTable("orders", _SCHEMA, _REMEDY, time=TIME)
-_RESTS = json_of({"*": [(int, float, str)]})
-_TRADED = StoredTable("traded", _SCHEMA, _REMEDY, time=TIME, rests=_RESTS)
-INTENDED, OPEN = "intended", "open"
+_NOTICES = StoredTable("remarks", _SCHEMA, _FIX, time=MOMENT)
+_ORDERS = StoredTable("orders", _SCHEMA, _FIX, time=TIME)
+_UNFILLED = json_of({"*": [(int, float, str)]})
+_EXECUTED = StoredTable("traded", _SCHEMA, _FIX, time=TIME, rests=_UNFILLED)
+PLANNED, OPEN = "intended", "open"
 OVERTAKEN = "overtaken by the next bar"
 
 
@@ -87,14 +87,14 @@ class Decision(NamedTuple):
 
     name: str
     time: int
-    bars: str
+    bars_digest: str
     action: tuple[float, ...]
-    wanted: tuple[float, ...]
+    target_units: tuple[float, ...]
     equity: float
-    decided: float
+    decided_at: float
 
 
-class Intent(NamedTuple):
+class PlannedOrder(NamedTuple):
     """An order that is kept before it is sent.
 
     Attributes:
@@ -111,12 +111,12 @@ class Intent(NamedTuple):
     symbol: str
     number: int
     quantity: float
-    state: str = INTENDED
+    state: str = PLANNED
     filled: float = 0.0
     average: float = 0.0
 
 
-class Traded(NamedTuple):
+class BarExecution(NamedTuple):
     """What became of a bar's wanted units.
 
     Attributes:
@@ -127,10 +127,10 @@ class Traded(NamedTuple):
     """
 
     time: int
-    worth: float
+    rules_equity: float
     equity: float
-    ended: str
-    rests: dict[str, list[Any]]
+    outcome: str
+    unfilled: dict[str, list[Any]]
 
 
 class Journal:
@@ -158,14 +158,15 @@ class Journal:
             self._table.executescript(_SCHEMA)
         sync_folder(path.parent)
 
-    def add(self, rows: Sequence[Decision]) -> None:
+    def add_decisions(self, rows: Sequence[Decision]) -> None:
         """Keeps decisions, all or none of them."""
         values = [
-            (*row[:3], json.dumps(row.action), json.dumps(row.wanted), *row[5:]) for row in rows
+            (*row[:3], json.dumps(row.action), json.dumps(row.target_units), *row[5:])
+            for row in rows
         ]
         self._write(_insert(_DECISIONS), values)
 
-    def rows(self, name: str) -> list[Decision]:
+    def decisions(self, name: str) -> list[Decision]:
         """All decisions of a pass, oldest first."""
 
         def decision(row: Sequence[Any]) -> Decision:
@@ -176,16 +177,16 @@ class Journal:
             rest = "WHERE pass = ? ORDER BY time"
             return _DECISIONS.read(self._table, rest, (name,), make=decision)
 
-    def names(self) -> list[str]:
+    def pass_names(self) -> list[str]:
         """The passes that have decisions."""
         return sorted({name for (name,) in self._read(_DECISIONS, names=("pass",))})
 
-    def first(self) -> int | None:
+    def first_time(self) -> int | None:
         """Open of the first bar that was decided on; None before it."""
         found = self._read(_DECISIONS, "ORDER BY time LIMIT 1", names=("time",))
         return int(found[0][0]) if found else None
 
-    def remark(self, moment: float, text: str, like: str | None = None) -> bool:
+    def add_notice(self, moment: float, text: str, pattern: str | None = None) -> bool:
         """Keep a sentence if it is new.
 
         Args:
@@ -196,57 +197,60 @@ class Journal:
         Returns:
             Whether it is a new one.
         """
-        words = (
+        statement = (
             "INSERT OR IGNORE INTO remarks SELECT ?, ? "
             "WHERE NOT EXISTS (SELECT 1 FROM remarks WHERE text GLOB ?)"
         )
         with self._errors():
-            return self._table.execute(words, (moment, text, like)).rowcount > 0
+            return self._table.execute(statement, (moment, text, pattern)).rowcount > 0
 
-    def remarks(self) -> list[tuple[float, str]]:
+    def notices(self) -> list[tuple[float, str]]:
         """All sentences with their times."""
-        return [(time, text) for time, text in self._read(_REMARKS, "ORDER BY time")]
+        return [(time, text) for time, text in self._read(_NOTICES, "ORDER BY time")]
 
-    def intend(self, intents: Sequence[Intent]) -> None:
+    def add_orders(self, orders: Sequence[PlannedOrder]) -> None:
         """Keeps orders that are about to be sent, all or none; they are on the disk afterwards."""
-        self._write(_insert(_ORDERS), intents)
+        self._write(_insert(_ORDERS), orders)
 
-    def update(self, intents: Sequence[Intent]) -> None:
+    def update_orders(self, orders: Sequence[PlannedOrder]) -> None:
         """Keeps what the broker showed of orders."""
-        rows = [(one.state, one.filled, one.average, one.id) for one in intents]
+        rows = [(one.state, one.filled, one.average, one.id) for one in orders]
         self._write("UPDATE orders SET state = ?, filled = ?, average = ? WHERE id = ?", rows)
 
-    def intents(self, since: int = 0) -> list[Intent]:
+    def orders(self, since: int = 0) -> list[PlannedOrder]:
         """Orders of the bars from a moment on, oldest first."""
         return self._orders("time >= ?", since)
 
-    def pending(self) -> list[Intent]:
+    def pending_orders(self) -> list[PlannedOrder]:
         """Orders whose end is not known, oldest first."""
-        return self._orders("state IN (?, ?)", INTENDED, OPEN)
+        return self._orders("state IN (?, ?)", PLANNED, OPEN)
 
-    def _orders(self, which: str, *values: str | int) -> list[Intent]:
+    def _orders(self, which: str, *values: str | int) -> list[PlannedOrder]:
         rest = f"WHERE {which} ORDER BY time, symbol, number"
-        return [Intent(*row) for row in self._read(_ORDERS, rest, *values)]
+        return [PlannedOrder(*row) for row in self._read(_ORDERS, rest, *values)]
 
-    def begin(self, time: int, worth: float, equity: float) -> None:
+    def begin_bar(self, time: int, worth: float, equity: float) -> None:
         """Keeps both equities of a bar that is about to be traded; of one before, that it is over.
 
         Nothing happens where the bar was begun already.
         """
-        over = "UPDATE traded SET ended = ? WHERE ended = '' AND time < ?"
-        self._write(over, [(OVERTAKEN, time)])
+        supersede = "UPDATE traded SET ended = ? WHERE ended = '' AND time < ?"
+        self._write(supersede, [(OVERTAKEN, time)])
         self._write(
             "INSERT OR IGNORE INTO traded VALUES (?, ?, ?, '', '{}')", [(time, worth, equity)]
         )
 
-    def end(self, time: int, ended: str, rests: Mapping[str, Sequence[Any]]) -> None:
+    def end_bar(self, time: int, ended: str, rests: Mapping[str, Sequence[Any]]) -> None:
         """Keeps how a bar ended."""
         row = (ended, json.dumps(dict(rests)), time)
         self._write("UPDATE traded SET ended = ?, rests = ? WHERE time = ?", [row])
 
-    def traded(self, since: int = 0) -> list[Traded]:
+    def executed_bars(self, since: int = 0) -> list[BarExecution]:
         """The bars that were traded, from a moment on, oldest first."""
-        return [Traded(*row) for row in self._read(_TRADED, "WHERE time >= ? ORDER BY time", since)]
+        return [
+            BarExecution(*row)
+            for row in self._read(_EXECUTED, "WHERE time >= ? ORDER BY time", since)
+        ]
 
     def _read(
         self, table: StoredTable, rest: str = "", *values: str | int, names: Sequence[str] = ()
@@ -254,12 +258,12 @@ class Journal:
         with self._errors():
             return table.read(self._table, rest, values, names)
 
-    def _write(self, words: str, rows: Sequence[Sequence[Any]]) -> None:
+    def _write(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """One transaction: when it returns, all rows are on the disk, and none before."""
         with self._errors():
             self._table.execute("BEGIN IMMEDIATE")
             try:
-                self._table.executemany(words, rows)
+                self._table.executemany(statement, rows)
             except BaseException:
                 self._table.execute("ROLLBACK")
                 raise
@@ -271,7 +275,7 @@ class Journal:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        with database_errors(self.path, _REMEDY), disk_errors(self.path):
+        with database_errors(self.path, _FIX), disk_errors(self.path):
             yield
 
 

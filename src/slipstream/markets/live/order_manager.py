@@ -12,7 +12,7 @@ and holdings is sent, within the account's `Limits`.
 from __future__ import annotations
 
 import hashlib
-import time as clocks
+import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
@@ -22,18 +22,20 @@ from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.text import stamp
 from slipstream.core.timeline import DAY
-from slipstream.markets.live.drift import Outside
+from slipstream.markets.live.drift import FeatureDrift
 from slipstream.markets.live.exchange import FILLED, REFUSED, AlpacaPaper
-from slipstream.markets.live.journal import OPEN, OVERTAKEN, Intent, Journal
-from slipstream.markets.live.paper_account import Wanted
+from slipstream.markets.live.journal import OPEN, OVERTAKEN, Journal, PlannedOrder
+from slipstream.markets.live.paper_account import TargetPosition
 
 NEVER_SENT = "never sent"
-_TRIES = 3  # orders of one bar and symbol
+_MAX_ATTEMPTS = 3  # orders of one bar and symbol
 _ROUND_SECONDS = 1.0  # between two rounds
-_LONGEST_ROUND = 60.0  # seconds; one in which the broker was silent for longer sends nothing
-_EARLIER = 300.0  # seconds, of the broker's list, for clocks that differ
-_LEAST_SHARE = 0.98  # of the rules' equity, that the broker's account must hold at the beginning
-_DUST = 1e-9  # of equity: rounding
+_MAX_ROUND_SECONDS = 60.0  # seconds; one in which the broker was silent for longer sends nothing
+_LOOKBACK_SECONDS = 300.0  # seconds, of the broker's list, for clocks that differ
+_MIN_EQUITY_SHARE = (
+    0.98  # of the rules' equity, that the broker's account must hold at the beginning
+)
+_ROUNDING = 1e-9  # of equity: rounding
 
 Share = Annotated[float, Field(gt=0.0, le=10.0)]
 
@@ -63,12 +65,12 @@ class Limits(Config):
     skew: Annotated[float, Field(gt=0.0)] = 30.0
     outside: Annotated[float, Field(ge=0.0)] = 0.5
 
-    def oldest(self, bar_seconds: int) -> float:
+    def age_limit(self, bar_seconds: int) -> float:
         """Seconds after a bar's end from which on nothing is sent for it."""
         return float(bar_seconds) if self.stale is None else self.stale
 
     @classmethod
-    def of(cls, words: Sequence[str]) -> Limits:
+    def from_words(cls, words: Sequence[str]) -> Limits:
         """From `NAME=VALUE` words.
 
         Raises:
@@ -86,7 +88,7 @@ class Limits(Config):
         return validate(cls, values, "limits")
 
 
-class Situation(NamedTuple):
+class OrderContext(NamedTuple):
     """What limits look at.
 
     Attributes:
@@ -100,28 +102,30 @@ class Situation(NamedTuple):
         held: coins, by symbol.
     """
 
-    worth: float
-    fallen: float
+    rules_equity: float
+    daily_loss: float
     age: float
     skew: float
-    outside: Outside
-    sent: int
+    drift: FeatureDrift
+    orders_today: int
     prices: Mapping[str, float]
-    held: Mapping[str, float]
+    positions: Mapping[str, float]
 
 
-def forbidden(limits: Limits, bar_seconds: int, now: Situation) -> str:
+def blocking_reason(limits: Limits, bar_seconds: int, now: OrderContext) -> str:
     """Why no order at all may be sent now; empty where one may."""
     if now.skew > limits.skew:
         return f"this machine's clock and the broker's are {now.skew:.0f} s apart"
-    if now.age > limits.oldest(bar_seconds):
+    if now.age > limits.age_limit(bar_seconds):
         return f"the bar ended {now.age:.0f} s ago"
-    if now.outside.share > limits.outside:
-        return str(now.outside)
+    if now.drift.share > limits.outside:
+        return str(now.drift)
     return ""
 
 
-def forbidden_orders(limits: Limits, orders: Mapping[str, float], now: Situation) -> dict[str, str]:
+def rejection_reasons(
+    limits: Limits, orders: Mapping[str, float], now: OrderContext
+) -> dict[str, str]:
     """Why some orders may not be sent, by symbol.
 
     Args:
@@ -129,25 +133,25 @@ def forbidden_orders(limits: Limits, orders: Mapping[str, float], now: Situation
         orders: coins, sales negative, by symbol.
         now: the situation.
     """
-    why = dict[str, str]()
-    if now.sent + len(orders) > limits.orders_a_day:
-        return dict.fromkeys(orders, f"{now.sent} orders were sent today")
-    after = {name: held + orders.get(name, 0.0) for name, held in now.held.items()}
-    exposure = sum(after[name] * now.prices[name] for name in after) / now.worth
+    reason = dict[str, str]()
+    if now.orders_today + len(orders) > limits.orders_a_day:
+        return dict.fromkeys(orders, f"{now.orders_today} orders were sent today")
+    after = {name: held + orders.get(name, 0.0) for name, held in now.positions.items()}
+    exposure = sum(after[name] * now.prices[name] for name in after) / now.rules_equity
     for name, quantity in orders.items():
         if quantity <= 0.0:
             continue
-        share = quantity * now.prices[name] / now.worth
-        if now.fallen > limits.daily_loss:
-            why[name] = f"the broker's equity fell by {100 * now.fallen:.1f} % today"
-        elif share > limits.order + _DUST:
-            why[name] = f"the order is {100 * share:.1f} % of equity"
-        elif exposure > limits.exposure + _DUST:
-            why[name] = f"{100 * exposure:.1f} % of equity would be held"
-    return why
+        share = quantity * now.prices[name] / now.rules_equity
+        if now.daily_loss > limits.daily_loss:
+            reason[name] = f"the broker's equity fell by {100 * now.daily_loss:.1f} % today"
+        elif share > limits.order + _ROUNDING:
+            reason[name] = f"the order is {100 * share:.1f} % of equity"
+        elif exposure > limits.exposure + _ROUNDING:
+            reason[name] = f"{100 * exposure:.1f} % of equity would be held"
+    return reason
 
 
-class Orders:
+class OrderManager:
     """The orders of one account.
 
     Args:
@@ -166,13 +170,13 @@ class Orders:
         journal: Journal,
         bar_seconds: int,
         limits: Limits,
-        say: Callable[[str], None] = lambda sentence: None,
+        notify: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self._name, self._broker, self._journal = name, broker, journal
-        self._size, self._limits, self._say = bar_seconds, limits, say
-        self._round = 0.0  # when the newest one began
+        self._bar_seconds, self._limits, self._notify = bar_seconds, limits, notify
+        self._round_start = 0.0  # when the newest one began
 
-    def work(self, wanted: Wanted) -> bool:
+    def run_round(self, target: TargetPosition) -> bool:
         """One round: asks what became of earlier orders, and sends what is missing.
 
         Returns:
@@ -181,117 +185,126 @@ class Orders:
         Raises:
             ConfigError: the broker's account is smaller than the one that the rules began with.
         """
-        begun = self._journal.traded(wanted.time)
-        if begun and begun[-1].ended:
+        begun = self._journal.executed_bars(target.time)
+        if begun and begun[-1].outcome:
             return False
-        self._round = clocks.time()
+        self._round_start = clock.time()
         now = self._broker.clock()
         if not begun:
-            if self._ask(wanted.time, stop=False):  # what is open still would move the equity
+            if self._sync_orders(
+                target.time, stop=False
+            ):  # what is open still would move the equity
                 return True
-            self._begin(wanted)
-        skew = abs(now - clocks.time())
-        situation = self._situation(wanted, now, skew)
-        why = forbidden(self._limits, self._size, situation)
-        if self._ask(wanted.time, stop=bool(why)):
+            self._begin_bar(target)
+        skew = abs(now - clock.time())
+        context = self._make_context(target, now, skew)
+        blocked = blocking_reason(self._limits, self._bar_seconds, context)
+        if self._sync_orders(target.time, stop=bool(blocked)):
             return True
-        if skew > self._limits.skew and situation.age <= self._limits.oldest(self._size):
+        if skew > self._limits.skew and context.age <= self._limits.age_limit(self._bar_seconds):
             # It may be over before the next bar.
-            self._remark(now, wanted.time, why)
+            self._notice(now, target.time, blocked)
             return True
-        situation = situation._replace(held=self._broker.positions())
-        chosen, rests = self._missing(wanted, situation.held, why)
-        for name, reason in forbidden_orders(self._limits, chosen, situation).items():
-            rests[name] = (wanted.units[name], situation.held[name], reason)
-            self._remark(now, wanted.time, f"{name}: {reason}")
-            del chosen[name]
-        if self._late and not why:
+        context = context._replace(positions=self._broker.positions())
+        orders_to_send, unfilled = self._missing_orders(target, context.positions, blocked)
+        for name, reason in rejection_reasons(self._limits, orders_to_send, context).items():
+            unfilled[name] = (target.units[name], context.positions[name], reason)
+            self._notice(now, target.time, f"{name}: {reason}")
+            del orders_to_send[name]
+        if self._round_expired and not blocked:
             return True
-        if chosen:
-            self._intend(wanted.time, chosen)
+        if orders_to_send:
+            self._store_and_send(target.time, orders_to_send)
             return True
-        if why:
-            self._remark(now, wanted.time, why)
-        over = situation.age > self._size  # kept as where the next bar comes before this round
-        self._journal.end(wanted.time, *((OVERTAKEN, {}) if over else ("traded", rests)))
+        if blocked:
+            self._notice(now, target.time, blocked)
+        over = context.age > self._bar_seconds  # kept as where the next bar comes before this round
+        self._journal.end_bar(target.time, *((OVERTAKEN, {}) if over else ("traded", unfilled)))
         return False
 
     @property
-    def _late(self) -> bool:
+    def _round_expired(self) -> bool:
         """Whether the round took so long that its bar may be over, or the kill switch thrown."""
-        return clocks.time() - self._round > _LONGEST_ROUND
+        return clock.time() - self._round_start > _MAX_ROUND_SECONDS
 
-    def close(self, flat: bool) -> None:
+    def cancel_all(self, flat: bool) -> None:
         """Ends all open orders, and where `flat` says so sells what is held; returns after it."""
-        self._say("Selling what is held." if flat else "Asking for the end of open orders.")
-        while self._ask(0, stop=True) or (flat and self._sell()):
-            clocks.sleep(_ROUND_SECONDS)
+        self._notify("Selling what is held." if flat else "Asking for the end of open orders.")
+        while self._sync_orders(0, stop=True) or (flat and self._sell_round()):
+            clock.sleep(_ROUND_SECONDS)
 
-    def _sell(self) -> bool:
+    def _sell_round(self) -> bool:
         """One round of selling everything, whatever is wanted; whether another one is needed."""
-        if not self._journal.traded():
+        if not self._journal.executed_bars():
             return False
-        time = self._journal.traded()[-1].time
+        time = self._journal.executed_bars()[-1].time
         held = {name: quantity for name, quantity in self._broker.positions().items() if quantity}
-        numbers = self._numbers(time)
-        unseen = [one for one in self._journal.pending() if one.quantity < 0.0]
+        numbers = self._order_counts(time)
+        unseen = [one for one in self._journal.pending_orders() if one.quantity < 0.0]
         again = [one for one in unseen if one.symbol in held]
         for one in again:
             self._send(one)
         if again:
             return True
-        chosen = {name: self._broker.lot(name).sendable(-held[name], 0.0) for name in held}
-        chosen = {name: q for name, q in chosen.items() if q and numbers.get(name, 0) < 4 * _TRIES}
-        if chosen:
-            self._intend(time, chosen)
+        orders_to_send = {
+            name: self._broker.lot_size(name).round_quantity(-held[name], 0.0) for name in held
+        }
+        orders_to_send = {
+            name: q
+            for name, q in orders_to_send.items()
+            if q and numbers.get(name, 0) < 4 * _MAX_ATTEMPTS
+        }
+        if orders_to_send:
+            self._store_and_send(time, orders_to_send)
             return True
-        self._journal.end(time, "sold by hand", {name: (0.0, held[name], "") for name in held})
+        self._journal.end_bar(time, "sold by hand", {name: (0.0, held[name], "") for name in held})
         return False
 
-    def _begin(self, wanted: Wanted) -> None:
+    def _begin_bar(self, target: TargetPosition) -> None:
         equity = self._broker.equity()
-        if not self._journal.traded() and equity < _LEAST_SHARE * wanted.worth:
+        if not self._journal.executed_bars() and equity < _MIN_EQUITY_SHARE * target.rules_equity:
             raise ConfigError(
-                f"The broker's account holds {equity:,.2f}, less than the {wanted.worth:,.2f} that "
+                f"The broker's account holds {equity:,.2f}, less than the "
+                f"{target.rules_equity:,.2f} that "
                 "the rules began with, so that orders would not be covered: reset the paper "
                 "account with that balance at the broker, or train and deploy with a smaller "
                 "`env.initial_equity`."
             )
-        self._journal.begin(wanted.time, wanted.worth, equity)
+        self._journal.begin_bar(target.time, target.rules_equity, equity)
 
-    def _situation(self, wanted: Wanted, now: float, skew: float) -> Situation:
-        day = wanted.time // DAY * DAY
-        rows = self._journal.traded(day)
+    def _make_context(self, target: TargetPosition, now: float, skew: float) -> OrderContext:
+        day = target.time // DAY * DAY
+        rows = self._journal.executed_bars(day)
         fallen = 1.0 - rows[-1].equity / rows[0].equity if rows[0].equity > 0.0 else 0.0
-        return Situation(
-            worth=wanted.worth,
-            fallen=fallen,
-            age=now - wanted.time - self._size,
+        return OrderContext(
+            rules_equity=target.rules_equity,
+            daily_loss=fallen,
+            age=now - target.time - self._bar_seconds,
             skew=skew,
-            outside=wanted.outside,
-            sent=len(self._journal.intents(day)),
-            prices=wanted.prices,
-            held={},
+            drift=target.drift,
+            orders_today=len(self._journal.orders(day)),
+            prices=target.prices,
+            positions={},
         )
 
-    def _ask(self, time: int, stop: bool) -> bool:
+    def _sync_orders(self, time: int, stop: bool) -> bool:
         """Asks the broker for all orders whose end is not known; whether some are open still.
 
         Args:
             time: of the newest bar: orders of earlier ones are to end.
             stop: so are this one's, and what is not shown is not sent again.
         """
-        pending = self._journal.pending()
+        pending = self._journal.pending_orders()
         if not pending:
             return False
-        shown = self._broker.orders(min(one.time for one in pending) - _EARLIER)
-        changed, waiting = list[Intent](), False
+        shown = self._broker.orders(min(one.time for one in pending) - _LOOKBACK_SECONDS)
+        changed, waiting = list[PlannedOrder](), False
         for one in pending:
             order, over = shown.get(one.id), stop or one.time < time
             if order is None and one.time < time:
                 changed.append(one._replace(state=NEVER_SENT))
             elif order is None:  # it may arrive yet: again under its id, of which one is taken
-                waiting |= not stop and (self._late or self._send(one))
+                waiting |= not stop and (self._round_expired or self._send(one))
             else:
                 seen = one._replace(state=order.state, filled=order.filled, average=order.average)
                 changed += [seen] if seen != one else []
@@ -299,15 +312,15 @@ class Orders:
                 if order.state == OPEN and over:
                     self._broker.cancel(order)
         if changed:
-            self._journal.update(changed)
+            self._journal.update_orders(changed)
         return waiting
 
-    def _numbers(self, time: int) -> dict[str, int]:
+    def _order_counts(self, time: int) -> dict[str, int]:
         """How many orders of the newest bar there are, by symbol."""
-        return {one.symbol: one.number + 1 for one in self._journal.intents(time)}
+        return {one.symbol: one.number + 1 for one in self._journal.orders(time)}
 
-    def _missing(
-        self, wanted: Wanted, held: Mapping[str, float], never: str
+    def _missing_orders(
+        self, target: TargetPosition, held: Mapping[str, float], never: str
     ) -> tuple[dict[str, float], dict[str, tuple[float, float, str]]]:
         """What is to be sent now, sales first; what is not, and why.
 
@@ -316,49 +329,51 @@ class Orders:
             held: coins.
             never: why nothing may be sent; empty where something may.
         """
-        last = {one.symbol: one for one in self._journal.intents(wanted.time)}
-        numbers = self._numbers(wanted.time)
-        orders, rests = dict[str, float](), dict[str, tuple[float, float, str]]()
-        for name, target in wanted.units.items():
-            missing = self._broker.lot(name).sendable(target - held[name], wanted.prices[name])
-            why = never
+        last = {one.symbol: one for one in self._journal.orders(target.time)}
+        numbers = self._order_counts(target.time)
+        orders, unfilled = dict[str, float](), dict[str, tuple[float, float, str]]()
+        for name, units in target.units.items():
+            missing = self._broker.lot_size(name).round_quantity(
+                units - held[name], target.prices[name]
+            )
+            reason = never
             if missing == 0.0:
-                why = "too small to be sent" if target != held[name] else ""
+                reason = "too small to be sent" if units != held[name] else ""
             elif name in last and last[name].state == FILLED:
-                why = "an order was filled: the rest waits for the next bar"
-            elif numbers.get(name, 0) >= _TRIES:
-                why = f"{_TRIES} orders did not bring it"
-            elif not why:
+                reason = "an order was filled: the rest waits for the next bar"
+            elif numbers.get(name, 0) >= _MAX_ATTEMPTS:
+                reason = f"{_MAX_ATTEMPTS} orders did not bring it"
+            elif not reason:
                 orders[name] = missing
                 continue
-            rests[name] = (target, held[name], why)
+            unfilled[name] = (units, held[name], reason)
         sales = {name: quantity for name, quantity in orders.items() if quantity < 0.0}
-        return sales or orders, rests
+        return sales or orders, unfilled
 
-    def _intend(self, time: int, chosen: Mapping[str, float]) -> None:
+    def _store_and_send(self, time: int, orders_to_send: Mapping[str, float]) -> None:
         """Keeps orders, then sends them."""
-        made, numbers = list[Intent](), self._numbers(time)
-        for name, quantity in chosen.items():
+        made, numbers = list[PlannedOrder](), self._order_counts(time)
+        for name, quantity in orders_to_send.items():
             number = numbers.get(name, 0)
             text = f"{self._name}/{time}/{name}/{number}"
             client = hashlib.sha256(text.encode()).hexdigest()[:32]
-            made.append(Intent(client, time, name, number, quantity))
-        self._journal.intend(made)
+            made.append(PlannedOrder(client, time, name, number, quantity))
+        self._journal.add_orders(made)
         for one in made:
             self._send(one)
 
-    def _send(self, one: Intent) -> bool:
+    def _send(self, one: PlannedOrder) -> bool:
         """Whether it may have been taken."""
         side = "buy" if one.quantity > 0.0 else "sell"
-        self._say(f"{side} {abs(one.quantity):.9g} {one.symbol}")
-        why = self._broker.send(one.symbol, one.quantity, one.id)
-        if why:
-            self._say(f"{one.symbol}: {why}")
-            self._journal.update([one._replace(state=REFUSED)])
-        return not why
+        self._notify(f"{side} {abs(one.quantity):.9g} {one.symbol}")
+        reason = self._broker.send(one.symbol, one.quantity, one.id)
+        if reason:
+            self._notify(f"{one.symbol}: {reason}")
+            self._journal.update_orders([one._replace(state=REFUSED)])
+        return not reason
 
-    def _remark(self, now: float, time: int, why: str) -> None:
+    def _notice(self, now: float, time: int, reason: str) -> None:
         """Keeps why something is not sent, and says it once a bar."""
-        sentence = f"Not sent after the bar of {stamp(time)} UTC: {why}."
-        if self._journal.remark(now, sentence):
-            self._say(sentence)
+        sentence = f"Not sent after the bar of {stamp(time)} UTC: {reason}."
+        if self._journal.add_notice(now, sentence):
+            self._notify(sentence)

@@ -22,19 +22,19 @@ from slipstream.core.storage.atomic_io import make_folder, take_lock
 from slipstream.core.text import plural, stamp
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.features.indicators import StreamHistoryError
-from slipstream.markets.live.bar_store import Moment, Shape, Store
-from slipstream.markets.live.drift import FeedComparison, Outside, TrainingPrices
-from slipstream.markets.live.feed import Told
+from slipstream.markets.live.bar_store import BarGroup, BarSchema, BarStore
+from slipstream.markets.live.drift import FeatureDrift, FeedComparison, TrainingPrices
+from slipstream.markets.live.feed import FeedUpdate
 from slipstream.markets.live.journal import Decision, Journal
-from slipstream.markets.live.price_replay import LONGEST_GAP, Kept, Pass, PriceReplay
+from slipstream.markets.live.price_replay import LONGEST_GAP, KnownActions, PriceReplay, ReplayPass
 from slipstream.training.runs.policies import DeployedPolicy
 
 BARS, JOURNAL = "bars", "journal.db"
-ROOM = 4_096  # bars that a replay is continued by before all are replayed again
+SPARE_BARS = 4_096  # bars that a replay is continued by before all are replayed again
 _MARGIN = 8  # bars
 
 
-class Wanted(NamedTuple):
+class TargetPosition(NamedTuple):
     """What the rules want a broker to hold after a bar.
 
     Attributes:
@@ -48,8 +48,8 @@ class Wanted(NamedTuple):
     time: int
     units: Mapping[str, float]
     prices: Mapping[str, float]
-    worth: float
-    outside: Outside
+    rules_equity: float
+    drift: FeatureDrift
 
 
 class PaperAccount:
@@ -74,83 +74,88 @@ class PaperAccount:
         self,
         folder: Path,
         policy: DeployedPolicy,
-        shape: Shape,
+        schema: BarSchema,
         start: int | None,
         *,
         longest_gap: int = LONGEST_GAP,
-        say: Callable[[str], None] = lambda sentence: None,
+        notify: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        self.folder, self.policy, self.shape, self.start = folder, policy, shape, start
-        self._longest_gap, self._say = longest_gap, say
+        self.folder, self.policy, self.schema, self.start = folder, policy, schema, start
+        self._longest_gap, self._notify = longest_gap, notify
         make_folder(folder)
         refusal = f"Another process works on the account {folder}: stop it first."
-        self.waiting = self._compared = ""
-        facts = policy.metadata.get("training_prices") or {}
-        self._training_prices = {k: TrainingPrices.from_facts(one) for k, one in facts.items()}
+        self.waiting_reason = self._comparison_summary = ""
+        metadata = policy.metadata.get("training_prices") or {}
+        self._training_prices = {
+            k: TrainingPrices.from_metadata(one) for k, one in metadata.items()
+        }
         ends = (int(one.time[-1]) for one in self._training_prices.values() if len(one.time))
         self._trained_until = max(ends, default=-1)
         self._comparison: FeedComparison | None = None
-        self._checked: Sequence[Bars] = ()  # of the feed, as it told them last
+        self._checked_bars: Sequence[Bars] = ()  # of the feed, as it told them last
         self._replay: PriceReplay | None = None
         with ExitStack() as opened:
             opened.enter_context(take_lock(folder, refusal))
-            self.store = Store(folder / BARS, shape)
+            self.store = BarStore(folder / BARS, schema)
             opened.callback(self.store.close)
             self.journal = Journal(folder / JOURNAL)
             opened.callback(self.journal.close)
-            opened.callback(self._forget)
-            self._rows = {name: self.journal.rows(name) for name in self.journal.names()}
-            self._outside = Outside()
-            self._replay_everything()
-            self._opened = opened.pop_all()
+            opened.callback(self._drop_replay)
+            self._decisions = {
+                name: self.journal.decisions(name) for name in self.journal.pass_names()
+            }
+            self._drift = FeatureDrift()
+            self._verify_journal()
+            self._resources = opened.pop_all()
 
     @property
-    def decided(self) -> int:
+    def last_decided(self) -> int:
         """Open of the last bar that was decided on; -1 before the first."""
-        return max((rows[-1].time for rows in self._rows.values()), default=-1)
+        return max((rows[-1].time for rows in self._decisions.values()), default=-1)
 
     @property
     def equity(self) -> dict[str, float]:
         """Of every pass at the last close, account currency."""
-        return {name: rows[-1].equity for name, rows in self._rows.items()}
+        return {name: rows[-1].equity for name, rows in self._decisions.items()}
 
     @property
-    def count(self) -> int:
+    def num_decisions(self) -> int:
         """Decisions of all passes so far."""
-        return sum(map(len, self._rows.values()))
+        return sum(map(len, self._decisions.values()))
 
     @property
-    def wanted(self) -> Wanted | None:
+    def target(self) -> TargetPosition | None:
         """What a broker should hold now; None where nothing can be said of the newest bar.
 
         Raises:
             ConfigError: every pass is an account of its own, and a broker has one.
         """
-        if len(self._rows) > 1:
+        if len(self._decisions) > 1:
             raise ConfigError(
-                f"{len(self._rows)} passes are accounts of their own, and a broker has one: deploy "
+                f"{len(self._decisions)} passes are accounts of their own, and a broker has one: "
+                "deploy "
                 "a portfolio's policy, or one of a single symbol."
             )
-        for rows in self._rows.values():
+        for rows in self._decisions.values():
             last = rows[-1]
-            if len(last.wanted) == len(self.shape.symbols):
-                units = dict(zip(self.shape.symbols, last.wanted, strict=True))
-                closes = self.store.closes()
-                return Wanted(last.time, units, closes, last.equity, self._outside)
+            if len(last.target_units) == len(self.schema.symbols):
+                units = dict(zip(self.schema.symbols, last.target_units, strict=True))
+                closes = self.store.last_closes()
+                return TargetPosition(last.time, units, closes, last.equity, self._drift)
         return None
 
-    def _replay_everything(self) -> None:
+    def _verify_journal(self) -> None:
         """Decides on all kept bars anew; refuses a journal that says something else."""
-        if not self._rows:
+        if not self._decisions:
             return
-        anew = self._replayed(None)
-        made = {one.name: self._decisions(one, 0, 0.0) for one in anew}
-        self._outside = _outside(anew)
-        for name, rows in self._rows.items():
-            for row, own in zip_longest(rows, made.get(name, [])[: len(rows)]):
+        passes = self._replay_all(None)
+        decisions = {one.name: self._make_decisions(one, 0, 0.0) for one in passes}
+        self._drift = _current_drift(passes)
+        for name, rows in self._decisions.items():
+            for row, own in zip_longest(rows, decisions.get(name, [])[: len(rows)]):
                 if own is None or own.time != row.time:
                     what = "there is no such bar now"
-                elif own.bars != row.bars:
+                elif own.bars_digest != row.bars_digest:
                     what = "bars up to it have changed"
                 elif own.action != row.action:
                     what = f"the action was {row.action} and is {own.action}"
@@ -164,81 +169,81 @@ class PaperAccount:
                     "were changed behind its back: bring back the files of before, or deploy "
                     "again, which begins a new account."
                 )
-        if any(len(one.time) != len(self._rows.get(one.name, ())) for one in anew):
-            self._forget()  # a kill came between a bar and its decision, which `take` makes
+        if any(len(one.time) != len(self._decisions.get(one.name, ())) for one in passes):
+            self._drop_replay()  # a kill came between a bar and its decision, which `take` makes
 
-    def take(self, told: Told) -> int:
+    def process(self, update: FeedUpdate) -> int:
         """Keeps what a feed tells and decides on it; the number of new decisions.
 
         Raises:
             DataError: a bar was revised, or too many are missing.
         """
-        if told.bars is not self._checked:
-            for sentence in self.store.refuse_revised(told.bars, self.decided):
-                self._remark(told.clock, sentence)
-            self._checked = told.bars
-        new = [one for one in told.moments if one.time > self.decided]
-        before = self.decided
-        for moment in new:
-            self._refuse_gap(before, moment.time, told.clock)
-            before = moment.time
-        self._refuse_silence(before, told.clock)
+        if update.bars is not self._checked_bars:
+            for sentence in self.store.check_revisions(update.bars, self.last_decided):
+                self._notice(update.clock, sentence)
+            self._checked_bars = update.bars
+        new = [one for one in update.groups if one.time > self.last_decided]
+        before = self.last_decided
+        for group in new:
+            self._check_gap(before, group.time, update.clock)
+            before = group.time
+        self._check_silence(before, update.clock)
         if not new:
             return 0
-        self.store.refuse_other_units(new)
-        if not self._rows or new[0].time <= self._trained_until:
-            self._compare(new)
+        self.store.check_spread_units(new)
+        if not self._decisions or new[0].time <= self._trained_until:
+            self._compare_with_training(new)
         self.store.append(new)
-        made = self._continued(new)
-        if made is None:
+        passes = self._continue_replay(new)
+        if passes is None:
             try:
-                made = self._replayed(
+                passes = self._replay_all(
                     {
                         name: np.array(
                             [row.action for row in rows], self.policy.policy.actions.dtype
                         )
-                        for name, rows in self._rows.items()
+                        for name, rows in self._decisions.items()
                     }
                 )
             except DataError as error:
-                if self._rows:
+                if self._decisions:
                     raise
-                if not self.waiting:
-                    self._say(f"Nothing is decided yet: {error}")
-                self.waiting = str(error)  # too few bars for a first decision
+                if not self.waiting_reason:
+                    self._notify(f"Nothing is decided yet: {error}")
+                self.waiting_reason = str(error)  # too few bars for a first decision
                 return 0
-        return self._keep(made, told.clock) if made else 0
+        return self._store_decisions(passes, update.clock) if passes else 0
 
-    def _replayed(self, kept: Kept | None) -> list[Pass]:
+    def _replay_all(self, kept: KnownActions | None) -> list[ReplayPass]:
         """Replay all bars with known decisions, and store the replay for later bars."""
-        self._forget()
-        self._replay = PriceReplay(self.policy, self.store.market(), self.start, kept, ROOM)
+        self._drop_replay()
+        self._replay = PriceReplay(self.policy, self.store.market(), self.start, kept, SPARE_BARS)
         return self._replay.passes
 
-    def _continued(self, new: Sequence[Moment]) -> list[Pass] | None:
+    def _continue_replay(self, new: Sequence[BarGroup]) -> list[ReplayPass] | None:
         """Return decisions on new bars behind the replay in memory; None if it cannot go on."""
         if self._replay is None:
             return None
-        told, every = {name for one in new for name in one.bars}, self.shape.symbols
+        update, every = {name for one in new for name in one.bars}, self.schema.symbols
         one_each = self.policy.policy.training_context["symbols_at_once"] == 1
-        traded = [name for name in every if name in told] if one_each else every
+        traded = [name for name in every if name in update] if one_each else every
         if not traded:
             return []
         rows = self._replay.memory + len(new) + _MARGIN
         try:
-            made = self._replay.advance(self.store.newest(traded, rows))
+            passes = self._replay.advance(self.store.newest_market(traded, rows))
         except (SlipstreamError, StreamHistoryError):  # a replay of all bars names what is wrong
-            made = None
-        if made is None:
-            self._forget()
-        return made
+            passes = None
+        if passes is None:
+            self._drop_replay()
+        return passes
 
-    def _forget(self) -> None:
+    def _drop_replay(self) -> None:
         if self._replay is not None:
             self._replay.close()
         self._replay = None
 
-    def _compare(self, new: Sequence[Moment]) -> None:
+    def _compare_with_training(self, new: Sequence[BarGroup]) -> None:
         """Compare all bars so far with the training prices.
 
         Raises:
@@ -246,68 +251,77 @@ class PaperAccount:
         """
         if self._comparison is None:
             self._comparison = FeedComparison(self._training_prices)
-            for name in self.shape.symbols:
-                self._comparison.add(name, *self.store.closes_of(name))
-        place = self.shape.columns.index("close")
-        for name in self.shape.symbols:
+            for name in self.schema.symbols:
+                self._comparison.add(name, *self.store.close_history(name))
+        place = self.schema.columns.index("close")
+        for name in self.schema.symbols:
             rows = [(one.time, one.bars[name][place]) for one in new if name in one.bars]
             time, close = np.reshape(rows, (len(rows), 2)).T
             self._comparison.add(name, time.astype(np.int64), close)
-        told = self._comparison.sentence()
+        update = self._comparison.summary()
         if "training_prices" not in self.policy.metadata:
-            told = "This deployment has no training prices to compare the feed with: deploy again."
-        if told != self._compared and not self._rows:
-            self._compared = told
-            self._say(told)
+            update = (
+                "This deployment has no training prices to compare the feed with: deploy again."
+            )
+        if update != self._comparison_summary and not self._decisions:
+            self._comparison_summary = update
+            self._notify(update)
 
-    def _keep(self, made: Sequence[Pass], clock: float) -> int:
+    def _store_decisions(self, passes: Sequence[ReplayPass], clock: float) -> int:
         """Journals what is new, after a look at whether the rest came out as before."""
         new: list[Decision] = []
-        self._outside = _outside(made)
-        self._warn(max(int(one.time[-1]) for one in made), clock)
-        for one in made:
-            rows = self._rows.get(one.name, [])
-            count = len(rows) - one.before
-            odd = not 0 <= count <= len(one.time)
-            if odd or (count and float(one.equity[count - 1]) != rows[-1].equity):
+        self._drift = _current_drift(passes)
+        self._warn_about_drift(max(int(one.time[-1]) for one in passes), clock)
+        for one in passes:
+            rows = self._decisions.get(one.name, [])
+            count = len(rows) - one.num_before
+            inconsistent = not 0 <= count <= len(one.time)
+            if inconsistent or (count and float(one.equity[count - 1]) != rows[-1].equity):
                 raise CheckpointError(
                     f"The account {self.folder} cannot go on: equity of {one.name} at "
                     f"{stamp(rows[-1].time)} UTC is no longer {rows[-1].equity!r}. Later bars "
                     "changed earlier ones: a fault of slipstream's, please report it."
                 )
-            new += self._decisions(one, count, clock)
+            new += self._make_decisions(one, count, clock)
         if new:
-            self.journal.add(new)
+            self.journal.add_decisions(new)
         for decision in new:
-            self._rows.setdefault(decision.name, []).append(decision)
+            self._decisions.setdefault(decision.name, []).append(decision)
         return len(new)
 
-    def _warn(self, time: int, clock: float) -> None:
+    def _warn_about_drift(self, time: int, clock: float) -> None:
         """Remark that a feature lies outside its range in training, once a day and feature."""
-        if self._outside.share > 0.0:
-            at, feature = f"At the bar of {stamp(time)}", self._outside.feature.replace("[", "[[]")
+        if self._drift.share > 0.0:
+            at, feature = f"At the bar of {stamp(time)}", self._drift.feature.replace("[", "[[]")
             same = f"At the bar of {stamp(time).partition(' ')[0]}* UTC {feature} lies outside*"
-            self._remark(clock, f"{at} UTC {self._outside}.", same)
+            self._notice(clock, f"{at} UTC {self._drift}.", same)
 
-    def _decisions(self, one: Pass, begin: int, clock: float) -> list[Decision]:
+    def _make_decisions(self, one: ReplayPass, begin: int, clock: float) -> list[Decision]:
         """Rows of the journal of a pass from a place on, decided at that moment of the clock."""
         rows = zip(one.time[begin:], one.action[begin:], one.equity[begin:], strict=True)
-        made = [
+        decisions = [
             Decision(one.name, int(t), self._digest(int(t)), tuple(a.tolist()), (), float(e), clock)
             for t, a, e in rows
         ]
-        return [*made[:-1], *(last._replace(wanted=one.wanted) for last in made[-1:])]
+        return [
+            *decisions[:-1],
+            *(last._replace(target_units=one.target_units) for last in decisions[-1:]),
+        ]
 
     def _digest(self, time: int) -> str:
         place = bisect_right(self.store.times, time) - 1
         return self.store.digests[place] if place >= 0 else ""
 
-    def _refuse_gap(self, before: int, now: int, clock: float) -> None:
+    def _check_gap(self, before: int, now: int, clock: float) -> None:
         begun = self.start is not None and self.start < now
-        missing = self.shape.missing(before, now) if before >= 0 and (self._rows or begun) else 0
+        missing = (
+            self.schema.count_missing(before, now)
+            if before >= 0 and (self._decisions or begun)
+            else 0
+        )
         if missing:
             hole = f"{plural(missing, 'bar')} missing after {stamp(before)} UTC"
-            self._remark(clock, f"{hole}.")
+            self._notice(clock, f"{hole}.")
             if missing > self._longest_gap:
                 raise DataError(
                     f"{hole}, more than --longest-gap {self._longest_gap}: nothing is decided on "
@@ -315,8 +329,12 @@ class PaperAccount:
                     f"go on with --longest-gap {missing}."
                 )
 
-    def _refuse_silence(self, last: int, clock: float) -> None:
-        missing = self.shape.missing(last, int(clock) - self.shape.bar_seconds) if self._rows else 0
+    def _check_silence(self, last: int, clock: float) -> None:
+        missing = (
+            self.schema.count_missing(last, int(clock) - self.schema.bar_seconds)
+            if self._decisions
+            else 0
+        )
         if missing > self._longest_gap:
             raise DataError(
                 f"The feed has told no bar since {stamp(last)} UTC, {plural(missing, 'bar')} by "
@@ -324,16 +342,16 @@ class PaperAccount:
                 "source still runs, and begin again."
             )
 
-    def _remark(self, clock: float, sentence: str, same: str | None = None) -> None:
-        if self.journal.remark(clock, sentence, same):
-            self._say(sentence)
+    def _notice(self, clock: float, sentence: str, same: str | None = None) -> None:
+        if self.journal.add_notice(clock, sentence, same):
+            self._notify(sentence)
 
     def close(self) -> None:
         """Closes files and lets go of the folder."""
-        self._opened.close()
+        self._resources.close()
 
 
-def _outside(passes: Sequence[Pass]) -> Outside:
+def _current_drift(passes: Sequence[ReplayPass]) -> FeatureDrift:
     """Of the passes that go on to the newest bar."""
     newest = max(int(one.time[-1]) for one in passes)
-    return max(one.outside for one in passes if int(one.time[-1]) == newest)
+    return max(one.drift for one in passes if int(one.time[-1]) == newest)

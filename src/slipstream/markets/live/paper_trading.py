@@ -23,22 +23,29 @@ from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.signals import Interrupted, Interruption
 from slipstream.core.storage.status_file import DEPLOYMENT, Status
 from slipstream.core.text import printable, stamp
-from slipstream.markets.live.bar_store import Shape
-from slipstream.markets.live.deployment import ACCOUNTS, FLAT, KILL, Deployment, kill, killed
-from slipstream.markets.live.exchange import ALPACA_PAPER, AlpacaPaper, broker_of
-from slipstream.markets.live.feed import CCXT, BarFeed, feed_of, kind_of_feed
+from slipstream.markets.live.bar_store import BarSchema
+from slipstream.markets.live.deployment import (
+    ACCOUNTS,
+    FLAT,
+    KILL,
+    Deployment,
+    read_kill_switch,
+    set_kill_switch,
+)
+from slipstream.markets.live.exchange import ALPACA_PAPER, AlpacaPaper, make_broker
+from slipstream.markets.live.feed import CCXT, BarFeed, make_feed, parse_feed
 from slipstream.markets.live.journal import Journal
-from slipstream.markets.live.order_manager import Limits, Orders
+from slipstream.markets.live.order_manager import Limits, OrderManager
 from slipstream.markets.live.paper_account import JOURNAL, PaperAccount
 from slipstream.markets.live.price_replay import LONGEST_GAP
 from slipstream.training.runs.policies import DeployedPolicy, forced_gate_warnings
 
 ACCOUNT, NO_BROKER = "account.json", "none"
 GRACE = 5.0  # seconds
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _SWITCH_SECONDS = 10.0  # between two looks at the kill switch
-_LONGEST_LOOK = 30.0  # seconds between two questions about an order that stays open
-Say = Callable[[str], None]
+_MAX_POLL_SECONDS = 30.0  # seconds between two questions about an order that stays open
+Notify = Callable[[str], None]
 
 
 def paper(
@@ -52,7 +59,7 @@ def paper(
     broker: str | None = None,
     limits: Limits | None = None,
     time_zone: str | None = None,
-    say: Say = lambda sentence: None,
+    notify: Notify = lambda sentence: None,
     trust: bool = False,
 ) -> int:
     """Leads the paper account of a deployment; the number of decisions it came to.
@@ -83,56 +90,83 @@ def paper(
             account stands still, and goes on where the same call finds that mended.
         Interrupted: somebody asked it to stop; nothing is lost.
     """
-    found, handle, total = Deployment.open(name), shlex.quote(printable(str(name))), 0
+    deployment, handle, total = Deployment.open(name), shlex.quote(printable(str(name))), 0
     refusal = (
         f"Another process leads the account of {handle}: see `slipstream status {handle}`, or stop "
         f"it with `slipstream stop {handle}`."
     )
-    log = Logbook(found.path, DEPLOYMENT, say)
+    log = Logbook(deployment.path, DEPLOYMENT, notify)
 
-    def tell(sentence: str) -> None:
-        say(sentence)
+    def log_and_notify(sentence: str) -> None:
+        notify(sentence)
         log.say(sentence)
 
-    make_folder(found.path / ACCOUNTS)
-    with take_lock(found.path / ACCOUNTS, refusal), Interruption(found.path) as asked, log:
+    make_folder(deployment.path / ACCOUNTS)
+    with (
+        take_lock(deployment.path / ACCOUNTS, refusal),
+        Interruption(deployment.path) as interruption,
+        log,
+    ):
         while True:  # a version after the other
-            version, policy = found.current, found.policy(trust)
-            folder, shape = found.account(version), Shape.of(policy.metadata["shape"])
-            kept = Terms.kept(folder)
-            if feed is None and kept is None:
+            version, policy = deployment.current, deployment.policy(trust)
+            folder, schema = (
+                deployment.account(version),
+                BarSchema.from_mapping(policy.metadata["shape"]),
+            )
+            saved = AccountConfig.load(folder)
+            if feed is None and saved is None:
                 raise ConfigError(
                     f"{handle} has no account yet: name its feed, as in `slipstream paper {handle} "
                     "--feed replay:DIR`, tail:FILE or ccxt:EXCHANGE."
                 )
-            known = kept or Terms(None, "", NO_BROKER, Limits())
+            known = saved or AccountConfig(None, "", NO_BROKER, Limits())
             feed = known.feed if feed is None else feed  # as before, but for what is said now
             broker = known.broker if broker is None else broker
             limits = known.limits if limits is None else limits
             time_zone = known.time_zone if time_zone is None else time_zone
-            terms = Terms(start, feed, broker, limits, time_zone)
-            taker = _taker(terms.broker, policy, shape, tell)
-            source = feed_of(feed, policy, shape, grace, kept is not None, tell, time_zone)
-            terms = _frozen(terms, kept, folder, source, handle)
+            config = AccountConfig(start, feed, broker, limits, time_zone)
+            order_broker = _open_broker(config.broker, policy, schema, log_and_notify)
+            source = make_feed(
+                feed, policy, schema, grace, saved is not None, log_and_notify, time_zone
+            )
+            config = _freeze_config(config, saved, folder, source, handle)
             opened = PaperAccount(
-                folder, policy, shape, terms.start, longest_gap=longest_gap, say=tell
+                folder, policy, schema, config.start, longest_gap=longest_gap, notify=log_and_notify
             )
             with closing(opened) as account:
                 orders = None
-                if taker is not None:
-                    orders = _orders(found, taker, account.journal, shape, terms.limits, tell)
-                leader = _Leader(
-                    found, version, policy, handle, account, source, orders, asked, log, tell
+                if order_broker is not None:
+                    orders = _make_order_manager(
+                        deployment,
+                        order_broker,
+                        account.journal,
+                        schema,
+                        config.limits,
+                        log_and_notify,
+                    )
+                leader = _AccountRunner(
+                    deployment,
+                    version,
+                    policy,
+                    handle,
+                    account,
+                    source,
+                    orders,
+                    interruption,
+                    log,
+                    log_and_notify,
                 )
-                ended = leader.lead(feed, once)
+                ended = leader.run(feed, once)
             total += leader.count
             if ended:
                 return total
             start = None
-            tell(f"Version {found.current} is in force now, and its own account goes on.")
+            log_and_notify(
+                f"Version {deployment.current} is in force now, and its own account goes on."
+            )
 
 
-class Terms(NamedTuple):
+class AccountConfig(NamedTuple):
     """Those of one account.
 
     Attributes:
@@ -150,23 +184,31 @@ class Terms(NamedTuple):
     time_zone: str | None = None
 
     @classmethod
-    def kept(cls, folder: Path) -> Terms | None:
+    def load(cls, folder: Path) -> AccountConfig | None:
         """Those in an account's folder; None before it has begun."""
         remedy = "Deploy again, which begins a new account."
-        found = read_json(folder / ACCOUNT, CheckpointError, remedy, shape={"feed": str})
-        if found is None:
+        saved = read_json(folder / ACCOUNT, CheckpointError, remedy, shape={"feed": str})
+        if saved is None:
             return None
-        limits = Limits(**found.get("limits", {}))
-        zone = found.get("time_zone")
-        return cls(found["start"], found["feed"], found.get("broker", NO_BROKER), limits, zone)
+        limits = Limits(**saved.get("limits", {}))
+        zone = saved.get("time_zone")
+        return cls(
+            saved["start"],
+            saved["feed"],
+            saved.get("broker", NO_BROKER),
+            limits,
+            zone,
+        )
 
-    def keep(self, folder: Path) -> None:
+    def save(self, folder: Path) -> None:
         """Writes them into an account's folder."""
         make_folder(folder)
         write_sealed(folder / ACCOUNT, {**self._asdict(), "limits": self.limits.model_dump()})
 
 
-def _frozen(terms: Terms, kept: Terms | None, folder: Path, source: BarFeed, handle: str) -> Terms:
+def _freeze_config(
+    config: AccountConfig, saved: AccountConfig | None, folder: Path, source: BarFeed, handle: str
+) -> AccountConfig:
     """Terms with the first moment decided on, as they are kept with the account.
 
     Args:
@@ -174,24 +216,26 @@ def _frozen(terms: Terms, kept: Terms | None, folder: Path, source: BarFeed, han
         folder: the account's.
         source: what the feed's word means; handle: how a command calls the deployment.
     """
-    if kept is None:
-        kind, place = kind_of_feed(terms.feed)
-        word = terms.feed if kind == CCXT else f"{kind}:{Path(place).expanduser().absolute()}"
-        made = terms._replace(start=_first(source, terms.start), feed=word)
-    elif terms.start in (None, kept.start):
-        made = terms._replace(start=kept.start, feed=kept.feed)
+    if saved is None:
+        kind, place = parse_feed(config.feed)
+        word = config.feed if kind == CCXT else f"{kind}:{Path(place).expanduser().absolute()}"
+        made = config._replace(start=_first_time(source, config.start), feed=word)
+    elif config.start in (None, saved.start):
+        made = config._replace(start=saved.start, feed=saved.feed)
     else:
-        begun = "the first usable bar" if kept.start is None else f"{stamp(kept.start)} UTC"
+        begun = "the first usable bar" if saved.start is None else f"{stamp(saved.start)} UTC"
         raise ConfigError(
             f"The account of {handle} began at {begun} and keeps that start: leave out --from, or "
             "deploy again, which begins a new account."
         )
-    if made != kept:
-        made.keep(folder)
+    if made != saved:
+        made.save(folder)
     return made
 
 
-def _taker(word: str, policy: DeployedPolicy, shape: Shape, tell: Say) -> AlpacaPaper | None:
+def _open_broker(
+    word: str, policy: DeployedPolicy, schema: BarSchema, log_and_notify: Notify
+) -> AlpacaPaper | None:
     """Who takes orders; None for nobody."""
     if word == NO_BROKER:
         return None
@@ -200,34 +244,34 @@ def _taker(word: str, policy: DeployedPolicy, shape: Shape, tell: Say) -> Alpaca
             f"--broker takes the policy of a portfolio, and this one trades "
             f"{policy.config.env_name}, whose positions may be short: lead it without a broker."
         )
-    return broker_of(word, shape, tell)
+    return make_broker(word, schema, log_and_notify)
 
 
-def _orders(
-    found: Deployment,
-    taker: AlpacaPaper,
+def _make_order_manager(
+    deployment: Deployment,
+    order_broker: AlpacaPaper,
     journal: Journal,
-    shape: Shape,
+    schema: BarSchema,
     limits: Limits,
-    tell: Say,
-) -> Orders:
-    name = f"{found.path.name}/{found.current}"
-    return Orders(name, taker, journal, shape.bar_seconds, limits, tell)
+    log_and_notify: Notify,
+) -> OrderManager:
+    name = f"{deployment.path.name}/{deployment.current}"
+    return OrderManager(name, order_broker, journal, schema.bar_seconds, limits, log_and_notify)
 
 
-def _first(source: BarFeed, start: int | None) -> int | None:
+def _first_time(source: BarFeed, start: int | None) -> int | None:
     """The first moment to decide on, frozen before anything is decided."""
-    if start is not None or source.replays:
+    if start is not None or source.is_replay:
         return start
-    told = source.look(-1)
-    while not told.moments:  # being written this moment
-        time.sleep(source.pause())
-        told = source.look(-1)
-    return told.moments[-1].time
+    update = source.poll(-1)
+    while not update.groups:  # being written this moment
+        time.sleep(source.poll_interval())
+        update = source.poll(-1)
+    return update.groups[-1].time
 
 
 @dataclass
-class _Leader:
+class _AccountRunner:
     """Leads one version's account while that version is in force.
 
     Attributes:
@@ -238,19 +282,19 @@ class _Leader:
         count: decisions so far.
     """
 
-    found: Deployment
+    deployment: Deployment
     version: int
     policy: DeployedPolicy
     handle: str
     account: PaperAccount
     source: BarFeed
-    orders: Orders | None
-    asked: Interruption
+    orders: OrderManager | None
+    interruption: Interruption
     log: Logbook
-    tell: Say
+    log_and_notify: Notify
     count: int = 0
 
-    def lead(self, feed: str, once: bool) -> bool:
+    def run(self, feed: str, once: bool) -> bool:
         """Takes what the feed tells and lets orders follow, look after look.
 
         Args:
@@ -261,73 +305,77 @@ class _Leader:
             Whether it has ended; else another version is in force.
         """
         account, source = self.account, self.source
-        while not self._replaced:
-            self._heed_switch()
-            told = source.look(account.decided, account.start)
-            count = account.take(told)
-            self._show(feed, at_once=not self.count)
+        while not self._is_replaced:
+            self._check_kill_switch()
+            update = source.poll(account.last_decided, account.start)
+            count = account.process(update)
+            self._publish_status(feed, at_once=not self.count)
             self.count += count
             if count:
                 texts = (f"{key} {value:,.2f}" for key, value in account.equity.items())
-                self.tell(f"{stamp(account.decided)} UTC  equity {', '.join(texts)}")
-            if self.asked.requested:
+                self.log_and_notify(f"{stamp(account.last_decided)} UTC  equity {', '.join(texts)}")
+            if self.interruption.requested:
                 command, how = f"slipstream paper {self.handle}", "Stopped after a bar. Go on with:"
-                raise Interrupted(self.found.path, command, how)
-            if told.moments and source.replays:
+                raise Interrupted(self.deployment.path, command, how)
+            if update.groups and source.is_replay:
                 continue
-            ends = source.replays or once
-            self._wait(inf if ends else source.pause())
-            if ends and not self._over:
-                self._show(feed, at_once=True)
+            ends = source.is_replay or once
+            self._wait_and_trade(inf if ends else source.poll_interval())
+            if ends and not self._should_stop:
+                self._publish_status(feed, at_once=True)
                 if not account.equity:
-                    raise DataError(account.waiting or "The feed told no bar to decide on.")
+                    raise DataError(account.waiting_reason or "The feed told no bar to decide on.")
                 return True
         if self.orders is not None:  # they are not to meet those of the other version
-            self.orders.close(flat=False)
+            self.orders.cancel_all(flat=False)
         return False
 
     @property
-    def _replaced(self) -> bool:
-        return self.found.current != self.version and not self.source.replays
+    def _is_replaced(self) -> bool:
+        return self.deployment.current != self.version and not self.source.is_replay
 
     @property
-    def _over(self) -> bool:
-        return self.asked.requested or self._replaced or bool(killed(self.found.path))
+    def _should_stop(self) -> bool:
+        return (
+            self.interruption.requested
+            or self._is_replaced
+            or bool(read_kill_switch(self.deployment.path))
+        )
 
-    def _heed_switch(self) -> None:
+    def _check_kill_switch(self) -> None:
         """Closes orders and stands still where the kill switch was thrown."""
-        switch, path = killed(self.found.path), self.found.path / KILL
+        switch, path = read_kill_switch(self.deployment.path), self.deployment.path / KILL
         if switch is None:
             return
         if self.orders is not None:
-            self.orders.close(switch == FLAT)
+            self.orders.cancel_all(switch == FLAT)
         raise ConfigError(
             f"{path} is there: {self.handle} stands still until the file is removed; then go on "
             f"with `slipstream paper {self.handle}`."
         )
 
-    def _wait(self, seconds: float) -> None:
+    def _wait_and_trade(self, seconds: float) -> None:
         """Lets orders follow the account so long; where that is endless, until all have ended."""
-        orders, pause = self.orders, _LOOK_SECONDS
-        wanted = None if orders is None else self.account.wanted
-        more = wanted is not None
-        while not self._over:
-            more = more and orders is not None and wanted is not None and orders.work(wanted)
+        orders, pause = self.orders, _POLL_SECONDS
+        target = None if orders is None else self.account.target
+        more = target is not None
+        while not self._should_stop:
+            more = more and orders is not None and target is not None and orders.run_round(target)
             if seconds == inf and not more:
                 return
-            pause = min(2.0 * pause, _LONGEST_LOOK) if more else _SWITCH_SECONDS
+            pause = min(2.0 * pause, _MAX_POLL_SECONDS) if more else _SWITCH_SECONDS
             time.sleep(min(pause, seconds))
             seconds -= pause
             if seconds <= 0.0:
                 return
 
-    def _show(self, feed: str, at_once: bool) -> None:
+    def _publish_status(self, feed: str, at_once: bool) -> None:
         account = self.account
         scores = {f"equity {name}": [worth] * 3 for name, worth in account.equity.items()}
         status = Status(
             DEPLOYMENT,
             phase=feed,
-            done=account.count,
+            done=account.num_decisions,
             unit="decisions",
             scores=scores,
             notes=forced_gate_warnings(self.policy.metadata),
@@ -335,7 +383,7 @@ class _Leader:
         self.log.show(status, at_once)
 
 
-def stop(name: str, flat: bool = False, say: Say = lambda sentence: None) -> None:
+def stop(name: str, flat: bool = False, notify: Notify = lambda sentence: None) -> None:
     """Throws the kill switch of a deployment; a process that leads its account then ends.
 
     Where none does, open orders are ended here, and with `flat` everything is sold.
@@ -345,18 +393,23 @@ def stop(name: str, flat: bool = False, say: Say = lambda sentence: None) -> Non
         flat: sell what is held.
         say: told what happens.
     """
-    found = Deployment.open(name)
-    kill(found.path, flat)
-    led, path = found.path / ACCOUNTS, found.account(found.current) / JOURNAL
+    deployment = Deployment.open(name)
+    set_kill_switch(deployment.path, flat)
+    led, path = deployment.path / ACCOUNTS, deployment.account(deployment.current) / JOURNAL
     if is_locked(led):
-        say(f"{found.path / KILL} is there: the process that leads {name} ends at its next look.")
+        notify(
+            f"{deployment.path / KILL} is there: the process that leads {name} ends at its next "
+            "look."
+        )
         return
     if path.is_file():
         refusal = f"A process has just begun to lead {name}: it sees {KILL} at its next look."
         with closing(Journal(path)) as journal, closing(take_lock(led, refusal)):
-            if journal.traded():
-                facts = checkpoint.read_manifest(found.version(found.current))
-                shape = Shape.of(facts["shape"])
-                taker = broker_of(ALPACA_PAPER, shape, say)
-                _orders(found, taker, journal, shape, Limits(), say).close(flat)
-    say(f"{name} is stopped; it goes on when {found.path / KILL} is removed.")
+            if journal.executed_bars():
+                metadata = checkpoint.read_manifest(deployment.version(deployment.current))
+                schema = BarSchema.from_mapping(metadata["shape"])
+                order_broker = make_broker(ALPACA_PAPER, schema, notify)
+                _make_order_manager(
+                    deployment, order_broker, journal, schema, Limits(), notify
+                ).cancel_all(flat)
+    notify(f"{name} is stopped; it goes on when {deployment.path / KILL} is removed.")

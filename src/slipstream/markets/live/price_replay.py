@@ -21,7 +21,7 @@ from slipstream.kernels.loop import FAULT, HOLD
 from slipstream.kernels.vector_env import StepBuffers
 from slipstream.markets.data.market import Market
 from slipstream.markets.features.indicators import IndicatorStreams
-from slipstream.markets.live.drift import Outside, Ranges
+from slipstream.markets.live.drift import FeatureDrift, FeatureRanges
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.evaluator import PolicyInput, episode_names, predict
 from slipstream.training.environments.factory import (
@@ -38,14 +38,14 @@ advance: Any = None  # of the kernel's batch loop
 _CHUNK = 4_096  # steps whose records are in memory at once
 LONGEST_GAP = 12  # bars; a longer hole ends a portfolio's pass
 
-Kept = Mapping[str, NDArray[Any]]
+KnownActions = Mapping[str, NDArray[Any]]
 """Actions [n, K] that were decided before, by pass."""
 
 Trace = Mapping[str, NDArray[Any]]
 """Fields of a copy's record after each step, [n], by name."""
 
 
-class Pass(NamedTuple):
+class ReplayPass(NamedTuple):
     """Decisions of one pass over the bars so far.
 
     Attributes:
@@ -63,14 +63,14 @@ class Pass(NamedTuple):
     time: NDArray[np.int64]
     action: NDArray[Any]
     equity: NDArray[np.float64]
-    wanted: tuple[float, ...]
-    outside: Outside
-    before: int = 0
+    target_units: tuple[float, ...]
+    drift: FeatureDrift
+    num_before: int = 0
 
 
-def passes_over(
-    policy: DeployedPolicy, market: Market, start: int | None, kept: Kept | None = None
-) -> list[Pass]:
+def replay_passes(
+    policy: DeployedPolicy, market: Market, start: int | None, kept: KnownActions | None = None
+) -> list[ReplayPass]:
     """Return the passes of a `PriceReplay`."""
     with closing(PriceReplay(policy, market, start, kept)) as replay:
         return replay.passes
@@ -99,59 +99,62 @@ class PriceReplay:
         policy: DeployedPolicy,
         market: Market,
         start: int | None,
-        kept: Kept | None = None,
-        room: int = 0,
+        kept: KnownActions | None = None,
+        spare_rows: int = 0,
     ) -> None:
         self._policy, self._streams, known = policy, IndicatorStreams(), kept or {}
         with self._streams.activate(continues=False):
-            environment = self._load(market, start)
+            environment = self._load_environment(market, start)
         check_fit(policy.policy, environment)
         self.memory = sum(environment.training_context[key] for key in ("warm_up_bars", "lookback"))
-        self._environment, self._rows = _with_room(environment, room)
-        self._names = names = _names(environment)
+        self._environment, self._row_arrays = _with_spare_rows(environment, spare_rows)
+        self._names = names = _pass_names(environment)
         backend = policy.config.training.resolved_backend
         env = self._environment.make_eval_envs("window", len(names), backend=backend)
         assert isinstance(env, KernelVectorEnv)
-        again, every = Retaking(env), np.arange(env.num_envs)
+        again, every = ActionReplay(env), np.arange(env.num_envs)
         self._env, self._out = env, again.out
         env.begin(every, every, policy.config.evaluation.seed, again.out.obs, again.out.mask)
-        self._ends, self._last = env.state["last"] + 1 + room, env.state["bar"].copy()
-        taken = [known.get(name, _nothing(env)) for name in names]
+        self._ends, self._last = env.state["last"] + 1 + spare_rows, env.state["bar"].copy()
+        taken = [known.get(name, _no_actions(env)) for name in names]
         # The step into the last bar comes below: the state before it is kept.
         past = [again.run(e, own[:-1], env.spec.trace) for e, own in enumerate(taken)]
         self._steps = np.array([len(one["bar"]) for one in past])
-        self._before, begun = (env.state.copy(), env.episode_state.copy()), self._steps.copy()
+        self._previous_state, first_steps = (
+            (env.state.copy(), env.episode_state.copy()),
+            self._steps.copy(),
+        )
         self._action = np.zeros((env.num_envs, env.spec.action_dim), env.spec.action_dtype)
         capital = environment.spec.market.initial_equity if environment.spec.market else 0.0
         self.passes = []
-        for e, (actions, trace) in enumerate(self._follow([own[-1:] for own in taken])):
+        for e, (actions, trace) in enumerate(self._step_to_end([own[-1:] for own in taken])):
             whole = {name: np.concatenate([past[e][name], trace[name]]) for name in trace}
-            action = np.concatenate([taken[e][: begun[e]], actions])
+            action = np.concatenate([taken[e][: first_steps[e]], actions])
             equity = np.append(capital, whole["equity"][:-1])
-            self.passes.append(self._pass(e, whole, whole["bar"] - 1, action, equity))
+            self.passes.append(self._make_pass(e, whole, whole["bar"] - 1, action, equity))
 
-    def _load(self, market: Market, start: int | None) -> KernelEnvironment:
+    def _load_environment(self, market: Market, start: int | None) -> KernelEnvironment:
         """Load a market as one window, whose last bar is no end."""
-        config, carried = self._policy.config, frozen_settings(self._policy.metadata)
-        window = DataWindow(start=start, frozen=carried, market=market)
-        environment = load_environment(config.env_name, config.env_settings, window)
-        found = environment.part(KernelEnvironment)
-        assert found is not None
-        going_on = {"sells_at_end": False, "early_end": 0}
+        config, frozen = self._policy.config, frozen_settings(self._policy.metadata)
+        window = DataWindow(start=start, frozen=frozen, market=market)
+        loaded = load_environment(config.env_name, config.env_settings, window)
+        environment = loaded.part(KernelEnvironment)
+        assert environment is not None
+        overrides = {"sells_at_end": False, "early_end": 0}
         records = tuple(
-            record._replace(**{key: going_on[key] for key in going_on if key in record._fields})
-            for record in found.records("window")
+            record._replace(**{key: overrides[key] for key in overrides if key in record._fields})
+            for record in environment.records("window")
         )
-        return found.with_records("window", records)
+        return environment.with_records("window", records)
 
-    def _follow(self, known: Sequence[NDArray[Any]]) -> list[tuple[NDArray[Any], Trace]]:
+    def _step_to_end(self, known: Sequence[NDArray[Any]]) -> list[tuple[NDArray[Any], Trace]]:
         """Step all copies to their last bars, by known actions first and then by new decisions.
 
         Returns:
             Of each copy the actions of these steps [n, K], and the trace.
         """
         env, out, settings = self._env, self._out, self._policy.config.evaluation
-        every, begun = np.arange(env.num_envs), self._steps.copy()
+        every, first_steps = np.arange(env.num_envs), self._steps.copy()
         seed = None if settings.deterministic else settings.seed
         made, traces = list[NDArray[Any]](), list[Trace]()
         while (running := env.episode_state["held"] == 0).any():
@@ -163,7 +166,7 @@ class PriceReplay:
             before = env.state.copy(), env.episode_state.copy()
             env.step(actions, out)
             ended = running & (env.episode_state["held"] != 0)
-            for kept, records in zip(self._before, before, strict=True):
+            for kept, records in zip(self._previous_state, before, strict=True):
                 kept[ended] = records[ended]
             self._steps += running
             made.append(actions)
@@ -171,39 +174,42 @@ class PriceReplay:
         env.drain_final_obs()
         env.drain_episodes()
 
-        def own_rows(e: int, rows: Sequence[NDArray[Any]], nothing: NDArray[Any]) -> NDArray[Any]:
-            own = [one[e : e + 1] for one in rows[: self._steps[e] - begun[e]]]
+        def env_rows(e: int, rows: Sequence[NDArray[Any]], nothing: NDArray[Any]) -> NDArray[Any]:
+            own = [one[e : e + 1] for one in rows[: self._steps[e] - first_steps[e]]]
             return np.concatenate([nothing[:0], *own])
 
         return [
             (
-                own_rows(e, made, self._action),
+                env_rows(e, made, self._action),
                 {
-                    name: own_rows(e, [one[name] for one in traces], blank)
+                    name: env_rows(e, [one[name] for one in traces], blank)
                     for name, blank in env.read(env.spec.trace).items()
                 },
             )
             for e in range(env.num_envs)
         ]
 
-    def _pass(
+    def _make_pass(
         self,
         e: int,
         trace: Trace,
         rows: NDArray[np.int64],
         action: NDArray[Any],
         equity: NDArray[np.float64],
-    ) -> Pass:
+    ) -> ReplayPass:
         """The decisions of copy e on some rows, which end with its newest one."""
         self._last[e], self._action[e] = rows[-1], action[-1]
         units = np.atleast_1d(trace["units"][-1]) if "units" in trace else ()
-        wanted, ranges = tuple(float(one) for one in units), Ranges.of(self._policy.metadata)
+        wanted, ranges = (
+            tuple(float(one) for one in units),
+            FeatureRanges.from_metadata(self._policy.metadata),
+        )
         environment, last = self._environment, int(rows[-1])
-        outside = Outside() if ranges is None else ranges.outside(environment, last)
+        outside = FeatureDrift() if ranges is None else ranges.drift(environment, last)
         time, before = environment.loaded.data.time[rows], int(self._steps[e]) - len(rows)
-        return Pass(self._names[e], time, action, equity, wanted, outside, before)
+        return ReplayPass(self._names[e], time, action, equity, wanted, outside, before)
 
-    def advance(self, market: Market) -> list[Pass] | None:
+    def advance(self, market: Market) -> list[ReplayPass] | None:
         """Decide on the bars that are newer than those so far.
 
         After None or an exception only another replay of all bars can go on.
@@ -224,11 +230,11 @@ class PriceReplay:
             return None
         places = [self._names.index(one) for one in market.symbols if one in self._names] or [0]
         with self._streams.activate(continues=True):
-            found = self._load(market, int(data.time[self._last[places]].min()))
-        if _names(found) != [self._names[e] for e in places]:
+            loaded = self._load_environment(market, int(data.time[self._last[places]].min()))
+        if _pass_names(loaded) != [self._names[e] for e in places]:
             return None
-        theirs, known = found.loaded.data, [self._action[:0]] * env.num_envs
-        for e, record in zip(places, found.records("window"), strict=True):
+        theirs, known = loaded.loaded.data, [self._action[:0]] * env.num_envs
+        for e, record in zip(places, loaded.records("window"), strict=True):
             row = int(self._last[e])
             low, high = theirs.segments[record.first_segment].tolist()
             if env.state["last"][e] != row + 1:  # it ended before its last bar
@@ -237,19 +243,19 @@ class PriceReplay:
             ahead = row + high - 1 - place
             if ahead >= self._ends[e]:
                 return None
-            for name, ours in self._rows.items():
+            for name, ours in self._row_arrays.items():
                 new = getattr(theirs, name)
                 if new[place].tobytes() != ours[row].tobytes():
                     return None
                 ours[row + 1 : ahead + 1] = new[place + 1 : high]
             if ahead > row + 1:
-                env.state[e], env.episode_state[e] = (kept[e] for kept in self._before)
+                env.state[e], env.episode_state[e] = (kept[e] for kept in self._previous_state)
                 env.state["last"][e] = ahead
                 self._steps[e] -= 1
                 known[e] = self._action[e : e + 1].copy()
-        made = self._follow(known)
+        made = self._step_to_end(known)
         return [
-            self._pass(e, trace, trace["bar"][:-1], actions[1:], trace["equity"][:-1])
+            self._make_pass(e, trace, trace["bar"][:-1], actions[1:], trace["equity"][:-1])
             for e, (actions, trace) in enumerate(made)
             if len(actions) > 1
         ]
@@ -259,7 +265,7 @@ class PriceReplay:
         self._env.close()
 
 
-def _with_room(
+def _with_spare_rows(
     environment: KernelEnvironment, room: int
 ) -> tuple[KernelEnvironment, dict[str, NDArray[Any]]]:
     """The environment with spare rows behind each pass, and its arrays of rows, writable."""
@@ -275,17 +281,17 @@ def _with_room(
         low + room * np.searchsorted(ends, low, "right"),
         high + room * np.searchsorted(ends, high),
     )
-    shown = {"segments": np.stack([low, high], axis=1), **{k: a.view() for k, a in rows.items()}}
-    for array in shown.values():
+    arrays = {"segments": np.stack([low, high], axis=1), **{k: a.view() for k, a in rows.items()}}
+    for array in arrays.values():
         array.flags.writeable = False
-    return environment.with_data(data._replace(**shown)), rows
+    return environment.with_data(data._replace(**arrays)), rows
 
 
-def _nothing(env: KernelVectorEnv) -> NDArray[Any]:
+def _no_actions(env: KernelVectorEnv) -> NDArray[Any]:
     return np.zeros((0, env.spec.action_dim), env.spec.action_dtype)
 
 
-def _names(environment: Environment) -> list[str]:
+def _pass_names(environment: Environment) -> list[str]:
     names = episode_names(environment, "window") or []
     if len(set(names)) < len(names):
         raise DataError(
@@ -296,7 +302,7 @@ def _names(environment: Environment) -> list[str]:
     return names
 
 
-def retake(e: int, actions: Any, kept: Any, batch: Any, out: Any) -> int:
+def replay_actions(e: int, actions: Any, kept: Any, batch: Any, out: Any) -> int:
     """Steps copy e through actions [n, K] until its episode ends; how many it took.
 
     Args:
@@ -317,7 +323,7 @@ def retake(e: int, actions: Any, kept: Any, batch: Any, out: Any) -> int:
     return len(actions)
 
 
-class Retaking:
+class ActionReplay:
     """Takes known actions through copies that hold where an episode ends (`at_end=HOLD`).
 
     Args:
@@ -335,16 +341,21 @@ class Retaking:
         valid, mask = np.ones(env.num_envs, np.bool_), out[5] if len(out) > 5 else None
         self.out = StepBuffers(obs, reward, terminated, truncated, valid, mask)
         constants = {"Any": Any, "HOLD": HOLD, "FAULT": FAULT}
-        text, advance = codegen.source_of([retake]), env.loop.advance
+        text, advance = codegen.source_of([replay_actions]), env.loop.advance
         if env.backend == "serial":
-            self._retake = codegen.interpret(text, {}, {**constants, "advance": advance}).retake
+            module = codegen.interpret(text, {}, {**constants, "advance": advance})
+            self._replay = module.replay_actions
             return
-        shown = (0, out[0], np.zeros((0, len(env.state_before_step)), np.uint64), env.batch, out)
+        arrays = (0, out[0], np.zeros((0, len(env.state_before_step)), np.uint64), env.batch, out)
         made = codegen.compile_module(
-            *(f"{env.kernel.name}_retake", text, {"retake": shown}, {}, constants),
+            f"{env.kernel.name}_replay_actions",
+            text,
+            {"replay_actions": arrays},
+            {},
+            constants,
             linked={"advance": advance},
         )
-        self._retake = made["retake"]
+        self._replay = made["replay_actions"]
 
     def run(self, e: int, actions: NDArray[Any], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         """Takes actions [n, K] through copy e, which has begun; fields of its record by name, [n].
@@ -354,12 +365,12 @@ class Retaking:
         Raises:
             KernelError: a number that nobody can train on.
         """
-        env, found = self._env, list[NDArray[Any]]()
+        env, parts = self._env, list[NDArray[Any]]()
         for begin in range(0, max(len(actions), 1), _CHUNK):
             part = np.ascontiguousarray(actions[begin : begin + _CHUNK])
             kept = np.zeros((len(part), len(env.state_before_step)), np.uint64)
             with np.errstate(over="ignore", invalid="ignore"):  # 64-bit words wrap round
-                taken = self._retake(e, part, kept, env.batch, self._out)
+                taken = self._replay(e, part, kept, env.batch, self._out)
             env.raise_fault(self._out[0], begin + taken - 1)
-            found.append(kept.view(env.kernel.STATE).reshape(-1)[:taken][list(names)].copy())
-        return {name: np.concatenate([one[name] for one in found]) for name in names}
+            parts.append(kept.view(env.kernel.STATE).reshape(-1)[:taken][list(names)].copy())
+        return {name: np.concatenate([one[name] for one in parts]) for name in names}

@@ -20,10 +20,10 @@ from slipstream.kernels.spec import EnvSpec, Metric
 from slipstream.markets.backtest_spec import PortfolioBacktestSpec
 from slipstream.markets.portfolio.config import Config
 from slipstream.markets.portfolio.orders import (
-    book_step,
     fee_rate,
+    init_volumes,
+    record_step_costs,
     sell,
-    start_volumes,
     trade_to_weights,
     trade_units,
 )
@@ -45,12 +45,12 @@ from slipstream.markets.portfolio.portfolio_state import (
     Params,
 )
 from slipstream.markets.shared_rules import (
-    begin,
-    conclude_score,
-    keep_score,
+    decode_symbols,
+    finalize_metrics,
     log_growth,
     market_spec,
-    names_of,
+    start_episode,
+    update_metrics,
 )
 
 # Chosen on two kinds of planted markets, regimes of 288 bars and edges of one bar: the table of
@@ -85,16 +85,16 @@ DEFAULT_HYPERPARAMS = {
 
 def reset(s: Any, p: Any, d: Any) -> None:
     """Begins in cash, beside a benchmark that buys what is listed."""
-    begin(s, p, d)
+    start_episode(s, p, d)
     s.last -= p.early_end
     s.benchmark = p.initial_equity
     s.benchmark_cash = p.initial_equity
     if p.benchmark_costs:
-        _share_out_benchmark(s, p, d)
+        _allocate_benchmark(s, p, d)
     else:
         _buy_free_benchmark(s, p, d, s.bar - p.anchor_back)
     if p.tiered:
-        start_volumes(s, p, d, s.bar + 1)
+        init_volumes(s, p, d, s.bar + 1)
 
 
 def prefetch(s: Any, p: Any, d: Any) -> None:
@@ -117,17 +117,17 @@ def _buy_free_benchmark(s: Any, p: Any, d: Any, row: int) -> None:
             listed += 1
     if listed == 0:
         return
-    each = p.initial_equity / float(listed)
+    capital = p.initial_equity / float(listed)
     value = 0.0
     for i in range(p.assets):
         if d.prices[row, i] > 0.0:
-            s.benchmark_units[i] = each / d.prices[row, i]
+            s.benchmark_units[i] = capital / d.prices[row, i]
             value += s.benchmark_units[i] * d.prices[s.bar, i]
     s.benchmark_cash = 0.0
     s.benchmark = value
 
 
-def _share_out_benchmark(s: Any, p: Any, d: Any) -> None:
+def _allocate_benchmark(s: Any, p: Any, d: Any) -> None:
     """An equal share of the capital for each asset listed at the start; a later one gets none."""
     listed = 0
     for i in range(p.assets):
@@ -135,9 +135,9 @@ def _share_out_benchmark(s: Any, p: Any, d: Any) -> None:
             listed += 1
     s.benchmark_waiting = listed
     if listed > 0:
-        each = p.initial_equity * (1.0 - p.reserve) / float(listed)
+        capital = p.initial_equity * (1.0 - p.reserve) / float(listed)
         for i in range(p.assets):
-            s.benchmark_share[i] = each if d.prices[s.bar, i] > 0.0 else 0.0
+            s.benchmark_share[i] = capital if d.prices[s.bar, i] > 0.0 else 0.0
 
 
 def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
@@ -170,10 +170,10 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
         _liquidate(s, p, d, row, fee)
         held = 0.0
     if s.traded > 0.0:
-        book_step(s, p, before, fee)
+        record_step_costs(s, p, before, fee)
     s.exposure = held / s.equity if s.equity > 0.0 else 0.0
     s.exposure_sum += s.exposure
-    keep_score(s, before, s.equity)
+    update_metrics(s, before, s.equity)
     gain = reward(s, p, d, row, before, benchmark_before)
     terminated = False
     if p.discounted_end:
@@ -242,7 +242,7 @@ def _liquidate(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
 def finalize_episode(s: Any, p: Any, d: Any) -> None:
     """Figures of the whole episode; deviation with ddof 1."""
     s.benchmark_return = s.benchmark / p.initial_equity - 1.0
-    variance = conclude_score(s, p)
+    variance = finalize_metrics(s, p)
     if variance > 0.0:
         share = 1.0 / float(s.steps)
         s.sharpe = s.return_sum * share * math.sqrt((1.0 - share) / variance)
@@ -257,42 +257,42 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
     """
     n = len(s.units)
     bar = s.bar
-    place = 0
+    offset = 0
     if p.unit_orders:
         out[0] = s.cash * p.norm_cash
         for i in range(n):
             out[1 + i] = s.units[i] * p.norm_stocks
-        place = 1 + n
+        offset = 1 + n
     columns = p.num_features
     factor = p.norm_features
     for k in range(p.lookback):
         row = d.features[bar - k]
-        part = out[place : place + columns]  # indexed from 0: compiled to whole vectors
+        part = out[offset : offset + columns]  # indexed from 0: compiled to whole vectors
         if factor == 1.0:
             for column in range(columns):
                 part[column] = row[column]
         else:
             for column in range(columns):
                 part[column] = float(row[column]) * factor
-        place += columns
+        offset += columns
     if not p.unit_orders:
         share = 1.0 / s.equity if s.equity > 0.0 else 0.0
         for i in range(n):
-            out[place + i] = s.units[i] * d.prices[bar, i] * share
-        out[place + n] = s.cash * share
-        place += n + 1
+            out[offset + i] = s.units[i] * d.prices[bar, i] * share
+        out[offset + n] = s.cash * share
+        offset += n + 1
     if p.union:
         for i in range(n):
-            out[place + i] = 1.0 if d.prices[bar, n + i] > 0.0 else 0.0
-        place += n
+            out[offset + i] = 1.0 if d.prices[bar, n + i] > 0.0 else 0.0
+        offset += n
     if p.decide_every > 1:
-        out[place] = float(s.steps % p.decide_every) / float(p.decide_every)
+        out[offset] = float(s.steps % p.decide_every) / float(p.decide_every)
 
 
-_LARGEST_WEIGHT = 0.4  # of one asset, from which concentration costs
-_ACTIVE = 0.01  # smallest weight of an asset that counts as held
-_FEWEST = 3  # active assets below which concentration costs
-_EVEN = 0.4  # Gini coefficient below which evenness pays
+_MAX_WEIGHT = 0.4  # of one asset, from which concentration costs
+_MIN_ACTIVE_WEIGHT = 0.01  # smallest weight of an asset that counts as held
+_MIN_ACTIVE_ASSETS = 3  # active assets below which concentration costs
+_EVEN_GINI = 0.4  # Gini coefficient below which evenness pays
 
 
 def reward(s: Any, p: Any, d: Any, row: int, before: float, benchmark_before: float) -> float:
@@ -313,26 +313,26 @@ def reward(s: Any, p: Any, d: Any, row: int, before: float, benchmark_before: fl
         if p.reward == MIXED:
             gain = 0.5 * gain + 0.3 * (s.equity - before) / p.initial_equity * p.norm_reward
     if p.time_decay_floor < 1.0:
-        gain *= max(1.0 - float(s.steps) / _length(s, p), p.time_decay_floor)
+        gain *= max(1.0 - float(s.steps) / _decay_bars(s, p), p.time_decay_floor)
     if p.reward == MIXED:
-        gain += _mixed_cash(s, p, benchmark_before)
+        gain += _mixed_cash_reward(s, p, benchmark_before)
     if p.concentration_penalty > 0.0:
         gain -= p.concentration_penalty * _concentration(s, p, d, row)
     if p.drawdown_penalty > 0.0:
         gain -= p.drawdown_penalty * s.drawdown
     if p.volatility_penalty > 0.0:
-        gain -= p.volatility_penalty * _deviation(s)
+        gain -= p.volatility_penalty * _return_deviation(s)
     return gain
 
 
-def _length(s: Any, p: Any) -> float:
+def _decay_bars(s: Any, p: Any) -> float:
     """Bars over which rewards decay: of a training episode, or of the window."""
     if p.from_start:
         return float(max(s.last - s.bar + s.steps, 1))
     return float(p.max_steps)
 
 
-def _mixed_cash(s: Any, p: Any, benchmark_before: float) -> float:
+def _mixed_cash_reward(s: Any, p: Any, benchmark_before: float) -> float:
     """Pays for cash while the market falls, and charges for what the reserve lacks."""
     gain = 0.0
     share = s.cash / s.equity if s.equity > 0.0 else 0.0
@@ -356,25 +356,25 @@ def _concentration(s: Any, p: Any, d: Any, row: int) -> float:
     for i in range(p.assets):
         weight = s.units[i] * d.prices[row, i] * share
         largest = max(largest, weight)
-        if weight > _ACTIVE:
+        if weight > _MIN_ACTIVE_WEIGHT:
             active += 1
             total += weight
-    value = max(largest - _LARGEST_WEIGHT, 0.0)
-    if active < _FEWEST:
-        return value + 0.5 * float(_FEWEST - active)
-    apart = 0.0  # sum over all ordered pairs of active assets
+    value = max(largest - _MAX_WEIGHT, 0.0)
+    if active < _MIN_ACTIVE_ASSETS:
+        return value + 0.5 * float(_MIN_ACTIVE_ASSETS - active)
+    distance = 0.0  # sum over all ordered pairs of active assets
     for i in range(p.assets):
         weight = s.units[i] * d.prices[row, i] * share
-        if weight > _ACTIVE:
+        if weight > _MIN_ACTIVE_WEIGHT:
             for j in range(p.assets):
                 other = s.units[j] * d.prices[row, j] * share
-                if other > _ACTIVE:
-                    apart += abs(weight - other)
-    gini = apart / (2.0 * float(active) * total)
-    return value - 0.1 * max(_EVEN - gini, 0.0)
+                if other > _MIN_ACTIVE_WEIGHT:
+                    distance += abs(weight - other)
+    gini = distance / (2.0 * float(active) * total)
+    return value - 0.1 * max(_EVEN_GINI - gini, 0.0)
 
 
-def _deviation(s: Any) -> float:
+def _return_deviation(s: Any) -> float:
     """Standard deviation of the episode's simple returns per bar so far (ddof 1)."""
     if s.steps < 2:
         return 0.0
@@ -413,9 +413,9 @@ def spec(p: Params, d: Data) -> EnvSpec:
     else:
         mean = np.concatenate([mean, np.zeros(p.assets + 1)])
         deviation = np.concatenate([deviation, np.ones(p.assets + 1)])
-    more = p.assets * p.union + (p.decide_every > 1)
-    mean = np.concatenate([mean, np.zeros(more)])
-    deviation = np.concatenate([deviation, np.ones(more)])
+    num_extra = p.assets * p.union + (p.decide_every > 1)
+    mean = np.concatenate([mean, np.zeros(num_extra)])
+    deviation = np.concatenate([deviation, np.ones(num_extra)])
     actions = p.assets if p.unit_orders else p.assets + 1
     return EnvSpec(
         observation_space=spaces.Box(-np.inf, np.inf, mean.shape, np.float32),
@@ -427,7 +427,7 @@ def spec(p: Params, d: Data) -> EnvSpec:
         scale_reward=True,
         fixed_mean=mean.astype(np.float32),
         fixed_std=deviation.astype(np.float32),
-        market=market_spec(p, d, names_of(d), COST_FIELDS),
+        market=market_spec(p, d, decode_symbols(d), COST_FIELDS),
     )
 
 
@@ -446,20 +446,20 @@ def backtest_spec(p: Params, d: Data) -> PortfolioBacktestSpec:
     """What the pass of an evaluation record could trade at, and what that costs."""
     start, stop = d.segments[p.first_segment]
     first, last, n = int(start), int(stop) - 1 - p.early_end, p.assets
-    close, opened = d.prices[:, :n], d.prices[:, n : 2 * n]
+    close, open_prices = d.prices[:, :n], d.prices[:, n : 2 * n]
     followed = p._replace(**_NO_RULES)
     tier = int(np.searchsorted(d.fee_tiers[:, 0], p.start_volume, side="right")) - 1
     flat = np.zeros(n + (not p.unit_orders), np.float32)
     if not (p.unit_orders or p.action_map == CHANGE):
         flat[:], flat[-1] = -1.0, 1.0
     return PortfolioBacktestSpec(
-        names=names_of(d),
+        names=decode_symbols(d),
         first=first,
         last=last,
         time=d.time,
         close=close,
-        opened=opened,
-        fill=close if p.unit_orders else np.where(opened > 0.0, opened, close),
+        opened=open_prices,
+        fill=close if p.unit_orders else np.where(open_prices > 0.0, open_prices, close),
         half_spread=d.prices[:, 2 * n : 3 * n],
         initial_equity=p.initial_equity,
         fee=float(d.fee_tiers[0, 1]) if p.tiered else p.fee,

@@ -16,10 +16,10 @@ from slipstream.markets.portfolio.portfolio_state import (
     STEP,
     VOLUME_DAYS,
 )
-from slipstream.markets.shared_rules import whole_steps
+from slipstream.markets.shared_rules import floor_to_step
 
-_ROUNDS = 8  # of the value after costs: its error shrinks by the cost's share in each
-_KEPT = -1.0
+_NUM_ITERATIONS = 8  # of the value after costs: its error shrinks by the cost's share in each
+_UNCHANGED = -1.0
 
 
 def trade_to_weights(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) -> None:
@@ -39,11 +39,11 @@ def trade_to_weights(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) 
         return
     decides = s.steps % p.decide_every == 0
     if decides:
-        wish(s, action, p, d, row, value)
-    traded, after = _choose(s, p, d, row, value, decides, fee)
+        set_target_weights(s, action, p, d, row, value)
+    traded, after = _select_trades(s, p, d, row, value, decides, fee)
     if traded == 0:
         return
-    need = _sell_and_plan(s, p, d, row, after, fee)
+    need = _sell_and_plan_buys(s, p, d, row, after, fee)
     if need > 0.0:
         _buy(s, p, d, row, max(s.cash - p.reserve * after, 0.0), need, fee)
     if -1e-12 * value < s.cash < 0.0:
@@ -64,7 +64,7 @@ def _cost(p: Any, d: Any, row: int, i: int, price: float, fee: float) -> float:
     return fee + p.slippage * p.cost_multiple + spread / price
 
 
-def _choose(
+def _select_trades(
     s: Any, p: Any, d: Any, row: int, value: float, decides: bool, fee: float
 ) -> tuple[int, float]:
     """Marks what is kept, fits the rest beside it, and finds the value after costs.
@@ -81,14 +81,14 @@ def _choose(
         weight = s.units[i] * price / value
         keep = not decides
         if decides:
-            young = s.units[i] > 0.0 and s.held[i] < p.min_holding
-            keep = young or abs(s.target[i] - weight) < p.band
-        fallen = d.prices[row - 1, i] < s.high[i] * (1.0 - p.trailing_stop)
-        if p.trailing_stop > 0.0 and s.units[i] > 0.0 and fallen:
+            is_held_too_short = s.units[i] > 0.0 and s.held[i] < p.min_holding
+            keep = is_held_too_short or abs(s.target[i] - weight) < p.band
+        is_stopped = d.prices[row - 1, i] < s.high[i] * (1.0 - p.trailing_stop)
+        if p.trailing_stop > 0.0 and s.units[i] > 0.0 and is_stopped:
             s.target[i] = 0.0
             keep = False
         if keep or d.prices[row, n + i] <= 0.0:
-            s.target[i] = _KEPT
+            s.target[i] = _UNCHANGED
             kept += weight
         else:
             moved += s.target[i]
@@ -102,7 +102,7 @@ def _choose(
             if s.target[i] > 0.0:
                 s.target[i] *= share
     after = value
-    for _ in range(_ROUNDS):
+    for _ in range(_NUM_ITERATIONS):
         cost = 0.0
         for i in range(n):
             if s.target[i] >= 0.0:
@@ -115,7 +115,7 @@ def _choose(
     return traded, after
 
 
-def _sell_and_plan(s: Any, p: Any, d: Any, row: int, after: float, fee: float) -> float:
+def _sell_and_plan_buys(s: Any, p: Any, d: Any, row: int, after: float, fee: float) -> float:
     """Sells what is too much and returns the cash that all buys would need."""
     n = p.assets
     need = 0.0
@@ -128,14 +128,14 @@ def _sell_and_plan(s: Any, p: Any, d: Any, row: int, after: float, fee: float) -
         if change < 0.0:
             quantity = s.units[i]
             if s.target[i] > 0.0:
-                quantity = whole_steps(-change, d.lots[i, STEP])
-            if _allowed(p, d, i, quantity, price):
+                quantity = floor_to_step(-change, d.lot_sizes[i, STEP])
+            if _is_valid_order(p, d, i, quantity, price):
                 s.order[i] = -quantity
                 spread = d.prices[row, 2 * n + i] * p.cost_multiple
                 sell(s, p, i, quantity, price, spread, fee)
         else:
-            quantity = whole_steps(change, d.lots[i, STEP])
-            if _allowed(p, d, i, quantity, price):
+            quantity = floor_to_step(change, d.lot_sizes[i, STEP])
+            if _is_valid_order(p, d, i, quantity, price):
                 s.order[i] = quantity
                 need += quantity * price * (1.0 + _cost(p, d, row, i, price, fee))
     return need
@@ -153,8 +153,8 @@ def _buy(s: Any, p: Any, d: Any, row: int, available: float, need: float, fee: f
         price = d.prices[row, n + i]
         quantity = s.order[i]
         if share < 1.0:
-            quantity = whole_steps(quantity * share, d.lots[i, STEP])
-            if not _allowed(p, d, i, quantity, price):
+            quantity = floor_to_step(quantity * share, d.lot_sizes[i, STEP])
+            if not _is_valid_order(p, d, i, quantity, price):
                 quantity = 0.0
             s.order[i] = quantity
         if quantity > 0.0:
@@ -163,14 +163,14 @@ def _buy(s: Any, p: Any, d: Any, row: int, available: float, need: float, fee: f
             s.held[i] = 0
 
 
-def _allowed(p: Any, d: Any, i: int, quantity: float, price: float) -> bool:
+def _is_valid_order(p: Any, d: Any, i: int, quantity: float, price: float) -> bool:
     """Whether an order is large enough."""
-    if quantity <= 0.0 or quantity < d.lots[i, MIN_QUANTITY]:
+    if quantity <= 0.0 or quantity < d.lot_sizes[i, MIN_QUANTITY]:
         return False
     return quantity * price >= p.min_notional
 
 
-def wish(s: Any, action: Any, p: Any, d: Any, row: int, value: float) -> None:
+def set_target_weights(s: Any, action: Any, p: Any, d: Any, row: int, value: float) -> None:
     """Writes the weights of all assets that an action at bar `row` - 1 asks for into `s.target`.
 
     Assets that were not listed when the action was chosen get 0. What the reserve and the position
@@ -189,20 +189,20 @@ def wish(s: Any, action: Any, p: Any, d: Any, row: int, value: float) -> None:
         s.target[i] = min(s.target[i] * share, p.max_position)
 
 
-def bounded(x: float) -> float:
+def clip_action(x: float) -> float:
     """An action's number in [-1, 1]."""
     return min(max(x, -1.0), 1.0)
 
 
 def _softmax(s: Any, action: Any, p: Any, d: Any, seen: int) -> None:
     n = p.assets
-    cash = math.exp(p.sharpness * (bounded(float(action[n])) - 1.0))
+    cash = math.exp(p.sharpness * (clip_action(float(action[n])) - 1.0))
     total = cash
     for i in range(n):
         weight = 0.0
         if not p.union or d.prices[seen, i] > 0.0:
             # At most 1: no overflow; action 1 may still meet -1 everywhere else.
-            weight = math.exp(p.sharpness * (bounded(float(action[i])) - 1.0))
+            weight = math.exp(p.sharpness * (clip_action(float(action[i])) - 1.0))
         s.target[i] = weight
         total += weight
     scale = 1.0 / total
@@ -217,21 +217,21 @@ def _simplex(s: Any, action: Any, p: Any, d: Any, row: int, value: float) -> Non
     """
     n = p.assets
     change = p.action_map == CHANGE
-    cash = bounded(float(action[n]))
+    cash = clip_action(float(action[n]))
     if change:
         cash = s.cash / value + p.max_change * cash
     total = cash
     count = 1
     for i in range(n):
-        wished = bounded(float(action[i]))
+        weight = clip_action(float(action[i]))
         if change:
-            wished = s.units[i] * _price(d, row, n, i) / value + p.max_change * wished
+            weight = s.units[i] * _price(d, row, n, i) / value + p.max_change * weight
         if p.union and d.prices[row - 1, i] <= 0.0:
-            wished = -math.inf
+            weight = -math.inf
         else:
-            total += wished
+            total += weight
             count += 1
-        s.target[i] = wished
+        s.target[i] = weight
     for _ in range(n + 1):
         level = (total - 1.0) / float(count)  # rises: what fell below it stays out
         left = 0
@@ -255,7 +255,7 @@ def _simplex(s: Any, action: Any, p: Any, d: Any, row: int, value: float) -> Non
 _DAY = 86_400
 
 
-def start_volumes(s: Any, p: Any, d: Any, row: int) -> None:
+def init_volumes(s: Any, p: Any, d: Any, row: int) -> None:
     """Spreads the volume traded before the episode evenly over the days before its first fill."""
     s.day = d.time[row] // _DAY
     for k in range(VOLUME_DAYS):
@@ -269,12 +269,12 @@ def fee_rate(s: Any, p: Any, d: Any, row: int) -> float:
     if p.tiered:
         day = d.time[row] // _DAY
         if day != s.day:
-            _roll(s, d, day)
+            _start_day(s, d, day)
         rate = s.tier_fee
     return rate * p.cost_multiple
 
 
-def _roll(s: Any, d: Any, day: int) -> None:
+def _start_day(s: Any, d: Any, day: int) -> None:
     """Books the day that ended and empties those that passed without bars."""
     s.volumes[s.day % VOLUME_DAYS] = s.day_volume
     s.day_volume = 0.0
@@ -309,7 +309,7 @@ def buy(s: Any, p: Any, i: int, quantity: float, price: float, spread: float, fe
     notional = quantity * price
     s.cash -= notional + notional * fee + quantity * adverse
     s.units[i] += quantity
-    _book(s, notional, quantity * spread)
+    _record_fill(s, notional, quantity * spread)
 
 
 def sell(s: Any, p: Any, i: int, quantity: float, price: float, spread: float, fee: float) -> None:
@@ -323,17 +323,17 @@ def sell(s: Any, p: Any, i: int, quantity: float, price: float, spread: float, f
         s.trades += 1
     else:
         s.units[i] -= quantity
-    _book(s, notional, quantity * spread)
+    _record_fill(s, notional, quantity * spread)
 
 
-def _book(s: Any, notional: float, spread_paid: float) -> None:
+def _record_fill(s: Any, notional: float, spread_paid: float) -> None:
     """What differs from fill to fill; `book_step` does the rest once a step."""
     s.traded += notional
     s.cost_spread += spread_paid
     s.fills += 1
 
 
-def book_step(s: Any, p: Any, before: float, fee: float) -> None:
+def record_step_costs(s: Any, p: Any, before: float, fee: float) -> None:
     """Costs, volume and turnover of all fills of a step; `before` is equity ahead of it."""
     commission = s.traded * fee
     slippage = s.traded * p.slippage * p.cost_multiple
@@ -358,13 +358,13 @@ def trade_units(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) -> No
     n = len(s.units)  # unlike p.assets known when compiled: unrolled loops took 180 ns, not 202
     if p.trailing_stop > 0.0:
         for i in range(n):
-            fallen = d.prices[row - 1, i] < s.high[i] * (1.0 - p.trailing_stop)
-            if s.units[i] > 0.0 and fallen:  # seen at the last close, sold at this one
+            is_stopped = d.prices[row - 1, i] < s.high[i] * (1.0 - p.trailing_stop)
+            if s.units[i] > 0.0 and is_stopped:  # seen at the last close, sold at this one
                 _sell(s, p, d, row, i, s.units[i], fee)
     limit = 0.0
     if p.max_position < 1.0:
-        limit = p.max_position * _total(s, p, d, row)
-    _place(s, action, p, d, row, fee)
+        limit = p.max_position * _account_value(s, p, d, row)
+    _plan_orders(s, action, p, d, row, fee)
     _sell_ordered(s, p, d, row, fee)
     if p.forced_sale_bars > 0:
         for i in range(n):
@@ -379,7 +379,7 @@ def trade_units(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) -> No
     _buy_ordered(s, p, d, row)
 
 
-def _place(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) -> None:
+def _plan_orders(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) -> None:
     """Ages holdings; writes what is to be traded into `s.order`, a coin's cost into `s.target`.
 
     Sales are at most the holding; orders that may not be placed are 0. A processor cannot guess
@@ -410,9 +410,9 @@ def _place(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) -> None:
             full = norm_action * first[n + i]
         units = s.units[i]
         held = s.held[i] + int(units > 0.0)
-        order = bounded(float(action[i])) * full
+        order = clip_action(float(action[i])) * full
         buys = order > 0.0
-        trades = (abs(order) > min_factor * d.lots[i, MIN_QUANTITY]) & (bar[n + i] > 0.0)
+        trades = (abs(order) > min_factor * d.lot_sizes[i, MIN_QUANTITY]) & (bar[n + i] > 0.0)
         trades = trades & (buys | (held >= min_holding))
         if union:  # it must have been there when the action was chosen
             trades = trades & ((order < 0.0) | (seen[i] > 0.0))
@@ -457,7 +457,7 @@ def _limit_buys(s: Any, p: Any, d: Any, row: int, limit: float) -> None:
         if s.order[i] > 0.0:
             most = limit / d.prices[row, i] - s.units[i]
             order = min(s.order[i], most)
-            s.order[i] = order if order >= p.min_factor * d.lots[i, MIN_QUANTITY] else 0.0
+            s.order[i] = order if order >= p.min_factor * d.lot_sizes[i, MIN_QUANTITY] else 0.0
 
 
 def _buy_ordered(s: Any, p: Any, d: Any, row: int) -> None:
@@ -481,7 +481,7 @@ def _buy_ordered(s: Any, p: Any, d: Any, row: int) -> None:
         # Dividing first lets the processor do it before the cash of the last buy is known.
         most = left * (buy_share / cost if cost > 0.0 else 0.0)
         wanted = max(s.order[i], 0.0)
-        quantity = min(most, wanted) if most >= min_factor * d.lots[i, MIN_QUANTITY] else 0.0
+        quantity = min(most, wanted) if most >= min_factor * d.lot_sizes[i, MIN_QUANTITY] else 0.0
         spent = quantity * cost
         cash -= spent
         left -= spent
@@ -495,7 +495,7 @@ def _buy_ordered(s: Any, p: Any, d: Any, row: int) -> None:
     s.fills += fills
 
 
-def _total(s: Any, p: Any, d: Any, row: int) -> float:
+def _account_value(s: Any, p: Any, d: Any, row: int) -> float:
     total = s.cash
     for i in range(len(s.units)):
         total += s.units[i] * d.prices[row, i]

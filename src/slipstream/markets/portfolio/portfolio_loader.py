@@ -35,22 +35,22 @@ from slipstream.markets.portfolio.config import Config
 from slipstream.markets.portfolio.portfolio_state import (
     Data,
     Params,
-    Picked,
-    records_of,
+    SegmentRows,
+    params_by_split,
     state_dtype,
 )
 from slipstream.markets.shared_rules import (
     Segments,
-    cache_lines,
-    codes_of,
-    is_trained,
-    moment,
-    names_of,
-    scale_of,
+    decode_symbols,
+    encode_name,
+    is_training_split,
+    scale_index,
+    stack_cache_aligned,
+    utc_text,
 )
 
 # Settings that decide the arrays besides lots, tiers and currency; all others only the records.
-_READ = ("data", "universe", "features", "lookback")
+_DATA_KEYS = ("data", "universe", "features", "lookback")
 
 
 def load(config: Config) -> KernelData:
@@ -59,7 +59,7 @@ def load(config: Config) -> KernelData:
     Splits: `train` starts at random within the training window; `train_window`, `validation` and
     `test` are continuous passes, one record for each stretch of bars without a hole.
     """
-    table, rows, memory = _table(config)
+    table, rows, memory = _load_table(config)
     shares = {name: share for name, share in config.split.model_dump().items() if share > 0.0}
     edges = np.rint(np.cumsum([0.0, *shares.values()]) * len(rows)).astype(int).tolist()
     parts: dict[str, tuple[Range, ...]] = {}
@@ -71,7 +71,7 @@ def load(config: Config) -> KernelData:
                 f"Split `{name}` must have at least 2 bars after an embargo of {memory:,}; its "
                 f"share of {len(rows):,} usable bars is {own:,}: give it a larger one, load more "
                 "data, or shorten the lookback and the features' memory "
-                f"({_memory(table, own // 2)})."
+                f"({_describe_memory(table, own // 2)})."
             )
         parts[name] = ((low, edges[k + 1]),)
     parts = {"train": parts["train"], "train_window": parts["train"], **parts}
@@ -93,14 +93,15 @@ def load_window(
     `symbols` replace the folder and the symbols of that section.
     """
     config = config.model_copy(update={"data": override_data_config(config.data, data, symbols)})
-    table, rows, _ = _table(config, market)
+    table, rows, _ = _load_table(config, market)
     time = table.panel.time[rows]
     low = 0 if start is None else int(np.searchsorted(time, start))
     high = len(rows) if stop is None else int(np.searchsorted(time, stop))
     if high - low < 2:
         raise DataError(
             f"The chosen window must hold at least 2 usable bars, it holds {max(high - low, 0)}: "
-            f"the data reach from {moment(time[0])} to {moment(time[-1])}; choose a window within "
+            f"the data reach from {utc_text(time[0])} to {utc_text(time[-1])}; choose a window "
+            "within "
             "that."
         )
     window = ((low, high),)
@@ -115,11 +116,11 @@ def load_folds(config: Config, plan: FoldPlan) -> KernelData:
     (for each stretch of it without a hole), `holdout` one; `train` is `fold0/train`. Each fold has
     its own scales; the hold-out has those of the development range.
     """
-    table, rows, memory = _table(config)
+    table, rows, memory = _load_table(config)
     reject_cumulative_features(table.features.names, table.panel.extra)
     least = min(config.max_steps, RUNWAY) + 1
-    remembers = _memory(table, len(rows) // 20)
-    split = make_folds(len(rows), plan, memory, min_train=least, memory_note=remembers)
+    memory_note = _describe_memory(table, len(rows) // 20)
+    split = make_folds(len(rows), plan, memory, min_train=least, memory_note=memory_note)
     folds = fold_metadata(split, plan, table.panel.time[rows], table.panel.bar_seconds)
     return _assemble(table, rows, split.ranges(), config, folds)
 
@@ -130,39 +131,39 @@ def with_params(loaded: KernelData, config: Config) -> KernelData | None:
     None where the config needs other arrays: other data, features, lookback, lots, fee tiers or
     currency, or windows of another `split`.
     """
-    facts, data = loaded.provenance, loaded.data
-    before = Config.model_validate(facts["settings"])
-    read = _READ if "folds" in facts else (*_READ, "split")
+    metadata, data = loaded.provenance, loaded.data
+    before = Config.model_validate(metadata["settings"])
+    read = _DATA_KEYS if "folds" in metadata else (*_DATA_KEYS, "split")
     if any(getattr(before, name) != getattr(config, name) for name in read):
         return None
     if bool(before.fee_tiers) != bool(config.fee_tiers):
         return None
     pairs = [
-        (lots_of(config, names_of(data)), data.lots),
-        (codes_of(config.account_currency), data.currency),
+        (lot_size_array(config, decode_symbols(data)), data.lot_sizes),
+        (encode_name(config.account_currency), data.currency),
     ]
     if config.fee_tiers:
-        pairs.append((tiers_of(config), data.fee_tiers))
+        pairs.append((fee_tier_array(config), data.fee_tiers))
     if not all(np.array_equal(own, theirs) for own, theirs in pairs):
         return None
-    if "folds" in facts:
-        folds = facts["folds"]
+    if "folds" in metadata:
+        folds = metadata["folds"]
         least = min(config.max_steps, RUNWAY) + 1
         make_folds(folds["bars"], FoldPlan(**folds["plan"]), folds["embargo_bars"], min_train=least)
-    days = get_calendar(facts["kind"], facts["bar_seconds"])
-    spreads = {name: trip["spread_bp"] for name, trip in facts["round_trip"].items()}
-    kept = len(loaded.warnings) - len(notes_of(before, facts["bar_seconds"]))
+    days = get_calendar(metadata["kind"], metadata["bar_seconds"])
+    spreads = {name: trip["spread_bp"] for name, trip in metadata["round_trip"].items()}
+    num_kept = len(loaded.warnings) - len(config_warnings(before, metadata["bar_seconds"]))
     return KernelData(
         data,
-        records_of(config, data, facts["segments"], facts["bar_seconds"], days),
-        (*loaded.warnings[:kept], *notes_of(config, facts["bar_seconds"])),
+        params_by_split(config, data, metadata["segments"], metadata["bar_seconds"], days),
+        (*loaded.warnings[:num_kept], *config_warnings(config, metadata["bar_seconds"])),
         {
-            **facts,
-            "round_trip": round_trips(config, spreads),
+            **metadata,
+            "round_trip": round_trip_costs(config, spreads),
             "settings": config.model_dump(mode="json"),
         },
         loaded.state,
-        loaded.training_context and with_settings(loaded.training_context, config),
+        loaded.training_context and with_config(loaded.training_context, config),
     )
 
 
@@ -172,7 +173,7 @@ def timeline(p: Params, d: Data) -> NDArray[np.int64]:
     return np.asarray(d.time[low + 1 : high - p.early_end] + p.bar_seconds)
 
 
-def _table(
+def _load_table(
     config: Config, market: Market | None = None
 ) -> tuple[PanelTable, NDArray[np.int64], int]:
     """Prices with features, the rows to decide at, and the bars that an observation remembers.
@@ -186,7 +187,7 @@ def _table(
         panel = align_panel(market, config.universe, config.data.bad_bars == "drop")
     features = panel_features(config.features, panel)
     table = PanelTable(panel, features)
-    known = table.known
+    known = table.available
     usable = np.array(known.all(axis=1) if config.universe == "common" else known.any(axis=1))
     for low, _ in panel.segments.tolist():
         usable[low : low + features.warm_up + config.lookback - 1] = False
@@ -196,16 +197,16 @@ def _table(
             f"{len(panel.time):,} bars hold {len(rows)} at which the features of "
             f"{'every' if config.universe == 'common' else 'any'} asset are there: load more bars, "
             "leave out assets with short histories, or choose features with a shorter memory "
-            f"({_memory(table)})."
+            f"({_describe_memory(table)})."
         )
     return table, rows, config.lookback + features.warm_up
 
 
-def _memory(table: PanelTable, most: int | None = None) -> str:
+def _describe_memory(table: PanelTable, most: int | None = None) -> str:
     return describe_longest_warm_up(table.features.names, table.panel.extra, most)
 
 
-def _stretches(rows: NDArray[np.int64], part: Range, table: PanelTable) -> list[Range]:
+def _contiguous_ranges(rows: NDArray[np.int64], part: Range, table: PanelTable) -> list[Range]:
     """Rows of the table in a range of usable rows, cut at holes; pieces of one bar are left out."""
     own = rows[part[0] : part[1]]
     segment = np.searchsorted(table.panel.segments[:, 0], own, side="right")
@@ -226,31 +227,31 @@ def _assemble(
     layout, picked = Segments(), {}
     scales = sum(name.endswith("/train") for name in parts) or 1
     for split, ranges in parts.items():
-        trains, scale = is_trained(split), scale_of(split, scales)
+        trains, scale = is_training_split(split), scale_index(split, scales)
         picked[split] = [
             layout.add(piece, scale, training=trains)
             for part in ranges
-            for piece in _stretches(rows, part, table)
+            for piece in _contiguous_ranges(rows, part, table)
         ]
         if not picked[split]:
             raise DataError(
                 f"{split} must have at least 2 neighbouring bars at which all features are there; "
                 "it has none: load more bars, or choose features with a shorter memory "
-                f"({_memory(table)})."
+                f"({_describe_memory(table)})."
             )
         if trains and split != train_split(EVERYTHING) and "window" not in parts:
             seen = np.concatenate([np.arange(*layout[k].rows) for k in picked[split]])
             check_constant_features(table.features, panel.symbols, seen)
-    data = arrays_of(table, layout, config)
+    data = build_arrays(table, layout, config)
     if folds is None:
         time = panel.time[rows]
         windows = {
             name: [int(time[part[0][0]]), int(time[part[-1][1] - 1]) + panel.bar_seconds]
             for name, part in parts.items()
         }
-        facts: dict[str, Any] = {"windows_utc_seconds": windows}
+        metadata: dict[str, Any] = {"windows_utc_seconds": windows}
     else:
-        facts = {"folds": folds}
+        metadata = {"folds": folds}
     days = get_calendar(panel.kind, panel.bar_seconds)
     provenance = {
         "market_sha256": panel.hash,
@@ -260,14 +261,14 @@ def _assemble(
         "bars": len(rows),
         "kind": panel.kind,
         "segments": picked,
-        "round_trip": round_trips(config, spreads_of(table, layout, picked)),
+        "round_trip": round_trip_costs(config, mean_spreads(table, layout, picked)),
         "settings": config.model_dump(mode="json"),
-        **facts,
+        **metadata,
     }
     return KernelData(
         data,
-        records_of(config, data, picked, panel.bar_seconds, days),
-        (*panel.notes, *table.features.notes, *notes_of(config, panel.bar_seconds)),
+        params_by_split(config, data, picked, panel.bar_seconds, days),
+        (*panel.notes, *table.features.notes, *config_warnings(config, panel.bar_seconds)),
         provenance,
         state_dtype(len(panel.symbols)),
         training_context(config, table),
@@ -302,41 +303,41 @@ class PanelTable:
     features: PanelFeatures
 
     @cached_property
-    def known(self) -> NDArray[np.bool_]:
+    def available(self) -> NDArray[np.bool_]:
         """Whether an asset is listed and its features are there, bool [T, A]."""
         finite = np.isfinite(self.features.values).all(axis=2)
         return np.asarray(self.panel.listed & (self.panel.close > 0.0) & finite)
 
 
-def arrays_of(table: PanelTable, layout: Segments, config: Config) -> Data:
+def build_arrays(table: PanelTable, layout: Segments, config: Config) -> Data:
     """All arrays, read-only."""
-    panel, known = table.panel, table.known
+    panel, known = table.panel, table.available
     close = np.where(known, panel.close, 0.0)
     opened = np.where(known & panel.tradable, panel.open, 0.0)
-    prices = cache_lines([np.concatenate([close, opened, 0.5 * panel.spread], axis=1)])
+    prices = stack_cache_aligned([np.concatenate([close, opened, 0.5 * panel.spread], axis=1)])
     values = np.where(known[:, :, None], table.features.values, 0.0).astype(np.float32)
-    mean, deviation = _scales(values, known, layout)
+    mean, deviation = _feature_moments(values, known, layout)
     segments = np.array([one.rows for one in layout], dtype=np.int64)
-    first = np.stack([_first(close, row, config.lookback) for row in segments])
+    first = np.stack([_first_prices(close, row, config.lookback) for row in segments])
     data = Data(
         prices=prices,
-        features=cache_lines([values.reshape(len(values), -1)]),
+        features=stack_cache_aligned([values.reshape(len(values), -1)]),
         time=panel.time,
         segments=segments,
         first=np.concatenate([first, _inverse_magnitude(first)], axis=1),
-        lots=lots_of(config, panel.symbols),
-        fee_tiers=tiers_of(config),
+        lot_sizes=lot_size_array(config, panel.symbols),
+        fee_tiers=fee_tier_array(config),
         feature_mean=mean,
         feature_std=deviation,
-        symbols=np.stack([codes_of(symbol) for symbol in panel.symbols]),
-        currency=codes_of(config.account_currency),
+        symbols=np.stack([encode_name(symbol) for symbol in panel.symbols]),
+        currency=encode_name(config.account_currency),
     )
     for array in data:
         array.flags.writeable = False
     return data
 
 
-def lots_of(config: Config, symbols: Sequence[str]) -> NDArray[np.float64]:
+def lot_size_array(config: Config, symbols: Sequence[str]) -> NDArray[np.float64]:
     """Smallest order and quantity step of each asset, float64 [A, 2].
 
     Raises:
@@ -346,15 +347,17 @@ def lots_of(config: Config, symbols: Sequence[str]) -> NDArray[np.float64]:
     if smallest is None:
         smallest = 0.0
         if config.orders == "units":
-            smallest = {name: ALPACA_LIMITS.get(coin(name), 0.0) for name in symbols}
+            smallest = {name: ALPACA_LIMITS.get(base_currency(name), 0.0) for name in symbols}
     columns = [
-        _by_symbol(smallest, symbols, "min_quantity"),
-        _by_symbol(config.quantity_step, symbols, "quantity_step"),
+        _per_symbol(smallest, symbols, "min_quantity"),
+        _per_symbol(config.quantity_step, symbols, "quantity_step"),
     ]
     return np.array(columns, dtype=np.float64).T.copy()
 
 
-def _by_symbol(value: float | Mapping[str, float], symbols: Sequence[str], key: str) -> list[float]:
+def _per_symbol(
+    value: float | Mapping[str, float], symbols: Sequence[str], key: str
+) -> list[float]:
     if not isinstance(value, Mapping):
         return [float(value)] * len(symbols)
     unknown = sorted(set(value) - set(symbols))
@@ -365,18 +368,18 @@ def _by_symbol(value: float | Mapping[str, float], symbols: Sequence[str], key: 
     return [float(value.get(name, 0.0)) for name in symbols]
 
 
-def coin(symbol: str) -> str:
+def base_currency(symbol: str) -> str:
     """The coin that a symbol trades: BTC of BTCUSD."""
     pair = parse(symbol)
     return symbol.upper() if pair is None else pair.base
 
 
-def tiers_of(config: Config) -> NDArray[np.float64]:
+def fee_tier_array(config: Config) -> NDArray[np.float64]:
     """Volumes and fees, float64 [R, 2]; one row without a table."""
     return np.array(config.fee_tiers or ((0.0, config.fee),), dtype=np.float64)
 
 
-def _first(
+def _first_prices(
     close: NDArray[np.float64], segment: NDArray[np.int64], lookback: int
 ) -> NDArray[np.float64]:
     """First price of each asset that an episode in the segment can see, 0 for none, [A]."""
@@ -391,26 +394,26 @@ def _inverse_magnitude(price: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(known, 1.0 / 10.0**power, 0.0)
 
 
-def _scales(
+def _feature_moments(
     values: NDArray[np.float32], known: NDArray[np.bool_], layout: Segments
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and deviation of every column over the training rows of each scale, [S, A F]."""
     means, deviations = [], []
-    for scale in range(layout.scales):
-        parts = [slice(*one.rows) for one in layout.trained(scale)]
+    for scale in range(layout.num_scales):
+        parts = [slice(*one.rows) for one in layout.training_segments(scale)]
         seen = np.concatenate([values[part] for part in parts])
-        there = np.concatenate([known[part] for part in parts])[:, :, None]
-        there = np.broadcast_to(there, seen.shape)
-        count = np.maximum(there.sum(axis=0), 1)
+        available = np.concatenate([known[part] for part in parts])[:, :, None]
+        available = np.broadcast_to(available, seen.shape)
+        count = np.maximum(available.sum(axis=0), 1)
         mean = seen.sum(axis=0, dtype=np.float64) / count  # 0 where unlisted
-        apart = np.where(there, seen - mean, 0.0)
-        deviation = np.sqrt((apart * apart).sum(axis=0) / count)
+        deviations_from_mean = np.where(available, seen - mean, 0.0)
+        deviation = np.sqrt((deviations_from_mean * deviations_from_mean).sum(axis=0) / count)
         means.append(mean.ravel())
         deviations.append(np.where(deviation > 0.0, deviation, 1.0).ravel())
     return np.stack(means), np.stack(deviations)
 
 
-def spreads_of(table: PanelTable, layout: Segments, picked: Picked) -> dict[str, float]:
+def mean_spreads(table: PanelTable, layout: Segments, picked: SegmentRows) -> dict[str, float]:
     """Mean spread over close of each asset, basis points, over all bars that are trained on.
 
     Of folds these are the development bars: the hold-out is not read.
@@ -418,7 +421,7 @@ def spreads_of(table: PanelTable, layout: Segments, picked: Picked) -> dict[str,
     whole = train_split(DEVELOPMENT)
     chosen = picked[whole if whole in picked else "train"]
     rows = np.concatenate([np.arange(*layout[k].rows) for k in chosen])
-    listed = table.known[rows]
+    listed = table.available[rows]
     share = np.divide(
         table.panel.spread[rows], table.panel.close[rows], out=np.zeros(listed.shape), where=listed
     )
@@ -428,9 +431,9 @@ def spreads_of(table: PanelTable, layout: Segments, picked: Picked) -> dict[str,
     }
 
 
-def round_trips(config: Config, spread_bp: Mapping[str, float]) -> dict[str, Any]:
+def round_trip_costs(config: Config, spread_bp: Mapping[str, float]) -> dict[str, Any]:
     """What buying and selling each asset costs on average; tiers as at `start_volume`."""
-    tiers = tiers_of(config)
+    tiers = fee_tier_array(config)
     fee = float(tiers[np.searchsorted(tiers[:, 0], config.start_volume, side="right") - 1, 1])
     return {
         name: {"spread_bp": spread, "basis_points": 2.0 * (1e4 * fee + config.slippage_bp) + spread}
@@ -452,10 +455,10 @@ def training_context(config: Config, table: PanelTable) -> TrainingContext:
         decide_every=config.decide_every,
         data_sha256=panel.hash,
     )
-    return with_settings(blank, config)
+    return with_config(blank, config)
 
 
-def with_settings(training_context: TrainingContext, config: Config) -> TrainingContext:
+def with_config(training_context: TrainingContext, config: Config) -> TrainingContext:
     """The same prices under other settings that need no other arrays."""
     own = {"data", "split", "features", "lookback", "decide_every"}
     return replace(
@@ -466,19 +469,19 @@ def with_settings(training_context: TrainingContext, config: Config) -> Training
     )
 
 
-def notes_of(config: Config, bar_seconds: int) -> list[str]:
+def config_warnings(config: Config, bar_seconds: int) -> list[str]:
     """What the settings mean here."""
-    notes = []
+    warnings = []
     if config.orders == "units" and config.units.forced_sale_bars > 0:
         bars = config.units.forced_sale_bars
-        notes.append(
+        warnings.append(
             f"`units.forced_sale_bars`: {bars} bars are {bars * bar_seconds / 3600:g} hours here."
         )
     if not config.benchmark_costs:
-        notes.append(
+        warnings.append(
             "`benchmark_costs: false`: equal weight trades for free, as in FinRL_Crypto, and is "
             "harder to beat than the one that anybody could hold."
         )
     if config.fee == 0.0 and not config.fee_tiers and config.slippage_bp == 0.0:
-        notes.append("Trading is free here but for the spread: fee and slippage are 0.")
-    return notes
+        warnings.append("Trading is free here but for the spread: fee and slippage are 0.")
+    return warnings

@@ -17,14 +17,14 @@ from slipstream.markets.data.calendar import Calendar
 from slipstream.markets.folds import RUNWAY
 from slipstream.markets.portfolio.config import Config
 from slipstream.markets.shared_rules import (
-    FALL,
-    PLACE,
-    RETURNS,
-    blank_record,
-    is_trained,
-    names_of,
-    passes,
-    scale_of,
+    DRAWDOWN_FIELDS,
+    EPISODE_FIELDS,
+    RETURN_FIELDS,
+    base_params,
+    continuous_passes,
+    decode_symbols,
+    is_training_split,
+    scale_index,
     with_first_fold,
 )
 
@@ -145,7 +145,7 @@ class Data(NamedTuple):
     time: NDArray[np.int64]
     segments: NDArray[np.int64]
     first: NDArray[np.float64]
-    lots: NDArray[np.float64]
+    lot_sizes: NDArray[np.float64]
     fee_tiers: NDArray[np.float64]
     feature_mean: NDArray[np.float64]
     feature_std: NDArray[np.float64]
@@ -155,18 +155,18 @@ class Data(NamedTuple):
 
 def state_dtype(assets: int) -> np.dtype[Any]:
     """One record for a portfolio of `assets`; what every step touches comes first."""
-    each = (assets,)
+    shape = (assets,)
     return np.dtype(
         [
-            *PLACE,
+            *EPISODE_FIELDS,
             ("cash", "f8"),  # account currency, as all money below
             ("equity", "f8"),
             ("benchmark", "f8"),  # equal weight's value on the same bars
             ("benchmark_cash", "f8"),
             ("benchmark_waiting", "i8"),  # assets that it has yet to buy
-            *FALL,
+            *DRAWDOWN_FIELDS,
             ("benchmark_return", "f8"),
-            *RETURNS,
+            *RETURN_FIELDS,
             ("exposure", "f8"),  # share of equity that is invested
             ("exposure_sum", "f8"),
             ("mean_exposure", "f8"),
@@ -180,13 +180,13 @@ def state_dtype(assets: int) -> np.dtype[Any]:
             ("cost_fee", "f8"),
             ("cost_slippage", "f8"),
             ("day_volume", "f8"),  # traded notional of the running UTC day
-            ("units", "f8", each),  # coins held
-            ("benchmark_units", "f8", each),
-            ("benchmark_share", "f8", each),  # cash set aside for what it has yet to buy
-            ("target", "f8", each),  # weights, negative: kept; unit orders: cost of a coin
-            ("order", "f8", each),  # coins of the last step's orders, sales negative
-            ("held", "i8", each),  # bars held since the last fill (unit orders: last sale)
-            ("high", "f8", each),  # highest close since bought
+            ("units", "f8", shape),  # coins held
+            ("benchmark_units", "f8", shape),
+            ("benchmark_share", "f8", shape),  # cash set aside for what it has yet to buy
+            ("target", "f8", shape),  # weights, negative: kept; unit orders: cost of a coin
+            ("order", "f8", shape),  # coins of the last step's orders, sales negative
+            ("held", "i8", shape),  # bars held since the last fill (unit orders: last sale)
+            ("high", "f8", shape),  # highest close since bought
             ("benchmark_costs", "f8"),
             ("tier_fee", "f8"),  # today's
             ("day", "i8"),  # number of the running UTC day
@@ -199,7 +199,7 @@ def state_dtype(assets: int) -> np.dtype[Any]:
 STATE = state_dtype(1)
 
 
-_MAPS = {"softmax": SOFTMAX, "simplex": SIMPLEX, "change": CHANGE}
+_ACTION_MAPS = {"softmax": SOFTMAX, "simplex": SIMPLEX, "change": CHANGE}
 _REWARDS = {
     "excess_log_return": EXCESS_LOG_RETURN,
     "log_return": LOG_RETURN,
@@ -207,12 +207,12 @@ _REWARDS = {
     "mixed": MIXED,
 }
 
-Picked = Mapping[str, Sequence[int]]
+SegmentRows = Mapping[str, Sequence[int]]
 """Split -> rows of `Data.segments`; consecutive where they are trained on."""
 
 
-def records_of(
-    config: Config, data: Data, picked: Picked, bar_seconds: int, days: Calendar
+def params_by_split(
+    config: Config, data: Data, picked: SegmentRows, bar_seconds: int, calendar: Calendar
 ) -> dict[str, tuple[Params, ...]]:
     """Records by split: random starts to train on, one continuous pass a segment for all others.
 
@@ -227,22 +227,22 @@ def records_of(
         ConfigError: a full unit order is below an asset's smallest one.
         DataError: a training segment has no start.
     """
-    blank = _settings(config, data, bar_seconds, days)
+    blank = _base_params(config, data, bar_seconds, calendar)
     params = dict[str, tuple[Params, ...]]()
     for split, rows in picked.items():
-        own = blank._replace(scale=scale_of(split, len(data.feature_mean)))
-        if is_trained(split):
-            params[split] = (_training(own, data, rows, split),)
+        base = blank._replace(scale=scale_index(split, len(data.feature_mean)))
+        if is_training_split(split):
+            params[split] = (_training_params(base, data, rows, split),)
         else:
-            params[split] = passes(own, rows)
+            params[split] = continuous_passes(base, rows)
     if config.orders == "units":
         whole = train_split(EVERYTHING)  # holds the hold-out, which no check may read
         trained = [name for name in picked if name.endswith("train") and name != whole]
-        _refuse_small_orders(config, data, {k for name in trained for k in picked[name]})
+        _check_order_sizes(config, data, {k for name in trained for k in picked[name]})
     return with_first_fold(params)
 
 
-def _training(blank: Params, data: Data, rows: Sequence[int], split: str) -> Params:
+def _training_params(blank: Params, data: Data, rows: Sequence[int], split: str) -> Params:
     lengths = [int(data.segments[k, 1] - data.segments[k, 0]) - blank.early_end for k in rows]
     # Where no segment is that long, the longest still has a start, and one bar that follows it.
     runway = min(blank.max_steps, RUNWAY, max(lengths) - 1)
@@ -258,21 +258,21 @@ def _training(blank: Params, data: Data, rows: Sequence[int], split: str) -> Par
     )
 
 
-def _settings(config: Config, data: Data, bar_seconds: int, days: Calendar) -> Params:
+def _base_params(config: Config, data: Data, bar_seconds: int, calendar: Calendar) -> Params:
     """What all records of a config have in common."""
     units = config.units
     unit_orders = config.orders == "units"
-    return blank_record(
+    return base_params(
         Params,
         (config, units),
         bar_seconds,
-        days,
+        calendar,
         from_start=unit_orders and units.start == "first",
-        assets=len(data.lots),
+        assets=len(data.lot_sizes),
         num_features=data.feature_mean.shape[1],
         union=config.universe == "union",
         unit_orders=unit_orders,
-        action_map=_MAPS[config.action_map],
+        action_map=_ACTION_MAPS[config.action_map],
         trailing_stop=config.trailing_stop or 0.0,
         tiered=bool(config.fee_tiers),
         slippage=1e-4 * config.slippage_bp,
@@ -285,18 +285,18 @@ def _settings(config: Config, data: Data, bar_seconds: int, days: Calendar) -> P
     )
 
 
-def _refuse_small_orders(config: Config, data: Data, segments: Iterable[int]) -> None:
+def _check_order_sizes(config: Config, data: Data, segments: Iterable[int]) -> None:
     """A full action must trade in every asset, or the agent could never act there."""
-    units, assets = config.units, len(data.lots)
+    units, assets = config.units, len(data.lot_sizes)
     for segment in data.first[sorted(segments)]:
-        for i, name in enumerate(names_of(data)):
+        for i, name in enumerate(decode_symbols(data)):
             price = segment[i]
             if price <= 0.0:
                 continue
             full = units.norm_action * segment[assets + i]
             if units.action_scale == "value":
                 full = config.initial_equity / (price * units.norm_action)
-            smallest = units.min_factor * data.lots[i, MIN_QUANTITY]
+            smallest = units.min_factor * data.lot_sizes[i, MIN_QUANTITY]
             if full <= smallest:
                 advice = "lower" if units.action_scale == "value" else "raise"
                 raise ConfigError(

@@ -22,36 +22,40 @@ from slipstream.report.statistics import sharpe, sharpe_interval
 from slipstream.studies.outcome import outcome_text
 from slipstream.studies.statistics.overfitting import min_detectable_sharpe
 
-RUINED = -0.9  # total return from which on an account is called ruined
-FOLLOWS = 0.5  # correlation of daily returns from which on a member goes with the market
-FORESIGHT = 0.25  # share of the oracle's log growth from which on a page warns of look-ahead
-MOST_NAMED = 8  # members
+RUIN_RETURN = -0.9  # total return from which on an account is called ruined
+MARKET_CORRELATION = 0.5  # correlation of daily returns from which on a member goes with the market
+LOOKAHEAD_SHARE = 0.25  # share of the oracle's log growth from which on a page warns of look-ahead
+MAX_NAMED_MEMBERS = 8  # members
 
 
 def market_page(run: RunEvaluation) -> Page:
     """Builds the page; the hold-out comes first everywhere."""
-    splits = views(run)
+    splits = split_views(run)
     held = splits[0]
-    terms = sections.round_trips({t.symbol: (t.pips, t.basis_points) for t in run.round_trips})
+    terms = sections.round_trip_sentences(
+        {t.symbol: (t.pips, t.basis_points) for t in run.round_trips}
+    )
     if not run.financing:
         terms.append("Swaps are 0: financing not modelled.")
     timing = summary_text.random_traders(held.percentile, len(held.random_returns))
     middle = [
-        sections.against(held),
-        sections.trades(held),
-        sections.calendar(held),
-        sections.positions(held),
+        sections.baseline_section(held),
+        sections.trade_section(held),
+        sections.calendar_section(held),
+        sections.position_section(held),
     ]
-    return page_of(splits, opening(held, timing, terms), middle)
+    return build_market_page(splits, opening_sentences(held, timing, terms), middle)
 
 
-def views(run: RunEvaluation) -> list[SplitView]:
+def split_views(run: RunEvaluation) -> list[SplitView]:
     """All splits, the hold-out first."""
     names = [run.holdout, *(n for n in reversed(list(run.tracks)) if n != run.holdout)]
     return [SplitView(name, run) for name in names]
 
 
-def page_of(splits: Sequence[SplitView], opening: list[str], middle: Sequence[Section]) -> Page:
+def build_market_page(
+    splits: Sequence[SplitView], opening: list[str], middle: Sequence[Section]
+) -> Page:
     """What every page of prices has in common, around its own sentences and sections."""
     held = splits[0]
     run, found, yearly = held.run, held.performance, held.market.days_per_year
@@ -66,14 +70,14 @@ def page_of(splits: Sequence[SplitView], opening: list[str], middle: Sequence[Se
     return Page(
         title=run.title,
         headline=verdict(held),
-        figures=figures(held),
-        picture=sections.equity(held),
+        figures=key_figures(held),
+        picture=sections.equity_picture(held),
         warnings=caveats(held),
         sentences=[in_full, *opening],
         sections=[
-            sections.results(splits),
+            sections.result_section(splits),
             *middle,
-            sections.training(run, splits[1:]),
+            sections.training_section(run, splits[1:]),
             *closing(run),
         ],
     )
@@ -92,7 +96,7 @@ def verdict(held: SplitView) -> str:
             " against "
         )
         beside = f"; {name} made {other}"
-    if found.total_return <= RUINED:
+    if found.total_return <= RUIN_RETURN:
         return f"The account is ruined: {gain} {bars}{beside}."
     if not run.unseen:
         return f"No proof: {gain} on {held.name} bars that are not known to be new to it."
@@ -102,10 +106,10 @@ def verdict(held: SplitView) -> str:
         return f"A loss beyond what luck explains: {gain} {bars}{beside}."
     if found.total_return <= 0.0:
         return f"A loss, within what luck explains: {gain} {bars}{beside}."
-    return f"A gain{_doubt(held)}: {gain} {bars}{beside}."
+    return f"A gain{_doubt_suffix(held)}: {gain} {bars}{beside}."
 
 
-def _doubt(held: SplitView) -> str:
+def _doubt_suffix(held: SplitView) -> str:
     """The first reason not to call a gain skill; a run's page never goes beyond luck."""
     found, yearly = held.performance, held.market.days_per_year
     if not summary_text.excludes_zero(found.interval):
@@ -118,7 +122,7 @@ def _doubt(held: SplitView) -> str:
     return " beyond what luck easily explains"
 
 
-def figures(held: SplitView) -> list[KeyFigure]:
+def key_figures(held: SplitView) -> list[KeyFigure]:
     """The row of the first screen: return, Sharpe ratio, what could be confirmed, rank, costs."""
     found, run, yearly = held.performance, held.run, held.market.days_per_year
     looked = f", read {run.holdout_reads} times" if run.holdout_reads > 1 else ""
@@ -148,8 +152,8 @@ def caveats(held: SplitView) -> list[str]:
         )
     lines += summary_text.few_days(found.days, held.market.days_per_year)
     lines += summary_text.rare_losses(held.agent.daily_returns)
-    lines += _foresight(held)
-    if found.total_return <= RUINED:
+    lines += _lookahead_warning(held)
+    if found.total_return <= RUIN_RETURN:
         lines.append(
             f"The account lost {share(-found.total_return, 1)}. Its Sharpe ratio, made of daily "
             "percentages of an account that shrinks, does not show that."
@@ -157,15 +161,16 @@ def caveats(held: SplitView) -> list[str]:
     return lines
 
 
-def _foresight(held: SplitView) -> list[str]:
+def _lookahead_warning(held: SplitView) -> list[str]:
     """Whether the agent earns so much of what hindsight allows that it may see future prices."""
     best = max((float(np.log1p(one.total_return)) for one in held.oracle.values()), default=0.0)
-    mine = float(np.log1p(max(held.performance.total_return, RUINED)))
-    if best <= 0.0 or mine < FORESIGHT * best:
+    growth = float(np.log1p(max(held.performance.total_return, RUIN_RETURN)))
+    if best <= 0.0 or growth < LOOKAHEAD_SHARE * best:
         return []
     return [
-        f"The agent earns {share(mine / best)} of the log growth of the oracle, which knows all "
-        f"future prices. {share(FORESIGHT)} or more is a sign of look-ahead: check that every "
+        f"The agent earns {share(growth / best)} of the log growth of the oracle, which knows all "
+        f"future prices. {share(LOOKAHEAD_SHARE)} or more is a sign of look-ahead: check that "
+        "every "
         "column of the prices is known at its bar's close, and not computed from later bars."
     ]
 
@@ -175,7 +180,7 @@ def never_traded(held: SplitView) -> bool:
     return not sum_metric(held.tracks, "fills") and not held.performance.exposure
 
 
-def opening(
+def opening_sentences(
     held: SplitView, timing: Sequence[str], terms: Sequence[str], trading: Sequence[str] = ()
 ) -> list[str]:
     """What the result is worth, in full.
@@ -186,11 +191,11 @@ def opening(
         terms: what was paid.
         trading: what must be said of how it trades before it is compared.
     """
-    run, mine, yearly = held.run, held.agent, held.market.days_per_year
-    market = members_and_the_market(held)
+    run, agent, yearly = held.run, held.agent, held.market.days_per_year
+    market = market_sentences(held)
     tried = f"Trials tried: {run.trials}{outcome_text.describe_earlier_runs(run.before)}."
     last = [*seed_band(held), *market, *terms, tried]
-    returns = {name: rival.total_return for name, rival in held.rule_baselines.items()}
+    returns = {name: baseline.total_return for name, baseline in held.rule_baselines.items()}
     if never_traded(held):
         made = ", ".join(f"{name} {percent(value)}" for name, value in returns.items())
         beside = f"; on the same bars: {made}" if made else ""
@@ -198,13 +203,13 @@ def opening(
     # Proof on bars that were trained or chosen on is none.
     bounds = held.performance.interval if run.unseen else None
     differences = {
-        name: sharpe_interval(mine.daily_returns - rival.daily_returns, yearly)
-        for name, rival in held.rule_baselines.items()
+        name: sharpe_interval(agent.daily_returns - baseline.daily_returns, yearly)
+        for name, baseline in held.rule_baselines.items()
     }
     compared = summary_text.comparisons(
-        mine.total_return, returns, bounds, differences, unseen=run.unseen
+        agent.total_return, returns, bounds, differences, unseen=run.unseen
     )
-    verdict = summary_text.verdict(held.name, mine.total_return, bounds, run.unseen)
+    verdict = summary_text.verdict(held.name, agent.total_return, bounds, run.unseen)
     return [verdict, *trading, *compared, *timing, *last]
 
 
@@ -224,7 +229,7 @@ def seed_band(held: SplitView) -> list[str]:
     return [f"{over} {run.shown_is}"]
 
 
-def members_and_the_market(held: SplitView) -> list[str]:
+def market_sentences(held: SplitView) -> list[str]:
     """The market's own move, and whose figures are that rather than timing.
 
     It explains a wide seed band. Of a single member it gives net exposure and correlation.
@@ -244,32 +249,33 @@ def members_and_the_market(held: SplitView) -> list[str]:
             f"{number(held.market_correlations[0], 2)}."
         )
     for sign, words in ((1.0, "with"), (-1.0, "against")):
-        mine = [
+        followers = [
             k
             for k, v in enumerate(held.market_correlations)
-            if v is not None and sign * v >= FOLLOWS
+            if v is not None and sign * v >= MARKET_CORRELATION
         ]
-        if mine:
-            follows = band([held.market_correlations[k] or 0.0 for k in mine], 2)
-            nets = band([held.net_exposure(k) for k in mine], 2)
+        if followers:
+            follows = band([held.market_correlations[k] or 0.0 for k in followers], 2)
+            nets = band([held.net_exposure(k) for k in followers], 2)
             figures = f" (correlation of daily returns {follows}, mean net exposure {nets})"
             figures *= len(held.members) > 1
             text += (
-                f" {_members(held, mine)} {words} it{figures}: such ups and downs are in good part "
+                f" {_members(held, followers)} {words} it{figures}: such ups and downs are in "
+                "good part "
                 "the market's, not timing."
             )
     return [text]
 
 
-def _members(held: SplitView, mine: Sequence[int]) -> str:
+def _members(held: SplitView, followers: Sequence[int]) -> str:
     """Names members and what they do: "Members 1, 2 and 5 move"."""
-    numbers = [str(held.run.number(index)) for index in mine]
+    numbers = [str(held.run.number(index)) for index in followers]
     if len(held.members) == 1:
         return "It moves"
-    if len(mine) == len(held.members):
+    if len(followers) == len(held.members):
         return "All members move"
-    if len(mine) > MOST_NAMED:
-        return f"{len(mine)} of {len(held.members)} members move"
-    if len(mine) == 1:
+    if len(followers) > MAX_NAMED_MEMBERS:
+        return f"{len(followers)} of {len(held.members)} members move"
+    if len(followers) == 1:
         return f"Member {numbers[0]} moves"
     return f"Members {', '.join(numbers[:-1])} and {numbers[-1]} move"

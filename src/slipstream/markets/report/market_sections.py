@@ -69,19 +69,19 @@ from slipstream.report.statistics import (
 from slipstream.report.summary_text import methods
 from slipstream.training.episode_result import EpisodeResult
 
-DEEPEST = "Deepest drawdown, of daily closes"
-_MOST_PICTURES = 8  # of positions; more symbols than that are in the tables only
+DEEPEST_DRAWDOWN = "Deepest drawdown, of daily closes"
+_MAX_PICTURES = 8  # of positions; more symbols than that are in the tables only
 ROLLING_DAYS = 60  # of the rolling Sharpe ratio; fewer show noise only
-_RECENT = 400  # bars, drawn larger
+_RECENT_BARS = 400  # bars, drawn larger
 
 
-def results(splits: Sequence[SplitView]) -> Section:
+def result_section(splits: Sequence[SplitView]) -> Section:
     """The section of the figures of all splits, and of the members."""
-    members = [_members(splits[0])] if len(splits[0].members) > 1 else []
-    return Section("Result", (), [_by_split(splits), *members])
+    members = [_member_table(splits[0])] if len(splits[0].members) > 1 else []
+    return Section("Result", (), [_split_table(splits), *members])
 
 
-def _by_split(splits: Sequence[SplitView]) -> Table:
+def _split_table(splits: Sequence[SplitView]) -> Table:
     """One column per split, the hold-out first."""
     of, held = [split.performance for split in splits], splits[0]
     market = held.market
@@ -94,7 +94,7 @@ def _by_split(splits: Sequence[SplitView]) -> Table:
         ["Sortino", *(number(p.sortino, 2) for p in of)],
         ["Calmar", *(number(p.calmar if p.years >= 1.0 else None, 2) for p in of)],
         ["Volatility a year", *(share(p.volatility, 1) for p in of)],
-        [DEEPEST, *(share(p.max_drawdown, 1) for p in of)],
+        [DEEPEST_DRAWDOWN, *(share(p.max_drawdown, 1) for p in of)],
         ["Mean exposure", *(number(p.exposure, 2) for p in of)],
         ["Time in the market", *(share(p.time_in_market) for p in of)],
         [f"Costs, {market.account_currency}", *(number(p.costs, 0) for p in of)],
@@ -119,14 +119,14 @@ def _by_split(splits: Sequence[SplitView]) -> Table:
     return Table("", ("", *(split.name for split in splits)), rows, note=note)
 
 
-def _members(held: SplitView) -> Table:
+def _member_table(held: SplitView) -> Table:
     """One row per member, and the market beside them."""
     of, run, market = held.performances, held.run, held.market_line
     rows = []
     for index, p in enumerate(of):
         sizes = (p.exposure, held.net_exposure(index), held.market_correlations[index])
         cells = [number(size, 2) for size in sizes]
-        rows.append([f"member {run.number(index)}", *_result(p), *cells])
+        rows.append([f"member {run.number(index)}", *_result_cells(p), *cells])
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "net", "follows")
     note = (
         f"{summary_text.DRAWDOWN} Exposure: mean of its size. "
@@ -136,19 +136,19 @@ def _members(held: SplitView) -> Table:
     if market is not None:
         name, account = market
         found, net = compute_performance(account), float(np.mean(account.net_exposure))
-        rows.append([name, *_result(found), number(found.exposure, 2), number(net, 2), ""])
+        rows.append([name, *_result_cells(found), number(found.exposure, 2), number(net, 2), ""])
         note += f" Follows: correlation of its daily returns with those of {name}."
         intervals[name] = found.interval
     note += f" {methods(intervals)}"
     return Table(f"Members, {held.name}", columns, rows, emphasis=run.member, note=note)
 
 
-def _result(p: Performance) -> list[str]:
+def _result_cells(p: Performance) -> list[str]:
     bounds, deepest = interval_text(p.interval), share(p.max_drawdown, 1)
     return [percent(p.total_return), number(p.sharpe, 2), bounds, deepest]
 
 
-def equity(held: SplitView) -> Picture:
+def equity_picture(held: SplitView) -> Picture:
     """The agent beside its baselines and the other members: the first picture of a page."""
     band = [m for index, m in enumerate(held.members) if index != held.run.member]
     return picture(
@@ -158,7 +158,7 @@ def equity(held: SplitView) -> Picture:
     )
 
 
-def against(
+def baseline_section(
     held: SplitView, rules: Sequence[str] = (), draws: str = "traders", costs: Sequence[str] = ()
 ) -> Section:
     """The section of baselines, random timing and other costs.
@@ -172,21 +172,21 @@ def against(
     title, stress = "Against baselines and other costs", held.run.stress
     if held.comparison is None:
         return Section(title, ("There are no baselines for these actions.",))
-    sentences = [*(rules or _rules(held)), *_slope(held), *_promise(held)]
-    shown = [_baselines(held)]
+    sentences = [*(rules or _comparison_rules(held)), *_alpha_and_beta(held), *_oracle_gap(held)]
+    shown = [_baseline_table(held)]
     if stress:
-        sentences += [breaks_even(stress.break_even), *costs]
-        shown.append(_stress(stress))
+        sentences += [break_even_sentence(stress.break_even), *costs]
+        shown.append(_stress_table(stress))
     pictures = []
     if len(held.random_returns):
-        lines = {name: rival.total_return for name, rival in held.plotted_baselines.items()}
-        drawn = random_draws(held.name, held.agent.total_return, held.random_returns, lines)
+        lines = {name: baseline.total_return for name, baseline in held.plotted_baselines.items()}
+        drawn = random_timing_figure(held.name, held.agent.total_return, held.random_returns, lines)
         words = f"Total return of the agent among {len(held.random_returns)} random {draws}"
         pictures.append(picture("random_timing", words, drawn))
     return Section(title, sentences, shown, pictures)
 
 
-def _rules(held: SplitView) -> list[str]:
+def _comparison_rules(held: SplitView) -> list[str]:
     """Says how single positions are compared."""
     text = (
         "All baselines trade the same bars under the same rules and pay the same costs, at "
@@ -203,7 +203,7 @@ def _rules(held: SplitView) -> list[str]:
     ]
 
 
-def _slope(held: SplitView) -> list[str]:
+def _alpha_and_beta(held: SplitView) -> list[str]:
     """Says alpha and beta to the market; alpha is a year's, or the split's if shorter."""
     if held.market_line is None:
         return []
@@ -216,7 +216,7 @@ def _slope(held: SplitView) -> list[str]:
     return [f"Against {name}: beta {number(line[1], 2)}, alpha {percent(line[0])} {over}."]
 
 
-def _promise(held: SplitView) -> list[str]:
+def _oracle_gap(held: SplitView) -> list[str]:
     """Says when the replay of the oracle's actions is not what its programme computed."""
     promised = held.comparison.oracle_growth if held.comparison else None
     if promised is None:
@@ -230,7 +230,7 @@ def _promise(held: SplitView) -> list[str]:
     ]
 
 
-def _baselines(held: SplitView) -> Table:
+def _baseline_table(held: SplitView) -> Table:
     """The agent first, then its rivals, each asset held, random timing, and the upper bound."""
     comparison = held.comparison
     assert comparison is not None
@@ -240,11 +240,11 @@ def _baselines(held: SplitView) -> Table:
         **held.oracle,
     }
     tracks = {**comparison.tracks, **{f"{n} held": one for n, one in comparison.assets.items()}}
-    found = {
+    results = {
         "agent": held.performance,
         **{n: compute_performance(one) for n, one in accounts.items()},
     }
-    each = {n: _baseline(n, one, tracks.get(n, held.tracks)) for n, one in found.items()}
+    each = {n: _baseline_row(n, one, tracks.get(n, held.tracks)) for n, one in results.items()}
     rows = [row for name, row in each.items() if name not in held.oracle]
     if len(held.random_returns):
         middle = percent(float(np.median(held.random_returns)))
@@ -252,15 +252,22 @@ def _baselines(held: SplitView) -> Table:
     rows += [each[name] for name in held.oracle]
     money = f"costs, {held.market.account_currency}"
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "fills", money)
-    note = f"{summary_text.DRAWDOWN} {methods({name: one.interval for name, one in found.items()})}"
+    note = (
+        f"{summary_text.DRAWDOWN} {methods({name: one.interval for name, one in results.items()})}"
+    )
     return Table("Same bars, same costs", columns, rows, emphasis=0, note=note)
 
 
-def _baseline(name: str, found: Performance, tracks: Sequence[EpisodeResult]) -> list[str]:
-    return [name, *_result(found), number(sum_metric(tracks, "fills"), 0), number(found.costs, 0)]
+def _baseline_row(name: str, found: Performance, tracks: Sequence[EpisodeResult]) -> list[str]:
+    return [
+        name,
+        *_result_cells(found),
+        number(sum_metric(tracks, "fills"), 0),
+        number(found.costs, 0),
+    ]
 
 
-def _stress(of: Stress) -> Table:
+def _stress_table(of: Stress) -> Table:
     """The agent's decisions under other costs and one bar late."""
     rows = [[f"costs x {multiple:g}", percent(value)] for multiple, value in of.multiples]
     rows.append(["one extra bar of delay", percent(of.delayed)])
@@ -277,18 +284,18 @@ def _stress(of: Stress) -> Table:
     )
 
 
-def trades(held: SplitView, traded: Table | None = None) -> Section:
+def trade_section(held: SplitView, traded: Table | None = None) -> Section:
     """The section of what was traded, beside what it cost by kind."""
     drawn = picture(
         "costs",
         f"Return before and after costs, and costs by kind, on the {held.name} split",
-        gross_and_net(held.name, held.agent),
+        gross_and_net_figure(held.name, held.agent),
     )
-    shown = [traded or _trades(held), _costs(held.agent)]
+    shown = [traded or _trade_table(held), _cost_table(held.agent)]
     return Section("Trades and costs", (), shown, [drawn])
 
 
-def _trades(held: SplitView) -> Table:
+def _trade_table(held: SplitView) -> Table:
     """What was traded and how: counts are metrics of the kernel, holding times are traced."""
     mine, money, sums = held.agent, held.market.account_currency, partial(sum_metric, held.tracks)
     closed, profit, loss = sums("trades"), sums("gross_profit"), sums("gross_loss")
@@ -327,7 +334,7 @@ def holding_time(bars: float | None, bar_seconds: int) -> list[str]:
     return ["Mean holding time", f"{number(bars)} bars ({number(hours)} h)"]
 
 
-def _costs(of: Account) -> Table:
+def _cost_table(of: Account) -> Table:
     """Costs by kind, in money, against the start and against gross profit."""
     start, total = float(of.equity[0]), float(of.total_costs[-1])
     gross = float(of.gross_equity[-1]) - start
@@ -343,24 +350,24 @@ def _costs(of: Account) -> Table:
     return Table("Gross against net", ("", of.market.account_currency, "of the start"), rows)
 
 
-def calendar(held: SplitView) -> Section:
+def calendar_section(held: SplitView) -> Section:
     """The section of months, falls, symbols (each with its own passes), weekdays and hours."""
     mine = held.agent
     weekdays, hours = slice_by_weekday(mine), slice_by_hour(mine)
     shown = [
-        _months(monthly_returns(mine.equity, mine.time[1:])),
-        _drawdowns(worst_drawdowns(mine.daily_equity, mine.daily_time)),
+        _month_table(monthly_returns(mine.equity, mine.time[1:])),
+        _drawdown_table(worst_drawdowns(mine.daily_equity, mine.daily_time)),
     ]
     if not held.run.is_portfolio:
         each = slice_by_symbol(held.tracks, held.market, held.prices.time)
-        shown.append(_slices("By symbol", "Sharpe", each))
-    shown += [_slices("By weekday", "t value", weekdays), _hours(hours)]
-    sentences = largest_by_chance("weekday", [one.score for one in weekdays])
-    sentences += largest_by_chance("hour", [one.score for one in hours])
-    days = daily_distribution(held.name, mine)
+        shown.append(_slice_table("By symbol", "Sharpe", each))
+    shown += [_slice_table("By weekday", "t value", weekdays), _hour_table(hours)]
+    sentences = largest_t_value("weekday", [one.score for one in weekdays])
+    sentences += largest_t_value("hour", [one.score for one in hours])
+    days = daily_return_figure(held.name, mine)
     pictures = [picture("daily_returns", "Distribution of daily returns", days)]
     if mine.days >= 2 * ROLLING_DAYS:
-        drawn = rolling(held.name, mine, ROLLING_DAYS)
+        drawn = rolling_sharpe_figure(held.name, mine, ROLLING_DAYS)
         words = f"Sharpe ratio of the last {ROLLING_DAYS} trading days"
         pictures.insert(0, picture("rolling_sharpe", words, drawn))
     else:
@@ -371,7 +378,7 @@ def calendar(held: SplitView) -> Section:
     return Section("When it was earned", sentences, shown, pictures)
 
 
-def _months(returns: Mapping[tuple[int, int], float]) -> Table:
+def _month_table(returns: Mapping[tuple[int, int], float]) -> Table:
     """The table of monthly returns, percent: years down, months across."""
     rows = []
     for year in sorted({year for year, _ in returns}):
@@ -383,7 +390,7 @@ def _months(returns: Mapping[tuple[int, int], float]) -> Table:
     return Table("Monthly returns, %", ("", *MONTHS, "year"), rows)
 
 
-def _drawdowns(of: Sequence[Drawdown]) -> Table:
+def _drawdown_table(of: Sequence[Drawdown]) -> Table:
     """The table of the worst drawdowns, deepest first."""
     rows = []
     for d in of:
@@ -394,27 +401,27 @@ def _drawdowns(of: Sequence[Drawdown]) -> Table:
     )
 
 
-def _slices(caption: str, score: str, of: Sequence[Slice]) -> Table:
+def _slice_table(caption: str, score: str, of: Sequence[Slice]) -> Table:
     """A table with a row a slice; `score` names its figure beside the result."""
-    rows = [[*_cells(s), number(s.bars, 0)] for s in of]
+    rows = [[*_slice_cells(s), number(s.bars, 0)] for s in of]
     return Table(caption, ("", "result", score, "exposure", "bars"), rows)
 
 
-def _hours(of: Sequence[Slice]) -> Table:
+def _hour_table(of: Sequence[Slice]) -> Table:
     """The table by hour, two hours a row: it stays short."""
     half = (len(of) + 1) // 2
     rows = []
     for first, second in zip_longest(of[:half], of[half:]):
-        rows.append([*_cells(first), *(_cells(second) if second else [""] * 4)])
+        rows.append([*_slice_cells(first), *(_slice_cells(second) if second else [""] * 4)])
     names = ("result", "t value", "exposure")
     return Table("By hour in which a bar opens (UTC)", ("", *names, "", *names), rows)
 
 
-def _cells(of: Slice) -> list[str]:
+def _slice_cells(of: Slice) -> list[str]:
     return [of.name, percent(of.profit, 2), number(of.score, 2), number(of.exposure, 2)]
 
 
-def positions(held: SplitView) -> Section:
+def position_section(held: SplitView) -> Section:
     """The section of positions, one picture a symbol."""
     pictures = [
         picture(
@@ -422,15 +429,15 @@ def positions(held: SplitView) -> Section:
             f"Price and position of {track.name} on the {held.name} split",
             positions_figure(track, held.prices),
         )
-        for track in held.tracks[:_MOST_PICTURES]
+        for track in held.tracks[:_MAX_PICTURES]
         if len(track.trace["bar"])
     ]
-    left = len(held.tracks) - _MOST_PICTURES
+    left = len(held.tracks) - _MAX_PICTURES
     more = (f"{left} more symbols are not drawn.",) if left > 0 else ()
     return Section("Positions", more, (), pictures)
 
 
-def training(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
+def training_section(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
     """The learning curve, and equity on the bars that the agent was made with."""
     pictures = []
     if run.curves:
@@ -448,7 +455,7 @@ def training(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
     return Section(title, (sentence,) if seen else (), (), pictures)
 
 
-def breaks_even(multiple: float | None) -> str:
+def break_even_sentence(multiple: float | None) -> str:
     """Says at which costs nothing is left."""
     if multiple is None:
         return "These decisions lose even without any costs."
@@ -457,7 +464,7 @@ def breaks_even(multiple: float | None) -> str:
     return f"Nothing is left at {number(multiple, 2)} times the costs."
 
 
-def largest_by_chance(what: str, scores: Sequence[float | None]) -> list[str]:
+def largest_t_value(what: str, scores: Sequence[float | None]) -> list[str]:
     """What the largest of several t values means: it was looked for among as many tries."""
     known = [abs(score) for score in scores if score is not None and not math.isnan(score)]
     if len(known) < 2:
@@ -470,7 +477,7 @@ def largest_by_chance(what: str, scores: Sequence[float | None]) -> list[str]:
     ]
 
 
-def round_trips(trips: Mapping[str, tuple[float, float]]) -> list[str]:
+def round_trip_sentences(trips: Mapping[str, tuple[float, float]]) -> list[str]:
     """Cost of opening and closing in basis points, and in pips where these mean anything."""
     parts = []
     for name, (pips, points) in trips.items():
@@ -489,13 +496,13 @@ def equity_figure(
     figure, (top, bottom) = canvas(f"Equity and drawdown, {split}", 3.9, (2.6, 1))
     for index, other in enumerate(band):
         label = "" if index else "other members"
-        top.plot(*_gain(other), color=BLUE, linewidth=0.7, alpha=0.4, label=label)
+        top.plot(*_return_curve(other), color=BLUE, linewidth=0.7, alpha=0.4, label=label)
     for (name, other), colour, dash in zip(others.items(), LINES, DASHES, strict=False):
-        top.plot(*_gain(other), color=colour, linestyle=dash, label=name)
-        bottom.plot(*_fall(other), color=colour, linestyle=dash, linewidth=0.8, alpha=0.8)
-    top.plot(*_gain(agent), color=BLUE, linewidth=2.0, label="agent")
+        top.plot(*_return_curve(other), color=colour, linestyle=dash, label=name)
+        bottom.plot(*_drawdown_curve(other), color=colour, linestyle=dash, linewidth=0.8, alpha=0.8)
+    top.plot(*_return_curve(agent), color=BLUE, linewidth=2.0, label="agent")
     top.axhline(0.0, color=INK, linewidth=0.8)
-    when, fall = _fall(agent)
+    when, fall = _drawdown_curve(agent)
     bottom.fill_between(when, fall, 0.0, color=BLUE, alpha=0.3, linewidth=0)
     bottom.plot(when, fall, color=BLUE, linewidth=1.0)
     growth_axis(top)
@@ -506,17 +513,17 @@ def equity_figure(
     return figure
 
 
-def _gain(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
+def _return_curve(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
     """Return since the start, thinned."""
-    return _thinned(of.time, of.equity / of.equity[0] - 1.0)
+    return _thin_curve(of.time, of.equity / of.equity[0] - 1.0)
 
 
-def _fall(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
+def _drawdown_curve(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
     """Fall from the peak of daily closes, thinned."""
-    return _thinned(of.daily_time, drawdowns(of.daily_equity))
+    return _thin_curve(of.daily_time, drawdowns(of.daily_equity))
 
 
-def _thinned(time: Ints, curve: Floats) -> tuple[NDArray[np.datetime64], Floats]:
+def _thin_curve(time: Ints, curve: Floats) -> tuple[NDArray[np.datetime64], Floats]:
     rows = thin(curve)
     return dates(time)[rows], curve[rows]
 
@@ -527,7 +534,7 @@ def positions_figure(track: EpisodeResult, prices: Prices) -> Figure:
     held = track.trace["exposure"].ravel()
     title = f"{track.name}: price and position"
     figure, (whole, near, level) = canvas(title, 5.2, (1.5, 1.5, 0.7), share=False)
-    part = slice(max(len(rows) - _RECENT, 0), None)
+    part = slice(max(len(rows) - _RECENT_BARS, 0), None)
     keep = thin(prices.close[rows])
     whole.plot(dates(prices.time[rows[keep]]), prices.close[rows[keep]], color=INK, linewidth=0.7)
     _shade(whole, dates(prices.time[rows]), held)
@@ -539,8 +546,8 @@ def positions_figure(track: EpisodeResult, prices: Prices) -> Figure:
     level.step(index, held[part], where="mid", color=BLUE, linewidth=1.1)
     level.axhline(0.0, color=INK, linewidth=0.6)
     level.set_ylabel("exposure")
-    most = max(float(np.abs(held[part]).max(initial=0.0)), 1.0) * 1.15
-    level.set_ylim(-most, most)
+    limit = max(float(np.abs(held[part]).max(initial=0.0)), 1.0) * 1.15
+    level.set_ylim(-limit, limit)
     level.sharex(near)
     near.tick_params(labelbottom=False)
     ticks = np.linspace(index[0], index[-1], 5).astype(int)
@@ -576,7 +583,7 @@ def _shade(axes: Axes, x: NDArray[Any], held: Floats) -> None:
         )
 
 
-def gross_and_net(split: str, agent: Account) -> Figure:
+def gross_and_net_figure(split: str, agent: Account) -> Figure:
     """What was earned before costs, what was left, and where the difference went."""
     kinds = {k: v for k, v in agent.costs.items() if np.abs(v).max() > 0.0}
     figure, (top, bottom) = canvas(f"Gross, net and costs by kind, {split}", 4.4, (1.6, 1))
@@ -609,7 +616,7 @@ def gross_and_net(split: str, agent: Account) -> Figure:
     return figure
 
 
-def daily_distribution(split: str, agent: Account) -> Figure:
+def daily_return_figure(split: str, agent: Account) -> Figure:
     """Histogram of daily returns beside a normal curve of the same mean and deviation."""
     returns = agent.daily_returns
     figure, (axes,) = canvas(f"Daily returns, {split}", 3.2)
@@ -636,7 +643,9 @@ def daily_distribution(split: str, agent: Account) -> Figure:
     return figure
 
 
-def random_draws(split: str, agent: float, draws: Floats, others: Mapping[str, float]) -> Figure:
+def random_timing_figure(
+    split: str, agent: float, draws: Floats, others: Mapping[str, float]
+) -> Figure:
     """The agent among random traders with its own positions and holding times."""
     figure, (axes,) = canvas(f"Against random timing, {split}", 3.3)
     spread = float(np.ptp(draws))
@@ -656,7 +665,7 @@ def random_draws(split: str, agent: float, draws: Floats, others: Mapping[str, f
     return figure
 
 
-def rolling(split: str, agent: Account, window: int) -> Figure:
+def rolling_sharpe_figure(split: str, agent: Account, window: int) -> Figure:
     """Sharpe ratio of the last `window` trading days."""
     figure, (axes,) = canvas(f"Rolling Sharpe of {window} trading days, {split}", 2.9)
     values = rolling_sharpe(agent.daily_returns, agent.market.days_per_year, window)

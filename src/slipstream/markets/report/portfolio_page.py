@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from slipstream.core.text import percent
 from slipstream.markets.evaluation.performance import SplitView, bar_rows, sum_metric
 from slipstream.markets.report import market_sections as sections
-from slipstream.markets.report.market_page import opening, page_of, views
+from slipstream.markets.report.market_page import build_market_page, opening_sentences, split_views
 from slipstream.report import summary_text
 from slipstream.report.inputs import Prices, RoundTrip, RunEvaluation
 from slipstream.report.number_format import number, share
@@ -25,11 +25,11 @@ from slipstream.report.statistics import Floats, Ints
 from slipstream.studies.statistics.returns import MIN_EXPOSURE, MIN_FILLS
 from slipstream.training.episode_result import EpisodeResult
 
-_COSTS = (
+_COST_NOTE = (
     "Other costs leave other amounts to trade with, and other orders pass the band and the "
     "smallest order: the return without costs is a replay, not this one with its costs added."
 )
-_MOST_PIECES = 400  # of the picture of weights
+_MAX_PIECES = 400  # of the picture of weights
 # Okabe and Ito's palette and lighter shades of it, for a dozen assets; then it begins again.
 _SHADES = (
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"),
@@ -39,19 +39,21 @@ _SHADES = (
 
 def portfolio_page(run: RunEvaluation) -> Page:
     """Builds the page; the hold-out comes first everywhere."""
-    splits = views(run)
+    splits = split_views(run)
     held = splits[0]
     middle = [
-        sections.against(held, _rules(held), "draws", (_COSTS,)),
-        sections.trades(held, _trades(held)),
-        _assets(held),
-        sections.calendar(held),
+        sections.baseline_section(held, _comparison_rules(held), "draws", (_COST_NOTE,)),
+        sections.trade_section(held, _trade_table(held)),
+        _asset_section(held),
+        sections.calendar_section(held),
     ]
-    said = opening(held, _timing(held), _round_trips(run.round_trips), _idle(held))
-    return page_of(splits, said, middle)
+    sentences = opening_sentences(
+        held, _random_timing(held), _round_trips(run.round_trips), _idle_warning(held)
+    )
+    return build_market_page(splits, sentences, middle)
 
 
-def _timing(held: SplitView) -> list[str]:
+def _random_timing(held: SplitView) -> list[str]:
     """Ranks the agent among single assets, and among its own decisions at other places."""
     better = sum(one.total_return < held.agent.total_return for one in held.assets.values())
     timing = [
@@ -59,17 +61,17 @@ def _timing(held: SplitView) -> list[str]:
         f"{len(held.assets) - better} do not."
     ]
     if held.percentile is not None:
-        late = held.percentile < summary_text.BETTER_THAN_RANDOM
+        is_unproven = held.percentile < summary_text.BETTER_THAN_RANDOM
         timing.append(
             f"Its return is at percentile {number(held.percentile, 0)} of "
             f"{len(held.random_returns)} draws of "
             "its own decisions begun at another time and dealt to other assets"
-            + (": its choices are not shown to be better than theirs." if late else ".")
+            + (": its choices are not shown to be better than theirs." if is_unproven else ".")
         )
     return timing
 
 
-def _idle(held: SplitView) -> list[str]:
+def _idle_warning(held: SplitView) -> list[str]:
     """Says when an agent has hardly traded, and what its figures are then those of."""
     fills, exposure = sum_metric(held.tracks, "fills"), held.performance.exposure
     if exposure >= MIN_EXPOSURE and fills >= MIN_FILLS:
@@ -90,7 +92,7 @@ def _round_trips(trips: Sequence[RoundTrip]) -> list[str]:
     return [f"Round trip: {', '.join(each)}."] if each else []
 
 
-def _rules(held: SplitView) -> list[str]:
+def _comparison_rules(held: SplitView) -> list[str]:
     """Says how portfolios are compared."""
     oracle = (
         "There is no oracle: with fees that follow volume, a reserve, or assets that come and go, "
@@ -109,7 +111,7 @@ def _rules(held: SplitView) -> list[str]:
     ]
 
 
-def _trades(held: SplitView) -> Table:
+def _trade_table(held: SplitView) -> Table:
     """What was traded and how."""
     mine, sums = held.agent, partial(sum_metric, held.tracks)
     fills, paid = sums("fills"), float(mine.total_costs[-1])
@@ -136,27 +138,27 @@ def _holding_bars(held: SplitView) -> float | None:
     return float(every.mean()) if len(every) else None
 
 
-def _assets(held: SplitView) -> Section:
+def _asset_section(held: SplitView) -> Section:
     """What each asset contributed, and the weights over time."""
     rows = [
         [of.name, percent(of.profit, 2), number(of.weight, 2), share(of.held), percent(of.change)]
-        for of in by_asset(held.tracks, held.prices, held.market.initial_equity)
+        for of in asset_shares(held.tracks, held.prices, held.market.initial_equity)
     ]
     columns = ("", "result before costs", "mean weight", "bars held", "its price")
     note = "Result: of the start. The price's change is over the same bars, without costs."
-    drawn = weights(held.name, held.tracks, held.prices)
+    drawn = weights_figure(held.name, held.tracks, held.prices)
     words = f"Weights of assets and cash on the {held.name} split"
     table = Table("By asset", columns, rows, note=note)
     return Section("By asset", (), [table], [picture("weights", words, drawn)])
 
 
-def weights(split: str, tracks: Sequence[EpisodeResult], prices: Prices) -> Figure:
+def weights_figure(split: str, tracks: Sequence[EpisodeResult], prices: Prices) -> Figure:
     """Stacked shares of equity in each asset, and cash; means over neighbouring bars."""
     rows = np.concatenate([bar_rows(t) for t in tracks])
     value = np.concatenate([t.trace["units"] * prices.close[bar_rows(t)] for t in tracks])
     equity = np.concatenate([t.trace["equity"].ravel() for t in tracks])
     share = value / np.maximum(equity, 1e-12)[:, None]
-    edges = np.unique(np.linspace(0, len(rows), min(_MOST_PIECES, len(rows)) + 1).astype(np.int64))
+    edges = np.unique(np.linspace(0, len(rows), min(_MAX_PIECES, len(rows)) + 1).astype(np.int64))
     means = np.add.reduceat(share, edges[:-1], axis=0) / np.diff(edges)[:, None]
     figure, (axes,) = canvas(f"Weights, {split}", 3.6)
     colours = [_SHADES[k % len(_SHADES)] for k in range(len(prices.assets))]
@@ -196,7 +198,9 @@ class AssetShare:
     change: float
 
 
-def by_asset(tracks: Sequence[EpisodeResult], prices: Prices, initial: float) -> list[AssetShare]:
+def asset_shares(
+    tracks: Sequence[EpisodeResult], prices: Prices, initial: float
+) -> list[AssetShare]:
     """One row an asset."""
     count = len(prices.assets)
     profit, weight, held = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -204,7 +208,7 @@ def by_asset(tracks: Sequence[EpisodeResult], prices: Prices, initial: float) ->
     for track in tracks:
         rows = bar_rows(track)
         units, equity = track.trace["units"], track.trace["equity"].ravel()
-        profit += scale * gains(units, rows, prices).sum(axis=0)
+        profit += scale * asset_gains(units, rows, prices).sum(axis=0)
         weight += (units * prices.close[rows] / equity[:, None]).sum(axis=0)
         held += np.count_nonzero(units > 0.0, axis=0)
         steps += len(rows)
@@ -216,7 +220,7 @@ def by_asset(tracks: Sequence[EpisodeResult], prices: Prices, initial: float) ->
     return [AssetShare(*shares) for shares in each]
 
 
-def gains(units: Floats, rows: Ints, prices: Prices) -> Floats:
+def asset_gains(units: Floats, rows: Ints, prices: Prices) -> Floats:
     """What each bar's prices made of each asset before costs, account currency [n, A].
 
     The units held before earn from close to close, the change of units from its fill to the close.

@@ -36,7 +36,9 @@ def prices(tmp_path: Path) -> Path:
 @pytest.fixture
 def running(make: Make, prices: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
     """A policy that buys what falls, and an account that has followed it for months."""
-    monkeypatch.setattr(deploying, "_costs", lambda *_: Gate("costs", True, "+1.00 % at costs x 3"))
+    monkeypatch.setattr(
+        deploying, "_cost_gate", lambda *_: Gate("costs", True, "+1.00 % at costs x 3")
+    )
     found = make("forex", prices, follows=-1.0, until=FIRST, **FOREX)
     paper("demo", f"tail:{prices}", start=FIRST, once=True, longest_gap=1_000_000)
     return found
@@ -69,12 +71,14 @@ def new_study(
 
 
 def look(said: list[str] | None = None) -> Deployment:
-    auto_promotion.watch("night*", "demo", once=True, say=(said if said is not None else []).append)
+    auto_promotion.watch(
+        "night*", "demo", once=True, notify=(said if said is not None else []).append
+    )
     return Deployment.open("demo")
 
 
 def lines(found: Deployment) -> list[str]:
-    return [one["why"] for one in found.audit() if one["event"] == auto_promotion.KEPT]
+    return [one["why"] for one in found.audit() if one["event"] == auto_promotion.UNCHANGED]
 
 
 @pytest.mark.long
@@ -107,9 +111,9 @@ def test_each_look_names_every_study_and_why(
 ) -> None:
     """Before any deployment too, and what has no policy or is not complete."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(deploying, "CUTS", 1)
+    monkeypatch.setattr(deploying, "NUM_CUTS", 1)
     auto_promotion.watch("night*", "new", once=True)
-    found = Deployment.of("new")
+    found = Deployment.from_name("new")
     assert not found.exists and lines(found) == ["no study is called night*"]
     new_study(tmp_path, prices, follows=1.0, pbo=0.3)
     for name, left in {"night-1": "result.json", "night-3": "ledger.db"}.items():
@@ -139,7 +143,7 @@ def test_days_that_an_opening_saw_show_nothing(
     running: Deployment, prices: Path, tmp_path: Path
 ) -> None:
     new_study(tmp_path, prices, follows=1.0)
-    folder, _ = running.kept_bars()
+    folder, _ = running.stored_bars()
     seen = price_series(running.policy().environment(folder, None, SECOND), "window")
     record_opening(seen, "elsewhere", "elsewhere", tmp_path, 1)
     assert look().current == 1
@@ -198,8 +202,8 @@ def test_the_first_one_needs_its_gates_alone(
 ) -> None:
     study = new_study(tmp_path, prices, follows=1.0, pbo=0.3)
     said: list[str] = []
-    auto_promotion.watch(f"{study.parent}/night*", "other", once=True, say=said.append)
-    assert not Deployment.of("other").exists and "pbo: 0.300" in said[0]
+    auto_promotion.watch(f"{study.parent}/night*", "other", once=True, notify=said.append)
+    assert not Deployment.from_name("other").exists and "pbo: 0.300" in said[0]
     new_study(tmp_path, prices, follows=1.0)
     with pytest.raises(SystemExit) as left:
         main(["deploy", "--watch", "night*", "--as", "other", "--once"])
@@ -218,9 +222,9 @@ def test_what_deploy_is_not_given_together(words: list[str]) -> None:
 def test_what_a_watch_logs_is_its_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A leftover request to stop is not followed, and minutes without news leave no line."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(auto_promotion, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(auto_promotion, "_POLL_SECONDS", 0.0)
     monkeypatch.setattr(logbook, "_LOG_SECONDS", 0.0)
-    rounds, folder = list[int](), auto_promotion.watch_folder(Deployment.of("new"))
+    rounds, folder = list[int](), auto_promotion.watch_folder(Deployment.from_name("new"))
     make_folder(folder)
     ask_to_stop(folder)
 
@@ -233,8 +237,8 @@ def test_what_a_watch_logs_is_its_news(tmp_path: Path, monkeypatch: pytest.Monke
     def busy(*_: Any) -> None:
         raise ConfigError("Another process deploys new: wait for it.")
 
-    monkeypatch.setattr(auto_promotion, "_complete", complete)
-    monkeypatch.setattr(auto_promotion, "look", busy)
+    monkeypatch.setattr(auto_promotion, "_complete_studies", complete)
+    monkeypatch.setattr(auto_promotion, "promote_first_passing", busy)
     with pytest.raises(Interrupted, match="slipstream deploy --as new --watch 'night"):
         auto_promotion.watch("night*", "new")
     log = (folder / LOG).read_text().splitlines()

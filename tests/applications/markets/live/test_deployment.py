@@ -20,8 +20,8 @@ from slipstream.core.timeline import HOLDOUT
 from slipstream.markets.evaluation.market_backtest import replay
 from slipstream.markets.live import deployment_gates as deploying
 from slipstream.markets.live.deployment import Deployment
-from slipstream.markets.live.deployment_gates import Gate, _figure, _holdout, deploy
-from slipstream.markets.live.price_replay import Pass
+from slipstream.markets.live.deployment_gates import Gate, _holdout_gate, _statistic_gate, deploy
+from slipstream.markets.live.price_replay import ReplayPass
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.environments.evaluator import Evaluator
 from slipstream.training.population.environment_source import EnvironmentSource
@@ -51,20 +51,20 @@ def test_versions_are_switched_and_rolled_back(make: Make, prices: Path) -> None
     assert command("rollback", "demo", "--to", 7) == 2
     assert command("rollback", "demo") == 0
     assert found.current == 3  # which was in force before version 1, as version 2 was not
-    found.note("rollback", 2, {})  # and killed before the switch
-    assert found.before == 1
+    found.append_audit("rollback", 2, {})  # and killed before the switch
+    assert found.previous == 1
     assert command("rollback", "demo") == 0
     events = [(line["event"], line["to"]) for line in found.audit()]
     deployed = [("deploy", 1), ("deploy", 2), ("deploy", 3)]
     back = [("rollback", 1), ("rollback", 3), ("rollback", 2), ("not switched", 3), ("rollback", 1)]
-    assert events == deployed + back and found.before == 3
+    assert events == deployed + back and found.previous == 3
 
 
 def test_a_gate_that_fails_deploys_nothing(make: Make, prices: Path, tmp_path: Path) -> None:
     found = make("forex", prices, features=FEATURES)
     study, said = tmp_path / "studies" / "first", list[str]()
     with pytest.raises(ConfigError, match=r"confirmed, holdout, pbo, dsr, costs failed"):
-        deploy(study, "demo", {}, say=said.append)
+        deploy(study, "demo", {}, notify=said.append)
     assert found.versions == [1] and len(found.audit()) == 1
     assert [line.split()[0] for line in said] == ["FAILED"] * 5 + ["passed"]
     assert "cuts of the last year give the same bits" in said[-1]
@@ -78,15 +78,15 @@ def test_a_cut_that_differs_in_a_bit_fails(
 ) -> None:
     found, said = make("forex", prices, features=FEATURES), list[str]()
     assert command("rollback", "demo") == 2  # nothing was before
-    own, calls = deploying.passes_over, iter(range(1_000))
+    own, calls = deploying.replay_passes, iter(range(1_000))
 
-    def leaking(*arguments: Any) -> list[Pass]:
+    def leaking(*arguments: Any) -> list[ReplayPass]:
         made, bit = own(*arguments), 2.0**-40 * (next(calls) == 1)  # in the first cut's equity
         return [one._replace(equity=one.equity * (1.0 + bit)) for one in made]
 
-    monkeypatch.setattr(deploying, "passes_over", leaking)
+    monkeypatch.setattr(deploying, "replay_passes", leaking)
     with pytest.raises(ConfigError, match="Nothing was deployed: cuts failed"):
-        deploy(tmp_path / "studies" / "first", "demo", FORCED, say=said.append)
+        deploy(tmp_path / "studies" / "first", "demo", FORCED, notify=said.append)
     assert found.versions == [1]
     assert re.match(r"FAILED  cuts: (\d+) of (\d+) cuts .*, not 2025", said[-1])
 
@@ -110,7 +110,7 @@ def test_costs_are_the_hold_outs_return_under_three_times_the_costs(
     tracks = Evaluator(environment, HOLDOUT, backend="serial").run(policy.policy, record=True)[0]
     (account,) = replay(expensive, HOLDOUT, [one.actions for one in tracks], backend="serial")
     figure = f"{100 * account.metrics['total_return']:+.2f} % on the hold-out at costs x 3"
-    assert deploying._costs(folder, {}, policy) == Gate("costs", passed, figure)
+    assert deploying._cost_gate(folder, {}, policy) == Gate("costs", passed, figure)
     assert account.metrics["total_return"] < tracks[0].metrics["total_return"] - 0.001
 
 
@@ -148,7 +148,7 @@ def test_an_audit_that_was_changed_is_refused(make: Make, prices: Path) -> None:
 
 def test_a_kill_between_the_audit_and_the_switch_is_written_down(make: Make, prices: Path) -> None:
     found = make("forex", prices, features=FEATURES)
-    found.note("deploy", 2, {})  # and no more
+    found.append_audit("deploy", 2, {})  # and no more
     with (found.path / "audit.jsonl").open("a") as file:
         file.write('{"half a line')
     assert found.current == 1
@@ -160,14 +160,14 @@ def test_a_kill_between_the_audit_and_the_switch_is_written_down(make: Make, pri
 
 def test_what_a_study_measured_is_judged() -> None:
     config = Path("studies/first/study.yaml")
-    assert _figure("pbo", {"value": 0.2}, "at most", 0.2, config).passed
-    assert not _figure("pbo", {"value": 0.21}, "at most", 0.2, config).passed
-    few = _figure("dsr", {"reason": "few days"}, "at least", 0.95, config)
+    assert _statistic_gate("pbo", {"value": 0.2}, "at most", 0.2, config).passed
+    assert not _statistic_gate("pbo", {"value": 0.21}, "at most", 0.2, config).passed
+    few = _statistic_gate("dsr", {"reason": "few days"}, "at least", 0.95, config)
     assert not few.passed and "few days" in few.figure and str(config) in few.figure
     facts = {"mean_return": 0.02, "beats_cash": True, "lcb": 0.1, "fresh_days": 70}
 
     def gate(**more: object) -> Gate:
-        return _holdout({"holdout": {**facts, **more}, "winner": {"forced": False}}, "first")
+        return _holdout_gate({"holdout": {**facts, **more}, "winner": {"forced": False}}, "first")
 
     assert gate(promoted=True).passed
     # What the study did not promote is not deployed, whatever its mean return is.
@@ -177,7 +177,7 @@ def test_what_a_study_measured_is_judged() -> None:
     assert "opening 2 of these days" in again.figure
     violates = gate(promoted=False, violates="drawdown is 0.2 (at most 0.1)")
     assert not violates.passed and "drawdown is 0.2" in violates.figure
-    closed = _holdout({}, "first")
+    closed = _holdout_gate({}, "first")
     assert not closed.passed and "`slipstream resume first --force-deploy`" in closed.figure
 
 
@@ -194,15 +194,15 @@ def test_a_run_is_told_what_would_measure_it(make: Make, prices: Path, tmp_path:
     study = tmp_path / "studies" / "first"
     said: list[str] = []
     with pytest.raises(ConfigError, match="failed"):
-        deploy(study, "demo", {}, say=said.append)
+        deploy(study, "demo", {}, notify=said.append)
     assert all("`slipstream resume first` completes it" in line for line in said[:5])
     alone = tmp_path / "alone"
     (study / "policy").rename(alone)
     with pytest.raises(ConfigError, match="failed"):
-        deploy(alone, "demo", {}, say=said.append)
+        deploy(alone, "demo", {}, notify=said.append)
     assert "deploy the folder of its study" in said[6]
     facts = {"reason": "5 trials finished, at least 20 are needed"}
-    figure = _figure("pbo", facts, "at most", 0.2, Path("x/study.yaml")).figure
+    figure = _statistic_gate("pbo", facts, "at most", 0.2, Path("x/study.yaml")).figure
     assert "5 trials finished" in figure and "`slipstream tune x/study.yaml" in figure
 
 

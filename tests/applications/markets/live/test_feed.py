@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 from live_markets import table, week
 
-from slipstream.markets.live.bar_store import Moment, Shape
-from slipstream.markets.live.feed import PriceFeed, Told
+from slipstream.markets.live.bar_store import BarGroup, BarSchema
+from slipstream.markets.live.feed import FeedUpdate, PriceFeed
 
 BARS = 700
 TIME = week(BARS)
-SHAPE = Shape(("EURUSD", "USDJPY"), (), 900, "fx", (), "auto")
+SHAPE = BarSchema(("EURUSD", "USDJPY"), (), 900, "fx", (), "auto")
 FRAMES = {
     name: table(TIME, price, k)
     for k, (name, price) in enumerate({"EURUSD": 1.1, "USDJPY": 150.0}.items())
@@ -28,13 +28,13 @@ class Tail:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.whole, self.clock = folder, 0, float(TIME[-1] + 3_600)
         monkeypatch.setattr("slipstream.markets.live.feed.time.time", lambda: self.clock)
-        own = PriceFeed._bars
+        own = PriceFeed._read_bars
 
         def bars(feed: PriceFeed) -> object:
             self.whole += 1
             return own(feed)
 
-        monkeypatch.setattr(PriceFeed, "_bars", bars)
+        monkeypatch.setattr(PriceFeed, "_read_bars", bars)
         self.data: dict[str, object] = {}
         self.feed = self.opened()
 
@@ -46,13 +46,13 @@ class Tail:
         self.clock += 1.0
         os.utime(self.folder / f"{name}.csv", (self.clock, self.clock))
 
-    def look(self, after: int) -> tuple[list[Moment], Told, int]:
+    def look(self, after: int) -> tuple[list[BarGroup], FeedUpdate, int]:
         """A look, the moments that a new feed gives, and how often the look read all."""
         self.whole = 0
-        told = self.feed.look(after)
-        whole, fresh = self.whole, self.opened().look(after)
-        assert told.moments == fresh.moments
-        return told.moments, told, whole
+        told = self.feed.poll(after)
+        whole, fresh = self.whole, self.opened().poll(after)
+        assert told.groups == fresh.groups
+        return told.groups, told, whole
 
 
 @pytest.fixture

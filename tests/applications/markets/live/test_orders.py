@@ -29,19 +29,19 @@ from slipstream.core.errors import ConfigError, DataError, ResourceError
 from slipstream.core.extras import require
 from slipstream.markets.live import exchange
 from slipstream.markets.live.account_comparison import compare
-from slipstream.markets.live.deployment import Deployment, kill
+from slipstream.markets.live.deployment import Deployment, set_kill_switch
 from slipstream.markets.live.deployment_gates import deploy
-from slipstream.markets.live.drift import Outside, Ranges
-from slipstream.markets.live.exchange import FILLED, AlpacaPaper, Lot, Order
+from slipstream.markets.live.drift import FeatureDrift, FeatureRanges
+from slipstream.markets.live.exchange import FILLED, AlpacaPaper, LotSize, Order
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.order_manager import (
     Limits,
-    Orders,
-    Situation,
-    forbidden,
-    forbidden_orders,
+    OrderContext,
+    OrderManager,
+    blocking_reason,
+    rejection_reasons,
 )
-from slipstream.markets.live.paper_account import JOURNAL, Wanted
+from slipstream.markets.live.paper_account import JOURNAL, TargetPosition
 from slipstream.markets.live.paper_trading import paper
 
 SIZE = 28_800
@@ -95,7 +95,7 @@ def served(
     for name in exchange.KEYS:
         monkeypatch.setenv(name, "secret-of-this-test")
     # An order that stays open all bar long is asked for 50 times, not 1,000.
-    monkeypatch.setattr("slipstream.markets.live.paper_trading._LONGEST_LOOK", 600.0)
+    monkeypatch.setattr("slipstream.markets.live.paper_trading._MAX_POLL_SECONDS", 600.0)
 
     def serve(
         week: Week | None = None,
@@ -213,8 +213,8 @@ def kept(name: str) -> tuple[Any, ...]:
     """The journal but for the clock of this or that moment."""
     found = Deployment.open(name)
     with closing(Journal(found.account(found.current) / JOURNAL)) as journal:
-        rows = [row[:-1] for one in journal.names() for row in journal.rows(one)]
-        return rows, journal.intents(), journal.traded()
+        rows = [row[:-1] for one in journal.pass_names() for row in journal.decisions(one)]
+        return rows, journal.orders(), journal.executed_bars()
 
 
 def check_week(name: str, server: Server, bars: int = BARS) -> None:
@@ -232,7 +232,10 @@ def check_week(name: str, server: Server, bars: int = BARS) -> None:
         assert abs(sum(one.filled for one in own)) <= size * (1 + 1e-9)
         came = [state["orders"][one.id] for one in own if one.id in state["orders"]]
         assert sum(float(one["filled_qty"]) for one in came) <= size * (1 + 1e-9)
-    bar_of, worth = {one.id: one.time for one in intents}, {one.time: one.worth for one in traded}
+    bar_of, worth = (
+        {one.id: one.time for one in intents},
+        {one.time: one.rules_equity for one in traded},
+    )
     for client, order in state["orders"].items():
         assert float(order["qty"]) >= LEAST
         if order["side"] == "buy":
@@ -242,8 +245,8 @@ def check_week(name: str, server: Server, bars: int = BARS) -> None:
     a_day = Counter(time // 86_400 for time in bar_of.values())
     assert max(a_day.values()) <= LIMITS.orders_a_day
     for one in traded:
-        if one.ended == "traded":
-            for target, held, why in one.rests.values():
+        if one.outcome == "traded":
+            for target, held, why in one.unfilled.values():
                 assert target == pytest.approx(held, abs=2 * LEAST) or why
 
 
@@ -254,7 +257,7 @@ def test_a_quiet_week_of_orders_follows_the_account(served: Callable[..., Server
     check_week("demo", server)
     decisions, intents, traded = kept("demo")
     assert len(intents) > 20 and all(one.state == "filled" for one in intents)
-    assert [one.ended for one in traded] == ["traded"] * len(traded)
+    assert [one.outcome for one in traded] == ["traded"] * len(traded)
     (one,) = compare("demo").passes
     assert one.both >= BARS - 2 and one.equal == one.both
     state = server.state()
@@ -337,7 +340,7 @@ def test_the_kill_switch_ends_orders_and_sells(
     assert "Slippage against the mid at which the rules fill: +" in told
     assert command("paper", "stop", "demo", "--flat") == 0
     assert not any(abs(held) > LEAST for held in server.state()["positions"].values())
-    assert kept("demo")[2][-1].ended == "sold by hand"
+    assert kept("demo")[2][-1].outcome == "sold by hand"
     assert command("paper", "demo", "--feed", FEED, "--broker", "alpaca-paper") == 2
     assert "demo stands still until the file is removed" in " ".join(
         capsys.readouterr().err.split()
@@ -353,12 +356,12 @@ def test_a_running_account_sees_the_switch(
     def sleep(seconds: float) -> None:
         server.clock.sleep(seconds)
         if server.clock() > BEGIN + 3.5 * SIZE:
-            kill(Deployment.open("demo").path, flat=True)
+            set_kill_switch(Deployment.open("demo").path, flat=True)
 
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "time", server.clock)
     with pytest.raises(ConfigError, match="KILL is there"):
-        paper("demo", FEED, broker="alpaca-paper", say=said.append)
+        paper("demo", FEED, broker="alpaca-paper", notify=said.append)
     assert len(kept("demo")[0]) == 4 and "Selling what is held." in said
     assert not any(abs(held) > LEAST for held in server.state()["positions"].values())
 
@@ -371,16 +374,18 @@ def test_limits_keep_orders_back(
     monkeypatch.setattr(time, "sleep", server.clock.sleep)
     monkeypatch.setattr(time, "time", server.clock)
     said: list[str] = []
-    options = {"broker": "alpaca-paper", "once": True, "say": said.append}
+    options = {"broker": "alpaca-paper", "once": True, "notify": said.append}
     paper("demo", FEED, limits=Limits(order=0.01), **options)
     assert any("of equity." in one for one in said) and not server.state()["orders"]
-    assert kept("demo")[2][0].ended == "traded"
+    assert kept("demo")[2][0].outcome == "traded"
     server.clock.set(BEGIN + 2 * SIZE + 60)
     paper("demo", FEED, limits=Limits(stale=10.0), **options)
     assert any("ago." in one for one in said) and not server.state()["orders"]
     server.clock.set(BEGIN + 3 * SIZE + 60)
     with monkeypatch.context() as narrow:
-        narrow.setattr(Ranges, "of", lambda facts: Ranges(np.ones(6), np.ones(6)))
+        narrow.setattr(
+            FeatureRanges, "from_metadata", lambda facts: FeatureRanges(np.ones(6), np.ones(6))
+        )
         paper("demo", FEED, limits=Limits(), **options)
     assert any(one.startswith("Not sent") and "outside its range" in one for one in said)
     assert not server.state()["orders"]
@@ -407,35 +412,37 @@ def test_limits_keep_orders_back(
     assert min(order["at"] for order in server.state()["orders"].values()) >= off + 900.0
 
 
-SITUATION = Situation(
-    100.0, 0.0, 5.0, 0.0, Outside(0.1, "rsi_14"), 0, {"A": 2.0, "B": 1.0}, {"A": 10.0}
+SITUATION = OrderContext(
+    100.0, 0.0, 5.0, 0.0, FeatureDrift(0.1, "rsi_14"), 0, {"A": 2.0, "B": 1.0}, {"A": 10.0}
 )
 
 
 def test_each_limit() -> None:
-    limits = Limits.of(["order=0.3", "exposure=0.5", "orders_a_day=2"])
-    now = SITUATION._replace(held={"A": 10.0, "B": 0.0})
-    assert forbidden(limits, 60, now) == ""
-    assert "61 s ago" in forbidden(limits, 60, now._replace(age=61.0))
-    assert "31 s apart" in forbidden(limits, 60, now._replace(skew=31.0))
-    far = now._replace(outside=Outside(0.61, "rsi_14"))
-    assert "rsi_14 lies outside its range in training, by 61 %" in forbidden(limits, 60, far)
-    assert forbidden_orders(limits, {"B": 30.0}, now) == {}  # 20 % held, and 30 % more
-    assert "31.0 % of equity." in forbidden_orders(limits, {"B": 31.0}, now)["B"] + "."
-    assert "would be held" in forbidden_orders(limits, {"A": 5.0, "B": 21.0}, now)["B"]
-    assert forbidden_orders(limits, {"A": -10.0}, now._replace(fallen=0.5)) == {}  # a sale
-    assert "fell by 50.0 %" in forbidden_orders(limits, {"B": 1.0}, now._replace(fallen=0.5))["B"]
-    assert len(forbidden_orders(limits, {"A": -1.0, "B": 1.0}, now._replace(sent=1))) == 2
+    limits = Limits.from_words(["order=0.3", "exposure=0.5", "orders_a_day=2"])
+    now = SITUATION._replace(positions={"A": 10.0, "B": 0.0})
+    assert blocking_reason(limits, 60, now) == ""
+    assert "61 s ago" in blocking_reason(limits, 60, now._replace(age=61.0))
+    assert "31 s apart" in blocking_reason(limits, 60, now._replace(skew=31.0))
+    far = now._replace(drift=FeatureDrift(0.61, "rsi_14"))
+    assert "rsi_14 lies outside its range in training, by 61 %" in blocking_reason(limits, 60, far)
+    assert rejection_reasons(limits, {"B": 30.0}, now) == {}  # 20 % held, and 30 % more
+    assert "31.0 % of equity." in rejection_reasons(limits, {"B": 31.0}, now)["B"] + "."
+    assert "would be held" in rejection_reasons(limits, {"A": 5.0, "B": 21.0}, now)["B"]
+    assert rejection_reasons(limits, {"A": -10.0}, now._replace(daily_loss=0.5)) == {}  # a sale
+    assert (
+        "fell by 50.0 %" in rejection_reasons(limits, {"B": 1.0}, now._replace(daily_loss=0.5))["B"]
+    )
+    assert len(rejection_reasons(limits, {"A": -1.0, "B": 1.0}, now._replace(orders_today=1))) == 2
     for word in ("order", "order=0", "order=much", "luck=1", ""):
         with pytest.raises(ConfigError):
-            Limits.of([word])
+            Limits.from_words([word])
 
 
 def test_whole_steps_are_sent_and_no_dust() -> None:
-    lot = Lot(0.1, 0.2, 10.0)
-    assert lot.sendable(0.35, 100.0) == pytest.approx(0.3)
-    assert lot.sendable(-0.35, 1.0) == pytest.approx(-0.3)  # sales may be cheap
-    assert lot.sendable(0.35, 1.0) == 0.0 and lot.sendable(0.15, 100.0) == 0.0
+    lot = LotSize(0.1, 0.2, 10.0)
+    assert lot.round_quantity(0.35, 100.0) == pytest.approx(0.3)
+    assert lot.round_quantity(-0.35, 1.0) == pytest.approx(-0.3)  # sales may be cheap
+    assert lot.round_quantity(0.35, 1.0) == 0.0 and lot.round_quantity(0.15, 100.0) == 0.0
 
 
 class Slow:
@@ -460,8 +467,8 @@ class Slow:
     def positions(self) -> dict[str, float]:
         return {"BTCUSD": self.held}
 
-    def lot(self, name: str) -> Lot:
-        return Lot(1e-6, 1e-6, 1.0)
+    def lot_size(self, name: str) -> LotSize:
+        return LotSize(1e-6, 1e-6, 1.0)
 
     def send(self, name: str, quantity: float, client: str) -> str:
         self.posts.append((client, quantity))
@@ -477,48 +484,56 @@ class Slow:
 
 
 @pytest.fixture
-def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Slow, Orders, Wanted]]:
+def slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Slow, OrderManager, TargetPosition]]:
     """Such a broker ten seconds after a bar's end, whose wanted unit it does not hold."""
     clock, broker = Clock(BEGIN + 3_610.0), Slow(0.0)
     monkeypatch.setattr(time, "sleep", clock.sleep)
     monkeypatch.setattr(time, "time", clock)
-    wanted = Wanted(BEGIN, {"BTCUSD": 1.0}, {"BTCUSD": 100.0}, 1_000.0, Outside())
+    wanted = TargetPosition(BEGIN, {"BTCUSD": 1.0}, {"BTCUSD": 100.0}, 1_000.0, FeatureDrift())
     with closing(Journal(tmp_path / "journal.db")) as journal:
-        yield broker, Orders("demo/1", cast(AlpacaPaper, broker), journal, 3_600, Limits()), wanted
+        yield (
+            broker,
+            OrderManager("demo/1", cast(AlpacaPaper, broker), journal, 3_600, Limits()),
+            wanted,
+        )
 
 
 @pytest.mark.parametrize("between", ["the clock is off", "the switch is thrown"])
 def test_an_order_that_is_not_shown_is_sent_under_its_own_id_alone(
-    slow: tuple[Slow, Orders, Wanted], between: str
+    slow: tuple[Slow, OrderManager, TargetPosition], between: str
 ) -> None:
     broker, orders, wanted = slow
-    assert orders.work(wanted) and len(broker.posts) == 1
+    assert orders.run_round(wanted) and len(broker.posts) == 1
     if between == "the clock is off":
         broker.off = 60.0
-        assert orders.work(wanted)
+        assert orders.run_round(wanted)
         broker.off = 0.0
     else:
-        orders.close(flat=False)
+        orders.cancel_all(flat=False)
     assert len(broker.posts) == 1
-    while orders.work(wanted):
+    while orders.run_round(wanted):
         time.sleep(1.0)
     assert broker.held == 1.0 and broker.posts == broker.posts[:1] * 2
 
 
-def test_what_is_sold_by_hand_is_sold_once(slow: tuple[Slow, Orders, Wanted]) -> None:
+def test_what_is_sold_by_hand_is_sold_once(slow: tuple[Slow, OrderManager, TargetPosition]) -> None:
     broker, orders, wanted = slow
     broker.held = 1.0
-    assert not orders.work(wanted)
-    orders.close(flat=True)
+    assert not orders.run_round(wanted)
+    orders.cancel_all(flat=True)
     assert broker.held == 0.0 and broker.posts == broker.posts[:1] * 2
 
 
-def test_nothing_is_sent_after_a_long_silence(slow: tuple[Slow, Orders, Wanted]) -> None:
+def test_nothing_is_sent_after_a_long_silence(
+    slow: tuple[Slow, OrderManager, TargetPosition],
+) -> None:
     """What the clock said at the beginning of the round holds no longer."""
     broker, orders, wanted = slow
-    assert orders.work(wanted) and len(broker.posts) == 1
+    assert orders.run_round(wanted) and len(broker.posts) == 1
     broker.pause = 3_600.0
-    while orders.work(wanted):
+    while orders.run_round(wanted):
         time.sleep(1.0)
     assert len(broker.posts) == 1
 

@@ -23,7 +23,7 @@ from slipstream.core.storage.status_file import read_status, run_lines
 from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.live.account_comparison import compare
-from slipstream.markets.live.deployment import KILL, Deployment, kill, killed
+from slipstream.markets.live.deployment import KILL, Deployment, read_kill_switch, set_kill_switch
 from slipstream.markets.live.deployment_gates import deploy
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper_account import JOURNAL
@@ -103,7 +103,7 @@ def test_wanted_units_are_those_that_the_next_fill_brings(make: Make, tmp_path: 
     rows = decisions(Deployment.open("demo"))["EURUSD"]
     held = track.trace["units"]
     moved = [k for k in range(1, len(held) - 1) if held[k] != held[k - 1]]
-    assert moved and all(rows[k].wanted == pytest.approx((held[k],), rel=1e-3) for k in moved)
+    assert moved and all(rows[k].target_units == pytest.approx((held[k],), rel=1e-3) for k in moved)
 
 
 def test_a_replay_without_a_start_begins_where_features_are_there(
@@ -113,7 +113,7 @@ def test_a_replay_without_a_start_begins_where_features_are_there(
     make("forex", write(tmp_path / "prices", {"EURUSD": frame}), **FOREX)
     few, said = write(tmp_path / "few", {"EURUSD": frame}, slice(0, 200)), list[str]()
     with pytest.raises(DataError, match="to warm up"):
-        paper("demo", f"replay:{few}", say=said.append)
+        paper("demo", f"replay:{few}", notify=said.append)
     assert sum(one.startswith("Nothing is decided yet: EURUSD") for one in said) == 1
     write(few, {"EURUSD": frame}, slice(0, 274))
     decided = paper("demo")
@@ -164,7 +164,7 @@ def test_a_file_that_grows(make: Make, tmp_path: Path, monkeypatch: pytest.Monke
     assert paper("demo", feed, once=True) == 3
     rows = decisions(Deployment.open("demo"))["EURUSD"]
     assert [row.time for row in rows] == time_[399:404].tolist()
-    assert rows[1].decided - (rows[1].time + 900) == 60.0 and rows[2].wanted == ()
+    assert rows[1].decided_at - (rows[1].time + 900) == 60.0 and rows[2].target_units == ()
     check_equal("demo", 4)
 
 
@@ -272,7 +272,7 @@ def test_a_hole_is_said_and_a_long_one_stops(make: Make, tmp_path: Path, capsys:
     write(prices, {"EURUSD": tables["EURUSD"].filter(pl.Series(keep))})
     said: list[str] = []
     with pytest.raises(DataError, match=r"15 bars missing after .*--longest-gap 15"):
-        paper("demo", f"replay:{prices}", start=int(week(420)[380]), say=said.append)
+        paper("demo", f"replay:{prices}", start=int(week(420)[380]), notify=said.append)
     assert any("3 bars missing after" in one for one in said)
     assert paper("demo", f"replay:{prices}", longest_gap=15) == 10
     check_equal("demo", 20)
@@ -297,11 +297,11 @@ def test_a_kill_switch_ends_it_until_it_is_taken_back(make: Make, tmp_path: Path
     begin = int(week(420)[410])
 
     def throw(sentence: str) -> None:  # in the middle
-        if not killed(found.path):
-            kill(found.path, flat=False)
+        if not read_kill_switch(found.path):
+            set_kill_switch(found.path, flat=False)
 
     with pytest.raises(ConfigError, match=r"KILL is there: demo stands still"):
-        paper("demo", f"replay:{prices}", start=begin, say=throw)
+        paper("demo", f"replay:{prices}", start=begin, notify=throw)
     with pytest.raises(ConfigError, match=r"KILL is there"):
         paper("demo")
     assert len(decisions(found)["EURUSD"]) == 1
@@ -414,11 +414,11 @@ def test_another_version_goes_on_with_an_account_of_its_own(
     monkeypatch.setattr("slipstream.markets.live.paper_trading.time.sleep", sleep)
     said: list[str] = []
     with pytest.raises(Interrupted, match="slipstream paper demo"):
-        paper("demo", f"tail:{prices}", say=said.append)
+        paper("demo", f"tail:{prices}", notify=said.append)
     assert "Version 2 is in force now" in " ".join(said)
     for number in (1, 2):
         journal = Journal(found.account(number) / JOURNAL)
-        assert [row.time for row in journal.rows("EURUSD")] == [int(week(420)[400])]
+        assert [row.time for row in journal.decisions("EURUSD")] == [int(week(420)[400])]
         journal.close()
     status = read_status(found.path)
     assert status is not None and status.state == "stopped" and "pbo failed" in status.notes[2]

@@ -13,9 +13,9 @@ from live_markets import Make, table, week, write
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.features.indicators import IndicatorStreams, StreamHistoryError, outputs
 from slipstream.markets.live import paper_account
-from slipstream.markets.live.bar_store import Moment, Shape, moments_of
+from slipstream.markets.live.bar_store import BarGroup, BarSchema, group_bars
 from slipstream.markets.live.deployment import Deployment
-from slipstream.markets.live.feed import Told
+from slipstream.markets.live.feed import FeedUpdate
 from slipstream.markets.live.journal import Decision
 from slipstream.markets.live.paper_account import PaperAccount
 from slipstream.markets.live.price_replay import PriceReplay
@@ -72,19 +72,23 @@ class Lead:
 
     def __init__(self, found: Deployment, folder: Path, start: int) -> None:
         self.policy, self.folder, self.start = found.policy(), folder, start
-        self.shape = Shape.of(self.policy.metadata["shape"])
+        self.schema = BarSchema.from_mapping(self.policy.metadata["shape"])
         self.open()
 
     def open(self) -> None:
         self.account = PaperAccount(
-            self.folder, self.policy, self.shape, self.start, longest_gap=30
+            self.folder, self.policy, self.schema, self.start, longest_gap=30
         )
 
-    def take(self, moments: list[Moment]) -> None:
-        self.account.take(Told(moments, (), moments[-1].time + self.shape.bar_seconds + 5.0))
+    def take(self, moments: list[BarGroup]) -> None:
+        self.account.process(
+            FeedUpdate(moments, (), moments[-1].time + self.schema.bar_seconds + 5.0)
+        )
 
     def rows(self) -> dict[str, list[Decision]]:
-        return {name: self.account.journal.rows(name) for name in self.account.journal.names()}
+        return {
+            name: self.account.journal.decisions(name) for name in self.account.journal.pass_names()
+        }
 
 
 def led(
@@ -110,9 +114,11 @@ def led(
         return made
 
     monkeypatch.setattr(PriceReplay, "advance", advance)
-    monkeypatch.setattr(paper_account, "ROOM", 70)  # less than the bars that come: it is used up
+    monkeypatch.setattr(
+        paper_account, "SPARE_BARS", 70
+    )  # less than the bars that come: it is used up
     one, two = (Lead(found, tmp_path / name, start) for name in ("continued", "replayed"))
-    moments = moments_of(one.shape.read({"folder": str(tmp_path / "prices")}), one.shape)
+    moments = group_bars(one.schema.read({"folder": str(tmp_path / "prices")}), one.schema)
     place = sum(one.time <= start for one in moments)
     draw, looks, before = np.random.default_rng(seed), 0, 0
     while before < len(moments):
@@ -123,7 +129,7 @@ def led(
             each.take(moments[before:place])
         assert one.account.equity == two.account.equity
         if len(one.account.equity) == 1:
-            assert one.account.wanted == two.account.wanted
+            assert one.account.target == two.account.target
         before, looks = place, looks + 1
         place += int(draw.choice([1, 1, 1, 2, 3, 7]))
     rows = one.rows()

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from live_markets import Make, table, week, write
 
-from slipstream.markets.live.drift import Ranges
+from slipstream.markets.live.drift import FeatureRanges
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper_account import JOURNAL
 from slipstream.markets.live.paper_trading import paper
@@ -34,13 +34,13 @@ def test_ranges_of_training_and_a_bar_outside(make: Make, tmp_path: Path) -> Non
     jumps = {330: 1.005, 360: 0.997}
     prices = write(tmp_path / "prices", {"EURUSD": jumping(jumps)}, slice(405))
     found = make("forex", prices, features=["log_return_1", "close_location"])
-    ranges = Ranges.of(found.policy().metadata)
+    ranges = FeatureRanges.from_metadata(found.policy().metadata)
     assert ranges is not None
     assert (ranges.low[0], ranges.high[0]) == pytest.approx(np.log([0.997, 1.005]), abs=5e-5)
     later = write(tmp_path / "later", {"EURUSD": jumping(jumps | {410: 1.009})})
     paper("demo", f"replay:{later}", start=int(week(420)[405]))
     with closing(Journal(found.account(1) / JOURNAL)) as journal:
-        (remark,) = journal.remarks()
+        (remark,) = journal.notices()
     share = 100 * (np.log(1.009) - np.log(1.005)) / (np.log(1.005) - np.log(0.997))
     assert "log_return_1 lies outside its range in training, by " in remark[1]
     assert float(remark[1].split("by ")[1].split(" %")[0]) == pytest.approx(share, abs=2.0)
@@ -67,17 +67,17 @@ def test_ranges_are_those_of_what_is_observed(
 
     with closing(environment.make_eval_envs("window", passes, backend="serial")) as env:
         run_episodes(env, act, passes, 0)
-    ranges = Ranges.seen(environment)
+    ranges = FeatureRanges.from_environment(environment)
     width = len(ranges.low)
     shown = np.concatenate(rows)[:, before : before + 2 * width].reshape(-1, width)
     assert width == 2 * environment.training_context["symbols_at_once"]
     assert ranges.low * factor == pytest.approx(shown.min(axis=0), rel=1e-6)
     assert ranges.high * factor == pytest.approx(shown.max(axis=0), rel=1e-6)
     row = int(environment.loaded.data.segments[0].mean())
-    assert ranges.outside(environment, row).share == 0.0
+    assert ranges.drift(environment, row).share == 0.0
     seen = environment.loaded.data.features[row - 1 : row + 1, 0]
     ranges.low[0], ranges.high[0] = seen.min() + 1.0, seen.min() + 5.0
-    told = ranges.outside(environment, row)
+    told = ranges.drift(environment, row)
     assert told.share == pytest.approx(0.25) and told.feature.endswith("log_return_1")
 
 
@@ -92,7 +92,7 @@ def test_a_remark_is_kept_once_however_often_the_account_begins(make: Make, tmp_
             folder = write(tmp_path / f"until-{len(steps)}", later, slice(rows + 1))
             paper("demo", f"replay:{folder}", start=int(week(420)[335]))
         with closing(Journal(found.account(1) / JOURNAL)) as journal:
-            remarks.append(journal.remarks())
+            remarks.append(journal.notices())
         shutil.rmtree(found.account(1))
     assert remarks[0] == remarks[1]
     assert len(remarks[0]) == len({text.split(" UTC ")[0][:24] for _, text in remarks[0]}) > 1

@@ -11,7 +11,7 @@ from live_markets import Make, table, week, write
 
 from slipstream.core.errors import DataError
 from slipstream.markets.data.bars import Bars
-from slipstream.markets.live.drift import KEPT, TrainingPrices, compare
+from slipstream.markets.live.drift import NUM_STORED_BARS, TrainingPrices, compare
 from slipstream.markets.live.paper_trading import paper
 
 FEATURES = ["log_return_1", "rsi_14"]
@@ -26,7 +26,9 @@ def bars(time=TIME, close=None, spread=SPREAD):
 
 
 TRAINED = bars()
-KNOWN = {"EURUSD": TrainingPrices.from_facts(TrainingPrices.from_bars(TRAINED, None).facts())}
+KNOWN = {
+    "EURUSD": TrainingPrices.from_metadata(TrainingPrices.from_bars(TRAINED, None).to_metadata())
+}
 
 
 def moved(rows, size=3 * SPREAD):
@@ -70,7 +72,9 @@ def test_a_feed_without_a_common_bar_is_not_compared():
 def test_the_ends_of_training_and_of_the_file_are_kept():
     time = week(3_000)
     kept = TrainingPrices.from_bars(bars(time), float(time[1_500]))
-    assert np.array_equal(kept.time, np.r_[time[1_500 - KEPT : 1_500], time[-KEPT:]])
+    assert np.array_equal(
+        kept.time, np.r_[time[1_500 - NUM_STORED_BARS : 1_500], time[-NUM_STORED_BARS:]]
+    )
     assert kept.tolerance == SPREAD
     assert 0 < TrainingPrices.from_bars(bars(time, spread=0.0), None).tolerance < 3e-4
 
@@ -90,17 +94,17 @@ def test_a_deployment_compares_its_feed_before_it_decides(
     write(feed, {"EURUSD": file})
     if shift:
         with pytest.raises(DataError, match="stamps are 1 bar earlier"):
-            paper("demo", f"replay:{feed}", start=begin, say=told.append)
+            paper("demo", f"replay:{feed}", start=begin, notify=told.append)
         assert paper("demo", f"replay:{prices}", start=begin) > 0  # nothing wrong was kept
         return
-    assert paper("demo", f"replay:{feed}", start=begin, say=told.append) > 0
+    assert paper("demo", f"replay:{feed}", start=begin, notify=told.append) > 0
     assert sum("agrees with the training prices" in text for text in told) == 1
 
 
 def test_a_feed_that_reaches_the_kept_closes_later_is_compared_there(
     make: Make, tmp_path: Path
 ) -> None:
-    long = week(KEPT + 900)
+    long = week(NUM_STORED_BARS + 900)
     prices = write(tmp_path / "prices", {"EURUSD": table(long, 1.1, 0)})
     make("forex", prices, features=FEATURES)
     feed = write(tmp_path / "feed", {"EURUSD": table(long, 1.1, 1)})  # other prices, same stamps

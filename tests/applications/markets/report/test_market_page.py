@@ -10,8 +10,8 @@ import pytest
 from slipstream.kernels.spec import MarketSpec
 from slipstream.markets.evaluation import performance as accounts
 from slipstream.markets.evaluation.performance import Account
-from slipstream.markets.report.market_page import market_page, verdict, views
-from slipstream.markets.report.market_sections import rolling
+from slipstream.markets.report.market_page import market_page, split_views, verdict
+from slipstream.markets.report.market_sections import rolling_sharpe_figure
 from slipstream.report.inputs import ORACLE, Curve, RunEvaluation
 from slipstream.report.page import write
 from slipstream.report.plot_style import png
@@ -248,7 +248,7 @@ def test_an_agent_that_never_trades_has_a_page(forex, passes_of):
 
 
 def test_a_ruined_account_is_said_to_be_ruined(run):
-    held = views(run)[0]
+    held = split_views(run)[0]
     ruin = replace(held.performance, total_return=-0.97)
     held.__dict__["performances"] = [ruin] * len(held.members)
     assert verdict(held).startswith("The account is ruined: -97.0 % on the test bars")
@@ -260,7 +260,7 @@ def test_a_ruined_account_is_said_to_be_ruined(run):
 @pytest.mark.parametrize("place", [50.0, 99.0])
 def test_a_runs_page_never_says_profitable(run, interval, total, sharpe, place, monkeypatch):
     """Whatever its figures: the test bars may be read again (docs/rules.md, section 15)."""
-    held = views(run)[0]
+    held = split_views(run)[0]
     size = {"total_return": total, "sharpe": sharpe, "interval": interval, "days": 80}
     found = replace(held.performance, **size)
     held.__dict__["performances"] = [found] * len(held.members)
@@ -283,7 +283,7 @@ def test_the_rolling_sharpe_is_filled_up_to_where_it_crosses_zero():
     equity = np.cumprod(np.append(1.0, 1.0 + returns))
     zeros = np.zeros(days)
     account = Account(time, equity, zeros, zeros, {}, np.arange(days), market)
-    figure = rolling("test", account, 60)
+    figure = rolling_sharpe_figure("test", account, 60)
     png(figure)
     inside = []
     for area in figure.axes[0].collections:

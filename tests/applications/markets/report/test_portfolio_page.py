@@ -11,7 +11,7 @@ import pytest
 from slipstream.markets.evaluation.market_backtest import MarketBacktest, PortfolioSplitBacktest
 from slipstream.markets.evaluation.oracle import optimal_weights
 from slipstream.markets.evaluation.performance import build_chained_account
-from slipstream.markets.report.portfolio_page import by_asset, gains
+from slipstream.markets.report.portfolio_page import asset_gains, asset_shares
 from slipstream.report.inputs import CASH, EQUAL_WEIGHT, ORACLE, REBALANCED, Prices, RunEvaluation
 from slipstream.report.page import render
 from slipstream.report.run_evaluation import gather
@@ -194,7 +194,7 @@ def test_assets_add_up_to_the_result(orders):
     passes = passes_of(pw.random_panel(120, 3, 5), orders=orders)
     agent = some_agent(passes)
     metrics, initial = agent[0].metrics, passes.params[0].initial_equity
-    shares = by_asset(agent, passes.prices, initial)
+    shares = asset_shares(agent, passes.prices, initial)
     gross = metrics["total_return"] + metrics["costs"] / initial
     moved = abs(agent[0].trace["units"][-2]).max()
     assert moved > 0
@@ -205,7 +205,7 @@ def test_assets_add_up_to_the_result(orders):
 
 def test_gains_by_hand():
     prices = gathered_prices([[10.0], [11.0], [13.0]], [[10.0], [10.5], [12.0]])
-    found = gains(np.array([[2.0], [0.0]]), np.array([1, 2]), prices)
+    found = asset_gains(np.array([[2.0], [0.0]]), np.array([1, 2]), prices)
     np.testing.assert_allclose(found[:, 0], [2 * 0.5, 2 * 2.0])  # bought at 10.5, sold at 13
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.markets.live import price_replay
-from slipstream.markets.live.price_replay import Retaking
+from slipstream.markets.live.price_replay import ActionReplay
 from slipstream.training.environments.factory import make_environment
 
 
@@ -19,7 +19,7 @@ def test_steps_taken_again(backend: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert isinstance(single, KernelVectorEnv) and isinstance(again, KernelVectorEnv)
     names = tuple(again.state.dtype.names or ())
     actions = np.random.default_rng(0).integers(0, 2, (400, 3, 1)).astype(again.spec.action_dtype)
-    one, other = Retaking(single), Retaking(again)
+    one, other = ActionReplay(single), ActionReplay(again)
     for env, out in ((single, one.out), (again, other.out)):
         env.begin(every, every, 5, out.obs)
     lengths, rows = (3, 0, 400), []  # the last one ends before
