@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 
 from benchmarks.environments import maker
-from slipstream.core.capacity import memory_of
+from slipstream.core.capacity import process_memory
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.gymnasium_environment import is_process_backend_faster, step_seconds
 from slipstream.kernels.vector_env import allocate_buffers, member_indices
@@ -118,7 +118,7 @@ def measure(system: str, env: str, num_envs: int, seconds: float, **more: Any) -
     steps, wall = calls * _ROWS * num_envs, time.perf_counter() - began
     spent = _processor_seconds() - spent
     pids = [child.pid for child in psutil.Process().children(recursive=True)]
-    memory = sum(map(memory_of, [os.getpid(), *pids]))
+    memory = sum(map(process_memory, [os.getpid(), *pids]))
     began = time.perf_counter()
     copies.close()
     return {

@@ -35,7 +35,7 @@ def stamp() -> dict[str, Any]:
 def describe() -> dict[str, Any]:
     """Processor, cores, memory and operating system."""
     return {
-        "processor": provenance.processor(),
+        "processor": provenance.cpu_model(),
         "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
         "threads": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),

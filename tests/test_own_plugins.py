@@ -4,4 +4,4 @@ from slipstream.core import plugins
 
 
 def test_our_applications_are_plugins():
-    assert {"forex", "portfolio", "hockey", "tictactoe"} <= plugins.merged("kernels").keys()
+    assert {"forex", "portfolio", "hockey", "tictactoe"} <= plugins.merge_offers("kernels").keys()

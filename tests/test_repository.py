@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import slipstream
-from slipstream.core.extras import EXTRAS, install
+from slipstream.core.extras import EXTRAS, install_command
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -209,7 +209,12 @@ def test_what_is_missing_is_installed_by_the_packages_of_an_extra() -> None:
         text = path.read_text()
         assert "slipstream[" not in text, path
         assert path.name == "extras.py" or "pip install" not in text, f"{path}: use core/extras.py"
-    assert shlex.split(install("postgresql"))[1:] == ["-m", "pip", "install", *theirs["postgresql"]]
+    assert shlex.split(install_command("postgresql"))[1:] == [
+        "-m",
+        "pip",
+        "install",
+        *theirs["postgresql"],
+    ]
 
 
 def test_the_product_needs_no_torch() -> None:

@@ -16,7 +16,7 @@ from benchmarks.ours.hardware import operations
 from benchmarks.ours.training import speed
 from benchmarks.suites.study import PLANTED_FEATURES
 from slipstream.core.errors import ResourceError
-from slipstream.core.extras import require
+from slipstream.core.extras import import_optional
 from slipstream.markets.synthetic import SyntheticCrypto
 from slipstream.studies.config import read_published_space, space_settings
 from slipstream.training.environments.factory import resolve_environment
@@ -30,7 +30,7 @@ _FOLDS, _TRIALS, _BARS = 6, 500, 20_000
 def no_card() -> str | None:
     """Why nothing can be measured on a card here, in one line; None where there is one."""
     try:
-        require("torch", "Figures of a card are", "torch")
+        import_optional("torch", "Figures of a card are", "torch")
         from slipstream.rl.nets.torch_device import device_of  # torch: only where it is used
 
         device_of("cuda:0")

@@ -92,7 +92,9 @@ def _command(*words: str) -> None:
 
 def _read(path: Path, report: float) -> Ran:
     study = StudyFolder(path)
-    held = [one for one in csv_table.read(study.machine)["memory_gib"] if isinstance(one, float)]
+    held = [
+        one for one in csv_table.read_table(study.machine)["memory_gib"] if isinstance(one, float)
+    ]
     folds = study.provenance["environment"]["folds"]
     with Ledger(study.ledger, read_only=True) as ledger:
         seconds, spent, trials = (

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.storage.atomic_io import write_json, write_sealed, write_text
+from slipstream.core.storage.atomic_io import write_hashed, write_json, write_text
 from slipstream.core.storage.csv_table import CsvTable
 from slipstream.core.storage.status_file import EVENTS, LOG, STATUS, Status
 from slipstream.studies.config import StudyConfig
@@ -75,7 +75,7 @@ def write_run(folder: Path, members: int = 4, iterations: int = 400, **status: A
     config = resolve("cartpole", {"training.members": members, "agent.n_epochs": 8})
     write_text(folder / "config.yaml", config.to_yaml())
     command = f"slipstream train cartpole --members {members}"
-    write_sealed(folder / "provenance.json", {"command": command})
+    write_hashed(folder / "provenance.json", {"command": command})
     add_rows(folder, rows_of(members, 1, iterations + 1))
     evaluations = CsvTable(folder / "evaluations.csv", lambda words: None)
     rows = rows_of(members, 1, iterations + 1)

@@ -18,7 +18,7 @@ from benchmarks.ours.study import Ran, run_study
 from benchmarks.row import Ratio, Row
 from benchmarks.suite import SuiteOptions, specs_of
 from benchmarks.worker import WorkerError, rate, run_worker
-from slipstream.core.extras import install
+from slipstream.core.extras import install_command
 from slipstream.markets.features.feature_registry import FEATURE_SETS
 from slipstream.markets.synthetic import SyntheticCrypto
 
@@ -336,7 +336,7 @@ def fold_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
 def cluster(settings: SuiteOptions) -> Iterable[Row]:
     """A short search on nodes of this machine beside the same one on forked workers: 6 minutes."""
     if importlib.util.find_spec("ray") is None:
-        raise WorkerError(f"Ray is not installed: {install('ray')}")
+        raise WorkerError(f"Ray is not installed: {install_command('ray')}")
     ran: dict[int, tuple[dict[str, Any], float]] = {}
     for nodes in {0, threads(), 1, 2, 4}:
         with _market(settings.data_dir) as (env, folder), Neighbours() as neighbours:

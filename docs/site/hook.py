@@ -58,7 +58,7 @@ BESIDE = {
         "slipstream.rl.agents.agent.Agent",
         "slipstream.rl.agents.agent.AgentConfig",
         "slipstream.jit.rng.member_keys",
-        "slipstream.jit.rng.own_keys",
+        "slipstream.jit.rng.keys_at_steps",
     ),
     "Copies in worker processes": (
         "slipstream.gym.foreign_env.ForeignEnv",

@@ -127,15 +127,15 @@ def __getattr__(name: str) -> Any:
         raise ImportError(f"slipstream has no class {name}. Write: {_INSTEAD[name]}")
     if name not in __all__:
         raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
-    from slipstream.core.platform_check import refusal
+    from slipstream.core.platform_check import unsupported_message
 
-    if (problem := refusal()) is not None:
+    if (problem := unsupported_message()) is not None:
         raise ImportError(problem)
     value = getattr(importlib.import_module(_HOME.get(name, "slipstream.api")), name)
     if isinstance(value, FunctionType):
-        from slipstream.core.argument_validation import checked
+        from slipstream.core.argument_validation import validate_arguments
 
-        value = checked(value)
+        value = validate_arguments(value)
     globals()[name] = value
     return value
 

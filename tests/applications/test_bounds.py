@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slipstream.core.bounds import BarCount
-from slipstream.core.config import Config, model_in, validate
+from slipstream.core.config import Config, find_model, validate
 from slipstream.core.errors import ConfigError
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.rl.agents.ppo.config import PPOConfig
@@ -67,7 +67,7 @@ def numbers_in(model: type[Config], before: str = "") -> list[str]:
     """Dotted paths of all fields that take one number."""
     found = []
     for name, field in model.model_fields.items():
-        inner = model_in(field.annotation)
+        inner = find_model(field.annotation)
         if inner is not None:
             found += numbers_in(inner, f"{before}{name}.")  # type: ignore[arg-type]
         elif any(kind in str(field.annotation) for kind in ("int", "float")):

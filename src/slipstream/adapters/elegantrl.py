@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from slipstream.adapters.batch import ActionError, make_batch
 from slipstream.core.errors import ConfigError
-from slipstream.core.extras import require
+from slipstream.core.extras import import_optional
 from slipstream.kernels.space_codec import make_observation_codec
 
 # By name, so that this file needs torch only where it is used.
-torch = require("torch", "The face for ElegantRL", "elegantrl")
+torch = import_optional("torch", "The face for ElegantRL", "elegantrl")
 
 _NO_LIMIT = 12345  # steps of an episode without a time limit, as ElegantRL writes it
 

@@ -12,9 +12,9 @@ from gymnasium.vector import AutoresetMode
 
 from slipstream.adapters.batch import ActionError, UnreadyError, each, make_batch
 from slipstream.core.errors import ConfigError
-from slipstream.core.extras import require
+from slipstream.core.extras import import_optional
 
-_PETTINGZOO = require("pettingzoo", "The face for PettingZoo", "pettingzoo")
+_PETTINGZOO = import_optional("pettingzoo", "The face for PettingZoo", "pettingzoo")
 
 
 class ParallelAdapter(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]

@@ -29,13 +29,17 @@ from slipstream.adapters.batch import (
 from slipstream.adapters.wrapper_lookup import WrapperLookup
 from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError
-from slipstream.core.extras import require
+from slipstream.core.extras import import_optional
 from slipstream.gym.env_factory import WrappedEnv
 from slipstream.gym.gymnasium_semantics import SAME_STEP, NativeEnv
 from slipstream.kernels.spec import EnvSpec
 
-_VEC_ENV = require("stable_baselines3.common.vec_env", "The face for Stable-Baselines3", "sb3")
-_MONITOR = require("stable_baselines3.common.monitor", "The face for Stable-Baselines3", "sb3")
+_VEC_ENV = import_optional(
+    "stable_baselines3.common.vec_env", "The face for Stable-Baselines3", "sb3"
+)
+_MONITOR = import_optional(
+    "stable_baselines3.common.monitor", "The face for Stable-Baselines3", "sb3"
+)
 
 
 class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]

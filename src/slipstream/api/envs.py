@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from slipstream.core.bounds import check_copies, check_count
+from slipstream.core.bounds import check_count, check_env_memory
 from slipstream.core.errors import ConfigError
-from slipstream.core.plugins import offered
+from slipstream.core.plugins import iter_offers
 from slipstream.kernels.vector_env import VectorEnv, as_seed, member_indices
 from slipstream.rl.experience.rollout import rollout_bytes
 from slipstream.training.environments.factory import (
@@ -80,7 +80,7 @@ def make_vec(
     config = resolve(named(target), {f"env.{name}": value for name, value in env.items()})
     num_envs = check_count("num_envs", num_envs)
     environment = make_environment(config.env_name, config.env_settings)
-    check_copies(num_envs, rollout_bytes(environment.spec, 1, 1, 1))
+    check_env_memory(num_envs, rollout_bytes(environment.spec, 1, 1, 1))
     # First episodes of random length are for learning: here every episode is whole.
     return environment.make_envs(*member_indices([as_seed(seed)], num_envs), backend, stagger=False)
 
@@ -89,7 +89,7 @@ def named(target: Any) -> Any:
     """Return a target as `resolve` takes it: environment objects by their names."""
     if isinstance(target, str | Path | Mapping | RunConfig):
         return target
-    return next(filter(None, (register(target) for register in offered("register"))), target)
+    return next(filter(None, (register(target) for register in iter_offers("register"))), target)
 
 
 def make_face(

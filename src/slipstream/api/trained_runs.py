@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from slipstream.api.training import train
 from slipstream.core.errors import ConfigError
 from slipstream.core.plugins import folder_kinds
-from slipstream.core.safe_io import is_there
+from slipstream.core.safe_io import path_exists
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.status_file import LEDGER
-from slipstream.core.text import moment
+from slipstream.core.text import parse_utc
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import unpack
 from slipstream.training.callbacks.events import Callback
@@ -65,7 +65,7 @@ def evaluate(
     path, data, start = placed(path, data, start)
     run = _opened(path, trust)
     if isinstance(run, DeployedPolicy):
-        return run.evaluate(run.environment(data, symbols, moment(start), moment(stop)))
+        return run.evaluate(run.environment(data, symbols, parse_utc(start), parse_utc(stop)))
     environment = environment_of(run, data=data, symbols=symbols, start=start, stop=stop)
     if "test" in environment.splits():
         run.count_test_read()
@@ -146,7 +146,12 @@ def write_report(
     from slipstream.report import run_page  # Matplotlib: not on the way to a first update
 
     path, data, start = placed(path, data, start)
-    bars: Any = {"data": data, "symbols": symbols, "start": moment(start), "stop": moment(stop)}
+    bars: Any = {
+        "data": data,
+        "symbols": symbols,
+        "start": parse_utc(start),
+        "stop": parse_utc(stop),
+    }
     run = _opened(path, trust)
     if isinstance(run, DeployedPolicy):
         return run_page.report_deployed(run, **bars, out=out, say=say)
@@ -175,7 +180,7 @@ def write_card(
     from slipstream.report import model_card
 
     found = _opened(run if isinstance(run, Run) else folder_of(run), trust)
-    if isinstance(found, DeployedPolicy) and not is_there(found.path.parent / LEDGER):
+    if isinstance(found, DeployedPolicy) and not path_exists(found.path.parent / LEDGER):
         raise ConfigError(
             f"{run} is a policy by itself: a card is written of a run or a study, and this one "
             "was handed on or deployed from it."
@@ -258,7 +263,7 @@ def environment_of(
         ConfigError: the environment has no prices, or a date cannot be read.
     """
     carried = frozen_settings(run.provenance)
-    window = DataWindow(data, symbols, moment(start), moment(stop), carried)
+    window = DataWindow(data, symbols, parse_utc(start), parse_utc(stop), carried)
     return load_environment(run.config.env_name, run.config.env_settings, window)
 
 
@@ -282,7 +287,7 @@ def folder_of(path: str | Path) -> Path:
     """
     own = Path(path).expanduser()
     known = (CONFIG, CHECKPOINTS, checkpoint.MANIFEST, LEDGER)
-    if any(is_there(own / one) for one in known):
+    if any(path_exists(own / one) for one in known):
         return own
     from slipstream.studies.record.inspection import lookup
 

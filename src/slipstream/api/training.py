@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.api.envs import Given, named
-from slipstream.core.storage.provenance import changed_facts, other_bits
+from slipstream.core.storage.provenance import changed_keys, reproducibility_warning
 from slipstream.core.storage.signals import Interrupted
-from slipstream.core.text import to_stderr
+from slipstream.core.text import print_to_stderr
 from slipstream.training import trainer
 from slipstream.training.backend import apply_autotune, resolve_backend
 from slipstream.training.callbacks.console import NotebookCallback, default_callback
@@ -93,7 +93,7 @@ def train(
     environment, measured = apply_autotune(config, environment)
     check_memory(config, environment)
     check_curriculum(config.curriculum, environment, config.env_settings)
-    environment.check(config.env_settings, say or to_stderr)
+    environment.check(config.env_settings, say or print_to_stderr)
     sentences = (
         *(seat, config.note, config.preset_note, fallback, choice, measured),
         ignored_keys(target),
@@ -150,12 +150,12 @@ def resume(
     facts = run.provenance
     before, now = facts.get("environment"), environment.metadata
     if before is not None and before != now:
-        changed = ", ".join(changed_facts(before, now))
+        changed = ", ".join(changed_keys(before, now))
         run.notify(
             f"Since {run.path} began, its environment changed ({changed}); results may differ."
         )
     own = ("torch",) if facts.get("learner") == "torch" else ()
-    other = other_bits(facts, str(run.path), ("slipstream", "numba", "numpy", *own))
+    other = reproducibility_warning(facts, str(run.path), ("slipstream", "numba", "numpy", *own))
     if other:
         run.notify(other)
         run.record(notes=list(dict.fromkeys([*facts.get("notes", []), other])))
@@ -212,7 +212,7 @@ def _complete(run: Run) -> Run:
     run.notify(f"{run.path} is complete, but its report is missing: it is written now.")
     run.lock()
     try:
-        run.logbook.enter_end()
+        run.logbook.mark_complete()
     finally:
         run.close()
     return _report(run)

@@ -48,21 +48,21 @@ def detach_if_requested(context: typer.Context, folder: Path, **changes: Any) ->
         raise ConfigError("--log requires --background. Add --background, or remove --log.")
     if not (options["background"] or options.get("replace")):
         return False
-    from slipstream.core.safe_io import is_there
-    from slipstream.core.terminal import tell
+    from slipstream.core.safe_io import path_exists
+    from slipstream.core.terminal import print_text
     from slipstream.jobs.job_process import run_in_background, set_aside
 
     if options.get("replace"):
-        if is_there(folder):
+        if path_exists(folder):
             estimate_memory(
                 str(context.command.name), options
             )  # fails before another process is stopped
-        set_aside(folder, tell)
+        set_aside(folder, print_text)
     if not options["background"]:
         return False
     done = {"background": False, "log": None, "replace": False}
     words = command_line(context.command, {**options, **changes, **done})
-    run_in_background(words, folder, options.get("log"), tell)
+    run_in_background(words, folder, options.get("log"), print_text)
     return True
 
 

@@ -15,7 +15,7 @@ from slipstream.core.capacity import free_memory, total_memory, usable_cores
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import provenance
 from slipstream.core.storage.csv_table import Columns
-from slipstream.core.storage.resource_monitor import Cards
+from slipstream.core.storage.resource_monitor import Gpus
 from slipstream.gym.gymnasium_environment import MAX_FOREIGN_ENVS
 from slipstream.jit.cache import cache_folder
 from slipstream.training.environments.factory import get_kind
@@ -30,7 +30,7 @@ _DEFAULT_GPU_GIB = 16.0  # assumed if this machine has no GPU
 def machine_rows() -> list[tuple[str, str]]:
     """Return (item, finding) rows about the machine, libraries, cache and automatic choices."""
     return [
-        ("CPU", provenance.processor()),
+        ("CPU", provenance.cpu_model()),
         ("cores", _usable_cores()),
         ("memory", _memory()),
         ("disk", _disk()),
@@ -99,7 +99,7 @@ def capacity_rows(target: str) -> list[tuple[str, str]]:
 
     found = measure_memory(resolve(target).with_opponent()[0])
     problems = "; ".join(found.problems.values())
-    gpus = Cards().describe()
+    gpus = Gpus().describe()
     size = float(gpus[0]["memory_gib"]) if gpus else _DEFAULT_GPU_GIB
     limit = envs_on_gpu(found, size * 2**30)
     gpu = "not limited by GPU memory: replay and sub-environments stay on the CPU"
@@ -160,7 +160,7 @@ def _disk() -> str:
 
 
 def _gpu() -> str:
-    gpus = Cards().describe()
+    gpus = Gpus().describe()
     if not gpus:
         return "none found (or no driver)"
     listed = ", ".join(f"{gpu['name']} ({gpu['memory_gib']} GiB)" for gpu in gpus)

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from slipstream.core.child_process import KEPT, leave_in_words
-from slipstream.core.text import printable, refuse_path
+from slipstream.core.child_process import RESUME_MESSAGE, exit_on_stop_signals
+from slipstream.core.text import invalid_path_message, printable
 from slipstream.training.callbacks.output import Output
 
 INTERNAL_ERROR, USER_ERROR, INTERRUPTED = 1, 2, 130
@@ -43,7 +43,7 @@ class InterruptHandler:
 
     def _press(self, number: int, frame: FrameType | None) -> None:
         if self.requested:  # the first Ctrl-C takes too long
-            leave_in_words()
+            exit_on_stop_signals()
             os.kill(os.getpid(), number)
         self.requested = True
         raise KeyboardInterrupt
@@ -143,7 +143,7 @@ def resilient_output(works: bool) -> Iterator[Output]:
 def report_internal_error(error: Exception) -> int:
     """Report an unexpected error, with the traceback in a file; return the exit code."""
     if _was_interrupted(error):
-        print_error(f"Interrupted. {KEPT}")
+        print_error(f"Interrupted. {RESUME_MESSAGE}")
         return INTERRUPTED
     if isinstance(error, OSError | UnicodeEncodeError) and (found := _plain_cause(error)):
         print_error(found)
@@ -176,7 +176,7 @@ def _plain_cause(error: OSError | UnicodeEncodeError) -> str:
         part = error.object[error.start : error.end]
         lone = any("\ud800" <= c <= "\udfff" for c in part)
         of_path = lone or error.encoding == sys.getfilesystemencoding()
-        return refuse_path(error.object) if of_path else ""
+        return invalid_path_message(error.object) if of_path else ""
     if error.errno == errno.ENAMETOOLONG:
         name = str(error.filename or "")
         shown = name if len(name) <= 120 else f"{name[:60]}...{name[-40:]}"

@@ -18,10 +18,10 @@ from typer.core import TyperGroup
 from slipstream.cli import commands, error_reporting
 from slipstream.cli.background import detach_if_requested
 from slipstream.cli.options import add_cores_option
-from slipstream.core.child_process import BUSY, JOB_VARIABLE, KEPT, OVER
+from slipstream.core.child_process import EXIT_BUSY, EXIT_TIME_BUDGET, JOB_VARIABLE, RESUME_MESSAGE
 from slipstream.core.errors import BusyError, SlipstreamError
-from slipstream.core.extras import EXTRAS, pip_install
-from slipstream.core.plugins import left_out, merged, owner_of
+from slipstream.core.extras import EXTRAS, pip_install_command
+from slipstream.core.plugins import find_owner, merge_offers, skip_on_error
 
 # Arguments of pip that install a module, if they differ from its name.
 _PIP_WORDS = {
@@ -79,7 +79,7 @@ _BUILT_IN = {
 
 def _load_commands() -> Iterator[Any]:
     """Yield the command modules; a faulty one of another package is reported and skipped."""
-    offers = merged("commands")
+    offers = merge_offers("commands")
     others = {key: name for key, name in offers.items() if not name.startswith("slipstream.")}
     own = {key: name for key, name in offers.items() if key not in others} | _BUILT_IN
     loaded = {module: importlib.import_module(module) for module in own.values()}
@@ -90,7 +90,7 @@ def _load_commands() -> Iterator[Any]:
         if name in loaded:
             yield loaded[name]
             continue
-        with left_out(f"The command module {name}", owner_of("commands", name)):
+        with skip_on_error(f"The command module {name}", find_owner("commands", name)):
             module = importlib.import_module(name)
             add_cores_option(module.app)
             words, names = set(getattr(module, "FILE_COMMANDS", ())), _command_names(module.app)
@@ -150,7 +150,10 @@ def main(arguments: list[str] | None = None) -> Any:
         except SlipstreamError as error:  # the job queue cannot be updated
             error_reporting.print_error(str(error))
             code = error_reporting.USER_ERROR
-        code = {BUSY: error_reporting.USER_ERROR, OVER: error_reporting.INTERRUPTED}.get(code, code)
+        code = {
+            EXIT_BUSY: error_reporting.USER_ERROR,
+            EXIT_TIME_BUDGET: error_reporting.INTERRUPTED,
+        }.get(code, code)
         # A library may report Ctrl-C as an error of its own.
         if ctrl_c.requested and code == error_reporting.INTERNAL_ERROR:
             code = error_reporting.INTERRUPTED
@@ -200,7 +203,7 @@ def _run(arguments: list[str] | None) -> int:
         _command()(arguments)
     except SystemExit as stop:
         if stop.code == error_reporting.INTERRUPTED:  # Typer prints nothing
-            error_reporting.print_error(f"Interrupted. {KEPT}")
+            error_reporting.print_error(f"Interrupted. {RESUME_MESSAGE}")
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except SlipstreamError as error:
         error_reporting.print_error(
@@ -208,21 +211,21 @@ def _run(arguments: list[str] | None) -> int:
                 str(error), sys.argv[1:] if arguments is None else arguments
             )
         )
-        return BUSY if isinstance(error, BusyError) else error_reporting.USER_ERROR
+        return EXIT_BUSY if isinstance(error, BusyError) else error_reporting.USER_ERROR
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "slipstream":
             return error_reporting.report_internal_error(error)
         error_reporting.print_error(_missing_module(error))
         return error_reporting.USER_ERROR
     except (error_reporting.CommandInterrupted, KeyboardInterrupt):  # before or inside a command
-        error_reporting.print_error(f"Interrupted. {KEPT}")
+        error_reporting.print_error(f"Interrupted. {RESUME_MESSAGE}")
         return error_reporting.INTERRUPTED
     except Exception as error:
         # Looked up by name: its module is only imported by the commands that train.
         if type(error).__name__ != "Interrupted":
             return error_reporting.report_internal_error(error)
         error_reporting.print_error(str(error))
-        return OVER if getattr(error, "final", False) else error_reporting.INTERRUPTED
+        return EXIT_TIME_BUDGET if getattr(error, "final", False) else error_reporting.INTERRUPTED
     return 0
 
 
@@ -236,5 +239,5 @@ def _writes_files(arguments: list[str]) -> bool:
 
 def _missing_module(error: ModuleNotFoundError) -> str:
     package = (error.name or "").partition(".")[0]
-    line = pip_install(*_PIP_WORDS.get(package, (package,)))
+    line = pip_install_command(*_PIP_WORDS.get(package, (package,)))
     return f"This needs the package {package}, which is not installed. Install it: {line}"

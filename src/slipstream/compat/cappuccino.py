@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from slipstream.adapters.batch import ActionError, KernelBatch
 from slipstream.core.bounds import check_count
-from slipstream.core.config import put
+from slipstream.core.config import set_by_path
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.extras import require
-from slipstream.core.safe_io import content, is_there
+from slipstream.core.extras import import_optional
+from slipstream.core.safe_io import path_exists, read_bytes
 from slipstream.core.storage.atomic_io import disk_errors, make_folder, write_bytes
-from slipstream.core.text import did_you_mean, to_stderr
+from slipstream.core.text import did_you_mean, print_to_stderr
 from slipstream.kernels.kernel import KernelData
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
@@ -165,7 +165,7 @@ class CryptoEnvAlpaca:
         self.max_step = len(price) - own.lookback - 1
         self._device: Any = None  # of the tensors to answer with; None: with arrays
         if n_envs > 1 and find_spec("torch") is not None:  # where theirs has its first states
-            cuda = require("torch", "A tensor", "torch").cuda.is_available()
+            cuda = import_optional("torch", "A tensor", "torch").cuda.is_available()
             self._device = "cuda:0" if cuda else "cpu"
 
     def reset(self) -> Any:
@@ -213,7 +213,7 @@ class CryptoEnvAlpaca:
     def _answer(self, array: NDArray[Any]) -> Any:
         if self.env_num == 1 or self._device is None:
             return array[0] if self.env_num == 1 else array
-        return require("torch", "A tensor", "torch").from_numpy(array).to(self._device)
+        return import_optional("torch", "A tensor", "torch").from_numpy(array).to(self._device)
 
     def __getattr__(self, name: str) -> Any:
         if name not in _FIELDS or "batch" not in vars(self):
@@ -286,7 +286,7 @@ def names_of(tickers: Sequence[str] | None, assets: int) -> tuple[str, ...]:
             "of the names, too."
         )
     if not named:
-        to_stderr(
+        print_to_stderr(
             f"The {assets} columns of `price_array` have no names: they are taken in the original "
             f"order, which decides their smallest orders. Write tickers={list(names)}, in the "
             "columns' own order; for the command --symbols."
@@ -322,7 +322,7 @@ def _settings(
     values: dict[str, Any] = {"data": {"folder": "-"}}
     every = {**original, "time_decay_floor": decay, **needed, **said, **ours}
     for path, value in every.items():
-        put(values, path.removeprefix("env."), value)
+        set_by_path(values, path.removeprefix("env."), value)
     values.pop("features", None)  # they are at hand
     return values
 
@@ -523,14 +523,14 @@ def import_finrl(
 
 def _read(folder: Path, name: str) -> Any:
     """What one of their files holds."""
-    path = next((one for one in (folder / name, folder / f"{name}.pkl") if is_there(one)), None)
+    path = next((one for one in (folder / name, folder / f"{name}.pkl") if path_exists(one)), None)
     if path is None:
         raise DataError(
             f"{folder} must hold FinRL_Crypto's files price_array, tech_array and time_array; "
             f"{name} is not there. Name the folder that its 0_dl_trainval_data.py wrote."
         )
     try:
-        return _Unpickler(io.BytesIO(content(path, _MOST))).load()
+        return _Unpickler(io.BytesIO(read_bytes(path, _MOST))).load()
     except DataError as error:
         raise DataError(
             f"{path} is not read: {error}. A pickle may run programs, so arrays alone are taken: "

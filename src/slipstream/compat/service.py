@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from slipstream.api.envs import named
 from slipstream.core.bounds import Count
-from slipstream.core.config import Config, refusal, validate
+from slipstream.core.config import Config, validate, validation_error
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage.atomic_io import make_folder, write_text
 from slipstream.core.storage.status_file import Status, read_status
@@ -55,7 +55,7 @@ class VectorizedEnvConfig(Config):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise refusal(type(self), error, "vectorized") from None
+            raise validation_error(type(self), error, "vectorized") from None
 
     def training(self, env_name: str) -> dict[str, Any]:
         """What it means for a run's `training` section."""

@@ -1,4 +1,4 @@
-"""Check arguments of the public functions by their annotations, in one place for all of them."""
+"""Validation of arguments of public functions by their annotations."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _WIDER: dict[Any, Any] = {
 
 
 class ArgumentError(ConfigError, TypeError):
-    """An argument of a public function is missing, unknown or of another type."""
+    """An argument of a public function is missing, unknown or of the wrong type."""
 
 
-def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the same function, which refuses arguments that its annotations do not allow."""
+def validate_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function with validation of arguments by its annotations."""
     parameters, name_of = inspect.signature(function).parameters, function.__qualname__
     kinds: dict[str, Any] = {}
 
@@ -55,13 +55,13 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _kind(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """Return the type of a parameter; Any if it is not known at run time."""
+    """Return the type of a parameter; Any if it is not available at run time."""
     text = parameter.annotation
     if not isinstance(text, str) or parameter.kind is parameter.VAR_KEYWORD:
         return Any
     try:
         return eval(text, function.__globals__)
-    except NameError:  # something in it is imported for type checkers alone
+    except NameError:  # imported under TYPE_CHECKING only
         return Any
 
 

@@ -1,4 +1,4 @@
-"""What this process may use of its machine: cores and memory, as its container allows."""
+"""Cores and memory available to this process, within the limits of its container."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 
 _ROOT = Path("/sys/fs/cgroup")
-_UNLIMITED = 2**60  # bytes; version 1 says "no limit" by a number near 2**63
+_UNLIMITED = 2**60  # bytes; cgroup v1 reports no limit as a number near 2**63
 
 
 def cpu_limit(root: Path = _ROOT) -> float | None:
-    """Cores' worth of time that this container gets; None where it is not limited."""
+    """Return the container's CPU limit in cores; None if unlimited."""
     with suppress(OSError, ValueError):
         quota, period = (root / "cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)
@@ -24,7 +24,7 @@ def cpu_limit(root: Path = _ROOT) -> float | None:
 
 
 def memory_limit(root: Path = _ROOT) -> int | None:
-    """Bytes that this container may take; None where it is not limited."""
+    """Return the container's memory limit in bytes; None if unlimited."""
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError):
             limit = int((root / name).read_text())  # "max" is no number
@@ -33,19 +33,19 @@ def memory_limit(root: Path = _ROOT) -> int | None:
 
 
 def total_memory(root: Path = _ROOT) -> int:
-    """Bytes that this process may take: the machine's, or what its container allows."""
+    """Return the bytes that this process may use: the machine's memory or the container's limit."""
     limit, there = memory_limit(root), psutil.virtual_memory().total
     return int(there if limit is None else min(there, limit))
 
 
 def free_memory(root: Path = _ROOT) -> int:
-    """Bytes of them that nobody takes; the system gives up cached files when they are asked for."""
+    """Return the free bytes of that memory. File caches count as free."""
     limit, free = memory_limit(root), psutil.virtual_memory().available
     return int(free if limit is None else max(0, min(free, limit - _taken(root))))
 
 
 def _taken(root: Path) -> int:
-    """Bytes that processes of this container take, without cached files."""
+    """Return the bytes used by processes of this container, without file caches."""
     for used, stat, cached in (
         ("memory.current", "memory.stat", ("inactive_file", "active_file")),
         (
@@ -62,9 +62,9 @@ def _taken(root: Path) -> int:
 
 
 def usable_cores() -> int:
-    """Physical cores this process may use: two threads on one core only take turns.
+    """Return the number of physical cores that this process may use.
 
-    As many as its affinity and its container's share of time allow.
+    Limited by CPU affinity and the container's CPU limit. Two threads of one core only take turns.
     """
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     usable = usable or 1
@@ -74,8 +74,8 @@ def usable_cores() -> int:
     return max(1, min(usable, psutil.cpu_count(logical=False) or usable))
 
 
-def memory_of(pid: int) -> float:
-    """Return the bytes of a process, shared pages in parts (PSS); 0 if the process has ended."""
+def process_memory(pid: int) -> float:
+    """Return the memory of a process in bytes (PSS); 0 if the process has ended."""
     try:
         process = psutil.Process(pid)
         try:

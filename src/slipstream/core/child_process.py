@@ -1,6 +1,6 @@
-"""Processes that work for another one: how they begin, whom they follow, how they end.
+"""Child processes: start, stop signals, time limits.
 
-A run's shards, a study's workers and the workers that step copies of an environment are such.
+Used by a run's shards, a study's workers and the workers that step sub-environments.
 """
 
 from __future__ import annotations
@@ -20,58 +20,61 @@ from typing import Any, Literal, NamedTuple
 from slipstream.core.errors import ResourceError
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What asks a training to stop: the one that was started by people decides, and checkpoints."""
+"""Signals that stop training. The process that a user started handles them and checkpoints."""
 
-PATIENCE_SECONDS = 10.0
-"""Who was asked to end, and has nothing long to finish first, is killed after that."""
+TERMINATE_SECONDS = 10.0
+"""Time after which a process that was told to end is killed."""
 
-PULSE_WORDS, AT, BEAT = 16, 2, 3
-"""A pulse is 16 uint64 that a parent reads to see if a call hangs: `AT` is the sub-environment at
-hand, `BEAT` the number of calls begun and ended, odd during a call."""
-PULSES: list[Any] = []
-"""Free pulses of this process, if its parent watches it."""
+HEARTBEAT_WORDS, AT, BEAT = 16, 2, 3
+"""A heartbeat is 16 uint64 that a parent reads to detect hanging calls. `AT` is the current
+sub-environment, `BEAT` the number of calls started and ended, odd during a call."""
+HEARTBEATS: list[Any] = []
+"""Unused heartbeats of this process, if its parent monitors it."""
 
 JOB_VARIABLE = "SLIPSTREAM_JOB"
-"""Environment variable of a job's process: ``FOLDER:ID``, its queue and its number there."""
-BUSY = 75
-"""Exit code for a queue, in place of 2: another process works in the job's folder."""
-OVER = 76
-"""Exit code for a queue, in place of 130: the job's time budget ended."""
+"""Environment variable of a job's process: ``FOLDER:ID``, its queue and its id there."""
+EXIT_BUSY = 75
+"""Exit code in a queue, in place of 2: another process works in the job's folder."""
+EXIT_TIME_BUDGET = 76
+"""Exit code in a queue, in place of 130: the job's time budget ended."""
 
-_PR_SET_PDEATHSIG = 1  # Linux: what a process gets when the one that forked it is gone
+_PR_SET_PDEATHSIG = 1  # Linux: signal sent to a process when its parent ends
 
 
-KEPT = "What was written before is kept; `slipstream resume` goes on with what had begun."
+RESUME_MESSAGE = "What was written before is kept; `slipstream resume` goes on with what had begun."
 
 
 class FaultPolicy(NamedTuple):
-    """What happens when a copy or a worker fails.
+    """Handling of faults of an environment or a worker.
 
     Attributes:
-        on_fault: "restart" it, or "raise" an error at once.
-        hang_seconds: of one call of one copy, after which it is given up.
-        per_minute: faults in all, more of which end the run where they cost more than a twentieth
-            of its steps.
-        in_a_row: faults of one copy, or losses of one worker, without a good step in between.
+        on_fault: "restart", or "raise" an error immediately.
+        hang_seconds: time limit of one call of one environment.
+        max_faults_per_minute: a higher rate ends the run if faults cost more than a twentieth of
+            its steps.
+        max_consecutive_faults: faults of one environment, or losses of one worker, without a valid
+            step in between.
     """
 
     on_fault: Literal["restart", "raise"] = "restart"
     hang_seconds: float = 60.0
-    per_minute: int = 100
-    in_a_row: int = 8
+    max_faults_per_minute: int = 100
+    max_consecutive_faults: int = 8
 
 
-def leave_in_words() -> None:
-    """From now on a stop signal ends this process by that signal, after one sentence.
+def exit_on_stop_signals() -> None:
+    """End this process on a stop signal, by that signal, after printing one sentence.
 
-    A signal that is ignored stays ignored. Processes that are forked from this one say nothing.
+    Ignored signals stay ignored. Processes forked from this one print nothing.
     """
     own = os.getpid()
 
     def leave(number: int, frame: FrameType | None) -> None:
         if os.getpid() == own:
             with suppress(OSError):
-                os.write(2, f"Stopped by {signal.Signals(number).name}. {KEPT}\n".encode())
+                os.write(
+                    2, f"Stopped by {signal.Signals(number).name}. {RESUME_MESSAGE}\n".encode()
+                )
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
@@ -80,16 +83,16 @@ def leave_in_words() -> None:
             signal.signal(number, leave)
 
 
-def ignore_stops() -> None:
-    """From now on people's signals pass this process by: its parent decides."""
+def ignore_stop_signals() -> None:
+    """Ignore stop signals from now on: the parent process handles them."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 @contextmanager
-def stops_held_back() -> Iterator[None]:
-    """Hold stop signals back from a process that the body starts, until its `ignore_stops`."""
+def block_stop_signals() -> Iterator[None]:
+    """Block stop signals for a process started in the body, until its `ignore_stop_signals`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
@@ -97,30 +100,30 @@ def stops_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def work_for(parent: int) -> None:
-    """Begins the life of a process that was forked to work for this parent.
+def follow_parent(parent: int) -> None:
+    """Set up a process that was forked to work for this parent.
 
-    It takes no notice of people's signals, and the system kills it when the thread that forked it
-    ends, however that ends. Elsewhere than on Linux it notices the end of its pipe.
+    It ignores stop signals, and the system kills it when the thread that forked it ends. On other
+    systems than Linux it notices the end of its pipe.
     """
-    ignore_stops()
+    ignore_stop_signals()
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if orphaned(parent):
+    if is_orphaned(parent):
         os._exit(0)
 
 
-def orphaned(parent: int) -> bool:
-    """Whether the process that this one works for is gone."""
+def is_orphaned(parent: int) -> bool:
+    """Return true if the parent process has ended."""
     return os.getppid() != parent
 
 
-def not_started(error: OSError, remedy: str) -> ResourceError:
-    """What to raise where the system starts no more processes.
+def worker_start_error(error: OSError, remedy: str) -> ResourceError:
+    """Return the error for a worker process that could not be started.
 
     Args:
-        remedy: what a user may do besides: ``give fewer --workers``.
+        remedy: an additional suggestion: ``give fewer --workers``.
     """
     return ResourceError(
         f"A worker process could not be started ({error.strerror or error}): the system allows no "
@@ -129,41 +132,41 @@ def not_started(error: OSError, remedy: str) -> ResourceError:
     )
 
 
-def ending(code: int | None) -> str:
-    """How a process ended, by its exit code; to stand behind its name."""
+def describe_exit(code: int | None) -> str:
+    """Describe an exit code; follows the name of the process in messages."""
     if code is None or code >= 0:
         return f"ended with exit code {code}"
     how = f"was killed by {signal.Signals(-code).name}"
     return how + (" (out of memory?)" if -code == signal.SIGKILL else "")
 
 
-START_SECONDS = 120.0  # of imports and the first constructor, at least
-patience: ContextVar[float] = ContextVar("patience", default=0.0)
+START_SECONDS = 120.0  # minimum time limit of imports and the first constructor
+hang_timeout: ContextVar[float] = ContextVar("patience", default=0.0)
 """`training.hang_seconds` of the newest config of this process."""
 
 
-def start_seconds() -> float:
-    """Return how long the import of an environment's module and its constructor may take."""
-    return max(START_SECONDS, patience.get())
+def start_timeout() -> float:
+    """Return the time limit of importing an environment's module and calling its constructor."""
+    return max(START_SECONDS, hang_timeout.get())
 
 
-class OverdueError(BaseException):
-    """Foreign code took longer than `time_limit` allows; raised inside it."""
+class TimeLimitError(BaseException):
+    """Foreign code exceeded `time_limit`; raised inside it."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """End foreign code that takes longer, if it runs in the main thread and a signal can end it.
+    """Abort foreign code after a time limit, in the main thread if a signal can interrupt it.
 
-    A debugger has no limit, and neither does code that uses the timer itself.
+    There is no limit in a debugger or for code that uses the timer itself.
 
     Raises:
-        OverdueError: it took longer.
+        TimeLimitError: the limit was exceeded.
     """
 
     def overdue(_number: int, _frame: FrameType | None) -> None:
         if sys.gettrace() is None:
-            raise OverdueError
+            raise TimeLimitError
 
     alone = threading.current_thread() is threading.main_thread()
     if not alone or signal.getsignal(signal.SIGALRM) != signal.SIG_DFL:
@@ -186,8 +189,9 @@ _forked = False
 def _end_if_it_returns() -> None:
     """End a process that foreign code forked as soon as it returns into slipstream.
 
-    It would go on beside the process that called this code: train a second time, write the same
-    files and fork again. A trace on the innermost frame of slipstream costs nothing elsewhere.
+    Otherwise it would run in parallel to the process that called this code: train a second time,
+    write the same files and fork again. A trace on the innermost frame of slipstream costs nothing
+    elsewhere.
     """
     fork = frame = sys._getframe(1)
     if not _foreign(fork):
@@ -220,7 +224,7 @@ def _note_fork() -> None:
 
 
 def _foreign(fork: FrameType) -> bool:
-    """Return False for a process of slipstream's own, or one that never returns."""
+    """Return False for processes of slipstream, and for those that never return."""
     file = fork.f_code.co_filename
     library = f"{os.sep}multiprocessing{os.sep}" in file or file.endswith(f"{os.sep}subprocess.py")
     return not file.startswith(_PACKAGE) and not library

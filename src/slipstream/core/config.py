@@ -1,4 +1,4 @@
-"""Frozen, typed configuration in which a key that nobody reads is an error."""
+"""Frozen, typed configuration models that reject unknown keys."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.field_names import renamed, setting_of_agent
+from slipstream.core.field_names import agent_setting, renamed
 from slipstream.core.text import did_you_mean
 
 _TAG = re.compile(r"(constrained-\w+|literal\[.*|tuple\[.*|dict\[.*|int|float|str|bool|none)$")
-_NAMED = ("env", "agent")  # sections whose `name` chooses the model, which has no such field
+_NAMED = ("env", "agent")  # sections whose `name` selects the model, which has no such field
 
-_MOST_ENTRIES = 5_000  # of a list or mapping; thousands of symbols are possible
-_MOST_PROBLEMS = 20  # that a message names
+_MOST_ENTRIES = 5_000  # of a list or mapping; it may have thousands of symbols
+_MOST_PROBLEMS = 20  # per message
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class Config(BaseModel):
-    """Base of every configuration model: immutable, no unknown keys, no NaN or infinity, no endless
-    lists.
+    """Base class of configuration models: immutable, no unknown keys, NaN, infinity or huge lists.
 
-    A truth value is no number: `learning_rate: true` is refused, where Pydantic would read 1.
+    Booleans are not numbers: `learning_rate: true` is rejected, while Pydantic would read 1.
 
     Attributes:
-        given: keys that say what the task is (costs, physics): a study that varied them would
-            choose the easiest task, so none may.
+        FIXED_KEYS: keys that define the task (costs, physics). Studies cannot tune them, because
+            they would choose the easiest task.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    given: ClassVar[tuple[str, ...]] = ()
+    FIXED_KEYS: ClassVar[tuple[str, ...]] = ()
 
     @field_validator("*", mode="before")
     @classmethod
@@ -46,13 +45,13 @@ class Config(BaseModel):
             raise ValueError(
                 f"has {len(value):,} entries, and {_MOST_ENTRIES:,} are the most; leave some out"
             )
-        refuse_truth_value(cls.model_fields[info.field_name].annotation, value)
+        reject_bool(cls.model_fields[info.field_name].annotation, value)
         return value
 
 
-def refuse_truth_value(annotation: Any, value: Any) -> None:
-    """Raises ValueError for true or false, alone or in a list, where a type knows none."""
-    if _holds_truth_value(value) and not _takes_truth_value(annotation):
+def reject_bool(annotation: Any, value: Any) -> None:
+    """Raise a ValueError for a bool, alone or in a list, if the annotation does not allow one."""
+    if _contains_bool(value) and not _accepts_bool(annotation):
         kinds = str(annotation)
         wanted = "a number" if "int" in kinds or "float" in kinds else "text, in quotes"
         raise ValueError(
@@ -60,30 +59,30 @@ def refuse_truth_value(annotation: Any, value: Any) -> None:
         )
 
 
-def _holds_truth_value(value: Any) -> bool:
+def _contains_bool(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return any(_holds_truth_value(part) for part in value.values())
+        return any(_contains_bool(part) for part in value.values())
     if isinstance(value, (list, tuple, set, frozenset)):
-        return any(_holds_truth_value(part) for part in value)
+        return any(_contains_bool(part) for part in value)
     return isinstance(value, (bool, np.bool_))
 
 
-def _takes_truth_value(annotation: Any) -> bool:
-    """Whether bool, anything, or a model that judges its own fields is among the types."""
+def _accepts_bool(annotation: Any) -> bool:
+    """Return true if an annotation contains bool, Any, or a model that validates its own fields."""
     if isinstance(annotation, type) and issubclass(annotation, (bool, BaseModel)):
         return True
     if annotation in (Any, object):
         return True
     if typing.get_origin(annotation) is typing.Literal:
         return any(isinstance(choice, bool) for choice in typing.get_args(annotation))
-    return any(_takes_truth_value(argument) for argument in typing.get_args(annotation))
+    return any(_accepts_bool(argument) for argument in typing.get_args(annotation))
 
 
-def put(values: dict[str, Any], path: str, value: Any) -> None:
-    """Sets a dotted `path` in nested sections, which are copied; makes those that are missing.
+def set_by_path(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set a dotted `path` in nested sections. Sections are copied, missing ones are created.
 
     Raises:
-        ConfigError: a section on the way is a value.
+        ConfigError: a section of the path is a value.
     """
     *sections, key = path.split(".")
     for depth, name in enumerate(sections):
@@ -98,7 +97,7 @@ def put(values: dict[str, Any], path: str, value: Any) -> None:
     values[key] = value
 
 
-def value_at(values: Mapping[str, Any], path: str) -> Any:
+def get_by_path(values: Mapping[str, Any], path: str) -> Any:
     """Return the value at a dotted path; KeyError if there is none."""
     found: Any = values
     for part in path.split("."):
@@ -108,7 +107,7 @@ def value_at(values: Mapping[str, Any], path: str) -> Any:
     return found
 
 
-def searched(
+def tunable(
     low: float | None = None,
     high: float | None = None,
     *,
@@ -119,18 +118,18 @@ def searched(
     when: Mapping[str, Any] | None = None,
     by_default: bool = True,
 ) -> dict[str, Any]:
-    """What stands beside a default, as a Field's `json_schema_extra`: the range a study searches.
+    """Return the `json_schema_extra` of a Field with the default search range of studies.
 
     Args:
-        low, high: both ends belong to the range.
-        log: small values are as likely as large ones.
+        low, high: inclusive bounds.
+        log: sample on a logarithmic scale.
         step: distance of neighbouring values.
-        power_of: the value is this number to the power of an integer from low to high.
-        choices: instead of the ends; values may be lists.
-        when: fields of the same section and their value, or list of values, with which this one is
-            read; on a nested section, for all of it.
-        by_default: False where a study searches the field only if its space names it, such as
-            sizes: trials of different sizes cannot be trained in one batch.
+        power_of: the value is this base to the power of an integer from low to high.
+        choices: categorical values in place of the bounds; values may be lists.
+        when: fields of the same section and the value, or list of values, for which this one is
+            active; on a nested section, for all of it.
+        by_default: False if a study tunes the field only when its space names it, such as sizes:
+            trials of different sizes cannot be trained in one batch.
     """
     values = {"low": low, "high": high, "step": step, "power_of": power_of, "choices": choices}
     given = {name: value for name, value in values.items() if value is not None}
@@ -139,7 +138,7 @@ def searched(
 
 
 def validate(model: type[ModelT], values: Mapping[str, Any], where: str = "") -> ModelT:
-    """Builds `model` from plain values (as read from YAML).
+    """Build `model` from plain values (as read from YAML).
 
     Args:
         model: the Pydantic model to build.
@@ -147,23 +146,23 @@ def validate(model: type[ModelT], values: Mapping[str, Any], where: str = "") ->
         where: dotted prefix of the values in the user's file, for messages (``"env"``).
 
     Raises:
-        ConfigError: every problem in one paragraph, the nearest known key beside an unknown one.
+        ConfigError: all problems in one paragraph; unknown keys with the nearest known key.
     """
     if not isinstance(values, Mapping):
         raise ConfigError(f"`{where or 'config'}` must be keys with values, it is {values!r:.80}.")
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        raise refusal(model, error, where) from None
+        raise validation_error(model, error, where) from None
 
 
-def refusal(model: type[BaseModel], error: ValidationError, where: str) -> ConfigError:
-    """What Pydantic found, in a paragraph; arguments as for `validate`."""
+def validation_error(model: type[BaseModel], error: ValidationError, where: str) -> ConfigError:
+    """Return Pydantic's errors as one ConfigError; arguments as for `validate`."""
     problems: dict[str, list[str]] = {}
     entries = error.errors()
     for entry in entries[:_MOST_PROBLEMS]:
         before, problem, after = _explain(model, dict(entry), where)
-        problems.setdefault(f"{before}|{after}", []).append(problem)  # a union complains twice
+        problems.setdefault(f"{before}|{after}", []).append(problem)  # unions report twice
     sentences = []
     for words, found in problems.items():
         before, _, after = words.partition("|")
@@ -174,7 +173,7 @@ def refusal(model: type[BaseModel], error: ValidationError, where: str) -> Confi
 
 
 def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple[str, str, str]:
-    """What comes before a problem, the problem, and what comes after it."""
+    """Return the text before a problem, the problem, and the text after it."""
     location = _without_tags(model, [str(part) for part in entry["loc"]])
     path = ".".join([part for part in [where, *location] if part]) or "config"
     if entry["type"] == "extra_forbidden":
@@ -183,13 +182,13 @@ def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple
         if (new := renamed(path)) is not None and new.rpartition(".")[2] in known:
             return f"`{path}` is called ", f"`{new}`", "."
         advice = did_you_mean(location[-1], known, f"known keys: {', '.join(known)}.")
-        if where == "training" and (setting := setting_of_agent(location[-1])) is not None:
+        if where == "training" and (setting := agent_setting(location[-1])) is not None:
             advice = f'did you mean `{setting}`? In Python: `overrides={{"{setting}": ...}}`.'
         return f"`{path}` is not a known key; ", advice, ""
     if entry["type"] == "missing":
         return f"`{path}` is ", "required and missing", "."
     message = str(entry["msg"]).removeprefix("Value error, ").rstrip(".")
-    message = message.replace("valid tuple", "valid list")  # as a config file has it
+    message = message.replace("valid tuple", "valid list")  # the YAML term
     if not location:
         return f"{path}: ", message, "."
     given = repr(entry["input"])
@@ -201,13 +200,13 @@ def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple
 
 
 def _without_tags(model: type[BaseModel], location: list[str]) -> list[str]:
-    """A place in the user's file: without the names that Pydantic gives to a union's choices."""
+    """Return a location in the user's file, without the names that Pydantic gives to union members."""
     current: type[BaseModel] | None = model
     kept: list[str] = []
     for part in location:
         field = current.model_fields.get(part) if current else None
         if field is not None:
-            current = model_in(field.annotation)
+            current = find_model(field.annotation)
         elif kept and _TAG.match(part):
             continue
         kept.append(part)
@@ -215,21 +214,21 @@ def _without_tags(model: type[BaseModel], location: list[str]) -> list[str]:
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
-    """Field names of the model found by walking `path` down from `model`."""
+    """Return the field names of the model at `path` below `model`."""
     current: type[BaseModel] | None = model
     for part in path:
         field = current.model_fields.get(part) if current else None
         if field is None:
             continue  # a union's tag or a list index: stay on the same model
-        current = model_in(field.annotation)
+        current = find_model(field.annotation)
     return list(current.model_fields) if current else []
 
 
-def model_in(annotation: Any) -> type[BaseModel] | None:
+def find_model(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in typing.get_args(annotation):
-        found = model_in(argument)
+        found = find_model(argument)
         if found is not None:
             return found
     return None

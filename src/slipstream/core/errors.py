@@ -1,4 +1,4 @@
-"""Errors a user can act on: one paragraph of what was expected, what came, and what to do."""
+"""Errors that a user can act on: one paragraph with the problem, the value found and the fix."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import traceback
 from pathlib import Path
 from typing import Any, ClassVar
 
-from slipstream.core.field_names import as_arguments
+from slipstream.core.field_names import options_to_arguments
 
-# A name that no file can have; without its middle the sentence around it can be read.
+# File names longer than any file system allows are shortened to keep messages readable.
 _NAME = re.compile(r"([^\s/]{120})[^\s/]{180,}([^\s/]{40})")
 
-_MOST_LETTERS = 30_000  # of a message; tracebacks of workers are shorter
+_MOST_LETTERS = 30_000  # of a message; worker tracebacks are shorter
 
 _PACKAGE = str(Path(__file__).parents[1])
 
 
 class SlipstreamError(Exception):
-    """Base of every error that is the user's to mend; the command line prints it, exit code 2.
+    """Base class of user-correctable errors. The CLI prints the message and exits with status 2.
 
-    Messages name a command's options; to a caller from Python they read as its arguments:
-    ``--study-name`` as ``study_name=``. What stands in a quoted command stays.
+    Messages name CLI options. Python callers see them as arguments: ``--study-name`` becomes
+    ``study_name=``. Quoted commands are unchanged.
 
     Attributes:
-        on_command_line: whether a command is what the user gave.
+        on_command_line: true if the user ran a CLI command.
     """
 
     on_command_line: ClassVar[bool] = False
@@ -35,55 +35,55 @@ class SlipstreamError(Exception):
         if len(text) > _MOST_LETTERS:
             text = f"{text[: _MOST_LETTERS // 2]} ... {text[-_MOST_LETTERS // 2 :]}"
         text = _NAME.sub(r"\1...\2", text)
-        return text if self.on_command_line else as_arguments(text)
+        return text if self.on_command_line else options_to_arguments(text)
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: the paragraph, without the frames that lead to it."""
+        """Return the lines that IPython shows: the message without a traceback."""
         return [f"{type(self).__name__}: {self}"]
 
 
 class ConfigError(SlipstreamError):
-    """A configuration that cannot be run: unknown key, value out of range, impossible sizes."""
+    """Invalid configuration: unknown key, value out of range, impossible sizes."""
 
 
 class BusyError(ConfigError):
-    """Another process writes there: the same command works once that one has ended."""
+    """Another process writes there. The same command works after that process has ended."""
 
 
 class DataError(SlipstreamError):
-    """Market data or a folder that cannot be used as it is."""
+    """Unusable market data or folder."""
 
 
 class KernelError(SlipstreamError):
-    """A kernel that breaks the contract, or that returned a number nobody can train on."""
+    """A kernel violates its contract or returned a number that training cannot use."""
 
 
 class CheckpointError(SlipstreamError):
-    """A checkpoint, policy or run directory that is missing, corrupt or foreign."""
+    """A checkpoint, policy or run directory is missing, corrupt or not slipstream's."""
 
 
 class VersionError(CheckpointError):
-    """A state that another version of slipstream wrote, from which this one cannot go on."""
+    """A state was written by another version of slipstream and cannot be resumed."""
 
 
 class TrustError(SlipstreamError):
-    """A folder whose config names code that no command of this user ran for it."""
+    """A folder's config names code that no command of this user has run."""
 
 
 class ResourceError(SlipstreamError):
-    """The machine lacks what was asked for: memory, disk, a device, an optional package."""
+    """The machine lacks a resource: memory, disk, a device, an optional package."""
 
 
 def wrap_user_error(
     where: str, function: Any, error: BaseException, advice: str = ""
 ) -> KernelError:
-    """What to raise instead: file, line, the part of the line that failed, why, and what to do.
+    """Return a KernelError with file, line, failing expression, reason and fix.
 
     Args:
-        where: whose code it is, such as ``Kernel `walk` ``.
-        function: of the kernel, the one that was called; its file counts as the user's.
-        error: what came out of it.
-        advice: what to do; by default it follows from the error.
+        where: owner of the code, such as ``Kernel `walk` ``.
+        function: function of the kernel that was called; its file counts as the user's.
+        error: the exception that it raised.
+        advice: the fix; derived from the error by default.
     """
     place = _place(error, function)
     text = f"{type(error).__name__}: {error}".rstrip(": ")
@@ -98,7 +98,7 @@ def wrap_user_error(
 
 
 def _place(error: BaseException, function: Any) -> tuple[str, int, str, str] | None:
-    """File, line, function and text of what failed: the innermost place in the user's files."""
+    """Return file, line, function and text of the innermost failing place in the user's files."""
     frames = traceback.extract_tb(error.__traceback__)
     own = function.__code__.co_filename if hasattr(function, "__code__") else None
     for frame in reversed(frames):
@@ -123,4 +123,4 @@ def _advice(error: BaseException) -> str:
         return "Data is read-only: keep what changes in STATE"
     if isinstance(error, SystemExit):
         return "a kernel's file must not end the program"
-    return "mend it there"
+    return "fix it there"

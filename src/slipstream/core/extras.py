@@ -1,4 +1,4 @@
-"""Libraries that an installation may lack, and modules of the working folder."""
+"""Optional libraries, and imports from the working directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from slipstream.core.errors import ResourceError
 
-# The extras of pyproject.toml, for people: a registry's `slipstream` need not be this one.
+# The extras of pyproject.toml, for install commands.
 EXTRAS: dict[str, tuple[str, ...]] = {
     "torch": ("torch>=2.10",),
     "sb3": ("stable-baselines3>=2.4",),
@@ -30,41 +30,41 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 }
 
 
-def pip_install(*words: str) -> str:
-    """A shell's line that has pip install `words` where slipstream is, whatever is activated."""
+def pip_install_command(*words: str) -> str:
+    """Return the shell command that installs `words` with pip into slipstream's Python environment."""
     return shlex.join([sys.executable, "-m", "pip", "install", *words])
 
 
-def install(extra: str) -> str:
-    """A shell's line that installs the packages of an extra."""
-    return pip_install(*EXTRAS[extra])
+def install_command(extra: str) -> str:
+    """Return the shell command that installs the packages of an extra."""
+    return pip_install_command(*EXTRAS[extra])
 
 
-def require(module: str, purpose: str, extra: str) -> Any:
-    """A module of an optional library.
+def import_optional(module: str, purpose: str, extra: str) -> Any:
+    """Import a module of an optional library.
 
     Args:
-        module: what is imported.
-        purpose: beginning of a sentence, what needs it.
-        extra: whose packages have it.
+        module: module to import.
+        purpose: subject of the error message: the feature that needs it.
+        extra: extra that contains its package.
 
     Raises:
-        ResourceError: it is not installed; has the line that installs it.
+        ResourceError: it is not installed; has the command that installs it.
     """
     try:
         return import_module(module)
     except ImportError as error:
         raise ResourceError(
             f"{purpose} needs {module.partition('.')[0]}, which cannot be loaded here ({error}). "
-            f"Install it: {install(extra)}"
+            f"Install it: {install_command(extra)}"
         ) from error
 
 
-def search_working_folder() -> None:
-    """From now on modules are found there, too, behind what is installed.
+def add_cwd_to_path() -> None:
+    """Make modules of the working directory importable, after installed ones.
 
-    It stays so: environments that a module registers name their classes by modules that are
-    imported when the first of them is made.
+    The path entry is permanent: a module may register environments whose classes are imported when
+    the first of them is created.
     """
     with suppress(OSError):  # the working folder was deleted
         if (folder := os.getcwd()) not in sys.path:

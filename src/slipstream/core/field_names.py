@@ -1,6 +1,7 @@
-"""Names of other libraries and former names of our own, each with the name that is used here.
+"""Translation of names of other libraries, CLI options and moved modules.
 
-An unknown config key, option, command or module is answered with the name of these tables.
+Hyper-parameter names of Stable-Baselines3 come first. An error about an unknown key or algorithm
+suggests the name from this table if it is valid at that place.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _HYPERPARAMETERS = {
     "learning_rate",
     *(new.removeprefix("agent.") for new in _RENAMED.values() if new.startswith("agent.")),
 }
-# The first name that is known in the place where a key was written is suggested.
+# The first name that is valid at the place of the key is suggested.
 _SUGGESTIONS: dict[str, tuple[str, ...]] = {
     **_ALGORITHMS,
     **{name: (name, f"agent.{name}") for name in sorted(_HYPERPARAMETERS)},
@@ -64,7 +65,7 @@ _GYMNASIUM = re.compile(r"[\w/:.-]+-v\d+")
 
 
 def field_name(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that equals `name` but for case, or that other libraries call so."""
+    """Return the known name for a name of another library or in another case, or None."""
     lower = name.lower()
     same = next((candidate for candidate in known if candidate.lower() == lower), None)
     return same or next((new for new in _SUGGESTIONS.get(lower, ()) if new in known), None)
@@ -75,18 +76,18 @@ def renamed(path: str) -> str | None:
     return _RENAMED.get(path)
 
 
-def setting_of_agent(name: str) -> str | None:
-    """Return `agent.KEY` if a key that was written elsewhere is a hyper-parameter, else None."""
+def agent_setting(name: str) -> str | None:
+    """Return `agent.KEY` if a key written elsewhere is a hyper-parameter, else None."""
     key = next(iter(_SUGGESTIONS.get(name.lower(), ())), name)
     return f"agent.{key}" if key in _HYPERPARAMETERS else None
 
 
 def is_gymnasium_id(name: str) -> bool:
-    """Whether a name looks like an id of Gymnasium, such as CartPole-v1."""
+    """Return true for names like Gymnasium ids, such as CartPole-v1."""
     return _GYMNASIUM.fullmatch(name) is not None
 
 
-# Options that Python knows as arguments; some have other names there.
+# CLI options and the corresponding Python arguments.
 _ARGUMENTS = {
     **{"set": "overrides", "from": "start", "to": "stop", "opponent": "opponents"},
     **{"study-name": "study_name", "max-workers": "max_workers", "gpu-share": "gpu_share"},
@@ -94,12 +95,12 @@ _ARGUMENTS = {
     **{name: name for name in ("out", "data", "symbols", "device", "trust", "games", "track")},
     **{name: name for name in ("storage", "workers", "cluster", "hours", "members", "seed")},
 }
-# An option and the gap before its value; commands in quotes are left as they are.
+# An option and the gap before its value; quoted commands are unchanged.
 _OPTION = re.compile(rf"`[^`]*`|--({'|'.join(_ARGUMENTS)})(?![\w-])( (?=['\"\d]|cpu|cuda))?")
 
 
-def as_arguments(text: str) -> str:
-    """Return a message that names options of a command as arguments of Python's functions."""
+def options_to_arguments(text: str) -> str:
+    """Replace CLI options in a message by the arguments of Python functions."""
     return _OPTION.sub(_argument, text)
 
 
@@ -107,7 +108,7 @@ def _argument(match: re.Match[str]) -> str:
     if match[1] is not None:
         return f"{_ARGUMENTS[match[1]]}="
     quoted = match[0][1:-1]
-    return match[0] if " " in quoted else f"`{as_arguments(quoted)}`"
+    return match[0] if " " in quoted else f"`{options_to_arguments(quoted)}`"
 
 
 _MODULES = {
@@ -182,7 +183,7 @@ _MODULES = {
 
 
 def moved_module(error: BaseException) -> str | None:
-    """Return a sentence on the new place of a module of slipstream that an import did not find."""
+    """Return a sentence with the new location of a moved slipstream module, for import errors."""
     if not isinstance(error, ImportError) or not (error.name or "").startswith("slipstream."):
         return None
     inner = re.match(r"cannot import name '(\w+)'", str(error))

@@ -1,4 +1,4 @@
-"""Where slipstream runs. It is read by any Python, so that the refusal can be."""
+"""Check of the platform. Any Python version can import this file, to print the message."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Mapping
 OLDEST, NEWEST = (3, 11), (3, 13)  # as in pyproject.toml
 
 
-def refusal(
+def unsupported_message(
     version: tuple[int, ...] = sys.version_info[:2],
     system: str = sys.platform,
     variables: Mapping[str, str] = os.environ,
 ) -> str | None:
-    """Why this interpreter, system or environment cannot run it, as a paragraph; None if it can."""
+    """Return why this interpreter, system or environment is not supported, or None."""
     if not OLDEST <= tuple(version[:2]) <= NEWEST:
         found, oldest, newest = (".".join(map(str, one[:2])) for one in (version, OLDEST, NEWEST))
         return (

@@ -1,33 +1,34 @@
-"""Plugins: how applications are added to slipstream, which does not import them by name.
+"""Plugins: applications add themselves to slipstream, which does not import them by name.
 
 A package declares an entry point in its pyproject.toml, as slipstream does for its own plugins::
 
     [project.entry-points."slipstream.plugins"]
     bandits = "bandits.plugin"
 
-It names a module, or an object in one (``bandits.plugin:plugin``), with any of these attributes:
+The entry point is a module, or an object in one (``bandits.plugin:plugin``), with any of these
+attributes:
 
-    kernels        Name -> module of a kernel. The name can be used wherever a built-in one can.
+    kernels        Name -> module of a kernel. The name works like that of a built-in kernel.
     environments   Prefix of names, with its colon -> function from a name to its `EnvironmentKind`.
-    register       Object that a caller gives in place of a name, such as an environment of another
-                   library -> name of its environment; None for objects of others.
+    register       Object passed in place of a name, such as an environment of another library ->
+                   name of its environment; None for other objects.
     kernel_class   Kernel -> class of its environments; None for kernels of other applications.
-    part           (abstract kind of `Part`, environment) -> the part; None if it is not ours.
+    part           (abstract kind of `Part`, environment) -> the part; None for other environments.
     pages          (environment, evaluation) -> the report's `Page` of an evaluated run; None for
                    runs of other applications.
-    commands       Name -> module of commands. The name fixes the place in `--help`; a command is
-                   called as its function in the module's Typer `app`. `FILE_COMMANDS` of the module
-                   names the commands that make files. A command imports what it needs inside its
+    commands       Name -> module of commands. The name fixes the position in `--help`; a command is
+                   called like its function in the module's Typer `app`. `FILE_COMMANDS` of the module
+                   lists the commands that write files. A command imports its dependencies inside its
                    function and calls ``context.obj(context, folder, **changes)`` for --background.
     init           (environment, folder) -> sections of a config for `slipstream init` and the lines
                    above them; None for environments of other applications.
     folders        File that only such a folder has -> module that is a `FolderKind`.
     formats        Modules with `recognizes` and `to_sections` for configs of other projects.
-    callbacks      Functions that are called with every event of a run: `training.callbacks.events`.
+    callbacks      Functions that receive every event of a run: `training.callbacks.events`.
 
-docs/extending-plugins.md shows one. Its module should import little: it is loaded by every command.
-A plugin of another package that does not fit is reported on standard error and left out; what its
-functions raise later is a `PluginError` that names the package.
+docs/extending-plugins.md has an example. The module should import little: every command loads it. A
+faulty plugin of another package is reported on standard error and skipped. Errors that its
+functions raise later become a `PluginError` with the package name.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ from types import ModuleType
 from typing import Any, NamedTuple, Protocol, cast
 
 from slipstream.core.errors import SlipstreamError, wrap_user_error
-from slipstream.core.safe_io import is_there
-from slipstream.core.text import to_stderr
+from slipstream.core.safe_io import path_exists
+from slipstream.core.text import print_to_stderr
 
 GROUP = "slipstream.plugins"
 _PACKAGE = Path(__file__).parents[1]
@@ -63,10 +64,10 @@ class FolderKind(Protocol):
     def scored(
         self, folder: Path, data: str | Path | None, start: str | None
     ) -> tuple[Path, str | Path | None, str | None]:
-        """Return the folder of its policy, and the data and first moment to evaluate it on."""
+        """Return the folder of its policy, and the data and start time to evaluate it on."""
 
     def policy(self, folder: Path, acts: bool) -> Path:
-        """Return the folder of its policy; `acts`: it is to act on the folder's own data."""
+        """Return the folder of its policy; `acts`: it will act on the folder's own data."""
 
     def resume(self, folder: Path, say: Callable[[str], None], trust: bool) -> None:
         """Continue the work on the folder."""
@@ -75,29 +76,29 @@ class FolderKind(Protocol):
         """Return the folder that a command of `JOBS` works on, and the options that fix it."""
 
     def news(self, folder: Path, place: str) -> Any:
-        """Return the `News` of its dashboard page since a place."""
+        """Return the `Updates` of its dashboard page since a position."""
 
     def act(self, folder: Path, action: str) -> str | None:
-        """Do what a button of that page asks; return what was done, None for other actions."""
+        """Perform the action of a button of that page; return its description, None for others."""
 
 
 class PluginError(SlipstreamError):
-    """A plugin of another package that fails when it is used."""
+    """A plugin of another package failed."""
 
 
 class Plugin(NamedTuple):
-    """A plugin and the package that it comes from.
+    """A plugin and its package.
 
     Attributes:
-        owner: name of the installed package; ``slipstream`` for our own.
-        offers: object with the attributes that are described above.
+        owner: name of the installed package; ``slipstream`` for built-in plugins.
+        offers: object with the attributes described above.
     """
 
     owner: str
     offers: Any
 
     def get(self, attribute: str) -> Any:
-        """Return an attribute, with functions whose errors name the package; None without it."""
+        """Return an attribute; errors of its functions name the package. None if it is missing."""
         value = getattr(self.offers, attribute, None)
         if self.owner == "slipstream":
             return value
@@ -127,7 +128,7 @@ class Plugin(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """Return what a user can do about it."""
+        """Suggested fix for a faulty plugin."""
         return f"Update {self.owner}, or remove it: pip uninstall {self.owner}"
 
 
@@ -135,8 +136,8 @@ class Plugin(NamedTuple):
 def plugins() -> tuple[Plugin, ...]:
     """Return the plugins of slipstream, then those of other packages.
 
-    One that cannot be used is reported on standard error and left out. Slipstream's own count by
-    their folder: they work in a checkout that is not installed, and may be deleted.
+    Faulty ones are reported on standard error and skipped. Built-in plugins are found by their
+    folder, so that they work without installation and may be deleted.
     """
     folders = sorted(file.parent.name for file in _PACKAGE.glob("*/plugin.py"))
     own = [EntryPoint(name, f"slipstream.{name}.plugin", GROUP) for name in folders]
@@ -146,8 +147,8 @@ def plugins() -> tuple[Plugin, ...]:
     for entry in (*own, *others):
         owner = getattr(entry.dist, "name", None) or entry.name
         plugin = Plugin("slipstream" if entry in own else owner, None)
-        with left_out(f"The plugin {entry.name}", plugin):
-            with redirect_stdout(sys.stderr):  # what it prints is no output of a command
+        with skip_on_error(f"The plugin {entry.name}", plugin):
+            with redirect_stdout(sys.stderr):  # keeps standard output for the command
                 plugin = plugin._replace(offers=entry.load())
             _check(plugin.offers, entry.module)
             _check_names(plugin.offers, found)
@@ -156,25 +157,25 @@ def plugins() -> tuple[Plugin, ...]:
 
 
 @contextmanager
-def left_out(what: str, plugin: Plugin) -> Iterator[None]:
-    """Report what a body raises about a part of a plugin, which is then left out."""
+def skip_on_error(what: str, plugin: Plugin) -> Iterator[None]:
+    """Report an error of the body about a part of a plugin and continue without that part."""
     try:
         yield
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an import may end in SystemExit
-        to_stderr(
+        print_to_stderr(
             f"{what} of the package {plugin.owner} cannot be used and is left out: "
             f"{type(error).__name__}: {error}. {plugin.advice}."
         )
 
 
 def _check(offers: Any, module: str) -> None:
-    """Raise a TypeError if an attribute does not have the type that the contract says."""
+    """Raise a TypeError if an attribute has the wrong type."""
     if getattr(getattr(sys.modules[module], "__spec__", None), "_initializing", False):
         raise ImportError(
-            f"{module} is still being imported, and what it imports asks for the plugins: import "
-            "that inside of a function"
+            f"{module} is still being imported, and one of its imports needs the plugins: import "
+            "that one inside a function"
         )
     for name in _MAPPINGS:
         value = getattr(offers, name, {})
@@ -191,7 +192,7 @@ def _check(offers: Any, module: str) -> None:
 
 
 def _check_names(offers: Any, before: Sequence[Plugin]) -> None:
-    """Raise a ValueError if another plugin offers something of the same kind and name."""
+    """Raise a ValueError if another plugin offers the same name."""
     for attribute in _MAPPINGS:
         for other in before:
             both = {*getattr(offers, attribute, ())} & {*getattr(other.offers, attribute, ())}
@@ -202,19 +203,19 @@ def _check_names(offers: Any, before: Sequence[Plugin]) -> None:
                 )
 
 
-def offered(attribute: str) -> Iterator[Any]:
+def iter_offers(attribute: str) -> Iterator[Any]:
     """Yield an attribute of each plugin that has it."""
     found = (plugin.get(attribute) for plugin in plugins())
     return (value for value in found if value is not None)
 
 
-def merged(attribute: str) -> dict[str, Any]:
-    """Return a mapping of all plugins in one."""
-    return {name: value for offer in offered(attribute) for name, value in offer.items()}
+def merge_offers(attribute: str) -> dict[str, Any]:
+    """Return one mapping with the entries of all plugins."""
+    return {name: value for offer in iter_offers(attribute) for name, value in offer.items()}
 
 
-def owner_of(attribute: str, module: str) -> Plugin:
-    """Return the plugin that offers a module under some name of an attribute."""
+def find_owner(attribute: str, module: str) -> Plugin:
+    """Return the plugin that offers a module under an attribute."""
     values = ((one, one.get(attribute) or ()) for one in plugins())
     return next(
         one for one, of in values if module in (of.values() if isinstance(of, Mapping) else of)
@@ -225,7 +226,7 @@ def load(attribute: str, module: str) -> ModuleType:
     """Import a module that a plugin offers.
 
     Raises:
-        PluginError: it is another package's and cannot be imported.
+        PluginError: a module of another package cannot be imported.
     """
     if module.startswith("slipstream."):
         return importlib.import_module(module)
@@ -234,7 +235,7 @@ def load(attribute: str, module: str) -> ModuleType:
     except SlipstreamError:
         raise
     except (Exception, SystemExit) as error:
-        plugin = owner_of(attribute, module)
+        plugin = find_owner(attribute, module)
         raise PluginError(
             f"`{attribute}` of the plugin of the package {plugin.owner} names the module {module}, "
             f"which cannot be imported: {type(error).__name__}: {error}. {plugin.advice}."
@@ -243,13 +244,13 @@ def load(attribute: str, module: str) -> ModuleType:
 
 def notify(event: object) -> None:
     """Call the callbacks of all plugins with an event."""
-    for callbacks in offered("callbacks"):
+    for callbacks in iter_offers("callbacks"):
         for callback in callbacks:
             callback(event)
 
 
 def folder_kinds(folder: Path | None = None) -> list[FolderKind]:
-    """Return the kinds of folders that plugins know; of one folder its kind, or none."""
-    kinds = merged("folders").items()
-    found = [kind for mark, kind in kinds if folder is None or is_there(folder / mark)]
+    """Return the folder kinds of all plugins; with `folder`, only its kind, if any."""
+    kinds = merge_offers("folders").items()
+    found = [kind for mark, kind in kinds if folder is None or path_exists(folder / mark)]
     return [cast(FolderKind, load("folders", module)) for module in found]

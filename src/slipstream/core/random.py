@@ -1,14 +1,14 @@
 """Counter-based random numbers: a draw is a pure function of (key, counter).
 
-A stream is named by its key, so a trajectory depends on who draws (member's seed, index within the
-member, episode) and never on how many neighbours, threads or workers there are. The mixing function
-is the finaliser of SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number
+A stream is identified by its key, so a trajectory depends only on member seed, index within the
+member and episode, never on the number of environments, threads or workers. The mixing function is
+the finaliser of SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number
 generators"), applied to the counter and again to counter and key together, so that two streams are
 not shifted copies of one another.
 
 These are plain scalar functions; `kernels/` compiles them together with the kernels that draw. All
-constants are `np.uint64`: a Python int beside a uint64 means three different things interpreted,
-compiled and in older NumPy.
+constants are `np.uint64`: a Python int combined with a uint64 has three different result types
+interpreted, compiled and in older NumPy.
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ def mix(x: Word) -> Word:
 
 
 def word(key: Word, counter: Word) -> Word:
-    """The 64 random bits at place `counter` of stream `key`."""
+    """Return the 64 random bits at position `counter` of stream `key`."""
     return mix(key ^ mix((counter + _ONE) * _GOLDEN))
 
 
 def stream(seed: Word, index: Word, episode: Word) -> Word:
-    """Key of the stream of (member's seed, index within the member, episode)."""
+    """Return the stream key of (member seed, index within the member, episode)."""
     return word(word(word(_GOLDEN, seed), index), episode)
 
 
 def uniform(s: Any) -> float:
-    """Next number of record `s`, uniform in [0, 1) with 53 bits; advances `s.counter`."""
+    """Return the next number of record `s`, uniform in [0, 1) with 53 bits; advance `s.counter`."""
     bits = word(s.key, s.counter)
     s.counter = s.counter + _ONE
     return float(bits >> _SHIFT_11) * _TO_UNIT
 
 
 def normal(s: Any) -> float:
-    """Next number of record `s`, standard normal (Box, Muller 1958); advances it by two."""
+    """Return the next standard normal number of record `s` (Box, Muller 1958); advance it by two."""
     radius = math.sqrt(-2.0 * math.log(1.0 - uniform(s)))  # 1 - u lies in (0, 1]: the log is finite
     return radius * math.cos(_TWO_PI * uniform(s))
 
 
 def integer(s: Any, n: int) -> int:
-    """Next number of record `s`, uniform in 0..n-1 (n < 2^53, bias below n 2^-53)."""
+    """Return the next integer of record `s`, uniform in 0..n-1 (n < 2^53, bias below n 2^-53)."""
     return int(uniform(s) * float(n))
 
 
-def seed_of(*parts: int | str) -> int:
-    """Derive a seed below 2**63 from its parts alone: a study's seed, trial, fold, ..."""
+def derive_seed(*parts: int | str) -> int:
+    """Derive a seed below 2**63 from its parts alone, such as a study's seed, trial and fold."""
     text = "/".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -1,8 +1,8 @@
-"""The one way in for small files: a regular file of bounded size, read whole, or a clear error.
+"""Safe reading of small files: regular files of bounded size, read completely, or a clear error.
 
-A named pipe, a device, a folder or a file without end is refused before a byte is read, so that
-nothing hangs and no memory is filled. What other libraries open (tables of prices, weights) is
-checked by `regular_file` first.
+Named pipes, devices, folders and endless files are rejected before a byte is read, so that nothing
+blocks and memory stays bounded. Files that other libraries open (price tables, weights) are checked
+by `regular_file` first.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from slipstream.core.errors import ConfigError, DataError, ResourceError, SlipstreamError
-from slipstream.core.extras import pip_install
+from slipstream.core.extras import pip_install_command
 
-SEAL = "sha256"  # a file's last key: see `seal`
-TEXT_LIMIT = 1 << 20  # bytes of what people write: configs, kernels
-JSON_LIMIT = 1 << 28  # bytes of what slipstream writes
-_DIGITS = 40  # of a whole number in JSON, such as a key of 128 bits
+HASH_KEY = "sha256"  # a file's last key: see `seal`
+TEXT_LIMIT = 1 << 20  # bytes of files that users write: configs, kernels
+JSON_LIMIT = 1 << 28  # bytes of files that slipstream writes
+_DIGITS = 40  # of an integer in JSON, such as a 128-bit key
 _KINDS = (
     (stat.S_ISDIR, "it is a folder"),
     (stat.S_ISFIFO, "it is a named pipe"),
@@ -34,11 +34,11 @@ _KINDS = (
 
 
 class UnreadableError(Exception):
-    """Why a file cannot be read, as half a sentence; callers say what to do."""
+    """Reason why a file cannot be read, as half a sentence; callers add the fix."""
 
 
-def is_there(path: Path) -> bool:
-    """Whether anything has this name; false where no file could have it."""
+def path_exists(path: Path) -> bool:
+    """Return true if anything has this name; false for names that no file can have."""
     try:
         os.lstat(path)
     except (OSError, ValueError):
@@ -47,7 +47,7 @@ def is_there(path: Path) -> bool:
 
 
 def resolve_folder(folder: str) -> Path:
-    """Return the path of a folder; ``package:NAME/sub`` is found without importing NAME."""
+    """Return the path of a folder; ``package:NAME/sub`` is located without importing NAME."""
     if not folder.startswith("package:"):
         return Path(folder).expanduser()
     package, _, inside = folder.removeprefix("package:").partition("/")
@@ -59,17 +59,17 @@ def resolve_folder(folder: str) -> Path:
     if not locations:
         raise DataError(
             f"`folder: {folder}` needs the Python package {package!r}, which is not installed: "
-            f"`{pip_install(package.replace('_', '-'))}`, or name a folder."
+            f"`{pip_install_command(package.replace('_', '-'))}`, or name a folder."
         )
     return Path(locations[0]) / inside
 
 
 def regular_file(path: Path, limit: int | None = None) -> os.stat_result:
-    """What the system knows about a regular file of at most `limit` bytes.
+    """Return the stat result of a regular file of at most `limit` bytes.
 
     Raises:
-        FileNotFoundError: there is nothing.
-        UnreadableError: it is no regular file, too large, or may not be looked at.
+        FileNotFoundError: there is no file.
+        UnreadableError: not a regular file, too large, or not accessible.
     """
     try:
         facts = os.stat(path)
@@ -88,14 +88,14 @@ def regular_file(path: Path, limit: int | None = None) -> os.stat_result:
 
 
 def open_regular(path: Path, limit: int | None = None) -> BinaryIO:
-    """Open a regular file of at most `limit` bytes for reading, without waiting for a writer.
+    """Open a regular file of at most `limit` bytes for reading; never blocks.
 
     Raises:
-        FileNotFoundError: there is nothing.
+        FileNotFoundError: there is no file.
         UnreadableError: see `regular_file`; also if it may not be read.
     """
     regular_file(path, limit)
-    try:  # were it exchanged for a pipe meanwhile, opening it would not wait
+    try:  # non-blocking, in case it was replaced by a pipe meanwhile
         return os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
     except FileNotFoundError:
         raise
@@ -103,12 +103,12 @@ def open_regular(path: Path, limit: int | None = None) -> BinaryIO:
         raise UnreadableError(_reason(error)) from error
 
 
-def content(path: Path, limit: int = JSON_LIMIT) -> bytes:
-    """All bytes of a regular file.
+def read_bytes(path: Path, limit: int = JSON_LIMIT) -> bytes:
+    """Return all bytes of a regular file.
 
     Raises:
-        FileNotFoundError: there is nothing.
-        UnreadableError: see `regular_file`; also where reading fails.
+        FileNotFoundError: there is no file.
+        UnreadableError: see `regular_file`; also if reading fails.
     """
     try:
         with open_regular(path, limit) as file:
@@ -123,17 +123,17 @@ def content(path: Path, limit: int = JSON_LIMIT) -> bytes:
 
 
 def read_text(path: Path, what: str) -> str:
-    """Return UTF-8 text that a person wrote.
+    """Return UTF-8 text of a user's file.
 
     Args:
         path: of the file.
-        what: it is, in messages: ``"The config file"``.
+        what: its description in messages: ``"The config file"``.
 
     Raises:
         ConfigError: it cannot be read.
     """
     try:
-        return content(path, TEXT_LIMIT).decode("utf-8-sig")
+        return read_bytes(path, TEXT_LIMIT).decode("utf-8-sig")
     except FileNotFoundError:
         reason = "there is no such file"
     except UnicodeDecodeError:
@@ -143,11 +143,11 @@ def read_text(path: Path, what: str) -> str:
     raise ConfigError(f"{what} {path} cannot be read: {reason}.")
 
 
-class Facts(dict[str, Any]):
-    """A mapping of a JSON file, at any depth; a key that is asked for and missing is refused.
+class StrictDict(dict[str, Any]):
+    """Mapping of a JSON file, at any depth. Reading a missing key raises an error about the file.
 
     Attributes:
-        refuse: makes the error from half a sentence.
+        refuse: builds the error from half a sentence.
     """
 
     refuse: Callable[[str], SlipstreamError]
@@ -167,35 +167,35 @@ def read_json(
     sealed: Callable[[Mapping[str, Any]], bool] | None = None,
     limit: int = JSON_LIMIT,
 ) -> dict[str, Any] | None:
-    """A mapping that slipstream wrote, its seal verified and taken off; None without a file.
+    """Return a mapping that slipstream wrote, its hash verified and removed; None without a file.
 
-    Its mappings are `Facts`.
+    Its mappings are `StrictDict`.
 
     Args:
         path: of the file.
-        error: raised with one paragraph where it cannot be read or is something else.
-        remedy: the paragraph's last sentence.
-        shape: see `misfit`.
-        sealed: whether such facts must carry a seal; by default none need to.
-        limit: bytes that it may have.
+        error: error class, raised if the file cannot be read or is invalid.
+        remedy: last sentence of the message.
+        shape: see `schema_mismatch`.
+        sealed: returns true for values that must have a hash; by default none must.
+        limit: maximum size in bytes.
     """
 
     def refuse(reason: str) -> SlipstreamError:
         return error(f"{path} cannot be read: {reason}. {remedy}")
 
-    def facts(values: dict[str, Any]) -> Facts:
-        found = Facts(values)
+    def facts(values: dict[str, Any]) -> StrictDict:
+        found = StrictDict(values)
         found.refuse = refuse
         return found
 
     try:
-        values = parse_json(content(path, limit).decode("utf-8"), facts)
-        problem = misfit(values, {} if shape is None else shape)
+        values = parse_json(read_bytes(path, limit).decode("utf-8"), facts)
+        problem = schema_mismatch(values, {} if shape is None else shape)
         if problem is None:
-            written = values.pop(SEAL, None)
+            written = values.pop(HASH_KEY, None)
             if written is None and not (sealed and sealed(values)):
                 return values  # type: ignore[no-any-return]
-            if written == seal(values):
+            if written == payload_hash(values):
                 return values  # type: ignore[no-any-return]
             problem = "the hash that it carries is of other facts"
         reason = f"it is not what slipstream wrote: {problem}"
@@ -211,47 +211,47 @@ def read_json(
 
 
 def parse_json(text: str, mapping: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """Return the value of JSON text without numbers that no computer calculates with.
+    """Parse JSON text; integers beyond the range of floats are rejected.
 
     Args:
         text: JSON.
-        mapping: makes each mapping.
+        mapping: constructor of mappings.
 
     Raises:
-        ValueError: it is not JSON, or has such a number; RecursionError: it is nested too deeply.
+        ValueError: not JSON, or a number is too large; RecursionError: nested too deeply.
     """
-    return json.loads(text, parse_int=_whole, object_hook=mapping)
+    return json.loads(text, parse_int=_parse_int, object_hook=mapping)
 
 
-def _whole(digits: str) -> int:
-    """A whole number that a float can nearly be, as all that we write are."""
+def _parse_int(digits: str) -> int:
+    """Parse an integer in the range of floats."""
     if len(digits) > _DIGITS:
         raise ValueError(f"the number {digits[:_DIGITS]}... is too large")
     return int(digits)
 
 
-def seal(values: Mapping[str, Any]) -> str:
-    """sha256 of the facts of a JSON file, whatever their order and spacing: its `SEAL`."""
+def payload_hash(values: Mapping[str, Any]) -> str:
+    """Return the sha256 of a JSON mapping, independent of key order and spacing: its `HASH_KEY`."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def misfit(value: Any, shape: Any, where: str = "it", exact: bool = False) -> str | None:
-    """How a JSON value departs from a shape; None where it fits.
+def schema_mismatch(value: Any, shape: Any, where: str = "it", exact: bool = False) -> str | None:
+    """Describe how a JSON value violates a schema; None if it is valid.
 
     Args:
-        value: as `json.loads` gives it.
-        shape: a type or a tuple of types; a mapping of keys to shapes, optional ones with a ``?``
-            at their end, ``*`` for all values; a list of one shape, which all items have.
-        where: what the value is called.
-        exact: mappings hold no other keys; ``{}`` is any mapping all the same.
+        value: result of `json.loads`.
+        shape: a type or a tuple of types; a mapping of keys to schemas, optional ones with a ``?``
+            at their end, ``*`` for all values; a list of one schema for all items.
+        where: name of the value in messages.
+        exact: reject other keys; ``{}`` still accepts any mapping.
     """
     if isinstance(shape, Mapping):
         if not isinstance(value, dict):
-            return f"{where} is {named(value)}, not a mapping"
+            return f"{where} is {describe_json(value)}, not a mapping"
         for key, below in shape.items():
             if key == "*":
-                found = misfit(list(value.values()), [below], where)
+                found = schema_mismatch(list(value.values()), [below], where)
                 if found is not None:
                     return found
                 continue
@@ -260,49 +260,55 @@ def misfit(value: Any, shape: Any, where: str = "it", exact: bool = False) -> st
                 if key.endswith("?"):
                     continue
                 return f"{where} lacks {name!r}" if where != "it" else f"{name!r} is missing"
-            found = misfit(value[name], below, f"`{name}`", exact)
+            found = schema_mismatch(value[name], below, f"`{name}`", exact)
             if found is not None:
                 return found
         more = sorted({str(key) for key in value} - {key.removesuffix("?") for key in shape})
         return f"{where} has the unknown key {more[0]!r}" if exact and shape and more else None
     if isinstance(shape, list):
         if not isinstance(value, list):
-            return f"{where} is {named(value)}, not a list"
-        items = (misfit(one, shape[0], f"{where}, item {k},", exact) for k, one in enumerate(value))
+            return f"{where} is {describe_json(value)}, not a list"
+        items = (
+            schema_mismatch(one, shape[0], f"{where}, item {k},", exact)
+            for k, one in enumerate(value)
+        )
         return next((one for one in items if one is not None), None)
     wanted = shape if isinstance(shape, tuple) else (shape,)
     if isinstance(value, bool) and bool not in wanted:
-        return f"{where} is {named(value)}"
+        return f"{where} is {describe_json(value)}"
     endless = isinstance(value, int) and abs(value) >= 2**63  # no count of anything
-    return None if isinstance(value, wanted) and not endless else f"{where} is {named(value)}"
+    return (
+        None if isinstance(value, wanted) and not endless else f"{where} is {describe_json(value)}"
+    )
 
 
-def named(value: Any) -> str:
-    """Return what a value of JSON or of a database is, in words."""
+def describe_json(value: Any) -> str:
+    """Describe a value of JSON or of a database for messages."""
     text = f"{len(value)} bytes" if isinstance(value, bytes) else json.dumps(value)
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
     return text if len(text) <= 40 else f"{text[:40]}..."
 
 
-def make_private(folder: Path) -> None:
-    """With mode 0700 whatever the process's mask is; a folder that exists is left as it is."""
+def make_private_folder(folder: Path) -> None:
+    """Create a folder with mode 0700, independent of the umask; an existing one is unchanged."""
     if not folder.is_dir():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
 
 
-def refuse_strangers(
+def check_private(
     folder: Path,
     what: str = "cache folder",
     why: str = "compiled code is loaded from it",
     variable: str = "SLIPSTREAM_CACHE",
 ) -> None:
-    """Raises a ResourceError where somebody else owns or may write a folder.
+    """Raise a ResourceError if another user owns a folder or may write it.
 
     Args:
         folder: of the user.
-        what, why, variable: for the message: what it is, why that matters, what names another one.
+        what, why, variable: for the message: description, reason, variable that selects another
+            folder.
     """
     if os.name != "posix":
         return

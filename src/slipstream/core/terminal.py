@@ -1,6 +1,6 @@
-"""What commands of the engine and of applications share: options, and how they print.
+"""CLI output and options shared by commands of the engine and of applications.
 
-No name from outside reaches a terminal as an escape, or as markup.
+Names from outside never reach a terminal as escape sequences or markup.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ Replace = Annotated[
 ]
 
 
-def tell(text: str, end: str = "\n") -> None:
-    """Prints a text of one line or of several."""
+def print_text(text: str, end: str = "\n") -> None:
+    """Print a text of one or several lines."""
     typer.echo(printable_lines(text) + end, nl=False)
 
 
-def show_table(
+def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", numbers: bool = False
 ) -> None:
-    """Prints a table, folded to the terminal's width.
+    """Print a table, wrapped to the terminal's width.
 
     Args:
-        columns: their headings.
-        rows: cells of each.
-        title: above it.
-        numbers: all columns but the first are set to the right.
+        columns: headings.
+        rows: cells of each row.
+        title: printed above the table.
+        numbers: right-align all columns except the first.
     """
     from rich import box
     from rich.console import Console
@@ -63,8 +63,8 @@ def show_table(
     Console().print(table)
 
 
-def told_columns(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table without a frame; columns in which nothing stands are left out."""
+def format_columns(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines of a table without a frame; empty columns are omitted."""
     shown = [tuple(names), *(tuple(map(printable, row)) for row in rows)]
     used = [k for k in range(len(names)) if any(row[k] for row in shown[1:])]
     widths = {k: max(len(row[k]) for row in shown) for k in used}

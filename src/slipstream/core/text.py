@@ -1,4 +1,4 @@
-"""Text for people: what comes from outside made safe, advice, counts, numbers, times."""
+"""Text formatting: escaping, suggestions, counts, numbers, times."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.field_names import field_name
 
 NOTHING = "n/a"
-_LARGE = 1e6  # percent, from which on nobody counts the digits
+_LARGE = 1e6  # percent; larger values use scientific notation
 
 
 def printable(text: str) -> str:
-    """`text` with control characters and invisible ones written as escapes: ``\\x1b``."""
+    """Return `text` with control characters and invisible ones as escapes: ``\\x1b``."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def printable_lines(text: str) -> str:
-    """The same for a text of several lines, which stay lines."""
+    """Escape control characters but keep line breaks."""
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
 def as_utf8(text: str) -> str:
-    """Return a path or text with the bytes that the locale could not decode read as UTF-8."""
+    """Return a path or text with bytes that the locale could not decode read as UTF-8."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def refuse_path(path: str) -> str:
-    """Return the refusal of a path that is not text in the encoding of this system's file names."""
+def invalid_path_message(path: str) -> str:
+    """Return the error message for a path that is not valid in the file system's encoding."""
     encoding = sys.getfilesystemencoding()
     remedy = "Rename it." if encoding == "utf-8" else "Set PYTHONUTF8=1 and run the command again."
     return f"The path {path[:500]} is not {encoding} text and cannot be used here. {remedy}"
 
 
-def to_stderr(text: str) -> None:
-    """Tells the user on standard error, where a caller named nobody else to be told."""
+def print_to_stderr(text: str) -> None:
+    """Print a message to standard error."""
     print(printable_lines(text), file=sys.stderr)
 
 
@@ -52,7 +52,7 @@ def plural(count: int, noun: str, ending: str = "s") -> str:
     return f"{count:,} {noun}{'' if count == 1 else ending}"
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
+def truncate_list(names: Sequence[str], most: int = 5) -> str:
     """Return the first names and how many more there are: ``a, b and 3 more``."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
@@ -68,8 +68,8 @@ def stamp(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def moment(text: str | None) -> int | None:
-    """UTC seconds of an ISO date or time; without a zone it is UTC."""
+def parse_utc(text: str | None) -> int | None:
+    """Return UTC seconds of an ISO date or time; without a time zone it is UTC."""
     if text is None:
         return None
     try:
@@ -82,7 +82,7 @@ def moment(text: str | None) -> int | None:
 
 
 def span(days: int, per_year: float) -> str:
-    """Return a span in words: "1.16 years", or below a year "42 trading days" (24/7: "42 days")."""
+    """Return a time span: "1.16 years", or below a year "42 trading days" (24/7: "42 days")."""
     if days >= per_year:
         return f"{days / per_year:.2f} years"
     kind = "day" if per_year >= 365.0 else "trading day"
@@ -90,7 +90,7 @@ def span(days: int, per_year: float) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """ "+2.0 %" of a fraction, always signed, never "-0.0"; "+1.7e+21 %" from a million on."""
+    """Format a fraction as "+2.0 %": always signed, never "-0.0", scientific from a million on."""
     if value is None or not math.isfinite(value):
         return NOTHING
     hundred = 100.0 * value
@@ -102,33 +102,33 @@ def percent(value: float | None, digits: int = 1) -> str:
     return f"{text} %"
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The known name most like `name`, or None when nothing comes close."""
+def closest_match(name: str, names: Iterable[str]) -> str | None:
+    """Return the known name most similar to `name`, or None."""
     matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return matches[0] if matches else None
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """The second half of a sentence that refuses `name`, with its full stop or question mark.
+    """Return the suggestion that ends an error message about `name`.
 
     Args:
-        name: as it was written.
-        known: what would have been understood, in the order in which it is listed.
-        otherwise: said where nothing comes close, in place of the list of `known`.
+        name: as the user wrote it.
+        known: valid names, in the order in which they are listed.
+        otherwise: text if nothing is similar, in place of the list of `known`.
     """
     names = list(known)
-    guess = field_name(name, names) or nearest(name, names)
+    guess = field_name(name, names) or closest_match(name, names)
     if guess:
         return f"did you mean `{guess}`?"
     return f"known: {', '.join(names) or 'none'}." if otherwise is None else otherwise
 
 
-class Summarised:
-    """An object with a line in Python and a small table in a notebook."""
+class SummaryRepr:
+    """Mixin with a one-line `repr` and a small table in notebooks."""
 
     @abstractmethod
     def summary(self) -> Mapping[str, object]:
-        """Facts by their name, the most telling first; None is left out."""
+        """Return properties by name, the most important first; None values are omitted."""
 
     def _told(self) -> dict[str, str]:
         return {name: str(fact) for name, fact in self.summary().items() if fact is not None}
@@ -147,38 +147,38 @@ class Summarised:
 
 
 def log_time(at: float) -> str:
-    """UTC seconds as every line begins with them."""
+    """Format UTC seconds as at the start of log lines."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
-    except (OverflowError, ValueError, OSError):  # not written by us
+    except (OverflowError, ValueError, OSError):  # from a damaged file
         return "at some time"
 
 
 def mean_low_high(values: Iterable[float]) -> tuple[float, float, float] | None:
-    """Mean, lowest and highest of the finite values; None before there is one."""
+    """Return mean, minimum and maximum of the finite values; None if there are none."""
     finite = [float(value) for value in values if math.isfinite(value)]
     return (sum(finite) / len(finite), min(finite), max(finite)) if finite else None
 
 
 def mean_and_range(values: Iterable[float]) -> str:
-    """One value, or mean and range over members; ``-`` before there is one."""
+    """Format one value, or mean and range; ``-`` without values."""
     return range_text(mean_low_high(values) or ())
 
 
-def four_digits(value: float) -> str:
-    """Four significant digits, all digits of large numbers."""
+def format_significant(value: float) -> str:
+    """Format four significant digits, all digits of large numbers."""
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
-def short(value: float) -> str:
-    """``950``, ``118 k``, ``1.24 M``."""
+def format_count(value: float) -> str:
+    """Format a count: ``950``, ``118 k``, ``1.24 M``."""
     if value < 1_000:
         return f"{value:.0f}"
     return f"{value / 1e3:.0f} k" if value < 1e6 else f"{value / 1e6:.2f} M"
 
 
 def duration(seconds: float) -> str:
-    """``0:12`` or ``1:02:03``."""
+    """Format a duration: ``0:12`` or ``1:02:03``."""
     if not math.isfinite(seconds):
         return "?"
     minutes, rest = divmod(round(seconds), 60)
@@ -187,8 +187,8 @@ def duration(seconds: float) -> str:
 
 
 def range_text(found: Sequence[float]) -> str:
-    """Return mean and range of [mean, lowest, highest]; ``-`` of no numbers."""
+    """Format mean and range of [mean, lowest, highest]; ``-`` for an empty sequence."""
     if not found:
         return "-"
-    mean, lowest, highest = (four_digits(one) for one in (found[0], min(found), max(found)))
+    mean, lowest, highest = (format_significant(one) for one in (found[0], min(found), max(found)))
     return mean if lowest == highest else f"{mean} ({lowest} to {highest})"

@@ -1,4 +1,4 @@
-"""Timelines: days in time zones with daylight saving, where a trading day ends, plans of folds."""
+"""Timelines: time zones with daylight saving, trading days, fold plans."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROLL_SECOND = 17 * 3600  # of the day, in New York
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """A zone's offsets over some range of time.
+    """UTC offsets of a time zone over a range of time.
 
     Attributes:
         transitions: UTC seconds at which the offset changes, int64 [k].
@@ -40,14 +40,14 @@ class Clock:
     offsets: NDArray[np.int64]
 
     def local(self, time: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Wall-clock seconds (as if they were UTC) at UTC seconds `time`."""
+        """Convert UTC seconds to wall-clock seconds (as if they were UTC)."""
         return time + self.offsets[np.searchsorted(self.transitions, time, side="right")]
 
     def utc(self, local: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """UTC seconds of wall-clock seconds, and which of those the clock skipped in spring.
+        """Convert wall-clock seconds to UTC; return also which of them are skipped in spring.
 
-        In autumn an hour happens twice. The first row with such a label is taken as the first
-        pass; a label that already occurred is taken as the second.
+        In autumn one hour occurs twice. The first row with such a label belongs to the first pass,
+        a repeated label to the second.
         """
         before, after = self.offsets[:-1], self.offsets[1:]
         side = np.searchsorted(self.transitions + before, local, side="right")
@@ -68,7 +68,7 @@ class Clock:
 
 
 def day_number(time: NDArray[np.int64], roll: DayRoll = NEW_YORK_ROLL) -> NDArray[np.int64]:
-    """Trading-day number of each bar, int64 [n].
+    """Return the trading-day number of each bar, int64 [n].
 
     The number is that of the calendar date on which the trading day ends (days since 1970-01-01):
     with a roll at 17:00 New York, Sunday 17:00 already belongs to Monday.
@@ -81,24 +81,24 @@ def day_number(time: NDArray[np.int64], roll: DayRoll = NEW_YORK_ROLL) -> NDArra
 
 
 def day_closes(day: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Row of the last bar of every trading day, int64 [days], of the days of all bars [n]."""
+    """Return the row of the last bar of every trading day, int64 [days], from the days of bars [n]."""
     return np.flatnonzero(np.diff(day, append=day[-1:] + 1))
 
 
 def local_time(time: NDArray[np.int64], zone: str = NEW_YORK) -> NDArray[np.int64]:
-    """Wall-clock seconds in `zone`, as if they were UTC, int64 [n]."""
+    """Return wall-clock seconds in `zone`, as if they were UTC, int64 [n]."""
     return clock(zone, time).local(np.asarray(time, dtype=np.int64))
 
 
 def clock(zone: str, time: NDArray[np.int64]) -> Clock:
-    """The zone's clock over the range of `time` (seconds, UTC or local), two days of margin."""
+    """Return the zone's clock over the range of `time` (seconds, UTC or local), plus two days."""
     if len(time) == 0:
         return _clock(zone, 0, 0)
     return _clock(zone, int(time.min()) // DAY - 2, int(time.max()) // DAY + 3)
 
 
 def validate_zone(zone: str) -> str:
-    """Returns `zone` if it names one; raises ConfigError otherwise."""
+    """Return `zone`, or raise a ConfigError if it is not a time zone."""
     _split(zone)
     return zone
 
@@ -131,7 +131,7 @@ def _clock(zone: str, first_day: int, last_day: int) -> Clock:
 
 @lru_cache(maxsize=64)
 def _split(zone: str) -> tuple[ZoneInfo, int]:
-    """A zone and extra seconds: brokers keep New York plus seven hours, which has no IANA name."""
+    """Return a zone and an offset in seconds, for brokers' zones such as New York plus seven hours."""
     try:
         return ZoneInfo(zone), 0
     except (KeyError, ValueError, OSError):
@@ -150,33 +150,33 @@ def _split(zone: str) -> tuple[ZoneInfo, int]:
     )
 
 
-# Parts of a study's timeline: its folds are fold0, fold1, ...; `development` is what they divide,
-# `holdout` what comes after it, `everything` both. They are trained on as `PART/train`, a fold is
-# tested as `foldI/test`, and the hold-out as `holdout`.
+# Parts of a study's timeline: the folds fold0, fold1, ... divide `development`, `holdout` follows
+# it, `everything` is both. Splits are `PART/train` for training, `foldI/test` and `holdout` for
+# tests.
 FOLD, DEVELOPMENT, EVERYTHING, HOLDOUT = "fold", "development", "everything", "holdout"
 
 
 def train_split(part: str) -> str:
-    """Name of the split that trains on a part: ``fold3/train``, ``development/train``."""
+    """Return the training split of a part: ``fold3/train``, ``development/train``."""
     return f"{part}/train"
 
 
 def test_split(fold: str) -> str:
-    """Name of the split that tests a fold: ``fold3/test``."""
+    """Return the test split of a fold: ``fold3/test``."""
     return f"{fold}/test"
 
 
 class FoldPlan(Config):
-    """A plan of how a timeline is divided.
+    """Division of a timeline into folds.
 
     Attributes:
-        method: `cpcv` tests every choice of `test_groups` of the groups and trains on the others;
-            `kfold` tests each group once and trains on the others; `walk_forward` cuts one more
-            group off the start, which is only trained on, tests each of the others once and trains
-            on everything before it.
+        method: `cpcv` tests every combination of `test_groups` groups and trains on the others;
+            `kfold` tests each group once and trains on the others; `walk_forward` reserves one more
+            group at the start for training only, tests each of the others once and trains on all
+            data before it.
         groups: tested groups, of equal bar counts.
         test_groups: groups that a fold tests; 1 except for `cpcv`.
-        holdout: share of the timeline, its last part, that no fold may touch.
+        holdout: fraction of the timeline, its last part, that no fold may use.
     """
 
     method: Literal["cpcv", "kfold", "walk_forward"] = "cpcv"

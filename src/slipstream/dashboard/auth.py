@@ -21,7 +21,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from slipstream.core.safe_io import UnreadableError, content, regular_file
+from slipstream.core.safe_io import UnreadableError, read_bytes, regular_file
 from slipstream.core.storage.atomic_io import disk_errors
 from slipstream.core.storage.folder_registry import state_folder
 
@@ -63,7 +63,7 @@ def _read_token(path: Path) -> str | None:
     try:
         facts = regular_file(path, 1_000)
         private = facts.st_uid == os.getuid() and not facts.st_mode & 0o077
-        text = content(path, 1_000).decode("ascii") if private else ""
+        text = read_bytes(path, 1_000).decode("ascii") if private else ""
     except (OSError, UnreadableError, UnicodeDecodeError):
         return None
     return text if len(text) * 6 >= _BITS else None

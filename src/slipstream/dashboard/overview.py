@@ -14,10 +14,10 @@ from typing import Any
 import psutil
 
 from slipstream.core.capacity import free_memory, total_memory
-from slipstream.core.safe_io import UnreadableError, is_there
-from slipstream.core.storage.resource_monitor import Cards
-from slipstream.core.storage.status_file import LEDGER, MARKS
-from slipstream.core.storage.updates import MALFORMED, Mark, inside, table
+from slipstream.core.safe_io import UnreadableError, path_exists
+from slipstream.core.storage.resource_monitor import Gpus
+from slipstream.core.storage.status_file import LEDGER, MARKER_FILES
+from slipstream.core.storage.updates import MALFORMED, Cursor, read_table_tail, resolve_inside
 from slipstream.jobs.job_list import ENDED_STATES, JobRow, list_jobs
 from slipstream.jobs.job_process import get_status
 from slipstream.jobs.queue import JobQueue, user_queue
@@ -70,7 +70,7 @@ class VisibleFolders:
             KeyError: nothing has.
         """
         line = self._rows.get(number)
-        if line is None or not (line.job or is_there(Path(line.folder))):
+        if line is None or not (line.job or path_exists(Path(line.folder))):
             self.list_rows()
         return self._rows[number]
 
@@ -84,7 +84,7 @@ class VisibleFolders:
         while left and looked < _MAX_FOLDERS:
             folder, depth = left.pop()
             looked += 1
-            if any(is_there(folder / name) for name in MARKS.values()):
+            if any(path_exists(folder / name) for name in MARKER_FILES.values()):
                 found.append(folder)
                 continue
             try:
@@ -112,10 +112,10 @@ class Sparklines:
         folder = Path(line.folder)
         try:
             if line.kind == "study":
-                path = inside(folder, LEDGER, LEDGER_BYTES)
+                path = resolve_inside(folder, LEDGER, LEDGER_BYTES)
                 parts = [path, path.with_name(f"{LEDGER}-wal")]
             else:
-                parts = [inside(folder, METRICS)]
+                parts = [resolve_inside(folder, METRICS)]
             stats = [one.stat() for one in parts if one.exists()]
             now = [(one.st_ino, one.st_size, one.st_mtime_ns) for one in stats]
             before = self._known.pop(line.folder, None)
@@ -131,7 +131,7 @@ class Sparklines:
 
 def _run_scores(folder: Path) -> list[float]:
     """The mean score of members, along the table."""
-    found = table(folder, METRICS, Mark(), _SPARKLINE_POINTS, 8 * _SPARKLINE_POINTS)
+    found = read_table_tail(folder, METRICS, Cursor(), _SPARKLINE_POINTS, 8 * _SPARKLINE_POINTS)
     if not {"steps", "score"} <= set(found.columns):
         return []
     steps, score = found.columns.index("steps"), found.columns.index("score")
@@ -152,7 +152,7 @@ def open_ledger(folder: Path) -> Iterator[tuple[Ledger, tuple[int, int, int]]]:
         FileNotFoundError: there is none.
         SlipstreamError, UnreadableError: it cannot be read, or is too long for a page.
     """
-    with Ledger(inside(folder, LEDGER, LEDGER_BYTES), read_only=True) as ledger:
+    with Ledger(resolve_inside(folder, LEDGER, LEDGER_BYTES), read_only=True) as ledger:
         asks, verdicts, openings = ledger.row_counts()
         if asks > _MAX_TRIALS or verdicts > _MAX_TRIALS * _MAX_STAGES:
             raise UnreadableError(f"it has {asks:,} trials, and {_MAX_TRIALS:,} are the most")
@@ -202,7 +202,7 @@ class MachineHistory:
     """What the whole machine did in the last hour, in memory; looked at every ten seconds."""
 
     def __init__(self) -> None:
-        self._cards = Cards()
+        self._cards = Gpus()
         self._rows = deque[dict[str, Any]](maxlen=round(_HOUR / _EVERY_SECONDS))
         self._idle = _idle_seconds()
         self.cores = psutil.cpu_count() or 1
@@ -218,7 +218,7 @@ class MachineHistory:
                 "at": round(now, 1),
                 "cpu": self._cpu_percent(),
                 "memory": total_memory() - free_memory(),
-                "cards": self._cards.each(),
+                "cards": self._cards.query(),
             }
         )
 
@@ -243,9 +243,9 @@ def _idle_seconds() -> tuple[float, float]:
     return times.idle + getattr(times, "iowait", 0.0), time.monotonic()
 
 
-def describe_machine(cards: Cards) -> str:
+def describe_machine(cards: Gpus) -> str:
     """The machine in a line for terminals; processor since the line before."""
-    total, each = total_memory(), cards.each()
+    total, each = total_memory(), cards.query()
     told = [
         f"CPU {psutil.cpu_percent():.0f} % of {psutil.cpu_count()} cores",
         f"memory {(total - free_memory()) / 2**30:.1f} of {total / 2**30:.1f} GiB",

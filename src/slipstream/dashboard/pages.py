@@ -11,21 +11,21 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from slipstream.core.config import model_in
+from slipstream.core.config import find_model
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.safe_io import UnreadableError, read_json
 from slipstream.core.storage import yaml_file
 from slipstream.core.storage.checkpoint import checkpoints
-from slipstream.core.storage.database import ChangedError
+from slipstream.core.storage.database import ConcurrentWriteError
 from slipstream.core.storage.status_file import LEDGER
 from slipstream.core.storage.updates import (
     MALFORMED,
     MOST_BYTES,
-    Mark,
-    News,
-    appended,
-    inside,
-    small,
+    Cursor,
+    Updates,
+    find_small_file,
+    read_tail,
+    resolve_inside,
 )
 from slipstream.dashboard.overview import open_ledger
 from slipstream.kernels.kernel_registry import list_kernels
@@ -42,29 +42,40 @@ VIDEOS = (".gif", ".mp4")
 _MAX_ITEMS = 400  # settings; checkpoints and videos that are named
 
 
-def run_updates(folder: Path, place: str) -> News:
+def run_updates(folder: Path, place: str) -> Updates:
     """What is new of a run since a place."""
-    news = News(folder, place)
-    if news.changed("facts", ".", CONFIG, CHECKPOINTS, RESULT, REPORT):
+    news = Updates(folder, place)
+    if news.has_changed("facts", ".", CONFIG, CHECKPOINTS, RESULT, REPORT):
         news.events.append(("facts", _run_metadata(folder)))
-    news.logbook(f"slipstream resume {shlex.quote(str(folder))}")
-    news.rows("metrics", METRICS)
-    news.rows("evaluations", EVALUATIONS)
+    news.add_logbook(f"slipstream resume {shlex.quote(str(folder))}")
+    news.add_rows("metrics", METRICS)
+    news.add_rows("evaluations", EVALUATIONS)
     return news
 
 
 def _run_metadata(folder: Path) -> dict[str, Any]:
     """What lies in the directory; what cannot be read is left out and said."""
-    facts: dict[str, Any] = {"name": folder.name, "page": small(folder, REPORT) is not None}
+    facts: dict[str, Any] = {
+        "name": folder.name,
+        "page": find_small_file(folder, REPORT) is not None,
+    }
     facts["checkpoints"] = [one.name for one in checkpoints(folder / CHECKPOINTS)][-_MAX_ITEMS:]
     names = sorted(one.name for kind in VIDEOS for one in folder.glob(f"*{kind}"))
-    facts["videos"] = [name for name in names[:_MAX_ITEMS] if small(folder, name)]
+    facts["videos"] = [name for name in names[:_MAX_ITEMS] if find_small_file(folder, name)]
     try:
-        facts["config"] = config_rows(read_config(folder / CONFIG)) if small(folder, CONFIG) else []
-        result = read_json(folder / RESULT, SlipstreamError, "") if small(folder, RESULT) else None
+        facts["config"] = (
+            config_rows(read_config(folder / CONFIG)) if find_small_file(folder, CONFIG) else []
+        )
+        result = (
+            read_json(folder / RESULT, SlipstreamError, "")
+            if find_small_file(folder, RESULT)
+            else None
+        )
         facts["score_is"] = str((result or {}).get("score_is", ""))
         made = (
-            read_json(folder / PROVENANCE, SlipstreamError, "") if small(folder, PROVENANCE) else {}
+            read_json(folder / PROVENANCE, SlipstreamError, "")
+            if find_small_file(folder, PROVENANCE)
+            else {}
         )
         facts["command"] = str((made or {}).get("command", ""))
     except MALFORMED as error:
@@ -102,7 +113,7 @@ def _add_rows(
         return
     for key, value in values.items():
         field = model.model_fields.get(str(key)) if model is not None else None
-        nested = model_in(field.annotation) if field is not None else None
+        nested = find_model(field.annotation) if field is not None else None
         if isinstance(value, Mapping) and value and nested is not None:
             _add_rows(found, f"{where}.{key}", value, nested)
             continue
@@ -126,12 +137,12 @@ _MAX_TEXT = 400  # characters of a text
 _RECENT_SECONDS = 300.0  # seconds in which a member spoke whose curve is told at the beginning
 
 
-def study_updates(folder: Path, place: str) -> News:
+def study_updates(folder: Path, place: str) -> Updates:
     """What is new of a study since a place."""
-    news = News(folder, place)
-    if news.changed("facts", "study.yaml", "result.json", PAGE):
+    news = Updates(folder, place)
+    if news.has_changed("facts", "study.yaml", "result.json", PAGE):
         news.events.append(("facts", _study_metadata(folder)))
-    news.logbook(f"slipstream resume {shlex.quote(str(folder))}")
+    news.add_logbook(f"slipstream resume {shlex.quote(str(folder))}")
     _add_trials(news)
     _add_progress(news)
     return news
@@ -145,7 +156,7 @@ def importances(folder: Path) -> dict[str, float]:
     """
     from slipstream.studies.space import SearchSpace  # with Optuna: a second, once
 
-    inside(folder, "study.yaml", MOST_BYTES)
+    resolve_inside(folder, "study.yaml", MOST_BYTES)
     space = SearchSpace.from_stored(read_config(folder / "study.yaml")[STUDY]["space"])
     with open_ledger(folder) as (ledger, _):
         trials = ledger.trials()
@@ -156,10 +167,10 @@ def importances(folder: Path) -> dict[str, float]:
 
 def _study_metadata(folder: Path) -> dict[str, Any]:
     """What was asked for and, at its end, what came of it."""
-    facts: dict[str, Any] = {"name": folder.name, "page": small(folder, PAGE) is not None}
+    facts: dict[str, Any] = {"name": folder.name, "page": find_small_file(folder, PAGE) is not None}
     try:
         own = StudyFolder(folder)
-        if small(folder, "study.yaml"):
+        if find_small_file(folder, "study.yaml"):
             values, study = read_config(folder / "study.yaml"), own.study
             rungs = study.pruning.rungs if study.pruning.enabled or study.pruning.record else ()
             space = study.space if isinstance(study.space, dict) else {}
@@ -170,7 +181,7 @@ def _study_metadata(folder: Path) -> dict[str, Any]:
                 "log": [name for name, one in space.items() if _is_log(one)],
                 "text": yaml_file.dump(values)[: 64 << 10],
             }
-        result = own.result if small(folder, "result.json") else None
+        result = own.result if find_small_file(folder, "result.json") else None
         if result is not None:
             facts["result"] = {name: result.get(name) for name in ("sentences", "market")}
             facts["result"]["candidates"] = result["confirmation"]["candidates"][:100]
@@ -183,7 +194,7 @@ def _is_log(one: Any) -> bool:
     return isinstance(one, Mapping) and bool(one.get("log"))
 
 
-def _add_trials(news: News) -> None:
+def _add_trials(news: Updates) -> None:
     """Tells trials that are new or got further; a trial's row replaces the one before.
 
     What is new is known by its time. Where the clock was set back, as many as are new are not
@@ -193,7 +204,7 @@ def _add_trials(news: News) -> None:
     try:
         with open_ledger(news.folder) as (ledger, (asks, verdicts, openings)):
             if [asks, verdicts, openings] == before[:3]:
-                news.mark("trials", news.before("trials"))
+                news.set_cursor("trials", news.previous("trials"))
                 return
             trials = ledger.trials()
         newest = max([0.0, *(_last_time(one) for one in trials)])
@@ -212,13 +223,13 @@ def _add_trials(news: News) -> None:
             "best": best[0].number if best else None,
             "openings": openings,
         }
-    except (FileNotFoundError, ChangedError):  # the next look sees more
+    except (FileNotFoundError, ConcurrentWriteError):  # the next look sees more
         return
     except MALFORMED as error:
-        news.whole("trials", {"unreadable": f"{LEDGER} cannot be read: {error}"})
+        news.add_snapshot("trials", {"unreadable": f"{LEDGER} cannot be read: {error}"})
         return
     news.events.append(("trials", told))
-    news.mark("trials", f"{asks}_{verdicts}_{openings}_{newest!r}")
+    news.set_cursor("trials", f"{asks}_{verdicts}_{openings}_{newest!r}")
 
 
 def _last_time(trial: Trial) -> float:
@@ -247,15 +258,15 @@ def _bound_value(value: Any) -> Any:
     return value if isinstance(value, bool | int | float) else str(value)[:80]
 
 
-def _add_progress(news: News) -> None:
+def _add_progress(news: Updates) -> None:
     """Tells where members are: at the beginning their curves, thinned, then what they say."""
-    mark = Mark.parse(news.before("members"))
+    mark = Cursor.parse(news.previous("members"))
     try:
-        found = appended(news.folder, _PROGRESS_PATH, mark)
+        found = read_tail(news.folder, _PROGRESS_PATH, mark)
     except UnreadableError as error:
-        news.whole("members", {"unreadable": f"{PROGRESS_FILE} cannot be read: {error}."})
+        news.add_snapshot("members", {"unreadable": f"{PROGRESS_FILE} cannot be read: {error}."})
         return
-    news.mark("members", str(found.mark))
+    news.set_cursor("members", str(found.set_cursor))
     curves: dict[str, list[tuple[float, float | None, float]]] = {}
     for line in found.lines:
         try:
@@ -273,7 +284,7 @@ def _add_progress(news: News) -> None:
             stride = -(-len(points) // _CURVE_POINTS)
             kept = points[(len(points) - 1) % stride :: stride]
             rows += [(slot.phase, slot.trial, slot.repeat, slot.fold, *one) for one in kept]
-    if found.anew and news.before("members"):
+    if found.restarted and news.previous("members"):
         news.events.append(("reset", {"part": "members"}))
     if rows:
-        news.events.append(("members", rows[-_MAX_PROGRESS_ROWS * (1 + 9 * news.fresh) :]))
+        news.events.append(("members", rows[-_MAX_PROGRESS_ROWS * (1 + 9 * news.is_first) :]))

@@ -40,10 +40,17 @@ from starlette.types import ASGIApp
 
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.plugins import folder_kinds
-from slipstream.core.safe_io import UnreadableError, content
-from slipstream.core.storage.atomic_io import plain
+from slipstream.core.safe_io import UnreadableError, read_bytes
+from slipstream.core.storage.atomic_io import to_jsonable
 from slipstream.core.storage.status_file import RUN, STUDY
-from slipstream.core.storage.updates import MALFORMED, Event, News, inside, news_of, news_of_several
+from slipstream.core.storage.updates import (
+    MALFORMED,
+    Event,
+    Updates,
+    deltas,
+    deltas_of_folders,
+    resolve_inside,
+)
 from slipstream.dashboard import pages
 from slipstream.dashboard.auth import LOCAL, AuthMiddleware, user_token
 from slipstream.dashboard.overview import MachineHistory, Sparklines, VisibleFolders, build_rows
@@ -76,7 +83,7 @@ _KINDS = {
     **{name: kind.news for name, kind in _OTHERS.items()},
 }
 
-ReadUpdates = Callable[[str], News]
+ReadUpdates = Callable[[str], Updates]
 """From a place to what is new since; reads files, and may take a moment."""
 
 _SECONDS = 1.0  # between two looks
@@ -160,7 +167,7 @@ def _read_updates(place: str, look: ReadUpdates) -> tuple[str, str]:
 
 
 def _json(events: Sequence[Event]) -> str:
-    return json.dumps(plain(events), allow_nan=False, separators=(",", ":"))
+    return json.dumps(to_jsonable(events), allow_nan=False, separators=(",", ":"))
 
 
 class Dashboard:
@@ -218,13 +225,13 @@ class Dashboard:
         if page == "compare":
             numbers = number.split(",")[:_MOST_COMPARED]
             folders = [Path(self._find_row(one).folder) for one in numbers]
-            return f"{page}/{number}", partial(news_of_several, pages.run_updates, folders)
+            return f"{page}/{number}", partial(deltas_of_folders, pages.run_updates, folders)
         if page not in _KINDS:
             raise HTTPException(404, "There is no such page.")
         line = self._find_row(number)
         if line.kind != page:
             raise HTTPException(404, f"That is a {line.kind}.")
-        return f"{page}/{number}", partial(news_of, _KINDS[page], Path(line.folder))
+        return f"{page}/{number}", partial(deltas, _KINDS[page], Path(line.folder))
 
     def _find_row(self, number: str) -> JobRow:
         try:
@@ -232,17 +239,17 @@ class Dashboard:
         except KeyError:
             raise HTTPException(404, "There is no such run or study.") from None
 
-    def _overview(self, place: str) -> News:
-        news = News(Path(), place)
+    def _overview(self, place: str) -> Updates:
+        news = Updates(Path(), place)
         rows, older = build_rows(self._folders, self._sparklines)
-        news.whole("rows", rows)
-        news.whole("older", older)
+        news.add_snapshot("rows", rows)
+        news.add_snapshot("older", older)
         since = max(news.numbers("machine"), default=-1.0)
         found = self._machine.since(since)
         if found["rows"] or since < 0:
             news.events.append(("machine", found))
         newest = found["rows"][-1]["at"] if found["rows"] else max(0.0, since)
-        news.mark("machine", str(newest))
+        news.set_cursor("machine", str(newest))
         return news
 
     async def _shell(self, request: Request) -> Response:
@@ -274,7 +281,7 @@ class Dashboard:
         line = self._find_row(request.path_params["id"])
         name = pages.PAGE if line.kind == STUDY else REPORT
         try:
-            text = content(inside(Path(line.folder), name, _MOST_PAGE), _MOST_PAGE)
+            text = read_bytes(resolve_inside(Path(line.folder), name, _MOST_PAGE), _MOST_PAGE)
         except (OSError, UnreadableError) as error:
             raise HTTPException(404, f"{name} cannot be shown: {error}.") from error
         headers = {"Content-Security-Policy": _SANDBOX}
@@ -286,7 +293,7 @@ class Dashboard:
         try:
             if Path(name).name != name or Path(name).suffix not in pages.VIDEOS:
                 raise UnreadableError("it is no video")
-            path = inside(Path(line.folder), name)
+            path = resolve_inside(Path(line.folder), name)
         except (OSError, UnreadableError) as error:
             raise HTTPException(404, f"That cannot be shown: {error}.") from error
         return FileResponse(path, headers={"Content-Security-Policy": _SANDBOX})

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.core.terminal import Trust, show_table
+from slipstream.core.terminal import Trust, print_table
 
 app = typer.Typer()
 
@@ -39,6 +39,6 @@ def rank(
         shares = (100 * player.won, 100 * player.lost)
         rows.append((player.name, *(f"{n:.2f}" for n in numbers), *(f"{n:.1f}" for n in shares)))
     columns = ("player", "rating", "uncertainty", "rating - 3 uncertainties", "won %", "lost %")
-    show_table(columns, rows, f"Round robin, {games:,} matches per pair", numbers=True)
+    print_table(columns, rows, f"Round robin, {games:,} matches per pair", numbers=True)
     if out is not None:
         write_text(out, as_json(ranked, games, seed))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.extras import install, require
+from slipstream.core.extras import import_optional, install_command
 from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.runs.matches import (
     MatchResult,
@@ -33,7 +33,7 @@ def lacking() -> str | None:
         return None
     return (
         "The learner is not rated against its snapshots in validations: openskill is not "
-        f"installed. {install('rating')}"
+        f"installed. {install_command('rating')}"
     )
 
 
@@ -43,7 +43,7 @@ def load_model() -> Any:
     Raises:
         ResourceError: it is not installed.
     """
-    return require("openskill.models", "A rating", "rating").PlackettLuce()
+    return import_optional("openskill.models", "A rating", "rating").PlackettLuce()
 
 
 def rated(model: Any, one: Any, two: Any, result: float) -> tuple[Any, Any]:

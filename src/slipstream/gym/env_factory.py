@@ -22,9 +22,9 @@ import numpy as np
 from gymnasium import spaces
 
 from slipstream.core.capacity import free_memory
-from slipstream.core.child_process import OverdueError, start_seconds, time_limit, work_for
+from slipstream.core.child_process import TimeLimitError, follow_parent, start_timeout, time_limit
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
-from slipstream.core.extras import search_working_folder
+from slipstream.core.extras import add_cwd_to_path
 from slipstream.kernels.space_codec import (
     RECURSIVE_SPACE,
     ObservationCodec,
@@ -101,7 +101,7 @@ def env_name(env: Any) -> str:
 
 def import_named(module: str) -> ModuleType:
     """A module that is installed, or that lies in the working folder, as `python -m` finds it."""
-    search_working_folder()
+    add_cwd_to_path()
     return importlib.import_module(module)
 
 
@@ -127,7 +127,7 @@ def make_gymnasium(
     _check_limit(env_id, dict(kwargs or {}).get("max_episode_steps"))
     extra: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     try:
-        with _memory_guard(), time_limit(start_seconds()):
+        with _memory_guard(), time_limit(start_timeout()):
             whole = env if isinstance(env, WrappedEnv) else WrappedEnv(env, ())
             if not isinstance(whole.env_id, str):
                 made = whole.env_id(**dict(kwargs or {}))
@@ -166,7 +166,7 @@ def make_gymnasium(
             f"gym:{env_id} cannot be made: it asks for more memory than there is ({error}). Let "
             "it show less, or train it on a larger machine."
         ) from error
-    except OverdueError as error:
+    except TimeLimitError as error:
         raise make_timeout_error(f"gym:{env_id}", error) from error
     except BaseException as error:
         if not theirs(error):
@@ -289,13 +289,13 @@ def raised(env_id: str, doing: str, error: BaseException) -> KernelError:
     )
 
 
-def make_timeout_error(name: str, error: OverdueError) -> KernelError:
+def make_timeout_error(name: str, error: TimeLimitError) -> KernelError:
     """Return what to raise if a constructor does not end."""
     return KernelError(
         f"{name} cannot be made: its constructor or the import of its module has taken "
-        f"{start_seconds():g} s and was ended{_place(error)}. Fix the environment there; if it "
+        f"{start_timeout():g} s and was ended{_place(error)}. Fix the environment there; if it "
         "loads or downloads much, do that before the training, or allow it more seconds: "
-        f"`--set training.hang_seconds={10 * start_seconds():g}`."
+        f"`--set training.hang_seconds={10 * start_timeout():g}`."
     )
 
 
@@ -457,7 +457,7 @@ def shut(env: Any, name: str) -> None:
     except BaseException as error:
         if not theirs(error):
             raise
-        overdue = isinstance(error, OverdueError)
+        overdue = isinstance(error, TimeLimitError)
         what = f"raised {type(error).__name__}: {short(error)}"
         if overdue:
             what = f"has taken {_CLOSE_SECONDS:g} s and was ended{_place(error)}"
@@ -496,7 +496,7 @@ def call_in_fork(
     if pid == 0:
         try:
             os.setsid()
-            work_for(parent)
+            follow_parent(parent)
             for number in (0, 1, 2):
                 os.dup2(os.open(os.devnull, os.O_RDWR), number)
             env = make()
@@ -513,7 +513,7 @@ def call_in_fork(
     try:
         waiting = select.poll()
         waiting.register(ear, select.POLLIN)
-        for seconds in (start_seconds(), PROBE_SECONDS, _CLOSE_SECONDS):  # the last until it ends
+        for seconds in (start_timeout(), PROBE_SECONDS, _CLOSE_SECONDS):  # the last until it ends
             byte = os.read(ear, 1) if waiting.poll(seconds * 1000) else b""
             if not byte:
                 break

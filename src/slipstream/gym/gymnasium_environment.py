@@ -33,7 +33,7 @@ from slipstream.core.capacity import usable_cores
 from slipstream.core.child_process import FaultPolicy
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
-from slipstream.core.storage.atomic_io import plain
+from slipstream.core.storage.atomic_io import to_jsonable
 from slipstream.gym.env_factory import WrappedEnv, Wrappers, env_name, make_gymnasium, shut
 from slipstream.gym.foreign_env import ForeignEnv, make_probe_env, spec_from_env
 from slipstream.gym.process.fault_log import TRIES, Fault
@@ -81,7 +81,7 @@ class Wrapper(Config):
 class GymnasiumConfig(Config):
     """The `env` section of a ``gym:ID`` target."""
 
-    given: ClassVar[tuple[str, ...]] = ("kwargs", "wrappers", "training_wrappers", "metrics")
+    FIXED_KEYS: ClassVar[tuple[str, ...]] = ("kwargs", "wrappers", "training_wrappers", "metrics")
 
     kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to gymnasium.make")
     wrappers: tuple[Wrapper, ...] = Field(
@@ -185,7 +185,7 @@ class GymnasiumEnvironment(Tunable):
     def identity(self) -> Identity | None:
         around = {"wrappers": self.wrappers, "training_wrappers": self.training_wrappers}
         more = {key: own for key, own in around.items() if own}
-        return Identity(self.name, plain({**self.kwargs, **more}), self.source)
+        return Identity(self.name, to_jsonable({**self.kwargs, **more}), self.source)
 
     def step_config(self, copies: int) -> StepConfig | None:
         return None if _in_child() else super().step_config(copies)
@@ -492,7 +492,7 @@ def run_first_steps(
         KernelError: what it did instead, and where.
     """
     one, patient = np.zeros(1, np.uint64), policy._replace(on_fault="restart")
-    patient = patient._replace(per_minute=_PATIENT, in_a_row=_PATIENT)
+    patient = patient._replace(max_faults_per_minute=_PATIENT, max_consecutive_faults=_PATIENT)
     try:
         copies = ForeignEnv(
             env, one, one, kwargs=kwargs, spec=spec, workers=1, policy=patient, crowd=crowd

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.bounds import check_count
-from slipstream.core.child_process import PULSES, FaultPolicy
+from slipstream.core.child_process import HEARTBEATS, FaultPolicy
 from slipstream.core.errors import ConfigError
 from slipstream.gym.env_factory import theirs
 from slipstream.gym.process.fault_log import Fault, FaultLog
@@ -139,7 +139,7 @@ class SerialDriver(BaseDriver):
     ) -> None:
         super().__init__(num_envs, name, policy or FaultPolicy("raise"))
         self._raises = policy is None
-        self._pulse: Any = PULSES.pop() if PULSES else None
+        self._pulse: Any = HEARTBEATS.pop() if HEARTBEATS else None
         self.arrays: Arrays = layout.views(bytearray(layout.size))
         self._arrived: list[int] = []  # were stepped, and nobody has received them yet
         part = job(layout=layout, ranges=((0, num_envs),))
@@ -307,4 +307,4 @@ class SerialDriver(BaseDriver):
         self.closed = True
         self.copies.close()
         if self._pulse is not None:
-            PULSES.append(self._pulse)
+            HEARTBEATS.append(self._pulse)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.child_process import AT, BEAT, PULSE_WORDS
+from slipstream.core.child_process import AT, BEAT, HEARTBEAT_WORDS
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.random import stream
 from slipstream.gym.action_masks import get_mask_method, mask_from_info, replace_masked_actions
@@ -89,7 +89,7 @@ class SubEnvGroup:
         alone: bool = False,
     ) -> None:
         self.job, self._report, self.alone = job, report, alone
-        self._watched, self.hand = hand is not None, [0] * PULSE_WORDS if hand is None else hand
+        self._watched, self.hand = hand is not None, [0] * HEARTBEAT_WORDS if hand is None else hand
         self._what, self.name, self._form = job.what, job.what.name, job.what.form()
         for data in job.what.registered:
             register(data)

@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from slipstream.core.child_process import OverdueError, start_seconds, time_limit
+from slipstream.core.child_process import TimeLimitError, start_timeout, time_limit
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.random import stream
 from slipstream.gym.action_masks import (
@@ -123,11 +123,11 @@ def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> Vec
     """Copies as ours."""
     copies = len(who[0])
     try:
-        with time_limit(start_seconds()):
+        with time_limit(start_timeout()):
             made = _function(name)(copies, **kwargs)
     except SlipstreamError:
         raise
-    except OverdueError as error:
+    except TimeLimitError as error:
         raise make_timeout_error(name, error) from error
     except Exception as error:
         given = "".join(f", {key}={value!r}" for key, value in kwargs.items())

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.jit.intrinsics import MachineForms, tools
+from slipstream.jit.intrinsics import IntrinsicSet, llvm_modules
 
 LINE = 64  # bytes
 _READ, _NEAREST, _DATA = 0, 3, 1  # arguments of LLVM's `llvm.prefetch`
 
 
-def zeros(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
+def aligned_zeros(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
     """As `numpy.zeros`, but beginning on a cache line; its own begin 16 bytes behind a page.
 
     Vectors that are read across two lines take twice as long.
@@ -36,7 +36,7 @@ def zeros(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Leaves cycles of objects for later, where most of what is made is kept.
 
     Importing Numba and loading code with it takes 0.15 s less, compiling hockey, the largest
@@ -72,7 +72,7 @@ def matrix(numbers: Any, at: int, rows: int, columns: int) -> Any:
 
 
 def _typed() -> tuple[Callable[..., Any], ...]:
-    ir, types, cgutils = tools()
+    ir, types, cgutils = llvm_modules()
     arrays: Any = importlib.import_module("numba.np.arrayobj")
     pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
 
@@ -124,4 +124,4 @@ def _typed() -> tuple[Callable[..., Any], ...]:
     return prefetch_element, prefetch_record, matrix
 
 
-forms = MachineForms(__name__, _typed)
+forms = IntrinsicSet(__name__, _typed)

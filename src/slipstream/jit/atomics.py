@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from slipstream.jit.intrinsics import MachineForms, call_symbol, tools
+from slipstream.jit.intrinsics import IntrinsicSet, call_symbol, llvm_modules
 
 
 def load(numbers: Any, i: int) -> int:
@@ -57,7 +57,7 @@ def core() -> int:
 
 # Long: the operations above, one after another.
 def _typed() -> tuple[Callable[..., Any], ...]:
-    ir, types, cgutils = tools()
+    ir, types, cgutils = llvm_modules()
     order, integer = "seq_cst", types.int64
 
     def place(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -128,4 +128,4 @@ def _typed() -> tuple[Callable[..., Any], ...]:
     return load, store, add, replace, pause, give_way, rest, core
 
 
-forms = MachineForms(__name__, _typed)
+forms = IntrinsicSet(__name__, _typed)

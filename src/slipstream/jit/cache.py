@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slipstream.core.errors import ResourceError
-from slipstream.core.safe_io import UnreadableError, content, make_private, refuse_strangers
+from slipstream.core.safe_io import UnreadableError, check_private, make_private_folder, read_bytes
 
 log = logging.getLogger("slipstream")
 
@@ -28,7 +28,7 @@ _DAYS_KEPT = 90
 _HOURS_UNFINISHED = 24  # after which a folder that was being filled belongs to a process long gone
 _SEAL, _UNFINISHED, _LOCK = "seal.json", ".unfinished-", ".lock-"
 _LOOKS_A_SECOND = 20
-MAKING_SECONDS = 600.0  # far more than any module takes: who is so slow has been stopped
+BUILD_TIMEOUT = 600.0  # far more than any module takes: who is so slow has been stopped
 _HELD = (errno.EAGAIN, errno.EACCES)
 _REMEMBERED = ("bench", "checked", "leases", "machine")  # folders beside the modules, never swept
 
@@ -41,9 +41,9 @@ def cache_folder() -> Path:
     """
     try:
         folder = _wanted()
-        make_private(folder)
+        make_private_folder(folder)
         if not os.access(folder, os.W_OK):
-            refuse_strangers(folder)
+            check_private(folder)
             raise PermissionError(folder)
     except (OSError, RuntimeError):  # the latter of a user without a home
         user = getattr(os, "getuid", lambda: "user")()
@@ -54,7 +54,7 @@ def cache_folder() -> Path:
                 "or set SLIPSTREAM_CACHE to another folder."
             ) from None
         folder.mkdir(mode=0o700, exist_ok=True)
-    refuse_strangers(folder)
+    check_private(folder)
     return folder
 
 
@@ -71,7 +71,7 @@ def private_folder(name: str) -> Path:
     assert name in _REMEMBERED
     folder = cache_folder() / name
     try:
-        make_private(folder)
+        make_private_folder(folder)
     except OSError as error:
         raise cannot_write(folder, error, "What slipstream remembers") from error
     return folder
@@ -92,12 +92,12 @@ os.register_at_fork(after_in_child=_Makers.renew)
 
 
 @contextmanager
-def only_maker(folder: Path, waits: bool = True) -> Iterator[bool]:
+def build_lock(folder: Path, waits: bool = True) -> Iterator[bool]:
     """Lets one process at a time make a module; look once more whether it is there, inside.
 
     The block is told whether this process is the one; without `waits`, another one may be.
 
-    Others wait until the maker is done or dead, at most `MAKING_SECONDS`. Nobody waits who makes
+    Others wait until the maker is done or dead, at most `BUILD_TIMEOUT`. Nobody waits who makes
     a module already, so that no two wait for each other. Where there can be no lock, two processes
     make the same module, of which the first one's is kept: nothing but time depends on the lock.
 
@@ -111,7 +111,7 @@ def only_maker(folder: Path, waits: bool = True) -> Iterator[bool]:
         return
     try:
         patient = waits and not _Makers.held
-        own = _take(handle, folder.name, MAKING_SECONDS if patient else 0.0)
+        own = _take(handle, folder.name, BUILD_TIMEOUT if patient else 0.0)
         _Makers.held += own
         try:
             yield own
@@ -140,21 +140,21 @@ def _take(handle: int, name: str, patience: float) -> bool:
 
 
 def _unfinished(pid: int) -> str:
-    """How folders are called that a process of this machine is filling."""
+    """How folders are called that a process of this machine is staged_folder."""
     return f"{_UNFINISHED}{os.uname().nodename}-{pid}-"
 
 
-def forget_unfinished(pid: int) -> None:
+def remove_unfinished(pid: int) -> None:
     """Takes away what a process of this machine left that was ended while it compiled."""
     for folder in cache_folder().glob(f"{_unfinished(pid)}*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def filling(folder: Path) -> Iterator[Path]:
+def staged_folder(folder: Path) -> Iterator[Path]:
     """A new folder to compile into, which becomes `folder`, sealed, when the block ends well.
 
-    Where two processes make the same module at once (see `only_maker`), the first one's is kept.
+    Where two processes make the same module at once (see `build_lock`), the first one's is kept.
 
     Raises:
         ResourceError: the folder cannot be written.
@@ -165,16 +165,16 @@ def filling(folder: Path) -> Iterator[Path]:
         raise cannot_write(folder.parent, error) from error
     try:
         yield unfinished
-        seal(unfinished)
+        write_checksum(unfinished)
         os.rename(unfinished, folder)
     except OSError as error:
-        if not is_whole(folder):  # else another process was faster
+        if not is_intact(folder):  # else another process was faster
             raise cannot_write(folder.parent, error) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def seal(folder: Path) -> None:
+def write_checksum(folder: Path) -> None:
     """Writes down the hash of every file that is there now."""
     hashes = {name: _hash(folder / name) for name in _files(folder)}
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=_UNFINISHED)
@@ -183,10 +183,10 @@ def seal(folder: Path) -> None:
     os.replace(temporary, folder / _SEAL)
 
 
-def is_whole(folder: Path) -> bool:
+def is_intact(folder: Path) -> bool:
     """Whether every file is what was sealed."""
     try:
-        hashes = json.loads(content(folder / _SEAL))
+        hashes = json.loads(read_bytes(folder / _SEAL))
         return bool(hashes) and all(_hash(folder / name) == was for name, was in hashes.items())
     except (OSError, UnreadableError, ValueError, AttributeError, TypeError):
         return False
@@ -214,7 +214,7 @@ def _files(folder: Path) -> list[str]:
 
 
 def _hash(path: Path) -> str:
-    return hashlib.sha256(content(path)).hexdigest()
+    return hashlib.sha256(read_bytes(path)).hexdigest()
 
 
 def cannot_write(folder: Path, error: OSError, what: str = "Compiled code") -> ResourceError:
@@ -225,7 +225,7 @@ def cannot_write(folder: Path, error: OSError, what: str = "Compiled code") -> R
     )
 
 
-def sweep(folder: Path) -> None:
+def prune(folder: Path) -> None:
     """Forgets compiled code that nobody has loaded for a long time, and what was never finished."""
     now = time.time()
     for path in (*folder.glob("*/"), *folder.glob(f"{_LOCK}*")):

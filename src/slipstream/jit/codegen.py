@@ -33,31 +33,31 @@ import numpy as np
 
 from slipstream.core.errors import KernelError, ResourceError
 from slipstream.jit import alignment, atomics, float32, gemm, simd
-from slipstream.jit.alignment import uncollected
+from slipstream.jit.alignment import gc_paused
 from slipstream.jit.cache import (
+    build_lock,
     cache_folder,
     cannot_write,
     discard,
-    filling,
-    is_whole,
-    only_maker,
-    seal,
-    sweep,
+    is_intact,
+    prune,
+    staged_folder,
+    write_checksum,
 )
-from slipstream.jit.dependencies import Reachable
+from slipstream.jit.dependencies import ClosureBinder
 from slipstream.jit.fast.feature_flag import is_enabled
-from slipstream.jit.fast.numba_patches import only_entries, without_repeats
+from slipstream.jit.fast.numba_patches import compile_entries_only, skip_repeated_passes
 from slipstream.jit.fast.parallel_compile import (
-    Compiling,
-    Later,
-    Module,
-    helps,
-    now,
-    stand_in,
-    wanted,
+    CompileLock,
+    LazyFunction,
+    PendingModule,
+    is_helper,
+    pending_modules,
+    register_stub,
+    resolve,
 )
-from slipstream.jit.float32 import compiled_form
-from slipstream.jit.intrinsics import intrinsic, layout, source_digest, tools
+from slipstream.jit.float32 import compiled_variant
+from slipstream.jit.intrinsics import llvm_modules, make_intrinsic, source_digest, type_layout
 
 log = logging.getLogger("slipstream")
 
@@ -86,7 +86,7 @@ _PLACES = re.compile(r" at (/.+?|\w:.+?) \((\d+)\)")
 _FRAMES = ("Failed in nopython", "File ", "During:", "Traceback", "- Resolution failure", "[1]")
 
 
-def source_of(functions: Sequence[Callable[..., Any]]) -> str:
+def get_source(functions: Sequence[Callable[..., Any]]) -> str:
     """The text of the functions, one after another."""
     return "\n\n".join(_source(function) for function in functions)
 
@@ -96,11 +96,11 @@ def _source(function: Callable[..., Any]) -> str:
     return inspect.getsource(function)
 
 
-def interpret(
+def build_interpreted(
     text: str, bindings: Mapping[str, FunctionType], constants: Mapping[str, Any]
 ) -> ModuleType:
     """A module made of `text` with the plain functions bound: the oracle of every other backend."""
-    reached = Reachable(lambda function: function)
+    reached = ClosureBinder(lambda function: function)
     bound = {name: reached.bind(function) for name, function in bindings.items()}
     module = ModuleType("slipstream_interpreted")
     vars(module).update(constants, **bound)
@@ -108,7 +108,7 @@ def interpret(
     return module
 
 
-@uncollected()
+@gc_paused()
 def compile_module(
     name: str,
     text: str,
@@ -118,10 +118,10 @@ def compile_module(
     inline: bool = True,
     checked: Collection[str] = (),
     linked: Mapping[str, Any] | None = None,
-    given: Mapping[str, FunctionType] | None = None,
-    apart: Mapping[FunctionType, Any] | None = None,
+    bound_globals: Mapping[str, FunctionType] | None = None,
+    noinline: Mapping[FunctionType, Any] | None = None,
     returns: Any = None,
-    refers: bool = False,
+    struct_pointers: bool = False,
 ) -> dict[str, Any]:
     """Compiles functions of `text`, or loads them from the cache.
 
@@ -147,9 +147,9 @@ def compile_module(
         a module that nobody compiled yet come later.
     """
     numba = _numba()
-    linked, apart = linked or {}, apart or {}
-    helpers = _Helpers(numba, inline, apart, refers)
-    reached = Reachable(helpers.compiled, given, apart)
+    linked, noinline = linked or {}, noinline or {}
+    helpers = _HelperCompiler(numba, inline, noinline, struct_pointers)
+    reached = ClosureBinder(helpers.compiled, bound_globals, noinline)
     bound = helpers.bound(reached, bindings, checked)
     typeof: Any = numba.typeof
     signatures = {entry: tuple(map(typeof, shown)) for entry, shown in entries.items()}
@@ -160,12 +160,12 @@ def compile_module(
         for key, value in sorted(constants.items())
     ]
     for entry, kinds in sorted(signatures.items()):
-        facts += [entry, *map(layout, kinds)]
+        facts += [entry, *map(type_layout, kinds)]
     facts += [repr(helpers.options), *sorted(helpers.forms)]
     # Their modules are named by all that they reach.
-    others = {f"{f.__module__}.{f.__qualname__}": compiled for f, compiled in apart.items()}
+    others = {f"{f.__module__}.{f.__qualname__}": compiled for f, compiled in noinline.items()}
     elsewhere = {**linked, **others}
-    facts += [f"{key}={_link(f)}" for key, f in sorted(elsewhere.items())]
+    facts += [f"{key}={signature_key(f)}" for key, f in sorted(elsewhere.items())]
     facts += [_digest_of_calls()] if elsewhere else []
     # Machines that share a home folder: what Numba compares before it loads.
     facts += [repr(_processor()), repr(sorted(checked)), repr(numba.config.BOUNDSCHECK)]
@@ -175,36 +175,36 @@ def compile_module(
     folder = cache_folder() / f"{stem}_{digest}"
     if folder in _loaded:
         return _loaded[folder]
-    called = {key: by_symbol(function) for key, function in linked.items()}
+    called = {key: call_by_symbol(function) for key, function in linked.items()}
     names = {**constants, **bound, **called}
     load = functools.partial(_load, name, folder.name, text, names, signatures, helpers)
     calls = tuple(elsewhere.values())
     make = functools.partial(_make, name, folder, text, load, calls, helpers.multiplies)
-    queue = wanted()
+    queue = pending_modules()
     if queue is None or folder.exists():
         return make(waits=True)
     if helpers.multiplies:
         products_too = gemm.library()
         queue.setdefault(products_too.folder, products_too)
-    module = queue.setdefault(folder, Module(folder, helpers.size + len(text), calls, make))
+    module = queue.setdefault(folder, PendingModule(folder, helpers.size + len(text), calls, make))
     home, kind_of = _home(folder.name), numba.core.typing.signature
     return {
-        entry: Later(module, home, entry, kind_of(typeof(returns), *arguments))
+        entry: LazyFunction(module, home, entry, kind_of(typeof(returns), *arguments))
         for entry, arguments in signatures.items()
     }
 
 
-@uncollected()
+@gc_paused()
 def _make(
     name: str, folder: Path, text: str, load: _Load, calls: Sequence[Any], multiplies: bool, *,
     waits: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """The functions of a module, compiled or loaded once in this process; see `Module.make`."""
     for function in calls:
-        announce(function)
+        register_symbol(function)
     if multiplies:
         gemm.load_library(waits=waits)
-    with Compiling.lock, _own_folder(_numba()):
+    with CompileLock.lock, _own_folder(_numba()):
         if folder not in _loaded:
             found = _found(name, folder, load) or _made(name, folder, text, load, waits)
             if found is None:
@@ -218,7 +218,7 @@ def _home(own: str) -> str:
     return f"slipstream_rendered_{own}"
 
 
-class _Helpers:
+class _HelperCompiler:
     """Makes the compiled forms of helper functions.
 
     Args:
@@ -245,10 +245,12 @@ class _Helpers:
             from slipstream.jit import struct_pointer_type
 
             self.forms.add(source_digest(struct_pointer_type.__name__))
-            self._given = lambda kind: struct_pointer_type.referred(numba.types.unliteral(kind))
+            self._given = lambda kind: struct_pointer_type.as_pointer_type(
+                numba.types.unliteral(kind)
+            )
 
     def bound(
-        self, reached: Reachable, bindings: Mapping[str, FunctionType], checked: Collection[str]
+        self, reached: ClosureBinder, bindings: Mapping[str, FunctionType], checked: Collection[str]
     ) -> dict[str, Any]:
         """The compiled forms of `bindings`; those `checked` compare indices with sizes."""
         found = {}
@@ -261,7 +263,7 @@ class _Helpers:
 
     def compiled(self, function: FunctionType) -> Any:
         if function in self._apart:
-            return by_symbol(self._apart[function])
+            return call_by_symbol(self._apart[function])
         for module in (gemm, atomics, simd, alignment, float32):
             form = module.forms.of(function)
             if form is not None:
@@ -269,7 +271,7 @@ class _Helpers:
                 self.multiplies = self.multiplies or module is gemm
                 return form
         self.size += len(function.__code__.co_code)
-        return _one_form(self.njit(**self.options)(compiled_form(function)), self._given)
+        return _one_form(self.njit(**self.options)(compiled_variant(function)), self._given)
 
 
 def _load(
@@ -278,7 +280,7 @@ def _load(
     text: str,
     names: Mapping[str, Any],
     signatures: Mapping[str, tuple[Any, ...]],
-    helpers: _Helpers,
+    helpers: _HelperCompiler,
     folder: Path,
 ) -> dict[str, Any]:
     """The entry functions of the text, compiled, or as they lie in the folder.
@@ -299,7 +301,7 @@ def _load(
     for entry, signature in signatures.items():
         compile_entry = helpers.njit([signature], **_ENTRY_OPTIONS)
         try:
-            with only_entries([entry]):
+            with compile_entries_only([entry]):
                 function = compile_entry(getattr(module, entry))
         except OSError as error:
             raise cannot_write(folder.parent, error) from error
@@ -318,7 +320,7 @@ def _found(name: str, folder: Path, load: _Load) -> dict[str, Any] | None:
     """What was compiled before; None where there is nothing, or nothing that may be loaded."""
     if not folder.exists():
         return None
-    if not is_whole(folder):
+    if not is_intact(folder):
         log.warning("the compiled code of %s in %s is damaged: compiling it again", name, folder)
         discard(folder)
         return None
@@ -329,7 +331,7 @@ def _found(name: str, folder: Path, load: _Load) -> dict[str, Any] | None:
         discard(folder)
         return None
     if any(function.stats.cache_misses for function in result.values()):
-        seal(folder)  # Numba thought otherwise, and wrote it again
+        write_checksum(folder)  # Numba thought otherwise, and wrote it again
     return result
 
 
@@ -338,18 +340,18 @@ def _made(name: str, folder: Path, text: str, load: _Load, waits: bool) -> dict[
 
     None where it is not to be waited for, either.
     """
-    with only_maker(folder, waits) as own:
+    with build_lock(folder, waits) as own:
         if not own and not waits:
             return None
         result = _found(name, folder, load)
         if result is not None:
             return result
         log.info("compiling %s (once; the result is kept in %s)", name, folder.parent)
-        with filling(folder) as unfinished, without_repeats():
+        with staged_folder(folder) as unfinished, skip_repeated_passes():
             path = unfinished / f"{folder.name.rpartition('_')[0]}.py"
             path.write_text(text, encoding="utf-8")
             result = load(unfinished)
-    sweep(folder.parent)
+    prune(folder.parent)
     return result
 
 
@@ -359,7 +361,7 @@ def _numba() -> Any:
     Raises:
         ResourceError: it is told to compile nothing.
     """
-    _neutralise()
+    _ignore_numba_config()
     import numba
 
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
@@ -396,7 +398,7 @@ def _leave_scipy() -> None:
 
 
 @functools.cache
-def _neutralise() -> None:
+def _ignore_numba_config() -> None:
     """Imports Numba so that it obeys no `.numba_config.yaml` of the working folder, now or later.
 
     It reads that when it is imported and before it compiles: a folder that somebody else made could
@@ -425,7 +427,7 @@ def _one_form(helper: Any, plain: Callable[[Any], Any]) -> Any:
     ask = helper.get_call_template
 
     def asked(args: Any, kws: Any) -> Any:
-        with only_entries(()):  # a helper may have an entry's name
+        with compile_entries_only(()):  # a helper may have an entry's name
             try:
                 return ask([plain(a) for a in args], {name: plain(a) for name, a in kws.items()})
             except numba.core.errors.TypingError:
@@ -488,15 +490,15 @@ def _digest_of_calls() -> str:
     return source_digest(__name__)
 
 
-def announce(function: Any) -> None:
+def register_symbol(function: Any) -> None:
     """Tells the linker where a compiled function is, for modules that call it by its symbol.
 
     A helper of `together` compiles and calls nothing: it need not have what is called.
     """
-    if isinstance(function, Later) and helps():
-        stand_in(_symbol(function))
+    if isinstance(function, LazyFunction) and is_helper():
+        register_stub(_symbol(function))
         return
-    compiled = now(function)
+    compiled = resolve(function)
     if not hasattr(compiled, "overloads"):  # an intrinsic is nowhere
         return
     kind = _signature(compiled)
@@ -518,18 +520,18 @@ def _symbol(function: Any) -> str:
 
 def _signature(function: Any) -> Any:
     """Numba's signature of a compiled function, there or to come; None of anything else."""
-    if isinstance(function, Later):
+    if isinstance(function, LazyFunction):
         return function.kind
     return function.nopython_signatures[0] if hasattr(function, "overloads") else None
 
 
-def _link(function: Any) -> str:
+def signature_key(function: Any) -> str:
     """What a caller's code depends on: the symbol, and what it takes the function to return."""
     kind = _signature(function)
     return f"{_symbol(function)}: {None if kind is None else kind.return_type}"
 
 
-def by_symbol(function: Any) -> Any:
+def call_by_symbol(function: Any) -> Any:
     """What compiled code calls in order to call a compiled function of another module.
 
     A caller that lies in the cache finds its callee by the symbol, too: the name of its module says
@@ -542,7 +544,7 @@ def by_symbol(function: Any) -> Any:
     kind = _signature(function)
     if kind is None:
         return function
-    cgutils = tools().cgutils
+    cgutils = llvm_modules().cgutils
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         convention, returned = context.call_conv, signature.return_type
@@ -560,4 +562,4 @@ def by_symbol(function: Any) -> Any:
     names = ("typing_context", *(f"a{i}" for i in range(len(kind.args))))
     parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return intrinsic(call)
+    return make_intrinsic(call)

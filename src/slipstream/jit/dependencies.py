@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import KernelError
-from slipstream.jit.float32 import compiled_form, is_single
+from slipstream.jit.float32 import compiled_variant, is_single
 
 BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "range", "round"})
 """The built-in functions that mean the same interpreted, compiled and on a GPU."""
@@ -23,7 +23,7 @@ _OPEN_MODULES = (math, np)
 Decorator = Callable[[FunctionType], Any]
 
 
-class Reachable:
+class ClosureBinder:
     """All that a function reaches through its globals: helper functions, constants, their modules.
 
     Args:
@@ -75,7 +75,7 @@ class Reachable:
         return self._bound[function]
 
     @classmethod
-    def within(cls, function: Any) -> Collection[FunctionType]:
+    def reachable_functions(cls, function: Any) -> Collection[FunctionType]:
         """A plain function and those that it calls, itself or by way of helpers."""
         reached = cls(lambda one: one)
         reached.bind(function)
@@ -92,7 +92,7 @@ class Reachable:
             f"{key}={f.__module__}.{f.__qualname__}" for key, f in sorted(self._given.items())
         ]
         for function in sorted(self._bound, key=lambda f: (f.__module__, f.__qualname__)):
-            parts = _parts(compiled_form(function).__code__)
+            parts = _parts(compiled_variant(function).__code__)
             defaults = function.__defaults__
             name = f"{function.__module__}.{function.__qualname__}"
             lines.append(f"{name}: {parts!r} {defaults!r}")

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.jit.intrinsics import MachineForms, tools
+from slipstream.jit.intrinsics import IntrinsicSet, llvm_modules
 
 
 def single(x: float) -> float:
@@ -102,7 +102,7 @@ def is_single(function: FunctionType) -> bool:
     return function.__module__ == __name__
 
 
-def compiled_form(function: FunctionType) -> FunctionType:
+def compiled_variant(function: FunctionType) -> FunctionType:
     """Return what is compiled in place of a definition; any other function as it is."""
     if is_single(function):
         function = _FORMS.get(function.__name__, function)
@@ -111,7 +111,7 @@ def compiled_form(function: FunctionType) -> FunctionType:
 
 def _typed() -> tuple[Callable[..., Any], ...]:
     """Functions that Numba replaces by the operation between two roundings to float32."""
-    ir, types, _ = tools()
+    ir, types, _ = llvm_modules()
     narrow, wide = ir.FloatType(), ir.DoubleType()
 
     def rounding(_: Any, x: Any) -> Any:
@@ -136,4 +136,4 @@ def _typed() -> tuple[Callable[..., Any], ...]:
     return rounding, *(operation(name, f"f{name}") for name in names)
 
 
-forms = MachineForms(__name__, _typed)
+forms = IntrinsicSet(__name__, _typed)

@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from slipstream.jit.cache import cache_folder, discard, filling, is_whole, only_maker
-from slipstream.jit.fast.parallel_compile import Module, helps, stand_in
-from slipstream.jit.intrinsics import MachineForms, call_symbol, source_digest, tools
+from slipstream.jit.cache import build_lock, cache_folder, discard, is_intact, staged_folder
+from slipstream.jit.fast.parallel_compile import PendingModule, is_helper, register_stub
+from slipstream.jit.intrinsics import IntrinsicSet, call_symbol, llvm_modules, source_digest
 
 COLUMNS = 8  # products are of matrices whose width is a multiple of this
 _FILE = "library.pickle"
@@ -120,7 +120,7 @@ def transpose(a: Any, b: Any) -> None:
 
 
 def _typed() -> list[Callable[..., Any]]:
-    types = tools().types
+    types = llvm_modules().types
     void, number = types.void, types.float32
 
     def product(kind: str) -> Callable[..., Any]:
@@ -156,9 +156,9 @@ def symbol(kind: str) -> str:
     return f"slipstream_{kind}_{digest()}"
 
 
-def library() -> Module:
+def library() -> PendingModule:
     """The functions as a module that may be made with others."""
-    return Module(cache_folder() / f"products_{digest()}", 0, (), load_library, own=True)
+    return PendingModule(cache_folder() / f"products_{digest()}", 0, (), load_library, own=True)
 
 
 def load_library(*, waits: bool = True) -> dict[str, Any]:
@@ -169,9 +169,9 @@ def load_library(*, waits: bool = True) -> dict[str, Any]:
     Args:
         waits: see `Make`; it does, all the same.
     """
-    if helps():
+    if is_helper():
         for kind in KINDS:
-            stand_in(symbol(kind))
+            register_stub(symbol(kind))
     else:
         _load_library()
     return {}
@@ -183,9 +183,9 @@ def _load_library() -> None:
     folder = cache_folder() / f"products_{digest()}"
     lock: Any = importlib.import_module("numba.core.compiler_lock").global_compiler_lock
     with lock:
-        if folder.exists() and not is_whole(folder):
+        if folder.exists() and not is_intact(folder):
             discard(folder)
-        with only_maker(folder):
+        with build_lock(folder):
             library = _read(folder) if folder.exists() else _make(folder)
     for kind in KINDS:
         binding.add_symbol(symbol(kind), library.get_pointer_to_function(symbol(kind)))
@@ -196,7 +196,7 @@ def _read(folder: Path) -> Any:
 
 
 def _make(folder: Path) -> Any:
-    ir = tools().ir
+    ir = llvm_modules().ir
     library = _codegen().create_library(folder.name)
     library.enable_object_caching()
     module = ir.Module(folder.name)
@@ -204,7 +204,7 @@ def _make(folder: Path) -> Any:
         define(module, kind, symbol(kind))
     library.add_ir_module(module)
     library.finalize()
-    with filling(folder) as unfinished:
+    with staged_folder(folder) as unfinished:
         state = library.serialize_using_object_code()
         (unfinished / _FILE).write_bytes(pickle.dumps(state))
     return library
@@ -257,7 +257,7 @@ class _Array(NamedTuple):
 
 
 def _arrays(context: Any, builder: Any, kinds: Any, values: Any) -> list[_Array]:
-    cgutils = tools().cgutils
+    cgutils = llvm_modules().cgutils
     result = []
     for kind, value in zip(kinds, values, strict=True):
         array = context.make_array(kind)(context, builder, value)
@@ -274,13 +274,13 @@ def _call(context: Any, builder: Any, kind: str, a: Any, b: Any, c: Any, *more: 
 
 
 def _call_function(context: Any, builder: Any, kind: str, given: list[Any]) -> Any:
-    cgutils = tools().cgutils
+    cgutils = llvm_modules().cgutils
     function = cgutils.get_or_insert_function(builder.module, type_of(kind), symbol(kind))
     builder.call(function, given)
     return context.get_dummy_value()
 
 
-class _Forms(MachineForms):
+class _Forms(IntrinsicSet):
     """The machine forms of the products, of which all but `fused` call the library."""
 
     @cached_property
@@ -293,7 +293,7 @@ forms = _Forms(__name__, _typed)
 
 def define(module: Any, kind: str, name: str) -> None:
     """Adds the function of one of KINDS to a module."""
-    ir, binding = tools().ir, importlib.import_module("llvmlite.binding")
+    ir, binding = llvm_modules().ir, importlib.import_module("llvmlite.binding")
 
     function = ir.Function(module, type_of(kind), name)
     if kind in ("head_product", "transpose"):
@@ -349,7 +349,7 @@ def define(module: Any, kind: str, name: str) -> None:
 
 def type_of(kind: str) -> Any:
     """Of a function: matrices, from row to row of each, sizes, and what the kind takes besides."""
-    ir = tools().ir
+    ir = llvm_modules().ir
 
     number, integer = ir.FloatType(), ir.IntType(64)
     more = {
@@ -364,7 +364,7 @@ def type_of(kind: str) -> Any:
 
 def _define_transpose(function: Any) -> None:
     """By squares that stay in registers."""
-    ir = tools().ir
+    ir = llvm_modules().ir
 
     a, b, a_row, b_row, rows, columns = function.args
     builder, integer = ir.IRBuilder(function.append_basic_block()), rows.type
@@ -383,7 +383,7 @@ def _define_transpose(function: Any) -> None:
 
 def _define_head(function: Any) -> None:
     """Rows in the lanes, by squares of a, turned: so few columns would leave most lanes idle."""
-    ir, _, cgutils = tools()
+    ir, _, cgutils = llvm_modules()
 
     a, b, c, a_row, b_row, c_row, rows, depth, _, start, count = function.args
     builder, integer = ir.IRBuilder(function.append_basic_block()), rows.type
@@ -422,7 +422,7 @@ def _define_head(function: Any) -> None:
 
 def _turned(builder: Any, lines: Any) -> Any:
     """The square whose rows begin at these places, transposed."""
-    ir = tools().ir
+    ir = llvm_modules().ir
 
     vector, index = ir.VectorType(ir.FloatType(), _SQUARE), ir.IntType(32)
     places = [builder.bitcast(line, vector.as_pointer()) for line in lines]
@@ -466,7 +466,7 @@ class _Columns:
     def __init__(
         self, builder: Any, a: Any, a_row: Any, rows: Any, depth: Any, columns: Any
     ) -> None:
-        ir, _, cgutils = tools()
+        ir, _, cgutils = llvm_modules()
 
         self._builder, self._a, self._row = builder, a, a_row
         self._apart = builder.add(depth, depth.type(self._GAP))
@@ -512,7 +512,7 @@ class _Panel:
     def __init__(
         self, builder: Any, most: tuple[int, int], b_row: Any, rows: Any, depth: Any
     ) -> None:
-        ir, _, cgutils = tools()
+        ir, _, cgutils = llvm_modules()
 
         self._builder, self.width, self._b_row, self._depth = builder, most[1], b_row, depth
         self._memory = cgutils.alloca_once(builder, ir.FloatType(), size=most[0] * most[1])
@@ -524,7 +524,7 @@ class _Panel:
 
     def fill(self, strip: Any) -> tuple[Any, Any]:
         """Where the columns that begin at `strip` are now, and from row to row."""
-        ir, _, cgutils = tools()
+        ir, _, cgutils = llvm_modules()
 
         builder, integer = self._builder, self._depth.type
         vector = ir.VectorType(ir.FloatType(), self.width)
@@ -541,7 +541,7 @@ class _Panel:
 
         They lie apart, where no processor foresees what comes next; the parts of all tiles are all.
         """
-        cgutils = tools().cgutils
+        cgutils = llvm_modules().cgutils
 
         builder, integer = self._builder, self._depth.type
         more = builder.icmp_signed("<", builder.add(j, integer(self.width)), columns)
@@ -625,7 +625,7 @@ def _pieces(builder: Any, total: Any, most: int) -> Iterator[tuple[Any, Any, Any
     Yields:
         where a piece begins, how long it is, and whether it is the last one.
     """
-    cgutils = tools().cgutils
+    cgutils = llvm_modules().cgutils
 
     size = total.type(most)
     count = builder.sdiv(builder.add(total, total.type(most - 1)), size)
@@ -643,7 +643,7 @@ def _steps(builder: Any, first: Any, end: Any, width: Any) -> Iterator[tuple[Any
     Yields:
         where the step begins, and where the first step that did not fit would.
     """
-    cgutils = tools().cgutils
+    cgutils = llvm_modules().cgutils
 
     count = builder.sdiv(builder.sub(end, first), width)
     rest = builder.add(first, builder.mul(count, width))
@@ -656,7 +656,7 @@ def _emit_tile(
     b_row: Any, ends: _Ends, i: Any, j: Any,
 ) -> None:  # fmt: skip
     """`shape` = (rows, vectors, numbers in each): all of them stay in registers over k."""
-    ir, _, cgutils = tools()
+    ir, _, cgutils = llvm_modules()
 
     height, vectors, lanes = shape
     integer, vector = depth.type, ir.VectorType(ir.FloatType(), lanes)
@@ -694,7 +694,7 @@ def _store(builder: Any, numbers: Any, place: Any) -> None:
 
 def _ask(builder: Any, place: Any, width: int) -> None:
     """Asks for `width` numbers, which need not exist, before they are needed."""
-    ir = tools().ir
+    ir = llvm_modules().ir
 
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
@@ -705,7 +705,7 @@ def _ask(builder: Any, place: Any, width: int) -> None:
 
 
 def _spread(builder: Any, number: Any, vector: Any) -> Any:
-    ir = tools().ir
+    ir = llvm_modules().ir
 
     nothing, index = ir.Constant(vector, ir.Undefined), ir.IntType(32)
     first = builder.insert_element(nothing, number, index(0))

@@ -26,20 +26,20 @@ class Tools(NamedTuple):
 
 
 @cache
-def tools() -> Tools:
+def llvm_modules() -> Tools:
     """Loaded when they are first asked for: commands that compile nothing need not wait."""
     names = ("llvmlite.ir", "numba.types", "numba.core.cgutils")
     return Tools(*(importlib.import_module(name) for name in names))
 
 
-def layout(kind: Any) -> str:
+def type_layout(kind: Any) -> str:
     """Numba's name of a type, and the fields of NamedTuples in it, whose order that leaves out."""
-    if not isinstance(kind, tools().types.BaseTuple):
+    if not isinstance(kind, llvm_modules().types.BaseTuple):
         return str(kind)
-    return f"{kind} {getattr(kind, 'fields', ())} [{', '.join(map(layout, kind))}]"
+    return f"{kind} {getattr(kind, 'fields', ())} [{', '.join(map(type_layout, kind))}]"
 
 
-def intrinsic(typed: Callable[..., Any]) -> Any:
+def make_intrinsic(typed: Callable[..., Any]) -> Any:
     """What compiled code calls, of a function from types to a signature and what emits code."""
     decorate: Any = importlib.import_module("numba.extending").intrinsic
     return decorate(typed)
@@ -47,12 +47,12 @@ def intrinsic(typed: Callable[..., Any]) -> Any:
 
 def call_symbol(builder: Any, name: str, returned: Any, *arguments: Any) -> Any:
     """Emit the call of a function of C or LLVM by its name; return its value."""
-    kind = tools().ir.FunctionType(returned, [one.type for one in arguments])
-    function = tools().cgutils.get_or_insert_function(builder.module, kind, name)
+    kind = llvm_modules().ir.FunctionType(returned, [one.type for one in arguments])
+    function = llvm_modules().cgutils.get_or_insert_function(builder.module, kind, name)
     return builder.call(function, arguments)
 
 
-class MachineForms:
+class IntrinsicSet:
     """The machine forms of some functions of one module.
 
     Args:
@@ -63,7 +63,7 @@ class MachineForms:
     def __init__(self, module: str, typed: Callable[[], Iterable[Callable[..., Any]]]) -> None:
         self._module, self._typed = module, typed
 
-    def of(self, function: FunctionType) -> Any | None:
+    def get(self, function: FunctionType) -> Any | None:
         """What compiled code calls for a plain function; None for one that is compiled itself."""
         return self._made.get(function.__name__) if function.__module__ == self._module else None
 
@@ -74,7 +74,7 @@ class MachineForms:
 
     @cached_property
     def _made(self) -> dict[str, Any]:
-        return {one.__name__: intrinsic(one) for one in self._typed()}
+        return {one.__name__: make_intrinsic(one) for one in self._typed()}
 
 
 def source_digest(*modules: str) -> str:
@@ -89,7 +89,7 @@ _MONOTONIC = time.CLOCK_MONOTONIC
 @cache
 def compiled_clock() -> Any:
     """``seconds()`` for `compile_module`'s `linked`: C's `clock_gettime` of the monotonic clock."""
-    ir, types, cgutils = tools()
+    ir, types, cgutils = llvm_modules()
     whole, word, real = ir.IntType(64), ir.IntType(32), ir.DoubleType()
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -106,4 +106,4 @@ def compiled_clock() -> Any:
 
     # The cache of what calls it goes by its name.
     seconds.__name__ += source_digest(__name__)[:12]
-    return intrinsic(seconds)
+    return make_intrinsic(seconds)

@@ -56,7 +56,7 @@ def member_keys(
     return np.asarray(keys, dtype=np.uint64)
 
 
-def own_keys(
+def keys_at_steps(
     seeds: NDArray[np.uint64], purpose: int, steps: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
     """`member_keys` of members that stand at different steps.
@@ -152,7 +152,7 @@ def permute(keys: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
     _compiled(permutation_rows)(keys, out)
 
 
-def load() -> None:
+def preload() -> None:
     """Loads what draws weights, and with it Numba: processes forked afterwards have both."""
     _compiled(normal_rows)
 

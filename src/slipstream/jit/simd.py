@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.jit.intrinsics import MachineForms, tools
+from slipstream.jit.intrinsics import IntrinsicSet, llvm_modules
 
 WIDTH = 16
 
@@ -65,7 +65,7 @@ def float_of(bits: int) -> float:
 
 # Long: the operations above, one after another.
 def _typed() -> tuple[Callable[..., Any], ...]:
-    ir, types, cgutils = tools()
+    ir, types, cgutils = llvm_modules()
     number, index, integer = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 
     def loaded(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -153,7 +153,7 @@ def _typed() -> tuple[Callable[..., Any], ...]:
     return sum_of, least_of, place_of, bits_of, float_of
 
 
-forms = MachineForms(__name__, _typed)
+forms = IntrinsicSet(__name__, _typed)
 
 
 # log2 m = s (L0 + L1 s^2 + ...) with s = (m - 1) / (m + 1), |s| < 0.172.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 
-class Packed:
+class StructPointer:
     """A NamedTuple of C-contiguous arrays, numbers and NamedTuples, written down in words.
 
     Numba would take it apart at every call; here only what is new is looked at again.
@@ -34,9 +34,9 @@ class Packed:
             at += self._write(part, at)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Packed, (self.value,)  # a copy has words of its own
+        return StructPointer, (self.value,)  # a copy has words of its own
 
-    def renewed(self, value: Any) -> Packed:
+    def update(self, value: Any) -> StructPointer:
         """Itself, with another tuple of the same types in place of the present one."""
         self.value = value
         for i, part in enumerate(_parts(value)):

@@ -18,31 +18,31 @@ import operator
 from itertools import accumulate
 from typing import Any
 
-from slipstream.jit.intrinsics import layout, tools
+from slipstream.jit.intrinsics import llvm_modules, type_layout
 
-_, types, cgutils = tools()
+_, types, cgutils = llvm_modules()
 _templates: Any = importlib.import_module("numba.core.typing.templates")
 _extending: Any = importlib.import_module("numba.extending")
 
 WORD = 8  # bytes
 
 
-class Reference(types.Type):  # type: ignore[misc, name-defined]
+class StructPointerType(types.Type):  # type: ignore[misc, name-defined]
     """Where a tuple lies; of: its own type."""
 
     def __init__(self, of: Any) -> None:
         self.of = of
         # A short name: it is part of the names of all functions that take it.
-        super().__init__(f"Reference_{hashlib.sha256(layout(of).encode()).hexdigest()[:16]}")
+        super().__init__(f"Reference_{hashlib.sha256(type_layout(of).encode()).hexdigest()[:16]}")
 
     @property
     def key(self) -> Any:
         return self.of.key
 
 
-def referred(kind: Any) -> Any:
+def as_pointer_type(kind: Any) -> Any:
     """What a helper is given for an argument of a type."""
-    return Reference(kind) if isinstance(kind, types.BaseNamedTuple) else kind
+    return StructPointerType(kind) if isinstance(kind, types.BaseNamedTuple) else kind
 
 
 def words(kind: Any) -> int:
@@ -58,11 +58,11 @@ def _offsets(kind: Any) -> list[int]:
 
 
 def _part(kind: Any) -> Any:
-    return Reference(kind) if isinstance(kind, types.BaseTuple) else kind
+    return StructPointerType(kind) if isinstance(kind, types.BaseTuple) else kind
 
 
 class _Fields(_templates.AttributeTemplate):  # type: ignore[misc]
-    key = Reference
+    key = StructPointerType
 
     def generic_resolve(self, reference: Any, name: str) -> Any:
         fields = getattr(reference.of, "fields", ())
@@ -73,7 +73,7 @@ class _Items(_templates.AbstractTemplate):  # type: ignore[misc]
     key = operator.getitem
 
     def generic(self, args: Any, kws: Any) -> Any:
-        if isinstance(args[0], Reference) and isinstance(args[0].of, types.UniTuple):
+        if isinstance(args[0], StructPointerType) and isinstance(args[0].of, types.UniTuple):
             return _part(args[0].of.dtype)(args[0], types.intp)
         return None
 
@@ -94,7 +94,7 @@ def _item(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 def _read(context: Any, builder: Any, kind: Any, place: Any) -> Any:
     """What lies at a place: of a tuple as it is, of a reference the place itself."""
-    if isinstance(kind, Reference):
+    if isinstance(kind, StructPointerType):
         return place
     if isinstance(kind, types.BaseTuple):
         places = [builder.gep(place, [cgutils.intp_t(at)]) for at in _offsets(kind)]
@@ -139,11 +139,11 @@ def _unbox(reference: Any, packed: Any, c: Any) -> Any:
     )
 
 
-_extending.register_model(Reference)(_extending.models.OpaqueModel)
+_extending.register_model(StructPointerType)(_extending.models.OpaqueModel)
 _extending.infer_getattr(_Fields)
 _templates.infer_global(operator.getitem)(_Items)
-_extending.lower_getattr_generic(Reference)(_field)
-_extending.lower_builtin(operator.getitem, Reference, types.intp)(_item)
-_extending.lower_cast(types.BaseNamedTuple, Reference)(_refer)
-_extending.lower_cast(Reference, types.BaseNamedTuple)(_value)
-_extending.unbox(Reference)(_unbox)
+_extending.lower_getattr_generic(StructPointerType)(_field)
+_extending.lower_builtin(operator.getitem, StructPointerType, types.intp)(_item)
+_extending.lower_cast(types.BaseNamedTuple, StructPointerType)(_refer)
+_extending.lower_cast(StructPointerType, types.BaseNamedTuple)(_value)
+_extending.unbox(StructPointerType)(_unbox)

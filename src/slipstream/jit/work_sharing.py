@@ -49,7 +49,7 @@ _REST = _PATIENCE + 2_000  # looks, about a millisecond, after which a helper sl
 
 def make_gate() -> NDArray[np.int64]:
     """A gate without tasks, closed to helpers."""
-    gate = alignment.zeros((_NUMBERS,), np.int64)
+    gate = alignment.aligned_zeros((_NUMBERS,), np.int64)
     gate[_CLOSED], gate[_CORE] = 1, -1
     return gate
 

@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.core.safe_io import is_there
+from slipstream.core.safe_io import path_exists
 from slipstream.core.storage import folder_registry
-from slipstream.core.storage.status_file import DEPLOYMENT, MARKS, Status
-from slipstream.core.text import duration, log_time, plural, short
+from slipstream.core.storage.status_file import DEPLOYMENT, MARKER_FILES, Status
+from slipstream.core.text import duration, format_count, log_time, plural
 from slipstream.jobs.job_process import describe_other_process, get_status
 from slipstream.jobs.queue import COMPLETE, STOPPED, JobQueue, QueuedJob
 from slipstream.jobs.supervisor import has_supervisor
@@ -84,12 +84,12 @@ def list_jobs(
             lines.append(
                 _make_row(job.folder, job.kind, job.added, state, status, str(job.id), reason)
             )
-    made = folder_registry.entries()
-    by_hand = [(one.kind, one.path, one.began) for one in made if one.present]
+    made = folder_registry.list_entries()
+    by_hand = [(one.kind, one.path, one.began) for one in made if one.is_present]
     absent = len(made) - len(by_hand)
     for folder in extra_folders:
         with suppress(OSError, StopIteration):  # it has just vanished
-            kind = next(kind for kind, name in MARKS.items() if is_there(folder / name))
+            kind = next(kind for kind, name in MARKER_FILES.items() if path_exists(folder / name))
             status = get_status(folder)  # the folder's own time changes with what is put into it
             began = status.started if status else folder.lstat().st_mtime
             by_hand.append((kind, str(folder), began))
@@ -98,7 +98,7 @@ def list_jobs(
             continue
         known.add(path)
         status = get_status(Path(path))
-        state = "unknown" if status is None else status.judged()
+        state = "unknown" if status is None else status.liveness()
         if include_ended or state not in ENDED_STATES:
             lines.append(_make_row(path, kind, began, state, status))
     return lines, absent
@@ -130,7 +130,7 @@ def _make_row(
         kind=kind,
         state=state,
         progress=_format_progress(status) if status else "",
-        rate=f"{short(now.rate)} steps/s" if now and now.rate is not None else "",
+        rate=f"{format_count(now.rate)} steps/s" if now and now.rate is not None else "",
         eta=duration(now.eta) if now and now.eta is not None else "",
         cores=_format_cores(now) if now else "",
         memory=f"{memory / 2**30:.1f} GiB" if memory else "",

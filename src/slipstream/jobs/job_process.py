@@ -22,19 +22,19 @@ from typing import Any
 
 import psutil
 
-from slipstream.core.child_process import BUSY, JOB_VARIABLE, OVER
+from slipstream.core.child_process import EXIT_BUSY, EXIT_TIME_BUDGET, JOB_VARIABLE
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
-from slipstream.core.safe_io import UnreadableError, is_there, open_regular
+from slipstream.core.safe_io import UnreadableError, open_regular, path_exists
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.atomic_io import disk_errors, is_locked, make_folder, sync_folder
-from slipstream.core.storage.folder_registry import id_of, known, state_folder
-from slipstream.core.storage.signals import ask_to_stop, asked_to_stop
+from slipstream.core.storage.atomic_io import disk_errors, fsync_folder, is_locked, make_folder
+from slipstream.core.storage.folder_registry import find_entry, read_id, state_folder
+from slipstream.core.storage.signals import is_stop_requested, request_stop
 from slipstream.core.storage.status_file import (
     AUDIT,
     DEPLOYMENT,
     LEDGER,
     LOG,
-    MARKS,
+    MARKER_FILES,
     Status,
     read_status,
 )
@@ -74,7 +74,7 @@ def describe_other_process(folder: Path, status: Status | None = None) -> str:
     """Who works in the folder of a job on which no process of its queue works; empty: nobody."""
     with suppress(ResourceError):  # else it may not be looked at, which the job will say itself
         status = status or get_status(folder)
-        running = status is not None and status.judged() == "running"
+        running = status is not None and status.liveness() == "running"
         # Here the lock decides: the number may be another program's, where the clock was set back.
         if is_locked(folder) or (status and running and status.host != platform.node()):
             who = f"process {status.pid}" if status and running else "another process"
@@ -87,7 +87,7 @@ def has_started(job: QueuedJob) -> bool:
 
     What works on a deployment begins and goes on by the same command.
     """
-    return job.kind in MARKS and is_there(Path(job.folder) / MARKS[job.kind])
+    return job.kind in MARKER_FILES and path_exists(Path(job.folder) / MARKER_FILES[job.kind])
 
 
 def get_progress(folder: Path, kind: str) -> int:
@@ -184,8 +184,8 @@ def stop_process(job: QueuedJob) -> None:
     folder, status = Path(job.folder), get_status(Path(job.folder))
     # Where another process has the folder, this one is about to find out, and is no such request's.
     if is_locked(folder) and (status is None or status.pid == job.pid):
-        if not asked_to_stop(folder):
-            ask_to_stop(folder)
+        if not is_stop_requested(folder):
+            request_stop(folder)
         return
     process = find_process(job)
     if process is not None:
@@ -219,7 +219,7 @@ def report_to_queue() -> Iterator[Callable[[int], None]]:
     """
     given = os.environ.pop(JOB_VARIABLE)  # processes of this are no jobs
     path, _, number = given.rpartition(":")
-    if not (number.isdecimal() and is_there(Path(path) / TABLE)):
+    if not (number.isdecimal() and path_exists(Path(path) / TABLE)):
         raise ConfigError(
             f"{JOB_VARIABLE} must be FOLDER:ID of a job in a queue, got {given!r}. A supervisor "
             f"sets it for its jobs: unset it (`unset {JOB_VARIABLE}`)."
@@ -232,7 +232,7 @@ def report_to_queue() -> Iterator[Callable[[int], None]]:
         def ended(code: int) -> None:
             if code == 0:
                 queue.end(job, COMPLETE)
-            elif code == BUSY or (code == _USER_ERROR and is_locked(folder)):
+            elif code == EXIT_BUSY or (code == _USER_ERROR and is_locked(folder)):
                 # Somebody else was faster, and may have ended since.
                 queue.set_waiting(
                     job,
@@ -241,7 +241,7 @@ def report_to_queue() -> Iterator[Callable[[int], None]]:
                 )
             elif code == _USER_ERROR:
                 queue.end(job, FAILED, last_log_line(queue.output_path(job)))
-            elif code == OVER:  # begun again, it would have as much time once more
+            elif code == EXIT_TIME_BUDGET:  # begun again, it would have as much time once more
                 queue.set_target(job, STOPPED, last_log_line(queue.output_path(job)))
 
         yield ended
@@ -297,9 +297,9 @@ def set_aside(folder: Path, notify: Notify) -> None:
         ConfigError: it is somebody else's, another machine works on it, or it is neither a run's
             nor a study's.
     """
-    if not is_there(folder):
+    if not path_exists(folder):
         return
-    if not (is_there(folder / CONFIG) or is_there(folder / "study.yaml")):
+    if not (path_exists(folder / CONFIG) or path_exists(folder / "study.yaml")):
         raise ConfigError(
             f"{folder} is neither a run nor a study, so --replace leaves it alone: name another "
             "folder, or move it away."
@@ -308,7 +308,7 @@ def set_aside(folder: Path, notify: Notify) -> None:
     if owner != os.getuid():
         raise ConfigError(f"{folder} belongs to user {owner}: --replace moves folders of yours.")
     status = get_status(folder)
-    working = status is not None and status.judged() in ("running", "silent")
+    working = status is not None and status.liveness() in ("running", "silent")
     if status is not None and working and status.host != platform.node():
         raise ConfigError(
             f"{folder} is worked on by process {status.pid} on {status.host}: stop it there, with "
@@ -323,14 +323,14 @@ def set_aside(folder: Path, notify: Notify) -> None:
                     time.sleep(_SECONDS)
     if is_locked(folder):
         notify(f"Waiting for the process that works on {folder} to stop at a checkpoint.")
-        ask_to_stop(folder)
+        request_stop(folder)
         while is_locked(folder):
             time.sleep(_SECONDS)
     number = 1
-    while is_there(aside := folder.with_name(f"{folder.name}.replaced-{number}")):
+    while path_exists(aside := folder.with_name(f"{folder.name}.replaced-{number}")):
         number += 1
     with disk_errors(aside):
         os.rename(folder, aside)
-        sync_folder(aside.parent)
-    known(id_of(aside) or "", aside)  # `slipstream jobs` lists it there
+        fsync_folder(aside.parent)
+    find_entry(read_id(aside) or "", aside)  # `slipstream jobs` lists it there
     notify(f"What was in {folder} is in {aside}.")

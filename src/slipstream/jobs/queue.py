@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import database
-from slipstream.core.storage.atomic_io import disk_errors, is_held, make_folder
+from slipstream.core.storage.atomic_io import disk_errors, is_lock_held, make_folder
 from slipstream.core.storage.folder_registry import state_folder
 
 COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"
@@ -57,8 +57,8 @@ _JOBS = database.StoredTable(
     _SCHEMA,
     _REMEDY,
     kind=database.ColumnRule(str, words=("run", "study", "deployment")),
-    **dict.fromkeys(("command", "resume_command"), database.json_of([str])),
-    environment=database.json_of({"python": str, "cwd": str, "variables": {"*": str}}),
+    **dict.fromkeys(("command", "resume_command"), database.json_column([str])),
+    environment=database.json_column({"python": str, "cwd": str, "variables": {"*": str}}),
     target_state=database.ColumnRule(str, words=(COMPLETE, STOPPED)),
     final_state=database.ColumnRule(str, words=("", COMPLETE, FAILED)),
     cores=database.ColumnRule(int, 1, 2**31 - 1),
@@ -125,7 +125,7 @@ class JobQueue:
         self.folder = folder
         make_folder(folder)
         with self._errors():
-            self._table = database.open_to_write(folder / TABLE, threads=True)
+            self._table = database.connect_writer(folder / TABLE, threads=True)
             self._table.execute("PRAGMA journal_mode=WAL")
             self._table.execute("PRAGMA synchronous=FULL")
             self._table.executescript(_SCHEMA)
@@ -259,7 +259,7 @@ class JobQueue:
 
     def is_running(self, job: QueuedJob) -> bool:
         """Whether a process works on a job now."""
-        return is_held(self._lock(job))
+        return is_lock_held(self._lock(job))
 
     def output_path(self, job: QueuedJob) -> Path:
         """What its processes print."""

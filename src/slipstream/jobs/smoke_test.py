@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.resource_monitor import Cards
+from slipstream.core.storage.resource_monitor import Gpus
 from slipstream.jobs.job_process import current_environment, last_log_line, start_process
 from slipstream.training.runs.run import CHECKPOINTS, REPORT, RESULT
 
@@ -95,7 +95,7 @@ def list_optional() -> list[tuple[str, str]]:
         except importlib.metadata.PackageNotFoundError:
             found = "not installed"
         rows.append((name, f"{found}: {purpose}"))
-    cards = ", ".join(str(card["name"]) for card in Cards().describe())
+    cards = ", ".join(str(card["name"]) for card in Gpus().describe())
     return [*rows, ("GPU", cards or "no GPU")]
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from subprocess import Popen
 
 from slipstream.core.capacity import free_memory, total_memory
-from slipstream.core.child_process import JOB_VARIABLE, ending
+from slipstream.core.child_process import JOB_VARIABLE, describe_exit
 from slipstream.core.errors import ConfigError, SlipstreamError
-from slipstream.core.storage.atomic_io import disk_errors, is_held, take_lock
+from slipstream.core.storage.atomic_io import acquire_lock, disk_errors, is_lock_held
 from slipstream.core.storage.signals import Interruption
 from slipstream.jobs.job_process import (
     bind_to_cores,
@@ -64,7 +64,7 @@ class Supervisor:
         self._bound: dict[int, tuple[int, ...]] = {}  # job -> processors given to it last
         self._can_bind = _can_bind()
         another = f"Another supervisor works on the queue {queue.folder}: one is enough."
-        self._lock = take_lock(queue.folder, another, patience=0.0, name=_LOCK)
+        self._lock = acquire_lock(queue.folder, another, timeout=0.0, name=_LOCK)
         if not self._can_bind:
             notify("This system lets no process choose its cores: jobs take turns on all of them.")
 
@@ -198,7 +198,7 @@ class Supervisor:
             self._children.remove((process, job))
             now = self._queue.job(job.id)
             # Its reason, where there is one by now, is what the process itself has said.
-            how = now.reason or f"its process {ending(process.returncode)}"
+            how = now.reason or f"its process {describe_exit(process.returncode)}"
             ended = now.final_state or (STOPPED if now.target_state == STOPPED else "")
             if not ended:
                 self._queue.set_waiting(now, how)
@@ -207,7 +207,7 @@ class Supervisor:
 
 def has_supervisor(queue: JobQueue) -> bool:
     """Whether a supervisor works on a queue now."""
-    return is_held(queue.folder / _LOCK)
+    return is_lock_held(queue.folder / _LOCK)
 
 
 def share_cores(jobs: Sequence[QueuedJob], cores: Sequence[int]) -> dict[int, tuple[int, ...]]:

@@ -55,7 +55,7 @@ def loop_source(kernel: Kernel, spec: EnvSpec, checked: bool = False) -> str:
     values["WORDS"] = kernel.STATE.itemsize // 8
     constants = [f"{name} = {value}" for name, value in values.items()]
     head = "from typing import Any\n\nimport numpy as np"
-    source = codegen.source_of((loop.begin, loop.advance, loop.start, loop.observe_all))
+    source = codegen.get_source((loop.begin, loop.advance, loop.start, loop.observe_all))
     template = specialize(source, kernel, spec, checked)
     if checked:
         lines += ["", "", *_is_finite_source(spec), "", "", *has_action_source(spec)]
@@ -136,7 +136,7 @@ def build_interpreted_loop(kernel: Kernel, spec: EnvSpec) -> Loop:
     """Return the loop as plain Python: the slow reference that other backends match bit for bit."""
     kernel = kernel._replace(prefetch=None)  # nothing to prefetch
     text = loop_source(kernel, spec, bool(bounds_checked_functions(kernel)))
-    module = codegen.interpret(text, bound_functions(kernel), {"Data": kernel.Data})
+    module = codegen.build_interpreted(text, bound_functions(kernel), {"Data": kernel.Data})
     return Loop(module.advance, module.start, module.observe_all)
 
 
@@ -155,7 +155,7 @@ def build_compiled_loop(
     apart = compile_noinline(kernel, batch)
     return Loop(
         **codegen.compile_module(
-            kernel.name, text, entries, functions, constants, checked=parts, apart=apart
+            kernel.name, text, entries, functions, constants, checked=parts, noinline=apart
         )
     )
 
@@ -182,7 +182,7 @@ def compile_noinline(kernel: Kernel, batch: tuple[Any, ...]) -> dict[FunctionTyp
             {"apart": shown},
             {name: function},
             {},
-            apart=dict(made),
+            noinline=dict(made),
             returns=_EXAMPLES[types["return"]],
         )["apart"]
     return made

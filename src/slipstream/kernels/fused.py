@@ -97,7 +97,7 @@ class FusedLoop:
         examples = (0, 0, 0, env.batch, tuple(block), acting.ctx, self._sent)
         module = codegen.compile_module(
             f"{env.kernel.name}_fused",
-            codegen.source_of([collect]),
+            codegen.get_source([collect]),
             {"collect": examples},
             {},
             {

@@ -16,8 +16,8 @@ from typing import Any
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.field_names import is_gymnasium_id, moved_module
-from slipstream.core.plugins import left_out, load, merged, owner_of
-from slipstream.core.safe_io import TEXT_LIMIT, UnreadableError, content
+from slipstream.core.plugins import find_owner, load, merge_offers, skip_on_error
+from slipstream.core.safe_io import TEXT_LIMIT, UnreadableError, read_bytes
 from slipstream.core.text import did_you_mean
 from slipstream.kernels.kernel import OPTIONAL, REQUIRED, Kernel
 from slipstream.kernels.source_lint import check_kernel
@@ -41,9 +41,9 @@ def kernel_modules() -> dict[str, str]:
         for module in pkgutil.iter_modules(folders)
         if not (module.ispkg or module.name.startswith("_"))
     }
-    offers = merged("kernels")
+    offers = merge_offers("kernels")
     for name in sorted(own.keys() & offers.keys()):
-        with left_out(f"The kernel {name}", owner_of("kernels", offers[name])):
+        with skip_on_error(f"The kernel {name}", find_owner("kernels", offers[name])):
             raise ValueError("there is a built-in kernel of that name")
     return {**offers, **own}
 
@@ -90,7 +90,7 @@ def import_file(path: Path, kind: str) -> ModuleType:
     if "\0" in str(path) or not path.is_file():
         raise ConfigError(f"There is no {kind} file {path}; give the path of an existing .py file.")
     try:
-        source = content(path, TEXT_LIMIT)
+        source = read_bytes(path, TEXT_LIMIT)
     except (FileNotFoundError, UnreadableError) as error:
         raise ConfigError(f"The {kind} file {path} cannot be read: {error}.") from error
     # A stable name: compiled code is cached under it, and references by name must resolve.

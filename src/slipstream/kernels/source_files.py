@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from slipstream.jit.alignment import uncollected
+from slipstream.jit.alignment import gc_paused
 
 _PACKAGE = Path(__file__).parents[1]
 _FOREIGN = tuple(
@@ -33,7 +33,7 @@ def source_hashes(module: ModuleType) -> dict[str, str]:
     }
 
 
-@uncollected()  # garbage collection would take as long as parsing
+@gc_paused()  # garbage collection would take as long as parsing
 def source_files(module: ModuleType) -> dict[str, Path]:
     """Return the source files of a module and of its imports, by module name."""
     files: dict[str, Path] = {}

@@ -21,7 +21,7 @@ import numpy as np
 
 from slipstream.core.config import Config
 from slipstream.core.errors import KernelError
-from slipstream.core.text import nearest
+from slipstream.core.text import closest_match
 from slipstream.jit.dependencies import BUILTINS, source_location
 from slipstream.jit.float32 import single
 from slipstream.kernels.kernel import Kernel, params_dtype
@@ -323,7 +323,7 @@ class KernelLinter(ast.NodeVisitor):
         elif isinstance(owner, ast.Name) and owner.id in self.fields.records:
             kind, known = self.fields.records[owner.id]
             if owner.id in self._arguments and node.attr not in known:
-                guess = nearest(node.attr, known)
+                guess = closest_match(node.attr, known)
                 advice = f"perhaps `{guess}` is meant" if guess else f"it has {', '.join(known)}"
                 self.fail(node, f"{kind} has no field `{node.attr}`; {advice}")
         self.generic_visit(node)

@@ -21,7 +21,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.safe_io import misfit
+from slipstream.core.safe_io import schema_mismatch
 from slipstream.kernels.spec import EnvSpec
 
 Description = Mapping[str, Any]
@@ -86,7 +86,7 @@ def check_description(description: Any, depth: int = 0) -> None:
     """
     kind = description.get("kind") if isinstance(description, Mapping) else None
     shape = _KINDS.get(kind if isinstance(kind, str) else None, {"box": {}})
-    problem = misfit(description, shape, exact=True)
+    problem = schema_mismatch(description, shape, exact=True)
     if problem is not None or depth > _DEEPEST:
         raise SpaceMismatchError(f"a space that is no space: {problem or 'nested too deeply'}")
     if kind in ("dict", "tuple"):

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.text import Summarised
+from slipstream.core.text import SummaryRepr
 from slipstream.kernels.space_codec import (
     ActionCodec,
     ObservationCodec,
@@ -205,7 +205,7 @@ def check_state_fields(state: Mapping[str, NDArray[Any]], names: Iterable[str]) 
         )
 
 
-class VectorEnv(Summarised, ABC):
+class VectorEnv(SummaryRepr, ABC):
     """Batch of E sub-environments. Autoreset happens within the step that ends an episode.
 
     ::

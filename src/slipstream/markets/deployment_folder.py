@@ -15,9 +15,16 @@ from typing import Any
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.safe_io import read_json
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.database import ChangedError
+from slipstream.core.storage.database import ConcurrentWriteError
 from slipstream.core.storage.status_file import AUDIT, CURRENT, DEPLOYMENT
-from slipstream.core.storage.updates import MALFORMED, MOST_BYTES, POINTS, News, inside, small
+from slipstream.core.storage.updates import (
+    MALFORMED,
+    MOST_BYTES,
+    POINTS,
+    Updates,
+    find_small_file,
+    resolve_inside,
+)
 from slipstream.markets.live.account_comparison import RERUN
 from slipstream.markets.live.auto_promotion import watch_folder
 from slipstream.markets.live.deployment import (
@@ -98,19 +105,19 @@ def act(folder: Path, action: str) -> str | None:
     return f"No order is sent and nothing decided any more, until {KILL} is removed there."
 
 
-def news(folder: Path, place: str) -> News:
+def news(folder: Path, place: str) -> Updates:
     """Return what is new of a deployment since a place."""
-    updates, deployment = News(folder, place), Deployment(folder)
+    updates, deployment = Updates(folder, place), Deployment(folder)
     try:
         account = f"{ACCOUNTS}/{deployment.current}"
     except MALFORMED:
         account = ACCOUNTS
-    if updates.changed("facts", CURRENT, AUDIT, KILL, "versions"):
+    if updates.has_changed("facts", CURRENT, AUDIT, KILL, "versions"):
         updates.events.append(("facts", _metadata(deployment)))
-    updates.logbook(f"slipstream paper {shlex.quote(str(folder))}")
+    updates.add_logbook(f"slipstream paper {shlex.quote(str(folder))}")
     parts = [f"{account}/{name}" for name in (JOURNAL, f"{JOURNAL}-wal", RERUN)]
-    if updates.changed("account", CURRENT, *parts):
-        with suppress(ChangedError):  # then the next look finds other files, and tells them
+    if updates.has_changed("account", CURRENT, *parts):
+        with suppress(ConcurrentWriteError):  # then the next look finds other files, and tells them
             updates.events.append(("account", _account_update(folder, *parts[::2])))
     return updates
 
@@ -122,7 +129,7 @@ def _metadata(deployment: Deployment) -> dict[str, Any]:
     try:
         versions, number = deployment.versions, deployment.current
         manifests = f"versions/{number}/{checkpoint.MANIFEST}"
-        inside(folder, manifests, MOST_BYTES)
+        resolve_inside(folder, manifests, MOST_BYTES)
         manifest = checkpoint.read_manifest(deployment.version(number))
         gates = [
             {key: gate[key] for key in ("name", "passed", "figure", "forced")}
@@ -132,7 +139,7 @@ def _metadata(deployment: Deployment) -> dict[str, Any]:
         metadata["label"] = str(manifest.get("label", ""))[:_MAX_TEXT_LENGTH]
         metadata["study"] = str(manifest.get("study") or "")[:_MAX_TEXT_LENGTH]
         metadata["forced"] = forced_gate_warnings(manifest)
-        if small(folder, AUDIT):
+        if find_small_file(folder, AUDIT):
             updates = ("time", "event", "to", "source", "why")
             lines = [{key: one.get(key) for key in updates} for one in deployment.audit()]
             metadata["audit"] = lines[-_MAX_LINES:]
@@ -146,15 +153,15 @@ def _account_update(folder: Path, journal: str, rerun: str) -> dict[str, Any]:
     updates: dict[str, Any] = {"passes": [], "rerun": None}
     try:
         if (folder / journal).exists():
-            path = inside(folder, journal, _MAX_JOURNAL_BYTES)
+            path = resolve_inside(folder, journal, _MAX_JOURNAL_BYTES)
             with closing(Journal(path, read_only=True)) as points:
                 updates["passes"] = [
                     _curve(name, points.decisions(name))
                     for name in points.pass_names()[:_MAX_PASSES]
                 ]
-        if small(folder, rerun):
+        if find_small_file(folder, rerun):
             updates["rerun"] = read_json(folder / rerun, CheckpointError, "", _RERUN)
-    except ChangedError:
+    except ConcurrentWriteError:
         raise
     except MALFORMED as error:
         updates["unreadable"] = str(error)

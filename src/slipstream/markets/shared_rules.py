@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from slipstream.core.config import Config
 from slipstream.core.random import integer
 from slipstream.core.timeline import EVERYTHING, FOLD, NEW_YORK_ROLL, train_split
-from slipstream.jit.alignment import LINE, zeros
+from slipstream.jit.alignment import LINE, aligned_zeros
 from slipstream.kernels.spec import MarketSpec
 from slipstream.markets.data.calendar import Calendar
 
@@ -272,6 +272,6 @@ def stack_cache_aligned(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     rows, columns = sum(len(part) for part in parts), parts[0].shape[1]
     whole = -(-columns // line) * line
     width = whole if 3 * whole <= 4 * columns else columns
-    table = zeros((rows, width), parts[0].dtype)
+    table = aligned_zeros((rows, width), parts[0].dtype)
     np.concatenate(parts, out=table[:, :columns])
     return table

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.config import model_in, validate
+from slipstream.core.config import find_model, validate
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
 from slipstream.core.safe_io import resolve_folder
 from slipstream.core.text import stamp
@@ -48,7 +48,7 @@ _FEE_PER_MILLION = 1_000.0  # of notional: what exchanges of coins usually take 
 def _reads_prices(environment: str) -> bool:
     """Whether the environment's config has a `data` section of prices."""
     data = get_kind(environment).model.model_fields.get("data")
-    return data is not None and model_in(data.annotation) is DataConfig
+    return data is not None and find_model(data.annotation) is DataConfig
 
 
 def build_config(environment: str, folder: str | None) -> tuple[dict[str, Any], list[str]] | None:

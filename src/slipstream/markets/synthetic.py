@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import DataError
-from slipstream.core.safe_io import UnreadableError, content, resolve_folder
+from slipstream.core.safe_io import UnreadableError, read_bytes, resolve_folder
 from slipstream.core.storage.atomic_io import sha256
 from slipstream.markets.data.bars import Bars, FloatArray, IntArray
 from slipstream.markets.data.file_discovery import SUFFIXES
@@ -210,7 +210,7 @@ def is_synthetic(folder: str) -> bool:
     if not (files and (place / _MARK).is_file()):
         return False
     try:
-        known = set(content(place / _MARK).decode(errors="replace").split())
+        known = set(read_bytes(place / _MARK).decode(errors="replace").split())
         return all(sha256(path) in known for path in files)
     except UnreadableError:
         return False

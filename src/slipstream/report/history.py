@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 
 from slipstream.core.errors import CheckpointError
 from slipstream.core.storage.csv_table import Columns
-from slipstream.core.storage.provenance import commit_words
+from slipstream.core.storage.provenance import commit_text
 from slipstream.core.storage.resource_monitor import COLUMNS, WALL
-from slipstream.core.text import listed
+from slipstream.core.text import truncate_list
 from slipstream.kernels.spec import EnvSpec
 from slipstream.report.inputs import Curve, RunEvaluation
 from slipstream.report.page import Picture, Section, Table, picture
@@ -220,11 +220,11 @@ def episode_sections(curves: Sequence[Curve]) -> list[Section]:
     ]
     still = [f"{c.name} {float(np.nanmin(c.score)):.4g}" for c in known if not _moves(c)]
     if still:
-        sentences.append(f"Always the same: {listed(still, _MOST_LISTED)}.")
+        sentences.append(f"Always the same: {truncate_list(still, _MOST_LISTED)}.")
     left = [curve.name for curve in moving[_MOST_PANELS:]]
     if left:
         sentences.append(
-            f"Not drawn, in metrics.csv and TensorBoard: {listed(left, _MOST_LISTED)}."
+            f"Not drawn, in metrics.csv and TensorBoard: {truncate_list(left, _MOST_LISTED)}."
         )
     drawn = _episodes(moving[:_MOST_PANELS])
     words = "Length and metrics of training episodes over steps"
@@ -297,7 +297,7 @@ def origin(
         **work,
         "Config": f"sha256 {config}" if config else "",
         "Data": f"sha256 {data}" if data else "",
-        "Commit": commit_words((facts.get("git") or {}).get("slipstream")),
+        "Commit": commit_text((facts.get("git") or {}).get("slipstream")),
         "Versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
         "Machine": ", ".join(str(part) for part in parts if part) if machine else "",
     }

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.safe_io import is_there, read_text, resolve_folder
+from slipstream.core.safe_io import path_exists, read_text, resolve_folder
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.atomic_io import write_text
 from slipstream.core.text import printable
@@ -69,7 +69,7 @@ def write_card(source: Run | DeployedPolicy, out: Path | None, licence: str | No
     Raises:
         ConfigError: `out` is there already, and is no policy.
     """
-    if out is not None and is_there(out) and not is_there(out / checkpoint.MANIFEST):
+    if out is not None and path_exists(out) and not path_exists(out / checkpoint.MANIFEST):
         raise ConfigError(
             f"--out {out} is there already: name a folder that is not, or a policy's."
         )

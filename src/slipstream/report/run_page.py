@@ -11,7 +11,7 @@ from typing import Unpack
 
 import numpy as np
 
-from slipstream.core.plugins import PluginError, offered
+from slipstream.core.plugins import PluginError, iter_offers
 from slipstream.core.text import NOTHING
 from slipstream.report.history import closing, episode_returns, learning
 from slipstream.report.inputs import Chosen, Game, RunEvaluation, Window
@@ -302,7 +302,7 @@ def build_page(run: RunEvaluation) -> Page:
 
     Its `lines` suit a terminal too.
     """
-    for page in offered("pages"):
+    for page in iter_offers("pages"):
         found = page(run.environment, run)
         if isinstance(found, Page):
             return found

@@ -65,7 +65,14 @@ def compile_loops(
         text.append(f"def run_{inner}({arguments}):\n    {inner}({arguments})\n")
         entries[f"run_{inner}"], bindings[inner] = examples, plain
     module = codegen.compile_module(
-        name, "\n\n".join(text), entries, bindings, {}, inline=False, given=given, refers=refers
+        name,
+        "\n\n".join(text),
+        entries,
+        bindings,
+        {},
+        inline=False,
+        bound_globals=given,
+        struct_pointers=refers,
     )
     return {entry.removeprefix("run_"): loop for entry, loop in module.items()}
 

@@ -25,11 +25,11 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_valid
 from pydantic.fields import FieldInfo
 
 from slipstream.core.bounds import Count
-from slipstream.core.config import Config, model_in, refuse_truth_value, validate, value_at
+from slipstream.core.config import Config, find_model, get_by_path, reject_bool, validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.safe_io import read_text
 from slipstream.core.storage import yaml_file
-from slipstream.core.text import did_you_mean, nearest
+from slipstream.core.text import closest_match, did_you_mean
 from slipstream.studies.config import SETTINGS, published_spaces, read_published_space
 from slipstream.training.environments.factory import get_kind
 from slipstream.training.settings.config import CONFIGS, RunConfig, TrainingConfig, resolve
@@ -511,7 +511,7 @@ def _parse_range(path: str, value: Any, base: RunConfig) -> Range:
 
 def _base_values(path: str, base: RunConfig) -> Sequence[Any]:
     """The one value of a dotted path in the config."""
-    return (value_at(base.as_mapping(), path),)
+    return (get_by_path(base.as_mapping(), path),)
 
 
 def _read_space(name: str) -> Any:
@@ -577,7 +577,7 @@ class SearchableSetting:
     def validation_error(self, value: Any) -> str | None:
         """Why the setting cannot have this value; None if it can."""
         try:
-            refuse_truth_value(self.annotation, value)
+            reject_bool(self.annotation, value)
         except ValueError as error:
             return str(error)
         try:
@@ -601,7 +601,7 @@ def searchable_settings(base: RunConfig) -> dict[str, SearchableSetting]:
         info = TrainingConfig.model_fields[name]
         found[f"training.{name}"] = SearchableSetting(f"training.{name}", _field_annotation(info))
     model = get_kind(base.env_name).model
-    return found | _section_settings("env", model, model.given)
+    return found | _section_settings("env", model, model.FIXED_KEYS)
 
 
 def find_setting(path: str, base: RunConfig) -> SearchableSetting:
@@ -622,7 +622,7 @@ def find_setting(path: str, base: RunConfig) -> SearchableSetting:
             f"`{path}` names code, which trials do not record. Set it for the whole study, in the "
             "config."
         )
-    if head == "env" and rest.split(".")[0] in kind.model.given:
+    if head == "env" and rest.split(".")[0] in kind.model.FIXED_KEYS:
         raise ConfigError(
             f"`{path}` says what the task is: a study that varied it would choose the easiest "
             "task. Set it for the whole study, in the config."
@@ -633,7 +633,9 @@ def find_setting(path: str, base: RunConfig) -> SearchableSetting:
             f"scored, not what it learns. Of these sections, {' and '.join(_TRAINING)} of "
             "`training` may be searched."
         )
-    guess = nearest(path, known) or nearest(rest, [name.partition(".")[2] for name in known])
+    guess = closest_match(path, known) or closest_match(
+        rest, [name.partition(".")[2] for name in known]
+    )
     if guess and guess not in known:
         guess = next(name for name in known if name.partition(".")[2] == guess)
     advice = did_you_mean(guess or path, sorted(known))
@@ -651,7 +653,7 @@ def _section_settings(
         path = f"{where}.{name}"
         if name in given:
             continue
-        inner = model_in(info.annotation)
+        inner = find_model(info.annotation)
         if inner is not None:
             below = _section_settings(path, inner, ())
             when = _search_metadata(info).get("when", {})

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.config import validate, value_at
+from slipstream.core.config import get_by_path, validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.signals import Interrupted
 from slipstream.core.storage.status_file import Status
-from slipstream.core.text import to_stderr
+from slipstream.core.text import print_to_stderr
 from slipstream.studies.config import StudyConfig, space_settings
 from slipstream.studies.record.folder import StudyFolder, read_study
 from slipstream.studies.record.warm_start import warm_start
@@ -92,7 +92,7 @@ def _apply_space_settings(values: dict[str, Any], space: object) -> str | None:
     added = []
     for path, value in space_settings(space).items():
         with suppress(KeyError):
-            if value_at(values, path) is not None:
+            if get_by_path(values, path) is not None:
                 continue
         override(values, path, value)
         added.append(f"{path}={value}")
@@ -187,7 +187,7 @@ def tune(
     report: WriteReport | None = None,
 ) -> StudyFolder:
     """Begins a study, or goes on with it; see `slipstream.tune`."""
-    notify = notify or to_stderr
+    notify = notify or print_to_stderr
     base, config, space = prepare_study(target, overrides, study, notify)
     name = default_study_name(base) if study_name is None else study_name
     folder = StudyFolder.from_name(name)
@@ -233,17 +233,17 @@ def resume(
     report: WriteReport | None = None,
 ) -> StudyFolder:
     """Goes on with a study; see `slipstream.resume_study`."""
-    folder, notify = StudyFolder.open(name, trust=trust), notify or to_stderr
+    folder, notify = StudyFolder.open(name, trust=trust), notify or print_to_stderr
     if folder.result is not None and not resources.force_deploy:
         if report is None or folder.has_report:
             if not folder.is_locked:
-                Logbook(folder.path, "study", notify).enter_end()
+                Logbook(folder.path, "study", notify).mark_complete()
             notify(f"{folder.path} is complete; see `slipstream study status {folder.handle}`.")
             return folder
         notify(f"{folder.path} is complete, but its page is missing: it is written now.")
         folder.lock()
         try:
-            Logbook(folder.path, "study", notify).enter_end()
+            Logbook(folder.path, "study", notify).mark_complete()
         finally:
             folder.unlock()
         return _finish(folder, report, notify)

@@ -255,12 +255,12 @@ class Study:
         old = before.get("environment") or {}
         check_data(name, old.get("market_sha256"), facts.get("market_sha256"))
         libraries = ("slipstream", "numba", "numpy", "optuna", *LIBRARIES[self.config.sampler])
-        if other := provenance.other_bits(before, f"the study {name}", libraries):
+        if other := provenance.reproducibility_warning(before, f"the study {name}", libraries):
             self._log(other)
             self.folder.update_provenance(
                 notes=list(dict.fromkeys([*(before.get("notes") or ()), other]))
             )
-        if changed := provenance.changed_facts(_sources(old), _sources(facts)):
+        if changed := provenance.changed_keys(_sources(old), _sources(facts)):
             self._log(
                 f"Since {name} began, its environment changed ({', '.join(changed)}); trials "
                 "before and after may not compare."

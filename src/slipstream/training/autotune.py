@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from slipstream.core.capacity import free_memory, memory_of, usable_cores
+from slipstream.core.capacity import free_memory, process_memory, usable_cores
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.kernels.env_checker import random_actions
 from slipstream.kernels.spec import EnvSpec
@@ -154,7 +154,7 @@ def _run(slices: list[_Slice], crew: ThreadPool, seconds: float) -> StepSpeed:
         rate=steps / wall,
         cores=(_busy(None) - everyone) / wall,
         waiting=float(np.clip(1.0 - busy - without, 0.0, 1.0)),
-        memory=sum(map(memory_of, [os.getpid(), *pids])),
+        memory=sum(map(process_memory, [os.getpid(), *pids])),
     )
 
 

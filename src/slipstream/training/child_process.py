@@ -18,7 +18,7 @@ from multiprocessing.util import Finalize
 from typing import Any
 from weakref import WeakSet
 
-from slipstream.core.child_process import ending, not_started, work_for
+from slipstream.core.child_process import describe_exit, follow_parent, worker_start_error
 from slipstream.core.errors import SlipstreamError
 
 _BEFORE_WAITING = 100  # at exit: before multiprocessing waits for its children
@@ -59,7 +59,7 @@ class ChildProcess:
         except OSError as error:
             for end in ends:
                 end.close()
-            raise not_started(error, remedy) from error
+            raise worker_start_error(error, remedy) from error
         theirs.close()
         # If `terminate` is never called: at exit Python waits for children that wait for a message.
         self._abandoned = Finalize(
@@ -103,7 +103,7 @@ class ChildProcess:
             self._process.join(timeout)
         finally:  # also when interrupted
             self._abandoned()
-        return ending(self._process.exitcode)
+        return describe_exit(self._process.exitcode)
 
 
 def _run(serve: Callable[[Connection], None], pipe: Connection, parent: int) -> None:
@@ -111,7 +111,7 @@ def _run(serve: Callable[[Connection], None], pipe: Connection, parent: int) -> 
     for child in list(_children):  # their ends would keep them alive when the parent is gone
         child.pipe.close()
     _children.clear()
-    work_for(parent)
+    follow_parent(parent)
     set_torch_threads(1)
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         serve(pipe)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.core.storage.checkpoint import below, prefixed
+from slipstream.core.storage.checkpoint import add_prefix, strip_prefix
 from slipstream.jit import codegen
 from slipstream.jit.intrinsics import compiled_clock
 from slipstream.jit.work_sharing import RunTasks
@@ -175,7 +175,7 @@ class FusedReplayLoop:
         examples = self._arguments(0, 0, block, acting, learning)
         module = codegen.compile_module(
             f"{env.kernel.name}_replay",
-            codegen.source_of([collect]),
+            codegen.get_source([collect]),
             {"collect": examples},
             {"updates_due": cast(FunctionType, updates_due)},
             {
@@ -606,7 +606,7 @@ class ReplayCollector(Collector):
     def get_state(self) -> dict[str, NDArray[Any]]:
         """State of all copies, and the small part of the replay's."""
         own = {**self.replay.state_dict(), "learned": self.learned.copy()}
-        return {**super().get_state(), **prefixed(REPLAY, own)}
+        return {**super().get_state(), **add_prefix(REPLAY, own)}
 
     def set_state(
         self,
@@ -617,7 +617,7 @@ class ReplayCollector(Collector):
 
         Where a copy does not come back to where it stood, its episode was cut short there.
         """
-        own = below(REPLAY, state)
+        own = strip_prefix(REPLAY, state)
         fresh = super().set_state({k: v for k, v in state.items() if not k.startswith(REPLAY)})
         self.learned[:] = own.pop("learned")
         self.replay.load_state_dict(own)

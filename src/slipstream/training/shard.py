@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.storage.checkpoint import below, prefixed, read_chunks, write_chunks
+from slipstream.core.storage.checkpoint import add_prefix, read_chunks, strip_prefix, write_chunks
 from slipstream.core.storage.signals import StoppedError
 from slipstream.jit.work_sharing import RunTasks, in_sequence
 from slipstream.kernels.spec import EnvSpec
@@ -394,13 +394,13 @@ class Shard:
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Everything needed to go on: the first axis of every array counts members or copies."""
-        state = prefixed("agent.", self.agent.state_dict())
-        state |= prefixed("env.", self.collector.get_state())
+        state = add_prefix("agent.", self.agent.state_dict())
+        state |= add_prefix("env.", self.collector.get_state())
         if self._opponents is not None:
-            state |= prefixed("opponents.", self._opponents.state_dict())
+            state |= add_prefix("opponents.", self._opponents.state_dict())
         state |= self.recent.get_state()
         if self._curriculum is not None:
-            state |= prefixed("curriculum.", self._curriculum.get_state())
+            state |= add_prefix("curriculum.", self._curriculum.get_state())
             state["curriculum_steps"] = self._steps.copy()
         return state
 
@@ -435,17 +435,17 @@ class Shard:
         if len(state["cut"]) != len(self.members) * self._num_envs:
             self.reset()
             state, bulk = resized(state, self.get_state(), len(self.members)), None
-        self.agent.load_state_dict(below("agent.", state))
+        self.agent.load_state_dict(strip_prefix("agent.", state))
         if self._opponents is not None:
-            self._opponents.load_state_dict(below("opponents.", state))
+            self._opponents.load_state_dict(strip_prefix("opponents.", state))
         folder, files = bulk or (Path(), {})
         self._hashes = dict(files)
         if files:
             chunks = [read_chunks(folder, member, files) for member in self.members]
-        fresh = self.collector.set_state(below("env.", state), chunks)
+        fresh = self.collector.set_state(strip_prefix("env.", state), chunks)
         self.recent.set_state(state)
         if self._curriculum is not None:
-            self._curriculum.set_state(below("curriculum.", state))
+            self._curriculum.set_state(strip_prefix("curriculum.", state))
             self._steps[:] = state["curriculum_steps"]
             self._write_params()
         return fresh

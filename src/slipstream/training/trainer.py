@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.plugins import notify
-from slipstream.core.storage.resource_monitor import MachineSampler
+from slipstream.core.storage.resource_monitor import ResourceSampler
 from slipstream.core.storage.signals import Interrupted, Interruption, StoppedError
 from slipstream.training.backend import make_workers
 from slipstream.training.callbacks import events
@@ -116,7 +116,7 @@ class Trainer:
         self.best = np.full(self.members, -np.inf)
         self.best_steps = np.zeros(self.members, np.int64)
         self._listeners: list[events.Callback] = [run.callback, *callbacks, notify]
-        self._sampler = MachineSampler()
+        self._sampler = ResourceSampler()
         self._failed = np.zeros(self.members, np.bool_)
         self._scores = np.full(self.members, np.nan)
         self._validated = 0  # steps at the last validation
@@ -158,7 +158,7 @@ class Trainer:
                     members=everyone,
                     metrics=metrics,
                     nodes=workers.nodes,
-                    machine=self._sampler.look(),
+                    machine=self._sampler.sample(),
                     eta=self._eta(),
                     policy=lambda member: workers.call_member(member, "policy", member),
                     ended=lambda member: workers.call_member(member, "new_episodes", member),

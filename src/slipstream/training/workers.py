@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.capacity import usable_cores
-from slipstream.core.child_process import AT, BEAT, PATIENCE_SECONDS, PULSE_WORDS, PULSES
+from slipstream.core.child_process import AT, BEAT, HEARTBEAT_WORDS, HEARTBEATS, TERMINATE_SECONDS
 from slipstream.core.errors import KernelError, ResourceError
-from slipstream.jit.cache import forget_unfinished
-from slipstream.jit.fast.parallel_compile import together
+from slipstream.jit.cache import remove_unfinished
+from slipstream.jit.fast.parallel_compile import compile_in_parallel
 from slipstream.jit.work_sharing import RunTasks
 from slipstream.training.child_process import (
     THREADED,
@@ -179,7 +179,7 @@ def make_shard(
         curriculum = curriculum_of(config, environment)
     cores = usable_cores() * len(members) // training.members  # other shards compile, too
     with ExitStack() as made:
-        with together(partial(compilers, cores)):
+        with compile_in_parallel(partial(compilers, cores)):
             shard = Shard(
                 environment,
                 config.agent,
@@ -266,7 +266,7 @@ class ProcessWorkers(Workers):
         self._children: list[ChildProcess] = []
         # Who asked for `serial` may sit in a debugger.
         self._hang = config.training.hang_seconds if config.training.backend == "auto" else np.inf
-        self._pages = [mmap.mmap(-1, 8 * PULSE_WORDS * _PULSES) for _ in members]
+        self._pages = [mmap.mmap(-1, 8 * HEARTBEAT_WORDS * _PULSES) for _ in members]
         try:
             for i, part in enumerate(members):
                 remedy = f"set training.shards to less than {max(2, i)}"
@@ -321,18 +321,18 @@ class ProcessWorkers(Workers):
         where = f" while it called a copy of {self._name}" if called.any() else ""
         return ResourceError(
             f"The worker process of {_named(self.members[i])} (pid {child.pid}) "
-            f"{child.terminate(PATIENCE_SECONDS)}{where}. "
+            f"{child.terminate(TERMINATE_SECONDS)}{where}. "
             "Continue from the last checkpoint with `slipstream resume`."
         )
 
     def _words(self, i: int) -> NDArray[np.uint64]:
         """The pulses of its copies, [_PULSES, PULSE_WORDS]."""
-        return np.frombuffer(self._pages[i], np.uint64).reshape(_PULSES, PULSE_WORDS)
+        return np.frombuffer(self._pages[i], np.uint64).reshape(_PULSES, HEARTBEAT_WORDS)
 
     def close(self) -> None:
         for child in self._children:
             child.request_stop()
-        self._end(PATIENCE_SECONDS)
+        self._end(TERMINATE_SECONDS)
 
     def _end(self, patience: float) -> None:
         """Leaves no child, whatever it does."""
@@ -361,7 +361,9 @@ def _serve(
     """The child: answers until told to stop."""
     shard: Shard | None = None
     words = memoryview(page).cast("Q")
-    PULSES[:] = [words[at : at + PULSE_WORDS] for at in range(0, len(words), PULSE_WORDS)]
+    HEARTBEATS[:] = [
+        words[at : at + HEARTBEAT_WORDS] for at in range(0, len(words), HEARTBEAT_WORDS)
+    ]
     crew = ThreadPool(_threads(config, environment))
     side_by_side = crew.run if crew.workers > 1 else None
 
@@ -393,9 +395,9 @@ def compilers(cores: int, work: Callable[[], None], most: int) -> Iterator[None]
                     ChildProcess(lambda pipe: work(), "compiler", "compile with less beside")
                 )
         yield
-        patience = PATIENCE_SECONDS  # all is made: they are leaving
+        patience = TERMINATE_SECONDS  # all is made: they are leaving
     finally:
         until = time.monotonic() + patience
         for child in children:
             child.terminate(max(0.0, until - time.monotonic()))
-            forget_unfinished(child.pid)
+            remove_unfinished(child.pid)

@@ -8,7 +8,7 @@ import pytest
 
 import slipstream
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.signals import Interrupted, ask_to_stop
+from slipstream.core.storage.signals import Interrupted, request_stop
 from slipstream.studies.start import prepare_study
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.cluster.cluster import Shared
@@ -98,7 +98,7 @@ def _stop_after(path, updates):
         if isinstance(event, Updated):
             left[0] -= 1
             if left[0] == 0:
-                ask_to_stop(path)
+                request_stop(path)
 
     return listen
 

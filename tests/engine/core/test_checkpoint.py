@@ -30,7 +30,7 @@ def arrays():
 
 
 def save(parent, steps, config="c"):
-    folder = parent / checkpoint.folder_name(steps)
+    folder = parent / checkpoint.checkpoint_name(steps)
     return checkpoint.save(folder, {"x": np.arange(steps)}, {"steps": steps, "config": config})
 
 
@@ -54,7 +54,7 @@ def test_a_file_larger_than_the_memory_is_refused_before_it_is_read(tmp_path):
 
 def test_saving_again_replaces_and_leaves_nothing_else(tmp_path):
     save(tmp_path, 5)
-    checkpoint.save(tmp_path / checkpoint.folder_name(5), {"x": np.ones(2)}, {"steps": 5})
+    checkpoint.save(tmp_path / checkpoint.checkpoint_name(5), {"x": np.ones(2)}, {"steps": 5})
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000000005"]
     assert len(checkpoint.load(tmp_path / "step-000000000005")[0]["x"]) == 2
 
@@ -126,47 +126,47 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path, damage):
     save(tmp_path, 1)
     damage(save(tmp_path, 2))
     said = []
-    found = checkpoint.load_newest(tmp_path, said.append, "c")
+    found = checkpoint.load_latest(tmp_path, said.append, "c")
     assert found is not None
     assert found[2]["steps"] == 1
     assert len(said) == 1
     assert "step-000000000002" in said[0]
     with pytest.raises(CheckpointError):
-        checkpoint.load(tmp_path / checkpoint.folder_name(2))
+        checkpoint.load(tmp_path / checkpoint.checkpoint_name(2))
 
 
 def test_a_foreign_checkpoint_is_passed_over(tmp_path):
     save(tmp_path, 1)
     save(tmp_path, 2, config="another")
     said = []
-    found = checkpoint.load_newest(tmp_path, said.append, "c")
+    found = checkpoint.load_latest(tmp_path, said.append, "c")
     assert found is not None
     assert found[2]["steps"] == 1
     assert "another config" in said[0]
 
 
 def test_none_at_all_is_a_start_but_none_valid_is_an_error(tmp_path):
-    assert checkpoint.load_newest(tmp_path, print) is None
+    assert checkpoint.load_latest(tmp_path, print) is None
     corrupt(save(tmp_path, 1))
     with pytest.raises(CheckpointError, match="None of the 1 checkpoints"):
-        checkpoint.load_newest(tmp_path, lambda text: None)
+        checkpoint.load_latest(tmp_path, lambda text: None)
 
 
 def test_rotation_keeps_the_newest_whole_ones(tmp_path):
     for steps in range(1, 6):
         save(tmp_path, steps)
-    truncate(tmp_path / checkpoint.folder_name(5))
+    truncate(tmp_path / checkpoint.checkpoint_name(5))
     (tmp_path / ".step-abandoned").mkdir()
     checkpoint.rotate(tmp_path, 2)
     kept = [path.name for path in sorted(tmp_path.iterdir())]
-    assert kept == [checkpoint.folder_name(steps) for steps in (3, 4, 5)]
+    assert kept == [checkpoint.checkpoint_name(steps) for steps in (3, 4, 5)]
 
 
 def test_a_checkpoint_under_another_name_is_passed_over(tmp_path):
     save(tmp_path, 1)
-    save(tmp_path, 2).rename(tmp_path / checkpoint.folder_name(3))
+    save(tmp_path, 2).rename(tmp_path / checkpoint.checkpoint_name(3))
     said = []
-    found = checkpoint.load_newest(tmp_path, said.append, "c")
+    found = checkpoint.load_latest(tmp_path, said.append, "c")
     assert found is not None and found[2]["steps"] == 1
     assert "under another name" in said[0]
 
@@ -210,7 +210,7 @@ def test_what_killed_processes_left_is_swept(tmp_path):
     (tmp_path / f".result.json-{dead.pid}-abcd.partial").write_text("half")
     (tmp_path / f".config.yaml-{os.getppid()}-abcd.partial").write_text("being written")
     (tmp_path / "mine.partial").write_text("x")
-    atomic_io.sweep(tmp_path)
+    atomic_io.remove_partials(tmp_path)
     left = {f".config.yaml-{os.getppid()}-abcd.partial", "mine.partial"}
     assert {path.name for path in tmp_path.iterdir()} == left
 
@@ -225,7 +225,7 @@ def test_a_full_disk_is_one_paragraph_and_loses_nothing(tmp_path, monkeypatch):
         patch.setattr(atomic_io.os, "fsync", full_disk)
         with pytest.raises(ResourceError, match="The disk is full"):
             save(tmp_path, 2)
-    found = checkpoint.load_newest(tmp_path, print)
+    found = checkpoint.load_latest(tmp_path, print)
     assert found is not None
     assert found[2]["steps"] == 1
     assert len(list(tmp_path.iterdir())) == 1
@@ -253,7 +253,7 @@ def test_a_file_is_replaced_in_one_step(tmp_path, monkeypatch):
 
 def test_json_has_no_nan():
     values = {"a": np.float64("nan"), "b": np.arange(2), "c": (1, float("inf")), 3: np.bool_(True)}
-    assert atomic_io.plain(values) == {"a": None, "b": [0, 1], "c": [1, None], "3": True}
+    assert atomic_io.to_jsonable(values) == {"a": None, "b": [0, 1], "c": [1, None], "3": True}
 
 
 def test_nothing_has_its_name_before_it_is_on_the_disk(tmp_path, monkeypatch):
@@ -290,7 +290,7 @@ def test_nothing_has_its_name_before_it_is_on_the_disk(tmp_path, monkeypatch):
 
 def test_a_folder_is_made_with_its_name_on_the_disk(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr(atomic_io, "sync_folder", synced.append)
+    monkeypatch.setattr(atomic_io, "fsync_folder", synced.append)
     atomic_io.make_folder(tmp_path / "a" / "b")
     assert set(synced) == {tmp_path, tmp_path / "a"}
     atomic_io.make_folder(tmp_path / "a" / "b")

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError
-from slipstream.core.text import nearest
+from slipstream.core.text import closest_match
 
 
 class Fees(Config):
@@ -76,8 +76,8 @@ def test_all_problems_in_one_paragraph():
 
 
 def test_nearest():
-    assert nearest("gama", ["gamma", "lambda"]) == "gamma"
-    assert nearest("qqq", ["gamma", "lambda"]) is None
+    assert closest_match("gama", ["gamma", "lambda"]) == "gamma"
+    assert closest_match("qqq", ["gamma", "lambda"]) is None
 
 
 def test_a_union_complains_once_in_the_users_words():

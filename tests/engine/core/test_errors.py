@@ -3,7 +3,7 @@
 import pytest
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.text import Summarised
+from slipstream.core.text import SummaryRepr
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_a_notebook_shows_the_paragraph_alone(error):
 
 
 def test_a_summary_is_a_line_and_a_table_that_no_name_breaks_out_of():
-    class Thing(Summarised):
+    class Thing(SummaryRepr):
         def summary(self):
             return {"name": "<b>", "size": 3, "nothing": None}
 

@@ -14,7 +14,7 @@ import pytest
 
 import slipstream
 from slipstream.core import child_process
-from slipstream.core.child_process import OverdueError, time_limit
+from slipstream.core.child_process import TimeLimitError, time_limit
 from slipstream.core.errors import KernelError
 from slipstream.gym import env_factory
 from slipstream.training.environments.factory import resolve_environment
@@ -73,7 +73,7 @@ def test_a_process_that_returns_from_a_fork_in_foreign_code_is_ended(tmp_path, m
 @pytest.mark.usefixtures("_free_alarm")
 def test_foreign_code_that_sleeps_is_ended():
     began = time.monotonic()
-    with pytest.raises(OverdueError), time_limit(0.1):
+    with pytest.raises(TimeLimitError), time_limit(0.1):
         time.sleep(60.0)
     assert time.monotonic() - began < 30.0
     with time_limit(0.2):
@@ -116,7 +116,7 @@ class Endless(gym.Env):
 @pytest.mark.usefixtures("_free_alarm")
 def test_a_constructor_that_does_not_end_is_refused_by_its_line(monkeypatch):
     monkeypatch.setattr(child_process, "START_SECONDS", 0.1)
-    child_process.patience.set(0.0)  # of a config of an earlier test
+    child_process.hang_timeout.set(0.0)  # of a config of an earlier test
     with pytest.raises(KernelError, match=r"constructor .* taken 0.1 s .*limits\.py:\d+\)"):
         env_factory.make_gymnasium(lambda: time.sleep(60.0))
 

@@ -17,7 +17,7 @@ import pytest
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.core.storage import atomic_io
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.signals import STOP, Interrupted, ask_to_stop, asked_to_stop
+from slipstream.core.storage.signals import STOP, Interrupted, is_stop_requested, request_stop
 from slipstream.core.storage.status_file import (
     EVENTS,
     LOG,
@@ -106,13 +106,13 @@ def test_a_request_stops_a_run_which_resumes_to_the_same_weights(tmp_path, by):
         if isinstance(event, Updated):
             done.append(event.progress.iterations)
             if len(done) == 3:
-                ask_to_stop(run.path) if by == "ask" else (run.path / STOP).touch()
+                request_stop(run.path) if by == "ask" else (run.path / STOP).touch()
 
     with pytest.raises(Interrupted, match="slipstream resume"):
         train(run.config, run, [request])
     run.close()
     assert len(done) == 3 and not (run.path / STOP).exists()
-    assert read_status(run.path).judged() == "stopped"
+    assert read_status(run.path).liveness() == "stopped"
     assert "go on with `slipstream resume" in run_lines(run.path)[1]
     again = Run.open(run.path)
     resume(again)
@@ -125,8 +125,8 @@ def test_a_request_stops_a_run_which_resumes_to_the_same_weights(tmp_path, by):
 
 def test_a_request_for_a_process_that_is_gone_stops_nobody(tmp_path):
     run = begun(tmp_path)
-    ask_to_stop(run.path)
-    assert asked_to_stop(run.path)
+    request_stop(run.path)
+    assert is_stop_requested(run.path)
     train(run.config, run)
     run.close()
     assert run.result is not None and not (run.path / STOP).exists()
@@ -161,7 +161,7 @@ def test_a_killed_process_is_gone_and_the_next_one_notes_it(tmp_path):
     done = subprocess.run([sys.executable, "-c", program, tmp_path], timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
     status = read_status(tmp_path)
-    assert status.state == "running" and status.judged() == "gone"
+    assert status.state == "running" and status.liveness() == "gone"
     assert f"Process {status.pid} on" in run_lines(tmp_path)[1]
     with quiet(tmp_path):
         pass
@@ -175,23 +175,23 @@ def test_a_full_disk_that_took_its_last_event_alone_is_no_kill(tmp_path):
     (tmp_path / STATUS).write_text(json.dumps(left.as_dict()))
     told = {"at": now + 1.0, "event": "failed", "reason": "The disk is full."}
     (tmp_path / EVENTS).write_text(json.dumps(told) + "\n")
-    assert read_status(tmp_path).judged() == "failed"
+    assert read_status(tmp_path).liveness() == "failed"
     lines = run_lines(tmp_path)
     assert lines[1].startswith("It failed: The disk is full. Mend it, then go on with `slipstream")
     assert "gone" not in " ".join(lines)
     told["at"] = now - 1.0  # of the session before
     (tmp_path / EVENTS).write_text(json.dumps(told) + "\n")
-    assert read_status(tmp_path).judged() == "gone"
+    assert read_status(tmp_path).liveness() == "gone"
 
 
 def test_what_cannot_be_known_is_not_claimed():
     now = time.time()
     mine = Status("run", pid=os.getpid(), host=platform.node(), started=now, updated=now)
-    assert mine.judged() == "running"
-    assert replace(mine, started=1.0).judged() == "gone"  # another process has its number
-    assert replace(mine, host="elsewhere").judged() == "running"
-    assert replace(mine, host="elsewhere", updated=now - 61).judged() == "silent"
-    assert replace(mine, state="failed").judged() == "failed"
+    assert mine.liveness() == "running"
+    assert replace(mine, started=1.0).liveness() == "gone"  # another process has its number
+    assert replace(mine, host="elsewhere").liveness() == "running"
+    assert replace(mine, host="elsewhere", updated=now - 61).liveness() == "silent"
+    assert replace(mine, state="failed").liveness() == "failed"
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_a_damaged_status_is_one_paragraph_and_no_obstacle(tmp_path):
     with pytest.raises(CheckpointError, match=r"status\.json cannot be read.*Delete it"):
         read_status(tmp_path)
     with quiet(tmp_path):
-        assert read_status(tmp_path).judged() == "running"
+        assert read_status(tmp_path).liveness() == "running"
     facts = json.loads((tmp_path / STATUS).read_text())
     (tmp_path / STATUS).write_text(json.dumps({**facts, "colour": "of a later version"}))
     assert read_status(tmp_path).state == "complete"

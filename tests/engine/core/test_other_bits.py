@@ -38,7 +38,7 @@ NAMES = ("slipstream", "numba", "numpy", "optuna")
     ],
 )
 def test_each_difference_is_named(changes, words):
-    told = provenance.other_bits(edited(**changes), "runs/one", NAMES)
+    told = provenance.reproducibility_warning(edited(**changes), "runs/one", NAMES)
     if "commit" in words and not (provenance.describe()["git"]["slipstream"] or {}).get("commit"):
         pytest.skip("not in a checkout")
     assert told.startswith("Since runs/one began: ") and words in told
@@ -46,10 +46,10 @@ def test_each_difference_is_named(changes, words):
 
 
 def test_what_decides_nothing_is_not_named():
-    assert provenance.other_bits(edited(), "a", NAMES) == ""
-    assert provenance.other_bits({}, "a", NAMES) == ""
+    assert provenance.reproducibility_warning(edited(), "a", NAMES) == ""
+    assert provenance.reproducibility_warning({}, "a", NAMES) == ""
     other = edited(versions={"optuna": "4.9", "polars": "0.1"})
-    assert provenance.other_bits(other, "a", NAMES[:3]) == ""
+    assert provenance.reproducibility_warning(other, "a", NAMES[:3]) == ""
 
 
 def test_a_run_that_goes_on_says_it_once(tmp_path, capsys):

@@ -59,8 +59,8 @@ def test_equal_names_are_reported_with_both_packages(install, capsys):
     ("attribute", "use"),
     [
         ("callbacks = [fails]", lambda: plugins.notify(7)),
-        ("pages = fails", lambda: list(plugins.offered("pages"))[-1](7)),
-        ("environments = {'x:': fails}", lambda: plugins.merged("environments")["x:"](7)),
+        ("pages = fails", lambda: list(plugins.iter_offers("pages"))[-1](7)),
+        ("environments = {'x:': fails}", lambda: plugins.merge_offers("environments")["x:"](7)),
     ],
 )
 @pytest.mark.parametrize("error", ["ValueError('no')", "SystemExit('no')"])
@@ -158,7 +158,7 @@ def test_commands_that_do_not_fit_are_left_out(install, tmp_path, text, reason):
 
 
 def test_a_page_of_another_type_is_an_error_of_the_plugin(monkeypatch):
-    monkeypatch.setattr(run_page, "offered", lambda attribute: [lambda environment, run: 5])
+    monkeypatch.setattr(run_page, "iter_offers", lambda attribute: [lambda environment, run: 5])
     with pytest.raises(plugins.PluginError, match=r"`pages` of a plugin must return .*, got 5"):
         run_page.build_page(SimpleNamespace(environment=None))
 

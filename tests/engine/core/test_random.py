@@ -107,7 +107,7 @@ def fill(state, out):
         state["counter"] = np.uint64(BIG)
     entries = {"fill": (states[0], outs[0])}
     codegen.compile_module("test_random", text, entries, bindings, {})["fill"](states[0], outs[0])
-    codegen.interpret(text, bindings, {}).fill(states[1].view(np.recarray), outs[1])
+    codegen.build_interpreted(text, bindings, {}).fill(states[1].view(np.recarray), outs[1])
     assert (outs[0] == outs[1]).all()
     assert (states[0] == states[1]).all() and states[0]["counter"][0] == BIG + 4
 

@@ -14,14 +14,14 @@ from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.safe_io import (
     TEXT_LIMIT,
     UnreadableError,
-    content,
-    is_there,
-    misfit,
+    path_exists,
+    payload_hash,
+    read_bytes,
     read_json,
     read_text,
-    seal,
+    schema_mismatch,
 )
-from slipstream.core.storage.atomic_io import write_sealed
+from slipstream.core.storage.atomic_io import write_hashed
 
 
 def fifo(path):
@@ -66,7 +66,7 @@ ODD = {
 def test_what_is_no_file_is_refused_at_once(tmp_path, words):
     path = ODD[words](tmp_path / "odd")
     with pytest.raises(UnreadableError, match=words):
-        content(path)
+        read_bytes(path)
     with pytest.raises(ConfigError, match=rf"The config file .* cannot be read: .*{words}"):
         read_text(path, "The config file")
     with pytest.raises(CheckpointError, match=words):
@@ -79,7 +79,7 @@ def test_a_file_without_end_is_refused(tmp_path):
         file.truncate(TEXT_LIMIT + 1)  # no byte of it is on the disk
     with pytest.raises(ConfigError, match="1,048,577 bytes"):
         read_text(large, "The config file")
-    assert content(large) == bytes(TEXT_LIMIT + 1)
+    assert read_bytes(large) == bytes(TEXT_LIMIT + 1)
 
 
 def test_text_that_is_none(tmp_path):
@@ -93,10 +93,10 @@ def test_text_that_is_none(tmp_path):
 
 
 def test_whether_something_is_there(tmp_path):
-    assert is_there(tmp_path)
-    assert is_there(a_loop(tmp_path / "loop"))
+    assert path_exists(tmp_path)
+    assert path_exists(a_loop(tmp_path / "loop"))
     for absent in ("none", "x" * 300, "nul\0"):
-        assert not is_there(tmp_path / absent)
+        assert not path_exists(tmp_path / absent)
 
 
 SHAPE = {"members": [{"seed": int}], "score?": (int, float), "name": str, "progress": {}}
@@ -120,7 +120,7 @@ FITS = {"members": [{"seed": 3, "more": None}], "name": "a", "progress": {}}
     ],
 )
 def test_shapes(changes, words):
-    assert misfit({**FITS, **changes}, SHAPE) == words
+    assert schema_mismatch({**FITS, **changes}, SHAPE) == words
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_seal_is_verified_and_taken_off(tmp_path):
     path = tmp_path / "r.json"
     assert read_json(path, CheckpointError, "") is None
     facts = {"b": 1 / 3, "a": [1, None, "ü"], "c": {"d": 1e22}}
-    write_sealed(path, facts)
+    write_hashed(path, facts)
     assert read_json(path, CheckpointError, "") == facts
     written = json.loads(path.read_text())
     path.write_text(json.dumps(dict(reversed(written.items()))))  # nothing but the order
@@ -151,7 +151,11 @@ def test_a_seal_is_verified_and_taken_off(tmp_path):
     assert read_json(path, CheckpointError, "")["b"] == 0.5
     with pytest.raises(CheckpointError, match="hash"):
         read_json(path, CheckpointError, "", sealed=lambda facts: True)
-    assert seal({"a": 1, "b": 2}) == seal({"b": 2, "a": 1}) != seal({"a": 1, "b": 3})
+    assert (
+        payload_hash({"a": 1, "b": 2})
+        == payload_hash({"b": 2, "a": 1})
+        != payload_hash({"a": 1, "b": 3})
+    )
 
 
 def test_a_key_that_is_asked_for_and_missing_is_refused_at_any_depth(tmp_path):

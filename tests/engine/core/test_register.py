@@ -15,7 +15,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.core.storage import folder_registry
-from slipstream.core.storage.atomic_io import write_sealed
+from slipstream.core.storage.atomic_io import write_hashed
 from slipstream.training.runs.run import Run
 
 AGENT = {"agent.n_steps": 16, "agent.batch_size": 32, "agent.n_epochs": 1}
@@ -31,12 +31,12 @@ def state(tmp_path, monkeypatch):
 
 def folder_of(path, number):
     path.mkdir(parents=True)
-    write_sealed(path / "provenance.json", {"id": number})
+    write_hashed(path / "provenance.json", {"id": number})
     return path
 
 
 def enter(path, say=print):
-    folder_registry.enter(path, "run", "cartpole", say)
+    folder_registry.register_folder(path, "run", "cartpole", say)
 
 
 def test_the_state_folder_is_the_users_alone(state):
@@ -57,28 +57,30 @@ def test_a_relative_state_home_is_passed_over(tmp_path, monkeypatch):
 def test_a_run_is_known_where_it_was_moved_and_a_folder_in_its_place_is_not(tmp_path):
     run = folder_of(tmp_path / "run", "a1")
     enter(run)
-    assert folder_registry.known("a1", run).present
+    assert folder_registry.find_entry("a1", run).is_present
     shutil.move(run, tmp_path / "moved")
     folder_of(run, "b2")
-    assert folder_registry.known("b2", run) is None
-    assert not folder_registry.entries()[0].present
-    assert folder_registry.known("a1", tmp_path / "moved").path == str(tmp_path / "moved")
-    assert folder_registry.entries()[0].present
-    assert [one.kind for one in folder_registry.entries()] == ["run"]
+    assert folder_registry.find_entry("b2", run) is None
+    assert not folder_registry.list_entries()[0].is_present
+    assert folder_registry.find_entry("a1", tmp_path / "moved").path == str(tmp_path / "moved")
+    assert folder_registry.list_entries()[0].is_present
+    assert [one.kind for one in folder_registry.list_entries()] == ["run"]
 
 
 @pytest.mark.parametrize("number", ["../../etc/passwd", "", "a/b", "."])
 def test_an_id_is_never_a_path(number, tmp_path):
-    assert folder_registry.known(number, tmp_path) is None
+    assert folder_registry.find_entry(number, tmp_path) is None
 
 
 def test_what_is_damaged_or_another_entrys_is_passed_over(state, tmp_path):
     enter(folder_of(tmp_path / "run", "a1"))
     entry = state / "folders" / "a1.json"
     shutil.copy(entry, entry.with_name("b2.json"))
-    assert folder_registry.known("b2", tmp_path) is None
+    assert folder_registry.find_entry("b2", tmp_path) is None
     entry.write_text(entry.read_text()[:40])
-    assert folder_registry.known("a1", tmp_path) is None and folder_registry.entries() == []
+    assert (
+        folder_registry.find_entry("a1", tmp_path) is None and folder_registry.list_entries() == []
+    )
 
 
 def test_what_cannot_be_written_is_said_once(state, tmp_path):
@@ -95,7 +97,7 @@ def test_it_is_bounded_and_forgets_what_is_gone_first(state, tmp_path, monkeypat
         enter(folder_of(tmp_path / f"run{k}", f"a{k}"))
     shutil.rmtree(tmp_path / "run9")
     enter(folder_of(tmp_path / "last", "b"))
-    left = {one.id for one in folder_registry.entries()}
+    left = {one.id for one in folder_registry.list_entries()}
     assert len(left) == 9 and not left & {"a9", "a0"}
 
 
@@ -111,7 +113,7 @@ def test_processes_beside_each_other_lose_nothing(tmp_path):
         one.start()
     for one in workers:
         one.join()
-    assert len(folder_registry.entries()) == 80
+    assert len(folder_registry.list_entries()) == 80
 
 
 def test_a_kill_leaves_whole_entries_only(state, tmp_path):
@@ -127,7 +129,7 @@ def test_a_kill_leaves_whole_entries_only(state, tmp_path):
             last = int(process.stdout.readline())
         process.send_signal(signal.SIGKILL)
     files = list((state / "folders").glob("*.json"))
-    assert len(files) > last and len(folder_registry.entries()) == len(files)
+    assert len(files) > last and len(folder_registry.list_entries()) == len(files)
     enter(folder_of(tmp_path / "next", "b"))
     assert not list((state / "folders").glob(".*partial"))
 
@@ -141,8 +143,8 @@ def test_runs_of_python_are_entered_with_their_own_id(tmp_path):
         total_timesteps=128,
         report=False,
     )
-    (entry,) = folder_registry.entries()
-    assert entry.path == str(run.path) and entry.name == "cartpole" and entry.present
+    (entry,) = folder_registry.list_entries()
+    assert entry.path == str(run.path) and entry.name == "cartpole" and entry.is_present
     assert entry.id == run.provenance["id"]
 
 
@@ -151,8 +153,8 @@ def test_an_entry_with_a_key_of_a_later_version_is_read(state, tmp_path):
     enter(run)
     path = state / "folders" / "a1.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "colour": "red"}))
-    assert folder_registry.known("a1", run).present
-    assert [one.id for one in folder_registry.entries()] == ["a1"]
+    assert folder_registry.find_entry("a1", run).is_present
+    assert [one.id for one in folder_registry.list_entries()] == ["a1"]
 
 
 def test_a_run_is_opened_by_its_name_from_every_folder(tmp_path, monkeypatch):
@@ -167,5 +169,5 @@ def test_a_run_is_opened_by_its_name_from_every_folder(tmp_path, monkeypatch):
     )
     with pytest.raises(CheckpointError, match="is not a run directory"):
         Run.open("r2")
-    assert folder_registry.place_of("r1", "study") is None
-    assert folder_registry.place_of("a/r1") is None  # a path is no name
+    assert folder_registry.find_folder("r1", "study") is None
+    assert folder_registry.find_folder("a/r1") is None  # a path is no name

@@ -15,11 +15,11 @@ from slipstream.core.storage.status_file import (
     STATUS,
     Status,
     event_line,
-    folded,
-    folder_lines,
+    folder_status_lines,
     progress_parts,
     read_status,
     run_lines,
+    wrap_parts,
 )
 from slipstream.core.text import duration, mean_and_range
 from slipstream.training.callbacks.console import ConsoleCallback
@@ -66,7 +66,7 @@ def test_a_study_keeps_its_counts_and_its_best_after_the_search():
 @pytest.mark.parametrize("width", [80, 110, 200])
 def test_lines_fit_the_terminal_and_lose_nothing(width):
     parts = progress_parts(BUSY)
-    lines = folded(parts, width)
+    lines = wrap_parts(parts, width)
     assert all(len(line) <= max(width, len(parts[0])) for line in lines)
     assert "  ".join(lines) == progress_line(BUSY)
     assert len(lines) <= (4 if width == 80 else 3)
@@ -84,7 +84,7 @@ def test_the_live_lines_are_whole_at_110_columns():
 def test_nodes_and_members_under_way_have_lines(tmp_path):
     running = [{"trial": 7, "fold": 2, "step": 40_000, "score": 0.5, "time": 1.8e9}, {"trial": 8}]
     status = replace(BUSY, host="elsewhere", nodes=[NODE], running=running, updated=2e9)
-    lines = folder_lines("Study x", tmp_path, "slipstream resume x", status)
+    lines = folder_status_lines("Study x", tmp_path, "slipstream resume x", status)
     assert "  trial 7, fold 2, step 40,000, score 0.5" in lines
     assert "  big: 3 of 4 seats busy, 120 stretches, 1 loss" in lines
     assert not any("trial 8" in line for line in lines)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.core.platform_check import NEWEST, OLDEST, refusal
+from slipstream.core.platform_check import NEWEST, OLDEST, unsupported_message
 
 ROOT = Path(__file__).parents[3]
 
@@ -22,12 +22,12 @@ ROOT = Path(__file__).parents[3]
     ],
 )
 def test_what_cannot_run_it_is_told(version, system, words):
-    assert re.search(words, refusal(version, system))
+    assert re.search(words, unsupported_message(version, system))
 
 
 def test_what_can_run_it_is_let_in():
-    assert refusal() is None
-    assert all(refusal((3, minor, 0), "darwin") is None for minor in (11, 12, 13))
+    assert unsupported_message() is None
+    assert all(unsupported_message((3, minor, 0), "darwin") is None for minor in (11, 12, 13))
 
 
 def test_the_range_is_that_of_the_package():
@@ -54,6 +54,6 @@ def test_the_refusal_comes_before_anything_fails(how):
 
 @pytest.mark.parametrize("threads", ["0", "-3", " 0 "])
 def test_a_number_of_threads_that_numba_refuses_is_told(threads):
-    told = refusal(variables={"NUMBA_NUM_THREADS": threads})
+    told = unsupported_message(variables={"NUMBA_NUM_THREADS": threads})
     assert re.search(r"NUMBA_NUM_THREADS must be .* from 1 on, got -?\d\. Unset it", told)
-    assert refusal(variables={"NUMBA_NUM_THREADS": "2"}) is None
+    assert unsupported_message(variables={"NUMBA_NUM_THREADS": "2"}) is None

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from slipstream.core.child_process import AT, BEAT, PULSE_WORDS
+from slipstream.core.child_process import AT, BEAT, HEARTBEAT_WORDS
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
 from slipstream.core.random import stream
 from slipstream.gym.env_factory import flat_spaces, make_gymnasium
@@ -344,7 +344,7 @@ def test_time_limits_hold_where_the_usual_wrappers_are_passed_by():
     env = gymnasium.make("CartPole-v1", max_episode_steps=7)
     copy = SubEnv("CartPole-v1", 0)
     copy.adopt(env)
-    rewards, hand = [0.0], [0] * PULSE_WORDS
+    rewards, hand = [0.0], [0] * HEARTBEAT_WORDS
     seen, ends = [], []
 
     def store(copy, shown):
@@ -390,8 +390,8 @@ class Breaks(gymnasium.Env):
 
 
 def test_a_watched_beat_is_even_after_a_failure_and_its_words_are_given_back(monkeypatch):
-    words = memoryview(bytearray(8 * PULSE_WORDS)).cast("Q")
-    monkeypatch.setattr("slipstream.gym.serial_driver.PULSES", pulses := [words])
+    words = memoryview(bytearray(8 * HEARTBEAT_WORDS)).cast("Q")
+    monkeypatch.setattr("slipstream.gym.serial_driver.HEARTBEATS", pulses := [words])
     env = ForeignEnv(Breaks, *member_indices([3], 2))
     assert not pulses
     env.reset(allocate_buffers(env).obs)

@@ -234,7 +234,7 @@ def test_a_mask_that_comes_in_some_infos_only_is_refused():
 
 def test_a_bad_mask_begins_one_copy_of_a_worker_again():
     bad = BAD["empty"][0]
-    policy = FaultPolicy(on_fault="restart", per_minute=100, in_a_row=100)
+    policy = FaultPolicy(on_fault="restart", max_faults_per_minute=100, max_consecutive_faults=100)
     rows = member_indices([0], 2)
     make = [maker("method"), maker("method", bad=bad)]
     with ForeignEnv(make, *rows, workers=2, policy=policy) as env:
@@ -494,7 +494,7 @@ class Twice(gymnasium.Wrapper):
 @pytest.mark.parametrize("raises", [False, True])
 def test_a_discarded_step_is_no_part_of_the_raw_return(raises):
     made = WrappedEnv(Unreal, (), ((f"{__name__}:Twice", {"raises": raises}),))
-    policy = FaultPolicy(on_fault="restart", per_minute=100, in_a_row=100)
+    policy = FaultPolicy(on_fault="restart", max_faults_per_minute=100, max_consecutive_faults=100)
     with ForeignEnv(made, *member_indices([0], 1), workers=1, policy=policy) as env:
         out = allocate_buffers(env)
         env.reset(out.obs, out.mask)

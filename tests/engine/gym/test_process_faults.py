@@ -352,7 +352,7 @@ def test_an_evaluation_of_which_half_is_lost_ends_in_words():
 def test_good_work_forgets_failures():
     """A copy that crashes now and then loses the rows at which it does, and no others."""
     draw = np.random.default_rng(0)
-    with faulty("error", policy=FaultPolicy(per_minute=10)) as env:
+    with faulty("error", policy=FaultPolicy(max_faults_per_minute=10)) as env:
         out, rows, real = allocate_buffers(env), 0, 0
         env.reset(out.obs)
         for t in range(1000):
@@ -386,9 +386,9 @@ def test_tests_may_ask_for_an_error_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("how", "policy", "words"),
     [
-        ("error", FaultPolicy(in_a_row=3), "environment 0.*3 times in a row"),
-        ("kill", FaultPolicy(in_a_row=2), "SIGKILL.*2 times in a row"),
-        ("error", FaultPolicy(per_minute=5), "more than 5 faults in a minute"),
+        ("error", FaultPolicy(max_consecutive_faults=3), "environment 0.*3 times in a row"),
+        ("kill", FaultPolicy(max_consecutive_faults=2), "SIGKILL.*2 times in a row"),
+        ("error", FaultPolicy(max_faults_per_minute=5), "more than 5 faults in a minute"),
     ],
 )
 def test_too_many_faults_stop_the_run(how, policy, words):

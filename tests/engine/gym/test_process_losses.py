@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_server")
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 
-PATIENT = FaultPolicy(per_minute=10_000)
+PATIENT = FaultPolicy(max_faults_per_minute=10_000)
 LIMIT = 12
 
 

@@ -15,7 +15,7 @@ import slipstream
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.process import process_pool as crowd
-from slipstream.gym.process.process_pool import Budget, WorkerPool, memory_of
+from slipstream.gym.process.process_pool import Budget, WorkerPool, process_memory
 from slipstream.kernels.vector_env import member_indices
 
 
@@ -102,14 +102,17 @@ def test_memory_is_measured_and_kept_to(budget, exact_memory):
     try:
         with made(pool, 2, workers=1) as env:
             (pid,) = pids(env)
-            assert pool.used == pytest.approx(memory_of(pid), rel=0.5) and memory_of(pid) > 2**20
+            assert (
+                pool.used == pytest.approx(process_memory(pid), rel=0.5)
+                and process_memory(pid) > 2**20
+            )
             pool.memory = pool.used * 1.2
             with pytest.raises(ResourceError, match=r"MiB.*memory_mib"):
                 made(pool, 50)
             assert budget.taken == 2
     finally:
         pool.close()
-    assert memory_of(2**22 - 1) == 0.0
+    assert process_memory(2**22 - 1) == 0.0
 
 
 def test_a_training_takes_its_workers_there(budget, tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.random import seed_of
+from slipstream.core.random import derive_seed
 from slipstream.kernels.spec import MarketSpec
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.ledger import TrialDecision
@@ -45,7 +45,7 @@ def plan(folds: int = 3, market: MarketSpec | None = MARKET, **study: Any) -> St
 def passes(member: Member, milestone: int) -> DailyReturns:
     """60 days in two groups whose mean return follows from the member's params."""
     agent = member.config.agent
-    draws = np.random.default_rng(seed_of("passes", member.seed, milestone))
+    draws = np.random.default_rng(derive_seed("passes", member.seed, milestone))
     assert isinstance(agent.learning_rate, float)
     skill = 0.004 - 0.002 * abs(np.log10(agent.learning_rate) + 3) - 0.0002 * agent.n_epochs
     skill *= milestone / num_iterations(member.config)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from fake_pool import MARKET, SPACE, FakePool
 
-from slipstream.core.random import seed_of
+from slipstream.core.random import derive_seed
 from slipstream.kernels.spec import Metric
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder
@@ -69,7 +69,7 @@ class SkilledPool(FakePool):
         agent = member.config.agent
         merit = 1.0 - abs(np.log10(agent.learning_rate) + 3.0) - 0.02 * agent.n_epochs
         merit = max(merit, 0.05) * milestone / num_iterations(member.config)
-        own = np.random.default_rng(seed_of("own", member.seed, milestone))
+        own = np.random.default_rng(derive_seed("own", member.seed, milestone))
         market = np.random.default_rng(7).normal(4e-3, 0.02, 4 * DAYS + HOLDOUT)[days - FIRST]
         if not self.benchmark:
             market = np.zeros(len(days))

@@ -13,27 +13,27 @@ from pathlib import Path
 import pytest
 
 from slipstream.jit import cache
-from slipstream.jit.cache import filling, is_whole, only_maker
+from slipstream.jit.cache import build_lock, is_intact, staged_folder
 
 SOURCE = Path(__file__).parents[3] / "src"
 HEAD = """
     import os, sys
     from pathlib import Path
-    from slipstream.jit.cache import filling, only_maker
+    from slipstream.jit.cache import staged_folder, build_lock
     folder = Path(sys.argv[1])
     def say(*words):
         print(*words, flush=True)
 """
 MAKER = """
-    with only_maker(folder):
+    with build_lock(folder):
         say("in")
         sys.stdin.readline()
-        with filling(folder) as unfinished:
+        with staged_folder(folder) as unfinished:
             (unfinished / "code.py").write_text("")
 """
 WAITER = """
     say("asks")
-    with only_maker(folder):
+    with build_lock(folder):
         say("there" if folder.exists() else "missing")
 """
 
@@ -91,7 +91,7 @@ def test_the_second_waits_and_finds_what_the_first_made(child, folder):
     waiting, said, thread = waits(waiter)
     go_on(maker)
     thread.join(30)
-    assert waiting and said == ["there"] and is_whole(folder)
+    assert waiting and said == ["there"] and is_intact(folder)
     assert waiter.wait(30) == maker.wait(30) == 0
     assert list(folder.parent.iterdir()) == [folder], "no lock is left"
 
@@ -112,16 +112,16 @@ def test_a_child_forked_meanwhile_has_no_share_in_the_lock(child, folder):
     """It may live on, and may ask for the same module."""
     maker = child(
         """
-        with only_maker(folder):
+        with build_lock(folder):
             if os.fork() == 0:
                 say("asks")
-                with only_maker(folder):
+                with build_lock(folder):
                     say("there" if folder.exists() else "missing")
                 os.close(1)
                 sys.stdin.readline()
                 os._exit(0)
             sys.stdin.readline()
-            with filling(folder) as unfinished:
+            with staged_folder(folder) as unfinished:
                 (unfinished / "code.py").write_text("")
         """,
         folder,
@@ -131,17 +131,17 @@ def test_a_child_forked_meanwhile_has_no_share_in_the_lock(child, folder):
     go_on(maker)
     thread.join(30)
     assert waiting and said == ["there"]
-    with only_maker(folder):  # the child lives
+    with build_lock(folder):  # the child lives
         assert cache._Makers.held == 1
 
 
 def test_two_that_need_each_others_module_go_on(child, folder):
     other = folder.with_name("module_2")
     crossing = """
-    with only_maker(folder):
+    with build_lock(folder):
         say("in")
         sys.stdin.readline()
-        with only_maker(Path(str(folder)[:-1] + ("2" if str(folder).endswith("1") else "1"))):
+        with build_lock(Path(str(folder)[:-1] + ("2" if str(folder).endswith("1") else "1"))):
             say("both")
     """
     pair = [child(crossing, one) for one in (folder, other)]
@@ -157,12 +157,12 @@ def test_a_maker_that_was_stopped_is_waited_for_only_so_long(child, folder, monk
     maker = child(MAKER, folder)
     assert answer(maker) == "in"
     maker.send_signal(signal.SIGSTOP)
-    monkeypatch.setattr(cache, "MAKING_SECONDS", 0.2)
-    with only_maker(folder), filling(folder) as unfinished:
+    monkeypatch.setattr(cache, "BUILD_TIMEOUT", 0.2)
+    with build_lock(folder), staged_folder(folder) as unfinished:
         (unfinished / "code.py").write_text("")
     maker.send_signal(signal.SIGCONT)
     go_on(maker)
-    assert maker.wait(30) == 0 and is_whole(folder), "the first one's is kept"
+    assert maker.wait(30) == 0 and is_intact(folder), "the first one's is kept"
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
@@ -172,7 +172,7 @@ def test_without_a_file_to_lock_it_is_made_all_the_same(folder, monkeypatch, num
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refuse)
-        with only_maker(folder):
+        with build_lock(folder):
             assert cache._Makers.held == 0
     assert not list(folder.parent.iterdir())
 
@@ -182,11 +182,11 @@ def test_without_locks_it_is_made_all_the_same(folder, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(cache.fcntl, "lockf", refuse)
-    with only_maker(folder):
+    with build_lock(folder):
         assert cache._Makers.held == 0
 
 
 def test_an_error_lets_go(folder):
-    with pytest.raises(KeyError), only_maker(folder):
+    with pytest.raises(KeyError), build_lock(folder):
         raise KeyError
     assert cache._Makers.held == 0 and not list(folder.parent.iterdir())

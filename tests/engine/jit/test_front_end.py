@@ -12,7 +12,7 @@ from numba.core.registry import cpu_target
 from numba.core.types.functions import BaseFunction
 from numba.extending import intrinsic
 
-from slipstream.jit.fast.numba_patches import without_repeats
+from slipstream.jit.fast.numba_patches import skip_repeated_passes
 
 
 def parts():
@@ -53,7 +53,7 @@ def asked(monkeypatch):
 def test_what_is_compiled_is_the_same():
     arguments = np.array([1.0, 4.0, 9.0]), (2, (5.0, 7))
     plain = numba.njit(sums)
-    with without_repeats():
+    with skip_repeated_passes():
         brief = numba.njit(sums)
         assert brief(*arguments) == plain(*arguments) == sums(*arguments)
     assert brief.nopython_signatures == plain.nopython_signatures
@@ -70,7 +70,7 @@ def test_types_that_meet_again_are_resolved_once(asked):
         return [args for key, args in asked if key is operator.add]
 
     often = resolved()
-    with without_repeats():
+    with skip_repeated_passes():
         once = resolved()
     assert set(once) == set(often) and len(once) == len(set(once)) < len(often)
 
@@ -79,7 +79,7 @@ def test_an_error_is_told_as_without():
     for function, kind in ((mixed, numba.float64[::1]), (nothing, numba.int64)):
         with pytest.raises(errors.TypingError) as plain:
             numba.njit([(kind,)])(function)
-        with without_repeats(), pytest.raises(errors.TypingError) as brief:
+        with skip_repeated_passes(), pytest.raises(errors.TypingError) as brief:
             numba.njit([(kind,)])(function)
         # Numba indents each failure further than the one before.
         assert str(brief.value).split() == str(plain.value).split()
@@ -90,7 +90,7 @@ def test_options_of_a_caller_reach_what_is_compiled_for_it():
         return x[len(x) - 1] + x[3]
 
     x = np.arange(3.0)
-    with without_repeats():
+    with skip_repeated_passes():
         unchecked, checked = (numba.njit(boundscheck=on)(last) for on in (False, True))
         unchecked(np.arange(4.0))
         with pytest.raises(IndexError):
@@ -111,12 +111,12 @@ def test_a_generator_is_compiled_as_without():
         return found
 
     numbers = numba.njit(squares)
-    with without_repeats():
+    with skip_repeated_passes():
         assert numba.njit(total)(4) == sum(squares(4))
 
 
 def test_what_is_declared_while_something_is_compiled_is_found():
-    with without_repeats():
+    with skip_repeated_passes():
 
         @intrinsic
         def seven(context):
@@ -130,13 +130,13 @@ def test_what_is_declared_while_something_is_compiled_is_found():
 
 def test_numbas_own_parts_serve_outside():
     before = parts()
-    with without_repeats():
+    with skip_repeated_passes():
         inner = parts()
         assert all(one is not other for one, other in zip(inner, before, strict=True))
-        with without_repeats():
+        with skip_repeated_passes():
             pass
         assert all(one is other for one, other in zip(inner, parts(), strict=True))
     assert all(one is other for one, other in zip(before, parts(), strict=True))
-    with pytest.raises(KeyError), without_repeats():
+    with pytest.raises(KeyError), skip_repeated_passes():
         raise KeyError
     assert all(one is other for one, other in zip(before, parts(), strict=True))

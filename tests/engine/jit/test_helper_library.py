@@ -8,7 +8,7 @@ import pytest
 from numba.core.codegen import JITCodeLibrary
 from numba.core.registry import cpu_target
 
-from slipstream.jit.fast.numba_patches import only_entries
+from slipstream.jit.fast.numba_patches import compile_entries_only
 
 
 def make(factor):
@@ -38,14 +38,14 @@ def compiled(function):
 def test_an_entry_is_what_it_is_without():
     x = np.arange(5.0)
     entry, _ = make(3.0)
-    with only_entries([entry.__qualname__]):
+    with compile_entries_only([entry.__qualname__]):
         light = compiled(entry)
     assert light(x) == compiled(make(3.0)[0])(x) == 35.0
 
 
 def test_what_is_compiled_outside_can_be_called():
     entry, inner = make(2.0)
-    with only_entries([entry.__qualname__]):
+    with compile_entries_only([entry.__qualname__]):
         assert compiled(entry)(np.ones(2)) == 6.0
     entry, inner = make(5.0)
     assert inner(2.0) == 10.0 and compiled(entry)(np.ones(1)) == 6.0
@@ -57,7 +57,7 @@ def test_a_helper_that_is_called_outside_brings_what_it_calls():
     bare = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
     middle = bare(lambda x: inner(x) - 1.0)
     helper = bare(lambda x: middle(x) * 2.0)
-    with only_entries(["nobody"]):
+    with compile_entries_only(["nobody"]):
         helper.compile((numba.float64,))
     outer = numba.njit(lambda x: helper(x) + middle(x))
     assert outer(3.0) == 15.0
@@ -71,7 +71,7 @@ def test_a_function_that_many_call_is_linked_once():
     def entry(x):
         return first(x) + second(x) + once(x)
 
-    with only_entries([entry.__qualname__]):
+    with compile_entries_only([entry.__qualname__]):
         function = numba.njit([(numba.float64,)])(entry)
     (form,) = function.overloads.values()
     libraries = form.library._linking_libraries
@@ -80,7 +80,7 @@ def test_a_function_that_many_call_is_linked_once():
 
 def test_another_threads_functions_are_whole():
     found = []
-    with only_entries(["nobody"]):
+    with compile_entries_only(["nobody"]):
         thread = threading.Thread(target=lambda: found.append(make(7.0)[1](3.0)))
         thread.start()
         thread.join()
@@ -91,12 +91,12 @@ def test_numbas_own_class_serves_outside():
     codegen = cpu_target.target_context.codegen()
     before = codegen._library_class
     assert before is JITCodeLibrary
-    with only_entries(["nobody"]):
+    with compile_entries_only(["nobody"]):
         assert codegen._library_class.__base__ is before
-        with only_entries(["somebody"]):
+        with compile_entries_only(["somebody"]):
             assert codegen._library_class.__base__ is before
         assert codegen._library_class.__base__ is before
-    with pytest.raises(KeyError), only_entries(["nobody"]):
+    with pytest.raises(KeyError), compile_entries_only(["nobody"]):
         raise KeyError
     assert codegen._library_class is before
     inner = make(3.0)[1]

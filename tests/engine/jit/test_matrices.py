@@ -23,7 +23,7 @@ def test_a_part_is_seen_and_written_in_place() -> None:
         compiled = codegen.compile_module(
             "matrices_test", _TEXT, {"double": example}, {"matrix": matrix}, {}
         )["double"]
-        interpreted = codegen.interpret(_TEXT, {"matrix": matrix}, {}).double
+        interpreted = codegen.build_interpreted(_TEXT, {"matrix": matrix}, {}).double
         found = []
         for run in (compiled, interpreted):
             rows = np.arange(60, dtype=kind).reshape(3, 20)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from slipstream.jit import codegen
-from slipstream.jit.struct_pointer import Packed
+from slipstream.jit.struct_pointer import StructPointer
 
 
 class Inner(NamedTuple):
@@ -73,10 +73,10 @@ def functions():
     def compiled(name, example):
         entries, bindings = {"run": (example, np.zeros(5))}, {"reads": reads}
         return codegen.compile_module(
-            name, text, entries, bindings, {}, apart={linked: apart["run"]}, refers=True
+            name, text, entries, bindings, {}, noinline={linked: apart["run"]}, struct_pointers=True
         )["run"]
 
-    return compiled("by_value", outer()), compiled("by_reference", Packed(outer()))
+    return compiled("by_value", outer()), compiled("by_reference", StructPointer(outer()))
 
 
 def test_fields_are_read_as_the_definition_reads_them(functions):
@@ -86,13 +86,13 @@ def test_fields_are_read_as_the_definition_reads_them(functions):
         by_value(written, found)
         assert found.tolist() == expected(outer(factor)) and written.grid[1, 2] == -1.0
         found, written = np.zeros(5), outer(factor)
-        by_reference(Packed(written), found)
+        by_reference(StructPointer(written), found)
         assert found.tolist() == expected(outer(factor)) and written.grid[1, 2] == -1.0
 
 
 def test_what_is_new_is_read_and_nothing_of_before(functions):
-    packed, found = Packed(outer(1)), np.zeros(5)
-    assert packed.renewed(outer(3)) is packed
+    packed, found = StructPointer(outer(1)), np.zeros(5)
+    assert packed.update(outer(3)) is packed
     functions[1](packed, found)
     assert found.tolist() == expected(outer(3))
 
@@ -101,10 +101,10 @@ def test_another_type_is_no_tuple_of_the_same():
     value = outer()
     for other in (value.grid.astype(np.float64), value.grid.T, value.grid[0]):
         with pytest.raises(AssertionError):
-            Packed(value).renewed(value._replace(grid=other))
+            StructPointer(value).update(value._replace(grid=other))
     for field in ({"off": 256}, {"count": 2.0}, {"count": np.int32(2)}):
         with pytest.raises(AssertionError):
-            Packed(value).renewed(value._replace(**field))
+            StructPointer(value).update(value._replace(**field))
 
 
 def last(by: Any, out: Any) -> None:
@@ -113,13 +113,15 @@ def last(by: Any, out: Any) -> None:
 
 def test_tuples_are_counted_from_their_end_and_copies_have_their_own_memory():
     entries, text = (
-        {"run": (Packed(outer()), np.zeros(1))},
+        {"run": (StructPointer(outer()), np.zeros(1))},
         "def run(by, out):\n    last(by, out)\n",
     )
-    run = codegen.compile_module("last", text, entries, {"last": last}, {}, refers=True)["run"]
+    run = codegen.compile_module("last", text, entries, {"last": last}, {}, struct_pointers=True)[
+        "run"
+    ]
     found = np.zeros(1)
-    copied = copy.deepcopy(Packed(outer(2)))
-    for packed in (Packed(outer()), copied):
+    copied = copy.deepcopy(StructPointer(outer(2)))
+    for packed in (StructPointer(outer()), copied):
         run(packed, found)
         assert found[0] == packed.value.targets[-1][0] + packed.value.pair[-2].scale
 
@@ -129,7 +131,7 @@ def swaps(by: Any, out: Any) -> None:
     out[1] = by.b[0]
 
 
-@pytest.mark.parametrize("form", [tuple, Packed])
+@pytest.mark.parametrize("form", [tuple, StructPointer])
 def test_two_orders_of_the_same_fields_are_two_types(form):
     """Numba's name of a NamedTuple has no fields: the cache gave one the other's code."""
     text, one, two = "def run(by, out):\n    swaps(by, out)\n", np.ones(1), np.full(1, 2.0)
@@ -138,7 +140,12 @@ def test_two_orders_of_the_same_fields_are_two_types(form):
         by, out = kind(**{"a": one, "b": two}), np.zeros(2)
         by = by if form is tuple else form(by)
         run = codegen.compile_module(
-            "swaps", text, {"run": (by, out)}, {"swaps": swaps}, {}, refers=form is Packed
+            "swaps",
+            text,
+            {"run": (by, out)},
+            {"swaps": swaps},
+            {},
+            struct_pointers=form is StructPointer,
         )["run"]
         run(by, out)
         assert out.tolist() == [1.0, 2.0]

@@ -14,9 +14,9 @@ import pytest
 from slipstream.core.errors import KernelError
 from slipstream.jit import cache as cache_module
 from slipstream.jit import codegen, gemm
-from slipstream.jit.cache import cache_folder, filling, only_maker
+from slipstream.jit.cache import build_lock, cache_folder, staged_folder
 from slipstream.jit.fast import parallel_compile as together_module
-from slipstream.jit.fast.parallel_compile import Later, together
+from slipstream.jit.fast.parallel_compile import LazyFunction, compile_in_parallel
 from slipstream.jit.gemm import add_product
 from slipstream.training import workers
 from slipstream.training.workers import compilers
@@ -60,31 +60,31 @@ def test_functions_come_when_the_block_ends(cache):
         asked.append(most)
         yield
 
-    with together(helpers):
+    with compile_in_parallel(helpers):
         first = module("first", twice)
         second = module("second", None, {"callee": first})
-        assert isinstance(first, Later) and not list(cache.glob("*/*.py")) and not asked
+        assert isinstance(first, LazyFunction) and not list(cache.glob("*/*.py")) and not asked
     assert asked == [1], "the owner makes one of them"
     assert second(3.0) == 8.0 and first(3.0) == 7.0
-    assert not isinstance(module("first", twice), Later), "it is there"
-    with together(helpers):
-        assert not isinstance(module("second", None, {"callee": first}), Later)
+    assert not isinstance(module("first", twice), LazyFunction), "it is there"
+    with compile_in_parallel(helpers):
+        assert not isinstance(module("second", None, {"callee": first}), LazyFunction)
     assert asked == [1]
 
 
 def test_a_call_within_the_block_makes_its_module():
-    with together(alone):
+    with compile_in_parallel(alone):
         assert module("first", twice)(1.0) == 3.0
 
 
 def test_an_error_is_told_by_whoever_asked():
-    with pytest.raises(KernelError, match="cannot be compiled"), together(alone):
+    with pytest.raises(KernelError, match="cannot be compiled"), compile_in_parallel(alone):
         module("wrong", broken)
         module("first", twice)
 
 
 def test_a_wrong_return_type_is_an_error_and_its_callers_are_nobody_elses():
-    with pytest.raises(KernelError, match="was said to return int64"), together(alone):
+    with pytest.raises(KernelError, match="was said to return int64"), compile_in_parallel(alone):
         callers = [
             module("second", None, {"callee": module("first", twice, returns=returns)})
             for returns in (0, 0.0)
@@ -110,7 +110,7 @@ def test_modules_are_made_by_children(cache, monkeypatch):
 
     done.touch()
     monkeypatch.setattr(codegen, "_made", recorded)
-    with together(partial(compilers, 2)):
+    with compile_in_parallel(partial(compilers, 2)):
         functions = [module(name, twice) for name in ("first", "second")]
     assert [function(1.0) for function in functions] == [3.0, 3.0]
     assert sorted(done.read_text().splitlines()) == ["first True", "second True"]
@@ -137,7 +137,7 @@ def test_products_are_made_by_the_owner_and_children_do_not_wait_for_them(cache,
 
     monkeypatch.setattr(gemm, "_make", after_the_child)
     gemm._load_library.cache_clear()
-    with together(partial(compilers, 2)):
+    with compile_in_parallel(partial(compilers, 2)):
         functions = [product(name) for name in ("first", "second")]
         assert not done.exists()
     for function in functions:
@@ -168,7 +168,7 @@ def test_no_child_outlives_an_error(tmp_path):
 
 def test_what_an_ended_child_began_is_taken_away(cache):
     def forever():
-        with filling(cache_folder() / "module_1"):
+        with staged_folder(cache_folder() / "module_1"):
             time.sleep(600)
 
     def fails():
@@ -177,7 +177,7 @@ def test_what_an_ended_child_began_is_taken_away(cache):
                 time.sleep(0.01)
             raise ZeroDivisionError
 
-    with filling(cache_folder() / "module_2") as own:
+    with staged_folder(cache_folder() / "module_2") as own:
         with pytest.raises(ZeroDivisionError):
             fails()
         assert list(cache.glob(".*")) == [own], "this process is at work"
@@ -210,7 +210,7 @@ def test_no_thread_is_within_llvm_while_processes_are_forked():
         held.append(importlib.import_module("llvmlite.binding.ffi").lib._lock._lock._is_owned())
         yield
 
-    with together(helpers):
+    with compile_in_parallel(helpers):
         for name in ("first", "second"):
             module(name, twice)
     assert held == [True]
@@ -218,8 +218,8 @@ def test_no_thread_is_within_llvm_while_processes_are_forked():
 
 def test_helpers_that_hang_are_waited_for_once(cache, monkeypatch):
     for place, name in (
-        (cache_module, "MAKING_SECONDS"),
-        (together_module, "MAKING_SECONDS"),
+        (cache_module, "BUILD_TIMEOUT"),
+        (together_module, "BUILD_TIMEOUT"),
         (workers, "PATIENCE_SECONDS"),
     ):
         monkeypatch.setattr(place, name, 1.0)
@@ -232,7 +232,7 @@ def test_helpers_that_hang_are_waited_for_once(cache, monkeypatch):
 
     def hangs(work, number):
         folders = sorted(module.folder for module in work.args[0])
-        with only_maker(folders[number]):
+        with build_lock(folders[number]):
             (cache / f"holds{number}").touch()
             time.sleep(600)
 
@@ -244,7 +244,7 @@ def test_helpers_that_hang_are_waited_for_once(cache, monkeypatch):
             yield
 
     monkeypatch.setattr(cache_module, "_take", taken)
-    with together(helpers):
+    with compile_in_parallel(helpers):
         functions = [module(name, twice) for name in ("first", "second")]
     assert [function(1.0) for function in functions] == [3.0, 3.0] and sum(waited) == 1
 
@@ -256,7 +256,7 @@ def test_a_helper_whose_owner_is_gone_makes_no_more(monkeypatch):
         made.append(waits)
         monkeypatch.setattr(os, "getppid", lambda: 1)
 
-    one = together_module.Module(Path("nowhere"), 1, (), make)
+    one = together_module.PendingModule(Path("nowhere"), 1, (), make)
     monkeypatch.setattr(together_module._thread, "helps", False)
     together_module._help([one, one])
     assert made == [False]

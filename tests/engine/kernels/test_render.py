@@ -15,8 +15,8 @@ import pytest
 
 from slipstream.core.errors import KernelError, ResourceError
 from slipstream.jit import codegen
-from slipstream.jit.cache import cache_folder, private_folder, sweep
-from slipstream.jit.dependencies import Reachable
+from slipstream.jit.cache import cache_folder, private_folder, prune
+from slipstream.jit.dependencies import ClosureBinder
 from slipstream.kernels.compiler import bound_functions
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
@@ -139,7 +139,7 @@ def test_a_change_anywhere_changes_the_name(tmp_path, monkeypatch, changed):
             patch.syspath_prepend(str(folder))
             for module in [m for m in sys.modules if m.startswith("slipstream_user_mine")]:
                 patch.delitem(sys.modules, module)
-            reached = Reachable(lambda function: function)
+            reached = ClosureBinder(lambda function: function)
             for function in bound_functions(load_kernel(str(folder / "mine.py"))).values():
                 reached.bind(function)
             digests.append(reached.digest())
@@ -158,7 +158,7 @@ def test_functions_within_a_function_count_by_what_they_do():
             f"def outer(x):\n    def inner(y):\n        return {text}\n    return inner(x + 1.0)\n"
         )
         exec(compile(source, file, "exec"), names)
-        reached = Reachable(lambda function: function)
+        reached = ClosureBinder(lambda function: function)
         assert reached.bind(names["outer"])(1.0) == eval(text, {"y": 2.0, "STEP": step})
         return reached.digest()
 
@@ -184,12 +184,12 @@ def open_function(x):
 def test_what_a_function_leaves_open_is_given():
     digests = []
     for first, second in ((add_one, double), (double, add_one)):
-        reached = Reachable(lambda function: function, {"left_open": first, "then": second})
+        reached = ClosureBinder(lambda function: function, {"left_open": first, "then": second})
         assert reached.bind(open_function)(3.0) == second(first(3.0))
         digests.append(reached.digest())
     assert digests[0] != digests[1], "who takes whose place counts"
     with pytest.raises(KernelError, match=r"reads the global `left_open`, a NoneType"):
-        Reachable(lambda function: function).bind(open_function)
+        ClosureBinder(lambda function: function).bind(open_function)
 
 
 def test_an_edited_kernel_is_compiled_again(tmp_path):
@@ -270,7 +270,7 @@ def test_sweep_leaves_what_is_remembered(cache, monkeypatch):
     later = time.time() + 1e9
     monkeypatch.setattr("slipstream.jit.cache.time.time", lambda: later)
     (cache / "unused_module").mkdir()
-    sweep(cache)
+    prune(cache)
     assert sorted(cache.iterdir()) == kept
 
 
@@ -279,7 +279,7 @@ def test_sweep_forgets_what_nobody_loads(cache, monkeypatch):
     for name in (".lock-old", "old"):
         (cache / name).mkdir() if name == "old" else (cache / name).write_text("")
         os.utime(cache / name, (1e9, 1e9))
-    sweep(cache)
+    prune(cache)
     assert len(list(cache.iterdir())) == 2, "what was just made is new whatever its stamp says"
     (cache / "old").rmdir()
     small_module(monkeypatch)
@@ -289,7 +289,7 @@ def test_sweep_forgets_what_nobody_loads(cache, monkeypatch):
     for age, left in ((0.5, 2), (1.5, 1), (89, 1), (91, 0)):
         later = now + age * day
         monkeypatch.setattr("slipstream.jit.cache.time.time", lambda later=later: later)
-        sweep(cache)
+        prune(cache)
         assert sum(path.is_dir() for path in cache.iterdir()) == left, age
         assert (cache / ".lock-old").exists() == (age < 1)
 
@@ -449,7 +449,7 @@ def test_interpreted_text_is_the_compiled_text():
     def twice(x):
         return 2 * x
 
-    module = codegen.interpret(text, {"twice": twice}, {})
+    module = codegen.build_interpreted(text, {"twice": twice}, {})
     assert module.double(4) == 8
     assert (
         codegen.compile_module("double", text, {"double": (1.0,)}, {"twice": twice}, {})["double"](

@@ -8,7 +8,7 @@ import study_world
 
 from slipstream import api
 from slipstream.core.storage import csv_table, resource_monitor
-from slipstream.core.storage.resource_monitor import COLUMNS, Machine, MachineTable
+from slipstream.core.storage.resource_monitor import COLUMNS, ResourceTable, ResourceUsage
 from slipstream.report import plot_style
 from slipstream.report.history import machine_columns, machine_pictures
 from slipstream.report.run_evaluation import evaluate_run
@@ -63,11 +63,11 @@ def test_a_runs_page_shows_it(tmp_path):
 @pytest.mark.long
 def test_a_studys_page_shows_it_over_all_sessions(tmp_path):
     folder = study_world.run_study(tmp_path / "one", trials=8, market=None)
-    walls = csv_table.read(folder.machine)["wall"]
-    later = MachineTable(folder.machine, print)  # of a second session
-    later.add(seen := Machine(120.0, 2**30), 5.0, phase="confirmation")
+    walls = csv_table.read_table(folder.machine)["wall"]
+    later = ResourceTable(folder.machine, print)  # of a second session
+    later.add(seen := ResourceUsage(120.0, 2**30), 5.0, phase="confirmation")
     later.add(seen, 6.0, phase="confirmation")  # nothing new
-    both = csv_table.read(folder.machine)
+    both = csv_table.read_table(folder.machine)
     assert both["wall"] == [*walls, pytest.approx(walls[-1] + 5.0)] and len(walls) > 1
     assert both["phase"][0] == "search" and both["memory_gib"][-1] == 1.0
     assert "machine" in names(study_page(read_view(folder)))

@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from slipstream.core.config import searched
+from slipstream.core.config import tunable
 from slipstream.core.random import word
 from slipstream.jit import rng
 from slipstream.kernels.spec import EnvSpec
@@ -20,7 +20,7 @@ class Config(agent.AgentConfig):
     SIZES: ClassVar = ("buffer_size",)
 
     learning_rate: float | tuple[float, ...] = Field(
-        0.1, description="of the values", json_schema_extra=searched(0.01, 0.5, log=True)
+        0.1, description="of the values", json_schema_extra=tunable(0.01, 0.5, log=True)
     )
     gamma: float | tuple[float, ...] = Field(0.9, description="gamma, per step")
     exploration: float | tuple[float, ...] = Field(0.3, description="share of random actions")
@@ -79,7 +79,7 @@ class Agent(agent.Agent):
 
     def act(self, rollout, t, lo=0, hi=None):
         copies = len(rollout.obs[t]) // self.members
-        keys = rng.own_keys(self.seeds, rng.ACT, self.counts[:, 0])
+        keys = rng.keys_at_steps(self.seeds, rng.ACT, self.counts[:, 0])
         with np.errstate(over="ignore"):
             bits = word(keys[:, None, None], np.arange(2 * copies, dtype=np.uint64).reshape(-1, 2))
         u = (bits >> np.uint64(11)) / 2.0**53  # [M, N, 2]
@@ -96,7 +96,7 @@ class Agent(agent.Agent):
     def learn(self, replay, updates, run_tasks):
         for k in range(updates.max()):
             members = np.flatnonzero(updates > k)
-            keys = rng.own_keys(self.seeds[members], rng.REPLAY, self.counts[members, 1])
+            keys = rng.keys_at_steps(self.seeds[members], rng.REPLAY, self.counts[members, 1])
             sample = replay.sample(
                 members, keys, self.config.batch_size, self.config.n_step, self.discount[members]
             )

@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from slipstream.core.config import searched
+from slipstream.core.config import tunable
 from slipstream.core.errors import ConfigError
 from slipstream.jit import rng
 from slipstream.kernels.spec import EnvSpec
@@ -21,7 +21,7 @@ class Config(agent.AgentConfig):
     learning_rate: float | tuple[float, ...] = Field(
         0.5,
         description="of the policy; its gradient's advantages have deviation 1",
-        json_schema_extra=searched(0.1, 2.0, log=True),
+        json_schema_extra=tunable(0.1, 2.0, log=True),
     )
     gamma: float | tuple[float, ...] = Field(0.99, description="gamma, per step")
     steps: int = Field(128, ge=1, description="steps of each copy between two updates")
@@ -63,7 +63,7 @@ class Agent(agent.Agent):
         self.iterations = np.zeros(self.members, np.int64)
 
     def act(self, rollout, t, lo=0, hi=None):
-        keys = rng.own_keys(self.seeds, rng.ACT, self.iterations * self.config.steps + t)
+        keys = rng.keys_at_steps(self.seeds, rng.ACT, self.iterations * self.config.steps + t)
         mask = None if rollout.mask is None else rollout.mask[t]
         action = rollout.actions[t]
         actor = self.policy.actor(self.num_envs)

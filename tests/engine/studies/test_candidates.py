@@ -10,7 +10,7 @@ import pytest
 from fake_pool import FakePool, plan
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.random import seed_of
+from slipstream.core.random import derive_seed
 from slipstream.core.storage.logbook import Logbook
 from slipstream.studies.outcome.confirmation import (
     _align_returns,
@@ -184,7 +184,7 @@ def test_fresh_seeds_are_no_seeds_of_the_search():
     members = [setup.member(slot, setup.base) for slot in slots]
     assert len({one.seed for one in members}) == len({one.name for one in members}) == len(slots)
     assert all(Slot.from_name(slot.name) == slot for slot in slots)
-    assert members[4].seed == seed_of(0, 1, 1) and members[4].name == "search-00001-1"
+    assert members[4].seed == derive_seed(0, 1, 1) and members[4].name == "search-00001-1"
 
 
 def test_the_holdout_is_the_mean_over_seeds(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.signals import Interrupted, ask_to_stop
+from slipstream.core.storage.signals import Interrupted, request_stop
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
@@ -28,7 +28,7 @@ def _stop_after(run, iterations):
         if isinstance(event, Updated):
             left[0] -= 1
             if left[0] == 0:
-                ask_to_stop(run.path)
+                request_stop(run.path)
 
     return listen
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.jit import codegen
-from slipstream.jit.fast.parallel_compile import together, wanted
+from slipstream.jit.fast.parallel_compile import compile_in_parallel, pending_modules
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.shard import Shard
@@ -44,8 +44,8 @@ def test_the_update_is_compiled_with_the_rest_where_the_environment_is_not(
     monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path))
     monkeypatch.setattr(codegen, "_loaded", {})
     environment, config = resolve_environment("gym:CartPole-v1", {}), DQNConfig(net_arch=(16,))
-    with pytest.raises(InterruptedError), together(lambda work, most: nullcontext()):
+    with pytest.raises(InterruptedError), compile_in_parallel(lambda work, most: nullcontext()):
         with closing(Shard(environment, config, [0], range(1), 1, "serial")):
-            names = [folder.name for folder in wanted() or ()]
+            names = [folder.name for folder in pending_modules() or ()]
         assert any(name.startswith("dqn_update") for name in names)
         raise InterruptedError  # before anything is compiled

@@ -10,7 +10,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.signals import Interrupted, ask_to_stop
+from slipstream.core.storage.signals import Interrupted, request_stop
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.runs.run import Run
 from slipstream.training.shard import resized
@@ -35,7 +35,7 @@ CASES = {
 def stop_at(steps, path):
     def listen(event):
         if isinstance(event, Updated) and event.progress.steps >= steps:
-            ask_to_stop(path)
+            request_stop(path)
 
     return listen
 

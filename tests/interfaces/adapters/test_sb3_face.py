@@ -253,11 +253,11 @@ def test_without_the_library_the_face_says_what_to_install(monkeypatch):
     import sys
 
     from slipstream.core.errors import ResourceError
-    from slipstream.core.extras import require
+    from slipstream.core.extras import import_optional
 
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     with pytest.raises(ResourceError, match="pip install 'stable-baselines3>="):
-        require("stable_baselines3", "The face for Stable-Baselines3", "sb3")
+        import_optional("stable_baselines3", "The face for Stable-Baselines3", "sb3")
 
 
 class Unpicklable(gymnasium.Wrapper):

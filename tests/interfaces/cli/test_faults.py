@@ -18,7 +18,7 @@ import pytest
 
 from slipstream import api
 from slipstream.cli.error_reporting import InterruptHandler
-from slipstream.core.child_process import KEPT
+from slipstream.core.child_process import RESUME_MESSAGE
 from slipstream.core.errors import ConfigError
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.training.runs.run import Run
@@ -229,7 +229,7 @@ def test_ctrl_c_before_there_is_a_command(slipstream, monkeypatch):
 
     monkeypatch.setattr(sys.modules["slipstream.cli.main"], "_command", lambda: interrupt)
     outcome = slipstream("list")
-    assert (outcome.code, outcome.err) == (130, f"Interrupted. {KEPT}\n")
+    assert (outcome.code, outcome.err) == (130, f"Interrupted. {RESUME_MESSAGE}\n")
 
 
 def test_ctrl_c_while_the_report_is_written(slipstream, monkeypatch):
@@ -373,7 +373,7 @@ def test_a_signal_while_the_program_is_imported_is_one_sentence(tmp_path, number
     )
     done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True)
     assert done.returncode == -number
-    assert done.stderr == f"Stopped by {number.name}. {KEPT}\n"
+    assert done.stderr == f"Stopped by {number.name}. {RESUME_MESSAGE}\n"
 
 
 def test_a_library_of_another_program_sets_no_handlers():

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from slipstream.core.child_process import JOB_VARIABLE
-from slipstream.core.storage.atomic_io import is_locked, take_lock
+from slipstream.core.storage.atomic_io import acquire_lock, is_locked
 from slipstream.core.storage.status_file import read_status
 from slipstream.jobs.job_process import set_aside
 from slipstream.jobs.queue import user_queue
@@ -30,7 +30,7 @@ def own_state(tmp_path, monkeypatch):
     os.sched_setaffinity(0, cores)
     for path in tmp_path.rglob("status.json"):
         status = read_status(path.parent)
-        if status.judged() == "running" and status.pid != os.getpid():
+        if status.liveness() == "running" and status.pid != os.getpid():
             os.kill(status.pid, signal.SIGKILL)
 
 
@@ -116,7 +116,7 @@ def test_what_has_ended_is_not_stopped_and_what_is_complete_not_tried_again(slip
 def test_a_job_that_is_stopped_while_another_process_has_its_folder_says_so(slipstream, tmp_path):
     assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", "a").code == 0
     (tmp_path / "a").mkdir()
-    with take_lock(tmp_path / "a", "held"):
+    with acquire_lock(tmp_path / "a", "held"):
         told = slipstream("jobs", "stop", "a").out
     assert (
         "will not start until" in told
@@ -129,7 +129,7 @@ def test_a_job_that_was_kept_from_its_folder_waits_though_that_process_has_ended
 ):
     assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", "a b").code == 0
     (tmp_path / "a b").mkdir()
-    held, said = take_lock(tmp_path / "a b", "held"), []
+    held, said = acquire_lock(tmp_path / "a b", "held"), []
 
     def say(text):
         said.append(text)

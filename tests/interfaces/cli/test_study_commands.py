@@ -136,7 +136,7 @@ def test_a_study_from_search_to_holdout(slipstream, machinery, tmp_path, monkeyp
     assert {"study.yaml", "provenance.json", "study.db", "ledger.db", "result.json"} <= names
     found = result(tmp_path)
     assert found["trials"]["asked"] == 8
-    assert read_status(folder).judged() == "complete"
+    assert read_status(folder).liveness() == "complete"
     events = read_events(folder)
     assert [one.get("phase", one["event"]) for one in events] == [
         "begun",
@@ -690,4 +690,4 @@ def test_a_study_that_dies_at_any_step_has_its_page_after_resume(
     assert folder.report_path.is_file() and folder.policy.is_dir() and not folder.is_locked
     assert result(tmp_path)["holdout"]["opening"] == 1
     status = read_status(folder.path)
-    assert (status.judged(), status.done, status.of) == ("complete", 4, 4)
+    assert (status.liveness(), status.done, status.of) == ("complete", 4, 4)

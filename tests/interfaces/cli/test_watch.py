@@ -42,7 +42,7 @@ def test_a_run_is_watched_and_stopped_from_another_shell(slipstream, training, t
     told = slipstream("status", "run")
     assert told.code == 0 and f"(process {training.pid} on" in told.out
     assert "training " in told.out and "of 50,000,000 steps" in told.out
-    assert package.status("run").judged() == "running"
+    assert package.status("run").liveness() == "running"
     asked = slipstream("stop", "run")
     assert asked.code == 0 and "slipstream resume run" in asked.out
     assert training.wait(200) == 130

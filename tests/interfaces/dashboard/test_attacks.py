@@ -11,7 +11,7 @@ import pytest
 from benchmarks.ours.watched import add_trial, write_run, write_study_folder
 from slipstream.core.safe_io import UnreadableError
 from slipstream.core.storage.folder_registry import state_folder
-from slipstream.core.storage.updates import Mark, inside, table
+from slipstream.core.storage.updates import Cursor, read_table_tail, resolve_inside
 from slipstream.dashboard.auth import user_token
 from slipstream.dashboard.overview import folder_id
 
@@ -115,7 +115,7 @@ def test_links_out_of_a_folder_are_not_followed(serving, run, tmp_path):
     (run / "metrics.csv").unlink()
     (run / "metrics.csv").symlink_to("metrics.csv")  # in a circle
     with pytest.raises(UnreadableError):
-        inside(run, "metrics.csv")
+        resolve_inside(run, "metrics.csv")
 
 
 def test_a_folder_that_was_not_named_is_not_there(serving, run, tmp_path):
@@ -170,15 +170,15 @@ def test_deep_json_is_told_as_damaged(serving, run, study):
 
 
 def test_torn_lines_wait_or_are_passed_by(run):
-    before = table(run, "metrics.csv", Mark(), 500, 4_000)
+    before = read_table_tail(run, "metrics.csv", Cursor(), 500, 4_000)
     with (run / "metrics.csv").open("ab") as file:
         file.write(b"0,999")  # a kill, then a resumed writer's line, then half of one
-    half = table(run, "metrics.csv", before.mark, 500, 4_000)
-    assert half.rows == [] and half.mark == before.mark and not half.anew
+    half = read_table_tail(run, "metrics.csv", before.mark, 500, 4_000)
+    assert half.rows == [] and half.mark == before.mark and not half.restarted
     row = b"0,41000,21,84,1.1,480.0,0.0,3.0,480.0,,\n"
     with (run / "metrics.csv").open("ab") as file:
         file.write(b"\n" + row + b"nonsense,\xff\xfe,\x00" + row[1:] + row[:9])
-    after = table(run, "metrics.csv", half.mark, 500, 4_000)
+    after = read_table_tail(run, "metrics.csv", half.mark, 500, 4_000)
     steps = [one[1] for one in after.rows]
     assert 41_000.0 in steps and 999.0 not in steps
     assert after.mark.offset < (run / "metrics.csv").stat().st_size

@@ -106,7 +106,7 @@ def test_a_training_is_stopped_and_resumed_from_the_page(tmp_path, port):
     assert code == 200 and "works on" in said
     until(lambda: works((training.pid,)))
     assert "ends at a checkpoint" in ask(port, f"{path}/stop", "POST", **own)[2]
-    until(lambda: read_status(run).judged() == "stopped")
+    until(lambda: read_status(run).liveness() == "stopped")
     process.terminate()
     process.wait(20)
     process.stdout.close()

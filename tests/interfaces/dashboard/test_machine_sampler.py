@@ -15,7 +15,7 @@ import pytest
 
 from slipstream import api
 from slipstream.core.storage import provenance, resource_monitor
-from slipstream.core.storage.resource_monitor import COLUMNS, Cards, Machine, MachineSampler
+from slipstream.core.storage.resource_monitor import COLUMNS, Gpus, ResourceSampler, ResourceUsage
 from slipstream.dashboard.overview import describe_machine
 
 
@@ -41,23 +41,23 @@ def nvml(monkeypatch):
 
 
 def test_cards_tell_use_memory_and_watts(nvml):
-    assert Cards().use() == (37.0, 15 * 2**30, 310.4, 2)
-    assert provenance.machine()["gpus"] == [
+    assert Gpus().use() == (37.0, 15 * 2**30, 310.4, 2)
+    assert provenance.machine_info()["gpus"] == [
         {"name": "card 0", "memory_gib": 80.0},
         {"name": "card 1", "memory_gib": 80.0},
     ]
-    seen = MachineSampler().look()
+    seen = ResourceSampler().look()
     assert "GPU 37 %  VRAM 15.0 GiB  310 W" in str(seen)
     assert tuple(seen.columns()) == COLUMNS
     assert seen.columns()["vram_gib"] == 15.0 and seen.columns()["gpu_watts"] == 310.4
 
 
 def test_each_card_tells_of_itself(nvml):
-    first, second = Cards().each()
+    first, second = Gpus().each()
     assert (first["name"], first["percent"], first["watts"]) == ("card 0", 37.0, 310.4)
     assert (first["vram"], first["vram_total"]) == (12 * 2**30, 80 * 2**30)
     assert (second["percent"], second["watts"], second["vram"]) == (None, None, 3 * 2**30)
-    line = describe_machine(Cards())
+    line = describe_machine(Gpus())
     assert line.endswith("card 0 37 % 12.0 GiB 310 W  card 1 3.0 GiB")
 
 
@@ -81,9 +81,9 @@ def fake_amdsmi():
 def test_amds_cards_are_read_by_amdsmi(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setitem(sys.modules, "amdsmi", fake_amdsmi())
-    assert Cards().use() == (55.0, 3 * 2**30, 390.0, 2)
-    assert Cards().describe() == [{"name": "MI300X", "memory_gib": 64.0}] * 2
-    assert describe_machine(Cards()).endswith("MI300X 55 % 2.0 GiB 300 W  MI300X 1.0 GiB 90 W")
+    assert Gpus().use() == (55.0, 3 * 2**30, 390.0, 2)
+    assert Gpus().describe() == [{"name": "MI300X", "memory_gib": 64.0}] * 2
+    assert describe_machine(Gpus()).endswith("MI300X 55 % 2.0 GiB 300 W  MI300X 1.0 GiB 90 W")
 
 
 ROCM = {
@@ -118,7 +118,7 @@ def rocm_smi(monkeypatch, tmp_path):
 
 
 def test_amds_cards_are_read_by_rocm_smi_where_amdsmi_is_missing(rocm_smi):
-    cards = Cards()
+    cards = Gpus()
     assert cards.use() == (12.0, 7 * 2**30, 111.0, 2)
     assert cards.describe() == [{"name": "Radeon RX 7900 XTX", "memory_gib": 24.0}]
     line = describe_machine(cards)
@@ -128,21 +128,21 @@ def test_amds_cards_are_read_by_rocm_smi_where_amdsmi_is_missing(rocm_smi):
 
 def test_a_rocm_smi_that_fails_is_no_card(rocm_smi):
     (rocm_smi.parent / "cards.json").write_text("ERROR: no driver")
-    assert Cards().each() == [] and Cards().use() == (None, None, None, 0)
+    assert Gpus().each() == [] and Gpus().use() == (None, None, None, 0)
 
 
 def test_an_amd_card_that_nothing_can_read_is_named_as_not_measured(rocm_smi, monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(resource_monitor, "_AMD_DEVICE", str(rocm_smi.parent))
-    assert describe_machine(Cards()).endswith(
+    assert describe_machine(Gpus()).endswith(
         "neither the package amdsmi nor the command rocm-smi works here"
     )
-    assert str(MachineSampler().look()).endswith("GPU not measured")
-    assert Cards().describe() == []
+    assert str(ResourceSampler().look()).endswith("GPU not measured")
+    assert Gpus().describe() == []
 
 
 def test_a_card_that_falls_silent_ends_nothing(nvml):
-    sampler = MachineSampler()
+    sampler = ResourceSampler()
     for name in ("UtilizationRates", "PowerUsage", "MemoryInfo"):
         setattr(nvml, f"nvmlDeviceGet{name}", lambda card: 1 / 0)  # the driver is gone
     assert str(sampler.look()).endswith("GPU not measured")
@@ -152,15 +152,15 @@ def test_no_card_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)  # as where it is not installed
     monkeypatch.setitem(sys.modules, "amdsmi", None)
     monkeypatch.setenv("PATH", "")
-    seen = MachineSampler().look()
+    seen = ResourceSampler().look()
     assert (seen.gpu, seen.vram, seen.watts) == (None, None, None)
     assert str(seen).endswith("no GPU") and list(seen.columns()) == list(COLUMNS[:2])
-    assert provenance.machine()["gpus"] == []
+    assert provenance.machine_info()["gpus"] == []
 
 
 def test_it_looks_every_ten_seconds_at_most():
     now = [100.0]
-    sampler = MachineSampler(lambda: now[0])
+    sampler = ResourceSampler(lambda: now[0])
     first = sampler.look()
     now[0] += 9.9
     assert sampler.look() is first
@@ -179,7 +179,7 @@ def _work(pipe, block):
 
 def test_workers_count_also_after_their_end_and_shared_pages_once(exact_memory):
     now = [0.0]
-    sampler = MachineSampler(lambda: now[0])
+    sampler = ResourceSampler(lambda: now[0])
     block = np.ones(2**26, np.uint8)  # 64 MiB that the workers share
     before = sampler._processes(memory=True)[1]
     fork = multiprocessing.get_context("fork")
@@ -216,6 +216,6 @@ def test_a_run_writes_what_it_took(tmp_path):
 
 
 def test_it_goes_through_json():
-    seen = Machine(198.0, 1_300_000_000)
-    assert Machine(**asdict(seen)) == seen
+    seen = ResourceUsage(198.0, 1_300_000_000)
+    assert ResourceUsage(**asdict(seen)) == seen
     assert str(seen) == "CPU 198 %  memory 1.2 GiB  no GPU"

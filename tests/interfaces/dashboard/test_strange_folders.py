@@ -16,7 +16,7 @@ import pytest
 from benchmarks.ours.watched import add_trial, write_run, write_study_folder
 from slipstream.core.errors import CheckpointError
 from slipstream.core.storage.status_file import CURRENT, read_status
-from slipstream.core.storage.updates import News, news_of
+from slipstream.core.storage.updates import Updates, deltas
 from slipstream.core.text import log_time
 from slipstream.dashboard.pages import run_updates
 from slipstream.dashboard.server import EventStream
@@ -250,16 +250,16 @@ def test_a_folder_that_vanishes_is_said_to_be_gone(serving, tmp_path):
 
 def test_a_folder_that_vanishes_while_it_is_read_keeps_its_curves(tmp_path):
     run = write_run(tmp_path / "own", members=1, iterations=3)
-    first = news_of(run_updates, run, "")
+    first = deltas(run_updates, run, "")
 
     def look(folder, place):
         folder.rename(tmp_path / "elsewhere")
         return run_updates(folder, place)
 
-    second = news_of(look, run, first.place)
+    second = deltas(look, run, first.place)
     [(name, facts)] = second.events
     assert name == "status" and facts["lines"][0].startswith(f"{run} is gone")
-    assert not news_of(run_updates, run, second.place).events
+    assert not deltas(run_updates, run, second.place).events
 
 
 def test_a_look_that_hangs_is_not_looked_at_again():
@@ -268,7 +268,7 @@ def test_a_look_that_hangs_is_not_looked_at_again():
     def look(place):
         looks.append(place)
         go_on.wait(20)
-        news = News.nothing(place)
+        news = Updates.nothing(place)
         news.whole("status", {"state": "running"})
         return news
 

@@ -18,7 +18,7 @@ from benchmarks.ours.watched import (
     write_study_folder,
 )
 from slipstream.core.storage.status_file import Status
-from slipstream.core.storage.updates import News
+from slipstream.core.storage.updates import Updates
 from slipstream.dashboard.overview import MachineHistory, folder_id
 from slipstream.dashboard.server import EventStream
 from slipstream.jobs.queue import FAILED, JobQueue
@@ -220,7 +220,7 @@ def test_watchers_of_a_page_share_one_look(seconds):
 
     def look(place):
         looks[0] += 1
-        news = News.nothing(place)
+        news = Updates.nothing(place)
         news.whole("status", {"look": looks[0]})
         return news
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.core.storage.atomic_io import take_lock
+from slipstream.core.storage.atomic_io import acquire_lock
 from slipstream.core.storage.status_file import Status
 from slipstream.jobs import job_process
 from slipstream.jobs.job_process import run_in_background, set_aside
@@ -45,8 +45,8 @@ def test_what_another_machine_works_on_is_left_alone(folder, monkeypatch, state)
 def test_a_process_that_the_clock_makes_a_later_one_is_at_work_by_its_lock(folder):
     left = Status("run", pid=os.getpid(), host=platform.node(), started=0.0)  # before it began
     (folder / "status.json").write_text(json.dumps(left.as_dict()))
-    assert left.judged() == "gone" and not is_running(folder)
-    with take_lock(folder, "held"):
+    assert left.liveness() == "gone" and not is_running(folder)
+    with acquire_lock(folder, "held"):
         assert is_running(folder)
 
 

@@ -11,7 +11,7 @@ import pytest
 from live_markets import Make, table, week, write
 
 from slipstream.cli import main
-from slipstream.core.storage.signals import ask_to_stop
+from slipstream.core.storage.signals import request_stop
 from slipstream.jobs.queue import user_queue
 from slipstream.markets.live.auto_promotion import UNCHANGED
 from slipstream.markets.live.deployment import Deployment
@@ -81,7 +81,7 @@ def test_studies_are_watched_in_the_background(told: Told) -> None:
         assert time.monotonic() < deadline, status
         time.sleep(0.2)
     assert status.startswith(f"Watch for new studies {folder}\n") and f"`{command}`" in status
-    ask_to_stop(folder)  # its process was killed before it noticed
+    request_stop(folder)  # its process was killed before it noticed
     told(*shlex.split(command)[1:], "--once")
     status = told("status", str(folder))
     assert f"It has looked once; go on with `{command}`." in status and "1 look" in status

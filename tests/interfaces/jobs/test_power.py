@@ -21,7 +21,7 @@ from syscalls import MISSING, available, record
 
 from slipstream.cli.main import main
 from slipstream.core.storage import checkpoint, yaml_file
-from slipstream.core.storage.csv_table import read
+from slipstream.core.storage.csv_table import read_table
 from slipstream.core.storage.resource_monitor import COLUMNS, WALL
 from slipstream.jobs.queue import JobQueue
 from slipstream.markets.live.journal import Journal
@@ -331,7 +331,7 @@ FILES = """
 import numpy, sys
 from pathlib import Path
 from types import SimpleNamespace
-from slipstream.core.storage.atomic_io import make_folder, whole_folder, write_bytes
+from slipstream.core.storage.atomic_io import make_folder, atomic_folder, write_bytes
 from slipstream.core.storage.csv_table import CsvTable
 from slipstream.training.population.member_state import LiveStates, State
 folder = Path(sys.argv[1]) / "above" / "below"
@@ -342,7 +342,7 @@ for content in (b"1", b"2" * 5000):
     write_bytes(folder / "file", content)
     said.write(b"file\\n")
 for content in (b"1", b"2" * 5000):
-    with whole_folder(folder / "whole") as place:
+    with atomic_folder(folder / "whole") as place:
         (place / "one").write_bytes(content)
         (place / "two").write_bytes(content)
     said.write(b"whole\\n")
@@ -372,7 +372,7 @@ def test_files_are_whole_when_their_writer_has_said_so(place):
         one, two = (held(folder / "whole" / name) for name in ("one", "two"))
         replaced = said["whole"] == 1  # for an instant it is absent
         assert one == two and (one in versions[said["whole"] :][:2] or (replaced and one is None))
-        steps = read(folder / "table.csv").get("step", [])
+        steps = read_table(folder / "table.csv").get("step", [])
         assert steps in [[], [1.0], [1.0, 2.0]][said["row"] :][:2]
         policy = LiveStates(folder).policy("member")
         assert policy is not None or not said["policy"]

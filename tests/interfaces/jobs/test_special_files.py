@@ -9,8 +9,8 @@ import pytest
 
 from slipstream.cli.main import main
 from slipstream.core.errors import CheckpointError, ConfigError, DataError, ResourceError
-from slipstream.core.storage.atomic_io import AppendedFile
-from slipstream.core.storage.status_file import read_events, version_in_force
+from slipstream.core.storage.atomic_io import AppendOnlyFile
+from slipstream.core.storage.status_file import current_version, read_events
 from slipstream.jit import cache
 from slipstream.jobs.job_process import last_log_line
 from slipstream.kernels.kernel_registry import import_file
@@ -82,18 +82,18 @@ def test_a_state_or_policy_of_a_member_that_is_a_pipe(tmp_path: Path) -> None:
 
 def test_a_pipe_among_compiled_code_is_not_whole(tmp_path: Path) -> None:
     (tmp_path / "code").write_bytes(b"code")
-    cache.seal(tmp_path)
-    assert cache.is_whole(tmp_path)
+    cache.write_checksum(tmp_path)
+    assert cache.is_intact(tmp_path)
     (tmp_path / "code").unlink()
     _pipe(tmp_path / "code")
-    assert not cache.is_whole(tmp_path)
+    assert not cache.is_intact(tmp_path)
 
 
 def test_a_pipe_that_somebody_reads_is_not_appended_to(tmp_path: Path) -> None:
     path = _pipe(tmp_path / "log.txt")
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with pytest.raises(ResourceError, match="named pipe"):
-        AppendedFile(path)
+        AppendOnlyFile(path)
     os.close(reader)
 
 
@@ -102,7 +102,7 @@ def test_a_version_that_is_no_number_is_refused(tmp_path: Path, make) -> None:
     (tmp_path / "live").mkdir()
     make(tmp_path / "live" / "current")
     with pytest.raises(CheckpointError, match="must hold the number of a version"):
-        version_in_force(tmp_path / "live")
+        current_version(tmp_path / "live")
     assert _code("status", str(tmp_path / "live")) == 2
 
 

@@ -21,12 +21,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.core.child_process import JOB_VARIABLE, OVER
+from slipstream.core.child_process import EXIT_TIME_BUDGET, JOB_VARIABLE
 from slipstream.core.errors import ConfigError
 from slipstream.core.safe_io import read_json
-from slipstream.core.storage.atomic_io import take_lock
-from slipstream.core.storage.folder_registry import enter
-from slipstream.core.storage.signals import asked_to_stop
+from slipstream.core.storage.atomic_io import acquire_lock
+from slipstream.core.storage.folder_registry import register_folder
+from slipstream.core.storage.signals import is_stop_requested
 from slipstream.core.storage.status_file import Status
 from slipstream.jobs import job_process as working
 from slipstream.jobs import supervisor as supervising
@@ -144,7 +144,7 @@ def test_a_job_waits_while_another_process_works_in_its_folder_and_holds_up_nobo
     first, second = added("a", "exec sleep 60"), added("b", "exec sleep 60")
     (tmp_path / "a").mkdir()
     with Supervisor(queue, four_cores) as supervisor:
-        with take_lock(tmp_path / "a", "held"):  # as `slipstream train` by hand does
+        with acquire_lock(tmp_path / "a", "held"):  # as `slipstream train` by hand does
             ticks(supervisor, lambda: begun(tmp_path, "b"))
             assert not begun(tmp_path, "a") and not queue.job(second.id).reason
             (line, _), _ = list_jobs(queue)
@@ -166,7 +166,7 @@ def test_a_job_that_finds_its_folder_taken_once_it_has_begun_waits(
     (queue.folder / "1.txt").write_text("Another process is training it.")
     for held, ended in ((True, ""), (False, "failed")):
         monkeypatch.setenv(JOB_VARIABLE, f"{queue.folder}:{job.id}")
-        with report_to_queue() as end, take_lock(folder, "") if held else nullcontext():
+        with report_to_queue() as end, acquire_lock(folder, "") if held else nullcontext():
             end(2)
         now = queue.job(job.id)
         assert now.final_state == ended and now.attempts == 0
@@ -180,7 +180,7 @@ def test_a_job_whose_time_budget_ended_is_stopped_until_it_is_retried(
     (queue.folder / "1.txt").write_text(f"Something else.\n{sentence}\n")
     monkeypatch.setenv(JOB_VARIABLE, f"{queue.folder}:{job.id}")
     with report_to_queue() as end:
-        end(OVER)
+        end(EXIT_TIME_BUDGET)
     now = queue.job(job.id)
     assert (job_state(queue, now), now.reason) == (STOPPED, sentence)
     with Supervisor(queue) as supervisor:
@@ -198,12 +198,12 @@ def test_a_job_that_is_stopped_before_it_has_its_folder_stops_nobody_else(
     (tmp_path / "a" / "status.json").write_text(json.dumps(status.as_dict()))
     process = SimpleNamespace(send_signal=asked.append)
     monkeypatch.setattr(working, "find_process", lambda _: process)
-    with take_lock(tmp_path / "a", "held"):
+    with acquire_lock(tmp_path / "a", "held"):
         working.stop_process(job)
-        assert asked == [signal.SIGTERM] and not asked_to_stop(tmp_path / "a")
+        assert asked == [signal.SIGTERM] and not is_stop_requested(tmp_path / "a")
         queue.at_work(job, os.getpid())
         working.stop_process(queue.job(job.id))
-    assert len(asked) == 1 and asked_to_stop(tmp_path / "a")
+    assert len(asked) == 1 and is_stop_requested(tmp_path / "a")
 
 
 def test_jobs_begin_in_their_order_as_cores_become_free(queue, added, tmp_path, four_cores):
@@ -353,7 +353,7 @@ def test_a_job_that_was_resumed_by_hand_is_listed_as_it_is(
     status = Status("run", left, pid=os.getpid(), host=platform.node(), started=time.time())
     monkeypatch.setattr("slipstream.jobs.job_list.get_status", lambda _: status)
     (tmp_path / "a").mkdir()
-    with take_lock(tmp_path / "a", "") if left == "running" else nullcontext():
+    with acquire_lock(tmp_path / "a", "") if left == "running" else nullcontext():
         assert [line.state for line in list_jobs(queue)[0]] == [left]
         queue.end(job, FAILED, "no such environment")
         (line,), _ = list_jobs(queue)
@@ -367,7 +367,7 @@ def test_a_number_that_another_program_has_by_now_holds_up_no_job(queue, added, 
     (tmp_path / "a").mkdir()
     left = Status("run", pid=os.getpid(), host=platform.node(), started=time.time())
     (tmp_path / "a" / "status.json").write_text(json.dumps(left.as_dict()))
-    assert left.judged() == "running"  # as where the clock was set back since
+    assert left.liveness() == "running"  # as where the clock was set back since
     with Supervisor(queue) as supervisor:
         ticks(supervisor, lambda: begun(tmp_path, "a"))
     psutil.Process(int(begun(tmp_path, "a")[0].split()[0])).kill()
@@ -385,7 +385,7 @@ def test_a_list_of_many_jobs_reads_the_table_once_and_each_status_once(
         folder.mkdir()
         (folder / "status.json").write_text(status)
         (folder / "provenance.json").write_text(json.dumps({"id": f"{n}"}))
-        enter(folder, "run", "x", say=print) if n % 2 else queue.want(job, STOPPED)
+        register_folder(folder, "run", "x", say=print) if n % 2 else queue.want(job, STOPPED)
     queue._table.execute("COMMIT")
     queries, read = [], []
     queue._table.set_trace_callback(queries.append)

@@ -35,10 +35,10 @@ def init(
     ] = None,
 ) -> None:
     """Print a commented config for an environment."""
-    from slipstream.core.plugins import offered
+    from slipstream.core.plugins import iter_offers
     from slipstream.training.settings.config import resolve
 
-    started = (start(environment, folder) for start in offered("init"))
+    started = (start(environment, folder) for start in iter_offers("init"))
     if (own := next(filter(None, started), None)) is not None:
         values, head = own
         config = resolve(values)
@@ -93,7 +93,7 @@ def _study() -> list[str]:
 
 
 def _lines(values: Mapping[str, Any], model: type[BaseModel], depth: int, where: str) -> list[str]:
-    from slipstream.core.config import model_in
+    from slipstream.core.config import find_model
     from slipstream.core.storage import yaml_file
 
     words = field_descriptions(model)
@@ -103,7 +103,7 @@ def _lines(values: Mapping[str, Any], model: type[BaseModel], depth: int, where:
         if path == "training.out":
             continue
         below = model.model_fields.get(key)
-        nested = model_in(below.annotation) if below is not None else None
+        nested = find_model(below.annotation) if below is not None else None
         if isinstance(value, Mapping) and value and nested is not None:
             lines.append(f"{indent}{key}:{_comment(words.get(key))}")
             lines += _lines(value, nested, depth + 1, path)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.core.terminal import tell
+from slipstream.core.terminal import print_text
 
 app = typer.Typer()
 
@@ -38,4 +38,4 @@ def dash(
     """Serve a dashboard of runs, studies and jobs to a browser."""
     from slipstream.dashboard.server import serve
 
-    serve(folders or [], port, listen, tell)
+    serve(folders or [], port, listen, print_text)

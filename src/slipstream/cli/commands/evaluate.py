@@ -10,7 +10,7 @@ import typer
 
 from slipstream.cli.options import NoReport, RunOrPolicy, RunOrStudy, Settings, open_console
 from slipstream.core.errors import ConfigError
-from slipstream.core.terminal import Trust, show_table, tell
+from slipstream.core.terminal import Trust, print_table, print_text
 
 if TYPE_CHECKING:
     from slipstream.training.runs.matches import MatchResult
@@ -136,9 +136,9 @@ def _print_table(played: list[MatchResult]) -> None:
         rows.append((games.two, *shares, both, f"{metadata['mean_length']:.0f}"))
     columns = ("opponent", "won %", "drawn %", "lost %", "won left | right %", "mean length")
     title = f"{played[0].one}, {len(played[0].result):,} matches per opponent, both sides"
-    show_table(columns, rows, title, numbers=True)
+    print_table(columns, rows, title, numbers=True)
     if identical := [games.two for games in played if games.deterministic]:
-        tell(f"No interval against {' and '.join(identical)}: {DETERMINISTIC_NOTE}.")
+        print_text(f"No interval against {' and '.join(identical)}: {DETERMINISTIC_NOTE}.")
 
 
 def _split_names(text: str | None) -> list[str] | None:

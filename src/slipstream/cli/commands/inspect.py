@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.options import Target
-from slipstream.core.storage.status_file import MARKS, RUN, STUDY
-from slipstream.core.terminal import Trust, show_table, tell
+from slipstream.core.storage.status_file import MARKER_FILES, RUN, STUDY
+from slipstream.core.terminal import Trust, print_table, print_text
 
 app = typer.Typer()
 
@@ -40,7 +40,7 @@ def list_() -> None:
     ]
     agents = [(name, _first_sentence(module)) for name, module in sorted(agent_modules().items())]
     for what_, rows in (("environment", environments), ("agent", agents), ("backend", backends)):
-        show_table((what_, "what it is"), rows)
+        print_table((what_, "what it is"), rows)
 
 
 @app.command(rich_help_panel="Diagnostics", epilog="Example: slipstream check my_env.py")
@@ -73,7 +73,7 @@ def check(
             raise ConfigError(f"--set {path} is not below `env`. Write it as env.length=5.")
         settings[key] = value
     api.check(target, steps=steps, **settings)
-    tell(f"{target} complies with the kernel rules.")
+    print_text(f"{target} complies with the kernel rules.")
 
 
 @app.command(rich_help_panel="Diagnostics", epilog="Example: slipstream doctor runs/first")
@@ -100,27 +100,27 @@ def doctor(
     )
 
     folder = None if target is None else _folder(target)
-    if folder is not None and (folder / MARKS[RUN]).is_file():
+    if folder is not None and (folder / MARKER_FILES[RUN]).is_file():
         rows = run_rows(str(folder), trust)
     else:
-        if folder is not None and (folder / MARKS[STUDY]).is_file():
-            target = str(folder / MARKS[STUDY])
+        if folder is not None and (folder / MARKER_FILES[STUDY]).is_file():
+            target = str(folder / MARKER_FILES[STUDY])
         rows = machine_rows()
         if target is not None:
             rows += kernel_rows(target) + sizing_rows(target) + capacity_rows(target)
-    show_table(("what", "found"), rows)
+    print_table(("what", "found"), rows)
 
 
 def _folder(target: str) -> Path | None:
     """Return the folder of a run or study; None for a target that can be trained."""
-    from slipstream.core.storage.folder_registry import place_of
+    from slipstream.core.storage.folder_registry import find_folder
     from slipstream.studies.record.folder import STUDIES
     from slipstream.training.environments.factory import get_kind
 
     if get_kind(target).is_known or Path(target).is_file():
         return None
     here = [place for place in (Path(target), Path(STUDIES) / target) if place.is_dir()]
-    return here[0] if here else place_of(target)
+    return here[0] if here else find_folder(target)
 
 
 def _first_sentence(module: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from slipstream.core.terminal import show_table, tell
+from slipstream.core.terminal import print_table, print_text
 
 app = typer.Typer()
 
@@ -24,9 +24,9 @@ def selftest() -> None:
     folder = Path(tempfile.mkdtemp(prefix="slipstream-selftest-"))
     try:
         for what, seconds in steps(folder):
-            tell(f"ok      {what} ({seconds:.0f} s)")
+            print_text(f"ok      {what} ({seconds:.0f} s)")
     except SmokeTestError as error:
-        tell(f"FAILED  {error}. Its output and files are in {folder}.")
+        print_text(f"FAILED  {error}. Its output and files are in {folder}.")
         raise typer.Exit(1) from None
-    show_table(("optional", "here"), list_optional())
-    tell(f"slipstream works here. The files in {folder} may be deleted.")
+    print_table(("optional", "here"), list_optional())
+    print_text(f"slipstream works here. The files in {folder} may be deleted.")

@@ -15,7 +15,7 @@ from slipstream.cli.background import command_line, estimate_memory
 from slipstream.cli.options import select_cores
 from slipstream.core.errors import ConfigError
 from slipstream.core.plugins import folder_kinds
-from slipstream.core.terminal import tell, told_columns
+from slipstream.core.terminal import format_columns, print_text
 
 app = typer.Typer(
     name="jobs",
@@ -54,12 +54,12 @@ def jobs(
         lines, absent = list_jobs(queue, everything)
     if lines:
         names = [field.name for field in fields(JobRow)]
-        tell("\n".join(told_columns(names, [astuple(line) for line in lines])))
+        print_text("\n".join(format_columns(names, [astuple(line) for line in lines])))
     else:
         more = "was started yet" if everything else "runs or waits; --all includes finished work"
-        tell(f"Nothing {more}.")
+        print_text(f"Nothing {more}.")
     if everything and absent:
-        tell(f"{absent} more were moved or deleted.")
+        print_text(f"{absent} more were moved or deleted.")
 
 
 @app.command(
@@ -125,7 +125,7 @@ def add(
             again = command_line(known["resume"], {**kept, "run": folder})
         job = queue.add(kind, folder, first, again, job_environment(), wanted, size)
     takes = f", about {size / 2**30:.1f} GiB of memory" if size else ""
-    tell(f"Job {job.id}: {folder}{takes}. `slipstream jobs run` runs the queue.")
+    print_text(f"Job {job.id}: {folder}{takes}. `slipstream jobs run` runs the queue.")
 
 
 @app.command(epilog="Example: slipstream jobs stop 3")
@@ -141,14 +141,14 @@ def stop(job: JobOrFolder) -> None:
     with user_queue() as queue:
         found = _find(queue, job)
         if stop_job(queue, found):
-            tell(
+            print_text(
                 f"Job {found.id} stops after the current iteration. Requeue it with `slipstream "
                 f"jobs retry {found.id}`."
             )
             return
-        tell(f"Job {found.id} will not start until `slipstream jobs retry {found.id}`.")
+        print_text(f"Job {found.id} will not start until `slipstream jobs retry {found.id}`.")
         if other := describe_other_process(Path(found.folder)):
-            tell(f"`slipstream stop {shlex.quote(found.folder)}` stops {other}.")
+            print_text(f"`slipstream stop {shlex.quote(found.folder)}` stops {other}.")
 
 
 @app.command(epilog="Example: slipstream jobs retry 3")
@@ -159,7 +159,7 @@ def retry(job: JobOrFolder) -> None:
     with user_queue() as queue:
         found = _find(queue, job)
         queue.retry(found)
-        tell(f"Job {found.id} is queued again.")
+        print_text(f"Job {found.id} is queued again.")
 
 
 @app.command(epilog="Example: slipstream jobs run --until-idle")
@@ -181,7 +181,7 @@ def run(
     from slipstream.jobs.supervisor import Supervisor
 
     table = JobQueue(queue) if queue else user_queue()
-    with table, Supervisor(table, select_cores(cores), notify=tell) as supervisor:
+    with table, Supervisor(table, select_cores(cores), notify=print_text) as supervisor:
         supervisor.run(until_idle)
 
 

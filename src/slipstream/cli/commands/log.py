@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.options import RunOrStudy
-from slipstream.core.terminal import tell
+from slipstream.core.terminal import print_text
 
 app = typer.Typer()
 _MAX_BYTES = 1 << 23  # per read; slipstream rotates its logs at half that size
@@ -50,7 +50,7 @@ def log(
             ) from error
         end = len(text) if not working else text.rfind(b"\n") + 1  # an incomplete line waits
         offset += end
-        tell(text[:end].replace(b"\0", b"").decode(errors="replace"), end="")
+        print_text(text[:end].replace(b"\0", b"").decode(errors="replace"), end="")
         if not working:
             return
         time.sleep(0.5)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.options import RunOrStudy
-from slipstream.core.terminal import Trust, show_table, tell
+from slipstream.core.terminal import Trust, print_table, print_text
 
 app = typer.Typer()
 policies = typer.Typer(
@@ -41,7 +41,7 @@ def show(path: RunOrStudy, member: Member = None) -> None:
     from slipstream.training.runs.policies import policy_metadata
 
     first, *rest = policy_metadata(_folder(path), member).items()
-    show_table(first, rest)
+    print_table(first, rest)
 
 
 @app.command(
@@ -64,8 +64,8 @@ def export(
 
     folder = _folder(path, acts=True)
     comparison = api.export(folder, onnx, member=member, opset=opset, trust=trust)
-    tell(f"ONNX: {onnx}, opset {opset}; inputs {', '.join(comparison['inputs'])}")
-    tell(
+    print_text(f"ONNX: {onnx}, opset {opset}; inputs {', '.join(comparison['inputs'])}")
+    print_text(
         f"Compared on {comparison['observations']:,} observations by {comparison['ran_by']}: "
         f"largest difference {comparison['largest_difference']:.1e}, tolerance "
         f"{comparison['tolerance']:.0e}."
@@ -94,7 +94,7 @@ def card(
     """
     from slipstream import api
 
-    tell(f"Card: {api.write_card(run, out=out, licence=licence, trust=trust)}")
+    print_text(f"Card: {api.write_card(run, out=out, licence=licence, trust=trust)}")
 
 
 def _folder(path: str, acts: bool = False) -> Path:

@@ -11,7 +11,7 @@ import typer
 from slipstream.cli.commands.watch import watch
 from slipstream.cli.options import StudyName
 from slipstream.core.errors import ConfigError
-from slipstream.core.terminal import Trust, tell
+from slipstream.core.terminal import Trust, print_text
 from slipstream.core.text import printable_lines
 
 app = typer.Typer(
@@ -36,7 +36,7 @@ def status(name: StudyName) -> None:
     from slipstream.studies.record.inspection import status_lines
 
     for line in status_lines(StudyFolder.open(name)):
-        tell(line)
+        print_text(line)
 
 
 @app.command(epilog="Example: slipstream study best night > best.yaml")
@@ -52,7 +52,7 @@ def best(
     from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.record.inspection import best_config
 
-    tell(best_config(StudyFolder.open(name, trust=trust), trial), end="")
+    print_text(best_config(StudyFolder.open(name, trust=trust), trial), end="")
 
 
 @app.command(epilog="Example: slipstream study export night --out trials.csv")
@@ -79,7 +79,7 @@ def export(
         typer.echo(printable_lines(text) if sys.stdout.isatty() else text, nl=False)
         return
     write_text(out, text)
-    tell(f"Trials: {out}")
+    print_text(f"Trials: {out}")
 
 
 @app.command(epilog="Example: slipstream study stop night --now")
@@ -97,18 +97,20 @@ def stop(
 
     folder = StudyFolder.open(name)
     if folder.result is not None and not folder.is_locked:
-        tell(f"The study {folder.name} is complete; there is nothing to stop.")
+        print_text(f"The study {folder.name} is complete; there is nothing to stop.")
         return
     if now and not folder.is_locked:
-        tell(f"No process runs {folder.name}. Resume it with `slipstream resume {folder.handle}`.")
+        print_text(
+            f"No process runs {folder.name}. Resume it with `slipstream resume {folder.handle}`."
+        )
         return
     folder.request_stop(now)
     if now:
-        tell(f"Stopping. Resume it with `slipstream resume {folder.handle}`.")
+        print_text(f"Stopping. Resume it with `slipstream resume {folder.handle}`.")
     elif folder.is_locked:
-        tell("The search ends after the running trials; then the best are confirmed.")
+        print_text("The search ends after the running trials; then the best are confirmed.")
     else:
-        tell(
+        print_text(
             f"No process runs the study {folder.name}. Its search ends when it is resumed with "
             f"`slipstream resume {folder.handle}`."
         )
@@ -119,4 +121,4 @@ def report(name: StudyName, trust: Trust = False) -> None:
     """Write study.html."""
     from slipstream import api
 
-    tell(f"Report: {api.report_study(name, trust=trust)}")
+    print_text(f"Report: {api.report_study(name, trust=trust)}")

@@ -13,7 +13,7 @@ import typer
 from slipstream.cli import options as arg
 from slipstream.cli.commands.train import print_result
 from slipstream.core.errors import ConfigError
-from slipstream.core.terminal import Background, LogFile, Replace, Trust, tell
+from slipstream.core.terminal import Background, LogFile, Replace, Trust, print_text
 
 app = typer.Typer()
 FILE_COMMANDS = ("resume", "tune")
@@ -70,7 +70,7 @@ def resume(
     if context.obj(context, folder, run=folder):
         return
     for kind in folder_kinds(folder):
-        kind.resume(folder, tell, trust)
+        kind.resume(folder, print_text, trust)
         return
     options = arg.cluster_options(context.params)
     progress = arg.open_console()

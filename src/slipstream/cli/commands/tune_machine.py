@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slipstream.cli.options import Target
-from slipstream.core.terminal import tell
+from slipstream.core.terminal import print_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,14 +54,14 @@ def tune_machine(
     changes learning, so it is only written to FILE.
     """
     from slipstream.core.errors import ConfigError, ResourceError
-    from slipstream.core.safe_io import is_there
+    from slipstream.core.safe_io import path_exists
     from slipstream.core.storage.atomic_io import write_text
     from slipstream.training.autotune import iterations, knee, measured, tune
     from slipstream.training.environments.autotune_cache import Tunable, save_entry
     from slipstream.training.settings.config import resolve
 
     config, _ = resolve(target).with_opponent()
-    if write is not None and is_there(write):
+    if write is not None and path_exists(write):
         raise ConfigError(f"{write} exists already. Name another file with --write.")
     with _progress() as say:
         found = tune(config, seconds, say)
@@ -69,13 +69,15 @@ def tune_machine(
         raise ResourceError(" ".join(_problems(found) + _excluded(found, seconds, target)))
     _show(found, seconds, target)
     if found.interrupted:
-        tell("Interrupted: nothing was written.")
+        print_text("Interrupted: nothing was written.")
         raise typer.Exit(130)
     tunable = found.environment.part(Tunable)
     identity = None if tunable is None else tunable.identity
     if identity is not None:
         path = save_entry(identity, measured(found))
-        tell(f"`backend: auto` uses these measurements from now on ({path}). No result changes.")
+        print_text(
+            f"`backend: auto` uses these measurements from now on ({path}). No result changes."
+        )
     trained = iterations(found)
     if not trained:
         return
@@ -83,12 +85,12 @@ def tune_machine(
     if write is not None:
         chosen, _ = resolve(target, {"training.num_envs": num_envs}).with_opponent()
         write_text(write, chosen.to_yaml())
-        tell(
+        print_text(
             f"{write} has num_envs: {num_envs}. This changes the number of updates in a budget, so "
             "compare the scores."
         )
     elif num_envs != found.config.training.num_envs:
-        tell(
+        print_text(
             f"`slipstream train {shlex.quote(target)} --num-envs {num_envs}` uses the smallest "
             "number of sub-environments at nearly full speed; --write FILE writes it to a config. "
             "This changes the number of updates in a budget, so compare the scores."
@@ -101,11 +103,11 @@ def _show(found: Measurements, seconds: float, target: str) -> None:
 
     from slipstream.training.autotune import sentences
 
-    tell(f"{found.config.env_name}, one member, random actions, {found.seconds:.0f} s")
+    print_text(f"{found.config.env_name}, one member, random actions, {found.seconds:.0f} s")
     Console().print(_table(found))
-    tell(_LEGEND)
+    print_text(_LEGEND)
     for sentence in (*_problems(found), *_excluded(found, seconds, target), *sentences(found)):
-        tell(f"- {sentence}")
+        print_text(f"- {sentence}")
 
 
 @contextmanager

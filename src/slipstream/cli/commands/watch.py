@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.options import RunOrStudy, RunOrStudyOrNone
-from slipstream.core.terminal import tell, told_columns
+from slipstream.core.terminal import format_columns, print_text
 
 app = typer.Typer()
 
@@ -23,7 +23,7 @@ def status(name: RunOrStudy) -> None:
     from slipstream.studies.record.inspection import describe
 
     for line in describe(name):
-        tell(line)
+        print_text(line)
 
 
 @app.command(rich_help_panel="Jobs", epilog="Example: slipstream watch runs/first --every 5")
@@ -54,10 +54,10 @@ def watch(
 
 def _watch_all(every: float) -> None:
     """Show the dashboard's overview in the terminal; print it once if the output is no terminal."""
-    from slipstream.core.storage.resource_monitor import Cards
+    from slipstream.core.storage.resource_monitor import Gpus
     from slipstream.dashboard.overview import VisibleFolders, describe_machine
 
-    cards, places = Cards(), VisibleFolders()
+    cards, places = Gpus(), VisibleFolders()
     describe_machine(cards)  # the next call reports the load since this one
     shown = ("job", "name", "kind", "state", "progress", "rate", "eta", "cores", "memory", "reason")
     while True:
@@ -65,7 +65,7 @@ def _watch_all(every: float) -> None:
         rows = [
             [getattr(one, name) for name in shown] for one in places.list_rows(include_ended=False)
         ]
-        table = told_columns(shown, rows) if rows else ["Nothing runs or waits."]
+        table = format_columns(shown, rows) if rows else ["Nothing runs or waits."]
         _show("\n".join([describe_machine(cards), "", *table]))
         if not sys.stdout.isatty():
             return
@@ -74,7 +74,7 @@ def _watch_all(every: float) -> None:
 
 def _show(text: str) -> None:
     typer.echo("\033[H\033[2J" if sys.stdout.isatty() else "", nl=False)
-    tell(text)
+    print_text(text)
 
 
 @app.command(rich_help_panel="Jobs", epilog="Example: slipstream stop runs/first")
@@ -85,7 +85,7 @@ def stop(name: RunOrStudy) -> None:
     """
     from slipstream.cli.commands import jobs
     from slipstream.core.errors import CheckpointError
-    from slipstream.core.safe_io import is_there
+    from slipstream.core.safe_io import path_exists
     from slipstream.core.storage.status_file import CURRENT, read_status, resume_command
     from slipstream.jobs.queue import user_queue
     from slipstream.jobs.supervisor import stop_job as stop_job
@@ -107,9 +107,9 @@ def stop(name: RunOrStudy) -> None:
         asked = [stop_job(queue, job) for job in own_jobs]  # includes jobs that are still loading
     if ask(name) or any(asked):
         reported = read_status(folder)
-        unit = "bar" if is_there(folder / CURRENT) else "iteration"
+        unit = "bar" if path_exists(folder / CURRENT) else "iteration"
         unit = "check" if reported and reported.pattern else unit
         again = resume_command(folder, reported, name)
-        tell(f"It stops after the current {unit}. Resume it with: {again}")
+        print_text(f"It stops after the current {unit}. Resume it with: {again}")
     else:
-        tell(f"No process works on {folder}. There is nothing to stop.")
+        print_text(f"No process works on {folder}. There is nothing to stop.")

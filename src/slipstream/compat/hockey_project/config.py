@@ -160,7 +160,7 @@ class _AgentBlock(Config):
 class HockeyProject(Config):
     """The whole file."""
 
-    given: ClassVar[tuple[str, ...]] = ()
+    FIXED_KEYS: ClassVar[tuple[str, ...]] = ()
 
     curriculum: _Curriculum
     hyperparameters: _Hyperparameters = _Hyperparameters()

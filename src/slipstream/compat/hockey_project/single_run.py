@@ -19,9 +19,9 @@ import numpy as np
 
 from slipstream import api
 from slipstream.core.errors import ConfigError
-from slipstream.core.safe_io import is_there
-from slipstream.core.storage.atomic_io import plain, write_json, write_text
-from slipstream.core.text import to_stderr
+from slipstream.core.safe_io import path_exists
+from slipstream.core.storage.atomic_io import to_jsonable, write_json, write_text
+from slipstream.core.text import print_to_stderr
 from slipstream.training.callbacks.console import ConsoleCallback
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig, resolve
@@ -165,7 +165,7 @@ def _written(run: Run, base: Path, name: str) -> dict[str, Any]:
         "total_gradient_steps": int(last["updates"]),
         "evaluation_results": evaluations,
     }
-    write_json(base / "configs" / f"{name}.json", plain(run.config.as_mapping()))
+    write_json(base / "configs" / f"{name}.json", to_jsonable(run.config.as_mapping()))
     lines = [",".join(_COLUMNS)]
     lines += [",".join(str(row[column]) for column in _COLUMNS) for row in evaluations]
     write_text(base / "csvs" / f"{name}_evaluation.csv", "\n".join(lines) + "\n")
@@ -200,11 +200,11 @@ def _evaluation(row: Mapping[str, Any], games: int, episode: float | None) -> di
 
 def _found(config: str | Path | Mapping[str, Any]) -> str | Path | Mapping[str, Any]:
     """The config; our own `curriculum_simple.json` where theirs is named and not there."""
-    if isinstance(config, Mapping) or is_there(Path(config)):
+    if isinstance(config, Mapping) or path_exists(Path(config)):
         return config
     if Path(config).name != CURRICULUM.name:
         return config
-    to_stderr(f"{config} is not there: slipstream's own {CURRICULUM} is trained.")
+    print_to_stderr(f"{config} is not there: slipstream's own {CURRICULUM} is trained.")
     return CURRICULUM
 
 

@@ -26,8 +26,8 @@ from slipstream.compat.intraday.config import (
 from slipstream.core.bounds import check_count
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
-from slipstream.core.extras import install
-from slipstream.core.text import to_stderr
+from slipstream.core.extras import install_command
+from slipstream.core.text import print_to_stderr
 from slipstream.gym.gymnasium_environment import step_seconds
 from slipstream.gym.object_environment import register
 from slipstream.rl.nets.policy import Policy
@@ -77,13 +77,15 @@ class EnvBuilder:
         asked = Vectorized.of(config).copies(symbols) if n_envs is None else n_envs
         copies = check_count("n_envs", asked)
         if copies == 1:
-            to_stderr("One environment: one symbol, n_envs or max_envs of 1, or `enabled: false`.")
+            print_to_stderr(
+                "One environment: one symbol, n_envs or max_envs of 1, or `enabled: false`."
+            )
         target = {"env": environment_of(config, symbols, data_dir)}
         if importlib.util.find_spec("stable_baselines3") is None:
             lost = f", and no {monitor_path}.monitor.csv is written" if monitor_path else ""
-            to_stderr(
+            print_to_stderr(
                 f"Stable-Baselines3 is not installed: this is Gymnasium's VectorEnv{lost}. "
-                f"`{install('sb3')}` makes it SB3's VecEnv."
+                f"`{install_command('sb3')}` makes it SB3's VecEnv."
             )
             made: Any = gymnasium_vector.make_vec(target, copies)
         else:
@@ -219,7 +221,7 @@ class TrainerCore:
         else:
             sections = to_sections(self.config, made)
             sections["training"] |= {"num_envs": self._env.num_envs} if made else {}
-            to_stderr(differences(self.config, monitored=True))
+            print_to_stderr(differences(self.config, monitored=True))
         callbacks: list[Callback] = [ConsoleCallback()] if is_interactive() else []
         if getattr(self._env, "results_writer", None) is not None and made is not None:
             callbacks.append(partial(monitor, self._env))

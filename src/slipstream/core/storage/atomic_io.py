@@ -1,9 +1,9 @@
-"""Files that are either whole or not there: every artefact of a run is written through here.
+"""Atomic file output: every artefact of a run is written by this module.
 
-Three ways to write, and no others: `write_bytes` replaces a file, `whole_folder` a folder, and
-`AppendedFile` grows one. What each keeps when the power fails stands at it. No durable file is
-written through a shared map: whose pages reach the disk when, nobody could say. `take_lock` lets
-one process at a time write in a folder.
+There are exactly three ways to write: `write_bytes` replaces a file, `atomic_folder` a folder, and
+`AppendOnlyFile` appends. Each documents its durability after a power cut. Durable files are never
+written through a shared memory map, whose write-back order is undefined. `acquire_lock` gives one
+process at a time write access to a folder.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import Any, TextIO
 import psutil
 
 from slipstream.core.errors import BusyError, ResourceError
-from slipstream.core.safe_io import SEAL, is_there, regular_file, seal
+from slipstream.core.safe_io import HASH_KEY, path_exists, payload_hash, regular_file
 
 _INTACT = "What was written before it is intact; "
 _FULL = "The disk is full: {path} could not be written. " + _INTACT
-_REMEDIES = {  # by what the system says; {path} is what was being written
+_REMEDIES = {  # by errno; {path} is the file being written
     errno.ENOSPC: _FULL + "free some space on that disk and resume.",
     errno.EDQUOT: "Your share of the disk is used up: {path} could not be written. "
     + _INTACT
@@ -44,16 +44,16 @@ _REMEDIES = {  # by what the system says; {path} is what was being written
     + _INTACT
     + "copy it elsewhere and resume there.",
 }
-_OTHER = "{path} may not be written ({reason}); choose another folder, or mend its permissions."
+_OTHER = "{path} may not be written ({reason}); choose another folder, or fix its permissions."
 _PARTIAL = ".partial"
 LOCK = ".lock"
-_PATIENCE_SECONDS = 10.0  # the workers of a process that was just killed need a moment to follow it
+_PATIENCE_SECONDS = 10.0  # workers of a killed process take a moment to end
 _HELD = (errno.EAGAIN, errno.EACCES)
 
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turns what the system says against writing into a `ResourceError` that names the file."""
+    """Convert OS errors of writing into a `ResourceError` with the file name."""
     try:
         yield
     except BrokenPipeError:  # of a pipe or socket, not of a disk
@@ -63,24 +63,24 @@ def disk_errors(path: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         raise ResourceError(sentence.format(path=path, reason=reason)) from error
     except ValueError as error:
-        if "embedded null" not in str(error):  # in a name; other errors are not the disk's
+        if "embedded null" not in str(error):  # in a name; other errors are bugs
             raise
         raise ResourceError(_OTHER.format(path=repr(str(path)), reason=error)) from error
 
 
 def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
-    """Replaces `path` by `content` in one step: a crash leaves the old bytes or the new ones.
+    """Replace `path` by `content` atomically: a crash leaves the old bytes or the new ones.
 
-    The one place where a file takes another one's name. The bytes are on the disk before they get
-    the name, and the name is before this returns: a power cut at any moment leaves the old file or
-    the new one, and none later takes the new one back. That costs two waits for the disk.
+    This is the only place where a file is renamed over another. The bytes are on disk before the
+    rename, and the rename is on disk before this returns: a power cut leaves the old file or the
+    new one, and later ones keep the new file. This costs two waits for the disk.
 
     Args:
-        path: of the file; its folder is there, see `make_folder`.
-        content: all of it.
-        durable: False where nobody waits for the disk, because only living processes are to see it
-            (`status.json`), or because whoever reads it notices damage and makes it again, to the
-            same bits (states of a study's members under way). A kill still leaves old or new.
+        path: of the file; its folder exists, see `make_folder`.
+        content: all bytes.
+        durable: False skips waiting for the disk, for files that only live processes read
+            (`status.json`), or whose damage is detected and repaired to the same bits (states of a
+            study's running members). A kill still leaves the old or the new file.
     """
     with disk_errors(path):
         handle, name = tempfile.mkstemp(_PARTIAL, _prefix(path), path.parent)
@@ -98,33 +98,33 @@ def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
                 temporary.unlink(missing_ok=True)
             raise
         if durable:
-            sync_folder(path.parent)
+            fsync_folder(path.parent)
 
 
 def write_text(path: Path, text: str, durable: bool = True) -> None:
-    """Call `write_bytes` with UTF-8 text; file names that are not UTF-8 are written escaped."""
+    """Call `write_bytes` with UTF-8 text; file names that are not UTF-8 are escaped."""
     write_bytes(path, text.encode(errors="backslashreplace"), durable)
 
 
 def write_json(path: Path, values: Mapping[str, Any], durable: bool = True) -> None:
-    """Indented JSON; NaN and infinity become null, so that any reader takes it."""
-    write_text(path, json.dumps(plain(values), indent=2, allow_nan=False) + "\n", durable)
+    """Write indented JSON; NaN and infinity become null, so that any reader accepts it."""
+    write_text(path, json.dumps(to_jsonable(values), indent=2, allow_nan=False) + "\n", durable)
 
 
-def write_sealed(path: Path, values: Mapping[str, Any], durable: bool = True) -> None:
-    """`write_json` with a hash of the facts, which `read_json` verifies."""
-    facts = plain(values)
-    write_json(path, {**facts, SEAL: seal(facts)}, durable)
+def write_hashed(path: Path, values: Mapping[str, Any], durable: bool = True) -> None:
+    """Write JSON with a hash of the values, which `read_json` verifies."""
+    facts = to_jsonable(values)
+    write_json(path, {**facts, HASH_KEY: payload_hash(facts)}, durable)
 
 
 @contextmanager
-def whole_folder(path: Path, keep: Path | None = None) -> Iterator[Path]:
-    """A folder that appears under its name only when the body has filled it without an error.
+def atomic_folder(path: Path, keep: Path | None = None) -> Iterator[Path]:
+    """Create a folder that gets its name only after the body has filled it without an error.
 
-    Yields a hidden folder beside it. All files in it are on the disk before it has its name,
-    however the body wrote them, and the name is before this returns. An existing `path` is
-    replaced: for an instant it is absent, never half written. It is then `keep`, in place of what
-    was there, or deleted.
+    Yields a hidden folder beside it. All files in it are on disk before the rename, however the
+    body wrote them, and the rename is on disk before this returns. An existing `path` is replaced:
+    for an instant it is absent, but never half written. The replaced folder becomes `keep`, or is
+    deleted.
     """
     with disk_errors(path):
         make_folder(path.parent)
@@ -134,7 +134,7 @@ def whole_folder(path: Path, keep: Path | None = None) -> Iterator[Path]:
             temporary.chmod(0o777 & ~_UMASK)
             for file in temporary.iterdir():
                 _sync(file)
-            sync_folder(temporary)
+            fsync_folder(temporary)
             if path.exists():
                 old = keep or temporary.with_name(f"{_prefix(path)}old{_PARTIAL}")
                 shutil.rmtree(old, ignore_errors=True)
@@ -147,11 +147,11 @@ def whole_folder(path: Path, keep: Path | None = None) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        sync_folder(path.parent)
+        fsync_folder(path.parent)
 
 
-def sweep(*folders: Path) -> None:
-    """Removes what killed processes left half written; what living ones write is let alone."""
+def remove_partials(*folders: Path) -> None:
+    """Remove partial files of killed processes; those of running processes are kept."""
     for folder in folders:
         for leftover in folder.glob(f".*{_PARTIAL}"):
             writer = leftover.name.removesuffix(_PARTIAL).rsplit("-", 2)[-2:-1]
@@ -161,8 +161,8 @@ def sweep(*folders: Path) -> None:
             remove(leftover)
 
 
-def not_older(path: Path, other: Path) -> bool:
-    """Whether there is a file, written after another one or with it."""
+def is_at_least_as_new(path: Path, other: Path) -> bool:
+    """Return true if a file exists that is not older than another one."""
     try:
         return path.stat().st_mtime_ns >= other.stat().st_mtime_ns
     except OSError:
@@ -170,12 +170,12 @@ def not_older(path: Path, other: Path) -> bool:
 
 
 def is_partial(path: Path) -> bool:
-    """Whether a name is that of something which was never finished."""
+    """Return true if a name is that of an unfinished file or folder."""
     return path.name.startswith(".") and path.name.endswith(_PARTIAL)
 
 
 def remove(path: Path) -> None:
-    """Deletes a file or a folder, where that can be done."""
+    """Delete a file or a folder if possible."""
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -184,28 +184,28 @@ def remove(path: Path) -> None:
 
 
 def _prefix(path: Path) -> str:
-    """Hidden, short enough for any name, and saying which process writes: `sweep` reads it."""
+    """Return a hidden prefix with the process id, which `remove_partials` reads."""
     return f".{path.name[:80]}-{os.getpid()}-"
 
 
-class AppendedFile:
-    """A file that grows, unbuffered: a full disk is noticed at once and only once.
+class AppendOnlyFile:
+    """Append-only file, unbuffered, so that a full disk is detected by the write that hits it.
 
-    What is written survives a kill at once, and a power cut from the next `sync` on.
+    Data survive a kill immediately, and a power cut after the next `sync`.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._named = False  # its name is on the disk
-        with disk_errors(path):  # a pipe that nobody reads is refused, not waited for
+        self._named = False  # true once the name is on disk
+        with disk_errors(path):  # opening a pipe without a reader fails at once
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
             self._file = os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0)
-            if stat.S_ISFIFO(os.fstat(self._file.fileno()).st_mode):  # somebody reads it
+            if stat.S_ISFIFO(os.fstat(self._file.fileno()).st_mode):  # a pipe with a reader
                 self._file.close()
                 raise OSError(errno.EINVAL, "It is a named pipe, not a file", str(path))
 
     def write(self, content: bytes) -> None:
-        """Appends all of `content`.
+        """Append all of `content`.
 
         Raises:
             ResourceError: the disk is full; a part may have been written.
@@ -216,7 +216,7 @@ class AppendedFile:
                 left = left[self._file.write(left) :]
 
     def sync(self) -> None:
-        """Waits until all that was written is on the disk.
+        """Wait until all written data are on disk.
 
         Raises:
             ResourceError: the disk is full, or reports an error.
@@ -224,23 +224,23 @@ class AppendedFile:
         with disk_errors(self.path):
             os.fsync(self._file.fileno())
             if not self._named:
-                sync_folder(self.path.parent)
+                fsync_folder(self.path.parent)
                 self._named = True
 
     def close(self) -> None:
-        """Closes it."""
+        """Close the file."""
         self._file.close()
 
 
 def make_folder(path: Path, private: bool = False) -> None:
-    """Makes a folder, and those above it that are missing; their names are on the disk.
+    """Create a folder and its missing parents durably.
 
     Args:
-        path: of the folder; one that exists is left as it is.
-        private: its mode is 0700 whatever the process's mask is.
+        path: of the folder; an existing one is unchanged.
+        private: use mode 0700, independent of the umask.
 
     Raises:
-        ResourceError: it cannot be made, or something else has the name.
+        ResourceError: it cannot be created, or the name is taken by a file.
     """
     with disk_errors(path):
         missing = [one for one in (path, *path.parents) if not one.exists()]
@@ -248,11 +248,11 @@ def make_folder(path: Path, private: bool = False) -> None:
         if private and path in missing:
             path.chmod(0o700)
     for one in missing:
-        sync_folder(one.parent)
+        fsync_folder(one.parent)
 
 
-def sync_folder(path: Path) -> None:
-    """Makes the names inside `path` durable, where the system can."""
+def fsync_folder(path: Path) -> None:
+    """Make the names inside `path` durable, if the system supports it."""
     with suppress(OSError):
         _sync(path)
 
@@ -266,24 +266,24 @@ def _sync(path: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a regular file.
+    """Return the hex digest of a regular file.
 
     Raises:
-        UnreadableError: it is something else.
+        UnreadableError: it is not a regular file.
     """
     regular_file(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def plain(value: Any) -> Any:
-    """JSON-able copy: NumPy scalars and arrays become plain, non-finite numbers None."""
+def to_jsonable(value: Any) -> Any:
+    """Return a JSON-compatible copy: NumPy values become plain, non-finite numbers None."""
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): to_jsonable(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [to_jsonable(one) for one in value]
     if hasattr(value, "tolist"):
-        return plain(value.tolist())
+        return to_jsonable(value.tolist())
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else None
     if value is None or isinstance(value, (bool, int, str)):
@@ -300,25 +300,25 @@ def _umask() -> int:
 _UMASK = _umask()
 
 
-def take_lock(
-    folder: Path, refusal: str, patience: float | None = None, name: str = LOCK
+def acquire_lock(
+    folder: Path, refusal: str, timeout: float | None = None, name: str = LOCK
 ) -> TextIO:
-    """Holds the folder's lock until the file that is returned is closed.
+    """Hold the folder's lock until the returned file is closed.
 
-    On a file system without locks nothing is held, and the file is returned all the same.
+    On a file system without locks, the file is returned without a lock.
 
     Args:
-        folder: to write in.
-        refusal: what to say of another process that holds it.
-        patience: seconds to wait for that one; ten unless given.
-        name: of the lock's file.
+        folder: folder to write in.
+        refusal: error message if another process holds the lock.
+        timeout: seconds to wait for that process; ten by default.
+        name: file name of the lock.
 
     Raises:
-        BusyError: `refusal`; another process holds it.
+        BusyError: another process holds it; has the message `refusal`.
         ResourceError: the folder may not be written.
     """
     file = _open(folder / name, os.O_RDWR | os.O_CREAT)
-    deadline = time.monotonic() + (_PATIENCE_SECONDS if patience is None else patience)
+    deadline = time.monotonic() + (_PATIENCE_SECONDS if timeout is None else timeout)
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -333,24 +333,26 @@ def take_lock(
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether some process holds the folder's lock now."""
-    return is_held(folder / LOCK)
+    """Return true if a process holds the folder's lock."""
+    return is_lock_held(folder / LOCK)
 
 
-def is_held(path: Path) -> bool:
-    """Whether some process holds the lock of this file now."""
-    if not is_there(path):
+def is_lock_held(path: Path) -> bool:
+    """Return true if a process holds the lock of this file."""
+    if not path_exists(path):
         return False
     with _open(path, os.O_RDONLY) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # who asks beside this is no holder
+            fcntl.flock(
+                file, fcntl.LOCK_SH | fcntl.LOCK_NB
+            )  # shared: concurrent checks do not count as holders
         except OSError as error:
             return error.errno in _HELD
     return False
 
 
 def _open(path: Path, flags: int) -> TextIO:
-    """Without waiting for anybody, whatever lies there."""
+    """Open without blocking, whatever the type of the file."""
     with disk_errors(path):
         handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
         return os.fdopen(handle, "r")

@@ -1,7 +1,7 @@
-"""Checkpoints: tensors and a manifest in a folder that is whole or not there; no pickle.
+"""Checkpoints: tensors and a manifest in a folder, written atomically; no pickle.
 
-The bulk of a state, such as a replay, lies beside them in chunks that checkpoints share, each
-written by the process that holds it.
+Large parts of a state, such as a replay buffer, are stored beside them in chunks shared between
+checkpoints. Each chunk is written by the process that holds it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from safetensors import SafetensorError
 
 from slipstream.core.capacity import free_memory
 from slipstream.core.errors import CheckpointError, ResourceError, VersionError
-from slipstream.core.safe_io import UnreadableError, misfit, read_json, regular_file
+from slipstream.core.safe_io import UnreadableError, read_json, regular_file, schema_mismatch
 from slipstream.core.storage.atomic_io import (
+    atomic_folder,
     make_folder,
     remove,
     sha256,
-    whole_folder,
     write_bytes,
-    write_sealed,
+    write_hashed,
 )
 
 FORMAT = 2
@@ -41,50 +41,50 @@ _CHUNK_SUFFIX, _CHUNK_KEY = ".chunk", "chunk"
 def save(
     folder: Path, tensors: Mapping[str, Any], manifest: Mapping[str, Any], keep: Path | None = None
 ) -> Path:
-    """Writes `tensors` and `manifest` as `folder`, replacing what was there, atomically.
+    """Write `tensors` and `manifest` as `folder` atomically, replacing an existing one.
 
     Args:
         folder: the checkpoint's folder.
-        tensors: NumPy arrays; dtypes and bits survive.
-        manifest: JSON-able facts; `format`, `files` (hashes) and `sha256` (of the manifest
+        tensors: NumPy arrays; dtypes and bits are preserved.
+        manifest: JSON-compatible metadata; `format`, `files` (hashes) and `sha256` (of the manifest
             itself) are added.
-        keep: where the replaced checkpoint stays, in place of the one before it.
+        keep: new location of the replaced checkpoint, replacing the one before it.
 
     Raises:
         ResourceError: the disk is full; older checkpoints are untouched.
     """
     arrays = {name: np.asarray(value, order="C") for name, value in tensors.items()}
-    with whole_folder(folder, keep) as place:
+    with atomic_folder(folder, keep) as place:
         path = place / STATE
         try:
-            safetensors.numpy.save_file(arrays, path)  # twice as fast as writing what `save` gives
-        except SafetensorError as error:  # it reports the system's errors as text
+            safetensors.numpy.save_file(arrays, path)  # twice as fast as `save` followed by a write
+        except SafetensorError as error:  # has the OS error as text
             number = re.search(r"os error (\d+)", str(error))
             if number is None:
                 raise
             code = int(number[1])
             raise OSError(code, os.strerror(code), str(path)) from error
         files = {STATE: {"sha256": sha256(path), "bytes": path.stat().st_size}}
-        write_sealed(
+        write_hashed(
             place / MANIFEST, {**manifest, "format": FORMAT, "files": files}, durable=False
         )
     return folder
 
 
 def load(folder: Path, shape: Any = None) -> tuple[Tensors, dict[str, Any]]:
-    """Tensors and manifest of a checkpoint; `shape` is what the manifest must hold, see `misfit`.
+    """Return tensors and manifest of a checkpoint; `shape` is the schema of the manifest.
 
     Raises:
         CheckpointError: missing, truncated, altered, or not written by slipstream.
     """
     manifest = read_manifest(folder)
-    problem = misfit(manifest, shape or {})
+    problem = schema_mismatch(manifest, shape or {})
     if problem is not None:
         raise CheckpointError(f"{folder / MANIFEST} cannot be used: {problem}.")
     path = folder / STATE
     try:
         size, room = regular_file(path).st_size, free_memory()
-        if size > room:  # hashing a sparse file of terabytes alone would take hours
+        if size > room:  # even hashing a sparse file of terabytes would take hours
             raise ResourceError(
                 f"The checkpoint {folder} has {size / 2**30:,.1f} GiB of tensors, and "
                 f"{room / 2**30:,.1f} GiB of memory are free: read it on a larger machine."
@@ -104,21 +104,21 @@ def load(folder: Path, shape: Any = None) -> tuple[Tensors, dict[str, Any]]:
         ) from error
 
 
-def prefixed(prefix: str, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
-    """Tensors by longer names, which `below` shortens again."""
+def add_prefix(prefix: str, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
+    """Return tensors with prefixed names; `strip_prefix` inverts it."""
     return {f"{prefix}{name}": value for name, value in tensors.items()}
 
 
-def below(prefix: str, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
-    """Those whose names begin with a prefix, by the rest of their names."""
+def strip_prefix(prefix: str, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
+    """Return the tensors whose names start with a prefix, without the prefix."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest alone; the tensors are not looked at.
+    """Return the manifest without reading the tensors.
 
     Raises:
-        CheckpointError: there is none, it is of another format, or not as it was written.
+        CheckpointError: missing, of another format, or altered.
     """
     manifest = read_json(
         folder / MANIFEST,
@@ -137,51 +137,53 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{folder} has checkpoint format {version!r}, this slipstream reads {FORMAT}; "
             "use the version that wrote it, or train again."
         )
-    problem = misfit(manifest, {"files": {STATE: {"sha256": str, "bytes": int}}, "policy?": {}})
+    problem = schema_mismatch(
+        manifest, {"files": {STATE: {"sha256": str, "bytes": int}}, "policy?": {}}
+    )
     if problem is not None:
         raise CheckpointError(f"{folder / MANIFEST} cannot be used: {problem}.")
     return manifest
 
 
 def checkpoints(parent: Path) -> list[Path]:
-    """Checkpoint folders of a run, oldest first; their names sort by step."""
+    """Return the checkpoint folders of a run, oldest first; names sort by step."""
     return sorted(path for path in parent.glob("step-*") if path.is_dir())
 
 
-def folder_name(steps: int) -> str:
-    """``step-000000012800``: zero-padded, so that names sort by step."""
+def checkpoint_name(steps: int) -> str:
+    """Return a zero-padded name that sorts by step: ``step-000000012800``."""
     return f"step-{steps:012d}"
 
 
-def load_newest(
+def load_latest(
     parent: Path,
     say: Callable[[str], None],
     config_hash: str | None = None,
     shape: Mapping[str, Any] | None = None,
     check: Callable[[Mapping[str, Any]], None] = lambda manifest: None,
 ) -> tuple[Path, Tensors, dict[str, Any]] | None:
-    """The newest checkpoint that is whole and belongs to this config; None before the first one.
+    """Return the newest intact checkpoint of this config; None before the first one.
 
     Args:
         parent: folder of checkpoints.
-        say: told about every one that had to be passed over, and why.
-        config_hash: what the manifest's `config` must be.
-        shape: what else it must hold, see `misfit`.
-        check: may refuse a manifest of this shape.
+        say: receives a message about every checkpoint that is skipped.
+        config_hash: required value of the manifest's `config`.
+        shape: schema of other keys, see `schema_mismatch`.
+        check: may reject a manifest that matches the schema.
 
     Raises:
-        CheckpointError: there are checkpoints, and none of them can be used.
-        VersionError: raised by `check`: none before it would be of another version.
+        CheckpointError: there are checkpoints, but none is usable.
+        VersionError: raised by `check`: older ones would be of another version too.
     """
     found = checkpoints(parent)
     for folder in reversed(found):
         try:
             tensors, manifest = load(folder)
-            problem = misfit(manifest, {"steps": int, **(shape or {})})
+            problem = schema_mismatch(manifest, {"steps": int, **(shape or {})})
             if problem is not None:
                 raise CheckpointError(f"{folder / MANIFEST} cannot be used: {problem}.")
             check(manifest)
-            if folder.name != folder_name(manifest["steps"]):
+            if folder.name != checkpoint_name(manifest["steps"]):
                 raise CheckpointError(f"The checkpoint {folder} was written under another name.")
             if config_hash is not None and manifest.get("config") != config_hash:
                 raise CheckpointError(
@@ -190,7 +192,7 @@ def load_newest(
         except VersionError:
             raise
         except CheckpointError as error:
-            say(f"{error} It is passed over for the one before it.")
+            say(f"{error} It is skipped; the one before it is used.")
             continue
         return folder, tensors, manifest
     if found:
@@ -202,9 +204,9 @@ def load_newest(
 
 
 def rotate(parent: Path, keep: int) -> None:
-    """Deletes the oldest checkpoints beyond `keep`, and what a crash left half written.
+    """Delete the oldest checkpoints beyond `keep`, and partial ones of crashed processes.
 
-    The newest whole one always stays: corrupt folders do not count as kept.
+    The newest intact one always stays: corrupt folders do not count.
     """
     for leftover in parent.glob(".step-*"):
         remove(leftover)
@@ -217,7 +219,7 @@ def rotate(parent: Path, keep: int) -> None:
 
 
 def _looks_whole(folder: Path) -> bool:
-    """Manifest readable and the tensors of the stated size: cheap enough for every save."""
+    """Check that the manifest is readable and the tensors have the stated size; cheap."""
     try:
         stated = read_manifest(folder)["files"][STATE]["bytes"]
         return bool((folder / STATE).stat().st_size == stated)
@@ -231,12 +233,12 @@ def write_chunks(
     chunks: Mapping[str, Callable[[], NDArray[Any]]],
     known: MutableMapping[str, str],
 ) -> dict[str, str]:
-    """Writes a member's chunks that are not there yet; sha256 of each file by its path in `folder`.
+    """Write a member's missing chunks; return sha256 by path relative to `folder`.
 
     Args:
-        folder: of the bulk; member: whose.
-        chunks: what makes each one, by name; called for those without a file.
-        known: hashes of files that this process has written or read; added to.
+        folder: folder of all chunks; member: index of the member.
+        chunks: constructor of each chunk by name; called for missing files only.
+        known: hashes of files that this process has written or read; extended.
 
     Raises:
         ResourceError: the disk is full.
@@ -260,10 +262,10 @@ def write_chunks(
 def read_chunks(
     folder: Path, member: int, files: Mapping[str, str]
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """A member's chunks, one at a time.
+    """Yield a member's chunks, one at a time.
 
     Raises:
-        CheckpointError: a file is missing, or not as it was written.
+        CheckpointError: a file is missing or altered.
     """
     for file, digest in files.items():
         path = folder / file
@@ -278,35 +280,35 @@ def read_chunks(
         yield path.name.removesuffix(_CHUNK_SUFFIX), safetensors.numpy.load(content)[_CHUNK_KEY]
 
 
-def drop_chunks(folder: Path, used: set[str]) -> None:
-    """Deletes what no checkpoint names any more."""
+def prune_chunks(folder: Path, used: set[str]) -> None:
+    """Delete chunks that no checkpoint references."""
     for path in folder.glob(f"*/*{_CHUNK_SUFFIX}"):
         if str(path.relative_to(folder)) not in used:
             path.unlink(missing_ok=True)
 
 
-class HandedChunks:
-    """Chunks that other machines hold, in files as soon as they are handed over.
+class ReceivedChunks:
+    """Chunks held by other machines, written to files when they are received.
 
     Args:
-        folder: of the bulk.
+        folder: folder of all chunks.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[str, str] = {}
-        # Of checkpoints: what else lies there goes with the next one.
+        # Files of checkpoints; others are deleted with the next one.
         self._kept = {str(path.relative_to(folder)) for path in folder.glob(f"*/*{_CHUNK_SUFFIX}")}
 
     def take(self, chunks: Mapping[str, Mapping[str, NDArray[Any] | None]]) -> dict[str, str]:
-        """Writes what came, by member and name; sha256 of its files and of those that are named.
+        """Write received chunks, by member and name; return sha256 by file, also of referenced files.
 
         Args:
-            chunks: None stands for one that was handed over before.
+            chunks: None stands for a chunk that was received before.
 
         Raises:
             ResourceError: the disk is full.
-            CheckpointError: somebody deleted a file.
+            CheckpointError: a file was deleted.
         """
         files: dict[str, str] = {}
         for member, own in chunks.items():
@@ -316,18 +318,18 @@ class HandedChunks:
         return files
 
     def keep(self, files: Mapping[str, str]) -> dict[str, str]:
-        """They belong to a checkpoint from now on."""
+        """Mark files as part of a checkpoint."""
         self._kept |= files.keys()
         return dict(files)
 
     def drop(self, files: Iterable[str]) -> None:
-        """Deletes those that belong to no checkpoint."""
+        """Delete files that belong to no checkpoint."""
         for file in {*files} - self._kept:
             (self._folder / file).unlink(missing_ok=True)
             self._known.pop(file, None)
 
     def read(self, member: int, files: Mapping[str, str]) -> dict[str, NDArray[Any]]:
-        """A member's chunks by name; see `read_chunks`."""
+        """Return a member's chunks by name; see `read_chunks`."""
         return dict(read_chunks(self._folder, member, files))
 
 

@@ -1,7 +1,7 @@
-"""A growing CSV table that survives a kill: one unbuffered write per batch of rows.
+"""Append-only CSV table that survives kills: one unbuffered write per batch of rows.
 
-Power cuts keep what was there at the last `sync`; a run syncs before each checkpoint, and goes on
-from one with the rows up to it.
+After a power cut it has the rows of the last `sync`. A run syncs before each checkpoint, and
+resumes from one with the rows up to it.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.safe_io import UnreadableError, content, is_there
-from slipstream.core.storage.atomic_io import AppendedFile, disk_errors, write_text
+from slipstream.core.safe_io import UnreadableError, path_exists, read_bytes
+from slipstream.core.storage.atomic_io import AppendOnlyFile, disk_errors, write_text
 
 Row = Mapping[str, Any]
-Columns = Mapping[str, Sequence[float | str | None]]  # of a table, by name
+Columns = Mapping[str, Sequence[float | str | None]]  # columns of a table by name
 _LIMIT = 1 << 33  # bytes of a table
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes a text for a formula by
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of spreadsheet formulas
 
 
 class CsvTable:
-    """Rows appended to a CSV file; the header grows when a row brings a new column.
+    """Rows appended to a CSV file; the header grows when a row has a new column.
 
-    NaN and None are empty cells; floats are written with all their digits.
+    NaN and None are empty cells; floats are written with all digits.
 
     Args:
         path: of the file.
-        say: told when a damaged file was moved aside.
+        say: receives a message if a damaged file was moved aside.
     """
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self.path, self._say = path, say
-        self._columns: list[str] | None = None  # None: not looked at yet
-        self._file: AppendedFile | None = None
+        self._columns: list[str] | None = None  # None: not read yet
+        self._file: AppendOnlyFile | None = None
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Hands all rows to the system at once.
+        """Append rows in a single write.
 
         Raises:
             ResourceError: the disk is full.
@@ -55,17 +55,16 @@ class CsvTable:
             self._widen(fresh)
         lines = [",".join(_cell(row.get(name)) for name in self._columns) for row in rows]
         if self._file is None:
-            self._file = AppendedFile(self.path)
+            self._file = AppendOnlyFile(self.path)
         self._file.write(("\n".join(lines) + "\n").encode())
 
-    def cut(self, column: str, last: float) -> None:
-        """Drops rows whose `column` is beyond `last`, and a line that a kill left unfinished.
+    def truncate(self, column: str, last: float) -> None:
+        """Drop rows whose `column` exceeds `last`, and a line that a kill left incomplete.
 
-        Nothing else is lost: a table with rows or a header that this cannot have written is moved
-        aside first.
+        Nothing else is lost: a file with invalid rows or header is moved aside first.
         """
         self.close()
-        if not is_there(self.path):
+        if not path_exists(self.path):
             return
         columns, rows = self._split()
         if rows and column not in columns:
@@ -78,7 +77,7 @@ class CsvTable:
         self._rewrite(columns, [row for row in whole if float(row[place]) <= last])
 
     def sync(self) -> None:
-        """Waits until all rows are on the disk.
+        """Wait until all rows are on disk.
 
         Raises:
             ResourceError: the disk is full.
@@ -87,7 +86,7 @@ class CsvTable:
             self._file.sync()
 
     def close(self) -> None:
-        """Closes the file; the next append opens it again."""
+        """Close the file; the next append opens it again."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -105,7 +104,7 @@ class CsvTable:
         self._columns = columns
 
     def _split(self) -> tuple[list[str], list[list[str]]]:
-        """Header and rows; a file that is no table is moved aside."""
+        """Return header and rows; an invalid file is moved aside."""
         try:
             return _split(self.path)
         except UnreadableError as error:
@@ -114,20 +113,20 @@ class CsvTable:
 
     def _move_aside(self, why: str) -> None:
         number = 1
-        while is_there(aside := self.path.with_name(f"{self.path.name}.damaged-{number}")):
+        while path_exists(aside := self.path.with_name(f"{self.path.name}.damaged-{number}")):
             number += 1
         with disk_errors(aside):
             os.replace(self.path, aside)
         self._say(
-            f"{self.path} is damaged: {why}. It is kept as {aside.name}, and the table goes on "
-            "with what could be read."
+            f"{self.path} is damaged: {why}. It is kept as {aside.name}, and the table continues "
+            "with the readable rows."
         )
 
 
 def csv_text(rows: Sequence[Row]) -> str:
-    """A table that is whole at once, with every column that a row has.
+    """Return a complete table with every column that a row has.
 
-    A text that a spreadsheet would run as a formula has an apostrophe before it.
+    Text that a spreadsheet would evaluate as a formula is prefixed with an apostrophe.
     """
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines: list[list[Any]] = [columns, *([row.get(name) for name in columns] for row in rows)]
@@ -137,24 +136,24 @@ def csv_text(rows: Sequence[Row]) -> str:
 
 
 def _guarded(value: Any) -> Any:
-    """Finite numbers as they are; text, such as a choice or a reason, never as a formula."""
+    """Return finite numbers unchanged, and text that is never a formula."""
     if isinstance(value, Real):
         return value if math.isfinite(value) else None
     told = "" if value is None else str(value)
     return f"'{told}" if told.startswith(_FORMULA) else told
 
 
-def read(
+def read_table(
     path: Path, numbers: Collection[str] = (), names: Collection[str] = ()
 ) -> dict[str, list[float | str | None]]:
-    """Columns of a table by name: numbers where a cell is one, None where it is empty.
+    """Return columns of a table by name: numbers, text, None for empty cells.
 
-    Rows that a kill left unfinished are left out.
+    Incomplete rows are omitted.
 
     Args:
-        path: of the table; without it there are no columns.
-        numbers: columns that must be there and hold numbers or nothing.
-        names: columns that must be there.
+        path: of the table; a missing file has no columns.
+        numbers: required columns that hold numbers or nothing.
+        names: required columns.
 
     Raises:
         CheckpointError: it cannot be read, or is damaged.
@@ -178,9 +177,9 @@ def read(
 
 
 def _split(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of a table; nothing where there is no file."""
+    """Return header and rows of a table; empty without a file."""
     try:
-        text = content(path, _LIMIT).decode("utf-8", errors="replace")
+        text = read_bytes(path, _LIMIT).decode("utf-8", errors="replace")
     except FileNotFoundError:
         return [], []
     whole = text[: text.rfind("\n") + 1]  # a kill may cut the last line anywhere
@@ -201,7 +200,7 @@ def _cell(value: Any) -> str:
 
 
 def _odd(text: str) -> bool:
-    """Whether a cell that must hold a number does not."""
+    """Return true if a cell is not a finite number."""
     try:
         return not math.isfinite(float(text))
     except ValueError:

@@ -1,4 +1,4 @@
-"""SQLite files: opened as regular files, read row by row against what each column may hold."""
+"""SQLite files: opened as regular files, rows validated against column rules."""
 
 from __future__ import annotations
 
@@ -11,27 +11,33 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.core.safe_io import UnreadableError, misfit, named, parse_json, regular_file
+from slipstream.core.safe_io import (
+    UnreadableError,
+    describe_json,
+    parse_json,
+    regular_file,
+    schema_mismatch,
+)
 
 _BESIDE = ("", "-wal", "-shm", "-journal")  # files that SQLite opens itself
-_MOST_BYTES = 1 << 26  # of a value: a damaged file may claim a gigabyte in a few pages
+_MOST_BYTES = 1 << 26  # of a value: a damaged file may declare a gigabyte
 _COMPUTED = """
 SELECT name FROM sqlite_master WHERE type = 'view' OR sql LIKE 'CREATE VIRTUAL%'
 UNION SELECT one.name FROM sqlite_master AS one, pragma_table_xinfo(one.name) AS its
 WHERE one.type = 'table' AND its.hidden > 0"""
 
-_SECONDS = 253_402_300_799.0  # UTC, the end of the year 9999: what `time.gmtime` can show
+_SECONDS = 253_402_300_799.0  # UTC, end of the year 9999: the limit of `time.gmtime`
 
 
 class ColumnRule(NamedTuple):
-    """What a column may hold.
+    """Allowed values of a column.
 
     Attributes:
-        kind: type of a value; a whole number fits float as well.
+        kind: type of a value; float accepts integers.
         low, high: bounds of a number.
-        shape: of the JSON that the text is, see `misfit`; None for other text.
-        words: the only texts that are allowed; empty for any.
-        empty: whether NULL is allowed.
+        shape: schema of JSON text, see `schema_mismatch`; None for other text.
+        words: the only allowed texts; empty for any.
+        empty: NULL is allowed.
     """
 
     kind: type
@@ -45,37 +51,39 @@ class ColumnRule(NamedTuple):
         """Return the value, decoded if it is JSON.
 
         Raises:
-            UnreadableError: it is not what the column holds.
+            UnreadableError: the value is not allowed.
         """
         if value is None and self.empty:
             return None
         if self.kind is float and isinstance(value, int):
             value = float(value)
         if not isinstance(value, self.kind):
-            raise UnreadableError(f"is {named(value)}, not {_NAMES[self.kind]}")
+            raise UnreadableError(f"is {describe_json(value)}, not {_NAMES[self.kind]}")
         if isinstance(value, str):
             return self._read_text(value)
         if isinstance(value, (int, float)) and not self.low <= value <= self.high:
             bounds = f"{self.low:g} to {self.high:g}"
-            raise UnreadableError(f"is {named(value)}, and {bounds} is possible")
+            raise UnreadableError(f"is {describe_json(value)}, and {bounds} is possible")
         return value
 
     def _read_text(self, text: str) -> Any:
         if "\0" in text:
-            raise UnreadableError(f"is {named(text)}, with a NUL character")
+            raise UnreadableError(f"is {describe_json(text)}, with a NUL character")
         if self.words and text not in self.words:
             raise UnreadableError(
-                f"is {named(text)}, not one of {', '.join(map(repr, self.words))}"
+                f"is {describe_json(text)}, not one of {', '.join(map(repr, self.words))}"
             )
         if self.shape is None:
             return text
         try:
             value = parse_json(text)
         except (ValueError, RecursionError) as error:
-            raise UnreadableError(f"is {named(text)}, which is not JSON ({error})") from error
-        problem = misfit(value, self.shape)
+            raise UnreadableError(
+                f"is {describe_json(text)}, which is not JSON ({error})"
+            ) from error
+        problem = schema_mismatch(value, self.shape)
         if problem is not None:
-            raise UnreadableError(f"is {named(text)}: {problem}")
+            raise UnreadableError(f"is {describe_json(text)}: {problem}")
         return value
 
 
@@ -89,22 +97,22 @@ _OF_TYPES = {
 TIME, MOMENT = ColumnRule(int, 0, _SECONDS), ColumnRule(float, 0, _SECONDS)  # UTC seconds
 
 
-def json_of(shape: Any) -> ColumnRule:
-    """Return the cell of a text that is JSON of a shape, see `misfit`."""
+def json_column(shape: Any) -> ColumnRule:
+    """Return the rule of a column with JSON text, see `schema_mismatch`."""
     return ColumnRule(str, shape=shape)
 
 
 class StoredTable:
-    """A table of a database, the one way in which its rows are read.
+    """Table of a database; all its rows are read by this class.
 
     Args:
         name: of the table.
-        schema: statements that make it, which name the type of each column.
-        remedy: last sentence of a refusal.
-        cells: of columns that hold less than any number or text of their type.
+        schema: SQL that creates it, with the type of each column.
+        remedy: last sentence of an error.
+        cells: rules of columns that are narrower than their type.
 
     Attributes:
-        cells: what each column holds, in the order of the columns.
+        cells: rule of each column, in the order of the columns.
     """
 
     def __init__(self, name: str, schema: str, remedy: str, **cells: ColumnRule) -> None:
@@ -124,16 +132,17 @@ class StoredTable:
         names: Sequence[str] = (),
         make: Callable[[Sequence[Any]], Any] = tuple,
     ) -> list[Any]:
-        """Read rows of which every value was checked.
+        """Read rows and validate every value.
 
         Args:
             db: open connection.
-            rest: of the statement, behind the table's name; values: its parameters.
-            names: columns; all of them if empty.
-            make: called with the values of a row; raises ValueError if they do not fit each other.
+            rest: SQL after the table's name; values: its parameters.
+            names: columns; all by default.
+            make: constructor called with the values of a row; raises ValueError for inconsistent
+                values.
 
         Raises:
-            CheckpointError: a column or a value is not what slipstream writes.
+            CheckpointError: a column or a value is invalid.
             sqlite3.Error: the file cannot be read.
         """
         wanted = names or tuple(self.cells)
@@ -145,7 +154,7 @@ class StoredTable:
         found = []
         for row in cursor.fetchall():
             cells = dict(zip(there, row, strict=True))
-            where = f"in the row with `{wanted[0]}` {named(cells[wanted[0]])},"
+            where = f"in the row with `{wanted[0]}` {describe_json(cells[wanted[0]])},"
             try:
                 found.append(make([self._value(name, cells[name]) for name in wanted]))
             except (UnreadableError, ValueError) as error:
@@ -159,7 +168,7 @@ class StoredTable:
             raise UnreadableError(f"`{name}` {error}") from error
 
     def refusal(self, db: sqlite3.Connection, problem: str) -> CheckpointError:
-        """Return the error of a problem in a connection's file."""
+        """Return the error for a problem in a connection's file."""
         path = db.execute("PRAGMA database_list").fetchone()[2]
         return CheckpointError(
             f"{path} is not what slipstream wrote: table `{self.name}` {problem}. {self._remedy}"
@@ -168,11 +177,11 @@ class StoredTable:
 
 @contextmanager
 def database_errors(path: Path, remedy: str) -> Iterator[None]:
-    """Turn errors of SQLite into one paragraph; a row that contradicts another one passes.
+    """Convert SQLite errors into one paragraph; violations of UNIQUE pass.
 
     Args:
         path: of the file.
-        remedy: last sentence if the file itself is at fault.
+        remedy: last sentence if the file itself is invalid.
 
     Raises:
         ResourceError: the disk is full, or another program holds the file.
@@ -181,7 +190,7 @@ def database_errors(path: Path, remedy: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.IntegrityError as error:
-        if "UNIQUE" in str(error):  # callers refuse a second row of a kind in their own words
+        if "UNIQUE" in str(error):  # callers handle duplicate rows
             raise
         raise CheckpointError(f"{path} cannot be written ({error}). {remedy}") from error
     except sqlite3.Error as error:
@@ -199,12 +208,12 @@ def database_errors(path: Path, remedy: str) -> Iterator[None]:
         raise CheckpointError(f"{path} cannot be used ({text}). {remedy}") from error
 
 
-def open_to_write(path: Path, wait: float = 30.0, threads: bool = False) -> sqlite3.Connection:
-    """Connect to a regular file, or to one that SQLite makes.
+def connect_writer(path: Path, wait: float = 30.0, threads: bool = False) -> sqlite3.Connection:
+    """Connect to a regular file; SQLite creates a missing one.
 
     Args:
         path: of the file.
-        wait: seconds for another writer.
+        wait: seconds to wait for another writer.
         threads: several threads use the connection, one at a time.
 
     Raises:
@@ -215,7 +224,7 @@ def open_to_write(path: Path, wait: float = 30.0, threads: bool = False) -> sqli
 
 
 def _beside(path: Path) -> dict[str, stat_result]:
-    """Return the files that SQLite opens itself, by suffix; all of them are regular."""
+    """Return the files that SQLite opens itself, by suffix, after checking that they are regular."""
     found: dict[str, stat_result] = {}
     for suffix in _BESIDE:
         try:
@@ -226,49 +235,49 @@ def _beside(path: Path) -> dict[str, stat_result]:
     return found
 
 
-class ChangedError(ResourceError):
-    """Somebody began to write a file while it was read: what was read may be half of each."""
+class ConcurrentWriteError(ResourceError):
+    """Another process wrote a file while it was read, so the result may be inconsistent."""
 
 
 class _Unwritten(sqlite3.Connection):
-    """To a file that nobody writes. It locks nobody out, so the file is compared at the end."""
+    """Lock-free connection to a file without a writer; the file is compared when it is closed."""
 
     path: Path
     before: stat_result
 
     def close(self) -> None:
-        """Closes it.
+        """Close the connection.
 
         Raises:
-            ChangedError: the file is not as it was.
+            ConcurrentWriteError: the file has changed.
         """
         super().close()
         with suppress(OSError):
             if _state(self.path.stat()) == _state(self.before):
                 return
-        raise ChangedError(f"{self.path} was written while it was read: look again.")
+        raise ConcurrentWriteError(f"{self.path} was written while it was read: look again.")
 
 
 def _state(facts: stat_result) -> tuple[int, int, int]:
     return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
-def open_to_read(path: Path, wait: float = 5.0) -> sqlite3.Connection:
-    """A connection that writes nothing, to a file all of whose rows are written down.
+def connect_reader(path: Path, wait: float = 5.0) -> sqlite3.Connection:
+    """Return a read-only connection to a file that contains all of its rows.
 
-    Beside one that nobody writes SQLite makes no files: it may lie where this user may not write.
+    Without a writer SQLite creates no files, so the folder may be read-only.
 
-    A view, a virtual table or a generated column is computed when it is read, without end where
-    its author wants it so.
+    Views, virtual tables and generated columns are rejected: they are computed when read, which may
+    never end.
 
     Args:
         path: of the file.
-        wait: seconds for a writer that holds it.
+        wait: seconds to wait for a writer.
 
     Raises:
-        sqlite3.Error: it cannot be read, or some of its rows would be computed. Later, too: a value
-            is too large.
-        ChangedError: when it is closed, where a writer began meanwhile.
+        sqlite3.Error: it cannot be read, or rows would be computed. Also later, for oversized
+            values.
+        ConcurrentWriteError: at closing, if a writer started meanwhile.
     """
     beside = _beside(path)
     target, kind = f"{path.absolute().as_uri()}?mode=ro", sqlite3.Connection

@@ -1,11 +1,11 @@
-"""Logbook: what a run or a study tells other processes, while it works and after it.
+"""Logbook: status, events and log of a run or a study for other processes.
 
-    status.json    where it stands, see `Status`; replaced whole, at most once a second
-    events.jsonl   one line for each notable event, only ever appended: for machines
-    log.txt        the same and all that was said, for people; log.txt.1 is what was before it
+    status.json    latest `Status`; replaced atomically, at most once a second
+    events.jsonl   one line per notable event, append-only, for machines
+    log.txt        events and all messages, for people; log.txt.1 is the previous part
 
-No result depends on it, and nothing ends because it cannot be written: that is said once. Only who
-holds the folder's lock keeps it.
+No result depends on it, and write errors never end the work; they are reported once. Only the
+holder of the folder's lock writes it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ResourceError, SlipstreamError
-from slipstream.core.storage.atomic_io import AppendedFile, disk_errors, plain, write_json
+from slipstream.core.storage.atomic_io import AppendOnlyFile, disk_errors, to_jsonable, write_json
 from slipstream.core.storage.signals import Interrupted, StoppedError
 from slipstream.core.storage.status_file import (
     EVENTS,
@@ -36,22 +36,22 @@ from slipstream.core.storage.status_file import (
 )
 from slipstream.core.text import log_time, printable
 
-_SECONDS = 1.0  # between two writings of the status
+_SECONDS = 1.0  # between two writes of the status
 _LOG_SECONDS = 60.0
 _LOG_BYTES = 4 << 20  # of log.txt before it becomes log.txt.1
 
 
 class Logbook:
-    """Kept by one session of a run or a study; use it in a `with` statement.
+    """Logbook of one session of a run or a study; used in a `with` statement.
 
-    What leaves the body decides the last entry: nothing is ``complete``, a request to stop
-    ``stopped``, anything else ``failed``.
+    The exception that leaves the body determines the final state: none gives ``complete``, a stop
+    request ``stopped``, any other ``failed``.
 
     Args:
         folder: of the run or study.
         kind: ``run`` or ``study``.
-        say: told in a sentence where nothing can be written.
-        every: seconds between two lines of the log with the progress.
+        say: receives a message if writing fails.
+        every: seconds between two progress lines of the log.
     """
 
     def __init__(
@@ -59,22 +59,22 @@ class Logbook:
     ) -> None:
         self._folder, self._say, self._every = folder, say, every
         self._status = Status(kind)
-        self._files: dict[str, AppendedFile] = {}
+        self._files: dict[str, AppendOnlyFile] = {}
         self._written, self._told = -1e9, -1e9  # seconds, of the status and in the log
         self._mute = self._open = False
         self._lock = threading.Lock()
 
     @property
     def due(self) -> bool:
-        """Whether `show` would write now."""
+        """Return true if `show` would write now."""
         return time.monotonic() - self._written >= _SECONDS
 
     def show(self, status: Status, at_once: bool = False) -> None:
-        """Where things stand; what identifies the process is the logbook's to say.
+        """Update the status; the logbook sets the process fields.
 
         Args:
             status: written at most once a second.
-            at_once: what begins now may take long.
+            at_once: write immediately, because the next step may take long.
         """
         mine = {name: getattr(self._status, name) for name in ("kind", "pid", "host", "started")}
         self._status = replace(status, **mine)
@@ -82,15 +82,15 @@ class Logbook:
             self._write()
 
     def note(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
-        """Appends an event with JSON-able facts; its line tells them to people."""
+        """Append an event with JSON-compatible values; `line` is its text for people."""
         told = {"at": round(time.time(), 3), "event": event, **({"line": line} if line else {})}
-        told |= plain(facts)
+        told |= to_jsonable(facts)
         encoded = json.dumps(told, allow_nan=False).encode() + b"\n"
         self._try(lambda: self._append(EVENTS, encoded))
         self._log(event_line(told))
 
     def say(self, line: str, style: str = "") -> None:
-        """A sentence for whoever reads the log; nothing outside of a session."""
+        """Append a sentence to the log; ignored outside a session."""
         if self._open:
             self._log(f"{log_time(time.time())}  {printable(line.strip())}")
 
@@ -130,8 +130,8 @@ class Logbook:
             file.close()
         self._files.clear()
 
-    def enter_end(self) -> None:
-        """Enters the end of a session that was killed when its result was written already."""
+    def mark_complete(self) -> None:
+        """Add the end of a session that was killed after writing its result."""
         before = self._before()
         if before is None or before.state != "complete":
             with self:
@@ -139,7 +139,7 @@ class Logbook:
                     self.show(before)
 
     def _before(self) -> Status | None:
-        """What an earlier session left."""
+        """Return the status of an earlier session."""
         try:
             return read_status(self._folder)
         except (CheckpointError, ResourceError):
@@ -148,7 +148,7 @@ class Logbook:
     def _append(self, name: str, line: bytes) -> None:
         path = self._folder / name
         if name not in self._files:
-            self._files[name] = AppendedFile(path)
+            self._files[name] = AppendOnlyFile(path)
             with disk_errors(path):
                 if _torn(path):
                     line = b"\n" + line
@@ -164,7 +164,7 @@ class Logbook:
                     os.replace(path, path.with_name(f"{LOG}.1"))
             self._append(LOG, line.encode(errors="replace") + b"\n")
 
-        with self._lock:  # a cluster's thread says something, too
+        with self._lock:  # a cluster's thread also logs
             self._try(write)
 
     def _write(self) -> None:
@@ -177,17 +177,17 @@ class Logbook:
             self.say(GAP.join(progress_parts(self._status)))
 
     def _try(self, write: Callable[[], None]) -> None:
-        """What cannot be written is said once a session."""
+        """Run a write; a failure is reported once per session."""
         try:
             write()
         except ResourceError as error:
             if not self._mute:
                 self._mute = True
-                self._say(f"{error} The work goes on; other processes cannot see how far it is.")
+                self._say(f"{error} The work continues; other processes cannot see its progress.")
 
 
 def _torn(path: Path) -> bool:
-    """Whether the last line was cut short by a kill or a full disk."""
+    """Return true if the last line was truncated by a kill or a full disk."""
     with path.open("rb") as file:
         if file.seek(0, os.SEEK_END) == 0:
             return False

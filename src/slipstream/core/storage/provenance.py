@@ -1,6 +1,6 @@
-"""Where a run came from: command, code, libraries and machine, for whoever must trust it later.
+"""Provenance of a run: command, code, libraries and machine.
 
-The commit of a git repository is found without executing anything of the repository. Its settings
+The commit of a git repository is read without executing anything of the repository. Its settings
 can name programs that git runs (`core.fsmonitor`, hooks, filters, external diffs), and a folder of
 prices may belong to such a repository. `git rev-parse` runs none of them. `git status` would, so it
 gets an empty directory of ours as the repository and borrows only the objects and the index.
@@ -24,8 +24,8 @@ from typing import Any
 import psutil
 
 from slipstream.core.capacity import total_memory
-from slipstream.core.safe_io import is_there
-from slipstream.core.storage.resource_monitor import Cards
+from slipstream.core.safe_io import path_exists
+from slipstream.core.storage.resource_monitor import Gpus
 
 LIBRARIES = (
     "slipstream",
@@ -62,7 +62,7 @@ _GIT_VARIABLES = {
 
 
 def describe() -> dict[str, Any]:
-    """Everything that is known before the environment is loaded."""
+    """Return all provenance that is known before the environment is loaded."""
     return {
         "id": uuid.uuid4().hex,
         "command": shlex.join(sys.argv),
@@ -73,12 +73,12 @@ def describe() -> dict[str, Any]:
             "slipstream": describe_commit(Path(__file__).absolute().parent),
         },
         "versions": versions(),
-        "machine": machine(),
+        "machine": machine_info(),
     }
 
 
 def versions() -> dict[str, str | None]:
-    """Versions of the libraries that decide numbers; optional ones only where installed."""
+    """Return versions of the libraries that affect results; optional ones only if installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:
@@ -89,32 +89,32 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-def machine() -> dict[str, Any]:
-    """Processor, cores, memory, graphics cards and operating system."""
+def machine_info() -> dict[str, Any]:
+    """Return CPU, cores, memory, GPUs and operating system."""
     return {
-        "processor": processor(),
+        "processor": cpu_model(),
         "instruction_sets": instruction_sets(),
         "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
         "threads": os.cpu_count(),
         "memory_gib": round(total_memory() / 2**30, 1),
-        "gpus": Cards().describe(),
+        "gpus": Gpus().describe(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }
 
 
-def processor() -> str:
-    """Model name of the processor."""
+def cpu_model() -> str:
+    """Return the model name of the CPU."""
     return _cpu_facts("model name") or platform.processor() or platform.machine()
 
 
 def instruction_sets() -> list[str]:
-    """Names of those that compiled loops and products choose by; empty where nobody tells."""
+    """Return the instruction sets that compiled code depends on; empty if unknown."""
     known = set(_cpu_facts("flags", "Features").split())
     return [name for name in _INSTRUCTION_SETS if name in known]
 
 
 def _cpu_facts(*names: str) -> str:
-    """Return what Linux says of the first processor under one of these names."""
+    """Return the first value in /proc/cpuinfo with one of these names."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -122,16 +122,16 @@ def _cpu_facts(*names: str) -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(names)), "")
 
 
-def other_bits(before: Mapping[str, Any], what: str, libraries: Sequence[str]) -> str:
-    """A sentence where this machine or its libraries may give other bits than at the beginning.
+def reproducibility_warning(before: Mapping[str, Any], what: str, libraries: Sequence[str]) -> str:
+    """Return a warning if results may no longer be bit-identical on this machine.
 
     Args:
-        before: `provenance.json`, as `describe` made it.
+        before: `provenance.json`, as `describe` returned it.
         what: the run or study.
-        libraries: by whose versions its numbers are decided.
+        libraries: libraries whose versions affect its results.
 
     Returns:
-        The sentence; empty where nothing that is known differs.
+        The warning; empty if nothing has changed.
     """
     here, told = versions(), before.get("versions") or {}
     changed = [
@@ -154,8 +154,8 @@ def other_bits(before: Mapping[str, Any], what: str, libraries: Sequence[str]) -
     )
 
 
-def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Names of what differs between two descriptions of an environment; sources by their names."""
+def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the keys that differ between two descriptions of an environment; sources by file."""
     changed = []
     for key in sorted({*before, *now}):
         old, new = before.get(key), now.get(key)
@@ -166,8 +166,8 @@ def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
     return changed
 
 
-def commit_words(found: Mapping[str, Any] | None) -> str:
-    """What `describe_commit` found, in words; empty where there is no commit."""
+def commit_text(found: Mapping[str, Any] | None) -> str:
+    """Format the result of `describe_commit`; empty without a commit."""
     found = found or {}
     return str(found.get("commit", "")) + ", with local changes" * bool(found.get("dirty"))
 
@@ -178,7 +178,7 @@ def describe_commit(folder: Path) -> dict[str, Any] | None:
     The result is null without git or a commit. `dirty` is null if git cannot compare. Untracked
     files and submodules are ignored.
     """
-    root = next((p for p in (folder, *folder.parents) if is_there(p / ".git")), None)
+    root = next((p for p in (folder, *folder.parents) if path_exists(p / ".git")), None)
     # An explicit GIT_DIR makes git skip its check of who owns the repository.
     found = root and _git("rev-parse", *_GIT_PATHS, "HEAD", root=root)
     lines = (found or "").splitlines()
@@ -188,7 +188,7 @@ def describe_commit(folder: Path) -> dict[str, Any] | None:
 
 
 def _differs(root: Path, index: Path, objects: Path, commit: str) -> bool | None:
-    """Return whether tracked files differ from the commit; None if git cannot compare."""
+    """Return true if tracked files differ from the commit; None if git cannot compare."""
     if not index.is_file():
         return None
     wide = len(commit) == 64

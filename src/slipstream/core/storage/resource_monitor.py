@@ -1,6 +1,6 @@
-"""Machine: what a run or a study takes of this machine, looked at now and then.
+"""Monitoring of CPU, memory and GPU use of a run or a study.
 
-No result depends on it. A look takes some 2 ms of processor, more with many processes.
+No result depends on it. One sample takes about 2 ms of CPU time, more with many processes.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import Any
 import psutil
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.core.storage.csv_table import CsvTable, read
+from slipstream.core.storage.csv_table import CsvTable, read_table
 
-_SECONDS = 10.0  # between two looks
+_SECONDS = 10.0  # between two samples
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What all processes of one command take, and what the machine's cards do; JSON-able.
+class ResourceUsage:
+    """Resources used by all processes of one command, and GPU load; JSON-compatible.
 
     Attributes:
-        cpu: percent of one core since the look before.
-        memory: bytes; pages that processes share are counted once.
-        gpu: percent, the mean of all cards; None: there is no card, or it does not tell.
-        vram: bytes in use on all cards.
-        watts: of all cards.
-        cards: number of cards.
+        cpu: percent of one core since the previous sample.
+        memory: bytes; shared pages are counted once.
+        gpu: percent, the mean of all GPUs; None without a GPU or without data.
+        vram: bytes in use on all GPUs.
+        watts: of all GPUs.
+        cards: number of GPUs.
     """
 
     cpu: float = 0.0
@@ -46,7 +46,7 @@ class Machine:
     cards: int = 0
 
     def columns(self) -> dict[str, float]:
-        """What is known, under the names of `metrics.csv`, which say the units."""
+        """Return the known values under the column names of `metrics.csv`, which include units."""
         known = {
             "cpu_percent": round(self.cpu, 1),
             "memory_gib": round(self.memory / 2**30, 3),
@@ -66,29 +66,29 @@ class Machine:
         return "  ".join([*parts, *(card or [none])])
 
 
-WALL = "wall"  # column of the seconds at which a look was
-COLUMNS = tuple(Machine(0.0, 0, 0.0, 0, 0.0).columns())
+WALL = "wall"  # column with the time of a sample, seconds
+COLUMNS = tuple(ResourceUsage(0.0, 0, 0.0, 0, 0.0).columns())
 
 
-class MachineTable:
-    """`machine.csv` of a study: a row for each look, over all its sessions.
+class ResourceTable:
+    """`machine.csv` of a study: one row per sample, over all its sessions.
 
     Args:
         path: of the file.
-        say: told when a damaged one was moved aside.
+        say: receives a message if a damaged file was moved aside.
     """
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
-        self._table, self._seen, self._before = CsvTable(path, say), Machine(), 0.0
+        self._table, self._seen, self._before = CsvTable(path, say), ResourceUsage(), 0.0
         with suppress(CheckpointError, ResourceError):
-            walls = [one for one in read(path).get(WALL, ()) if isinstance(one, float)]
+            walls = [one for one in read_table(path).get(WALL, ()) if isinstance(one, float)]
             self._before = max(walls, default=0.0)
 
-    def add(self, machine: Machine, elapsed: float, **facts: str) -> None:
-        """Writes a new look down; one that is known is passed over.
+    def add(self, machine: ResourceUsage, elapsed: float, **facts: str) -> None:
+        """Append a new sample; a known one is skipped.
 
         Args:
-            machine: what was seen.
+            machine: the sample.
             elapsed: seconds of this session.
             facts: other columns.
         """
@@ -96,41 +96,43 @@ class MachineTable:
             return
         self._seen = machine
         row = {WALL: round(self._before + elapsed, 3), **facts, **machine.columns()}
-        with suppress(ResourceError):  # nothing depends on it; what matters more will say it
+        with suppress(ResourceError):  # optional data; a full disk is reported elsewhere
             self._table.append([row])
             self._table.close()
 
 
 Asks = Mapping[str, Callable[[Any], Any]]
 _ASKED = ("name", "percent", "vram", "vram_total", "watts")
-_ROCM_SECONDS = 60.0  # for which an answer of rocm-smi is kept: a call takes up to a second of CPU
+_ROCM_SECONDS = (
+    60.0  # lifetime of a cached rocm-smi result: a call takes up to a second of CPU time
+)
 _ROCM_OPTIONS = ("--showproductname", "--showuse", "--showpower", "--showmeminfo", "vram", "--json")
 _AMD_DEVICE = "/dev/kfd"  # of the driver that ROCm needs
 _UNREAD = "AMD GPU, not measured: neither the package amdsmi nor the command rocm-smi works here"
 
 
-class Cards:
-    """GPUs of this machine: NVIDIA's by NVML, AMD's by amdsmi, without that by rocm-smi."""
+class Gpus:
+    """GPUs of this machine: NVIDIA by NVML, AMD by amdsmi or else rocm-smi."""
 
     def __init__(self) -> None:
         self._cards: list[Any] = []
         self._asks: Asks = {}
         for find in (_nvidia, _amdsmi, _rocm_smi, _unread):
-            with suppress(Exception):  # no package, no driver, no card: all mean the same here
+            with suppress(Exception):  # no package, no driver or no GPU
                 if not self._cards:
                     self._cards, self._asks = find()
 
     def describe(self) -> list[dict[str, Any]]:
-        """Name and memory of each."""
+        """Return name and memory of each GPU."""
         return [
             {"name": one["name"], "memory_gib": round(one["vram_total"] / 2**30, 1)}
-            for one in self.each()
+            for one in self.query()
             if one["vram_total"] is not None
         ]
 
-    def use(self) -> tuple[float | None, int | None, float | None, int]:
-        """Return mean percent, bytes in use, watts (None if no card has them), number of cards."""
-        each = self.each()
+    def usage(self) -> tuple[float | None, int | None, float | None, int]:
+        """Return mean percent, bytes in use, watts (each None if unknown) and number of GPUs."""
+        each = self.query()
         percent, held, watts = (
             [one[name] for one in each if one[name] is not None]
             for name in ("percent", "vram", "watts")
@@ -142,13 +144,13 @@ class Cards:
             len(self._cards),
         )
 
-    def each(self) -> list[dict[str, Any]]:
-        """Return name, percent in use, bytes held and had, and watts of each; None if unknown."""
+    def query(self) -> list[dict[str, Any]]:
+        """Return name, percent, bytes used and total, and watts of each GPU; None if unknown."""
         found = []
         for number, card in enumerate(self._cards):
             told: dict[str, Any] = dict.fromkeys(_ASKED) | {"name": f"GPU {number}"}
             for name, ask in self._asks.items():
-                with suppress(Exception):  # parts of a card (MIG) have no use, AMD's may be "N/A"
+                with suppress(Exception):  # MIG partitions have no load data, AMD may report "N/A"
                     told[name] = ask(card)
             found.append(told)
         return found
@@ -215,28 +217,28 @@ def _unread() -> tuple[list[Any], Asks]:
 
 
 def _first(told: Mapping[str, Any], *names: str) -> float:
-    """Return the first of these values that is a number; which one is there varies by GPU."""
+    """Return the first of these values that is a number; names differ between GPUs."""
     for name in names:
         with suppress(KeyError, TypeError, ValueError):
             return float(told[name])
     raise KeyError(names)
 
 
-class MachineSampler:
-    """Looks at this process, all below it and the cards, at most every 10 seconds.
+class ResourceSampler:
+    """Sampler of this process, its descendants and the GPUs, at most every 10 seconds.
 
     Args:
         clock: seconds; replaced in tests.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._cards = clock, Cards()
+        self._clock, self._cards = clock, Gpus()
         self._looked: float | None = None
-        self._machine = Machine()
+        self._machine = ResourceUsage()
         self._before = clock(), self._processes()[0]
 
-    def look(self) -> Machine:
-        """What was last seen; it is the same object until there is a new look."""
+    def sample(self) -> ResourceUsage:
+        """Return the latest sample; the same object until there is a new one."""
         now = self._clock()
         if self._looked is not None and now - self._looked < _SECONDS:
             return self._machine
@@ -245,17 +247,17 @@ class MachineSampler:
         began, spent = self._before
         cpu = 100 * max(0.0, seconds - spent) / max(now - began, 1e-3)
         self._before = now, seconds
-        self._machine = Machine(cpu, memory, *self._cards.use())
+        self._machine = ResourceUsage(cpu, memory, *self._cards.usage())
         return self._machine
 
     def _processes(self, memory: bool = False) -> tuple[float, int]:
-        """Processor seconds of all processes, ended ones among them, and bytes of the living."""
+        """Return CPU seconds of all processes, including ended ones, and bytes of running ones."""
         seconds, held = 0.0, 0
         with suppress(psutil.Error):
             me = psutil.Process()
             for one in (me, *me.children(recursive=True)):
-                with suppress(psutil.Error, OSError):  # it ended meanwhile
-                    # Who has ended is counted by its parent: workers of a study live shortly.
+                with suppress(psutil.Error, OSError):  # the process has ended
+                    # Children that ended count by their parent: study workers are short-lived.
                     seconds += sum(one.cpu_times()[:4])
                     if memory:
                         full = one.memory_full_info()

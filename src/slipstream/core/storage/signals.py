@@ -1,9 +1,9 @@
-"""Requests to stop after the running iteration: Ctrl-C, SIGTERM, SIGHUP, or a file in the folder.
+"""Stop requests: Ctrl-C, SIGTERM, SIGHUP, or a file in the folder; followed after the iteration.
 
-A signal that is ignored at the start, by `nohup` say, stays ignored.
+Signals that are ignored at the start, for example by `nohup`, stay ignored.
 
-`stop.json` says ``{"now": true}``; any file of that name without ``"now": false``, which asks a
-study to end its search and go on, is such a request.
+`stop.json` holds ``{"now": true}``. Any file of that name is a stop request, except with
+``"now": false``, which ends a study's search and continues with its confirmation.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from types import FrameType
 from typing import Any
 
 from slipstream.core.child_process import STOP_SIGNALS
-from slipstream.core.safe_io import UnreadableError, content
+from slipstream.core.safe_io import UnreadableError, read_bytes
 from slipstream.core.storage.atomic_io import remove, write_json
 
 STOP = "stop.json"
 
 
 class Interrupted(Exception):  # noqa: N818 - stopping on request is no error
-    """Training was asked to stop, or its time is over; what was done is kept.
+    """Training was stopped on request or by its time limit; completed work is kept.
 
     Attributes:
         run: the directory of the run or study.
-        command: what goes on with it.
-        final: whether a queue leaves it to its user to go on, as after the end of a time budget.
+        command: command that resumes it.
+        final: true if a queue leaves resuming to its user, as after the end of a time budget.
     """
 
     def __init__(
@@ -47,45 +47,45 @@ class Interrupted(Exception):  # noqa: N818 - stopping on request is no error
         super().__init__(f"{how} {self.command}")
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: how to go on, without the frames that were left."""
+        """Return the lines that IPython shows: how to resume, without a traceback."""
         return [str(self)]
 
 
 class StoppedError(Exception):
-    """Raised by `Interruption.check` within work that may be left and done again."""
+    """Raised by `Interruption.check` within work that may be aborted and repeated."""
 
 
-def ask_to_stop(folder: Path, now: bool = True) -> None:
-    """Leaves a request for the process that works on a run or study."""
+def request_stop(folder: Path, now: bool = True) -> None:
+    """Write a stop request for the process that works on a run or study."""
     write_json(folder / STOP, {"now": now, "at": time.time()})
 
 
-def asked_to_stop(folder: Path) -> bool:
-    """Whether a request to end lies there that nobody has followed yet."""
+def is_stop_requested(folder: Path) -> bool:
+    """Return true if there is a stop request that no process has followed yet."""
     path = folder / STOP
     if not os.path.exists(path):
         return False
     try:
-        return json.loads(content(path)).get("now") is not False
+        return json.loads(read_bytes(path)).get("now") is not False
     except FileNotFoundError:
         return False
     except (ValueError, AttributeError, RecursionError, UnreadableError):  # made by hand
         return True
 
 
-def forget_stop(folder: Path) -> None:
-    """The request to end was followed, or was for a process that is gone."""
-    if asked_to_stop(folder):
+def clear_stop_request(folder: Path) -> None:
+    """Remove a stop request that was followed, or was for a process that has ended."""
+    if is_stop_requested(folder):
         remove(folder / STOP)
 
 
 class Interruption:
-    """Turns the first signal or request into `requested`; a second Ctrl-C interrupts at once.
+    """Convert the first signal or request into `requested`; a second Ctrl-C interrupts immediately.
 
-    Processes that are forked from this one see the request, too.
+    Processes forked from this one also see the request.
 
     Args:
-        folder: where a request may be left; None: signals alone count.
+        folder: folder that may contain a request; None: signals only.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -95,16 +95,16 @@ class Interruption:
 
     @property
     def requested(self) -> bool:
-        """Whether a signal or a request came."""
-        if not self._flag[0] and self._folder is not None and asked_to_stop(self._folder):
+        """Return true after a signal or a request."""
+        if not self._flag[0] and self._folder is not None and is_stop_requested(self._folder):
             self._flag[0] = 1
         return self._flag[0] != 0
 
     def check(self) -> None:
-        """Leaves what is being done.
+        """Abort the current work if a stop was requested.
 
         Raises:
-            StoppedError: a signal or a request came.
+            StoppedError: a signal or a request was received.
         """
         if self.requested:
             raise StoppedError
@@ -115,19 +115,21 @@ class Interruption:
         self._flag[0] = 1
 
     def __enter__(self) -> Interruption:
-        if threading.current_thread() is threading.main_thread():  # only it may set handlers
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # only the main thread may set handlers
             for number in STOP_SIGNALS:
                 before = signal.getsignal(number)
                 if before == signal.SIG_IGN:  # by `nohup`, or a shell in the background
                     continue
                 self._previous[number] = signal.signal(number, self._request)
-                # Before this one began; or a library took Ctrl-C for an error of its own.
+                # A signal came before this object; or a library converted Ctrl-C to an error.
                 if getattr(getattr(before, "__self__", None), "requested", False) is True:
                     self._flag[0] = 1
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._folder is not None:
-            forget_stop(self._folder)
+            clear_stop_request(self._folder)
         for number, handler in self._previous.items():
             signal.signal(number, handler)

@@ -1,8 +1,8 @@
-"""Status: where a run or a study stands, for any other process, and the lines that people read.
+"""Status of a run or a study for other processes, and its text representation.
 
-`status.json` holds a `Status`. Terminals, log files and pages show the same lines of it and of
-events; names, notes and reasons may come from strangers' files, so no line has a control character.
-Reading a status imports nothing heavy.
+`status.json` holds a `Status`. Terminals, log files and pages show the same lines. Names, notes and
+reasons may come from untrusted files, so lines never contain control characters. This module
+imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ import psutil
 from slipstream.core.errors import CheckpointError
 from slipstream.core.safe_io import (
     UnreadableError,
-    content,
-    is_there,
     open_regular,
+    path_exists,
+    read_bytes,
     read_json,
     regular_file,
 )
 from slipstream.core.storage.atomic_io import is_locked
-from slipstream.core.storage.resource_monitor import Machine
+from slipstream.core.storage.resource_monitor import ResourceUsage
 from slipstream.core.text import (
     duration,
-    four_digits,
+    format_count,
+    format_significant,
     log_time,
     plural,
     printable,
     range_text,
-    short,
 )
 
 STATUS, EVENTS, LOG = "status.json", "events.jsonl", "log.txt"
 RUN, STUDY, DEPLOYMENT = KINDS = ("run", "study", "deployment")
 AUDIT, CURRENT, DEPLOYMENTS = "audit.jsonl", "current", "deployments"
 LEDGER = "ledger.db"  # of a study
-MARKS = {RUN: "config.yaml", STUDY: "study.yaml", DEPLOYMENT: CURRENT}
-"""What only a folder of that kind has."""
+MARKER_FILES = {RUN: "config.yaml", STUDY: "study.yaml", DEPLOYMENT: CURRENT}
+"""File that identifies a folder of each kind."""
 _MOST_DIGITS = 64
-_EVENT_BYTES = 16 << 20  # of the end of events.jsonl that is read
-_SILENT_SECONDS = 60.0  # of another machine's process
-_MOST_BYTES = 1 << 22  # of status.json: a cluster of thousands of nodes says less
+_EVENT_BYTES = 16 << 20  # read from the end of events.jsonl
+_SILENT_SECONDS = 60.0  # for processes of other machines
+_MOST_BYTES = 1 << 22  # of status.json; enough for thousands of nodes
 _NUMBER = (int, float)
 _PERHAPS = (*_NUMBER, type(None))
 _SHAPE = {
@@ -70,42 +70,42 @@ _SHAPE = {
 }
 GAP = "  "
 _SHOWN = 5  # last events; members under way
-_STILL = ("done", "of", "unit", "best", "scores", "counts", "phases")  # once nobody works
-_WIDTH = 110  # of lines that are folded, but where a terminal knows better
+_STILL = ("done", "of", "unit", "best", "scores", "counts", "phases")  # valid without a process
+_WIDTH = 110  # default width of wrapped lines
 
 
 @dataclass(frozen=True)
 class Status:
-    """What a process last said of its work: all that any screen, file or page tells of it.
+    """Latest state of a process, the source of everything that screens, files and pages show.
 
     Attributes:
         kind: one of `KINDS`.
-        state: ``running``, ``stopped``, ``complete`` or ``failed``; ask `judged` whether it still
-            runs.
-        phase: what it does now. Runs: ``compiling``, ``training``, ``validating``, ``writing``,
+        state: ``running``, ``stopped``, ``complete`` or ``failed``; `liveness` returns whether it
+            still runs.
+        phase: current activity. Runs: ``compiling``, ``training``, ``validating``, ``writing``,
             ``testing``; studies: ``loading``, ``measuring``, ``search``, ``confirmation``, ...
         pid, host: of the process.
-        started: when this session began; `updated`: when this was written. UTC seconds.
-        done, of: how far it is, in `unit`: ``steps`` of all members; of a study ``trials``, or
-            ``members`` of the phase after the search; of a deployment's account ``decisions``, of
-            an unknown number, 0; of a process that watches studies ``looks``.
-        rate: steps per second of all members, lately; None before it is known. `trials_per_hour`:
-            of a study's search.
-        eta: seconds to the end of everything; None before it is known.
+        started: start of this session; `updated`: time of this status. UTC seconds.
+        done, of: completed and total work in `unit`: ``steps`` of all members; of a study
+            ``trials``, or ``members`` of the phase after the search; of a deployment's account
+            ``decisions``, with total 0 (unknown); of a process that watches studies ``looks``.
+        rate: recent steps per second of all members; None if unknown. `trials_per_hour`: of a
+            study's search.
+        eta: seconds to the end of all work; None if unknown.
         best: ``score`` of the best policy so far; of a study its ``trial``, and the ends of the
             score's 95 % interval, ``low`` and ``high``.
-        scores: by name what recent episodes of training show, [mean, lowest, highest] of members.
-        counts: of a study's trials: ``asked`` of ``limit``; ``complete`` (of these ``inactive``:
-            they hardly traded in some fold, and ``violating``: they are beyond a constraint;
-            neither can win), ``pruned`` and ``failed``.
-        running: trials or members under way, each with its ``trial`` and, where known, its
-            ``fold``, ``step``, ``score`` and ``time``.
+        scores: recent training episodes by name, [mean, lowest, highest] of members.
+        counts: trials of a study: ``asked`` of ``limit``; ``complete`` (including ``inactive``:
+            hardly any trades in some fold, and ``violating``: a constraint is violated; neither can
+            win), ``pruned`` and ``failed``.
+        running: running trials or members, each with its ``trial`` and, if known, its ``fold``,
+            ``step``, ``score`` and ``time``.
         phases: seconds spent so far by kind: ``env``, ``policy``, ``update``, ``validate``, ...
-        machine: what all processes take, fields of `Machine`; empty before it is known.
+        machine: fields of `ResourceUsage` of all processes; empty if unknown.
         nodes: of a cluster, see `RayCluster.standing`.
-        notes: sentences that the user must see.
-        reason: why it failed.
-        pattern: of a process that watches studies for a deployment: their names.
+        notes: messages for the user.
+        reason: reason of a failure.
+        pattern: names of the studies that a process watches for a deployment.
     """
 
     kind: str
@@ -133,7 +133,7 @@ class Status:
     pattern: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """For `status.json`."""
+        """Return the content of `status.json`."""
         return asdict(self)
 
     @property
@@ -142,16 +142,17 @@ class Status:
         return max(0.0, time.time() - self.updated)
 
     @property
-    def all_done(self) -> bool:
-        """Whether it is through all of a known number."""
+    def is_done(self) -> bool:
+        """Return true if all of a known total is completed."""
         return 0 < self.of <= self.done
 
-    def judged(self) -> str:
-        """Its state, as far as can be seen from here.
+    def liveness(self) -> str:
+        """Return the state, verified from this machine.
 
         Returns:
-            `state`; ``gone`` where that says ``running`` and its process has ended without a
-            word; ``silent`` where that runs on another machine and has not written for a minute.
+            `state`; ``gone`` if it is ``running`` but its process has ended; ``silent`` if it runs
+                on
+            another machine and has not written for a minute.
         """
         if self.state != "running":
             return self.state
@@ -159,14 +160,14 @@ class Status:
             return "silent" if self.age > _SILENT_SECONDS else "running"
         try:
             process = psutil.Process(self.pid)
-            same = process.create_time() <= self.started  # a later one took its number
+            same = process.create_time() <= self.started  # otherwise the pid was reused
             return "running" if same and process.status() != psutil.STATUS_ZOMBIE else "gone"
-        except (psutil.Error, ValueError):  # no process has such a number
+        except (psutil.Error, ValueError):  # no such process
             return "gone"
 
 
 def read_status(folder: Path) -> Status | None:
-    """What was last said; None where nothing was, or a power cut took it.
+    """Return the latest status; None if there is none, or if a power cut erased it.
 
     Raises:
         CheckpointError: the file is damaged.
@@ -182,15 +183,15 @@ def read_status(folder: Path) -> Status | None:
         return None
     known = {one.name for one in fields(Status)}
     status = Status(**{name: value for name, value in found.items() if name in known})
-    # A full disk may have had room for its last event alone.
-    last = read_events(folder, 1) if status.judged() == "gone" else []
+    # On a full disk only the last event may have been written.
+    last = read_events(folder, 1) if status.liveness() == "gone" else []
     if last and last[0]["event"] == "failed" and last[0]["at"] >= status.started:
         status = replace(status, state="failed", reason=str(last[0].get("reason")))
     return status
 
 
 def read_events(folder: Path, last: int | None = None) -> list[dict[str, Any]]:
-    """Lines at the end of `events.jsonl`, the last ones; what a kill cut short is left out."""
+    """Return the last lines of `events.jsonl`; a line truncated by a kill is omitted."""
     try:
         with open_regular(folder / EVENTS) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _EVENT_BYTES))
@@ -208,15 +209,15 @@ def read_events(folder: Path, last: int | None = None) -> list[dict[str, Any]]:
     return found if last is None else found[-last:]
 
 
-def version_in_force(deployment: Path) -> int:
-    """Return the number of a deployment's version in force; 0 before the first.
+def current_version(deployment: Path) -> int:
+    """Return the active version of a deployment; 0 before the first.
 
     Raises:
-        CheckpointError: `current` is something else.
+        CheckpointError: `current` is invalid.
     """
     path = deployment / CURRENT
     try:
-        return int(content(path, _MOST_DIGITS))
+        return int(read_bytes(path, _MOST_DIGITS))
     except FileNotFoundError:
         return 0
     except (ValueError, UnreadableError):
@@ -226,16 +227,18 @@ def version_in_force(deployment: Path) -> int:
 
 
 def progress_parts(status: Status) -> list[str]:
-    """What there is to tell of work under way, most important first."""
+    """Return the parts of a progress line of running work, most important first."""
     outcomes, searching = _outcomes(status.counts), status.unit == "trials"
     trials = len({one.get("trial") for one in status.running})
     if searching and outcomes and trials:
         outcomes += f", {trials} running"
     parts = [
-        how_far(status) + (f": {outcomes}" if searching and outcomes else ""),
+        progress_text(status) + (f": {outcomes}" if searching and outcomes else ""),
         f"trials: {outcomes}" if outcomes and not searching else "",
-        "" if status.rate is None else f"{short(status.rate)} steps/s",
-        f"{short(status.trials_per_hour)} trials/h" if searching and status.trials_per_hour else "",
+        "" if status.rate is None else f"{format_count(status.rate)} steps/s",
+        f"{format_count(status.trials_per_hour)} trials/h"
+        if searching and status.trials_per_hour
+        else "",
         "" if status.eta is None else f"ETA {duration(status.eta)}",
         *(
             f"{name.removeprefix('episode/')} {range_text(one)}"
@@ -249,17 +252,17 @@ def progress_parts(status: Status) -> list[str]:
     return [printable(part) for part in parts if part]
 
 
-def how_far(status: Status) -> str:
+def progress_text(status: Status) -> str:
     """``search 84 %, 420 of 500 trials``."""
     if status.of <= 0:
         done = plural(status.done, status.unit.removesuffix("s")) if status.done else ""
         return ", ".join(filter(None, (status.phase, done)))
-    share = min(100, 100 * status.done // status.of)  # 100 % is the end, and nothing before it
+    share = min(100, 100 * status.done // status.of)  # rounded down: 100 % means done
     return f"{status.phase} {share} %, {status.done:,} of {status.of:,} {status.unit}".strip()
 
 
 def phases_part(phases: Mapping[str, float]) -> str:
-    """``env 21 policy 30 update 49 %``: of the time, by what took at least half a percent of it."""
+    """Format time shares: ``env 21 policy 30 update 49 %``, without shares below half a percent."""
     total = sum(phases.values()) or 1.0
     shares = {kind: 100 * value / total for kind, value in phases.items()}
     told = " ".join(f"{kind} {share:.0f}" for kind, share in shares.items() if share >= 0.5)
@@ -267,17 +270,19 @@ def phases_part(phases: Mapping[str, float]) -> str:
 
 
 def machine_part(machine: Mapping[str, Any]) -> str:
-    """``CPU 187 %  memory 1.2 GiB  no GPU``; empty where nothing is known."""
-    known = {one.name: machine[one.name] for one in fields(Machine) if one.name in machine}
-    return str(Machine(**known)) if known else ""
+    """Format resources: ``CPU 187 %  memory 1.2 GiB  no GPU``; empty if unknown."""
+    known = {one.name: machine[one.name] for one in fields(ResourceUsage) if one.name in machine}
+    return str(ResourceUsage(**known)) if known else ""
 
 
 def cluster_part(nodes: Sequence[Mapping[str, Any]], stretches: bool = True) -> str:
-    """``3 nodes, 46 of 48 seats busy, 120 stretches, 1 loss``; empty on one machine.
+    """Format cluster load: ``3 nodes, 46 of 48 seats busy, 120 stretches, 1 loss``.
+
+    Empty without nodes.
 
     Args:
-        nodes: where things stand.
-        stretches: False for a run, whose seats answer call by call: ``3 nodes, 48 seats, ...``.
+        nodes: nodes of the cluster.
+        stretches: False for a run, whose workers answer call by call: ``3 nodes, 48 seats, ...``.
     """
     if not nodes:
         return ""
@@ -290,8 +295,8 @@ def cluster_part(nodes: Sequence[Mapping[str, Any]], stretches: bool = True) -> 
     return f"{plural(there, 'node')}, {held}, {said}, {plural(losses, 'loss', 'es')}"
 
 
-def folded(parts: Sequence[str], width: int) -> list[str]:
-    """Lines of whole parts, none wider than `width` unless a part alone is."""
+def wrap_parts(parts: Sequence[str], width: int) -> list[str]:
+    """Join parts into lines of at most `width` characters; a longer part gets its own line."""
     lines = list(parts[:1])
     for part in parts[1:]:
         if len(lines[-1]) + len(GAP) + len(part) <= width:
@@ -301,20 +306,20 @@ def folded(parts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def folder_lines(title: str, folder: Path, resume: str, status: Status | None) -> list[str]:
-    """Where a run or a study stands, also while another process works on it.
+def folder_status_lines(title: str, folder: Path, resume: str, status: Status | None) -> list[str]:
+    """Return the state of a run or study as lines, also while another process works on it.
 
     Args:
         title: the first line.
         folder: of the run or study.
-        resume: the command that goes on.
-        status: what it last said of itself.
+        resume: command that resumes it.
+        status: its latest status.
     """
-    lines, state = [title], status.judged() if status else ""
+    lines, state = [title], status.liveness() if status else ""
     if status is not None and state in ("running", "silent"):
         silent = f", silent for {duration(status.age)}" if state == "silent" else ""
         who = f"(process {status.pid} on {status.host}{silent})"
-        lines += folded([*progress_parts(status), who], _WIDTH)
+        lines += wrap_parts([*progress_parts(status), who], _WIDTH)
         told = [one for one in status.running if one.get("step") is not None]
         lines += [f"{GAP}{_facts({**one, 'time': None}, ', ')}" for one in told[:_SHOWN]]
         lines += [f"{GAP}and {len(told) - _SHOWN} more"] * (len(told) > _SHOWN)
@@ -322,36 +327,36 @@ def folder_lines(title: str, folder: Path, resume: str, status: Status | None) -
             part = cluster_part([node], status.kind == "study")
             lines.append(f"{GAP}{node['node']}: {part.partition(', ')[2]}")
     else:
-        complete = is_there(folder / "result.json")
+        complete = path_exists(folder / "result.json")
         at_work = "A process works on it." if is_locked(folder) else idle_line(status, resume)
         lines.append("Complete." if complete else at_work)
         if status is not None and (status.of or status.done):
-            lines.append(GAP.join(progress_parts(still(status))))
+            lines.append(GAP.join(progress_parts(idle_status(status))))
     lines += [GAP + event_line(event) for event in read_events(folder, _SHOWN)]
     return [printable(line) for line in lines]
 
 
-def still(status: Status) -> Status:
-    """What of it stays true once nobody works."""
+def idle_status(status: Status) -> Status:
+    """Return the part of a status that stays valid without a running process."""
     kept = {name: getattr(status, name) for name in _STILL}
     return Status(status.kind, status.state, "", **kept)
 
 
 def run_lines(folder: Path) -> list[str]:
-    """Where a run or a deployment stands."""
+    """Return the state of a run or a deployment as lines."""
     status = read_status(folder)
-    kind = "Deployment" if is_there(folder / CURRENT) else "Run"
+    kind = "Deployment" if path_exists(folder / CURRENT) else "Run"
     kind = "Watch for new studies" if status and status.pattern else kind
-    return folder_lines(f"{kind} {folder}", folder, resume_command(folder, status), status)
+    return folder_status_lines(f"{kind} {folder}", folder, resume_command(folder, status), status)
 
 
 def resume_command(folder: Path, status: Status | None, name: str = "") -> str:
-    """Return the command that goes on with a run or a deployment.
+    """Return the command that resumes a run or a deployment.
 
     Args:
-        folder: of it.
-        status: its last one.
-        name: how its user calls it; its folder by default.
+        folder: of the run or deployment.
+        status: its latest status.
+        name: name given by the user; its folder by default.
     """
     if status is not None and status.pattern:
         below = folder.parent.parent == Path(DEPLOYMENTS).absolute()
@@ -361,7 +366,7 @@ def resume_command(folder: Path, status: Status | None, name: str = "") -> str:
 
 
 def idle_line(status: Status | None, resume: str) -> str:
-    """Why nobody works on it, and what goes on with it."""
+    """Return why no process works on it, and the command that resumes it."""
     go_on = f"go on with `{resume}`."
     if status is None or status.state == "stopped":
         return f"No process works on it; {go_on}"
@@ -380,22 +385,22 @@ def idle_line(status: Status | None, resume: str) -> str:
 
 
 def event_line(event: Mapping[str, Any]) -> str:
-    """One event for people: ``2026-01-31 07:30:00 UTC  checkpoint  steps 1,000``."""
+    """Format one event: ``2026-01-31 07:30:00 UTC  checkpoint  steps 1,000``."""
     facts = {name: value for name, value in event.items() if name not in ("at", "event")}
     told = str(event.get("line") or f"{event['event']}{GAP}{_facts(facts, GAP)}")
     return f"{log_time(event['at'])}{GAP}{printable(told.strip())}"
 
 
 def _best(best: Mapping[str, Any]) -> str:
-    """``best 1.234 (trial 145, -0.5 to 2.31)``."""
+    """Format the best score: ``best 1.234 (trial 145, -0.5 to 2.31)``."""
     told = [f"trial {best['trial']}"] if "trial" in best else []
     if best.get("low") is not None and best.get("high") is not None:
-        told.append(f"{four_digits(best['low'])} to {four_digits(best['high'])}")
-    return f"best {four_digits(best['score'])}" + (f" ({', '.join(told)})" if told else "")
+        told.append(f"{format_significant(best['low'])} to {format_significant(best['high'])}")
+    return f"best {format_significant(best['score'])}" + (f" ({', '.join(told)})" if told else "")
 
 
 def _outcomes(counts: Mapping[str, int]) -> str:
-    """``180 complete (7 inactive), 238 pruned, 2 failed``."""
+    """Format trial counts: ``180 complete (7 inactive), 238 pruned, 2 failed``."""
     found = {kind: counts.get(kind, 0) for kind in ("complete", "pruned", "failed")}
     unable = [f"{counts[kind]} {kind}" for kind in ("inactive", "violating") if counts.get(kind)]
     idle = f" ({', '.join(unable)})" if unable else ""
@@ -404,7 +409,7 @@ def _outcomes(counts: Mapping[str, int]) -> str:
 
 
 def _facts(facts: Mapping[str, Any], gap: str) -> str:
-    """``trial 7, step 40,000``."""
+    """Format values by name: ``trial 7, step 40,000``."""
     known = {name: value for name, value in facts.items() if value is not None}
     return gap.join(f"{name} {v if name == 'pid' else _plain(v)}" for name, v in known.items())
 

@@ -1,10 +1,10 @@
-"""News: what is new of a run or a study since a place, as a page is told it.
+"""Incremental updates of a run or a study for dashboard pages.
 
-A place is the text of one mark for each part of a page; it is an event's id. A part whose facts are
-a whole file (status.json) is marked by their crc32: it is told again where they are others. What is
-appended to a file is read in bounded pieces from a `Mark` on; nothing that lies is trusted. A mark
-travels to the browser and comes back with the next question, so that nothing is kept here: a page
-that lost the connection for an hour asks with its last mark, and gets what is missing, once.
+A position is a text with one cursor per part of a page; it is the id of a server-sent event. A part
+with the content of a whole file (status.json) has its crc32 as cursor, and is sent again when that
+changes. Appended files are read in bounded pieces from a `Cursor` on; file contents are never
+trusted. The browser returns its position with the next request, so the server is stateless: a page
+that was disconnected for an hour receives what it missed, once.
 """
 
 from __future__ import annotations
@@ -25,56 +25,56 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from slipstream.core.errors import SlipstreamError
-from slipstream.core.safe_io import UnreadableError, is_there, regular_file
-from slipstream.core.storage.atomic_io import plain
+from slipstream.core.safe_io import UnreadableError, path_exists, regular_file
+from slipstream.core.storage.atomic_io import to_jsonable
 from slipstream.core.storage.status_file import (
     EVENTS,
     LOG,
     STATUS,
     event_line,
-    folded,
     idle_line,
+    idle_status,
     progress_parts,
     read_status,
-    still,
+    wrap_parts,
 )
 
 POINTS = 500  # of a curve
 ROWS = 4_000  # of all curves of a table together
 MOST_BYTES = 16 << 20  # of a small file, such as result.json
 _TAIL = 1 << 16  # bytes of the log and of events, at the beginning
-_EVENTS, _LINES = 200, 400  # that are shown of them
+_EVENTS, _LINES = 200, 400  # maximum sent
 _LONGEST = 400  # characters of a line
 _WIDTH = 110
-_SEVERAL = ";"  # between the places of several runs
-_PART = re.compile(r"([a-z]+):([-+.\w]*)")  # of a place; what else comes is none
-_SEEN = "there"  # marks that a folder was there
+_SEVERAL = ";"  # separates the positions of several runs
+_PART = re.compile(r"([a-z]+):([-+.\w]*)")  # part of a position
+_SEEN = "there"  # part that is set once a folder exists
 MALFORMED = (
     *(SlipstreamError, UnreadableError, OSError, RecursionError, AttributeError),
     *(ValueError, TypeError, LookupError, ArithmeticError),
 )
-"""What reading the files of others may raise, whatever stands in them."""
+"""Exceptions of reading untrusted files."""
 
 Event = tuple[str, Any]
-MOST_APPENDED = 1 << 20  # of one look; who is further behind begins anew
-_WHOLE = 1 << 20  # bytes up to which a table is read whole
-_WINDOW = 1 << 14  # bytes that are looked at in each place of a longer one
-_CHECKED = 256  # bytes before a mark that must be what they were
+MOST_APPENDED = 1 << 20  # per read; cursors further behind restart
+_WHOLE = 1 << 20  # tables up to this size are read completely, bytes
+_WINDOW = 1 << 14  # bytes read at each place of longer tables
+_CHECKED = 256  # bytes before a cursor that are verified
 _HEADER = 1 << 14  # bytes in which a header must end
 _COLUMNS = 64
 _CELL = 80  # characters of a word in a table
 Cell = float | str | None
 
 
-class News:
-    """Collects what a page is told, and where each of its parts is now.
+class Updates:
+    """Events for a page, and the new position of each of its parts.
 
     Args:
         folder: of the run or study.
-        place: that an event's id said; empty at the beginning.
+        place: position of the last event; empty at first.
 
     Attributes:
-        events: name and JSON-able facts, in order.
+        events: name and JSON-compatible values, in order.
     """
 
     def __init__(self, folder: Path, place: str) -> None:
@@ -83,18 +83,18 @@ class News:
         self._before = {part[1]: part[2] for part in parts if part is not None}
         self._now: dict[str, str] = {}
         self._joined: str | None = None
-        self.fresh = not self._before
+        self.is_first = not self._before
 
     @classmethod
-    def nothing(cls, place: str) -> News:
-        """No news yet, and all parts where they were."""
+    def unchanged(cls, place: str) -> Updates:
+        """Return an object without events and with unchanged positions."""
         news = cls(Path(), place)
         news._now = dict(news._before)
         return news
 
     @classmethod
-    def joined(cls, each: Sequence[News]) -> News:
-        """News of several runs, told as those of each by its number."""
+    def merge(cls, each: Sequence[Updates]) -> Updates:
+        """Merge the updates of several runs; each event has the index of its run."""
         news = cls(Path(), "")
         news._joined = _SEVERAL.join(one.place for one in each)
         told = [(k, one.events) for k, one in enumerate(each) if one.events]
@@ -103,32 +103,32 @@ class News:
 
     @property
     def place(self) -> str:
-        """Where all parts are now."""
+        """Current position of all parts."""
         if self._joined is not None:
             return self._joined
         return ",".join(f"{name}:{mark}" for name, mark in self._now.items())
 
-    def before(self, part: str) -> str:
-        """Where a part was; empty at the beginning."""
+    def previous(self, part: str) -> str:
+        """Return the previous cursor of a part; empty at first."""
         return self._before.get(part, "")
 
     def numbers(self, part: str) -> list[float]:
-        """Where a part was that is marked by finite numbers; none where it is not."""
+        """Return the previous cursor of a part that consists of finite numbers, else an empty list."""
         with suppress(ValueError):
-            found = [float(one) for one in self.before(part).split("_")]
+            found = [float(one) for one in self.previous(part).split("_")]
             return found if all(map(math.isfinite, found)) else []
         return []
 
-    def whole(self, part: str, facts: Any) -> None:
-        """Tells facts that replace those before, where they are others."""
-        told = plain(facts)
+    def add_snapshot(self, part: str, facts: Any) -> None:
+        """Add an event that replaces earlier values, if they have changed."""
+        told = to_jsonable(facts)
         mark = str(zlib.crc32(json.dumps(told, sort_keys=True, default=str).encode()))
-        if mark != self.before(part):
+        if mark != self.previous(part):
             self.events.append((part, told))
         self._now[part] = mark
 
-    def changed(self, part: str, *names: str) -> bool:
-        """Whether files of the folder are others than they were; the part is marked by that."""
+    def has_changed(self, part: str, *names: str) -> bool:
+        """Return true if files of the folder have changed; their state becomes the part's cursor."""
         facts = []
         for name in names:
             with suppress(OSError, ValueError):
@@ -136,97 +136,97 @@ class News:
                 facts.append((name, found.st_ino, found.st_size, found.st_mtime_ns))
         mark = str(zlib.crc32(repr(facts).encode()))
         self._now[part] = mark
-        return mark != self.before(part)
+        return mark != self.previous(part)
 
-    def mark(self, part: str, mark: str) -> None:
-        """Where a part is now that tells by itself."""
+    def set_cursor(self, part: str, mark: str) -> None:
+        """Set the cursor of a part that adds its own events."""
         self._now[part] = mark
 
-    def rows(self, part: str, name: str) -> None:
-        """Tells what was appended to a table."""
-        mark = Mark.parse(self.before(part))
+    def add_rows(self, part: str, name: str) -> None:
+        """Add an event with new rows of a table."""
+        mark = Cursor.parse(self.previous(part))
         try:
-            found = table(self.folder, name, mark, POINTS, ROWS)
+            found = read_table_tail(self.folder, name, mark, POINTS, ROWS)
         except UnreadableError as error:
-            self.whole(part, {"unreadable": f"{name} cannot be drawn: {error}."})
+            self.add_snapshot(part, {"unreadable": f"{name} cannot be drawn: {error}."})
             return
-        if found.anew and self.before(part):
+        if found.restarted and self.previous(part):
             self.events.append(("reset", {"part": part}))
         if found.rows:
             self.events.append((part, {"columns": found.columns, "rows": found.rows}))
-        self.mark(part, str(found.mark))
+        self.set_cursor(part, str(found.cursor))
 
-    def lines(self, part: str, name: str) -> Iterator[bytes]:
-        """What was appended to a file of lines; tells that it began anew."""
+    def read_lines(self, part: str, name: str) -> Iterator[bytes]:
+        """Yield new lines of a file; add a reset event if the file was replaced."""
         try:
-            found = appended(self.folder, name, Mark.parse(self.before(part)), _TAIL)
+            found = read_tail(self.folder, name, Cursor.parse(self.previous(part)), _TAIL)
         except UnreadableError as error:
-            self.whole(part, [f"{name} cannot be read: {error}."])
+            self.add_snapshot(part, [f"{name} cannot be read: {error}."])
             return
-        if found.anew and self.before(part):
+        if found.restarted and self.previous(part):
             self.events.append(("reset", {"part": part}))
-        self.mark(part, str(found.mark))
+        self.set_cursor(part, str(found.cursor))
         yield from found.lines
 
-    def logbook(self, resume: str) -> None:
-        """Tells status, events and log, which runs and studies have alike."""
+    def add_logbook(self, resume: str) -> None:
+        """Add status, events and log, which runs and studies share."""
         try:
-            self.whole("status", status_facts(self.folder, resume))
+            self.add_snapshot("status", status_facts(self.folder, resume))
         except MALFORMED as error:
-            self.whole("status", {"state": "unreadable", "lines": [str(error)]})
-        events = [one for line in self.lines("events", EVENTS) if (one := _event(line))]
+            self.add_snapshot("status", {"state": "unreadable", "lines": [str(error)]})
+        events = [one for line in self.read_lines("events", EVENTS) if (one := _event(line))]
         if events:
             self.events.append(("events", events[-_EVENTS:]))
-        log = [one.decode(errors="replace")[:_LONGEST] for one in self.lines("log", LOG)]
+        log = [one.decode(errors="replace")[:_LONGEST] for one in self.read_lines("log", LOG)]
         if log:
             self.events.append(("log", log[-_LINES:]))
 
 
-FolderLook = Callable[[Path, str], News]
-"""From a folder and a place to what is new since."""
+FolderLook = Callable[[Path, str], Updates]
+"""(folder, position) -> updates since that position."""
 
 
-def news_of(look: FolderLook, folder: Path, place: str) -> News:
-    """What is new of a folder; of one that is gone, only that it is."""
-    there, gone = folder.is_dir(), News.nothing(place)
-    if there or not gone.before(_SEEN):
+def deltas(look: FolderLook, folder: Path, place: str) -> Updates:
+    """Return the updates of a folder; for a deleted folder, a status that it is gone."""
+    there, gone = folder.is_dir(), Updates.unchanged(place)
+    if there or not gone.previous(_SEEN):
         news = look(folder, place)
         if not there:
             return news
-        if folder.is_dir():  # else it went meanwhile: files that are missing begin nothing anew
-            news.mark(_SEEN, "1")
+        if folder.is_dir():  # otherwise it was deleted meanwhile, and missing files mean nothing
+            news.set_cursor(_SEEN, "1")
             return news
     words = f"{folder} is gone: it was moved or deleted while this page was open."
-    gone.whole("status", {"state": "unreadable", "lines": [words]})
-    gone.mark(_SEEN, "1")
+    gone.add_snapshot("status", {"state": "unreadable", "lines": [words]})
+    gone.set_cursor(_SEEN, "1")
     return gone
 
 
-def news_of_several(look: FolderLook, folders: Sequence[Path], place: str) -> News:
-    """What is new of several folders."""
+def deltas_of_folders(look: FolderLook, folders: Sequence[Path], place: str) -> Updates:
+    """Return the merged updates of several folders."""
     each = zip_longest(folders, place.split(_SEVERAL)[: len(folders)], fillvalue="")
-    return News.joined([news_of(look, Path(one), at) for one, at in each])
+    return Updates.merge([deltas(look, Path(one), at) for one, at in each])
 
 
 def status_facts(folder: Path, resume: str) -> dict[str, Any]:
-    """What a status says, with its renderer's lines; who works there is looked up."""
-    if is_there(folder / STATUS):
-        inside(folder, STATUS)
+    """Return a status with its rendered lines and the liveness of its process."""
+    if path_exists(folder / STATUS):
+        resolve_inside(folder, STATUS)
     status = read_status(folder)
     if status is None:
         return {"state": "new", "lines": ["No process has begun it."]}
-    state = status.judged()
+    state = status.liveness()
     works = state in ("running", "silent")
-    parts = progress_parts(status if works else still(status))
-    complete = is_there(folder / "result.json")
+    parts = progress_parts(status if works else idle_status(status))
+    complete = path_exists(folder / "result.json")
     idle = [] if works else ["Complete." if complete else idle_line(status, resume)]
     facts = asdict(status) | {"state": state, "works": works, "complete": complete}
-    del facts["updated"]  # it changes without anything being new
-    return facts | {"lines": [*idle, *folded(parts, _WIDTH)], "host": status.host}
+    del facts["updated"]  # changes at every write
+    return facts | {"lines": [*idle, *wrap_parts(parts, _WIDTH)], "host": status.host}
 
 
 def _event(line: bytes) -> str | None:
-    """The line of one event; None where it is none."""
+    """Return the line of one event; None if it is invalid."""
     try:
         event = json.loads(line)
         if not isinstance(event, dict) or not isinstance(event["at"], int | float):
@@ -236,21 +236,21 @@ def _event(line: bytes) -> str | None:
         return None
 
 
-def small(folder: Path, name: str) -> Path | None:
-    """A small file of a folder; None where there is none that may be read."""
+def find_small_file(folder: Path, name: str) -> Path | None:
+    """Return a small file of a folder; None if there is none that may be read."""
     try:
-        return inside(folder, name, MOST_BYTES)
+        return resolve_inside(folder, name, MOST_BYTES)
     except (OSError, UnreadableError):
         return None
 
 
-class Mark(NamedTuple):
-    """How far a file was read.
+class Cursor(NamedTuple):
+    """Read position in a file.
 
     Attributes:
         inode: of the file.
         offset: bytes, up to the end of a line.
-        check: crc32 of the bytes before it, so that another file of the same inode is noticed.
+        check: crc32 of the bytes before it, which detects another file with the same inode.
     """
 
     inode: int = 0
@@ -258,8 +258,8 @@ class Mark(NamedTuple):
     check: int = 0
 
     @classmethod
-    def parse(cls, text: str) -> Mark:
-        """The inverse of `str`; of anything else, the beginning."""
+    def parse(cls, text: str) -> Cursor:
+        """Invert `str`; anything else gives the start of the file."""
         parts = text.split("-")
         fine = len(parts) == 3 and all(one.isascii() and one.isdigit() for one in parts)
         return cls(*map(int, parts)) if fine and len(text) < 60 else cls()
@@ -268,31 +268,31 @@ class Mark(NamedTuple):
         return f"{self.inode}-{self.offset}-{self.check}"
 
 
-class Appended(NamedTuple):
-    """What a look found.
+class FileTail(NamedTuple):
+    """New lines of a file.
 
     Attributes:
-        lines: whole lines after the mark, without their ends; a half-written one waits.
-        mark: of the next look.
-        anew: the mark was none of this file, or too far back: `lines` are not what follows on it.
+        lines: complete lines after the cursor, without line ends.
+        cursor: of the next read.
+        restarted: the cursor was of another file or too far back: `lines` do not continue from it.
     """
 
     lines: list[bytes]
-    mark: Mark
-    anew: bool
+    cursor: Cursor
+    restarted: bool
 
 
-def inside(folder: Path, name: str, limit: int | None = None) -> Path:
-    """A file of a folder, once nothing on its way leads out of it.
+def resolve_inside(folder: Path, name: str, limit: int | None = None) -> Path:
+    """Return a file of a folder after checking that no link leads out of the folder.
 
     Args:
         folder: of a run or study.
-        name: of the file, from us and not from a request.
-        limit: bytes that it may have.
+        name: of the file, from our code and never from a request.
+        limit: maximum size in bytes.
 
     Raises:
-        FileNotFoundError: there is none.
-        UnreadableError: a link leads out of the folder, it is no regular file, or too large.
+        FileNotFoundError: there is no file.
+        UnreadableError: a link leads out of the folder, not a regular file, or too large.
     """
     try:
         path, home = (folder / name).resolve(), folder.resolve()
@@ -304,24 +304,24 @@ def inside(folder: Path, name: str, limit: int | None = None) -> Path:
     return path
 
 
-def appended(folder: Path, name: str, mark: Mark, tail: int = MOST_APPENDED) -> Appended:
-    """Lines since a mark.
+def read_tail(folder: Path, name: str, mark: Cursor, tail: int = MOST_APPENDED) -> FileTail:
+    """Return the lines after a cursor.
 
     Args:
-        folder, name: see `inside`.
-        mark: of the look before.
-        tail: bytes at the file's end that are read where the mark says nothing.
+        folder, name: see `resolve_inside`.
+        mark: cursor of the previous read.
+        tail: bytes at the file's end to read if the cursor is invalid.
 
     Raises:
-        UnreadableError: see `inside`. A file that is not there has no lines.
+        UnreadableError: see `resolve_inside`. A missing file has no lines.
     """
     with _opened(folder, name) as file:
         if file is None:
-            return Appended([], Mark(), mark != Mark())
+            return FileTail([], Cursor(), mark != Cursor())
         facts = os.fstat(file.fileno())
         size, inode = facts.st_size, facts.st_ino
-        if mark == Mark(inode, size, mark.check):
-            return Appended([], mark, False)  # the usual look: nothing is read
+        if mark == Cursor(inode, size, mark.check):
+            return FileTail([], mark, False)  # the usual case: nothing is read
         known = mark.inode == inode and mark.offset <= size <= mark.offset + MOST_APPENDED
         known = known and _check(file, mark.offset) == mark.check
         begin = mark.offset if known else max(0, size - tail)
@@ -332,45 +332,45 @@ def appended(folder: Path, name: str, mark: Mark, tail: int = MOST_APPENDED) -> 
         if begin and not known:  # the first line was cut
             whole = whole[whole.find(b"\n") + 1 :]
         lines = [line for line in whole.split(b"\n") if line]
-        return Appended(lines, Mark(inode, end, _check(file, end)), not known)
+        return FileTail(lines, Cursor(inode, end, _check(file, end)), not known)
 
 
 class TableRows(NamedTuple):
     """Rows of a CSV table.
 
     Attributes:
-        columns: names; none before there is a header.
-        rows: cells in their order.
-        mark: of the next look.
-        anew: all rows are other ones than before; else they follow on those.
+        columns: names; empty before there is a header.
+        rows: cells in the order of the columns.
+        cursor: of the next read.
+        restarted: the rows replace earlier ones instead of following them.
     """
 
     columns: list[str]
     rows: list[list[Cell]]
-    mark: Mark
-    anew: bool
+    cursor: Cursor
+    restarted: bool
 
 
-def table(folder: Path, name: str, mark: Mark, points: int, rows: int) -> TableRows:
-    """Rows since a mark; where it says nothing, rows of the whole table, thinned.
+def read_table_tail(folder: Path, name: str, mark: Cursor, points: int, rows: int) -> TableRows:
+    """Return the rows after a cursor; if it is invalid, a subsample of the whole table.
 
-    A table of any length takes the same time: one that is long is looked at in `points` places
-    only, which lie equally far apart in the file.
+    The time does not depend on the table's length: a long table is read at `points` equidistant
+    places of the file only.
 
     Args:
-        folder, name: see `inside`.
-        mark: of the look before.
-        points: rows of each member at most, of the whole table.
-        rows: of all members together at most.
+        folder, name: see `resolve_inside`.
+        mark: cursor of the previous read.
+        points: maximum rows per member of the whole table.
+        rows: maximum rows of all members together.
     """
     with _opened(folder, name) as file:
         columns, begin = ([], 0) if file is None else _header(file)
         if file is None or not columns:
-            return TableRows([], [], Mark(), mark != Mark())
-        found = appended(folder, name, mark, tail=0)
-        if not found.anew:
+            return TableRows([], [], Cursor(), mark != Cursor())
+        found = read_tail(folder, name, mark, tail=0)
+        if not found.restarted:
             more = _thinned(columns, found.lines, points, rows)
-            return TableRows(columns[:_COLUMNS], more, found.mark, False)
+            return TableRows(columns[:_COLUMNS], more, found.cursor, False)
         facts = os.fstat(file.fileno())
         size = facts.st_size
         if size <= max(_WHOLE, points * _WINDOW):
@@ -380,12 +380,12 @@ def table(folder: Path, name: str, mark: Mark, points: int, rows: int) -> TableR
             lines, end = content.split(b"\n"), begin + len(content)
         else:
             lines, end = _sampled(file, begin, size, points)
-        mark = Mark(facts.st_ino, end, _check(file, end))
+        mark = Cursor(facts.st_ino, end, _check(file, end))
         return TableRows(columns[:_COLUMNS], _thinned(columns, lines, points, rows), mark, True)
 
 
 def _sampled(file: BinaryIO, begin: int, size: int, points: int) -> tuple[list[bytes], int]:
-    """Lines in so many places of a file, each member's first one there, and where the last ends."""
+    """Return the first line of each member at equidistant places, and the end of the last line."""
     lines, content, place = list[bytes](), b"", begin
     for k in range(points):
         place = begin + round((size - begin - _WINDOW) * k / max(1, points - 1))
@@ -402,7 +402,7 @@ def _sampled(file: BinaryIO, begin: int, size: int, points: int) -> tuple[list[b
 def _thinned(
     columns: list[str], lines: Sequence[bytes], points: int, rows: int
 ) -> list[list[Cell]]:
-    """Rows of lines; of each member every k-th one and its last, at most `points` of it."""
+    """Return every k-th row of each member and its last row, at most `points` per member."""
     by_member = dict[bytes, list[bytes]]()
     for line in lines:
         if line:
@@ -420,7 +420,7 @@ def _thinned(
 
 
 def _header(file: BinaryIO) -> tuple[list[str], int]:
-    """Names of the columns and where the rows begin; none before the first line is whole."""
+    """Return column names and the offset of the first row; no names if the header is incomplete."""
     file.seek(0)
     line, end, _ = file.read(_HEADER).partition(b"\n")
     names = _cells(line) if end else []
@@ -448,9 +448,9 @@ def _cell(text: str) -> Cell:
 
 @contextmanager
 def _opened(folder: Path, name: str) -> Iterator[BinaryIO | None]:
-    """The file, open for reading; None where there is none. Opening a pipe would not wait."""
+    """Open a file for reading without blocking; None if there is none."""
     try:
-        path = inside(folder, name)
+        path = resolve_inside(folder, name)
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except FileNotFoundError:
         yield None

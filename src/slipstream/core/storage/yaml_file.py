@@ -1,8 +1,7 @@
-"""YAML and JSON that people write: safe, every key once, and no surprises from YAML 1.1.
+"""Strict parser of YAML and JSON that users write: safe, unique keys, YAML 1.2 scalars.
 
-The scalars are those of YAML 1.2: ``1e-4`` is a number, ``17:00`` and ``2024-01-31`` are text, and
-only ``true`` and ``false`` are booleans (PyYAML's own rules read text, 1020, a date and ``no``).
-JSON has no NaN and no infinity.
+``1e-4`` is a number, ``17:00`` and ``2024-01-31`` are text, and only ``true`` and ``false`` are
+booleans (PyYAML's defaults read text, 1020, a date and ``no``). JSON has no NaN and no infinity.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ _SCALARS = (
 )
 
 
-_DEEPEST, _MOST = 50, 200_000  # nested collections, and values: nobody writes more by hand
-_LONGEST = 10_000_000  # characters: nobody writes more by hand
+_DEEPEST, _MOST = 50, 200_000  # maximum depth and number of values
+_LONGEST = 10_000_000  # maximum length in characters
 
 
 class _Loader(yaml.SafeLoader):
@@ -58,7 +57,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes text that either our rules or PyYAML's would read as something else."""
+    """Dumper that quotes text which our rules or PyYAML's would read as another type."""
 
     yaml_implicit_resolvers: dict[str, Any] = {  # noqa: RUF012 - as in PyYAML
         first: list(rules) for first, rules in yaml.SafeDumper.yaml_implicit_resolvers.items()
@@ -85,7 +84,7 @@ def parse(text: str, source: str) -> Any:
 
     Args:
         text: the document.
-        source: what messages call it: a file's path, or ``--set ...``.
+        source: its name in messages: a file's path, or ``--set ...``.
 
     Raises:
         ConfigError: bad syntax or a repeated key, with line and column.
@@ -110,12 +109,12 @@ def parse(text: str, source: str) -> Any:
 
 
 def _check_size(text: str) -> None:
-    """Refuses what nobody writes by hand, before it costs time or memory.
+    """Raise an error for huge or deeply nested documents before they cost time or memory.
 
-    Anchors may stand for whole sections: what they stand for is counted wherever they are named.
+    Aliases may expand to whole sections: their size is counted at every use.
     """
     depth, total = 0, 0
-    inside: list[tuple[str | None, int]] = []  # collections that are open: anchor, numbers before
+    inside: list[tuple[str | None, int]] = []  # open collections: anchor, values before
     sizes: dict[str, int] = {}
     for event in yaml.parse(text, Loader=_Loader):
         total += 1
@@ -141,7 +140,7 @@ def _problem(sentence: str, event: Any) -> yaml.MarkedYAMLError:
 
 
 def dump(values: Mapping[str, Any]) -> str:
-    """Block-style YAML that `parse` reads back to the same values, keys in their given order."""
+    """Return block-style YAML that `parse` reads back to the same values, with keys in order."""
     text = _dump(values, allow_unicode=True)
     # PyYAML leaves these line breaks as they are inside quotes, and folds them when reading.
     if any(separator in text for separator in "\x85\u2028\u2029"):
@@ -166,7 +165,7 @@ def parse_json(text: str, source: str) -> Any:
 
     Args:
         text: the document.
-        source: what messages call it.
+        source: its name in messages.
 
     Raises:
         ConfigError: bad syntax or a repeated key.

@@ -196,7 +196,7 @@ class Reward(config.Config):
 
 
 class Config(config.Config):
-    given: ClassVar[tuple[str, ...]] = ("mode", "keep", "time_out", "opponents", "side")
+    FIXED_KEYS: ClassVar[tuple[str, ...]] = ("mode", "keep", "time_out", "opponents", "side")
 
     mode: Mode | dict[Mode, Weight] = Field(
         "normal",

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, create_model, field_serializer
 
 from slipstream.core.bounds import Count, Share, Weight
-from slipstream.core.config import Config, searched
+from slipstream.core.config import Config, tunable
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.kernels.kernel import Kernel
 from slipstream.training.environments.parts import RANDOM, SNAPSHOTS
@@ -37,12 +37,12 @@ class SelfPlayConfig(Config):
     slots: Annotated[int, Field(ge=1, le=256)] = Field(
         8,
         description="snapshots kept; the next one takes the place of the oldest",
-        json_schema_extra=searched(choices=[4, 8, 16, 32], by_default=False),
+        json_schema_extra=tunable(choices=[4, 8, 16, 32], by_default=False),
     )
     snapshot_iterations: Count | None = Field(
         10,
         description="iterations between two snapshots; null: they do not count",
-        json_schema_extra=searched(1, 100, log=True, by_default=False),
+        json_schema_extra=tunable(1, 100, log=True, by_default=False),
     )
     snapshot_episodes: Count | None = Field(
         None, description="episodes between two snapshots, the iteration filled up; null: as above"
@@ -51,7 +51,7 @@ class SelfPlayConfig(Config):
         None,
         description="a snapshot is taken once this share of points was won since the last (a draw "
         "is half a point); null: never for that",
-        json_schema_extra=searched(0.55, 0.9, by_default=False),
+        json_schema_extra=tunable(0.55, 0.9, by_default=False),
     )
     gate_episodes: Count = Field(
         100, description="decided and drawn episodes that such a share needs at least"
@@ -59,12 +59,12 @@ class SelfPlayConfig(Config):
     sampling: Literal["uniform", "latest", "pfsp"] = Field(
         "uniform",
         description="which snapshot is met; pfsp: by how often it is beaten",
-        json_schema_extra=searched(choices=["uniform", "latest", "pfsp"], by_default=False),
+        json_schema_extra=tunable(choices=["uniform", "latest", "pfsp"], by_default=False),
     )
     pfsp_weighting: Literal["hard", "even"] = Field(
         "hard",
         description="hard: (1 - w)^2 for a win rate w; even: w (1 - w)",
-        json_schema_extra=searched(choices=["hard", "even"], by_default=False),
+        json_schema_extra=tunable(choices=["hard", "even"], by_default=False),
     )
     deterministic: bool = Field(
         False, description="opponents take their most likely action, else they draw it"

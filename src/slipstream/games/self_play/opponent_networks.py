@@ -17,8 +17,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.extras import require
-from slipstream.jit.alignment import zeros
+from slipstream.core.extras import import_optional
+from slipstream.jit.alignment import aligned_zeros
 from slipstream.jit.rng import gumbel_at, normal64_at, uniform_at
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.experience.scaling import scale_row
@@ -261,7 +261,9 @@ def with_buffers(networks: OpponentNetworks) -> OpponentNetworks:
     width = int(networks.table[0, INPUTS])
     x: NDArray[np.float32] = np.zeros((BLOCK, width), np.float32)
     x[:, networks.mean.shape[1]] = 1.0
-    return networks._replace(x=x, space=zeros((BLOCK * int(networks.table[:, OUTPUTS].sum()),)))
+    return networks._replace(
+        x=x, space=aligned_zeros((BLOCK * int(networks.table[:, OUTPUTS].sum()),))
+    )
 
 
 def empty_networks(action: spaces.Space[Any]) -> OpponentNetworks:
@@ -354,7 +356,7 @@ def read_onnx(path: Path, spec: EnvSpec) -> OpponentNetworks:
             drawn=False,
             squashed=last == "tanh",
             log_std=-1,
-            mean=zeros((1, inputs)),
+            mean=aligned_zeros((1, inputs)),
             inverse_std=np.ones((1, inputs), np.float32),
             limit=np.full((1, inputs), np.inf, np.float32),
             **columns | {"half": np.ones_like(half), "middle": np.zeros_like(half)},
@@ -428,7 +430,8 @@ def _graph(path: Path) -> tuple[Any, Any]:
             f"There is no file {path}, an opponent's name: give the path of an ONNX file."
         )
     onnx, helper = (
-        require(part, f"The opponent {path}", "onnx") for part in ("onnx", "onnx.numpy_helper")
+        import_optional(part, f"The opponent {path}", "onnx")
+        for part in ("onnx", "onnx.numpy_helper")
     )
     try:
         model = onnx.load(str(path))

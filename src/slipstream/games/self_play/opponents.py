@@ -22,7 +22,7 @@ from slipstream.games.self_play.opponent_networks import (
     networks_from_policy,
     read_onnx,
 )
-from slipstream.jit.alignment import zeros
+from slipstream.jit.alignment import aligned_zeros
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Episodes
 from slipstream.rl.nets.actions import ActionMap
@@ -197,7 +197,9 @@ class SnapshotPool:
             raise image_error()
         self._policy, self._config = policy, config
         m, k = policy.members, config.slots
-        self.weights: NDArray[np.float32] = zeros((m, k + 1, policy.parameters.flat.shape[1]))
+        self.weights: NDArray[np.float32] = aligned_zeros(
+            (m, k + 1, policy.parameters.flat.shape[1])
+        )
         self.mean = np.zeros((m, k + 1, policy.scale.mean.shape[1]), np.float32)
         self.inverse_std = self.mean.copy()
         self.serial = np.full((m, k + 1), -1, np.int64)

@@ -16,10 +16,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from slipstream.core.config import Config, model_in
+from slipstream.core.config import Config, find_model
 from slipstream.core.errors import ConfigError
 from slipstream.core.random import stream, word
-from slipstream.core.storage.checkpoint import below
+from slipstream.core.storage.checkpoint import strip_prefix
 from slipstream.games.ratings import lacking
 from slipstream.games.self_play.config import (
     DEFAULTS,
@@ -39,7 +39,7 @@ from slipstream.games.self_play.opponent_networks import (
     with_buffers,
 )
 from slipstream.games.self_play.opponents import OpponentPool, SelfPlayOpponents, SnapshotPool
-from slipstream.jit.dependencies import Reachable
+from slipstream.jit.dependencies import ClosureBinder
 from slipstream.jit.rng import OPPONENT, uniform_at
 from slipstream.kernels.kernel import Kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
@@ -613,7 +613,7 @@ class GameEnvironment(KernelEnvironment, Players):
     @classmethod
     def bots(cls, name: str) -> list[str]:
         fields = KernelKind(name).model.model_fields
-        seat = model_in(fields["opponents"].annotation) if _has_bots(name) else None
+        seat = find_model(fields["opponents"].annotation) if _has_bots(name) else None
         return [one for one in seat.model_fields if one != "agent"] if seat else [RANDOM]
 
     @classmethod
@@ -651,7 +651,7 @@ class GameEnvironment(KernelEnvironment, Players):
     def past(
         cls, settings: Mapping[str, Any], policy: Policy, state: Mapping[str, NDArray[Any]]
     ) -> SnapshotPool | None:
-        own = below(_POOL, state)
+        own = strip_prefix(_POOL, state)
         if not own:
             return None
         seats = SelfPlayConfig.model_validate(settings["self_play"])
@@ -670,7 +670,9 @@ class GameEnvironment(KernelEnvironment, Players):
     @property
     def repeated(self) -> frozenset[str]:
         seats, kernel = (self.evaluator or self).self_play, self.kernel
-        if seats is None or any(word in Reachable.within(f) for f in (kernel.reset, kernel.step)):
+        if seats is None or any(
+            word in ClosureBinder.reachable_functions(f) for f in (kernel.reset, kernel.step)
+        ):
             return frozenset()
         met = seats.evaluation.without_snapshots()
         return frozenset(met.short_names[k] for k, one in met.networks.items() if not one.drawn)

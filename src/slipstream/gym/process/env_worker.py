@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.child_process import AT, BEAT, START_SECONDS, work_for
+from slipstream.core.child_process import AT, BEAT, START_SECONDS, follow_parent
 from slipstream.core.errors import SlipstreamError
 from slipstream.gym.env_factory import HangError
 from slipstream.gym.process.fault_log import Fault
@@ -87,7 +87,7 @@ def run(fds: Sequence[int], parent: int) -> None:
     # A worker knows the main program's ids before it imports the module that registers them.
     warnings.filterwarnings("ignore", message=".*Overriding environment")
     try:
-        work_for(parent)
+        follow_parent(parent)
         worker = _Worker(fds)
         while worker.serve():
             pass

@@ -93,14 +93,14 @@ class FaultLog:
             in_a_row = int(self._rows[fault.copy])
         if self.policy.on_fault == "raise":
             self._stop(fault, "a fault is an error here (on_fault: raise)")
-        elif in_a_row >= self.policy.in_a_row:
+        elif in_a_row >= self.policy.max_consecutive_faults:
             self._stop(fault, f"it failed {in_a_row} times in a row")
-        elif len(self._times) > self.policy.per_minute:
+        elif len(self._times) > self.policy.max_faults_per_minute:
             _, steps, real = self._times[0]
             steps, real = self._steps - steps, self._real - real
             if real < _SPARED * steps or not steps:
                 cost = f"{steps - real:,} of {steps:,} steps are lost"
-                many = f"more than {self.policy.per_minute} faults in a minute"
+                many = f"more than {self.policy.max_faults_per_minute} faults in a minute"
                 self._stop(fault, f"there were {many} (training.faults_per_minute), and {cost}")
 
     def give_up(self, copy: int) -> None:

@@ -25,11 +25,11 @@ from contextlib import suppress
 import psutil
 
 from slipstream.core.child_process import (
-    PATIENCE_SECONDS,
-    ending,
-    ignore_stops,
-    orphaned,
-    stops_held_back,
+    TERMINATE_SECONDS,
+    block_stop_signals,
+    describe_exit,
+    ignore_stop_signals,
+    is_orphaned,
 )
 from slipstream.core.errors import ConfigError
 from slipstream.gym.process import env_worker
@@ -50,7 +50,7 @@ def program(module: str, name: str, *arguments: object) -> list[str]:
 
 def serve(fd: int, parent: int) -> None:
     """Answers requests on a socket until the other end or the parent is gone."""
-    ignore_stops()
+    ignore_stop_signals()
     line = socket.socket(fileno=fd)
     children: set[int] = set()
     poller = select.poll()
@@ -59,7 +59,7 @@ def serve(fd: int, parent: int) -> None:
     if alive is not None:
         poller.register(alive, select.POLLIN)
     try:
-        while not orphaned(parent):
+        while not is_orphaned(parent):
             ready = dict(poller.poll(_LOOK_SECONDS * 1000))
             if alive in ready:
                 break
@@ -122,7 +122,7 @@ def _spawn(fds: Sequence[int]) -> int:
 
 def _ending(pid: int) -> int:
     """Waits for a worker's end, kills it after a while."""
-    until = time.monotonic() + PATIENCE_SECONDS
+    until = time.monotonic() + TERMINATE_SECONDS
     while True:
         try:
             found, status = os.waitpid(pid, os.WNOHANG)
@@ -180,7 +180,7 @@ class Launcher:
     def ending(self, pid: int) -> str:
         """How a worker ended that is gone or was killed: ``was killed by SIGKILL``."""
         try:
-            return ending(self._ask(_END, pid))
+            return describe_exit(self._ask(_END, pid))
         except OSError:
             return "was lost with the process that had started it"
 
@@ -219,7 +219,7 @@ class Launcher:
         mine, theirs = socket.socketpair()
         command = program("slipstream.gym.process.launcher", "serve", theirs.fileno(), os.getpid())
         try:
-            with stops_held_back():  # it imports for a second before it ignores them
+            with block_stop_signals():  # it imports for a second before it ignores them
                 self._server = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
                 )
@@ -246,7 +246,7 @@ def _end(line: socket.socket, process: subprocess.Popen[bytes]) -> None:
     """The server ends when its line does, and its workers with it."""
     line.close()
     try:
-        process.wait(PATIENCE_SECONDS)
+        process.wait(TERMINATE_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

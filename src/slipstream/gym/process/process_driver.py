@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.bounds import check_count
 from slipstream.core.capacity import usable_cores
-from slipstream.core.child_process import AT, FaultPolicy, not_started
+from slipstream.core.child_process import AT, FaultPolicy, worker_start_error
 from slipstream.core.errors import KernelError, ResourceError
 from slipstream.gym.process.env_worker import (
     BEGIN,
@@ -140,7 +140,7 @@ class ProcessDriver(BaseDriver):
         except BaseException as error:
             crowd.release(num_envs)
             if isinstance(error, OSError):
-                raise not_started(error, "give fewer workers") from error
+                raise worker_start_error(error, "give fewer workers") from error
             raise
 
     # Workers started and replaced.

@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Self
 import psutil
 
 from slipstream.core.bounds import check_count
-from slipstream.core.capacity import memory_of, total_memory, usable_cores
-from slipstream.core.child_process import not_started
+from slipstream.core.capacity import process_memory, total_memory, usable_cores
+from slipstream.core.child_process import worker_start_error
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.gym.process.env_worker import DOWN, IDLE, LEAVE, REST, UP, WorkerHandle
 from slipstream.gym.process.launcher import Launcher
@@ -70,7 +70,7 @@ class ProcessPool:
             try:
                 link.start(self._launcher.start)
             except OSError as error:
-                raise not_started(error, "give fewer workers") from error
+                raise worker_start_error(error, "give fewer workers") from error
 
     def ending(self, link: WorkerHandle) -> str:
         """How a worker ended that is gone or was killed."""
@@ -323,7 +323,7 @@ class WorkerPool(ProcessPool):
     def started(self, copies: int, name: str, pids: list[int]) -> None:
         """Measures what copies take that have just been made."""
         if self._counted:
-            self._each[name] = sum(map(memory_of, pids)) / copies
+            self._each[name] = sum(map(process_memory, pids)) / copies
 
     def release(self, copies: int) -> None:
         """Gives copies back."""
@@ -343,7 +343,7 @@ class WorkerPool(ProcessPool):
     @property
     def used(self) -> float:
         """Bytes of its workers now."""
-        return float(sum(map(memory_of, self.all_pids)))
+        return float(sum(map(process_memory, self.all_pids)))
 
     def __enter__(self) -> Self:
         WorkerPool._current = self

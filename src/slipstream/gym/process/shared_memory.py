@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.capacity import free_memory
-from slipstream.core.child_process import PULSE_WORDS
+from slipstream.core.child_process import HEARTBEAT_WORDS
 from slipstream.core.errors import ResourceError
 
 _LINE = 64  # bytes of a cache line: what one process writes shares none with its neighbour's
-WORDS = PULSE_WORDS  # uint64 that a worker shares with its parent, two lines
+WORDS = HEARTBEAT_WORDS  # uint64 that a worker shares with its parent, two lines
 ORDER, DONE, REPORTS, STEP, ASKED = 0, 1, 4, 5, 6
 """Words of a worker beside `AT` and `BEAT`: its last order, the last one that is done;
 reports sent so far; the step's number; how often copies were asked for one by one."""

@@ -27,7 +27,7 @@ from slipstream.jit.fast.feature_flag import is_enabled
 
 
 @contextmanager
-def without_repeats() -> Iterator[None]:
+def skip_repeated_passes() -> Iterator[None]:
     """Compiles within the block sooner, and what Numba does.
 
     One thread of a process at a time may be within it, see `Compiling`; it nests.
@@ -102,7 +102,7 @@ _thread = _Thread()
 
 
 @contextmanager
-def only_entries(names: Collection[str]) -> Iterator[None]:
+def compile_entries_only(names: Collection[str]) -> Iterator[None]:
     """Makes machine code of functions of these names only, of all that this thread compiles.
 
     One thread of a process at a time may be within it; it nests.

@@ -18,18 +18,18 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from slipstream.core.child_process import orphaned
-from slipstream.jit.cache import MAKING_SECONDS
+from slipstream.core.child_process import is_orphaned
+from slipstream.jit.cache import BUILD_TIMEOUT
 from slipstream.jit.fast.feature_flag import is_enabled
 
 
-class Make(Protocol):
+class BuildFn(Protocol):
     """See `Module.make`."""
 
     def __call__(self, *, waits: bool) -> Mapping[str, Any]: ...
 
 
-class Module(NamedTuple):
+class PendingModule(NamedTuple):
     """A module that is to be made.
 
     Attributes:
@@ -44,11 +44,11 @@ class Module(NamedTuple):
     folder: Path
     size: int
     calls: Sequence[Any]
-    make: Make
+    make: BuildFn
     own: bool = False
 
 
-class Later:
+class LazyFunction:
     """A compiled function of a module that is still to be made; a call makes it.
 
     Args:
@@ -56,7 +56,7 @@ class Later:
         kind: Numba's signature of it.
     """
 
-    def __init__(self, module: Module, home: str, name: str, kind: Any) -> None:
+    def __init__(self, module: PendingModule, home: str, name: str, kind: Any) -> None:
         self._module, self.__module__, self.__name__ = module, home, name
         self.kind = kind
 
@@ -74,9 +74,9 @@ class Later:
         return self.function(*arguments)
 
 
-def now(function: Any) -> Any:
+def resolve(function: Any) -> Any:
     """A function that may come later, now."""
-    return function.function if isinstance(function, Later) else function
+    return function.function if isinstance(function, LazyFunction) else function
 
 
 class _Thread(threading.local):
@@ -86,30 +86,30 @@ class _Thread(threading.local):
         helps: it is a helper's.
     """
 
-    wanted: dict[Path, Module] | None = None
+    wanted: dict[Path, PendingModule] | None = None
     helps = False
 
 
 _thread = _Thread()
 
 
-def wanted() -> dict[Path, Module] | None:
+def pending_modules() -> dict[Path, PendingModule] | None:
     """Where a module that nobody has compiled is put down within `together`; else None."""
     return _thread.wanted
 
 
-def helps() -> bool:
+def is_helper() -> bool:
     """Whether this process makes modules for another one, and will never call them."""
     return _thread.helps
 
 
-def stand_in(symbol: str) -> None:
+def register_stub(symbol: str) -> None:
     """Tells the linker of a process that `helps` of a place for what is called by a symbol."""
     llvm: Any = importlib.import_module("llvmlite.binding")
     llvm.add_symbol(symbol, ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value)
 
 
-class Compiling:
+class CompileLock:
     """One thread compiles at a time: Numba's folder for its files is a global."""
 
     lock = threading.RLock()
@@ -120,14 +120,14 @@ class Compiling:
         cls.lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=Compiling.renew)
+os.register_at_fork(after_in_child=CompileLock.renew)
 
 Helpers: TypeAlias = Callable[[Callable[[], None], int], AbstractContextManager[None]]
 """(work, most): up to so many forked processes do `work`, too; none is left after the block."""
 
 
 @contextmanager
-def together(helpers: Helpers) -> Iterator[None]:
+def compile_in_parallel(helpers: Helpers) -> Iterator[None]:
     """Makes at its end, side by side, what was asked for in the block and never compiled here.
 
     Who finds an error leaves it: this process comes to it, too, and raises it.
@@ -138,7 +138,7 @@ def together(helpers: Helpers) -> Iterator[None]:
     if not is_enabled():
         yield
         return
-    modules = _thread.wanted = dict[Path, Module]()
+    modules = _thread.wanted = dict[Path, PendingModule]()
     try:
         yield
     finally:
@@ -149,30 +149,30 @@ def together(helpers: Helpers) -> Iterator[None]:
             # No thread compiles while processes are forked, which would inherit its locks.
             numba_locks: Any = importlib.import_module("numba.core.compiler_lock")
             llvm: Any = importlib.import_module("llvmlite.binding.ffi")
-            with Compiling.lock, numba_locks.global_compiler_lock, llvm.lib._lock:
+            with CompileLock.lock, numba_locks.global_compiler_lock, llvm.lib._lock:
                 helped.enter_context(helpers(partial(_help, queue), len(queue) - 1))
         for module in queue:
-            if all(called.is_there for called in module.calls if isinstance(called, Later)):
+            if all(called.is_there for called in module.calls if isinstance(called, LazyFunction)):
                 _make_if_free(module)
         for module in queue:
             began = time.monotonic()
             module.make(waits=True)
-            if time.monotonic() - began > MAKING_SECONDS:
+            if time.monotonic() - began > BUILD_TIMEOUT:
                 break  # a helper hangs, and may hold other modules, too
     for module in queue:
         module.make(waits=True)
 
 
-def _make_if_free(module: Module) -> None:
+def _make_if_free(module: PendingModule) -> None:
     if not module.folder.exists():
         module.make(waits=False)
 
 
-def _help(queue: Sequence[Module]) -> None:
+def _help(queue: Sequence[PendingModule]) -> None:
     _thread.helps = True
     owner = os.getppid()
     for module in (one for one in queue if not one.own):
-        if orphaned(owner):  # what the system does not tell everywhere
+        if is_orphaned(owner):  # what the system does not tell everywhere
             return
         with suppress(Exception):  # whoever wants the module finds it, too, and says so
             _make_if_free(module)

@@ -22,7 +22,7 @@ from slipstream.kernels.spec import EnvSpec, Symmetry
 
 
 class Config(config.Config):
-    given: ClassVar[tuple[str, ...]] = (
+    FIXED_KEYS: ClassVar[tuple[str, ...]] = (
         "gravity",
         "cart_mass",
         "pole_mass",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.core.terminal import tell
+from slipstream.core.terminal import print_text
 
 _MOST_GROWTH = 600.0  # of the logarithm of a price; float64 ends at 709
 
@@ -107,7 +107,7 @@ def check(
         section = data
     columns = {**(section.get("columns") or {}), **columns}
     report = check_data(validate(DataConfig, {**section, **values, "columns": columns}, "data"))
-    tell(render(report))
+    print_text(render(report))
     if not report.loadable:
         raise typer.Exit(2)
 
@@ -147,7 +147,7 @@ def import_finrl(
     names = None if symbols is None else [name.strip() for name in symbols.split(",")]
     given = {"time_zone": time_zone, "start": start, "timeframe": timeframe}
     for sentence in finrl.import_finrl(folder, out, symbols=names, **given):
-        tell(sentence)
+        print_text(sentence)
 
 
 @app.command("planted-forex", epilog="Example: slipstream data planted-forex data/forex")
@@ -163,7 +163,7 @@ def planted_forex(
     with disk_errors(folder):
         (file,) = SyntheticForex().write(folder, bars, seed)
     best = SyntheticForex().optimal_gain
-    tell(f"{file}: {bars:,} bars; the best policy earns {best * 1e4:.4f} basis points a bar.")
+    print_text(f"{file}: {bars:,} bars; the best policy earns {best * 1e4:.4f} basis points a bar.")
 
 
 @app.command("planted-crypto", epilog="Example: slipstream data planted-crypto data/crypto")
@@ -189,7 +189,7 @@ def planted_crypto(
     with disk_errors(folder):
         files = market.write(folder, bars, seed)
     best = market.optimal_gain
-    tell(
+    print_text(
         f"{folder}: {len(files)} assets, {bars:,} bars; the best policy earns {best * 1e4:.2f} "
         f"basis points a bar at a fee of {market.fee * 1e4:g} basis points a side."
     )
@@ -217,7 +217,7 @@ def planted_reversion(
     with disk_errors(folder):
         files = market.write(folder, bars, seed)
     best = [1e4 * replace(market, fee=fee).optimal_gain for fee in (1e-4, 10e-4)]
-    tell(
+    print_text(
         f"{folder}: {len(files)} assets, {bars:,} bars; the best policy earns {best[0]:.2f} basis "
         f"points a bar at a fee of 1 basis point a side, {best[1]:.2f} at 10."
     )

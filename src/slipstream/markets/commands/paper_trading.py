@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.terminal import Background, LogFile, Trust, tell
+from slipstream.core.terminal import Background, LogFile, Trust, print_text
 
 app = typer.Typer()
 FILE_COMMANDS = ("deploy", "paper")
@@ -58,14 +58,14 @@ def deploy(
         found = Deployment.from_name(name)
         if context.obj(context, auto_promotion.watch_folder(found), name=found.path):
             return
-        auto_promotion.watch(watch, name, once=once, notify=tell)
+        auto_promotion.watch(watch, name, once=once, notify=print_text)
         return
     assert source is not None
     if force and not reason.strip():
         raise ConfigError('--force needs its reason: give --reason "...", which is kept with it.')
     forced = dict.fromkeys(force or (), reason)
-    found = put_in_force(source, name, forced, notify=tell, trust=trust)
-    tell(f"Version {found.current} of {found.path.name} is in force: {found.path}")
+    found = put_in_force(source, name, forced, notify=print_text, trust=trust)
+    print_text(f"Version {found.current} of {found.path.name} is in force: {found.path}")
 
 
 @app.command(rich_help_panel="Trading", epilog="Example: slipstream rollback eurusd")
@@ -81,7 +81,7 @@ def rollback(
 
     found = Deployment.open(name)
     found.switch(found.previous if to is None else to, "rollback")
-    tell(f"Version {found.current} of {found.path.name} is in force.")
+    print_text(f"Version {found.current} of {found.path.name} is in force.")
 
 
 @app.command(
@@ -131,7 +131,7 @@ def paper(
     `report` compares the account with what `slipstream evaluate NAME` makes of the same bars, bit
     for bit; `stop` throws the kill switch.
     """
-    from slipstream.core.text import moment
+    from slipstream.core.text import parse_utc
     from slipstream.markets.live.deployment import Deployment
     from slipstream.markets.live.order_manager import Limits
     from slipstream.markets.live.paper_trading import paper as lead
@@ -141,7 +141,7 @@ def paper(
         _report(words[1], trust)
         return
     if words[0] == "stop" and len(words) == 2 and feed is None:
-        stop(words[1], flat, tell)
+        stop(words[1], flat, print_text)
         return
     if len(words) != 1 or flat:
         raise ConfigError(
@@ -156,17 +156,17 @@ def paper(
     decided = lead(
         words[0],
         feed,
-        start=moment(start),
+        start=parse_utc(start),
         longest_gap=longest_gap,
         grace=grace,
         once=once,
         broker=broker,
         limits=limits,
         time_zone=time_zone,
-        notify=tell,
+        notify=print_text,
         trust=trust,
     )
-    tell(
+    print_text(
         f"Decisions: {decided:,}. `slipstream paper report {shlex.quote(words[0])}` shows "
         "the account."
     )
@@ -181,27 +181,27 @@ def _report(name: str, trust: bool) -> None:
     found = Deployment.open(name)
     policy, passes, broker = compare(name, trust)  # refuses what is no account
     facts = policy.metadata
-    tell(f"{found.path.name}, version {found.current}: {facts.get('label', '')}")
+    print_text(f"{found.path.name}, version {found.current}: {facts.get('label', '')}")
     for gate in facts["gates"]:
         forced = f"; FORCED: {gate['forced']}" if gate["forced"] and not gate["passed"] else ""
-        tell(f"  gate {gate['name']}: {gate['figure']}{forced}")
+        print_text(f"  gate {gate['name']}: {gate['figure']}{forced}")
     begun, until = min(one.rows[0].time for one in passes), facts.get("trained_until")
     if until is not None and begun < until:
-        tell(
+        print_text(
             f"  The policy was trained or chosen on bars up to {stamp(until)}: this begins before."
         )
     for one in passes:
         first, last = one.rows[0], one.rows[-1]
-        tell(
+        print_text(
             f"{one.name}: {len(one.rows):,} decisions, {stamp(first.time)} to {stamp(last.time)} "
             f"UTC, equity {last.equity:,.2f}. `evaluate` has the same action and equity, bit for "
             f"bit, at {one.equal:,} of {one.both:,}; {one.fills:,} fills that cost "
             f"{one.costs:,.2f}; {one.closed:,.2f} when all is sold."
         )
         if one.first is not None:
-            tell(f"  They differ first at {stamp(one.first)} UTC.")
+            print_text(f"  They differ first at {stamp(one.first)} UTC.")
     if broker is not None:
-        tell(
+        print_text(
             f"Broker: {broker.filled:,} of {broker.orders:,} orders filled after {broker.bars:,} "
             f"bars, {broker.missed:,} of which the next one overtook. Slippage against the mid at "
             f"which the rules fill: {_points(broker.slippage)}; the rules assume "

@@ -16,7 +16,7 @@ import polars as pl
 from slipstream.core.capacity import free_memory
 from slipstream.core.errors import DataError, ResourceError
 from slipstream.core.safe_io import UnreadableError, open_regular, regular_file
-from slipstream.core.text import refuse_path
+from slipstream.core.text import invalid_path_message
 from slipstream.markets.data import symbols, timestamps
 from slipstream.markets.data.bars import BoolArray, FloatArray, IntArray, timeframe_seconds
 from slipstream.markets.data.config import DataConfig
@@ -380,7 +380,7 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
             dialect, frame = _read_text(path, config, label)
         return dialect, normalize_decimals(frame, config, label)
     except UnicodeEncodeError:
-        raise DataError(f"{label} cannot be read. {refuse_path(str(path))}") from None
+        raise DataError(f"{label} cannot be read. {invalid_path_message(str(path))}") from None
     except (*_BROKEN, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(

@@ -27,8 +27,8 @@ from slipstream.core.storage.database import (
     MOMENT,
     ColumnRule,
     StoredTable,
+    connect_writer,
     database_errors,
-    open_to_write,
 )
 from slipstream.core.storage.folder_registry import state_folder
 from slipstream.core.text import as_utf8, date_text
@@ -241,7 +241,7 @@ def get_opened_days(prices: Sequence[PriceSeries]) -> frozenset[int]:
 @contextmanager
 def _register(path: Path) -> Iterator[sqlite3.Connection]:
     """A register in one transaction, on disk after it: of two studies at once, one is the first."""
-    with database_errors(path, _REMEDY), closing(open_to_write(path, _BUSY_SECONDS)) as db:
+    with database_errors(path, _REMEDY), closing(connect_writer(path, _BUSY_SECONDS)) as db:
         db.execute("PRAGMA synchronous=EXTRA")  # also its folder's entry survives a power loss
         db.execute("BEGIN IMMEDIATE")
         for statement in _TABLES.split(";")[:-1]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.text import nearest, plural, stamp
+from slipstream.core.text import closest_match, plural, stamp
 from slipstream.markets.data.bars import Bars, FloatArray
 from slipstream.markets.features import indicators as ta
 from slipstream.markets.features import prices
@@ -237,7 +237,7 @@ def resolve_feature(
             "most 99,999."
         )
     names = [*known, *columns, *sets]
-    guess = nearest(name, names) or nearest(name.lower(), names)
+    guess = closest_match(name, names) or closest_match(name.lower(), names)
     if guess:
         raise ConfigError(f"Feature {name!r} is not known; did you mean `{guess}`?")
     listed = ", ".join(feature.pattern for feature in FEATURES)

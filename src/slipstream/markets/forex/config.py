@@ -69,7 +69,7 @@ class Config(config.Config):
         deal: copies take symbols in turn, or draw one at each episode's start.
     """
 
-    given: ClassVar[tuple[str, ...]] = (
+    FIXED_KEYS: ClassVar[tuple[str, ...]] = (
         "data",
         "split",
         "unit_step",
@@ -89,13 +89,13 @@ class Config(config.Config):
     features: tuple[str, ...] = DEFAULT_FEATURES
     split: SplitConfig = SplitConfig()
     lookback: Annotated[int, Field(ge=1, le=1024)] = Field(
-        1, json_schema_extra=config.searched(choices=[1, 2, 4, 8], by_default=False)
+        1, json_schema_extra=config.tunable(choices=[1, 2, 4, 8], by_default=False)
     )
     action: Literal["discrete", "continuous"] = "discrete"
     exposure: Exposure = 1.0
     max_exposure: Exposure = 1.0
     band: Annotated[float, Field(ge=0.0, le=10_000.0)] = Field(
-        0.1, json_schema_extra=config.searched(0.02, 0.4, when={"action": "continuous"})
+        0.1, json_schema_extra=config.tunable(0.02, 0.4, when={"action": "continuous"})
     )
     unit_step: Annotated[float, Field(ge=1e-8, le=1e12)] = 1.0
     initial_equity: Equity = 100_000.0
@@ -109,7 +109,7 @@ class Config(config.Config):
     stop_unit: Literal["pips", "atr", "fraction"] = "pips"
     intrabar: Literal["adverse_first", "favourable_first"] = "adverse_first"
     stop_cooldown: BarCount = 1
-    cooldown: BarCount = Field(0, json_schema_extra=config.searched(0, 12, by_default=False))
+    cooldown: BarCount = Field(0, json_schema_extra=config.tunable(0, 12, by_default=False))
     max_daily_drawdown: InnerShare | None = None
     on_breach: Literal["block", "terminate"] = "block"
     flat_at: str | None = None
@@ -118,7 +118,7 @@ class Config(config.Config):
     swap_short: Annotated[float, Field(ge=-100.0, le=100.0)] = 0.0
     reward: Literal["log_return", "pnl", "differential_sharpe"] = "log_return"
     return_variance: Variance | dict[str, Variance] | None = None
-    turnover_penalty: Penalty = Field(0.0, json_schema_extra=config.searched(0.0, 2e-4))
+    turnover_penalty: Penalty = Field(0.0, json_schema_extra=config.tunable(0.0, 2e-4))
     holding_penalty: Penalty = 0.0
     drawdown_penalty: Penalty = 0.0
     max_steps: SomeBars = 1000

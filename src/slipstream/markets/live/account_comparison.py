@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.storage.atomic_io import plain, write_json
+from slipstream.core.storage.atomic_io import to_jsonable, write_json
 from slipstream.markets.backtest_spec import PortfolioBacktestSpec
 from slipstream.markets.data.bars import IntArray
 from slipstream.markets.live.deployment import Deployment
@@ -117,7 +117,8 @@ def compare(name: str, trust: bool = False) -> AccountComparison:
     passes = [_compare_pass(*pair, opens) for pair in zip(episodes, decided, strict=True)]
     kept = [{**one._asdict(), "rows": len(one.rows)} for one in passes]
     write_json(
-        deployment.account(deployment.current) / RERUN, plain({"at": time.time(), "passes": kept})
+        deployment.account(deployment.current) / RERUN,
+        to_jsonable({"at": time.time(), "passes": kept}),
     )
     return AccountComparison(
         policy, passes, _execution_stats(environment, orders, executed) if executed else None

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from slipstream.core.errors import CheckpointError, ConfigError, SlipstreamError
-from slipstream.core.safe_io import is_there
+from slipstream.core.safe_io import path_exists
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.atomic_io import AppendedFile, make_folder, take_lock
-from slipstream.core.storage.folder_registry import id_of
+from slipstream.core.storage.atomic_io import AppendOnlyFile, acquire_lock, make_folder
+from slipstream.core.storage.folder_registry import read_id
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.signals import Interrupted, Interruption, forget_stop
+from slipstream.core.storage.signals import Interrupted, Interruption, clear_stop_request
 from slipstream.core.storage.status_file import DEPLOYMENT, LEDGER, LOG, Status, resume_command
 from slipstream.core.text import log_time
 from slipstream.core.timeline import DAY
@@ -76,8 +76,8 @@ def watch(
         log.show(Status(DEPLOYMENT, phase=phase, done=looks, unit="looks", pattern=pattern), True)
 
     with ExitStack() as stack:
-        stack.enter_context(take_lock(folder, refusal))
-        forget_stop(folder)  # it was for the process before
+        stack.enter_context(acquire_lock(folder, refusal))
+        clear_stop_request(folder)  # it was for the process before
         interruption = stack.enter_context(Interruption(folder))
         stack.enter_context(log)
         show("starting")
@@ -114,7 +114,7 @@ def promote_first_passing(
     """Put the first study in force that passes; else log a line that names each and why not."""
     before, reasons = _deployed_ids(deployment), list[str]()
     for study in studies:
-        if id_of(study) in before:
+        if read_id(study) in before:
             reasons.append(f"{study.name}: it was in force before")
             continue
         messages: list[str] = []
@@ -138,7 +138,7 @@ def promote_first_passing(
     reasons += [f"{one.name}: {why}" for one, why in _incomplete_studies(pattern)]
     why = " | ".join(reasons) or f"no study is called {pattern}"
     make_folder(deployment.path)
-    with take_lock(
+    with acquire_lock(
         deployment.path, f"Another process deploys {deployment.path.name}: wait for it."
     ):
         deployment.append_audit(UNCHANGED, deployment.current, {"why": why})
@@ -149,7 +149,7 @@ def promote_first_passing(
     )
     line = f"{stays}: {why}"
     notify(line)
-    with closing(AppendedFile(deployment.path / LOG)) as log:
+    with closing(AppendOnlyFile(deployment.path / LOG)) as log:
         log.write(f"{log_time(time.time())}  {line}\n".encode())
 
 
@@ -157,7 +157,9 @@ def _find_studies(pattern: str) -> list[Path]:
     """Return the folders of studies with these names."""
     path = Path(pattern).expanduser()
     whole = path if len(path.parts) > 1 else Path(STUDIES) / path
-    return [one.absolute() for one in map(Path, sorted(glob(str(whole)))) if is_there(one / LEDGER)]
+    return [
+        one.absolute() for one in map(Path, sorted(glob(str(whole)))) if path_exists(one / LEDGER)
+    ]
 
 
 def _complete_studies(pattern: str) -> list[Path]:
@@ -165,7 +167,7 @@ def _complete_studies(pattern: str) -> list[Path]:
     there = [
         one
         for one in _find_studies(pattern)
-        if all(is_there(one / file) for file in _REQUIRED_FILES)
+        if all(path_exists(one / file) for file in _REQUIRED_FILES)
     ]
     return sorted(there, key=lambda one: (one / _REQUIRED_FILES[0]).stat().st_mtime, reverse=True)
 
@@ -180,7 +182,7 @@ def _incomplete_studies(pattern: str) -> list[tuple[Path, str]]:
         )
     )
     lacking = {
-        one: next((file for file in _REQUIRED_FILES if not is_there(one / file)), None)
+        one: next((file for file in _REQUIRED_FILES if not path_exists(one / file)), None)
         for one in _find_studies(pattern)
     }
     return [(one, whys[file]) for one, file in lacking.items() if file is not None]

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
-from slipstream.core.safe_io import UnreadableError, content
-from slipstream.core.storage.atomic_io import AppendedFile, make_folder, write_bytes
+from slipstream.core.safe_io import UnreadableError, read_bytes
+from slipstream.core.storage.atomic_io import AppendOnlyFile, make_folder, write_bytes
 from slipstream.core.text import plural, stamp
 from slipstream.markets.data.bars import NUMBERS, Bars, FloatArray, IntArray
 from slipstream.markets.data.calendar import is_weekend
@@ -189,7 +189,7 @@ class BarStore:
         make_folder(folder)
         self.times: list[int] = []
         self.digests: list[str] = []
-        self._files: dict[str, AppendedFile] = {}
+        self._files: dict[str, AppendOnlyFile] = {}
         self._columns: dict[
             str, tuple[_GrowingArray, _GrowingArray]
         ] = {}  # opens, and numbers [n, columns]
@@ -207,7 +207,7 @@ class BarStore:
         """What a file holds; a line that a kill left unfinished is taken away."""
         path, columns = self._path(name), self.schema.columns
         try:
-            text = content(path, _MAX_BYTES)
+            text = read_bytes(path, _MAX_BYTES)
             whole = text[: text.rfind(b"\n") + 1]
             if len(text) - len(whole) > _MAX_LINE_BYTES:
                 raise ValueError("a line has no end")
@@ -243,7 +243,7 @@ class BarStore:
                 continue
             file = self._files.get(name)
             if file is None:
-                file = self._files[name] = AppendedFile(self._path(name))
+                file = self._files[name] = AppendOnlyFile(self._path(name))
             lines = [
                 f"{np.datetime64(time, 's')}Z,{','.join(map(repr, row))}\n" for time, row in new
             ]

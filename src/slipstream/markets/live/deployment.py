@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.safe_io import UnreadableError, content, is_there
+from slipstream.core.safe_io import UnreadableError, path_exists, read_bytes
 from slipstream.core.storage import checkpoint, folder_registry
-from slipstream.core.storage.atomic_io import AppendedFile, plain, write_bytes, write_text
+from slipstream.core.storage.atomic_io import AppendOnlyFile, to_jsonable, write_bytes, write_text
 from slipstream.core.storage.status_file import (
     AUDIT,
     CURRENT,
     DEPLOYMENT,
     DEPLOYMENTS,
-    version_in_force,
+    current_version,
 )
 from slipstream.core.text import printable
 from slipstream.markets.live.journal import Journal
@@ -83,7 +83,7 @@ class Deployment:
         """
         found = cls.from_name(name)
         if not found.exists:
-            found = cls(folder_registry.place_of(name, DEPLOYMENT) or found.path)
+            found = cls(folder_registry.find_folder(name, DEPLOYMENT) or found.path)
         if not found.exists:
             names = sorted(one.parent.name for one in found.path.parent.glob(f"*/{CURRENT}"))
             known = f"those there: {', '.join(names)}" if names else "there is none there"
@@ -96,12 +96,12 @@ class Deployment:
     @property
     def exists(self) -> bool:
         """Whether a version is in force."""
-        return is_there(self.path / CURRENT)
+        return path_exists(self.path / CURRENT)
 
     @property
     def current(self) -> int:
         """Number of the version in force; 0 before the first."""
-        return version_in_force(self.path)
+        return current_version(self.path)
 
     @property
     def versions(self) -> list[int]:
@@ -193,7 +193,7 @@ class Deployment:
     def _audit_lines(self) -> list[bytes]:
         path = self.path / AUDIT
         try:
-            return content(path).split(b"\n")[:-1]
+            return read_bytes(path).split(b"\n")[:-1]
         except FileNotFoundError:
             return []
         except UnreadableError as error:
@@ -209,8 +209,8 @@ class Deployment:
             write_bytes(path, whole)
         before = hashlib.sha256(lines[-1]).hexdigest() if lines else ""
         entry = {"time": time.time(), "event": event, "to": to, **facts, "previous": before}
-        with closing(AppendedFile(path)) as file:
-            file.write(json.dumps(plain(entry)).encode() + b"\n")
+        with closing(AppendOnlyFile(path)) as file:
+            file.write(json.dumps(to_jsonable(entry)).encode() + b"\n")
             file.sync()
 
 
@@ -227,11 +227,11 @@ def set_kill_switch(deployment: Path, flat: bool) -> None:
 def read_kill_switch(deployment: Path) -> str | None:
     """`flat` or `stop` where the switch was thrown; an empty or strange file says `stop`."""
     path = deployment / KILL
-    if not is_there(path):
+    if not path_exists(path):
         return None
     try:
-        return FLAT if content(path, _MAX_SWITCH_BYTES).strip() == FLAT.encode() else STOP
+        return FLAT if read_bytes(path, _MAX_SWITCH_BYTES).strip() == FLAT.encode() else STOP
     except FileNotFoundError:  # a link to nothing, or it was removed meanwhile
-        return STOP if is_there(path) else None
+        return STOP if path_exists(path) else None
     except UnreadableError:
         return STOP

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
-from slipstream.core.safe_io import is_there
+from slipstream.core.safe_io import path_exists
 from slipstream.core.storage import checkpoint, folder_registry, provenance
-from slipstream.core.storage.atomic_io import make_folder, take_lock, write_json
+from slipstream.core.storage.atomic_io import acquire_lock, make_folder, write_json
 from slipstream.core.storage.status_file import DEPLOYMENT, LEDGER
 from slipstream.core.timeline import DAY, HOLDOUT
 from slipstream.markets.data.bars import Bars
@@ -79,7 +79,7 @@ def deploy(
         ConfigError: a gate fails that nobody forced; the policy trades no prices of files.
     """
     path = Path(source).expanduser()
-    path = path if is_there(path / checkpoint.MANIFEST) else lookup(path)[0]
+    path = path if path_exists(path / checkpoint.MANIFEST) else lookup(path)[0]
     tensors, metadata = _load_source(path, trust)
     section = metadata["run"]["env"]
     data = section.get("data")
@@ -91,7 +91,7 @@ def deploy(
         )
     deployment = Deployment.from_name(name)
     make_folder(deployment.path / VERSIONS)
-    with take_lock(deployment.path, f"Another process deploys {name}: wait for it."):
+    with acquire_lock(deployment.path, f"Another process deploys {name}: wait for it."):
         number = max(deployment.versions, default=0) + 1
         environment = _load_bars(metadata)
         schema, bars = _infer_schema(environment, data)
@@ -114,9 +114,11 @@ def deploy(
         gate_results = [{**gate._asdict(), "forced": force.get(gate.name)} for gate in gates]
         why = {} if preference is None else {"why": preference(new)}
         checkpoint.save(deployment.version(number), tensors, {**made, "gates": gate_results})
-        if not is_there(deployment.path / folder_registry.PROVENANCE):
+        if not path_exists(deployment.path / folder_registry.PROVENANCE):
             write_json(deployment.path / folder_registry.PROVENANCE, provenance.describe())
-            folder_registry.enter(deployment.path, DEPLOYMENT, str(section["name"]), notify)
+            folder_registry.register_folder(
+                deployment.path, DEPLOYMENT, str(section["name"]), notify
+            )
         deployment.switch(number, "deploy", source=str(path.absolute()), gates=gate_results, **why)
     return deployment
 

@@ -15,7 +15,7 @@ from math import floor
 from typing import Any, NamedTuple
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.extras import require
+from slipstream.core.extras import import_optional
 from slipstream.core.text import did_you_mean
 from slipstream.markets.data.bars import timeframe_name
 from slipstream.markets.data.symbols import parse
@@ -40,7 +40,7 @@ Candle = tuple[int, float, float, float, float, float]
 
 def connect(name: str, options: Mapping[str, Any]) -> Any:
     """ccxt's object for an exchange. Alpaca's is always its paper account."""
-    library = require("ccxt", "What asks an exchange", "live")
+    library = import_optional("ccxt", "What asks an exchange", "live")
     if name not in library.exchanges:
         raise ConfigError(
             f"ccxt has no exchange {name!r}; {did_you_mean(name, library.exchanges)} Write "
@@ -69,7 +69,7 @@ class Exchange:
     """
 
     def __init__(self, name: str, notify: Callable[[str], None] = lambda sentence: None) -> None:
-        library = require("ccxt", "What asks an exchange", "live")
+        library = import_optional("ccxt", "What asks an exchange", "live")
         self.name, self._notify = name, notify
         self.uncertain_errors, self.rejection_errors = library.NetworkError, library.BaseError
         self._authentication_error = library.AuthenticationError

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
-from slipstream.core.safe_io import UnreadableError, content
+from slipstream.core.safe_io import UnreadableError, read_bytes
 from slipstream.core.timeline import validate_zone
 from slipstream.markets.data.bars import Bars, timeframe_name
 from slipstream.markets.data.data_issue import ACCEPTABLE
@@ -170,7 +170,7 @@ class PriceFeed:
         if self.is_replay:
             return ()
         try:
-            self._last_contents = {one: content(one, _MAX_BYTES) for one in self._files()}
+            self._last_contents = {one: read_bytes(one, _MAX_BYTES) for one in self._files()}
             if before.keys() != self._last_contents.keys():
                 return ()
             with tempfile.TemporaryDirectory() as folder:

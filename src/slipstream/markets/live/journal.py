@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slipstream.core.storage.atomic_io import disk_errors, sync_folder
+from slipstream.core.storage.atomic_io import disk_errors, fsync_folder
 from slipstream.core.storage.database import (
     MOMENT,
     TIME,
     StoredTable,
+    connect_reader,
+    connect_writer,
     database_errors,
-    json_of,
-    open_to_read,
-    open_to_write,
+    json_column,
 )
 
 _SCHEMA = """
@@ -59,13 +59,13 @@ _FIX = (
     "Restore the file from a backup, or deploy again, which begins a new account. What was decided "
     "is not lost as long as the file is kept."
 )
-_NUMBERS = json_of([(int, float)])
+_NUMBERS = json_column([(int, float)])
 _DECISIONS = StoredTable(
     "decisions", _SCHEMA, _FIX, time=TIME, action=_NUMBERS, wanted=_NUMBERS, decided=MOMENT
 )
 _NOTICES = StoredTable("remarks", _SCHEMA, _FIX, time=MOMENT)
 _ORDERS = StoredTable("orders", _SCHEMA, _FIX, time=TIME)
-_UNFILLED = json_of({"*": [(int, float, str)]})
+_UNFILLED = json_column({"*": [(int, float, str)]})
 _EXECUTED = StoredTable("traded", _SCHEMA, _FIX, time=TIME, rests=_UNFILLED)
 PLANNED, OPEN = "intended", "open"
 OVERTAKEN = "overtaken by the next bar"
@@ -149,14 +149,14 @@ class Journal:
         self.path = path
         if read_only:
             with self._errors():
-                self._table = open_to_read(path)
+                self._table = connect_reader(path)
             return
         with self._errors():
-            self._table = open_to_write(path)
+            self._table = connect_writer(path)
             self._table.execute("PRAGMA journal_mode=WAL")
             self._table.execute("PRAGMA synchronous=FULL")
             self._table.executescript(_SCHEMA)
-        sync_folder(path.parent)
+        fsync_folder(path.parent)
 
     def add_decisions(self, rows: Sequence[Decision]) -> None:
         """Keeps decisions, all or none of them."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slipstream.core.errors import CheckpointError, ConfigError, DataError, SlipstreamError
-from slipstream.core.storage.atomic_io import make_folder, take_lock
+from slipstream.core.storage.atomic_io import acquire_lock, make_folder
 from slipstream.core.text import plural, stamp
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.features.indicators import StreamHistoryError
@@ -95,7 +95,7 @@ class PaperAccount:
         self._checked_bars: Sequence[Bars] = ()  # of the feed, as it told them last
         self._replay: PriceReplay | None = None
         with ExitStack() as opened:
-            opened.enter_context(take_lock(folder, refusal))
+            opened.enter_context(acquire_lock(folder, refusal))
             self.store = BarStore(folder / BARS, schema)
             opened.callback(self.store.close)
             self.journal = Journal(folder / JOURNAL)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.core.safe_io import read_json
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.atomic_io import is_locked, make_folder, take_lock, write_sealed
+from slipstream.core.storage.atomic_io import acquire_lock, is_locked, make_folder, write_hashed
 from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.signals import Interrupted, Interruption
 from slipstream.core.storage.status_file import DEPLOYMENT, Status
@@ -103,7 +103,7 @@ def paper(
 
     make_folder(deployment.path / ACCOUNTS)
     with (
-        take_lock(deployment.path / ACCOUNTS, refusal),
+        acquire_lock(deployment.path / ACCOUNTS, refusal),
         Interruption(deployment.path) as interruption,
         log,
     ):
@@ -203,7 +203,7 @@ class AccountConfig(NamedTuple):
     def save(self, folder: Path) -> None:
         """Writes them into an account's folder."""
         make_folder(folder)
-        write_sealed(folder / ACCOUNT, {**self._asdict(), "limits": self.limits.model_dump()})
+        write_hashed(folder / ACCOUNT, {**self._asdict(), "limits": self.limits.model_dump()})
 
 
 def _freeze_config(
@@ -404,7 +404,7 @@ def stop(name: str, flat: bool = False, notify: Notify = lambda sentence: None) 
         return
     if path.is_file():
         refusal = f"A process has just begun to lead {name}: it sees {KILL} at its next look."
-        with closing(Journal(path)) as journal, closing(take_lock(led, refusal)):
+        with closing(Journal(path)) as journal, closing(acquire_lock(led, refusal)):
             if journal.executed_bars():
                 metadata = checkpoint.read_manifest(deployment.version(deployment.current))
                 schema = BarSchema.from_mapping(metadata["shape"])

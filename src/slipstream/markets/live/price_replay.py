@@ -341,9 +341,9 @@ class ActionReplay:
         valid, mask = np.ones(env.num_envs, np.bool_), out[5] if len(out) > 5 else None
         self.out = StepBuffers(obs, reward, terminated, truncated, valid, mask)
         constants = {"Any": Any, "HOLD": HOLD, "FAULT": FAULT}
-        text, advance = codegen.source_of([replay_actions]), env.loop.advance
+        text, advance = codegen.get_source([replay_actions]), env.loop.advance
         if env.backend == "serial":
-            module = codegen.interpret(text, {}, {**constants, "advance": advance})
+            module = codegen.build_interpreted(text, {}, {**constants, "advance": advance})
             self._replay = module.replay_actions
             return
         arrays = (0, out[0], np.zeros((0, len(env.state_before_step)), np.uint64), env.batch, out)

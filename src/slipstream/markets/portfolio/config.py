@@ -77,7 +77,7 @@ class UnitOrders(config.Config):
 
     action_scale: Literal["magnitude", "value"] = "magnitude"
     norm_action: Factor = Field(
-        10_000.0, json_schema_extra=config.searched(1_000.0, 25_000.0, log=True)
+        10_000.0, json_schema_extra=config.tunable(1_000.0, 25_000.0, log=True)
     )
     norm_cash: Factor = 2.0**-12
     norm_stocks: Factor = 2.0**-8
@@ -150,7 +150,7 @@ class Config(config.Config):
         max_steps: bars of a training episode.
     """
 
-    given: ClassVar[tuple[str, ...]] = (
+    FIXED_KEYS: ClassVar[tuple[str, ...]] = (
         "data",
         "universe",
         "split",
@@ -171,35 +171,35 @@ class Config(config.Config):
     features: tuple[str, ...] = DEFAULT_FEATURES
     split: SplitConfig = SplitConfig()
     lookback: Annotated[int, Field(ge=1, le=256)] = Field(
-        1, json_schema_extra=config.searched(choices=[1, 2, 4], by_default=False)
+        1, json_schema_extra=config.tunable(choices=[1, 2, 4], by_default=False)
     )
     orders: Literal["weights", "units"] = "weights"
-    units: UnitOrders = Field(UnitOrders(), json_schema_extra=config.searched(when=_UNITS))
+    units: UnitOrders = Field(UnitOrders(), json_schema_extra=config.tunable(when=_UNITS))
     action_map: Literal["change", "softmax", "simplex"] = Field(
-        "softmax", json_schema_extra=config.searched(when=_WEIGHTS)
+        "softmax", json_schema_extra=config.tunable(when=_WEIGHTS)
     )
     sharpness: Annotated[float, Field(gt=0.0, le=50.0)] = Field(
         30.0,
-        json_schema_extra=config.searched(
+        json_schema_extra=config.tunable(
             2.0, 40.0, log=True, when={**_WEIGHTS, "action_map": "softmax"}
         ),
     )
     max_change: Share = Field(
-        0.5, json_schema_extra=config.searched(0.05, 1.0, when={**_WEIGHTS, "action_map": "change"})
+        0.5, json_schema_extra=config.tunable(0.05, 1.0, when={**_WEIGHTS, "action_map": "change"})
     )
-    band: BelowOne = Field(0.05, json_schema_extra=config.searched(0.02, 0.3, when=_WEIGHTS))
+    band: BelowOne = Field(0.05, json_schema_extra=config.tunable(0.02, 0.3, when=_WEIGHTS))
     decide_every: SomeBars = Field(
-        1, json_schema_extra=config.searched(choices=[1, 3, 6, 12], by_default=False)
+        1, json_schema_extra=config.tunable(choices=[1, 3, 6, 12], by_default=False)
     )
     min_holding: BarCount = Field(
-        0, json_schema_extra=config.searched(0, 48, step=12, by_default=False)
+        0, json_schema_extra=config.tunable(0, 48, step=12, by_default=False)
     )
     reserve: BelowOne = 0.0
     max_position: Share = 1.0
     trailing_stop: InnerShare | None = None
-    quantity_step: Quantities = Field(1e-8, json_schema_extra=config.searched(when=_WEIGHTS))
+    quantity_step: Quantities = Field(1e-8, json_schema_extra=config.tunable(when=_WEIGHTS))
     min_quantity: Quantities | None = None
-    min_notional: Money = Field(10.0, json_schema_extra=config.searched(when=_WEIGHTS))
+    min_notional: Money = Field(10.0, json_schema_extra=config.tunable(when=_WEIGHTS))
     initial_equity: Equity = 100_000.0
     account_currency: Annotated[str, Field(pattern="^[A-Z]{3,8}$")] = "USD"
     fee: Rate = 0.001
@@ -212,7 +212,7 @@ class Config(config.Config):
     )
     norm_reward: Factor = Field(
         2.0**-10,
-        json_schema_extra=config.searched(-13, -7, power_of=2, when=_SCALED, by_default=False),
+        json_schema_extra=config.tunable(-13, -7, power_of=2, when=_SCALED, by_default=False),
     )
     time_decay_floor: Fraction = 1.0
     concentration_penalty: Penalty = 0.0

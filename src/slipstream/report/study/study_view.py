@@ -16,7 +16,7 @@ import numpy as np
 
 from slipstream.core.errors import CheckpointError, SlipstreamError
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.csv_table import read
+from slipstream.core.storage.csv_table import read_table
 from slipstream.core.timeline import DAY, HOLDOUT
 from slipstream.report.history import machine_columns, origin
 from slipstream.report.inputs import RANDOM_DRAWS, Backtest, SplitBacktest
@@ -191,7 +191,7 @@ def read_view(folder: StudyFolder) -> StudyView:
 def _machine(folder: StudyFolder) -> dict[str, Floats]:
     """The columns of machine.csv; none of a damaged one: only a picture depends on them."""
     try:
-        return machine_columns(read(folder.machine))
+        return machine_columns(read_table(folder.machine))
     except CheckpointError:
         return {}
 

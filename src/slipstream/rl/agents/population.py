@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.storage.checkpoint import below
+from slipstream.core.storage.checkpoint import strip_prefix
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import Agent
 from slipstream.rl.experience.rollout import Rollout
@@ -112,7 +112,7 @@ class PopulationAgent(Agent):
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from `state_dict()`."""
         for name, part in {**self.groups, **self._scales()}.items():
-            part.load_state_dict(below(f"{name}.", state))
+            part.load_state_dict(strip_prefix(f"{name}.", state))
         for name, target in self.targets.items():
             target[:] = state[f"target.{name}"]
         for name, count in self.counts.items():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.random import word
 from slipstream.jit import rng
-from slipstream.jit.alignment import zeros
+from slipstream.jit.alignment import aligned_zeros
 from slipstream.jit.gemm import COLUMNS
 from slipstream.rl.nets.layers import BLOCK, INPUTS, OUTPUTS, WEIGHT, loops
 from slipstream.rl.nets.optimizer import Views, places
@@ -255,9 +255,9 @@ class Workspace:
     """
 
     def __init__(self, members: int, rows: int, head_width: int, block: int) -> None:
-        self.head: Array = zeros((members, rows, padded(head_width)))
-        self.value: Array = zeros((members, rows, padded(1)))
-        self.block: Array = zeros((block,))
+        self.head: Array = aligned_zeros((members, rows, padded(head_width)))
+        self.value: Array = aligned_zeros((members, rows, padded(1)))
+        self.block: Array = aligned_zeros((block,))
 
 
 class Network(Protocol):

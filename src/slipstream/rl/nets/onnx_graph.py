@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.core.extras import require
+from slipstream.core.extras import import_optional
 from slipstream.core.storage.atomic_io import write_bytes
 from slipstream.core.version import __version__
 from slipstream.rl.nets.policy import Policy
@@ -65,7 +65,7 @@ def model_of(policy: Policy, opset: int = OPSET) -> Any:
         ConfigError: the installed onnx has no such opset, or operators are missing in it.
         ResourceError: onnx is not installed.
     """
-    onnx = require("onnx", _FILES, "onnx")
+    onnx = import_optional("onnx", _FILES, "onnx")
     helper, newest = onnx.helper, onnx.defs.onnx_opset_version()
     if not OLDEST <= opset <= newest:
         raise ConfigError(
@@ -187,7 +187,7 @@ def write_onnx(
         )
     told = {"opset": opset, "policy": pack(policy)[1], "parity": facts}
     props = {name: json.dumps(value) for name, value in told.items()}
-    require("onnx.helper", _FILES, "onnx").set_model_props(model, props)
+    import_optional("onnx.helper", _FILES, "onnx").set_model_props(model, props)
     write_bytes(file, model.SerializeToString())
     return facts
 
@@ -195,10 +195,10 @@ def write_onnx(
 def _run(content: bytes, feeds: Mapping[str, NDArray[Any]]) -> tuple[str, list[NDArray[Any]]]:
     """Actions and outputs of a model, and by what: onnxruntime, else onnx itself, which is slow."""
     try:
-        library = require("onnxruntime", _FILES, "onnx")
+        library = import_optional("onnxruntime", _FILES, "onnx")
     except ResourceError:
-        library = require("onnx", _FILES, "onnx")
-        reference = require("onnx.reference", _FILES, "onnx").ReferenceEvaluator
+        library = import_optional("onnx", _FILES, "onnx")
+        reference = import_optional("onnx.reference", _FILES, "onnx").ReferenceEvaluator
         session, name = reference(library.load_from_string(content)), "the reference of onnx"
     else:
         session = library.InferenceSession(content, providers=["CPUExecutionProvider"])

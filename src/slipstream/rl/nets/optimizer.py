@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.jit.alignment import LINE, zeros
+from slipstream.jit.alignment import LINE, aligned_zeros
 from slipstream.rl.compiled_loops import b1, f4, f8, i8, range_of
 
 BETA_1 = 0.9
@@ -94,10 +94,10 @@ class Parameters:
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], members: int, parts: int = 1) -> None:
         self.shapes = dict(shapes)
         self.offsets, width = places(shapes)
-        self.flat: NDArray[np.float32] = zeros((members, width))
-        self.gradients: NDArray[np.float32] = zeros((members, parts, width))
-        self.first: NDArray[np.float32] = zeros((members, width))
-        self.second: NDArray[np.float32] = zeros((members, width))
+        self.flat: NDArray[np.float32] = aligned_zeros((members, width))
+        self.gradients: NDArray[np.float32] = aligned_zeros((members, parts, width))
+        self.first: NDArray[np.float32] = aligned_zeros((members, width))
+        self.second: NDArray[np.float32] = aligned_zeros((members, width))
         self.steps: NDArray[np.int64] = np.zeros(members, np.int64)
         self.failed: NDArray[np.bool_] = np.zeros(members, np.bool_)
         self.weights = self.split(self.flat)

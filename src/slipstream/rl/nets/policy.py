@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from slipstream import portable
 from slipstream.core.errors import ConfigError
-from slipstream.core.extras import require
-from slipstream.core.text import Summarised
+from slipstream.core.extras import import_optional
+from slipstream.core.text import SummaryRepr
 from slipstream.jit import rng
-from slipstream.jit.alignment import zeros
+from slipstream.jit.alignment import aligned_zeros
 from slipstream.kernels.space_codec import (
     ACTION_MASK_KEY,
     ActionCodec,
@@ -41,7 +41,7 @@ _MIN_ROWS = 8  # of images: fewer take other matrix paths, and bits would depend
 _NO_MASK = np.zeros((0, 0), np.bool_)
 
 
-class Policy(Summarised):
+class Policy(SummaryRepr):
     """The policies of M members that act on the same kind of observation.
 
     ::
@@ -122,7 +122,7 @@ class Policy(Summarised):
 
     def inputs(self, rows: int) -> NDArray[np.float32]:
         """Memory for network inputs [M, rows, input width], its column of ones in place."""
-        x: NDArray[np.float32] = zeros((self.members, rows, self.input_width))
+        x: NDArray[np.float32] = aligned_zeros((self.members, rows, self.input_width))
         x[..., int(np.prod(self.observation_shape))] = 1.0
         return x
 
@@ -277,7 +277,7 @@ def network_of(
         actions, net_arch, activation, dueling: see `Policy`.
     """
     if image:
-        require("torch", "A network for images", "torch")
+        import_optional("torch", "A network for images", "torch")
         from slipstream.rl.nets.torch_networks import ConvolutionalNetwork
 
         c, h, w = shape

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
-from slipstream.core.safe_io import misfit
+from slipstream.core.safe_io import schema_mismatch
 from slipstream.core.storage import checkpoint
 from slipstream.core.version import __version__
 from slipstream.kernels.space_codec import ObservationCodec, check_description, iter_leaves
@@ -193,7 +193,7 @@ def _checked(tensors: Mapping[str, NDArray[Any]], description: dict[str, Any]) -
     Raises:
         ValueError, and whatever spaces raise: it is not what `pack` writes.
     """
-    problem = misfit(description, _SHAPE, "the manifest", exact=True)
+    problem = schema_mismatch(description, _SHAPE, "the manifest", exact=True)
     if problem is not None:
         raise ValueError(problem)
     network, rows = description["network"], description["observation"]

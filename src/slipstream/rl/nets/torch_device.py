@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slipstream.core.errors import ResourceError
-from slipstream.core.extras import pip_install
+from slipstream.core.extras import pip_install_command
 
 
 def device_of(name: str) -> torch.device:
@@ -28,7 +28,7 @@ def device_of(name: str) -> torch.device:
         return device
     rocm = torch.version.hip  # AMD's builds answer to the name cuda, too
     if rocm is None and not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
-        line = pip_install("--force-reinstall", "torch", "-i", "https://pypi.org/simple")
+        line = pip_install_command("--force-reinstall", "torch", "-i", "https://pypi.org/simple")
         raise ResourceError(
             f"{name} was asked for, and PyTorch {torch.__version__} here is built for processors "
             f"only. Install a build with CUDA: {line} (on Windows see "

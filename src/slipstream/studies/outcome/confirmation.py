@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.random import seed_of
+from slipstream.core.random import derive_seed
 from slipstream.studies.config import ConfirmationConfig
 from slipstream.studies.outcome.outcome_text import format_p_values
 from slipstream.studies.record.ledger import Slot, nearest_violation, rank_eligible
@@ -316,4 +316,4 @@ def _constraint_values(
 
 
 def _bootstrap_seed(plan: StudyPlan) -> int:
-    return seed_of(plan.study.seed, "bootstrap")
+    return derive_seed(plan.study.seed, "bootstrap")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.random import seed_of
+from slipstream.core.random import derive_seed
 from slipstream.core.storage import checkpoint
 from slipstream.studies.outcome.confirmation import ConfirmationResult
 from slipstream.studies.outcome.outcome_text import UNKNOWN_OPENINGS
@@ -115,7 +115,7 @@ def evaluate_holdout(
         settings.level,
         settings.bootstrap,
         settings.block_days,
-        seed_of(plan.study.seed, "holdout"),
+        derive_seed(plan.study.seed, "holdout"),
     )
     known = {
         name: None if np.isnan(bound) else float(bound)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slipstream.core.text import NOTHING, listed, percent, plural
+from slipstream.core.text import NOTHING, percent, plural, truncate_list
 from slipstream.studies.statistics.bootstrap import MIN_BOUND_DAYS
 from slipstream.studies.statistics.overfitting import describe_detectable
 from slipstream.training.environments.parts import FEWEST_SHARED
@@ -168,7 +168,7 @@ def describe_openings(holdout: Mapping[str, Any]) -> list[str]:
     elif number == 1:
         found.append("This is the first opening of these hold-out days by a study of this user.")
     if number > 1:
-        before = listed(holdout.get("before") or ())
+        before = truncate_list(holdout.get("before") or ())
         fresh = holdout.get("fresh_days")
         judged = "" if fresh is None else f" Bounds are of the {plural(fresh, 'day')} left."
         found.append(
@@ -178,12 +178,12 @@ def describe_openings(holdout: Mapping[str, Any]) -> list[str]:
         )
     if holdout.get("searched"):
         found.append(
-            f"Some of these days were development days of {listed(holdout['searched'])}: they are "
+            f"Some of these days were development days of {truncate_list(holdout['searched'])}: they are "
             f"not fresh and leave the bounds, which are of {plural(holdout['fresh_days'], 'day')}."
         )
     if holdout.get("accesses"):
         found.append(
-            f"Outcomes on some of these days were shown before: {listed(holdout['accesses'])}."
+            f"Outcomes on some of these days were shown before: {truncate_list(holdout['accesses'])}."
         )
     return found
 
@@ -193,7 +193,7 @@ def describe_earlier_runs(names: Sequence[str]) -> str:
     if not names:
         return ""
     looks = plural(len(names), "earlier outcome")
-    return f"; more were tried for {looks} on some of the same days: {listed(names)}"
+    return f"; more were tried for {looks} on some of the same days: {truncate_list(names)}"
 
 
 def describe_earlier_studies(told: Mapping[str, Any] | None) -> str:
@@ -204,7 +204,7 @@ def describe_earlier_studies(told: Mapping[str, Any] | None) -> str:
     unknown = f" (unknown for {told['unknown']} of them)" if told["unknown"] else ""
     return (
         f" Earlier studies on some of the same days: {count}, which tried {told['trials']} "
-        f"trials{unknown}: {listed(told['studies'])}. The deflated Sharpe ratio and Hansen's test "
+        f"trials{unknown}: {truncate_list(told['studies'])}. The deflated Sharpe ratio and Hansen's test "
         "count the trials of this study. An earlier study that runs now or was killed counts with "
         "the trials that it planned."
     )

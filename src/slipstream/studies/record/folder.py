@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from slipstream.core.config import validate
 from slipstream.core.errors import CheckpointError, ConfigError, DataError, VersionError
-from slipstream.core.extras import pip_install
+from slipstream.core.extras import pip_install_command
 from slipstream.core.safe_io import read_json
 from slipstream.core.storage import folder_registry, yaml_file
 from slipstream.core.storage.atomic_io import (
     LOCK,
+    acquire_lock,
     disk_errors,
+    is_at_least_as_new,
     is_locked,
     make_folder,
-    not_older,
-    take_lock,
-    write_sealed,
+    write_hashed,
 )
-from slipstream.core.storage.signals import STOP, ask_to_stop, forget_stop
+from slipstream.core.storage.signals import STOP, clear_stop_request, request_stop
 from slipstream.core.storage.status_file import EVENTS, LEDGER, LOG, STATUS, read_status
-from slipstream.core.text import Summarised
+from slipstream.core.text import SummaryRepr
 from slipstream.studies.config import StudyConfig
 from slipstream.training.runs.run import STATE_SHAPE
 from slipstream.training.settings.config import (
@@ -87,7 +87,7 @@ _MAX_DIFFERENCES = 4
 _MISSING = "absent"
 
 
-class StudyFolder(Summarised):
+class StudyFolder(SummaryRepr):
     """One study's directory.
 
     ::
@@ -150,7 +150,7 @@ class StudyFolder(Summarised):
         """
         folder = cls.from_name(name, parent)
         if parent is None and not folder.exists and not folder.config.is_file():
-            folder = cls(folder_registry.place_of(name, STUDY) or folder.path)
+            folder = cls(folder_registry.find_folder(name, STUDY) or folder.path)
         if folder.ledger.is_file() and not folder.config.is_file():
             raise CheckpointError(
                 f"{folder.config} is missing, without which the study cannot be read. Its trials "
@@ -172,7 +172,7 @@ class StudyFolder(Summarised):
     def summary(self) -> dict[str, object]:
         """Where it is, where it stands, and what came of it."""
         result, status = self.result or {}, read_status(self.path)
-        state = "complete" if result else "new" if status is None else status.judged()
+        state = "complete" if result else "new" if status is None else status.liveness()
         trials, winner = result.get("trials", {}), result.get("winner") or {}
         return {
             "folder": self.path,
@@ -215,7 +215,7 @@ class StudyFolder(Summarised):
     @property
     def has_report(self) -> bool:
         """Whether the page was written since the study is complete."""
-        return not_older(self.report_path, self.path / "result.json")
+        return is_at_least_as_new(self.report_path, self.path / "result.json")
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -239,15 +239,15 @@ class StudyFolder(Summarised):
 
     def update_provenance(self, **facts: Any) -> None:
         """Adds JSON-able facts to `provenance.json`."""
-        write_sealed(self.path / "provenance.json", {**self.provenance, **facts})
+        write_hashed(self.path / "provenance.json", {**self.provenance, **facts})
 
     def save_result(self, result: dict[str, Any]) -> None:
         """Writes `result.json`."""
-        write_sealed(self.path / "result.json", result)
+        write_hashed(self.path / "result.json", result)
 
     def request_stop(self, now: bool) -> None:
         """Leaves a request for the process that runs the study, or for the next one."""
-        ask_to_stop(self.path, now)
+        request_stop(self.path, now)
 
     @property
     def is_cut_requested(self) -> bool:
@@ -266,13 +266,13 @@ class StudyFolder(Summarised):
             ConfigError: another process runs it.
         """
         make_folder(self.path)
-        self._lock = take_lock(
+        self._lock = acquire_lock(
             self.path,
             f"Another process runs the study {self.name}, and uses its cores already: a second one "
             f"would not be faster. Look at it with `slipstream study status {self.handle}`, or "
             f"stop it with `slipstream study stop {self.handle}`.",
         )
-        forget_stop(self.path)  # it was for the process before
+        clear_stop_request(self.path)  # it was for the process before
 
     @property
     def is_locked(self) -> bool:
@@ -390,7 +390,7 @@ def check_identity(
         )
     if stored.get(OPTUNA) != current[OPTUNA]:
         version = stored.get(OPTUNA, "an unknown version")
-        line = pip_install(f"optuna=={version}.*")
+        line = pip_install_command(f"optuna=={version}.*")
         raise VersionError(
             f"The study {name} was begun with Optuna {version}, and this is Optuna "
             f"{current[OPTUNA]}: "

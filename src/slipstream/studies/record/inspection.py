@@ -11,25 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.safe_io import is_there
+from slipstream.core.safe_io import path_exists
 from slipstream.core.storage import folder_registry
-from slipstream.core.storage.atomic_io import is_locked, plain
+from slipstream.core.storage.atomic_io import is_locked, to_jsonable
 from slipstream.core.storage.checkpoint import read_manifest
 from slipstream.core.storage.csv_table import csv_text
-from slipstream.core.storage.signals import ask_to_stop
+from slipstream.core.storage.signals import request_stop
 from slipstream.core.storage.status_file import (
     CURRENT,
     DEPLOYMENT,
     DEPLOYMENTS,
-    MARKS,
+    MARKER_FILES,
     STUDY,
     Status,
-    folder_lines,
+    current_version,
+    folder_status_lines,
     read_status,
     run_lines,
-    version_in_force,
 )
-from slipstream.core.text import four_digits, printable
+from slipstream.core.text import format_significant, printable
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import (
     Ledger,
@@ -59,13 +59,17 @@ def status_lines(folder: StudyFolder) -> list[str]:
                 best = {"score": ranked[0].score, "trial": ranked[0].number}
             status = replace(status, done=done, of=limit, unit="trials", counts=counts, best=best)
         resume = f"slipstream resume {folder.handle}"
-        lines = folder_lines(f"Study {folder.name} in {folder.path}", folder.path, resume, status)
+        lines = folder_status_lines(
+            f"Study {folder.name} in {folder.path}", folder.path, resume, status
+        )
         if ranked:
             lines.append("Best so far (chosen on the folds' tests: optimistic by construction):")
         for trial in ranked[:_MAX_LISTED]:
             told = trial.suggestion.params.items()
             params = ", ".join(f"{name} {_short(value)}" for name, value in told)
-            lines.append(f"  trial {trial.number}: {four_digits(trial.score or 0.0)}  {params}")
+            lines.append(
+                f"  trial {trial.number}: {format_significant(trial.score or 0.0)}  {params}"
+            )
         for kind in ("violating", "failed"):
             mine = [trial for trial in trials if trial.final_state == kind]
             lines += [f"  {kind}: trial {one.number}: {one.reason}" for one in mine[:_MAX_LISTED]]
@@ -133,7 +137,7 @@ def export_text(folder: StudyFolder, kind: str) -> str:
         trials = ledger.trials()
     if kind == "json":
         rows = {"study": folder.name, "trials": [_record(trial) for trial in trials]}
-        return json.dumps(plain(rows), indent=2, allow_nan=False) + "\n"
+        return json.dumps(to_jsonable(rows), indent=2, allow_nan=False) + "\n"
     return csv_text([_row(trial) for trial in trials])
 
 
@@ -184,7 +188,7 @@ def stop(name: str | Path) -> bool:
     folder, _ = lookup(name)
     if not is_running(folder):
         return False
-    ask_to_stop(folder)
+    request_stop(folder)
     return True
 
 
@@ -199,18 +203,18 @@ def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
         CheckpointError: it is neither a run, a study nor a deployment, or several have that name.
     """
     path = Path(name).expanduser().absolute()
-    if is_there(path / "config.yaml") or is_there(path / CURRENT) or _watches(path):
+    if path_exists(path / "config.yaml") or path_exists(path / CURRENT) or _watches(path):
         return path, None
     study, deployed = StudyFolder.from_name(str(name)), Path(DEPLOYMENTS).absolute() / name
-    if is_there(deployed / CURRENT):
+    if path_exists(deployed / CURRENT):
         if study.exists:
             raise CheckpointError(
                 f"2 are called {name}: give its path, of {study.path} and {deployed}."
             )
         return deployed, None
-    if not study.exists and not is_there(study.config):
-        made = folder_registry.place_of(name)
-        if made is not None and not is_there(made / MARKS[STUDY]):
+    if not study.exists and not path_exists(study.config):
+        made = folder_registry.find_folder(name)
+        if made is not None and not path_exists(made / MARKER_FILES[STUDY]):
             return made, None
         if made is None:
             raise CheckpointError(
@@ -235,7 +239,7 @@ def is_running(folder: Path) -> bool:
     if found is None:  # just begun
         return is_locked(folder)
     # Where the clock was set, a living process seems to be another one: its lock is asked, too.
-    return found.judged() in ("running", "silent") or is_locked(folder)
+    return found.liveness() in ("running", "silent") or is_locked(folder)
 
 
 def describe(name: str | Path) -> list[str]:
@@ -244,7 +248,7 @@ def describe(name: str | Path) -> list[str]:
     if study is not None:
         return status_lines(study)
     found = run_lines(folder)
-    if is_there(folder / CURRENT):
+    if path_exists(folder / CURRENT):
         found += [f"  {printable(one)}" for one in _forced(folder)]
     return found
 
@@ -253,5 +257,5 @@ def _forced(deployment: Path) -> list[str]:
     """What the version in force of a deployment was deployed in spite of."""
     from slipstream.training.runs.policies import forced_gate_warnings  # copies and networks
 
-    number = version_in_force(deployment)
+    number = current_version(deployment)
     return forced_gate_warnings(read_manifest(deployment / VERSIONS / str(number)))

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.safe_io import misfit
+from slipstream.core.safe_io import schema_mismatch
 from slipstream.core.storage import database
-from slipstream.core.storage.atomic_io import plain
+from slipstream.core.storage.atomic_io import to_jsonable
 from slipstream.studies.statistics.returns import (
     describe_nearest_violation,
     describe_violations,
@@ -73,14 +73,14 @@ _FOLD = {
     "inactive?": bool,
     **dict.fromkeys((f"{name}?" for name in _FIGURES), _MAYBE),
 }
-_METADATA = database.StoredTable("metadata", _TABLES, _REMEDY, value=database.json_of(_ANY))
+_METADATA = database.StoredTable("metadata", _TABLES, _REMEDY, value=database.json_column(_ANY))
 _SUGGESTIONS = database.StoredTable(
     "suggestions",
     _TABLES,
     _REMEDY,
-    params=database.json_of({"*": (*_MAYBE, str, bool)}),
-    overrides=database.json_of({}),
-    notes=database.json_of([str]),
+    params=database.json_column({"*": (*_MAYBE, str, bool)}),
+    overrides=database.json_column({}),
+    notes=database.json_column([str]),
     at=database.MOMENT,
 )
 _OUTCOMES = database.StoredTable(
@@ -89,8 +89,8 @@ _OUTCOMES = database.StoredTable(
     _REMEDY,
     phase=database.ColumnRule(str, words=("search", "confirm", "final", "refit")),
     failed=database.ColumnRule(int, 0, 1),
-    seconds=database.json_of({"*": _MAYBE}),
-    metrics=database.json_of([{"*": _MAYBE}]),
+    seconds=database.json_column({"*": _MAYBE}),
+    metrics=database.json_column([{"*": _MAYBE}]),
     at=database.MOMENT,
 )
 _DECISIONS = database.StoredTable(
@@ -98,7 +98,7 @@ _DECISIONS = database.StoredTable(
     _TABLES,
     _REMEDY,
     kind=database.ColumnRule(str, words=("continued", "pruned", "complete", "failed", "timed_out")),
-    folds=database.json_of([_FOLD]),
+    folds=database.json_column([_FOLD]),
     at=database.MOMENT,
 )
 _OPENINGS = database.StoredTable("openings", _TABLES, _REMEDY, at=database.MOMENT)
@@ -121,9 +121,9 @@ _SHAPES: dict[str, Any] = {  # of facts by name; others are what a command was g
 def count_outcomes(path: Path) -> int:
     """How many outcomes a ledger holds, whoever writes it now; 0 where there is none."""
     try:
-        with closing(database.open_to_read(path)) as table:
+        with closing(database.connect_reader(path)) as table:
             return int(table.execute("SELECT count(*) FROM outcomes").fetchone()[0])
-    except (sqlite3.Error, database.ChangedError):
+    except (sqlite3.Error, database.ConcurrentWriteError):
         return 0
 
 
@@ -313,13 +313,17 @@ def count_states(verdicts: Iterable[TrialDecision]) -> dict[str, int]:
 
 def suggestion_to_row(ask: Suggestion) -> tuple[Any, ...]:
     """A row of the table `asks`, written now."""
-    texts = (plain(ask.params), plain(ask.overrides), list(ask.notes))
+    texts = (to_jsonable(ask.params), to_jsonable(ask.overrides), list(ask.notes))
     return (ask.trial, ask.time, *(json.dumps(text) for text in texts), time.time())
 
 
 def decision_to_row(verdict: TrialDecision) -> tuple[Any, ...]:
     """A row of the table `verdicts`, written now."""
-    facts = {**vars(verdict), "folds": json.dumps(plain(list(verdict.folds))), "at": time.time()}
+    facts = {
+        **vars(verdict),
+        "folds": json.dumps(to_jsonable(list(verdict.folds))),
+        "at": time.time(),
+    }
     return tuple(facts.values())
 
 
@@ -327,11 +331,11 @@ def outcome_to_row(outcome: Outcome) -> tuple[Any, ...]:
     """A row of the table `outcomes`, written now."""
     slot, passes = Slot.from_name(outcome.name), outcome.passes
     head = (outcome.name, outcome.milestone, *slot, int(outcome.failed), outcome.reason)
-    seconds = json.dumps(plain(dict(outcome.seconds)))
+    seconds = json.dumps(to_jsonable(dict(outcome.seconds)))
     blobs: tuple[Any, ...] = (None,) * 5
     if passes is not None:
         blobs = (
-            json.dumps(plain(list(passes.metrics))),
+            json.dumps(to_jsonable(list(passes.metrics))),
             _to_bytes(passes.days, np.int64),
             _to_bytes(passes.returns, np.float64),
             _to_bytes(_benchmark_columns(passes), np.float64),
@@ -402,9 +406,9 @@ class Ledger:
         self.path = path
         with self._errors():
             if read_only:
-                self._db = database.open_to_read(path, _BUSY_SECONDS)
+                self._db = database.connect_reader(path, _BUSY_SECONDS)
             else:
-                self._db = database.open_to_write(path, _BUSY_SECONDS)
+                self._db = database.connect_writer(path, _BUSY_SECONDS)
         try:
             self._begin(read_only)
         except BaseException:
@@ -439,13 +443,13 @@ class Ledger:
 
     def set_metadata(self, **facts: Any) -> None:
         """Writes JSON-able facts by name, replacing older ones."""
-        rows = [(name, json.dumps(plain(value))) for name, value in facts.items()]
+        rows = [(name, json.dumps(to_jsonable(value))) for name, value in facts.items()]
         self._write("INSERT OR REPLACE INTO metadata VALUES (?, ?)", rows)
 
     def get_metadata(self, name: str, default: Any = None) -> Any:
         """What was recorded under a name."""
         rows = self._read(_METADATA, "WHERE name = ?", (name,))
-        problem = misfit(rows[0][1], _SHAPES.get(name, _ANY)) if rows else None
+        problem = schema_mismatch(rows[0][1], _SHAPES.get(name, _ANY)) if rows else None
         if problem is not None:
             raise _METADATA.refusal(self._db, f"in the row with `name` {name!r}: {problem}")
         return rows[0][1] if rows else default

@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.pool import NullPool
 
 from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
-from slipstream.core.extras import install
+from slipstream.core.extras import install_command
 from slipstream.studies.record.folder import DATABASE, describe_difference
 
 JOURNAL = "study.log"
@@ -288,7 +288,7 @@ def _unusable(url: str, error: BaseException) -> SlipstreamError:
     text = _first_line(error)
     if isinstance(error, ImportError) or "No module named" in text:
         return ResourceError(
-            f"{redact_password(url)} needs PostgreSQL's driver: {install('postgresql')}"
+            f"{redact_password(url)} needs PostgreSQL's driver: {install_command('postgresql')}"
         )
     if "locked" in text:
         return ResourceError(

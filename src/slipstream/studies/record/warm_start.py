@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from slipstream.core.config import value_at
+from slipstream.core.config import get_by_path
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.text import date_text, plural
 from slipstream.core.timeline import DAY
@@ -93,7 +93,7 @@ def warm_start(
         raise ConfigError(f"{named}: a study is told of by others. `resume` goes on with this one.")
     values, section = read_config(source.config), read_section(source.config)
     for key, theirs, ours in (
-        ("env.name", value_at(values, "env.name"), base.env_name),
+        ("env.name", get_by_path(values, "env.name"), base.env_name),
         ("study.objective", section.objective, config.objective),
         ("study.penalty", section.penalty, config.penalty),
     ):
@@ -174,10 +174,12 @@ def _params(
             for path, one in searched.ranges.items()
         }
         for path in settings.keys() - space.ranges.keys():
-            if encode_choice(settings[path]) != encode_choice(value_at(own, path)):
+            if encode_choice(settings[path]) != encode_choice(get_by_path(own, path)):
                 return None
         return {
-            path: one.to_suggestion(settings[path] if path in settings else value_at(values, path))
+            path: one.to_suggestion(
+                settings[path] if path in settings else get_by_path(values, path)
+            )
             for path, one in space.ranges.items()
         }
     except (KeyError, ValueError):

@@ -23,8 +23,8 @@ from optuna.samplers import (
 from optuna.trial import FrozenTrial, TrialState
 
 from slipstream.core.errors import ConfigError, VersionError
-from slipstream.core.extras import require
-from slipstream.core.random import seed_of
+from slipstream.core.extras import import_optional
+from slipstream.core.random import derive_seed
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.storage import running_trial
 from slipstream.studies.record.warm_start import WarmStart
@@ -137,7 +137,7 @@ class TrialSampler:
 
         config = self._config
         limits = excess if config.constraints else None
-        seed = seed_of(config.seed, *self._seed_keys, trial) % _SEEDS
+        seed = derive_seed(config.seed, *self._seed_keys, trial) % _SEEDS
         random = RandomSampler(seed=seed)
         with warnings.catch_warnings():
             # `group` is marked experimental since 2021; 4.9 knows constraints by a function alone.
@@ -185,7 +185,7 @@ class TrialSampler:
             if config.sampler == "qmc":
                 return QMCSampler(
                     # One sequence for all trials.
-                    seed=seed_of(config.seed, *self._seed_keys) % _SEEDS,
+                    seed=derive_seed(config.seed, *self._seed_keys) % _SEEDS,
                     independent_sampler=random,
                     qmc_type="sobol",
                     scramble=True,
@@ -234,7 +234,7 @@ def check_sampler(config: StudyConfig, space: SearchSpace) -> None:
             "give ranges from `low` to `high`."
         )
     for library in LIBRARIES[config.sampler]:
-        require(library, named, library)
+        import_optional(library, named, library)
 
 
 def _num_numeric_params(space: SearchSpace) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.resource_monitor import Machine, MachineSampler, MachineTable
+from slipstream.core.storage.resource_monitor import ResourceSampler, ResourceTable, ResourceUsage
 from slipstream.core.storage.signals import Interrupted, Interruption
 from slipstream.core.storage.status_file import Status
 from slipstream.kernels.spec import EnvSpec
@@ -72,7 +72,7 @@ class Throughput:
         self._steps: dict[str, int] = {}
         self.steps_done = 0
         self.seconds: dict[str, float] = {}
-        self._sampler = MachineSampler()
+        self._sampler = ResourceSampler()
 
     @property
     def elapsed(self) -> float:
@@ -80,9 +80,9 @@ class Throughput:
         return self._clock() - self._began
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> ResourceUsage:
         """What this session takes of the machine, a few seconds old."""
-        return self._sampler.look()
+        return self._sampler.sample()
 
     def record(self, name: str, steps: int, before: int, seconds: Mapping[str, float]) -> None:
         """An outcome came in: a member's steps so far, and those that an earlier session made."""
@@ -175,7 +175,7 @@ class Session:
     workers: int = 1
 
     def __post_init__(self, notes: Sequence[str]) -> None:
-        self._machine, self._warned = MachineTable(self.folder.machine, self.notify), False
+        self._machine, self._warned = ResourceTable(self.folder.machine, self.notify), False
         self.progress = ProgressReader(self.folder.path / "live" / PROGRESS_FILE)
         searched = self.ledger.get_metadata("seconds", {}).get("search")
         before = sum(self.ledger.steps("search").values()) / searched if searched else None

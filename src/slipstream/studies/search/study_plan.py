@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from slipstream.core.config import Config
-from slipstream.core.random import seed_of
+from slipstream.core.random import derive_seed
 from slipstream.core.timeline import DEVELOPMENT, EVERYTHING, FOLD, HOLDOUT, test_split
 from slipstream.kernels.spec import MarketSpec
 from slipstream.studies.config import StudyConfig
@@ -144,7 +144,7 @@ class StudyPlan:
             config=config,
             fold=fold,
             test=test,
-            seed=seed_of(self.study.seed, *parts),
+            seed=derive_seed(self.study.seed, *parts),
             budget=num_steps(config),
         )
 

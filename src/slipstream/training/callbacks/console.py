@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from slipstream.core.storage.status_file import Status, folded, progress_parts
+from slipstream.core.storage.status_file import Status, progress_parts, wrap_parts
 from slipstream.core.text import printable_lines
 from slipstream.training.callbacks.events import Evaluated, Event, Progress, Updated
 from slipstream.training.callbacks.output import is_interactive, robust_stream
@@ -75,13 +75,13 @@ class ConsoleCallback:
                     redirect_stdout=False,
                 )
                 self._live.start()
-            lines = "\n".join(folded(parts, self._console.width))
+            lines = "\n".join(wrap_parts(parts, self._console.width))
             self._live.update(Text(lines, no_wrap=True, overflow="ellipsis"), refresh=True)
         # What begins is said in a sentence: nothing is planned yet.
         elif not (
             status.of > 0
             and parts[0] != self._shown
-            and (self.due or (status.all_done and not at_once))
+            and (self.due or (status.is_done and not at_once))
         ):
             return
         else:
@@ -146,9 +146,9 @@ class NotebookCallback:
 
     def show(self, status: Status, at_once: bool = False) -> None:
         """Draws the lines and the curves again."""
-        if not (at_once or self.due or status.all_done):
+        if not (at_once or self.due or status.is_done):
             return
-        lines = "\n".join(folded(progress_parts(status), _COLUMNS))
+        lines = "\n".join(wrap_parts(progress_parts(status), _COLUMNS))
         shown = self._html(f"<pre>{html.escape(lines)}</pre>{curves(self._curves)}")
         if self._handle is None:
             self._handle = self._display(shown, display_id=True)

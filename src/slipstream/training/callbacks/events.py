@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from slipstream.core.storage.resource_monitor import Machine
+from slipstream.core.storage.resource_monitor import ResourceUsage
 
 PREFIX = "episode/"  # of the names of an environment's own metrics
 _MARKS = 256  # iterations remembered by `StepClock`
@@ -134,7 +134,7 @@ class Updated:
     """Arrays [len(members)]; `score` is the mean return of recent training episodes."""
     nodes: Sequence[Mapping[str, Any]] = ()
     """The nodes of a cluster, see `RayCluster.standing`."""
-    machine: Machine | None = None
+    machine: ResourceUsage | None = None
     """What all processes of the run take; the same object until there is a new look."""
     eta: float | None = None
     """Seconds to the end of everything; None before it is known."""

@@ -11,7 +11,7 @@ import numpy as np
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.atomic_io import write_json
 from slipstream.core.storage.csv_table import CsvTable
-from slipstream.core.storage.resource_monitor import Machine
+from slipstream.core.storage.resource_monitor import ResourceUsage
 from slipstream.training.callbacks.events import Evaluated, Event, Finished, Started, Updated
 
 METRICS, EVALUATIONS = "metrics.csv", "evaluations.csv"
@@ -27,14 +27,14 @@ class TableWriter:
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.metrics = CsvTable(folder / METRICS, say)
         self.evaluations = CsvTable(folder / EVALUATIONS, say)
-        self._seen: Machine | None = None
+        self._seen: ResourceUsage | None = None
 
     def __call__(self, event: Event) -> None:
         """Listens."""
         if isinstance(event, Started):
             # Rows written after the checkpoint that training goes on from will come again.
-            self.metrics.cut("steps", event.progress.steps)
-            self.evaluations.cut("steps", event.progress.steps)
+            self.metrics.truncate("steps", event.progress.steps)
+            self.evaluations.truncate("steps", event.progress.steps)
         elif isinstance(event, Updated):
             fresh = event.machine if event.machine is not self._seen else None
             self._seen = event.machine

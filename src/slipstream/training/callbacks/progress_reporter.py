@@ -9,7 +9,14 @@ from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from slipstream.core.storage.status_file import Status, phases_part
-from slipstream.core.text import duration, four_digits, mean_and_range, mean_low_high, plural, short
+from slipstream.core.text import (
+    duration,
+    format_count,
+    format_significant,
+    mean_and_range,
+    mean_low_high,
+    plural,
+)
 from slipstream.training.callbacks import events as on
 from slipstream.training.callbacks.events import PREFIX, Progress
 
@@ -152,7 +159,7 @@ def evaluation_line(event: on.Evaluated) -> str:
 def finished_line(progress: Progress, members: int) -> str:
     """What the whole training took."""
     steps = progress.steps * members
-    speed = short(steps / max(progress.wall, 1e-9))
+    speed = format_count(steps / max(progress.wall, 1e-9))
     shares = phases_part(phases_of(progress))
     return f"{steps:,} steps in {duration(progress.wall)} ({speed} steps/s; {shares})"
 
@@ -167,7 +174,7 @@ def result_lines(result: Mapping[str, Any]) -> list[str]:
     failed = [str(one.get("member")) for one in members if one.get("failed")]
     where = f"On {episodes:,} fresh episodes" if episodes else "On the test split"
     most = "" if len(members) == 1 else " at most"
-    wide = f" (standard error{most} {four_digits(max(error))})" if error else ""
+    wide = f" (standard error{most} {format_significant(max(error))})" if error else ""
     score = f"{split_name(str(result.get('chosen_on')))} score ({result.get('score_is')})"
     told = [
         f"Best {score}: {mean_and_range(best)}" if members else "",

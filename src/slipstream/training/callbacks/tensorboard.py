@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slipstream.core.storage.atomic_io import AppendedFile, disk_errors
+from slipstream.core.storage.atomic_io import AppendOnlyFile, disk_errors
 from slipstream.core.text import as_utf8
 from slipstream.training.callbacks.events import (
     PREFIX,
@@ -219,7 +219,7 @@ class _EventFile:
     """Records as TensorBoard reads them: length, its checksum, the event, its checksum."""
 
     def __init__(self, path: Path) -> None:
-        self._file = AppendedFile(path)
+        self._file = AppendOnlyFile(path)
         self._pending: list[bytes] = []
 
     def add(self, event: Any) -> None:

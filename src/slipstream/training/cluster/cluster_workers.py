@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slipstream.core.errors import ResourceError, SlipstreamError
-from slipstream.core.storage.checkpoint import HandedChunks
+from slipstream.core.storage.checkpoint import ReceivedChunks
 from slipstream.core.storage.signals import Interrupted, StoppedError
 from slipstream.training.child_process import set_torch_threads
 from slipstream.training.cluster.cluster import (
@@ -113,7 +113,7 @@ class ClusterWorkers(Workers):
             run.notify,
             config,
         )
-        self._chunks = HandedChunks(run.bulk)
+        self._chunks = ReceivedChunks(run.bulk)
         self._spare: list[RayActor] = []  # have no shard
         self._at_work: dict[RayActor, _Part] = {}
         self._saved = time.monotonic()

@@ -85,7 +85,7 @@ class NodeCompatibility:
             versions=_versions(),
             code=_code_hash(),
             host=platform.node(),
-            processor=provenance.processor(),
+            processor=provenance.cpu_model(),
             instructions=provenance.instruction_sets(),
         )
 
@@ -115,7 +115,7 @@ class NodeCompatibility:
         if not get_kind(self.env).compiled:
             get_kind(self.env).load(self.settings)  # says what is missing
         own = _hashes(required_modules(self.file or self.env, self.agent))
-        changed = provenance.changed_facts({"sources": self.sources}, {"sources": own})
+        changed = provenance.changed_keys({"sources": self.sources}, {"sources": own})
         if changed:
             raise ConfigError(
                 f"{', '.join(changed)} on {platform.node()} differ from those of {self.host}: "
@@ -131,7 +131,7 @@ class NodeCompatibility:
         if not differing:
             return []
         return [
-            f"{platform.node()} ({provenance.processor()}) and {self.host} ({self.processor}) have "
+            f"{platform.node()} ({provenance.cpu_model()}) and {self.host} ({self.processor}) have "
             f"other instruction sets ({', '.join(differing)}): last bits may depend on who trained."
         ]
 

@@ -21,9 +21,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from slipstream.core import errors
-from slipstream.core.child_process import PATIENCE_SECONDS, ending, not_started
+from slipstream.core.child_process import TERMINATE_SECONDS, describe_exit, worker_start_error
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.core.extras import install
+from slipstream.core.extras import install_command
 from slipstream.training.cluster import cluster
 
 _PROGRAM = "slipstream.training.cluster.ray_process"
@@ -44,7 +44,7 @@ def connect(
     if importlib.util.find_spec("ray") is None:
         raise ResourceError(
             f"--cluster {options.address} needs Ray, which is not installed. Install it on "
-            f"every machine of the cluster: {install('ray')}"
+            f"every machine of the cluster: {install_command('ray')}"
         )
     return RayCluster(options, work, say)
 
@@ -168,7 +168,7 @@ class RayCluster:
 
     def __exit__(self, *_: object) -> None:
         self._tell("close")
-        _end(self._process, PATIENCE_SECONDS)
+        _end(self._process, TERMINATE_SECONDS)
         self._thread.join()
         self._pipe.close()
 
@@ -221,7 +221,7 @@ class RayCluster:
                 stderr=subprocess.DEVNULL,
             )
         except OSError as error:
-            raise not_started(error, "close other programs") from error
+            raise worker_start_error(error, "close other programs") from error
         theirs.close()
         answer: tuple[str, ...] = ()
         try:
@@ -232,7 +232,7 @@ class RayCluster:
                     raise cluster.connection_error(self._options.address, silent)
                 answer = mine.recv()
             if not answer:
-                how = ending(process.wait(PATIENCE_SECONDS))
+                how = describe_exit(process.wait(TERMINATE_SECONDS))
                 raise cluster.connection_error(
                     self._options.address, OSError(f"Ray's process {how}")
                 )
@@ -275,8 +275,10 @@ class RayCluster:
         return found
 
     def _lost(self) -> ResourceError:
-        _end(self._process, PATIENCE_SECONDS)
-        why = self._why or f"the process that talked to it {ending(self._process.returncode)}"
+        _end(self._process, TERMINATE_SECONDS)
+        why = (
+            self._why or f"the process that talked to it {describe_exit(self._process.returncode)}"
+        )
         return ResourceError(
             f"The cluster at {self._options.address} is gone: its head died, or this machine was "
             f"cut off from it ({why}). "

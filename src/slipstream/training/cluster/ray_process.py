@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from ray.exceptions import RayError, RayTaskError
 
 from slipstream.core.capacity import usable_cores
-from slipstream.core.child_process import ignore_stops, work_for
+from slipstream.core.child_process import follow_parent, ignore_stop_signals
 from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
-from slipstream.core.extras import install
+from slipstream.core.extras import install_command
 from slipstream.training.cluster.cluster import (
     BEAT_SECONDS,
     SILENT_SECONDS,
@@ -290,7 +290,7 @@ def _join(options: ClusterOptions, work: ClusterWork) -> None:
     if not _VERSIONS[0] <= version < _VERSIONS[1]:
         raise ResourceError(
             f"Ray {ray.__version__} is installed, and slipstream works with 2.52 to 2.60. "
-            f"Install that on every machine of the cluster: {install('ray')}"
+            f"Install that on every machine of the cluster: {install_command('ray')}"
         )
     more: dict[str, Any] = {}
     if options.address == "local":
@@ -330,12 +330,12 @@ def _own(name: str) -> Any:
 def main() -> None:
     """Runs the process; its arguments are a file descriptor and its owner's process."""
     pipe = Connection(int(sys.argv[1]))
-    work_for(int(sys.argv[2]))
+    follow_parent(int(sys.argv[2]))
     options, work = pipe.recv()
     driver = None
     try:
         _join(options, work)
-        ignore_stops()  # Ray took them up: a signal to all of a job is for the owner
+        ignore_stop_signals()  # Ray took them up: a signal to all of a job is for the owner
         driver = _Driver(pipe, options, work)
         pipe.send(("joined",))
         driver.serve()

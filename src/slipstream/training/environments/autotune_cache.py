@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, Self
 from slipstream.core.capacity import total_memory, usable_cores
 from slipstream.core.errors import ResourceError
 from slipstream.core.safe_io import read_json
-from slipstream.core.storage.atomic_io import disk_errors, take_lock, write_sealed
-from slipstream.core.storage.provenance import processor
+from slipstream.core.storage.atomic_io import acquire_lock, disk_errors, write_hashed
+from slipstream.core.storage.provenance import cpu_model
 from slipstream.core.version import __version__
 from slipstream.jit.cache import private_folder
 from slipstream.training.environments.environment import Environment, Part, SteppingConfig
@@ -178,9 +178,11 @@ def save_entry(identity: Identity, measured: AutotuneEntry) -> Path:
         f"Another process is writing into {path.parent}, and {path.name} was not written. Run "
         f"`slipstream tune-machine {shlex.quote(identity.name)}` again when it has ended."
     )
-    with take_lock(path.parent, refusal):  # a process beside this one may add its machine's entry
+    with acquire_lock(
+        path.parent, refusal
+    ):  # a process beside this one may add its machine's entry
         others = [one for one in _entries(path) if one["machine"] != machine]
-        write_sealed(
+        write_hashed(
             path, {"format": _FORMAT, "environment": about, "machines": [*others, entry]}
         )  # fmt: skip
     return path
@@ -198,7 +200,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
 def this_machine() -> dict[str, Any]:
     """What a measurement speaks for: processor, cores that this process may use, memory."""
     return {
-        "processor": processor(),
+        "processor": cpu_model(),
         "cores": usable_cores(),
         "memory_gib": round(total_memory() / 2**30),
     }

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from slipstream.core.bounds import Count, Natural
-from slipstream.core.config import Config, put
+from slipstream.core.config import Config, set_by_path
 from slipstream.core.errors import ConfigError
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
@@ -217,7 +217,7 @@ def _params(
     changed = {**settings, **phase.env}  # a weight that a mapping leaves out is gone
     try:
         for path, value in numbers.items():
-            put(changed, path, value)
+            set_by_path(changed, path, value)
         made = environment.kind.load(changed)
     except ConfigError as error:
         raise ConfigError(f"`curriculum`, phase `{phase.name}`: {error}") from error

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from slipstream.core.child_process import FaultPolicy
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
-from slipstream.core.plugins import offered
+from slipstream.core.plugins import iter_offers
 from slipstream.core.storage import yaml_file
 from slipstream.core.timeline import FoldPlan
 from slipstream.kernels.kernel import Kernel
@@ -68,7 +68,7 @@ class Part:
         """The part of an environment; None if it does not offer it."""
         if isinstance(environment, cls):
             return environment
-        found = (part(cls, environment) for part in offered("part"))
+        found = (part(cls, environment) for part in iter_offers("part"))
         return next((one for one in found if one is not None), None)
 
 

@@ -386,7 +386,7 @@ def predict(policy: Policy, seen: PolicyInput, seed: int | None) -> NDArray[Any]
     if seed is None or not policy.actions.drawn:
         return policy.act_rows(seen.obs, mask=seen.mask)
     place = (seen.episode << 32) | seen.step
-    keys = rng.own_keys(np.array([seed % 2**64], np.uint64), rng.SAMPLE, place)
+    keys = rng.keys_at_steps(np.array([seed % 2**64], np.uint64), rng.SAMPLE, place)
     found = np.zeros((len(seen.obs), policy.actions.width), policy.actions.dtype)
     num_envs = len(found) // policy.members
     for copy in range(num_envs):  # an Actor's stream is a member's: one row of each at a time

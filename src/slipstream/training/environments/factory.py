@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.plugins import merged
+from slipstream.core.plugins import merge_offers
 from slipstream.training.environments.environment import Environment, EnvironmentKind
 from slipstream.training.environments.kernel_environment import (
     KernelEnvironment,
@@ -51,7 +51,7 @@ def get_kind(name: str) -> EnvironmentKind:
             or what `register` returned, ``object:NAME``.
     """
     prefix, colon, _ = name.partition(":")
-    make = merged("environments").get(prefix + colon) if colon else None
+    make = merge_offers("environments").get(prefix + colon) if colon else None
     found: EnvironmentKind = KernelKind(name) if make is None else make(name)
     return found
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
-from slipstream.core.plugins import offered
-from slipstream.core.safe_io import seal
-from slipstream.core.storage.atomic_io import plain
+from slipstream.core.plugins import iter_offers
+from slipstream.core.safe_io import payload_hash
+from slipstream.core.storage.atomic_io import to_jsonable
 from slipstream.core.timeline import FoldPlan
 from slipstream.jit.cache import cannot_write, private_folder
 from slipstream.kernels.env_checker import check_environment
@@ -133,17 +133,17 @@ class KernelEnvironment(Tunable):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        return {"name": self.kernel.name, "sources": self.sources, **plain(self.provenance)}
+        return {"name": self.kernel.name, "sources": self.sources, **to_jsonable(self.provenance)}
 
     @property
     def training_context(self) -> dict[str, Any]:
         declared, market = self.loaded.training_context, self.spec.market
         if declared is not None:
-            return {**super().training_context, **plain(declared.as_mapping())}
+            return {**super().training_context, **to_jsonable(declared.as_mapping())}
         if market is None:
             return super().training_context
         own = {"bar_seconds": market.bar_seconds, "symbols": list(market.symbols)}
-        return {**super().training_context, **plain(own)}
+        return {**super().training_context, **to_jsonable(own)}
 
     @property
     def observed_bytes(self) -> int | None:
@@ -171,7 +171,7 @@ class KernelEnvironment(Tunable):
 
     @property
     def identity(self) -> Identity:
-        return Identity(self.name, {}, seal(self.sources))
+        return Identity(self.name, {}, payload_hash(self.sources))
 
     def with_records(self, split: str, records: tuple[Any, ...]) -> Self:
         """A copy with other Params records in a split: other costs, say."""
@@ -188,7 +188,7 @@ class KernelEnvironment(Tunable):
         kernel, loaded = self.kernel, self.loaded
         if kernel.built_in:
             return None
-        facts = [self.sources, plain(settings), plain(loaded.provenance)]
+        facts = [self.sources, to_jsonable(settings), to_jsonable(loaded.provenance)]
         text = json.dumps(facts, sort_keys=True, default=repr)
         passed = private_folder("checked") / hashlib.sha256(text.encode()).hexdigest()[:20]
         if passed.exists():
@@ -434,5 +434,5 @@ class Timeline(Part):
 
 def environment_class(kernel: Kernel) -> type[KernelEnvironment]:
     """Return the class of a kernel's environments, which may be a plugin's."""
-    named = (kernel_class(kernel) for kernel_class in offered("kernel_class"))
+    named = (kernel_class(kernel) for kernel_class in iter_offers("kernel_class"))
     return next(filter(None, named), KernelEnvironment)

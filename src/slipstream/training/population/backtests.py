@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import KernelError
-from slipstream.core.random import seed_of
+from slipstream.core.random import derive_seed
 from slipstream.core.timeline import FOLD, DayRoll, day_closes, day_number, test_split
 from slipstream.jit import codegen
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
@@ -289,7 +289,7 @@ def alike(place: Place) -> tuple[int, ...]:
         return len(_records(place)), settings.deterministic, settings.seed
     purpose = str(place.member.test).rpartition("/")[2]  # folds meet the same episodes
     max_steps = EvaluationPlan.from_config(place.member.config, place.environment).max_steps
-    return seed_of(settings.seed, purpose), settings.max_episodes, max_steps
+    return derive_seed(settings.seed, purpose), settings.max_episodes, max_steps
 
 
 def _records(place: Place) -> tuple[Any, ...]:
@@ -415,7 +415,7 @@ class BacktestLoop:
         self._mask = self._out[OUT_MASK] if env.mask_size else np.zeros((0, 0), np.bool_)
         lines = ["def note(s, row):"]
         lines += [f"    row[{k}] = s.{name}" for k, name in enumerate(noted)]
-        text = "\n\n\n".join(["\n".join(lines), codegen.source_of([run_backtests])]) + "\n"
+        text = "\n\n\n".join(["\n".join(lines), codegen.get_source([run_backtests])]) + "\n"
         examples = (0, 0, 0, self._decider, self._mask, batch, self._out, np.zeros((1, 1, 1)))
         decide = decide_box if policy.actions.continuous else decide_choices
         module = codegen.compile_module(

@@ -20,7 +20,7 @@ from slipstream.core.errors import (
     ResourceError,
     SlipstreamError,
 )
-from slipstream.core.storage.atomic_io import sweep
+from slipstream.core.storage.atomic_io import remove_partials
 from slipstream.jit import rng
 from slipstream.training.child_process import set_torch_threads
 from slipstream.training.cluster.cluster import Lost
@@ -105,9 +105,9 @@ class Pool:
         self._dropped: set[str] = set()  # while under way
         self._finished: set[str] = set()  # policies not yet among the weights
         self._speeds, self._pace = WorkerSpeeds(), SpeedModel()
-        sweep(folder / "live")  # of what workers wrote when they were killed
+        remove_partials(folder / "live")  # of what workers wrote when they were killed
         if cluster is None:
-            rng.load()  # and Numba with them: workers that are forked need not do it again
+            rng.preload()  # and Numba with them: workers that are forked need not do it again
 
     def __enter__(self) -> Pool:
         return self

@@ -27,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.core.safe_io import UnreadableError, open_regular, regular_file
 from slipstream.core.storage.atomic_io import make_folder, write_bytes
-from slipstream.core.storage.checkpoint import below, prefixed
+from slipstream.core.storage.checkpoint import add_prefix, strip_prefix
 from slipstream.training.population.member import Member
 
 PROGRESS_FILE = "members.jsonl"
@@ -139,7 +139,7 @@ class State:
     @property
     def bulk(self) -> dict[str, NDArray[Any]]:
         """Chunks of its replay, by name."""
-        return below(BULK, self.tensors)
+        return strip_prefix(BULK, self.tensors)
 
     def lightened(self) -> State:
         """Without what its file has and nobody needs in memory."""
@@ -180,11 +180,11 @@ class LiveStates:
         Raises:
             ResourceError: the disk is full; the old file is untouched.
         """
-        tensors = prefixed("state.", state.tensors)
+        tensors = add_prefix("state.", state.tensors)
         facts = {"iteration": str(state.iteration), "fingerprint": member.fingerprint}
         if state.policy is not None:
             own, manifest = state.policy
-            tensors |= prefixed("policy.", own)
+            tensors |= add_prefix("policy.", own)
             facts["manifest"] = json.dumps(manifest)
         arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
         content = safetensors.numpy.save(arrays, facts)
@@ -196,7 +196,9 @@ class LiveStates:
         facts, tensors = self._read(member.name)
         if facts.get("fingerprint") != member.fingerprint:
             return None
-        return State(int(facts["iteration"]), below("state.", tensors), _policy(facts, tensors))
+        return State(
+            int(facts["iteration"]), strip_prefix("state.", tensors), _policy(facts, tensors)
+        )
 
     def iteration(self, member: Member) -> int:
         """Rollouts that a member has learned from, as its file's head says; 0 without a file."""
@@ -339,7 +341,7 @@ class PolicyStore:
         tensors, facts = self._read(self._path(name))
         if name not in facts:
             return None
-        return below(f"{name}/", tensors), json.loads(facts[name])
+        return strip_prefix(f"{name}/", tensors), json.loads(facts[name])
 
     def _path(self, name: str) -> Path:
         """A trial's file: members are called ``search-00012-3``, ``confirm-00012-1-3``."""
@@ -372,4 +374,4 @@ def _facts(content: bytes) -> dict[str, str]:
 def _policy(facts: Mapping[str, str], tensors: Tensors) -> tuple[Tensors, Mapping[str, Any]] | None:
     if "manifest" not in facts:
         return None
-    return below("policy.", tensors), json.loads(facts["manifest"])
+    return strip_prefix("policy.", tensors), json.loads(facts["manifest"])

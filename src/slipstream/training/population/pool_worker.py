@@ -19,7 +19,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from slipstream.core.child_process import orphaned
+from slipstream.core.child_process import is_orphaned
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
 from slipstream.training.child_process import ChildProcess, picklable_error, set_torch_threads
 from slipstream.training.cluster.cluster import (
@@ -85,7 +85,7 @@ def _serve(source: EnvironmentSource, live: LiveStates, pipe: Connection) -> Non
     parent = os.getppid()
 
     def check_stop() -> None:
-        if pipe.poll() or orphaned(parent):
+        if pipe.poll() or is_orphaned(parent):
             raise _Leave
 
     first = True

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.safe_io import is_there, read_json
+from slipstream.core.safe_io import path_exists, read_json
 from slipstream.core.storage import folder_registry
-from slipstream.core.storage.atomic_io import write_sealed
-from slipstream.core.storage.checkpoint import STATE, below
+from slipstream.core.storage.atomic_io import write_hashed
+from slipstream.core.storage.checkpoint import STATE, strip_prefix
 from slipstream.core.storage.status_file import RUN
 from slipstream.core.text import did_you_mean
 from slipstream.kernels.vector_env import VectorEnv, allocate_buffers
@@ -176,7 +176,7 @@ def load_snapshots(run: Run) -> Player:
     """
     member, found = run.best.highest, run.load_checkpoint()
     tensors = {} if found is None else found[0]
-    state = {k: v[member : member + 1] for k, v in below(_OPPONENTS, tensors).items()}
+    state = {k: v[member : member + 1] for k, v in strip_prefix(_OPPONENTS, tensors).items()}
     game = _game(run.config.env_name)
     past = game.past(run.config.env_settings, run.best_policy(member), state)
     if past is None:
@@ -204,7 +204,7 @@ def load_opponent(env_name: str, text: str, trust: bool = False) -> Player:
     known = list_bots(env_name)
     if text in known:
         return Player(text)
-    if not is_there(Path(text).expanduser()) and folder_registry.place_of(text, RUN) is None:
+    if not path_exists(Path(text).expanduser()) and folder_registry.find_folder(text, RUN) is None:
         game = get_kind(env_name).short_name
         raise ConfigError(
             f"There is no opponent `{text}`: it is neither a bot of `{game}` nor the directory of "
@@ -224,8 +224,8 @@ def find_run(path: str | Path, trust: bool = False) -> tuple[Run, int | None] | 
         trust: see `Run.open`.
     """
     folder = Path(path).expanduser().absolute()
-    if not is_there(folder):
-        folder = folder_registry.place_of(path, RUN) or folder
+    if not path_exists(folder):
+        folder = folder_registry.find_folder(path, RUN) or folder
     if (folder / CONFIG).is_file():
         return Run.open(folder, trust=trust), None
     if folder.parent.name != BEST or not (folder.parents[1] / CONFIG).is_file():
@@ -376,7 +376,7 @@ def write_match_results(
         member: of the run, whose policy played; the best one unless given.
     """
     said = {"seed": seed, "policy": _weights_of(run, member)}
-    write_sealed(run.path / _FILE, {**said, "games": [games.as_dict() for games in played]})
+    write_hashed(run.path / _FILE, {**said, "games": [games.as_dict() for games in played]})
 
 
 def _weights_of(run: Run, member: int | None = None) -> str:

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.safe_io import misfit, read_json
+from slipstream.core.safe_io import read_json, schema_mismatch
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.provenance import commit_words
+from slipstream.core.storage.provenance import commit_text
 from slipstream.core.storage.status_file import LEDGER
 from slipstream.core.text import percent, printable, stamp
 from slipstream.kernels.spec import check_training_context, context_differences
@@ -276,12 +276,12 @@ def forced_gate_warnings(facts: Mapping[str, Any]) -> list[str]:
 def _check_facts(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Refuses facts that neither a study nor a run writes beside a policy."""
     known: dict[str, Any] = {"carried?": {}, "windows_utc_seconds?": {}}
-    problem = misfit(
+    problem = schema_mismatch(
         manifest, {"policy": {}, "study?": str, "trial?": int, "environment?": known, "test?": {}}
     )
     facts = manifest.get("environment") if problem is None else None
     for name, window in ((facts or {}).get("windows_utc_seconds") or {}).items():
-        problem = problem or misfit(window, [int], f"`{name}`")
+        problem = problem or schema_mismatch(window, [int], f"`{name}`")
         if problem is None and len(window) != 2:
             problem = f"`{name}` is no window"
     if problem is not None:
@@ -465,5 +465,5 @@ def _origin(own: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[tuple[s
     for key in ("command", "started"):
         if key in made:
             yield key, printable(str(made[key]))
-    if commit := commit_words((made.get("git") or {}).get("slipstream")):
+    if commit := commit_text((made.get("git") or {}).get("slipstream")):
         yield "commit", printable(commit)

@@ -11,17 +11,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from slipstream.core.argument_validation import checked
+from slipstream.core.argument_validation import validate_arguments
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError, VersionError
-from slipstream.core.safe_io import is_there, read_json
+from slipstream.core.safe_io import path_exists, read_json
 from slipstream.core.storage import atomic_io, checkpoint, folder_registry, provenance
-from slipstream.core.storage.atomic_io import LOCK, take_lock
-from slipstream.core.storage.checkpoint import drop_chunks
-from slipstream.core.storage.csv_table import read
+from slipstream.core.storage.atomic_io import LOCK, acquire_lock
+from slipstream.core.storage.checkpoint import prune_chunks
+from slipstream.core.storage.csv_table import read_table
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.signals import forget_stop
+from slipstream.core.storage.signals import clear_stop_request
 from slipstream.core.storage.status_file import EVENTS, LOG, RUN, STATUS, read_status
-from slipstream.core.text import Summarised, to_stderr
+from slipstream.core.text import SummaryRepr, print_to_stderr
 from slipstream.core.version import __version__
 from slipstream.rl.agents.discover import agent_class
 from slipstream.rl.best_policies import BEST, BestPolicies
@@ -71,10 +71,10 @@ _PROGRESS = {
 
 def _to_stderr(message: str) -> None:
     with suppress(OSError):  # nobody reads it: what is said matters less than what is done
-        to_stderr(message)
+        print_to_stderr(message)
 
 
-class Run(Summarised):
+class Run(SummaryRepr):
     """A run directory.
 
     ::
@@ -148,7 +148,7 @@ class Run(Summarised):
         path = free_path(config, out, overwrite)
         run = cls(path, config.with_training(out=str(path)), say)
         try:
-            if is_there(path / CONFIG):
+            if path_exists(path / CONFIG):
                 run.lock()  # refused while a process trains it
                 atomic_io.remove(path)
                 run.close()
@@ -157,7 +157,7 @@ class Run(Summarised):
                 run.lock()
                 (path / CHECKPOINTS).mkdir(exist_ok=True)
                 run.best.folder.mkdir(exist_ok=True)
-            atomic_io.write_sealed(path / PROVENANCE, {**provenance.describe(), **facts})
+            atomic_io.write_hashed(path / PROVENANCE, {**provenance.describe(), **facts})
             atomic_io.write_text(path / CONFIG, run.config.to_yaml())
             enter(path, "run", config.short_name, run.config.as_mapping(), run.notify)
         finally:
@@ -165,7 +165,7 @@ class Run(Summarised):
         return run
 
     @classmethod
-    @checked
+    @validate_arguments
     def open(
         cls, path: str | Path, say: Callable[[str], None] = _to_stderr, trust: bool = False
     ) -> Run:
@@ -180,11 +180,11 @@ class Run(Summarised):
             CheckpointError: it is none.
         """
         folder = Path(path).expanduser().absolute()
-        if not is_there(folder):
-            folder = folder_registry.place_of(path, RUN) or folder
-        if not is_there(folder / CONFIG):
+        if not path_exists(folder):
+            folder = folder_registry.find_folder(path, RUN) or folder
+        if not path_exists(folder / CONFIG):
             name = shlex.quote(str(path))
-            if is_there(folder / CHECKPOINTS) and is_not_a_run(folder):
+            if path_exists(folder / CHECKPOINTS) and is_not_a_run(folder):
                 raise CheckpointError(
                     f"{folder} has no {CONFIG}: its training was ended before it began. Give the "
                     f"same `slipstream train` command again, with --out {name}."
@@ -193,7 +193,7 @@ class Run(Summarised):
             given = "Give the directory that `slipstream train` printed."
             raise CheckpointError(
                 f"{folder} is not a run directory: it has no {CONFIG}. "
-                f"{study if is_there(folder / 'study.yaml') else given}"
+                f"{study if path_exists(folder / 'study.yaml') else given}"
             )
         return cls(folder, None, say, trust)
 
@@ -214,7 +214,7 @@ class Run(Summarised):
         """Where it is, where it stands, and what its chosen policy scores."""
         result = self.result or {}
         status = read_status(self.path)
-        state = "complete" if result else "new" if status is None else status.judged()
+        state = "complete" if result else "new" if status is None else status.liveness()
         members = len(result.get("members", ()))
         return {
             "folder": self.path,
@@ -222,7 +222,7 @@ class Run(Summarised):
             "members": members or None,
             "score": None if self.score is None else f"{self.score:.6g}",
             "score is": result.get("score_is"),
-            "report": self.path / "report.html" if is_there(self.path / "report.html") else None,
+            "report": self.path / "report.html" if path_exists(self.path / "report.html") else None,
         }
 
     @property
@@ -282,7 +282,7 @@ class Run(Summarised):
 
     def discard_if_unused(self) -> None:
         """Removes the directory when training ended before its first iteration: nothing is lost."""
-        if not is_there(self.path / METRICS) and not checkpoint.checkpoints(
+        if not path_exists(self.path / METRICS) and not checkpoint.checkpoints(
             self.path / CHECKPOINTS
         ):
             self.close()
@@ -301,9 +301,9 @@ class Run(Summarised):
                 f"Another process is training {self.path}: wait for it, or stop it first, with "
                 f"`slipstream stop {shlex.quote(str(self.path))}`."
             )
-            self._lock = take_lock(self.path, refusal)
-            atomic_io.sweep(self.path)
-            forget_stop(self.path)  # it was for the process before
+            self._lock = acquire_lock(self.path, refusal)
+            atomic_io.remove_partials(self.path)
+            clear_stop_request(self.path)  # it was for the process before
             for leftover in self.best.folder.glob(".member-*"):
                 atomic_io.remove(leftover)
 
@@ -325,7 +325,7 @@ class Run(Summarised):
         for writer in self._writers:
             writer.sync()
         steps = int(progress["steps"])
-        folder = self.path / CHECKPOINTS / checkpoint.folder_name(steps)
+        folder = self.path / CHECKPOINTS / checkpoint.checkpoint_name(steps)
         facts: dict[str, Any] = {"config": self.config.hash, "state": state_version(self.config)}
         self.chunks = {file: digest for shard in bulk for file, digest in shard.items()}
         facts |= {"steps": steps, "progress": dict(progress), "bulk": self.chunks}
@@ -333,7 +333,7 @@ class Run(Summarised):
         checkpoint.rotate(folder.parent, self.config.training.keep_last)
         if self.chunks:
             kept = map(checkpoint.read_manifest, checkpoint.checkpoints(folder.parent))
-            drop_chunks(self.bulk, {file for one in kept for file in one.get("bulk", {})})
+            prune_chunks(self.bulk, {file for one in kept for file in one.get("bulk", {})})
         return folder
 
     @property
@@ -348,11 +348,11 @@ class Run(Summarised):
             CheckpointError: there are some and none is valid.
             VersionError: another version wrote them.
         """
-        read = f"slipstream evaluate {shlex.quote(str(self.path))}"
+        read_table = f"slipstream evaluate {shlex.quote(str(self.path))}"
         again = f"slipstream train {shlex.quote(str(self.path / CONFIG))} --out NEW_DIRECTORY"
 
         def check(manifest: Mapping[str, Any]) -> None:
-            check_state_version(manifest, self.config, f"{self.path}", read, again)
+            check_state_version(manifest, self.config, f"{self.path}", read_table, again)
             budget, most = manifest["progress"]["budget"], self.config.training.total_timesteps
             if budget > max(most, manifest["progress"]["steps"]):  # a curriculum ends at its steps
                 raise CheckpointError(
@@ -362,7 +362,7 @@ class Run(Summarised):
                 )
 
         shape = {"progress": _PROGRESS, "bulk?": {}, "state": STATE_SHAPE}
-        found = checkpoint.load_newest(
+        found = checkpoint.load_latest(
             self.path / CHECKPOINTS, self.notify, self.config.hash, shape, check
         )
         if found is None:
@@ -376,12 +376,12 @@ class Run(Summarised):
     def save_result(self, result: Mapping[str, Any]) -> None:
         """Writes `result.json`: the run is complete, and its tables and curves are whole."""
         self._close_writers()
-        atomic_io.write_sealed(self.path / RESULT, result)
+        atomic_io.write_hashed(self.path / RESULT, result)
 
     @property
     def mark_reported(self) -> bool:
         """Whether a report was written since the run is complete."""
-        return atomic_io.not_older(self.path / REPORT, self.path / RESULT)
+        return atomic_io.is_at_least_as_new(self.path / REPORT, self.path / RESULT)
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -413,7 +413,7 @@ class Run(Summarised):
 
     def record(self, **facts: Any) -> None:
         """Adds JSON-able facts to `provenance.json`: data hashes, notes."""
-        atomic_io.write_sealed(self.path / PROVENANCE, {**self.provenance, **facts})
+        atomic_io.write_hashed(self.path / PROVENANCE, {**self.provenance, **facts})
 
     @property
     def device(self) -> str:
@@ -484,7 +484,7 @@ class Run(Summarised):
 
     def metrics(self) -> dict[str, list[float | str | None]]:
         """Columns of `metrics.csv`."""
-        return read(self.path / METRICS, numbers=("member", "steps", "score"))
+        return read_table(self.path / METRICS, numbers=("member", "steps", "score"))
 
     def resource_usage(self) -> dict[str, float | None]:
         """Means over its rows of what it took of the machine; None where nobody measured."""
@@ -497,7 +497,9 @@ class Run(Summarised):
 
     def evaluations(self) -> dict[str, list[float | str | None]]:
         """Columns of `evaluations.csv`."""
-        return read(self.path / EVALUATIONS, numbers=("member", "steps", "score"), names=("split",))
+        return read_table(
+            self.path / EVALUATIONS, numbers=("member", "steps", "score"), names=("split",)
+        )
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
@@ -519,15 +521,15 @@ def free_path(config: RunConfig, out: str | Path | None = None, overwrite: bool 
     if not wanted:
         return _fresh_name(config.short_name)
     path = Path(wanted).expanduser().absolute()
-    if is_there(path) and not path.is_dir():
+    if path_exists(path) and not path.is_dir():
         raise ConfigError(
             f"{path} is a file, and a run is written into a directory of its own: name one that "
             "does not exist with --out."
         )
-    if overwrite and is_there(path / CONFIG) and is_there(path / PROVENANCE):
+    if overwrite and path_exists(path / CONFIG) and path_exists(path / PROVENANCE):
         return path
-    if is_there(path) and not is_not_a_run(path):
-        held = "holds a run" if is_there(path / CONFIG) else "is not empty"
+    if path_exists(path) and not is_not_a_run(path):
+        held = "holds a run" if path_exists(path / CONFIG) else "is not empty"
         raise ConfigError(
             f"{path} {held} already and is not overwritten. Go on with it by `slipstream resume "
             f"{shlex.quote(str(path))}`, or name another directory with --out."
@@ -563,7 +565,7 @@ def state_version(config: RunConfig) -> dict[str, Any]:
 
 
 def check_state_version(
-    written: Mapping[str, Any], config: RunConfig, what: str, read: str, again: str
+    written: Mapping[str, Any], config: RunConfig, what: str, read_table: str, again: str
 ) -> None:
     """Refuses to go on from a state of another meaning.
 
@@ -586,5 +588,5 @@ def check_state_version(
         f"{what} was written by slipstream {before['slipstream']}, whose states (of {old}) mean "
         f"something else than those of this one ({now['slipstream']}: {new}): it cannot be gone on "
         f"with here. Use the version that wrote it, or begin anew with `{again}`. What is there "
-        f"can still be read: `{read}`."
+        f"can still be read_table: `{read_table}`."
     )

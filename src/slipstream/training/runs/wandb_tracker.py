@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.extras import require
-from slipstream.core.safe_io import is_there, read_json
+from slipstream.core.extras import import_optional
+from slipstream.core.safe_io import path_exists, read_json
 from slipstream.core.storage.atomic_io import write_json
 from slipstream.training.callbacks.events import Callback, Event, Started
 from slipstream.training.callbacks.tensorboard import TensorBoardWriter, get_hyperparams
@@ -34,7 +34,7 @@ def check_tracker(name: str | None) -> None:
             f"--track {name!r}: `{WANDB}` is known; others are callbacks of your own."
         )
     if name is not None:
-        require(WANDB, "Tracking by Weights & Biases", WANDB)
+        import_optional(WANDB, "Tracking by Weights & Biases", WANDB)
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def start_tracking(run: Run, name: str | None) -> Iterator[Sequence[Callback]]:
     What the run has at the end, a report with its episodes, and policies, goes along; also after
     an interruption.
     """
-    if name is None and not is_there(run.path / TRACKED):
+    if name is None and not path_exists(run.path / TRACKED):
         yield ()
         return
     tracker = WandbTracker(run)
@@ -122,7 +122,7 @@ class WandbTracker(TensorBoardWriter):
         kinds = {"report": [self._run.path / REPORT], "episodes": [self._run.path / EPISODES]}
         for kind, paths in (kinds | {"policy": policies}).items():
             artefact = wandb.Artifact(f"{self._there.id}-{kind}", type=kind)
-            for path in filter(is_there, paths):
+            for path in filter(path_exists, paths):
                 inside = path.relative_to(best) if path.is_relative_to(best) else path.name
                 artefact.add_file(str(path), name=str(inside))
             if artefact.manifest.entries:

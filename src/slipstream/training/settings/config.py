@@ -17,12 +17,12 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from slipstream.core.bounds import Count, Seed, Share
-from slipstream.core.child_process import FaultPolicy, patience
-from slipstream.core.config import Config, put, validate
+from slipstream.core.child_process import FaultPolicy, hang_timeout
+from slipstream.core.config import Config, set_by_path, validate
 from slipstream.core.errors import ConfigError
-from slipstream.core.field_names import setting_of_agent
-from slipstream.core.plugins import load, offered
-from slipstream.core.safe_io import is_there, read_text
+from slipstream.core.field_names import agent_setting
+from slipstream.core.plugins import iter_offers, load
+from slipstream.core.safe_io import path_exists, read_text
 from slipstream.core.storage import yaml_file
 from slipstream.core.text import did_you_mean
 from slipstream.kernels.kernel_registry import list_kernels, load_kernel
@@ -179,7 +179,7 @@ def read_target(target: str) -> dict[str, Any]:
         return {"env": {"name": "portfolio"}}
     if get_kind(target).is_known:
         return {"env": {"name": target}}
-    if is_there(Path(target)):
+    if path_exists(Path(target)):
         raise ConfigError(
             f"{target} is not something to train: give a .yaml file, a kernel's .py file, the "
             "name of an environment (`slipstream list`), or gym:ID."
@@ -204,7 +204,7 @@ def read_sections(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _format_of(values: Mapping[str, Any]) -> ModuleType | None:
     """The module that reads the sections of another project; None where they are ours."""
-    names = (name for names in offered("formats") for name in names)
+    names = (name for names in iter_offers("formats") for name in names)
     modules = (load("formats", name) for name in names)
     return next((module for module in modules if module.recognizes(values)), None)
 
@@ -262,7 +262,7 @@ def override(values: dict[str, Any], path: str, value: Any) -> None:
         raise ConfigError(unknown_section(first))
     if dot and isinstance(values.get(first), str):
         values[first] = {"name": values[first]}  # `env: cartpole` is short for its name
-    put(values, path, value)
+    set_by_path(values, path, value)
 
 
 def copied(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,7 +275,7 @@ def copied(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def unknown_section(name: str) -> str:
     """Says which section was meant."""
-    if (setting := setting_of_agent(name)) is not None:
+    if (setting := agent_setting(name)) is not None:
         return f"`{name}` is not a known section; did you mean `{setting}`?"
     return f"`{name}` is not a known section; {did_you_mean(name, SECTIONS)}"
 
@@ -336,7 +336,7 @@ class RunConfig:
         yielding = config.agent.give_way(_COPIES_OF_AUTO if n == "auto" else n, agent)
         config = replace(config, agent=yielding)
         config.check_sizes()
-        patience.set(config.training.hang_seconds)
+        hang_timeout.set(config.training.hang_seconds)
         return config
 
     @property

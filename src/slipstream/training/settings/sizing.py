@@ -14,7 +14,7 @@ from typing import Literal
 
 from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.core.extras import require
+from slipstream.core.extras import import_optional
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.agents.off_policy.config import VECTOR_STEP
@@ -439,7 +439,7 @@ def check_learner(training: TrainingConfig, image: bool | None) -> Learner:
     if image is not None:
         _check_precision(training, learner)
     if learner == "torch":
-        require("torch", _purpose(training), "torch")
+        import_optional("torch", _purpose(training), "torch")
         from slipstream.rl.nets.torch_device import device_of  # torch: only where it is used
 
         device_of(training.device)

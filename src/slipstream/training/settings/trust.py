@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import TrustError
-from slipstream.core.extras import search_working_folder
+from slipstream.core.extras import add_cwd_to_path
 from slipstream.core.safe_io import UnreadableError
 from slipstream.core.storage import folder_registry
 from slipstream.core.storage.atomic_io import sha256
@@ -47,7 +47,7 @@ def enter(
                 str(path.resolve()) for path in source_files(own).values() if is_user_file(path)
             }
             files |= {path: sha256(Path(path)) for path in paths}
-    folder_registry.enter(folder, kind, name, say, tuple(named), files)
+    folder_registry.register_folder(folder, kind, name, say, tuple(named), files)
 
 
 def check_trust(
@@ -67,8 +67,8 @@ def check_trust(
     named = dict(_named(values))
     if trust or not named:
         return
-    number = number or folder_registry.id_of(folder)
-    entry = None if number is None else folder_registry.known(number, folder)
+    number = number or folder_registry.read_id(folder)
+    entry = None if number is None else folder_registry.find_entry(number, folder)
     places = {what: what if module is None else _place(module) for what, module in named.items()}
     if entry is None:
         why = "No command of yours made it, as far as your register knows"
@@ -106,7 +106,7 @@ def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
             yield f"wrapper {name}", name.partition(":")[0]
 
 
-def _ran(what: str, place: str | None, entry: folder_registry.Registered) -> bool:
+def _ran(what: str, place: str | None, entry: folder_registry.RegistryEntry) -> bool:
     """Whether the user's command ran what a config names, where it is found now."""
     installed = place is not None and not is_user_file(Path(place))
     return what in entry.references and (installed or place in entry.files)
@@ -121,7 +121,7 @@ def _is(path: str, digest: str) -> bool:
 
 def _place(module: str) -> str | None:
     """The file that importing a module would run; nothing is imported."""
-    search_working_folder()
+    add_cwd_to_path()
     loaded = getattr(sys.modules.get(module), "__file__", None)
     if loaded is not None:
         return str(Path(loaded).resolve())

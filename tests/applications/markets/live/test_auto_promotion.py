@@ -12,8 +12,8 @@ from live_markets import Make, momentum, save_study, week, write
 from slipstream.cli import main
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import logbook
-from slipstream.core.storage.atomic_io import make_folder, write_sealed
-from slipstream.core.storage.signals import Interrupted, ask_to_stop
+from slipstream.core.storage.atomic_io import make_folder, write_hashed
+from slipstream.core.storage.signals import Interrupted, request_stop
 from slipstream.core.storage.status_file import LOG, read_status
 from slipstream.markets.evaluation.holdout_register import price_series, record_opening
 from slipstream.markets.live import auto_promotion, deployment
@@ -66,7 +66,7 @@ def new_study(
         "steps": {},
         "sentences": [],
     }
-    write_sealed(study / "result.json", result)
+    write_hashed(study / "result.json", result)
     return study
 
 
@@ -162,7 +162,7 @@ def test_what_is_no_newer_or_not_complete_is_left(
     result = json.loads((tmp_path / "studies" / "night-2" / "result.json").read_text())
     result.pop("sha256")
     (tmp_path / "studies" / "night-2" / "result.json").unlink()
-    write_sealed(older / "result.json", result)
+    write_hashed(older / "result.json", result)
     assert look().current == 1
     assert "night-1: its prices are not known to end later" in lines(running)[0]
 
@@ -226,12 +226,12 @@ def test_what_a_watch_logs_is_its_news(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(logbook, "_LOG_SECONDS", 0.0)
     rounds, folder = list[int](), auto_promotion.watch_folder(Deployment.from_name("new"))
     make_folder(folder)
-    ask_to_stop(folder)
+    request_stop(folder)
 
     def complete(pattern: str) -> list[Path]:
         rounds.append(len(rounds))
         if len(rounds) == 5:
-            ask_to_stop(folder)
+            request_stop(folder)
         return []
 
     def busy(*_: Any) -> None:

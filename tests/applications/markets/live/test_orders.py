@@ -26,7 +26,7 @@ from live_markets import GATES, Make, table, write
 
 from slipstream.cli import main
 from slipstream.core.errors import ConfigError, DataError, ResourceError
-from slipstream.core.extras import require
+from slipstream.core.extras import import_optional
 from slipstream.markets.live import exchange
 from slipstream.markets.live.account_comparison import compare
 from slipstream.markets.live.deployment import Deployment, set_kill_switch
@@ -89,7 +89,7 @@ def served(
 ) -> Iterator[Callable[..., Server]]:
     """A deployment `demo` of a policy over three coins, and a server for it."""
     opened: list[Server] = []
-    require("ccxt", "Orders are", "live")  # once, and not in every child
+    import_optional("ccxt", "Orders are", "live")  # once, and not in every child
     prices = write(tmp_path / "prices", tables(), slice(0, HISTORY))
     make("portfolio", prices, features=FEATURES, sharpness=5.0)
     for name in exchange.KEYS:

@@ -18,7 +18,7 @@ from live_markets import GATES, Make, check_equal, decisions, table, week, write
 import slipstream
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
-from slipstream.core.storage.signals import Interrupted, ask_to_stop
+from slipstream.core.storage.signals import Interrupted, request_stop
 from slipstream.core.storage.status_file import read_status, run_lines
 from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
@@ -409,7 +409,7 @@ def test_another_version_goes_on_with_an_account_of_its_own(
         if found.current == 1:
             deploy(tmp_path / "studies" / "first", "demo", dict.fromkeys(GATES, "a test"))
         else:
-            ask_to_stop(found.path)
+            request_stop(found.path)
 
     monkeypatch.setattr("slipstream.markets.live.paper_trading.time.sleep", sleep)
     said: list[str] = []

@@ -8,7 +8,7 @@ import pytest
 
 from slipstream import api
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.storage.csv_table import read
+from slipstream.core.storage.csv_table import read_table
 from slipstream.report.history import episode_curves, episode_sections
 from slipstream.report.run_evaluation import evaluate_run
 from slipstream.report.run_page import report_run
@@ -48,7 +48,7 @@ def trader(tmp_path_factory, market_folder):
 
 def test_each_evaluation_episode_of_a_report_is_a_row_of_a_table(game, trader, tmp_path):
     report_run(game, out=tmp_path)
-    table, found = read(tmp_path / "episodes.csv"), evaluate_run(game)
+    table, found = read_table(tmp_path / "episodes.csv"), evaluate_run(game)
     columns = ("member", "data", "episode", "return", "length")
     assert list(zip(*(table[name] for name in columns), strict=True)) == [
         (member, data, track.name, track.episode_return, track.length)
@@ -57,7 +57,7 @@ def test_each_evaluation_episode_of_a_report_is_a_row_of_a_table(game, trader, t
         for track in tracks
     ]
     report_run(trader, out=tmp_path, count=False)  # in place of the other
-    table = read(tmp_path / "episodes.csv", numbers=("total_return", "sharpe"))
+    table = read_table(tmp_path / "episodes.csv", numbers=("total_return", "sharpe"))
     assert {"train", "validation", "test"} == set(table["data"])
 
 

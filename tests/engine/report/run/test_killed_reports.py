@@ -102,7 +102,7 @@ def test_a_run_gets_its_report(step, tmp_path, monkeypatch, capsys):
     assert "its report is missing" in capsys.readouterr().err
     assert resumed.mark_reported and (path / "figures" / "learning_curve.png").is_file()
     assert (resumed.result, resumed.test_reads) == (before, reads)
-    assert read_status(path).judged() == "complete"
+    assert read_status(path).liveness() == "complete"
     assert read_events(path)[-1]["event"] == "ended"
     written = (path / "report.html").stat().st_mtime_ns
     slipstream.resume(path)  # now it is left as it is
@@ -126,7 +126,7 @@ def test_a_study_gets_its_page(tmp_path):
         str(folder.path), start.Resources(), notify=told.append, report=slipstream.report_study
     )
     assert "its page is missing" in told[0] and told[-1].startswith("Report: ")
-    assert again.has_report and read_status(folder.path).judged() == "complete"
+    assert again.has_report and read_status(folder.path).liveness() == "complete"
     told.clear()
     start.resume(
         str(folder.path), start.Resources(), notify=told.append, report=slipstream.report_study

@@ -11,7 +11,7 @@ import pytest
 from slipstream import api
 from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.core.storage import csv_table
-from slipstream.core.storage.atomic_io import AppendedFile
+from slipstream.core.storage.atomic_io import AppendOnlyFile
 from slipstream.training.callbacks import tensorboard
 from slipstream.training.callbacks.events import (
     Evaluated,
@@ -47,11 +47,11 @@ def test_a_row_per_member_and_iteration(tmp_path):
     for event in (started(), updated(100), updated(200), evaluated(200)):
         writer(event)
     writer.close()
-    columns = csv_table.read(tmp_path / "metrics.csv")
+    columns = csv_table.read_table(tmp_path / "metrics.csv")
     assert columns["member"] == [0, 1, 0, 1]
     assert columns["steps"] == [100, 100, 200, 200]
     assert columns["score"] == [100 / 3, 1 + 100 / 3, 200 / 3, 1 + 200 / 3]
-    assert csv_table.read(tmp_path / "evaluations.csv") == {
+    assert csv_table.read_table(tmp_path / "evaluations.csv") == {
         "member": [0, 1],
         "steps": [200, 200],
         "split": ["validation"] * 2,
@@ -64,7 +64,7 @@ def test_rows_are_on_disk_at_once(tmp_path):
     writer = TableWriter(tmp_path, print)
     writer(started())
     writer(updated(100))
-    assert len(csv_table.read(tmp_path / "metrics.csv")["steps"]) == 2
+    assert len(csv_table.read_table(tmp_path / "metrics.csv")["steps"]) == 2
     writer.close()
 
 
@@ -79,8 +79,8 @@ def test_a_resumed_run_drops_what_will_come_again(tmp_path):
     resumed(started(200))
     resumed(updated(300))
     resumed.close()
-    assert csv_table.read(tmp_path / "metrics.csv")["steps"] == [100, 100, 200, 200, 300, 300]
-    assert csv_table.read(tmp_path / "evaluations.csv")["steps"] == []
+    assert csv_table.read_table(tmp_path / "metrics.csv")["steps"] == [100, 100, 200, 200, 300, 300]
+    assert csv_table.read_table(tmp_path / "evaluations.csv")["steps"] == []
 
 
 def test_a_new_column_widens_the_table(tmp_path):
@@ -89,7 +89,7 @@ def test_a_new_column_widens_the_table(tmp_path):
     rows.append([{"a": 2, "b": 0.5}])
     rows.append([{"a": 3}])
     rows.close()
-    assert csv_table.read(tmp_path / "t.csv") == {"a": [1, 2, 3], "b": [None, 0.5, None]}
+    assert csv_table.read_table(tmp_path / "t.csv") == {"a": [1, 2, 3], "b": [None, 0.5, None]}
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
@@ -97,11 +97,11 @@ def test_a_full_disk_is_said(tmp_path):
     rows = csv_table.CsvTable(tmp_path / "t.csv", print)
     rows.append([{"a": 1}])
     rows.close()
-    rows._file = AppendedFile(Path("/dev/full"))
+    rows._file = AppendOnlyFile(Path("/dev/full"))
     with pytest.raises(ResourceError, match="disk is full"):
         rows.append([{"a": 2}])
     rows.close()
-    assert csv_table.read(tmp_path / "t.csv") == {"a": [1]}
+    assert csv_table.read_table(tmp_path / "t.csv") == {"a": [1]}
 
 
 def events_in(folder):
@@ -276,7 +276,7 @@ def test_a_damaged_table_is_moved_aside_and_nothing_is_erased(tmp_path, damage, 
     aside = tmp_path / "metrics.csv.damaged-1"
     assert len(said) == 1 and "metrics.csv is damaged" in said[0] and aside.name in said[0]
     assert aside.is_dir() if before is None else aside.read_bytes() == before
-    assert len(csv_table.read(tmp_path / "metrics.csv")["steps"]) == kept + 2
+    assert len(csv_table.read_table(tmp_path / "metrics.csv")["steps"]) == kept + 2
 
 
 @pytest.mark.parametrize(
@@ -290,10 +290,10 @@ def test_a_damaged_table_is_not_read(tmp_path, change, words):
     writer.close()
     path = tmp_path / "metrics.csv"
     needed = ("member", "steps", "score")
-    assert len(csv_table.read(path, numbers=needed)["steps"]) == 4
+    assert len(csv_table.read_table(path, numbers=needed)["steps"]) == 4
     path.write_text(path.read_text().replace(*change))
     with pytest.raises(CheckpointError, match=words):
-        csv_table.read(path, numbers=needed)
+        csv_table.read_table(path, numbers=needed)
 
 
 def test_a_sound_table_is_not_called_damaged(tmp_path):

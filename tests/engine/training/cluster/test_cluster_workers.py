@@ -7,8 +7,8 @@ from fake_cluster import FakeCluster
 
 from slipstream.core.errors import ResourceError
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.checkpoint import HandedChunks
-from slipstream.core.storage.signals import Interrupted, ask_to_stop
+from slipstream.core.storage.checkpoint import ReceivedChunks
+from slipstream.core.storage.signals import Interrupted, request_stop
 from slipstream.core.storage.status_file import cluster_part, read_status
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.cluster import cluster_workers
@@ -192,7 +192,7 @@ def test_stopped_and_gone_on_with_elsewhere(clusters, tmp_path, settings):
 
     def stop(event):
         if isinstance(event, Updated) and event.progress.steps == 768:
-            ask_to_stop(tmp_path / name)
+            request_stop(tmp_path / name)
 
     for name, first, second in (("a", LOCAL, None), ("b", None, LOCAL)):
         with pytest.raises(Interrupted):
@@ -220,13 +220,13 @@ def test_replays_are_handed_over_chunk_by_chunk(clusters, tmp_path, monkeypatch)
             lost.append(actor)
             clusters[0].add()
 
-    take = HandedChunks.take
+    take = ReceivedChunks.take
 
     def took(self, chunks):
         sent.extend(one is not None for own in chunks.values() for one in own.values())
         return take(self, chunks)
 
-    monkeypatch.setattr(HandedChunks, "take", took)
+    monkeypatch.setattr(ReceivedChunks, "take", took)
     run = trained(tmp_path / "run", LOCAL, [lose], REPLAY)
     assert everything(run) == expected and len(lost) == 5
     assert sum(sent) < len(sent) / 3  # most were there already

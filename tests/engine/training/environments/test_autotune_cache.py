@@ -8,7 +8,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.core.safe_io import SEAL, seal
+from slipstream.core.safe_io import HASH_KEY, payload_hash
 from slipstream.core.storage import atomic_io
 from slipstream.rl.nets.policy_file import pack
 from slipstream.training import backend
@@ -81,7 +81,7 @@ def test_another_format_is_passed_over_and_written_anew():
 def test_two_processes_do_not_write_at_once(folder, monkeypatch):
     monkeypatch.setattr(atomic_io, "_PATIENCE_SECONDS", 0.0)
     with (
-        atomic_io.take_lock(folder, ""),
+        atomic_io.acquire_lock(folder, ""),
         pytest.raises(ConfigError, match="Another process is writing"),
     ):
         save_entry(IDENTITY, FOUND)
@@ -132,8 +132,8 @@ def _sealed(values, copies):
 
 
 def _with_seal(values):
-    del values[SEAL]
-    return {**values, SEAL: seal(values)}
+    del values[HASH_KEY]
+    return {**values, HASH_KEY: payload_hash(values)}
 
 
 CONFIG = {

@@ -7,7 +7,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import KernelError
-from slipstream.core.storage.provenance import changed_facts
+from slipstream.core.storage.provenance import changed_keys
 from slipstream.training.environments import kernel_environment
 from slipstream.training.environments.factory import resolve_environment
 
@@ -136,5 +136,5 @@ def test_discrete_actions_with_a_start_are_trained_and_evaluated(write):
 def test_sources_that_changed_are_named():
     before = {"name": "a", "sources": {"x": "1", "y": "2", "gone": "3"}, "market_sha256": "4"}
     now = {"name": "a", "sources": {"x": "1", "y": "5", "new": "3"}, "market_sha256": "6"}
-    assert changed_facts(before, now) == ["market_sha256", "gone", "new", "y"]
-    assert not changed_facts(now, now)
+    assert changed_keys(before, now) == ["market_sha256", "gone", "new", "y"]
+    assert not changed_keys(now, now)

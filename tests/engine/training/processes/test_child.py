@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.core.child_process import ending
+from slipstream.core.child_process import describe_exit
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
 from slipstream.training.child_process import ChildProcess, picklable_error
 
@@ -74,7 +74,9 @@ def test_a_killed_child_is_told_with_its_likely_reason():
     os.kill(child.pid, signal.SIGKILL)
     assert child.receive() is None
     assert child.terminate(10.0) == "was killed by SIGKILL (out of memory?)"
-    assert ending(-signal.SIGSEGV) == "was killed by SIGSEGV" and ending(3).endswith("code 3")
+    assert describe_exit(-signal.SIGSEGV) == "was killed by SIGSEGV" and describe_exit(3).endswith(
+        "code 3"
+    )
 
 
 def test_patience_has_an_end():

@@ -9,7 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import VersionError
-from slipstream.core.storage.atomic_io import write_sealed
+from slipstream.core.storage.atomic_io import write_hashed
 from slipstream.core.storage.checkpoint import MANIFEST, checkpoints
 from slipstream.training.runs.run import Run, check_state_version, state_version
 
@@ -38,7 +38,7 @@ def written_by(run, state):
         manifest = json.loads((folder / MANIFEST).read_text())
         assert manifest.pop("state") == state_version(run.config)
         manifest.pop("sha256")
-        write_sealed(folder / MANIFEST, {**manifest, "state": state})
+        write_hashed(folder / MANIFEST, {**manifest, "state": state})
 
 
 def test_an_older_run_is_read_and_not_resumed(run):

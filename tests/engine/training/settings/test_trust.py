@@ -15,7 +15,7 @@ import slipstream
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, TrustError
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.atomic_io import write_sealed
+from slipstream.core.storage.atomic_io import write_hashed
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Suggestion
 from slipstream.training.runs.policies import DeployedPolicy
@@ -154,7 +154,7 @@ def test_a_folder_with_the_id_of_an_own_one_runs_what_that_one_ran_and_no_more(s
         str(kernel(place / "game.py")), out=place / "own", overrides=FAST, **SMALL
     )
     facts = {**Run.open(theirs).provenance, "id": own.provenance["id"]}
-    write_sealed(theirs / "provenance.json", facts)
+    write_hashed(theirs / "provenance.json", facts)
     with pytest.raises(TrustError, match=f"Not what your command ran for it: {file}"):
         slipstream.evaluate(theirs)
     assert not ran(file)

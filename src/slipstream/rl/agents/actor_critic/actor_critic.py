@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.random import stream
-from slipstream.jit.alignment import zeros
+from slipstream.jit.alignment import aligned_zeros
 from slipstream.jit.rng import ACT
 from slipstream.kernels.fused import CompiledActor
 from slipstream.kernels.spec import EnvSpec
@@ -275,7 +275,7 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
         relu = config.activation == "relu"
         self._net = Nets(network.tables[0], self.critics.table, relu, width, padded(width))
         one, two = self.critics.groups
-        turned = [zeros(group.flat.shape) for group in (self.policy.parameters, one, two)]
+        turned = [aligned_zeros(group.flat.shape) for group in (self.policy.parameters, one, two)]
         self._learned = Learned(
             *(self.policy.parameters.arrays, (one.arrays, two.arrays)),
             *((self.critics.targets[0], self.critics.targets[1]), turned[0]),
@@ -298,23 +298,23 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
         block = block_rows(self.config.net_arch, batch)
         actor, critic = (int(table[:, OUTPUTS].sum()) for table in (net.actor, net.critic))
         numbers, k = self.numbers, net.width
-        actor_x = zeros((batch, input_width(numbers)))
-        critic_x = zeros((len((NEXT, DONE, OWN)), batch, input_width(numbers + k)))
+        actor_x = aligned_zeros((batch, input_width(numbers)))
+        critic_x = aligned_zeros((len((NEXT, DONE, OWN)), batch, input_width(numbers + k)))
         actor_x[:, numbers], critic_x[:, :, k + numbers] = 1.0, 1.0
         tasks = self.tasks
         return Space(
             block=block,
             actor_x=actor_x,
             critic_x=critic_x,
-            actor_y=zeros((batch * actor,)),
-            actor_d=zeros((parts, block * actor)),
-            critic_y=zeros((tasks, CRITICS, block * critic)),
-            critic_d=zeros((tasks, block * critic)),
+            actor_y=aligned_zeros((batch * actor,)),
+            actor_d=aligned_zeros((parts, block * actor)),
+            critic_y=aligned_zeros((tasks, CRITICS, block * critic)),
+            critic_d=aligned_zeros((tasks, block * critic)),
             cost=np.zeros(batch),
             goal=np.zeros(batch),
-            d_x=zeros((parts, block, net.columns)),
+            d_x=aligned_zeros((parts, block, net.columns)),
             gap=np.zeros((CRITICS, batch)),
-            squares=zeros((tasks, LANES), np.float64),
+            squares=aligned_zeros((tasks, LANES), np.float64),
         )
 
     def refresh(self) -> None:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from pydantic import Field
 
 from slipstream.core.bounds import Count, Positive, Share
-from slipstream.core.config import searched
+from slipstream.core.config import tunable
 from slipstream.core.errors import ConfigError
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.off_policy.config import OffPolicyConfig, UpdatesPerStep
@@ -30,12 +30,12 @@ class ActorCriticConfig(OffPolicyConfig):
     tau: Share | tuple[Share, ...] = Field(
         0.005,
         description="tau: how far a target update moves the targets; 1 copies the weights",
-        json_schema_extra=searched(0.001, 0.05, log=True),
+        json_schema_extra=tunable(0.001, 0.05, log=True),
     )
     max_grad_norm: Positive | tuple[Positive, ...] | None = Field(
         None,
         description="a network's gradient is shortened to this length; null: never",
-        json_schema_extra=searched(0.5, 20.0, log=True, by_default=False),
+        json_schema_extra=tunable(0.5, 20.0, log=True, by_default=False),
     )
     observation_normalization: bool = Field(
         False, description="running mean and deviation of observation columns without a fixed scale"
@@ -44,19 +44,19 @@ class ActorCriticConfig(OffPolicyConfig):
     batch_size: Count = Field(
         256,
         description="transitions of an update",
-        json_schema_extra=searched(6, 9, power_of=2, by_default=False),
+        json_schema_extra=tunable(6, 9, power_of=2, by_default=False),
     )
     utd_ratio: UpdatesPerStep = Field(
         1.0,
         description="optimiser updates for each environment step, the same for any num_envs; "
         "vector_step: one for each step of all copies together",
-        json_schema_extra=searched(0.125, 1.0, log=True, by_default=False),
+        json_schema_extra=tunable(0.125, 1.0, log=True, by_default=False),
     )
     net_arch: tuple[Count, ...] = Field(
         (256, 256),
         min_length=1,
         description="hidden layers of actor and critics",
-        json_schema_extra=searched(choices=[[64, 64], [128, 128], [256, 256]], by_default=False),
+        json_schema_extra=tunable(choices=[[64, 64], [128, 128], [256, 256]], by_default=False),
     )
 
     def check_spaces(self, spec: EnvSpec) -> None:

@@ -166,7 +166,7 @@ class TorchMembers(ReplayGroup):
     def update(self, rows: Transitions, made: NDArray[np.int64], wanted: Tensor) -> Tensor:
         agent, own = self._agent, self.members
         streams = torch_distributions.keys_of(
-            rng.own_keys(agent.seeds[own], rng.LEARN, made), self.device
+            rng.keys_at_steps(agent.seeds[own], rng.LEARN, made), self.device
         )
         shape = (self.count, self.DRAWS, *rows.action.shape[1:])
         noise = torch_distributions.normal(streams, 0, int(np.prod(shape[1:]))).view(shape)
@@ -184,7 +184,7 @@ class TorchActorCritic(TorchLearning, ActorCritic):
     """M members with actor and critics whose updates torch calculates; see `TorchLearning`."""
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
-        keys = rng.own_keys(self.seeds, rng.ACT, self.steps)
+        keys = rng.keys_at_steps(self.seeds, rng.ACT, self.steps)
 
         def act(group: TorchMembers) -> None:
             e = group.environments

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from slipstream.core.bounds import Count, Fraction, Natural, StepSize
-from slipstream.core.config import searched
+from slipstream.core.config import tunable
 from slipstream.core.errors import ConfigError
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.off_policy.config import OffPolicyConfig
@@ -26,17 +26,17 @@ class DQNConfig(OffPolicyConfig):
     )
 
     learning_rate: StepSize | tuple[StepSize, ...] = Field(
-        5e-4, description="Adam's step size", json_schema_extra=searched(1e-4, 3e-3, log=True)
+        5e-4, description="Adam's step size", json_schema_extra=tunable(1e-4, 3e-3, log=True)
     )
     double: bool = Field(
         True,
         description="the online network names the next choice, the target network values it",
-        json_schema_extra=searched(choices=[False, True], by_default=False),
+        json_schema_extra=tunable(choices=[False, True], by_default=False),
     )
     dueling: bool = Field(
         False,
         description="values from the state's value and advantages, a hidden layer each",
-        json_schema_extra=searched(choices=[False, True], by_default=False),
+        json_schema_extra=tunable(choices=[False, True], by_default=False),
     )
     exploration_initial_eps: Fraction | tuple[Fraction, ...] = Field(
         1.0, description="epsilon: share of random actions at first"
@@ -44,17 +44,17 @@ class DQNConfig(OffPolicyConfig):
     exploration_final_eps: Fraction | tuple[Fraction, ...] = Field(
         0.05,
         description="epsilon from the end of exploration_steps on",
-        json_schema_extra=searched(0.01, 0.2, log=True),
+        json_schema_extra=tunable(0.01, 0.2, log=True),
     )
     exploration_steps: Natural | tuple[Natural, ...] = Field(
         10_000,
         description="environment steps over which epsilon falls linearly",
-        json_schema_extra=searched(1_000, 50_000, log=True),
+        json_schema_extra=tunable(1_000, 50_000, log=True),
     )
     target_update_interval: Count = Field(
         250,
         description="updates between two of the target network",
-        json_schema_extra=searched(choices=[100, 250, 500, 1000], by_default=False),
+        json_schema_extra=tunable(choices=[100, 250, 500, 1000], by_default=False),
     )
 
     def check_spaces(self, spec: EnvSpec) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.random import stream, word
-from slipstream.jit.alignment import zeros
+from slipstream.jit.alignment import aligned_zeros
 from slipstream.jit.rng import ACT
 from slipstream.jit.work_sharing import help_out, share
 from slipstream.kernels.fused import CompiledActor
@@ -510,9 +510,11 @@ class DQN(CompiledLearning, BaseDQN):
             double=config.double,
         )
         block = block_rows(config.net_arch, config.batch_size)
-        x = zeros((parts, block, self.policy.input_width))
+        x = aligned_zeros((parts, block, self.policy.input_width))
         x[:, :, int(np.prod(self.policy.observation_shape))] = 1.0
-        outputs, others, d_outputs = (zeros((parts, network.numbers(block))) for _ in range(3))
+        outputs, others, d_outputs = (
+            aligned_zeros((parts, network.numbers(block))) for _ in range(3)
+        )
         self._space = UpdateWorkspace(
             parts=parts,
             block=block,
@@ -521,10 +523,10 @@ class DQN(CompiledLearning, BaseDQN):
             others=others,
             d_outputs=d_outputs,
             bootstrap=np.zeros((parts, block)),
-            turned=zeros(self.policy.parameters.flat.shape[1:]),
+            turned=aligned_zeros(self.policy.parameters.flat.shape[1:]),
             values=np.zeros((parts, self.choices)),
             seen=np.zeros((parts, 2)),
-            squares=zeros((parts, LANES), np.float64),
+            squares=aligned_zeros((parts, LANES), np.float64),
             gate=self.gate,
         )
         self._explore = loops()["explore_rows"]

@@ -152,7 +152,7 @@ class TorchDQN(TorchLearning, BaseDQN):
             choice[own, 0] = values.argmax(1)
 
         self.each_group(act, DQNGroup.held)
-        keys = rng.own_keys(self.seeds, rng.ACT, self.steps)
+        keys = rng.keys_at_steps(self.seeds, rng.ACT, self.steps)
         explore_choices(keys, self.epsilon, self.num_envs, self.choices, allowed, choice)
         self.steps += self.num_envs
         self.policy.actions.to_environment(choice, self._env_actions)

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field
 
 from slipstream.core.bounds import Count, Epsilon, Fraction, Natural, Positive, Share, StepSize
-from slipstream.core.config import searched
+from slipstream.core.config import tunable
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.experience.replay.plan import ReplayPlan, check_reflection
@@ -49,27 +49,27 @@ class OffPolicyConfig(AgentConfig):
     SIZES: ClassVar[tuple[str, ...]] = ("buffer_size", "net_arch")
 
     learning_rate: StepSize | tuple[StepSize, ...] = Field(
-        3e-4, description="Adam's step size", json_schema_extra=searched(1e-4, 3e-3, log=True)
+        3e-4, description="Adam's step size", json_schema_extra=tunable(1e-4, 3e-3, log=True)
     )
     learning_rate_schedule: Literal["constant", "linear"] = Field(
         "constant",
         description="linear: falls to 0 at the end of the budget",
-        json_schema_extra=searched(choices=["constant", "linear"], by_default=False),
+        json_schema_extra=tunable(choices=["constant", "linear"], by_default=False),
     )
     gamma: Fraction | tuple[Fraction, ...] = Field(
         0.99,
         description="gamma, per step",
-        json_schema_extra=searched(choices=[0.8, 0.9, 0.95, 0.98, 0.99, 0.995]),
+        json_schema_extra=tunable(choices=[0.8, 0.9, 0.95, 0.98, 0.99, 0.995]),
     )
     max_grad_norm: Positive | tuple[Positive, ...] | None = Field(
         10.0,
         description="a member's gradient is shortened to this length; null: never",
-        json_schema_extra=searched(0.5, 20.0, log=True, by_default=False),
+        json_schema_extra=tunable(0.5, 20.0, log=True, by_default=False),
     )
     adam_eps: Epsilon | tuple[Epsilon, ...] = Field(
         1e-8,
         description="keeps Adam's step finite where gradients vanish",
-        json_schema_extra=searched(1e-8, 1e-4, log=True, by_default=False),
+        json_schema_extra=tunable(1e-8, 1e-4, log=True, by_default=False),
     )
     tau: Share | tuple[Share, ...] = Field(
         1.0, description="tau: how far a target update moves the target; 1 copies the weights"
@@ -84,24 +84,24 @@ class OffPolicyConfig(AgentConfig):
     prioritised: bool = Field(
         False,
         description="draw transitions by their last error, not uniformly",
-        json_schema_extra=searched(choices=[False, True], by_default=False),
+        json_schema_extra=tunable(choices=[False, True], by_default=False),
     )
     priority_exponent: Fraction = Field(
         0.6,
         description="alpha: 0 draws uniformly",
-        json_schema_extra=searched(0.3, 0.8, when={"prioritised": True}, by_default=False),
+        json_schema_extra=tunable(0.3, 0.8, when={"prioritised": True}, by_default=False),
     )
     importance_exponent: Fraction | tuple[Fraction, ...] = Field(
         0.4,
         description="beta: how far weights undo the preference at first; 1 at the budget's end",
-        json_schema_extra=searched(0.2, 1.0, when={"prioritised": True}, by_default=False),
+        json_schema_extra=tunable(0.2, 1.0, when={"prioritised": True}, by_default=False),
     )
 
     buffer_size: Count = Field(100_000, description="transitions kept, per member")
     batch_size: Count = Field(
         64,
         description="transitions of an update",
-        json_schema_extra=searched(5, 8, power_of=2, by_default=False),
+        json_schema_extra=tunable(5, 8, power_of=2, by_default=False),
     )
     learning_starts: Natural = Field(
         1000, description="environment steps of random actions before the first update"
@@ -110,7 +110,7 @@ class OffPolicyConfig(AgentConfig):
         0.25,
         description="optimiser updates for each environment step, the same for any num_envs; "
         "vector_step: one for each step of all copies together",
-        json_schema_extra=searched(0.0625, 1.0, log=True, by_default=False),
+        json_schema_extra=tunable(0.0625, 1.0, log=True, by_default=False),
     )
     train_freq: Count = Field(
         1, description="environment steps between two rounds of updates; num_envs at least"
@@ -121,7 +121,7 @@ class OffPolicyConfig(AgentConfig):
     n_step: Count = Field(
         1,
         description="rewards summed before bootstrapping",
-        json_schema_extra=searched(choices=[1, 3, 5], by_default=False),
+        json_schema_extra=tunable(choices=[1, 3, 5], by_default=False),
     )
     reflect: bool = Field(
         False,
@@ -137,12 +137,12 @@ class OffPolicyConfig(AgentConfig):
         (64, 64),
         min_length=1,
         description="hidden layers",
-        json_schema_extra=searched(choices=[[64, 64], [128, 128], [256, 256]], by_default=False),
+        json_schema_extra=tunable(choices=[[64, 64], [128, 128], [256, 256]], by_default=False),
     )
     activation: Literal["tanh", "relu"] = Field(
         "relu",
         description="between layers",
-        json_schema_extra=searched(choices=["tanh", "relu"], by_default=False),
+        json_schema_extra=tunable(choices=["tanh", "relu"], by_default=False),
     )
 
     def iteration_steps(self, num_envs: int) -> int:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from slipstream.core.random import stream
 from slipstream.jit import codegen
 from slipstream.jit.rng import REPLAY
-from slipstream.jit.struct_pointer import Packed
+from slipstream.jit.struct_pointer import StructPointer
 from slipstream.jit.work_sharing import RunTasks, in_sequence, make_gate, run_with_helpers
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import Learning
@@ -222,7 +222,7 @@ class CompiledLearning(OffPolicyAgent):
     tasks: int = 1
     learner: Any
     _loop: Any = None
-    _packed: tuple[Packed, Packed] | None = None  # feed and learner
+    _packed: tuple[StructPointer, StructPointer] | None = None  # feed and learner
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -241,12 +241,12 @@ class CompiledLearning(OffPolicyAgent):
 
     def _in_loops(self, replay: Replay) -> Learning:
         if self._packed is None:
-            self._packed = Packed(self._make_feed(replay)), Packed(self.learner)
+            self._packed = StructPointer(self._make_feed(replay)), StructPointer(self.learner)
             loops = self.update_loop, self.help_loop, self.given
             self._loop = learning_loop(self.name, *loops, *self._packed, replay)
         feed, by = self._packed
-        feed.renewed(feed.value._replace(importance=self.importance))
-        return Learning(self._loop, feed, by.renewed(self.learner), partial(self._share, replay))
+        feed.update(feed.value._replace(importance=self.importance))
+        return Learning(self._loop, feed, by.update(self.learner), partial(self._share, replay))
 
     def _share(self, replay: Replay, task: Callable[[], None], run_tasks: RunTasks) -> None:
         if self.tasks == 1 or self.members > 1 or run_tasks is in_sequence:
@@ -280,8 +280,8 @@ def learning_loop(
     update: Callable[..., None],
     help_out: Callable[..., None],
     given: Mapping[str, Callable[..., None]],
-    feed: Packed,
-    by: Packed,
+    feed: StructPointer,
+    by: StructPointer,
     replay: Replay,
 ) -> Any:
     """`learn_members`, compiled for an agent and what its replay keeps.
@@ -295,13 +295,13 @@ def learning_loop(
     one: Feed = feed.value
     apart = codegen.compile_module(
         f"{name}_update",
-        codegen.source_of([run_update]),
-        {"run_update": (by, 0, Packed(one.batch), one.weight, one.error)},
+        codegen.get_source([run_update]),
+        {"run_update": (by, 0, StructPointer(one.batch), one.weight, one.error)},
         {"update": cast(FunctionType, update), "help_out": cast(FunctionType, help_out)},
         {"Any": Any, "HELPS": HELPS},
         inline=False,
-        given={key: cast(FunctionType, function) for key, function in given.items()},
-        refers=True,
+        bound_globals={key: cast(FunctionType, function) for key, function in given.items()},
+        struct_pointers=True,
     )
     functions = {
         "draw": draw,
@@ -314,12 +314,12 @@ def learning_loop(
     module = codegen.compile_module(
         f"{name}_learning",
         "from typing import Any\n\nimport numpy as np\n\n\n"
-        + codegen.source_of([learn_member, learn_members]),
+        + codegen.get_source([learn_member, learn_members]),
         {"learn_members": (feed, by, replay.ring, loops.store, np.zeros(1, np.int64))},
         {key: cast(FunctionType, function) for key, function in functions.items()},
         {"PURPOSE": PURPOSE, "HELPS": HELPS},
         inline=False,
-        refers=True,
+        struct_pointers=True,
         linked={"gather": loops.gather, "update": apart["run_update"]},
     )
     return module["learn_members"]

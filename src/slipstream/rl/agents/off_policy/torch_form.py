@@ -125,7 +125,7 @@ class ReplayGroup(TorchGroup, ABC):
         if not wanted.any():
             return
         made = self._made  # counts on where a member fails, for it learns no more
-        keys = rng.own_keys(agent.seeds[own], rng.REPLAY, made)
+        keys = rng.keys_at_steps(agent.seeds[own], rng.REPLAY, made)
         sample = replay.sample(
             *(np.arange(own.start, own.stop), keys, config.batch_size, config.n_step),
             *(agent.discount[own], agent.importance[own]),

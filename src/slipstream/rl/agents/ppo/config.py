@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from slipstream.core.bounds import Count, Epsilon, Fraction, NotNegative, Positive, StepSize
-from slipstream.core.config import searched
+from slipstream.core.config import tunable
 from slipstream.core.errors import ConfigError
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import AgentConfig
@@ -90,52 +90,52 @@ class PPOConfig(AgentConfig):
     )
 
     learning_rate: StepSize | tuple[StepSize, ...] = Field(
-        3e-4, description="Adam's step size", json_schema_extra=searched(1e-4, 3e-3, log=True)
+        3e-4, description="Adam's step size", json_schema_extra=tunable(1e-4, 3e-3, log=True)
     )
     learning_rate_schedule: Literal["constant", "linear"] = Field(
         "constant",
         description="linear: falls to 0 at the end of the budget",
-        json_schema_extra=searched(choices=["constant", "linear"], by_default=False),
+        json_schema_extra=tunable(choices=["constant", "linear"], by_default=False),
     )
     clip_range: Positive | tuple[Positive, ...] = Field(
         0.2,
         description="how far the probability ratio may leave 1 and still earn",
-        json_schema_extra=searched(0.1, 0.4),
+        json_schema_extra=tunable(0.1, 0.4),
     )
     ent_coef: NotNegative | tuple[NotNegative, ...] = Field(
         0.0,
         description="weight of the entropy bonus",
-        json_schema_extra=searched(1e-5, 1e-2, log=True),
+        json_schema_extra=tunable(1e-5, 1e-2, log=True),
     )
     vf_coef: NotNegative | tuple[NotNegative, ...] = Field(
         0.5,
         description="weight of the critic's squared error",
-        json_schema_extra=searched(0.25, 1.0),
+        json_schema_extra=tunable(0.25, 1.0),
     )
     gamma: Fraction | tuple[Fraction, ...] = Field(
         0.99,
         description="gamma, per step",
-        json_schema_extra=searched(choices=[0.8, 0.9, 0.95, 0.98, 0.99, 0.995]),
+        json_schema_extra=tunable(choices=[0.8, 0.9, 0.95, 0.98, 0.99, 0.995]),
     )
     gae_lambda: Fraction | tuple[Fraction, ...] = Field(
         0.95,
         description="lambda of the advantage estimate",
-        json_schema_extra=searched(0.3, 0.99),
+        json_schema_extra=tunable(0.3, 0.99),
     )
     max_grad_norm: Positive | tuple[Positive, ...] | None = Field(
         0.5,
         description="a member's gradient is shortened to this length; null: never",
-        json_schema_extra=searched(0.3, 2.0, log=True),
+        json_schema_extra=tunable(0.3, 2.0, log=True),
     )
     adam_eps: Epsilon | tuple[Epsilon, ...] = Field(
         1e-5,
         description="keeps Adam's step finite where gradients vanish",
-        json_schema_extra=searched(1e-9, 1e-5, log=True, by_default=False),
+        json_schema_extra=tunable(1e-9, 1e-5, log=True, by_default=False),
     )
     target_kl: Positive | tuple[Positive, ...] | None = Field(
         None,
         description="a member's update ends when its estimated KL passes 1.5 times it; null: never",
-        json_schema_extra=searched(0.005, 0.03, log=True, by_default=False),
+        json_schema_extra=tunable(0.005, 0.03, log=True, by_default=False),
     )
     observation_normalization: bool = Field(
         True, description="running mean and deviation of observation columns without a fixed scale"
@@ -154,28 +154,28 @@ class PPOConfig(AgentConfig):
     n_steps: Count = Field(
         128,
         description="steps of a rollout, per environment",
-        json_schema_extra=searched(6, 9, power_of=2, by_default=False),
+        json_schema_extra=tunable(6, 9, power_of=2, by_default=False),
     )
     batch_size: Annotated[int, Field(ge=2)] | None = Field(
         None,
         description="rows of a minibatch, per member; null: a quarter of the rollout",
-        json_schema_extra=searched(6, 10, power_of=2, by_default=False),
+        json_schema_extra=tunable(6, 10, power_of=2, by_default=False),
     )
     n_epochs: Count = Field(
         4,
         description="passes over a rollout",
-        json_schema_extra=searched(2, 12, by_default=False),
+        json_schema_extra=tunable(2, 12, by_default=False),
     )
     net_arch: tuple[Count, ...] = Field(
         (64, 64),
         min_length=1,
         description="hidden layers",
-        json_schema_extra=searched(choices=[[32, 32], [64, 64], [128, 128]], by_default=False),
+        json_schema_extra=tunable(choices=[[32, 32], [64, 64], [128, 128]], by_default=False),
     )
     activation: Literal["tanh", "relu"] = Field(
         "tanh",
         description="between layers",
-        json_schema_extra=searched(choices=["tanh", "relu"], by_default=False),
+        json_schema_extra=tunable(choices=["tanh", "relu"], by_default=False),
     )
     init_std: Positive = Field(
         0.6, description="first deviation of continuous actions; [-1, 1] is their range"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.jit import alignment, rng
-from slipstream.jit.struct_pointer import Packed
+from slipstream.jit.struct_pointer import StructPointer
 from slipstream.jit.work_sharing import RunTasks, in_sequence, make_gate, run_with_helpers
 from slipstream.kernels.fused import CompiledActor
 from slipstream.kernels.spec import EnvSpec
@@ -55,7 +55,9 @@ class Learner:
         total, together = n_steps * num_envs, min(parts, config.n_epochs)
         self._order = np.zeros((together, total), np.int64)
         self._normalisation = np.zeros((together, total // rows, 3))
-        self._statistics = alignment.zeros((parts, _whole_lines(len(STATISTICS))), np.float64)
+        self._statistics = alignment.aligned_zeros(
+            (parts, _whole_lines(len(STATISTICS))), np.float64
+        )
         block = max(BLOCK, block_rows(config.net_arch, rows // parts))
         self._net, self._space = _net_of(policy, network), _space_of(policy, network, parts, block)
         self._rows = _rows_of(policy, n_steps, num_envs, block)
@@ -63,7 +65,7 @@ class Learner:
         self._lam = np.repeat(self._of_each("gae_lambda").astype(np.float32), num_envs)
         self._gate = make_gate()
         self._update = loops()["update_members"]
-        self._packed: Packed | None = None
+        self._packed: StructPointer | None = None
 
     def learn(
         self,
@@ -102,7 +104,7 @@ class Learner:
             coefficients=self._coefficients,
             experience=self._experience(rollout, reward, rewarded),
             rows=rows,
-            keys=np.ascontiguousarray(rng.own_keys(seeds, rng.MINIBATCH, numbers).T),
+            keys=np.ascontiguousarray(rng.keys_at_steps(seeds, rng.MINIBATCH, numbers).T),
             order=self._order[:some],
             normalisation=self._normalisation[:some],
             normalise=config.normalize_advantage,
@@ -111,7 +113,7 @@ class Learner:
             space=self._space,
             gate=self._gate,
         )
-        packed = self._packed = self._packed.renewed(by) if self._packed else Packed(by)
+        packed = self._packed = self._packed.update(by) if self._packed else StructPointer(by)
         lead, help_out = partial(self._update, packed, False), partial(self._update, packed, True)
         run_with_helpers(self._gate, lead, help_out, helpers, run_tasks)
         means = tally.sums / np.maximum(tally.updates, 1)[:, None]
@@ -172,10 +174,12 @@ def _space_of(policy: Policy, network: MlpNetwork, parts: int, block: int) -> Sp
     numbers = network.numbers(block)
     return Space(
         x=_inputs(policy, (parts + 1, block)),
-        outputs=alignment.zeros((parts + 1, 2, numbers)),
-        d_outputs=alignment.zeros((parts, 2, numbers)),
-        turned=alignment.zeros((parts, policy.parameters.flat.shape[1])),
-        scratch=alignment.zeros((parts, 3, _whole_lines(policy.actions.head_width)), np.float64),
+        outputs=alignment.aligned_zeros((parts + 1, 2, numbers)),
+        d_outputs=alignment.aligned_zeros((parts, 2, numbers)),
+        turned=alignment.aligned_zeros((parts, policy.parameters.flat.shape[1])),
+        scratch=alignment.aligned_zeros(
+            (parts, 3, _whole_lines(policy.actions.head_width)), np.float64
+        ),
     )
 
 
@@ -183,12 +187,12 @@ def _rows_of(policy: Policy, n_steps: int, num_envs: int, block: int) -> Rows:
     e = policy.members * num_envs
     return Rows(
         x=_inputs(policy, ((n_steps + 1) * num_envs,)),
-        packed=alignment.zeros((n_steps * num_envs, ACTION + policy.actions.width)),
+        packed=alignment.aligned_zeros((n_steps * num_envs, ACTION + policy.actions.width)),
         mask=np.zeros((0, 0), np.bool_),
-        value=alignment.zeros((n_steps + 1, e)),
+        value=alignment.aligned_zeros((n_steps + 1, e)),
         final_value=np.zeros(0, np.float32),
-        advantage=alignment.zeros((n_steps, e)),
-        target=alignment.zeros((n_steps, e)),
+        advantage=alignment.aligned_zeros((n_steps, e)),
+        target=alignment.aligned_zeros((n_steps, e)),
         place=np.zeros(block, np.int64),
         explained=np.zeros(policy.members),
     )
@@ -196,7 +200,7 @@ def _rows_of(policy: Policy, n_steps: int, num_envs: int, block: int) -> Rows:
 
 def _inputs(policy: Policy, rows: tuple[int, ...]) -> NDArray[np.float32]:
     """Memory for network inputs [*rows, input width], the column of ones in place."""
-    x: NDArray[np.float32] = alignment.zeros((*rows, policy.input_width))
+    x: NDArray[np.float32] = alignment.aligned_zeros((*rows, policy.input_width))
     x[..., int(np.prod(policy.observation_shape))] = 1.0
     return x
 
@@ -238,7 +242,7 @@ class BasePPO(PopulationAgent):
         """Streams of the action noise, [T, M], by each member's own count of steps."""
         if self._keys is None:
             steps = self.iterations * self.n_steps + np.arange(self.n_steps)[:, None]
-            self._keys = rng.own_keys(self.seeds, rng.ACT, steps)
+            self._keys = rng.keys_at_steps(self.seeds, rng.ACT, steps)
         return self._keys
 
     def _rewarded(self) -> NDArray[np.bool_]:

@@ -323,7 +323,7 @@ class PPOGroup(TorchGroup):
         """Each epoch's permutations [g, R]; swaps in turn are no work for a device."""
         for epoch in range(self._config.n_epochs):
             order = np.zeros((self.count, total), np.int64)
-            rng.permute(rng.own_keys(seeds, rng.MINIBATCH, first_epochs + epoch), order)
+            rng.permute(rng.keys_at_steps(seeds, rng.MINIBATCH, first_epochs + epoch), order)
             yield self.carried(order)
 
     @torch.no_grad()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from slipstream.jit.alignment import matrix, prefetch_element
 from slipstream.jit.rng import permutation_rows
-from slipstream.jit.struct_pointer import Packed
+from slipstream.jit.struct_pointer import StructPointer
 from slipstream.jit.work_sharing import help_out, share
 from slipstream.rl.agents.ppo.losses import (
     ACTION,
@@ -531,5 +531,5 @@ _EPOCHS = Epochs(
 @functools.cache
 def loops() -> dict[str, Any]:
     """Compiled form of `update_members`, by its name."""
-    examples = {update_members: (Packed(_EPOCHS), False)}
+    examples = {update_members: (StructPointer(_EPOCHS), False)}
     return compile_loops("ppo", examples, {"work": cast(FunctionType, work)}, refers=True)

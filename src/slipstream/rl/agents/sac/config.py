@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from slipstream.core.bounds import Positive
-from slipstream.core.config import searched
+from slipstream.core.config import tunable
 from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
 
 Nats = Annotated[float, Field(ge=-1e6, le=1e6)]
@@ -29,7 +29,7 @@ class SACConfig(ActorCriticConfig):
         "auto",
         description="Entropy coefficient (temperature alpha) in units of the scaled reward; auto "
         "learns it.",
-        json_schema_extra=searched(1e-3, 1.0, log=True, by_default=False),
+        json_schema_extra=tunable(1e-3, 1.0, log=True, by_default=False),
     )
     init_ent_coef: Positive | tuple[Positive, ...] = Field(
         1.0, description="Initial entropy coefficient if it is learned."

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from slipstream.core.bounds import Count, NotNegative
-from slipstream.core.config import searched
+from slipstream.core.config import tunable
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
 
@@ -32,12 +32,12 @@ class TD3Config(ActorCriticConfig):
     exploration_noise: NotNegative | tuple[NotNegative, ...] = Field(
         0.1,
         description="deviation of what is added to actions in training",
-        json_schema_extra=searched(0.03, 0.5, log=True),
+        json_schema_extra=tunable(0.03, 0.5, log=True),
     )
     target_policy_noise: NotNegative | tuple[NotNegative, ...] = Field(
         0.2,
         description="deviation of what is added to the target's actions",
-        json_schema_extra=searched(0.05, 0.5, log=True, by_default=False),
+        json_schema_extra=tunable(0.05, 0.5, log=True, by_default=False),
     )
     target_noise_clip: NotNegative | tuple[NotNegative, ...] = Field(
         0.5, description="c: what is added to the target's actions is cut at plus and minus this"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.jit.alignment import zeros
+from slipstream.jit.alignment import aligned_zeros
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import FinalObs, VectorEnv
 from slipstream.rl.experience.replay.plan import ReplayPlan, keeps_fields, slots_of
@@ -92,13 +92,13 @@ class Replay:
         levels, nodes = tree_levels(num_envs * self.slots)
         if plan.alpha == 0.0:
             nodes = 0
-        tree = zeros((members, nodes))  # every sum's parts are one cache line
+        tree = aligned_zeros((members, nodes))  # every sum's parts are one cache line
         block = (copies, self.slots)
         width = self.storage.width + spec.action_dim + 2
         masks = (*block, choices) if choices and self.storage.masks else (0, 0, 0)
         self.ring = Ring(
-            rows=zeros((*block, width)),
-            mask=zeros(masks, np.bool_),
+            rows=aligned_zeros((*block, width)),
+            mask=aligned_zeros(masks, np.bool_),
             head=np.zeros(copies, np.int64),
             written=np.zeros(copies, np.int64),
             span=np.ones(members, np.int64),

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.jit import codegen
-from slipstream.jit.alignment import zeros
+from slipstream.jit.alignment import aligned_zeros
 from slipstream.kernels.compiler import (
     bounds_checked_functions,
     has_action_source,
@@ -160,7 +160,7 @@ class Pixels(DenseRows):
     def __init__(self, spec: EnvSpec, copies: int, slots: int) -> None:
         super().__init__(spec)
         self.width = 0
-        self._rows = zeros((copies, slots, *spec.observation_shape), np.uint8)
+        self._rows = aligned_zeros((copies, slots, *spec.observation_shape), np.uint8)
         self.raw = self._rows.reshape(copies, slots, -1)
         self._slots, self._every = slots, np.arange(copies)
 
@@ -335,7 +335,7 @@ class KernelFields(Storage):
         dtype = kept.dtype
         edges = np.cumsum([0, *(env.num_envs for env in envs)]).tolist()
         self._ranges = list(itertools.pairwise(edges))
-        self._kept = zeros((edges[-1], slots), dtype)
+        self._kept = aligned_zeros((edges[-1], slots), dtype)
         self.raw = self._kept.view(np.uint8).reshape(edges[-1], slots, dtype.itemsize)
         self._first = np.concatenate([env.first_param_rows for env in self._envs])
         self._scratch = np.zeros(1, first.kernel.STATE)
@@ -413,7 +413,7 @@ def _compile(env: KernelVectorEnv, kept: Kept, store: tuple[Any, ...]) -> dict[s
             "\n".join(make_data_source(kernel)),
             *_records_text(kernel, kept),
             "\n".join(_look_text(kernel, spec)),
-            codegen.source_of([show_place, *entries]),
+            codegen.get_source([show_place, *entries]),
         ]
     )
     action = f4(2) if spec.action_dtype == np.float32 else i8(2)
