@@ -1,1 +1,1 @@
-"""What every other folder stands on: errors, config, random streams, and the kernel contract."""
+"""Foundations of all other packages: errors, configuration, random streams, storage."""

@@ -62,7 +62,7 @@ Magnitude = Annotated[float, Field(ge=1e-6, le=1e6)]
 TimeStep = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
-_COPY_BYTES = 256  # minimum per environment: its state, rows and statistics
+_ENV_BYTES = 256  # minimum per environment: its state, rows and statistics
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
@@ -70,7 +70,7 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
 
     Raises:
         ConfigError: it is not an integer of at least `least`.
-        ResourceError: it is `num_envs`, and so many environments exceed the memory.
+        ResourceError: it is `num_envs`, and the environments exceed the memory.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ConfigError(f"`{name}` must be at least {least}, a whole number; it is {value!r}.")
@@ -79,15 +79,15 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
-def check_env_memory(copies: int, each: int = _COPY_BYTES) -> None:
+def check_env_memory(num_envs: int, each: int = _ENV_BYTES) -> None:
     """Raise an error if environments do not fit into memory, before anything is allocated.
 
     Raises:
         ResourceError: has the memory that they need and the free memory.
     """
-    needed, free = copies * max(each, _COPY_BYTES), free_memory()
+    needed, free = num_envs * max(each, _ENV_BYTES), free_memory()
     if needed > free:
         raise ResourceError(
-            f"{copies:,} environments need {needed // 2**30:,} GiB or more, {free / 2**30:,.1f} GiB "
-            "of memory are free: lower num_envs."
+            f"{num_envs:,} environments need {needed // 2**30:,} GiB or more, "
+            f"{free / 2**30:,.1f} GiB of memory are free: lower num_envs."
         )

@@ -23,7 +23,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop training. The process that a user started handles them and checkpoints."""
 
 TERMINATE_SECONDS = 10.0
-"""Time after which a process that was told to end is killed."""
+"""Time from the request to end a process until it is killed."""
 
 HEARTBEAT_WORDS, AT, BEAT = 16, 2, 3
 """A heartbeat is 16 uint64 that a parent reads to detect hanging calls. `AT` is the current

@@ -200,7 +200,7 @@ def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple
 
 
 def _without_tags(model: type[BaseModel], location: list[str]) -> list[str]:
-    """Return a location in the user's file, without the names that Pydantic gives to union members."""
+    """Return a location in the user's file, without Pydantic's names of union members."""
     current: type[BaseModel] | None = model
     kept: list[str] = []
     for part in location:

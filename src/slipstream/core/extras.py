@@ -31,7 +31,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 
 def pip_install_command(*words: str) -> str:
-    """Return the shell command that installs `words` with pip into slipstream's Python environment."""
+    """Return the shell command that pip-installs `words` into slipstream's environment."""
     return shlex.join([sys.executable, "-m", "pip", "install", *words])
 
 

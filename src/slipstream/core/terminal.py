@@ -22,9 +22,7 @@ Background = Annotated[
         "--background", help="Outlive this terminal; returns once training or search has begun."
     ),
 ]
-LogFile = Annotated[
-    Path | None, typer.Option("--log", help="Where it prints in the background, too.")
-]
+LogFile = Annotated[Path | None, typer.Option("--log", help="Log file of a background command.")]
 Replace = Annotated[
     bool,
     typer.Option(

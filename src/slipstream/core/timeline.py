@@ -81,7 +81,7 @@ def day_number(time: NDArray[np.int64], roll: DayRoll = NEW_YORK_ROLL) -> NDArra
 
 
 def day_closes(day: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the row of the last bar of every trading day, int64 [days], from the days of bars [n]."""
+    """Return the row of the last bar of every trading day, int64 [days], from days of bars [n]."""
     return np.flatnonzero(np.diff(day, append=day[-1:] + 1))
 
 
@@ -131,7 +131,7 @@ def _clock(zone: str, first_day: int, last_day: int) -> Clock:
 
 @lru_cache(maxsize=64)
 def _split(zone: str) -> tuple[ZoneInfo, int]:
-    """Return a zone and an offset in seconds, for brokers' zones such as New York plus seven hours."""
+    """Return a zone and an offset in seconds, for zones such as New York plus seven hours."""
     try:
         return ZoneInfo(zone), 0
     except (KeyError, ValueError, OSError):

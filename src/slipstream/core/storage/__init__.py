@@ -1,1 +1,1 @@
-"""What is kept in files, whole or not at all: states, tables, status, provenance."""
+"""Persistent storage: atomic files, tables, checkpoints, status, provenance."""

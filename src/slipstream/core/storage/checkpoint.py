@@ -301,7 +301,7 @@ class ReceivedChunks:
         self._kept = {str(path.relative_to(folder)) for path in folder.glob(f"*/*{_CHUNK_SUFFIX}")}
 
     def take(self, chunks: Mapping[str, Mapping[str, NDArray[Any] | None]]) -> dict[str, str]:
-        """Write received chunks, by member and name; return sha256 by file, also of referenced files.
+        """Write received chunks by member and name; return sha256 by file, also of referenced ones.
 
         Args:
             chunks: None stands for a chunk that was received before.

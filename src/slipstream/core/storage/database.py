@@ -224,7 +224,7 @@ def connect_writer(path: Path, wait: float = 30.0, threads: bool = False) -> sql
 
 
 def _beside(path: Path) -> dict[str, stat_result]:
-    """Return the files that SQLite opens itself, by suffix, after checking that they are regular."""
+    """Return the files that SQLite opens itself, by suffix; all are regular files."""
     found: dict[str, stat_result] = {}
     for suffix in _BESIDE:
         try:

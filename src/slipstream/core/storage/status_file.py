@@ -173,11 +173,9 @@ def read_status(folder: Path) -> Status | None:
         CheckpointError: the file is damaged.
     """
     with suppress(OSError, UnreadableError):
-        if not regular_file(
-            folder / STATUS
-        ).st_size:  # nobody waits for the disk when it is written
+        if not regular_file(folder / STATUS).st_size:  # written without waiting for the disk
             return None
-    remedy = "Delete it: nothing but what `slipstream status` says depends on it."
+    remedy = "Delete it: only the output of `slipstream status` depends on it."
     found = read_json(folder / STATUS, CheckpointError, remedy, _SHAPE, limit=_MOST_BYTES)
     if found is None:
         return None

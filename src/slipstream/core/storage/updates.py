@@ -113,7 +113,7 @@ class Updates:
         return self._before.get(part, "")
 
     def numbers(self, part: str) -> list[float]:
-        """Return the previous cursor of a part that consists of finite numbers, else an empty list."""
+        """Return the previous cursor of a part as finite numbers; empty if it has another form."""
         with suppress(ValueError):
             found = [float(one) for one in self.previous(part).split("_")]
             return found if all(map(math.isfinite, found)) else []
@@ -128,7 +128,7 @@ class Updates:
         self._now[part] = mark
 
     def has_changed(self, part: str, *names: str) -> bool:
-        """Return true if files of the folder have changed; their state becomes the part's cursor."""
+        """Return true if files of the folder have changed, and store their state as the cursor."""
         facts = []
         for name in names:
             with suppress(OSError, ValueError):

@@ -178,7 +178,8 @@ def describe_openings(holdout: Mapping[str, Any]) -> list[str]:
         )
     if holdout.get("searched"):
         found.append(
-            f"Some of these days were development days of {truncate_list(holdout['searched'])}: they are "
+            f"Some of these days were development days of "
+            f"{truncate_list(holdout['searched'])}: they are "
             f"not fresh and leave the bounds, which are of {plural(holdout['fresh_days'], 'day')}."
         )
     if holdout.get("accesses"):
@@ -204,9 +205,9 @@ def describe_earlier_studies(told: Mapping[str, Any] | None) -> str:
     unknown = f" (unknown for {told['unknown']} of them)" if told["unknown"] else ""
     return (
         f" Earlier studies on some of the same days: {count}, which tried {told['trials']} "
-        f"trials{unknown}: {truncate_list(told['studies'])}. The deflated Sharpe ratio and Hansen's test "
-        "count the trials of this study. An earlier study that runs now or was killed counts with "
-        "the trials that it planned."
+        f"trials{unknown}: {truncate_list(told['studies'])}. The deflated Sharpe ratio and "
+        "Hansen's test count the trials of this study. An earlier study that runs now or was "
+        "killed counts with the trials that it planned."
     )
 
 

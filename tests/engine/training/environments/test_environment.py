@@ -49,7 +49,7 @@ def test_a_billion_members_are_refused_before_anything_is_allocated(name):
 @pytest.mark.parametrize("copies", [10**12, 10**30])
 @pytest.mark.parametrize("name", ["cartpole", "gym:CartPole-v1"])
 def test_copies_that_cannot_fit_are_refused_in_python_too(name, copies):
-    with pytest.raises(ResourceError, match=r"copies take .* GiB or more.*lower num_envs"):
+    with pytest.raises(ResourceError, match=r"environments need .* GiB or more.*lower num_envs"):
         make_vec(name, copies)
 
 
