@@ -17,9 +17,10 @@ attributes:
     pages          (environment, evaluation) -> the report's `Page` of an evaluated run; None for
                    runs of other applications.
     commands       Name -> module of commands. The name fixes the position in `--help`; a command is
-                   called like its function in the module's Typer `app`. `FILE_COMMANDS` of the module
-                   lists the commands that write files. A command imports its dependencies inside its
-                   function and calls ``context.obj(context, folder, **changes)`` for --background.
+                   called like its function in the module's Typer `app`. `FILE_COMMANDS` of the
+                   module lists commands that write files. A command imports its dependencies
+                   inside its function and calls ``context.obj(context, folder, **changes)`` for
+                   --background.
     init           (environment, folder) -> sections of a config for `slipstream init` and the lines
                    above them; None for environments of other applications.
     folders        File that only such a folder has -> module that is a `FolderKind`.

@@ -266,7 +266,7 @@ def _add_progress(news: Updates) -> None:
     except UnreadableError as error:
         news.add_snapshot("members", {"unreadable": f"{PROGRESS_FILE} cannot be read: {error}."})
         return
-    news.set_cursor("members", str(found.set_cursor))
+    news.set_cursor("members", str(found.cursor))
     curves: dict[str, list[tuple[float, float | None, float]]] = {}
     for line in found.lines:
         try:

@@ -184,7 +184,8 @@ def describe_openings(holdout: Mapping[str, Any]) -> list[str]:
         )
     if holdout.get("accesses"):
         found.append(
-            f"Outcomes on some of these days were shown before: {truncate_list(holdout['accesses'])}."
+            f"Outcomes on some of these days were shown before: "
+            f"{truncate_list(holdout['accesses'])}."
         )
     return found
 
