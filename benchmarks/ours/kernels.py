@@ -111,7 +111,7 @@ def step(
 def step_hockey(num_envs: int, seconds: float) -> dict[str, float]:
     """Steps per second of a game whose seats two strong bots have: engine and bots, on one core."""
     kernel = load_kernel("hockey")
-    loaded = kernel.load(kernel.configure({"one": {"strong": 1.0}, "two": {"strong": 1.0}}))
+    loaded = kernel.load(kernel.configure({"player1": {"strong": 1.0}, "player2": {"strong": 1.0}}))
     env = KernelVectorEnv(kernel, loaded, *member_indices([1], num_envs))
     out = allocate_buffers(env)
     env.reset(out.obs)

@@ -15,7 +15,7 @@ from slipstream.markets.synthetic import SyntheticForex
 CONFIGS = {
     "probes": [{"probe": name} for name in NAMES],
     "forex": [
-        {"deal": "random", "lookback": 3, "max_steps": 50},
+        {"symbol_assignment": "random", "lookback": 3, "max_steps": 50},
         {
             "action": "continuous",
             "max_exposure": 20.0,

@@ -106,7 +106,17 @@ def options() -> Iterator[Case]:
         for value in ("-1", "text", ""):
             yield Case(f"paper {option} {value!r}", ("paper", "x", f"{option}={value}"))
     for more in (
-        *(("--limit", word) for word in ("", "order", "order=", "order=nan", "luck=1", "stale=-1")),
+        *(
+            ("--limit", word)
+            for word in (
+                "",
+                "max_order",
+                "max_order=",
+                "max_order=nan",
+                "luck=1",
+                "max_data_age=-1",
+            )
+        ),
         *(("--broker", word) for word in ("", "alpaca", LONG)),
         *(("--feed", word) for word in ("ccxt:", "ccxt:absent", "ccxt:../x")),
         *(("--flat",), ("--limit",)),

@@ -42,7 +42,7 @@ def tune(
         target: as for `train`; the section `study` of a file is read.
         study_name: folder below ``studies/``; by the environment and the time unless given. A
             path is taken as it is.
-        overrides: as for `train`; ``study.penalty=0`` sets a field of the study.
+        overrides: as for `train`; ``study.fold_dispersion_penalty=0`` sets a field of the study.
         study: fields of the `study` section: n_trials, seed, ...
         from_study: name or folder of a study whose finished trials tell the sampler.
         storage: where Optuna's study is kept; SQLite in the study's folder unless given.

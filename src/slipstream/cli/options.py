@@ -191,7 +191,7 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="A.B=C",
-        help="Set a config field, such as agent.n_epochs=2 or study.penalty=0; repeatable.",
+        help="Set a config field, such as agent.n_epochs=2 or env.max_steps=500; repeatable.",
         autocompletion=complete_settings,
     ),
 ]

@@ -52,14 +52,14 @@ _PARAMS = {
     **{f"norm_{name}": f"units.norm_{name}" for name in ("cash", "stocks", "tech", "action")},
     "norm_reward": "norm_reward",
     "time_decay_floor": "time_decay_floor",
-    "min_cash_reserve": "reserve",
+    "min_cash_reserve": "cash_reserve",
     "concentration_penalty": "concentration_penalty",
     "max_position_pct": "max_position",
 }
 _ARGUMENTS = {
     "initial_capital": "initial_equity",
     "buy_cost_pct": "fee",
-    "gamma": "units.discount",
+    "gamma": "units.gamma",
 }
 # What means something else here, or nothing, and what to write instead; off, it is passed over.
 _SAMPLED = "there it was sampled and read by nothing, here it is paid every bar: ask for it with"

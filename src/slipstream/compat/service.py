@@ -59,12 +59,12 @@ class VectorizedEnvConfig(Config):
 
     def training(self, env_name: str) -> dict[str, Any]:
         """What it means for a run's `training` section."""
-        chosen: Any = "auto"
+        section: dict[str, Any] = {"num_envs": self.num_envs, "backend": "auto"}
         if "process" in get_kind(env_name).backends:
-            chosen = "serial"
+            section["backend"] = "serial"
             if self.env_type == "SubprocVecEnv":
-                chosen = {"try": ["process", "serial"]}
-        return {"num_envs": self.num_envs, "backend": chosen}
+                section |= {"backend": "process", "backend_fallback": ["serial"]}
+        return section
 
 
 _SECONDS = 0.2  # between two looks of `wait`

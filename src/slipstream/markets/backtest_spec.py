@@ -78,7 +78,7 @@ class PortfolioBacktestSpec:
         reserve: share of capital that stays in cash.
         flat: [K], an action that holds cash under the record's own rules.
         followed: the record whose action is weights [A + 1], cash last, filled as they are but for
-            its field `band`.
+            its field `rebalance_threshold`.
         held: the same where what is bought is kept, and nothing is reserved.
         corner: all in one asset, or in cash, is as good as any mix at every bar.
     """
@@ -96,7 +96,7 @@ class PortfolioBacktestSpec:
     start_fee: float
     slippage: float
     cost_multiple: float
-    reserve: float
+    cash_reserve: float
     flat: NDArray[np.float32]
     followed: Any
     held: Any

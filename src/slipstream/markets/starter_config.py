@@ -270,7 +270,7 @@ def _file_line(one: FileDescription) -> str:
 
 
 # Keys that are written where the files prove them; all others are the user's to decide.
-_PROVEN = {"time_zone", "time_is", "price_scale", "point", "columns"}
+_PROVEN = {"time_zone", "timestamp_label", "price_scale", "point", "columns"}
 _ROUNDS = 5  # a remedy may bring to light what stops next
 
 

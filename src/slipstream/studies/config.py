@@ -87,7 +87,7 @@ class StudyConfig(Config):
         description="the most that a metric of the environment may be, in every block of every "
         "fold: a trial beyond it cannot win",
     )
-    penalty: Annotated[float, Field(ge=0)] = Field(
+    fold_dispersion_penalty: Annotated[float, Field(ge=0)] = Field(
         0.1, description="times the deviation over folds, taken off a trial's score"
     )
     pruning: PruningConfig = Field(

@@ -29,25 +29,27 @@ _WITH_THREADS = THREADED | {"torch"}  # libraries whose threads what learns woul
 def resolve_backend(config: RunConfig, environment: Environment) -> tuple[RunConfig, str | None]:
     """The config with one backend, and a sentence where another one was wanted first.
 
-    Nothing but the way of stepping is ever replaced, and only where `{try: [...]}` asks for it.
+    Nothing but the way of stepping is ever replaced, and only if `backend_fallback` names it.
 
     Raises:
         ConfigError: the environment has no such backend; none of those to be tried works.
     """
-    wanted = config.training.backend
-    if isinstance(wanted, str):
-        environment.kind.select_backend(wanted)
+    training = config.training
+    if not training.backend_fallback:
+        environment.kind.select_backend(training.backend)
         return config, None
     failed = []
-    for name in wanted["try"]:
+    for name in (training.backend, *training.backend_fallback):
         try:
             environment.make_envs(*member_indices([0], 1), name).close()
         except SlipstreamError as error:
             failed.append(f"`{name}` does not work here ({error})")
             continue
         said = f"Backend `{name}` steps the copies: {'; '.join(failed)}." if failed else None
-        return config.with_training(backend=name), said
-    raise ConfigError(f"None of the backends in training.backend works: {'; '.join(failed)}")
+        return config.with_training(backend=name, backend_fallback=()), said
+    raise ConfigError(
+        f"None of training.backend and training.backend_fallback works: {'; '.join(failed)}"
+    )
 
 
 def apply_autotune(config: RunConfig, environment: Environment) -> tuple[Environment, str | None]:

@@ -157,7 +157,7 @@ def test_a_runs_own_snapshots_are_an_opponent(other_game):
 def test_opponents_of_another_game_or_shape_are_refused(runs, other_game, tmp_path):
     with pytest.raises(ConfigError, match="trained on tictactoe, and this game is hockey"):
         slipstream.evaluate_games(runs[0], [str(other_game.path)], games=2)
-    without = {**SMALL, "env": {"name": "hockey", "opponents": {"weak": 1.0}, "keep": False}}
+    without = {**SMALL, "env": {"name": "hockey", "opponents": {"weak": 1.0}, "puck_hold": False}}
     other = slipstream.train(without, out=tmp_path / "without", report=False)
     with pytest.raises(ConfigError, match=r"sees \(16,\)"):
         slipstream.evaluate_games(runs[0], [str(other.path)], games=2)
@@ -165,9 +165,9 @@ def test_opponents_of_another_game_or_shape_are_refused(runs, other_game, tmp_pa
         slipstream.evaluate_games(runs[0], ["snapshots"], games=2)
     one = load_player(runs[0])
     with pytest.raises(ConfigError, match="18"):
-        play("hockey", one, Player("weak"), 1, 0, settings={"keep": False})
+        play("hockey", one, Player("weak"), 1, 0, settings={"puck_hold": False})
     with pytest.raises(ConfigError, match="acts in"):
-        play("hockey", one, Player("weak"), 1, 0, settings={"action_fineness": 3})
+        play("hockey", one, Player("weak"), 1, 0, settings={"num_action_levels": 3})
 
 
 @pytest.mark.long

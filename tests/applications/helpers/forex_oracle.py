@@ -198,7 +198,7 @@ class ForexOracle:
             exposure = max(-1.0, min(1.0, action)) * self.config.max_exposure
             held = self.units * value / worth
             changes_side = exposure == 0.0 or exposure * held < 0
-            if not changes_side and abs(exposure - held) < self.config.band:
+            if not changes_side and abs(exposure - held) < self.config.rebalance_threshold:
                 return None
         step = self.config.unit_step
         return math.trunc(exposure * worth / value / step) * step
@@ -263,7 +263,7 @@ class ForexOracle:
         hit_target = self.target is not None and side * (good - side * half) >= side * self.target
         if adverse and hit_target:
             self.both_touched += 1
-        if hit_target and (self.config.intrabar == "favourable_first" or not adverse):
+        if hit_target and (self.config.intrabar_fill == "favourable_first" or not adverse):
             mid = self.target + side * half
             return self._leave(Quote(mid, bar.spread, self._rate_inside(bar, mid)), "target")
         if not adverse:

@@ -28,7 +28,7 @@ class Game:
 
     def __init__(self, mode="normal", keep=True, backend="compiled"):
         self.kernel = load_kernel("hockey")
-        config = {"mode": mode, "keep": keep, "time_out": "terminated"}
+        config = {"mode": mode, "puck_hold": keep, "time_out": "terminated"}
         loaded = self.kernel.load(self.kernel.configure(config))
         self.env = KernelVectorEnv(
             self.kernel, loaded, *member_indices([0], 1), backend=backend, autoreset_mode=HOLD

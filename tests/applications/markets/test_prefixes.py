@@ -122,7 +122,7 @@ def passes(world: World, market: Market) -> list[Seen]:
     found = []
     for record in records:
         own = loaded.__class__(
-            loaded.data, {"train": (record,)}, loaded.notes, loaded.provenance, loaded.state
+            loaded.data, {"train": (record,)}, loaded.warnings, loaded.provenance, loaded.state
         )
         zero = np.zeros(1, np.uint64)
         env = KernelVectorEnv(
@@ -190,7 +190,7 @@ RULES = {
     "max_daily_drawdown": 0.01,
     "cooldown": 2,
     "stop_cooldown": 3,
-    "flat_at": "16:30",
+    "flatten_at": "16:30",
     "flat_on_friday": "12:00",
     "swap_long": -3.0,
     "slippage_pips": 0.2,
@@ -234,7 +234,9 @@ WORLDS: dict[str, Callable[[], World]] = {
     "forex, every feature": lambda: forex("EURUSD", features=list(ALL)),
     "forex, every rule": lambda: forex("EURUSD", **RULES),
     "forex, filled at the same close": lambda: forex("EURUSD", fill="compat_same_close"),
-    "forex, filled at the next close": lambda: forex("EURUSD", fill="next_close", flat_at="09:00"),
+    "forex, filled at the next close": lambda: forex(
+        "EURUSD", fill="next_close", flatten_at="09:00"
+    ),
     "forex, two pairs": lambda: forex("EURUSD", "USDJPY", lookback=2),
     "forex, a pair that converts": lambda: forex("EURGBP")._replace(
         converting=(walk("GBPUSD", WEEK, 1.3, 9, (range(800, 820), 1000)),)
@@ -250,7 +252,7 @@ WORLDS: dict[str, Callable[[], World]] = {
         lookback=2,
         fee_tiers=((0.0, 0.002), (1e5, 0.001)),
         max_position=0.6,
-        reserve=0.1,
+        cash_reserve=0.1,
         slippage_bp=2.0,
     ),
     "union, unit orders": lambda: coins(

@@ -144,7 +144,7 @@ def test_a_fault_may_end_the_run(flaky, tmp_path):
 def test_backends_are_tried_in_order_and_the_choice_is_said_and_recorded(
     flaky, tmp_path, monkeypatch
 ):
-    run, said = trained(flaky, tmp_path / "one", backend={"try": ["process", "serial"]})
+    run, said = trained(flaky, tmp_path / "one", backend="process", backend_fallback=["serial"])
     assert run.config.training.backend == "process"
     assert not any("steps the copies" in sentence for sentence in said)
 
@@ -152,13 +152,13 @@ def test_backends_are_tried_in_order_and_the_choice_is_said_and_recorded(
         raise ConfigError("no files can be handed over")
 
     monkeypatch.setattr(launcher, "check_method", absent)
-    run, said = trained(flaky, tmp_path / "two", backend={"try": ["process", "serial"]})
+    run, said = trained(flaky, tmp_path / "two", backend="process", backend_fallback=["serial"])
     assert run.config.training.backend == "serial"
     wanted = r"Backend `serial` steps the copies: `process` does not work here (no files"
     (sentence,) = [sentence for sentence in said if "steps the copies" in sentence]
     assert sentence.startswith(wanted) and sentence in run.provenance["notes"]
-    with pytest.raises(ConfigError, match=r"None of the backends.*no files"):
-        trained(flaky, tmp_path / "three", backend={"try": ["process"]})
+    with pytest.raises(ConfigError, match=r"None of training.backend.*no files"):
+        trained(flaky, tmp_path / "three", backend="process", backend_fallback=["process"])
 
 
 def test_a_kernel_is_compiled_not_stepped_by_processes(tmp_path):

@@ -321,9 +321,9 @@ def test_differences_are_named():
     setup = plan()
     first = study_identity(setup.base, setup.study, setup.space)
     assert describe_difference(first, study_identity(setup.base, setup.study, setup.space)) == ""
-    other = plan(penalty=0.5)
+    other = plan(fold_dispersion_penalty=0.5)
     second = study_identity(other.base, other.study, other.space)
-    with pytest.raises(ConfigError, match=r"`study\.penalty` was 0\.1 and is 0\.5"):
+    with pytest.raises(ConfigError, match=r"`study\.fold_dispersion_penalty` was 0\.1 and is 0\.5"):
         check_identity("one", first, second, "read", "again")
     more = plan(n_trials=7)  # more trials are the same study
     check_identity("one", first, study_identity(more.base, more.study, more.space), "read", "again")

@@ -37,7 +37,7 @@ class Judged:
 
     def __init__(self, ended: list[tuple[float, float]], **pruning) -> None:
         study = StudyConfig.model_validate(
-            {"pruning": {"startup": 4, "rungs": [0.5], **pruning}, "penalty": 0}
+            {"pruning": {"startup": 4, "rungs": [0.5], **pruning}, "fold_dispersion_penalty": 0}
         )
         self.pruner, self.trial = Pruner(study, None), 0
         for rung, final in ended:
@@ -59,7 +59,7 @@ ALIKE = [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0), (4.0, 4.0)]
 
 
 def test_scores_are_means_less_the_deviation():
-    judge = Pruner(StudyConfig.model_validate({"penalty": 0.1}), None)
+    judge = Pruner(StudyConfig.model_validate({"fold_dispersion_penalty": 0.1}), None)
     verdict = judge.decide(Event(10, 0, 0), [outcome(1.0), outcome(3.0, 1)], True)
     assert verdict.score == pytest.approx(2.0 - 0.1 * np.sqrt(2.0))
     assert [fold["score"] for fold in verdict.folds] == [1.0, 3.0]

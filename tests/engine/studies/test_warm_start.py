@@ -119,7 +119,7 @@ def test_few_trials_told_do_not_bring_back_what_the_other_study_drew(source, tmp
 def test_studies_that_cannot_tell_are_refused(source, tmp_path):
     for settings, said in (
         ({"objective": "log_growth"}, "`study.objective` is sharpe, and here it is log_growth"),
-        ({"penalty": 0.5}, "`study.penalty`"),
+        ({"fold_dispersion_penalty": 0.5}, "`study.fold_dispersion_penalty`"),
         ({"from_study": str(tmp_path / "run")}, "is no study"),
     ):
         (tmp_path / "run").mkdir(exist_ok=True)

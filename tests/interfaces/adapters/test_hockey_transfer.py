@@ -56,7 +56,7 @@ def test_a_policy_plays_the_oracle_step_for_step_as_it_plays_the_kernel(run):
 def test_discrete_actions_become_the_numbers_that_the_kernel_makes_of_them():
     kernel = load_kernel("hockey")
     for fineness, keep in ((2, True), (3, True), (4, False)):
-        config = {"action_fineness": fineness, "keep": keep}
+        config = {"num_action_levels": fineness, "puck_hold": keep}
         loaded = kernel.load(kernel.configure(config))
         env = KernelVectorEnv(kernel, loaded, *member_indices([0], 1), backend="serial")
         env.reset(allocate_buffers(env).obs)

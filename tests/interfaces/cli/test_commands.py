@@ -327,10 +327,12 @@ def test_data_check_takes_units_by_symbol_and_accepts(slipstream, prices):
     rewritten(prices / "EURUSD.parquet", **points)
     outcome = slipstream("data", "check", "prices")
     assert outcome.code == 2
-    assert "Set `price_scale: {EURUSD: 0.00001}`, or `accept: [integer_prices]`" in outcome.out
+    assert (
+        "Set `price_scale: {EURUSD: 0.00001}`, or `allow_issues: [integer_prices]`" in outcome.out
+    )
     assert slipstream("data", "check", "prices", "--price-scale", "EURUSD=0.00001").code == 0
     assert slipstream("data", "check", "prices", "--price-scale", "0.00001").code == 0
-    assert slipstream("data", "check", "prices", "--accept", "integer_prices").code == 0
+    assert slipstream("data", "check", "prices", "--allow-issues", "integer_prices").code == 0
     assert "write a number" in slipstream("data", "check", "prices", "--price-scale", "x").err
 
 

@@ -536,7 +536,7 @@ def test_a_study_that_never_asked_leaves_its_name_free(slipstream, machinery, tm
     refused = tune(slipstream, "--storage", "postgresql://u:secret@127.0.0.1:1/x")
     assert refused.code == 2 and "secret" not in refused.err
     assert not (tmp_path / "studies" / "one").exists()
-    assert tune(slipstream, "--set", "study.penalty=0.2").code == 0
+    assert tune(slipstream, "--set", "study.fold_dispersion_penalty=0.2").code == 0
 
 
 def test_a_place_that_is_taken_is_refused(slipstream, machinery, tmp_path):
@@ -554,8 +554,8 @@ def test_a_study_without_its_config_says_what_is_missing(slipstream, machinery, 
     (tmp_path / "studies" / "one" / "study.yaml").unlink()
     done = slipstream("study", "status", "one")
     assert done.code == 2 and "study.yaml is missing" in done.err
-    done = tune(slipstream, "--set", "study.penalty=0.2")
-    assert done.code == 2 and "`study.penalty` was 0.1 and is 0.2" in done.err
+    done = tune(slipstream, "--set", "study.fold_dispersion_penalty=0.2")
+    assert done.code == 2 and "`study.fold_dispersion_penalty` was 0.1 and is 0.2" in done.err
     assert tune(slipstream).code == 0  # as the message advises
     assert slipstream("study", "status", "one").code == 0
 

@@ -222,8 +222,8 @@ def to_sections(values: Mapping[str, Any]) -> dict[str, Any]:
     fineness = _fineness(theirs)
     env = {
         "name": "hockey",
-        "keep": phases[0].environment.keep_mode,
-        "action_fineness": fineness,
+        "puck_hold": phases[0].environment.keep_mode,
+        "num_action_levels": fineness,
         "opponents": {"weak": 1.0},  # evaluations; theirs play the weak bot, too
     }
     past = _past(phases)

@@ -100,7 +100,7 @@ class VectorizedHockeyEnv:
         self.num_envs, self._two = num_envs, np.zeros((0, 0), np.float32)
         if env_fn is not None:
             settings = {**_of(env_fn()), **settings}
-        self.mode, self.keep_mode = settings.get("mode", "normal"), settings.get("keep", True)
+        self.mode, self.keep_mode = settings.get("mode", "normal"), settings.get("puck_hold", True)
         self.batch = make_batch("hockey", num_envs, autoreset=AutoresetMode.SAME_STEP, **settings)
         assert isinstance(self.batch, KernelBatch)
         self._env = self.batch.env
@@ -193,7 +193,7 @@ def _of(env: Any) -> dict[str, Any]:
             "settings, VectorizedHockeyEnv(8, mode='TRAIN_SHOOTING'); what is no hockey is stepped "
             "by slipstream.make_face('gymnasium', 'gym:ID', 8)."
         )
-    found = {"mode": env.mode, "keep": getattr(env, "keep_mode", True)}
+    found = {"mode": env.mode, "puck_hold": getattr(env, "keep_mode", True)}
     if hasattr(env, "opponent"):
         found["opponents"] = {"weak" if getattr(env.opponent, "weak", False) else "strong": 1.0}
     if hasattr(env, "close"):

@@ -196,29 +196,32 @@ class Reward(config.Config):
 
 
 class Config(config.Config):
-    FIXED_KEYS: ClassVar[tuple[str, ...]] = ("mode", "keep", "time_out", "opponents", "side")
+    FIXED_KEYS: ClassVar[tuple[str, ...]] = ("mode", "puck_hold", "time_out", "opponents", "side")
 
     mode: Mode | dict[Mode, Weight] = Field(
         "normal",
         description="how a game begins and how long it lasts (251 or 81 steps), or several with "
         "weights",
     )
-    keep: bool = Field(True, description="a caught puck is held up to 14 steps and can be shot")
-    action_fineness: int = Field(
+    puck_hold: bool = Field(
+        True, description="a caught puck is held up to 14 steps and can be shot"
+    )
+    num_action_levels: int = Field(
         0, ge=0, le=100, description="discrete actions of f - 1 intensities: 8 for 2; 0: continuous"
     )
     time_out: Literal["truncated", "terminated"] = Field(
         "truncated", description="a game without a goal; the original calls it terminated"
     )
     opponents: Seat | None = Field(
-        None, description="who plays against one learner; null: seats `one` and `two` are as given"
+        None,
+        description="who plays against one learner; null: `player1` and `player2` are as given",
     )
     side: Literal["both", "left", "right"] = Field(
         "both", description="where the learner plays; both: drawn for every game"
     )
     reward: Reward = Field(Reward(), description="shaping")
-    one: Seat = Field(Seat(agent=1.0), description="player 0, left")
-    two: Seat = Field(Seat(agent=1.0), description="player 1, right")
+    player1: Seat = Field(Seat(agent=1.0), description="player 0, left")
+    player2: Seat = Field(Seat(agent=1.0), description="player 1, right")
 
     @field_validator("mode", mode="before")
     @classmethod
@@ -234,13 +237,13 @@ class Config(config.Config):
         if isinstance(self.mode, dict) and not any(self.mode.values()):
             raise ValueError("every mode's weight is 0: give one of them a weight, `normal: 1`")
         alone = Seat(agent=1.0)
-        if self.opponents is not None and (self.one, self.two) != (alone, alone):
+        if self.opponents is not None and (self.player1, self.player2) != (alone, alone):
             raise ValueError(
-                "`opponents` says who plays against the learner, and `one` or `two` who has a "
-                "seat: leave out one of the two"
+                "`opponents` says who plays against the learner, and `player1` or `player2` who "
+                "has a seat: leave out one of the two"
             )
-        if self.action_fineness == 1 and not self.keep:
-            raise ValueError("`action_fineness` 1 without `keep` leaves one action: write 2")
+        if self.num_action_levels == 1 and not self.puck_hold:
+            raise ValueError("`num_action_levels` 1 without `puck_hold` leaves one action: write 2")
         return self
 
 
@@ -252,7 +255,7 @@ def load(config: Config) -> kernel.KernelData:
         others = Seat(agent=1.0)  # who shows one seat has somebody for the other one
     seats: dict[str, Any] = {
         f"{name}_{kind}": weight
-        for name, seat in (("one", config.one), ("two", config.two), ("other", others))
+        for name, seat in (("one", config.player1), ("two", config.player2), ("other", others))
         for kind, weight in (dict.fromkeys(Seat.model_fields, 0.0) | dict(seat or {})).items()
     }
     bots_only = others is not None and others.agent == 0.0
@@ -260,9 +263,9 @@ def load(config: Config) -> kernel.KernelData:
         normal=modes.get("normal", 0.0),
         shooting=modes.get("train_shooting", 0.0),
         defense=modes.get("train_defense", 0.0),
-        keep=config.keep,
+        keep=config.puck_hold,
         drawn=config.time_out == "terminated",
-        fineness=config.action_fineness,
+        fineness=config.num_action_levels,
         players=1 if bots_only else 2,
         side=_SIDES[config.side],
         **config.reward.model_dump(),

@@ -34,7 +34,9 @@ def check(
         str | None, typer.Option(help="Zone of stamps that carry none, such as UTC.")
     ] = None,
     time_format: Annotated[str | None, typer.Option(help="strptime format of the stamps.")] = None,
-    time_is: Annotated[str | None, typer.Option(help="open or close.")] = None,
+    timestamp_label: Annotated[
+        str | None, typer.Option(help="Timestamps mark the bar's open (left) or close (right).")
+    ] = None,
     separator: Annotated[str | None, typer.Option(help="Field separator of CSV files.")] = None,
     decimal: Annotated[str | None, typer.Option(help="Decimal mark of numbers in text.")] = None,
     row_spacing: Annotated[
@@ -50,7 +52,7 @@ def check(
         str | None, typer.Option(help="Price units of one point: a number, or by symbol.")
     ] = None,
     bad_bars: Annotated[str | None, typer.Option(help="refuse or drop.")] = None,
-    accept: Annotated[
+    allow_issues: Annotated[
         str | None, typer.Option(help="Findings that do not stop loading, separated by commas.")
     ] = None,
     market: Annotated[str | None, typer.Option(help="auto, fx or 24/7.")] = None,
@@ -76,7 +78,7 @@ def check(
         "timeframe": timeframe,
         "time_zone": time_zone,
         "time_format": time_format,
-        "time_is": time_is,
+        "timestamp_label": timestamp_label,
         "separator": separator,
         "decimal": decimal,
         "row_spacing": row_spacing,
@@ -85,7 +87,7 @@ def check(
         "spread_pips": spread_pips,
         "point": _by_symbol("point", point),
         "bad_bars": bad_bars,
-        "accept": accept and tuple(name.strip() for name in accept.split(",")),
+        "allow_issues": allow_issues and tuple(name.strip() for name in allow_issues.split(",")),
         "market": market,
     }
     columns = {}

@@ -187,12 +187,12 @@ def _describe_inspection(one: FileInspection) -> str:
 
 
 def _apply_allowed(issue: DataIssue, config: DataConfig) -> DataIssue:
-    if issue.severity != "error" or issue.kind not in config.accept:
+    if issue.severity != "error" or issue.kind not in config.allow_issues:
         return issue
     return replace(
         issue,
         severity="warning",
-        action=f"loaded, because `accept` names {issue.kind}",
+        action=f"loaded, because `allow_issues` names {issue.kind}",
         accepted=True,
     )
 
@@ -425,7 +425,7 @@ def combine_fixes(
         if (
             complete_fix(merge_fixes(others) or {}, config, files) not in ways
         ):  # which mends them, too
-            add(merge_fixes([*others, {"accept": [*config.accept, *accepted]}]))
+            add(merge_fixes([*others, {"allow_issues": [*config.allow_issues, *accepted]}]))
     return tuple(ways)
 
 

@@ -87,7 +87,7 @@ def clean(table: RawTable, config: DataConfig, assumed_zone: str = "") -> FileIn
     rows = _readable_rows(table, config, issues)
     time = table.timestamps.time[rows]
     bar_seconds = bar_length(time)
-    time = time - bar_seconds * (config.time_is == "close")
+    time = time - bar_seconds * (config.timestamp_label == "right")
     issues += DataIssue.at_bars(
         table.symbol,
         "future",

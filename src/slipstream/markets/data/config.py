@@ -54,7 +54,8 @@ class DataConfig(Config):
         time_zone: zone of stamps that carry none, such as ``UTC`` or ``America/New_York+7``.
         separator: field separator of CSV files, where detection fails.
         decimal: decimal mark of numbers in text, ``.`` or ``,``, where detection fails.
-        time_is: whether stamps mark the bar's open or its close (shifted by one bar).
+        timestamp_label: left if timestamps mark a bar's open, right if they mark its close
+            (shifted by one bar), as in pandas' `resample(label=...)`.
         price_side: what the prices are; bid and ask are shifted to mid by half the spread.
         price_scale: factor that turns the file's prices into prices (0.00001 for points), one for
             all symbols or by symbol ({EURUSD: 0.00001, USDJPY: 0.001}; others keep theirs).
@@ -78,13 +79,13 @@ class DataConfig(Config):
     time_zone: TimeZone | None = None
     separator: str | None = None
     decimal: Literal[".", ","] | None = None
-    time_is: Literal["open", "close"] = "open"
+    timestamp_label: Literal["left", "right"] = "left"
     price_side: Literal["mid", "bid", "ask"] = "mid"
     price_scale: Factor | dict[str, Factor] = 1.0
     spread_pips: SpreadPips | None = None
     point: Point | dict[str, Point] | None = None
     bad_bars: Literal["refuse", "drop"] = "refuse"
-    accept: tuple[str, ...] = ()
+    allow_issues: tuple[str, ...] = ()
     market: Literal["auto", "fx", "24/7"] = "auto"
 
     @classmethod
@@ -126,7 +127,7 @@ class DataConfig(Config):
         given = self.point.get(symbol) if isinstance(self.point, dict) else self.point
         return names.point_size(symbol) if given is None else given
 
-    @field_validator("accept", mode="before")
+    @field_validator("allow_issues", mode="before")
     @classmethod
     def _acceptable(cls, value: object) -> object:
         value = (value,) if isinstance(value, str) else value

@@ -84,8 +84,8 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         "error", "`time_zone`; files that state a wrong zone must be written again", True
     ),
     "weekend_bars": CatalogueEntry("error", "`time_zone`, or remove the bars from the file", True),
-    "close_labelled": CatalogueEntry("error", "`time_is: close`", True),
-    "open_labelled": CatalogueEntry("error", "`time_is: open`", True),
+    "close_labelled": CatalogueEntry("error", "`timestamp_label: right`", True),
+    "open_labelled": CatalogueEntry("error", "`timestamp_label: left`", True),
     "future": CatalogueEntry("error", "`time_format`, or write the timestamps again", True),
     # Information that loading needs.
     "file": CatalogueEntry("error", "`files`, `symbols`"),
@@ -275,8 +275,8 @@ def format_fix(fix: SuggestedFix) -> str:
 
 def describe_fixes(ways: Sequence[SuggestedFix]) -> str:
     """Return a sentence that lists alternatives; the last one may be to allow the issue."""
-    accepting = [way for way in ways if "accept" in way]
-    mending = " or ".join(format_fix(way) for way in ways if "accept" not in way)
+    accepting = [way for way in ways if "allow_issues" in way]
+    mending = " or ".join(format_fix(way) for way in ways if "allow_issues" not in way)
     if not accepting:
         return f"Set {mending} in the `data` section."
     last = f"{format_fix(accepting[0])} if the files are right"

@@ -32,7 +32,7 @@ class Market:
         hash: SHA-256 of symbols, times and numbers; equal content has an equal hash.
         notes: sentences the user must see: what loading did about bad data.
         accepted: the first of them: findings that would have stopped loading, and that the config's
-            `accept` names.
+            `allow_issues` names.
         converting: bars of pairs that nobody trades here and that convert profits, where they are
             in memory; else they are looked for in the folder.
     """

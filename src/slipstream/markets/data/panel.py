@@ -63,7 +63,7 @@ class Panel(NamedTuple):
         extra: other columns that all assets have, by name, float64 [T, A]; the last value known in
             a gap, 0 before an asset's first bar.
         kind: trading hours: ``fx`` or ``24/7``.
-        accepted: of the notes, findings that the config's `accept` let in.
+        accepted: of the notes, findings that the config's `allow_issues` let in.
     """
 
     symbols: tuple[str, ...]
@@ -182,8 +182,8 @@ def _on_one_grid(market: Market, drop: bool, notes: list[str]) -> tuple[Bars, ..
         if not drop or stray.all():
             raise DataError(
                 f"{what}. A panel needs bars that open at the same moments: mend the stamps "
-                "(`time_zone`, `time_is`), leave the asset out of `symbols`, or drop these bars "
-                "with `bad_bars: drop`."
+                "(`time_zone`, `timestamp_label`), leave the asset out of `symbols`, or drop these "
+                "bars with `bad_bars: drop`."
             )
         notes.append(f"{what}: dropped.")
         assets.append(one.take(np.flatnonzero(~stray)))

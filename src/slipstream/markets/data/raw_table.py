@@ -135,7 +135,7 @@ class RawTable:
 
     @cached_property
     def timestamps(self) -> timestamps.Timestamps:
-        """Moments of the rows, before `time_is` is applied; as if in UTC where no zone is known."""
+        """Timestamps of the rows before `timestamp_label` is applied, in UTC if no zone is set."""
         return timestamps.to_utc(self.local_times, self.zone or "UTC")
 
     @property

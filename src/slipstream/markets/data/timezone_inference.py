@@ -63,7 +63,7 @@ MAX_OUTSIDE_SHARE = 0.02  # a vendor's mistakes: one weekend of a year
 # Share of weekends whose first bar must open with the market before stamps are said to mark closes:
 # a last tick at 17:00 sharp does not make them.
 MIN_EXACT_SHARE = 0.2
-_OTHER_END = {"open": "close", "close": "open"}
+_OTHER_LABEL = {"left": "right", "right": "left"}
 
 
 class WeekEdges(NamedTuple):
@@ -93,7 +93,7 @@ class ZoneFit(NamedTuple):
     """One reading of the stamps, and how well it fits the week.
 
     Attributes:
-        zone, time_is: the reading.
+        zone, timestamp_label: the reading.
         outside: weekends with a bar wholly outside trading hours.
         lacking: weekends at which an hour or more is missing at an edge.
         holidays: those with a bar before their evening.
@@ -102,7 +102,7 @@ class ZoneFit(NamedTuple):
     """
 
     zone: str
-    time_is: str
+    timestamp_label: str
     outside: int
     lacking: int
     holidays: int
@@ -146,9 +146,9 @@ def concat_edges(edges: Sequence[WeekEdges]) -> WeekEdges:
     return WeekEdges(*(np.concatenate(columns) for columns in zip(*edges, strict=True)))
 
 
-def evaluate_zone(edges: WeekEdges, zone: str, time_is: str) -> ZoneFit:
+def evaluate_zone(edges: WeekEdges, zone: str, timestamp_label: str) -> ZoneFit:
     """Judges one reading."""
-    back = time_is == "close"
+    back = timestamp_label == "right"
     last, first = (_utc(one, zone) - back * edges.size for one in (edges.last, edges.first))
     again = _utc(edges.reopened, zone) - back * edges.holiday_size
     late = _centred(local_time(first, NEW_YORK) - _SUNDAY - edges.opens, _WEEK)
@@ -158,7 +158,7 @@ def evaluate_zone(edges: WeekEdges, zone: str, time_is: str) -> ZoneFit:
     lacking = (late >= HOUR) | (early >= HOUR)
     return ZoneFit(
         zone,
-        time_is,
+        timestamp_label,
         int(outside.sum()),
         int(lacking.sum()),
         int((evening <= -edges.holiday_size).sum()),
@@ -167,11 +167,11 @@ def evaluate_zone(edges: WeekEdges, zone: str, time_is: str) -> ZoneFit:
     )
 
 
-def rank_zones(edges: WeekEdges, time_is: str) -> list[ZoneFit]:
+def rank_zones(edges: WeekEdges, timestamp_label: str) -> list[ZoneFit]:
     """All known zones, the best first, those that mean the same moments once."""
     found: list[ZoneFit] = []
     for zone in ZONES:
-        one = evaluate_zone(edges, zone, time_is)
+        one = evaluate_zone(edges, zone, timestamp_label)
         if not any(np.array_equal(one.moments, other.moments) for other in found):
             found.append(one)
     return sorted(found, key=fit_sort_key)
@@ -184,7 +184,7 @@ def fit_sort_key(one: ZoneFit) -> tuple[int, int, int]:
 
 def equivalent_zones(edges: WeekEdges, chosen: ZoneFit) -> list[str]:
     """All known zones under which the edges are the same moments."""
-    local_times = (evaluate_zone(edges, zone, chosen.time_is) for zone in ZONES)
+    local_times = (evaluate_zone(edges, zone, chosen.timestamp_label) for zone in ZONES)
     return [one.zone for one in local_times if np.array_equal(one.moments, chosen.moments)]
 
 
@@ -202,14 +202,14 @@ class ZoneInference(NamedTuple):
     Attributes:
         words: how it is proven, or why not.
         zone: the proven one, else None.
-        time_is: what the stamps then mark.
+        timestamp_label: what the stamps then mark.
         contenders: where none is proven, zones to name as examples: the likeliest that no file
             contradicts; None where the files say nothing about any.
     """
 
     explanation: str
     zone: str | None = None
-    time_is: str = "open"
+    timestamp_label: str = "left"
     candidates: tuple[str, ...] | None = None
 
     @property
@@ -217,7 +217,7 @@ class ZoneInference(NamedTuple):
         """What to write; None where nothing is proven."""
         if self.zone is None:
             return None
-        marks = {} if self.time_is == "open" else {"time_is": self.time_is}
+        marks = {} if self.timestamp_label == "left" else {"timestamp_label": self.timestamp_label}
         return {"time_zone": self.zone, **marks}
 
 
@@ -235,12 +235,15 @@ def infer_zone(tables: Sequence[RawTable], config: DataConfig) -> ZoneInference:
     proof = _infer_from_edges(concat_edges(each), forex, config)
     if proof.zone is not None or not len(concat_edges(each)):
         return proof
-    likely = (one.zone for one in rank_zones(concat_edges(each), config.time_is))
+    likely = (one.zone for one in rank_zones(concat_edges(each), config.timestamp_label))
     named = proof.candidates or (forex[0].dialect.zone_hint, *likely)
     allowed = tuple(
         zone
         for zone in named
-        if all(evaluate_zone(one, zone, config.time_is).outside <= max_outside(one) for one in each)
+        if all(
+            evaluate_zone(one, zone, config.timestamp_label).outside <= max_outside(one)
+            for one in each
+        )
     )
     return proof._replace(candidates=allowed if proof.candidates else allowed[:1])
 
@@ -250,12 +253,12 @@ def _infer_from_edges(
 ) -> ZoneInference:
     if len(edges) < MIN_WEEKENDS:
         return ZoneInference(f"{plural(len(edges), 'weekend')} cannot show it")
-    found = rank_zones(edges, config.time_is)
+    found = rank_zones(edges, config.timestamp_label)
     if found[0].outside > max_outside(edges) or 10 * found[0].lacking > len(edges):
         # Or stamps of the bars' other end: then they must be told from a missing first bar.
-        found += rank_zones(edges, _OTHER_END[config.time_is])
+        found += rank_zones(edges, _OTHER_LABEL[config.timestamp_label])
         found.sort(key=fit_sort_key)
-        if found[0].time_is != config.time_is and found[0].exact < MIN_EXACT_SHARE:
+        if found[0].timestamp_label != config.timestamp_label and found[0].exact < MIN_EXACT_SHARE:
             return ZoneInference(f"{plural(len(edges), 'weekend')} fit no known zone well")
     best = found[0]
     hints = [table.dialect.zone_hint for table in tables]
@@ -271,13 +274,13 @@ def _infer_from_edges(
         candidates = tuple(dict.fromkeys([zone, *(one.zone for one in rivals)]))
         listed = " and ".join(candidates)
         words = f"{weekends} fit {listed} equally well"
-        return ZoneInference(words, time_is=best.time_is, candidates=candidates)
+        return ZoneInference(words, timestamp_label=best.timestamp_label, candidates=candidates)
     same = " and ".join(name for name in names if name != zone)
     also = f", which over these bars means the same as {same}," if same else ""
     words = f"the openings and closings of {weekends} fit {zone}{also} and no other known zone"
-    if best.time_is == "close":
+    if best.timestamp_label == "right":
         words += ", if stamps mark the closes of bars"
-    return ZoneInference(words, zone, best.time_is)
+    return ZoneInference(words, zone, best.timestamp_label)
 
 
 def is_worse(one: ZoneFit, best: ZoneFit, edges: WeekEdges) -> bool:
@@ -336,7 +339,7 @@ def week_issues(
     edges = find_week_edges(table, bar_seconds)
     if len(edges) >= MIN_WEEKENDS:
         zone = "UTC" if table.local_times.origin in ("aware", "mixed") else table.zone or "UTC"
-        current = evaluate_zone(edges, zone, config.time_is)
+        current = evaluate_zone(edges, zone, config.timestamp_label)
         found = _other_end(table, edges, current) or _other_zone(table, edges, current)
         if found is not None:
             return [found]
@@ -360,27 +363,30 @@ def _explains(other: ZoneFit, current: ZoneFit, edges: WeekEdges) -> bool:
 
 def _other_end(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssue | None:
     """Stamps that mark the closes of bars where opens were expected, or the reverse."""
-    time_is = _OTHER_END[current.time_is]
-    other = evaluate_zone(edges, current.zone, time_is)
+    timestamp_label = _OTHER_LABEL[current.timestamp_label]
+    other = evaluate_zone(edges, current.zone, timestamp_label)
     if not _explains(other, current, edges) or 2 * current.outside < len(edges):
         return None
-    if time_is == "close" and other.exact < MIN_EXACT_SHARE:
+    if timestamp_label == "right" and other.exact < MIN_EXACT_SHARE:
         return None
     what = (
         "the week's first stamp is one bar after 17:00 New York and its last at 17:00: stamps "
         "mark the close of the bars"
-        if time_is == "close"
-        else "with `time_is: close` the week would open and close one bar before 17:00 New York: "
-        "stamps mark the open of the bars"
+        if timestamp_label == "right"
+        else "with `timestamp_label: right` the week would open and close one bar before 17:00 "
+        "New York: stamps mark the open of the bars"
     )
-    kind, ways = f"{time_is}_labelled", ({"time_is": time_is},)
+    kind = "close_labelled" if timestamp_label == "right" else "open_labelled"
+    ways = ({"timestamp_label": timestamp_label},)
     return DataIssue.from_kind(table.symbol, kind, what, current.outside, fixes=ways)
 
 
 def _other_zone(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssue | None:
     """A zone under which no bar lies in the weekend, where many do as the stamps are."""
-    found = [one for one in rank_zones(edges, current.time_is) if _explains(one, current, edges)]
-    if not found and current.time_is == "open":
+    found = [
+        one for one in rank_zones(edges, current.timestamp_label) if _explains(one, current, edges)
+    ]
+    if not found and current.timestamp_label == "left":
         found = [one for one in rank_zones(edges, "close") if _explains(one, current, edges)]
         found = [one for one in found if one.exact >= MIN_EXACT_SHARE]
     stated = table.local_times.origin in ("aware", "mixed")
@@ -398,12 +404,16 @@ def _other_zone(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssu
     doubtful = believed and abs(hours) < 2.0 and not changes
     fixes: list[SuggestedFix] = []
     if not stated:
-        end = evaluate_zone(edges, current.zone, _OTHER_END[current.time_is])
+        end = evaluate_zone(edges, current.zone, _OTHER_LABEL[current.timestamp_label])
         if _explains(end, current, edges) and not is_worse(end, best, edges):
-            fixes.append({"time_is": end.time_is})
+            fixes.append({"timestamp_label": end.timestamp_label})
         ways = [best, *(one for one in found[1:] if not is_worse(one, best, edges))]
         for one in ways:
-            marks = {} if one.time_is == current.time_is else {"time_is": one.time_is}
+            marks = (
+                {}
+                if one.timestamp_label == current.timestamp_label
+                else {"timestamp_label": one.timestamp_label}
+            )
             fixes.append({"time_zone": one.zone, **marks})
     count, odd = current.outside, "have bars while the market is closed"
     if not count:
@@ -426,7 +436,9 @@ def _broker_time(table: RawTable, edges: WeekEdges, config: DataConfig) -> list[
     if not broker or config.time_zone is not None:
         return []
     if len(edges) >= MIN_WEEKENDS:
-        utc, *others = sorted(rank_zones(edges, config.time_is), key=lambda one: one.zone != "UTC")
+        utc, *others = sorted(
+            rank_zones(edges, config.timestamp_label), key=lambda one: one.zone != "UTC"
+        )
         if utc.zone == "UTC" and all(is_worse(one, utc, edges) for one in others):
             return []
     message = (

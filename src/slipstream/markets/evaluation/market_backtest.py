@@ -483,7 +483,7 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
     def follow_weights(self, weights: Sequence[Floats], band: float) -> list[EpisodeResult]:
         """Keeps weights [n, A + 1] of each pass within a band, decided on every bar."""
         return self._weighted(
-            weights, tuple(one.followed._replace(band=band) for one in self.specs)
+            weights, tuple(one.followed._replace(rebalance_threshold=band) for one in self.specs)
         )
 
     def listed_assets(self, record: int) -> NDArray[np.bool_]:
@@ -558,7 +558,7 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
         close, opened, half = one.close[rows], one.opened[rows], one.half_spread[rows]
         weights = np.zeros((one.last - one.first, n + 1))
         weights[:, n] = 1.0
-        share = one.initial_equity * (1.0 - one.reserve) / max(int(chosen.sum()), 1)
+        share = one.initial_equity * (1.0 - one.cash_reserve) / max(int(chosen.sum()), 1)
         waiting, cash, units = chosen.copy(), one.initial_equity, np.zeros(n)
         for t in range(len(close)):
             gone = (close[t] <= 0.0) & (waiting | (units > 0.0))

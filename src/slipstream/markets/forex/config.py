@@ -49,13 +49,13 @@ class Config(config.Config):
         commission_per_million: account currency per million of notional and leg.
         stop_loss, take_profit: distance from the entry's mid, in `stop_unit`; None for none.
         stop_unit: pips, multiples of ATR(14), or fraction of price.
-        intrabar: which level fills when a bar reached those on both sides.
+        intrabar_fill: which level fills when a bar reached those on both sides.
         stop_cooldown: bars after such an exit without entry on the same side.
         cooldown: bars after any fill in which positions are only reduced.
         max_daily_drawdown: fraction of the equity at the last roll; None for none.
         on_breach: what a daily drawdown does: flat until the next roll, or the episode's end.
-        flat_at: clock time ("16:45", New York; UTC in 24/7 markets) from which positions are flat
-            until the day's roll.
+        flatten_at: clock time ("16:45", New York; UTC in 24/7 markets) from which positions are
+            flat until the day's roll.
         flat_on_friday: clock time on Fridays from which positions are flat until the week reopens.
         swap_long, swap_short: % per annum of notional credited (negative: charged) per night.
         reward: log return, profit / initial equity, or differential Sharpe ratio.
@@ -79,7 +79,7 @@ class Config(config.Config):
         "fill",
         "slippage_pips",
         "commission_per_million",
-        "intrabar",
+        "intrabar_fill",
         "return_variance",
         "swap_long",
         "swap_short",
@@ -94,7 +94,7 @@ class Config(config.Config):
     action: Literal["discrete", "continuous"] = "discrete"
     exposure: Exposure = 1.0
     max_exposure: Exposure = 1.0
-    band: Annotated[float, Field(ge=0.0, le=10_000.0)] = Field(
+    rebalance_threshold: Annotated[float, Field(ge=0.0, le=10_000.0)] = Field(
         0.1, json_schema_extra=config.tunable(0.02, 0.4, when={"action": "continuous"})
     )
     unit_step: Annotated[float, Field(ge=1e-8, le=1e12)] = 1.0
@@ -107,12 +107,12 @@ class Config(config.Config):
     stop_loss: Distance | None = None
     take_profit: Distance | None = None
     stop_unit: Literal["pips", "atr", "fraction"] = "pips"
-    intrabar: Literal["adverse_first", "favourable_first"] = "adverse_first"
+    intrabar_fill: Literal["adverse_first", "favourable_first"] = "adverse_first"
     stop_cooldown: BarCount = 1
     cooldown: BarCount = Field(0, json_schema_extra=config.tunable(0, 12, by_default=False))
     max_daily_drawdown: InnerShare | None = None
     on_breach: Literal["block", "terminate"] = "block"
-    flat_at: str | None = None
+    flatten_at: str | None = None
     flat_on_friday: str | None = None
     swap_long: Annotated[float, Field(ge=-100.0, le=100.0)] = 0.0
     swap_short: Annotated[float, Field(ge=-100.0, le=100.0)] = 0.0
@@ -122,7 +122,7 @@ class Config(config.Config):
     holding_penalty: Penalty = 0.0
     drawdown_penalty: Penalty = 0.0
     max_steps: SomeBars = 1000
-    deal: Literal["round_robin", "random"] = "round_robin"
+    symbol_assignment: Literal["round_robin", "random"] = "round_robin"
 
     @field_validator("features")
     @classmethod
@@ -131,7 +131,7 @@ class Config(config.Config):
             raise ValueError("each feature may be named once")
         return value
 
-    @field_validator("flat_at", "flat_on_friday")
+    @field_validator("flatten_at", "flat_on_friday")
     @classmethod
     def _clock_time(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", value):
@@ -146,10 +146,10 @@ class Config(config.Config):
                 f"an exposure of {largest:g} times equity needs a `leverage` of at least that, "
                 f"it is {self.leverage:g}"
             )
-        if self.action == "continuous" and self.band >= self.max_exposure:
+        if self.action == "continuous" and self.rebalance_threshold >= self.max_exposure:
             raise ValueError(
-                f"`band` {self.band:g} must be smaller than `max_exposure` {self.max_exposure:g}, "
-                "or no position could ever be opened"
+                f"`rebalance_threshold` {self.rebalance_threshold:g} must be smaller than "
+                f"`max_exposure` {self.max_exposure:g}, or no position could ever be opened"
             )
         if self.stop_unit == "fraction":
             for name in ("stop_loss", "take_profit"):

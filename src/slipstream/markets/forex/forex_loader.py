@@ -87,7 +87,7 @@ WindowTimes = dict[str, tuple[int, int]]
 
 # Settings that decide the arrays; all others only decide the records.
 _DATA_KEYS = ("data", "features", "lookback", "account_currency", "return_variance")
-_CALENDAR_KEYS = ("flat_at", "flat_on_friday", "fill")
+_CALENDAR_KEYS = ("flatten_at", "flat_on_friday", "fill")
 
 
 def load(config: Config) -> KernelData:
@@ -659,12 +659,12 @@ def _is_flat_time(moment: NDArray[np.int64], roll: DayRoll, config: Config) -> N
     local = local_time(moment, NEW_YORK) if roll == NEW_YORK_ROLL else moment
     roll_second = 17 * 3600 if roll == NEW_YORK_ROLL else 0
     flat = np.zeros(len(moment), dtype=np.bool_)
-    if config.flat_at is not None:
-        start = (60 * clock_minutes(config.flat_at) - roll_second) % DAY
+    if config.flatten_at is not None:
+        start = (60 * clock_minutes(config.flatten_at) - roll_second) % DAY
         if start == 0:
             raise ConfigError(
-                f"`env.flat_at` must lie before the day's roll ({roll}), got {config.flat_at!r}: "
-                "positions would always be flat."
+                f"`env.flatten_at` must be before the day's roll ({roll}), got "
+                f"{config.flatten_at!r}: positions would always be flat."
             )
         flat |= (local - roll_second) % DAY >= start
     if config.flat_on_friday is not None:
@@ -697,7 +697,7 @@ class ConversionRates(NamedTuple):
         inverse: the rate is 1 / mid of the traded pair itself.
         pair: the converting pair, None where none is needed.
         note: a sentence the user must see, or None.
-        accepted: findings about the converting pair that the config's `accept` let in.
+        accepted: findings about the converting pair that the config's `allow_issues` let in.
     """
 
     at_open: NDArray[np.float64]

@@ -76,7 +76,8 @@ class Params(NamedTuple):
         lookback: L, bars of features in the observation; num_features: F.
         discrete: three choices; else one number in [-1, 1].
         exposure: notional / equity of a discrete position, or at continuous action 1.
-        band: notional / equity; smallest change of a continuous exposure that is traded.
+        rebalance_threshold: notional / equity; smallest change of a continuous exposure that
+            is traded.
         unit_step: base currency; orders are whole multiples of it.
         initial_equity: account currency.
         leverage: largest notional / equity.
@@ -115,7 +116,7 @@ class Params(NamedTuple):
     num_features: int
     discrete: bool
     exposure: float
-    band: float
+    rebalance_threshold: float
     unit_step: float
     initial_equity: float
     leverage: float
@@ -256,7 +257,7 @@ def params_by_split(
     for split, groups in picked.items():
         base = blank._replace(scale=scale_index(split, len(data.feature_mean)))
         if is_training_split(split):
-            params[split] = _training_params(base, data, split, groups, config.deal)
+            params[split] = _training_params(base, data, split, groups, config.symbol_assignment)
         else:
             params[split] = continuous_passes(base, [k for rows in groups for k in rows])
     return with_first_fold(params)
@@ -302,7 +303,7 @@ def _base_params(config: Config, bar_seconds: int, calendar: Calendar) -> Params
         stop_loss=config.stop_loss or 0.0,
         take_profit=config.take_profit or 0.0,
         stop_unit=_STOP_UNITS[config.stop_unit],
-        favourable_first=config.intrabar == "favourable_first",
+        favourable_first=config.intrabar_fill == "favourable_first",
         max_daily_drawdown=config.max_daily_drawdown or 0.0,
         terminate_on_breach=config.on_breach == "terminate",
         swap_long=config.swap_long / 100.0 / _YEAR_NIGHTS,

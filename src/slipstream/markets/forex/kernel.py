@@ -493,7 +493,7 @@ def trade_to_exposure(
     if equity <= 0.0:
         target = 0.0
     elif not p.discrete and target != 0.0 and target * old >= 0.0:
-        within = abs(target * equity - old * value) < p.band * equity
+        within = abs(target * equity - old * value) < p.rebalance_threshold * equity
         if within:
             return False
     size = floor_to_step(abs(target) * equity / value, p.unit_step) if target != 0.0 else 0.0

@@ -98,7 +98,7 @@ class BarSchema(NamedTuple):
             "symbols": list(self.symbols),
             "timeframe": f"{self.bar_seconds}s",
             "market": self.market,
-            "accept": list(ACCEPTABLE),  # readings that were judged when they were frozen
+            "allow_issues": list(ACCEPTABLE),  # readings that were judged when they were frozen
         }
 
     def count_missing(self, last: int, now: int) -> int:

@@ -181,7 +181,7 @@ class PriceFeed:
                     (Path(folder) / path.name).write_bytes(part)
                 place = folder if self.path.is_dir() else str(Path(folder) / self.path.name)
                 found = self._schema.read(
-                    {**self._data, "folder": place, "accept": self._accepted_issues}
+                    {**self._data, "folder": place, "allow_issues": self._accepted_issues}
                 )
         except (OSError, UnreadableError, SlipstreamError):
             return ()  # reading everything names what is wrong
@@ -189,12 +189,12 @@ class PriceFeed:
 
     @property
     def _accepted_issues(self) -> tuple[str, ...]:
-        accept = tuple(self._data.get("accept") or ())
+        accept = tuple(self._data.get("allow_issues") or ())
         return tuple(dict.fromkeys((*accept, *_SETTLED_ISSUES))) if self._known else accept
 
     def _read_bars(self) -> list[Bars]:
         try:
-            found = self._schema.read({**self._data, "accept": self._accepted_issues})
+            found = self._schema.read({**self._data, "allow_issues": self._accepted_issues})
         except DataError as error:
             zone = ""
             if "`time_zone" in str(error):

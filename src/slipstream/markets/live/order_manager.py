@@ -43,31 +43,32 @@ Share = Annotated[float, Field(gt=0.0, le=10.0)]
 class Limits(Config):
     """Limits of an account that sends orders; `--limit NAME=VALUE`.
 
-    `exposure`, `order` and `daily_loss` forbid purchases alone: sales make all three smaller. The
-    others forbid every order.
+    `max_exposure`, `max_order` and `max_daily_loss` forbid purchases only, because sales reduce
+    all three. The other limits forbid every order.
 
     Attributes:
-        exposure: most that may be held, as a share of the account's equity by the rules.
-        order: largest purchase, as a share of that equity.
-        orders_a_day: of a UTC day.
-        daily_loss: fall of the broker's equity since the day's first bar, as a share of that.
-        stale: seconds after a bar's end from which on nothing is sent for it; None: a bar's length.
-        skew: seconds between this machine's clock and the broker's.
-        outside: how far a feature may lie outside its range in training, as a share of that range.
+        max_exposure: most that may be held, as a share of the account's equity by the rules.
+        max_order: largest purchase, as a share of that equity.
+        max_orders_per_day: of a UTC day.
+        max_daily_loss: fall of the broker's equity since the day's first bar, as a share of that.
+        max_data_age: seconds after a bar's end after which no order is sent for it; None: one
+            bar length.
+        max_clock_skew: seconds between this machine's clock and the broker's.
+        max_drift: distance of a feature from its range in training, as a share of that range.
             Markets make new highs: those are remarked on; what lies far beyond was never seen.
     """
 
-    exposure: Share = 1.0
-    order: Share = 1.0
-    orders_a_day: Annotated[int, Field(ge=1, le=100_000)] = 200
-    daily_loss: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
-    stale: Annotated[float, Field(gt=0.0)] | None = None
-    skew: Annotated[float, Field(gt=0.0)] = 30.0
-    outside: Annotated[float, Field(ge=0.0)] = 0.5
+    max_exposure: Share = 1.0
+    max_order: Share = 1.0
+    max_orders_per_day: Annotated[int, Field(ge=1, le=100_000)] = 200
+    max_daily_loss: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
+    max_data_age: Annotated[float, Field(gt=0.0)] | None = None
+    max_clock_skew: Annotated[float, Field(gt=0.0)] = 30.0
+    max_drift: Annotated[float, Field(ge=0.0)] = 0.5
 
     def age_limit(self, bar_seconds: int) -> float:
         """Seconds after a bar's end from which on nothing is sent for it."""
-        return float(bar_seconds) if self.stale is None else self.stale
+        return float(bar_seconds) if self.max_data_age is None else self.max_data_age
 
     @classmethod
     def from_words(cls, words: Sequence[str]) -> Limits:
@@ -114,11 +115,11 @@ class OrderContext(NamedTuple):
 
 def blocking_reason(limits: Limits, bar_seconds: int, now: OrderContext) -> str:
     """Why no order at all may be sent now; empty where one may."""
-    if now.skew > limits.skew:
+    if now.skew > limits.max_clock_skew:
         return f"this machine's clock and the broker's are {now.skew:.0f} s apart"
     if now.age > limits.age_limit(bar_seconds):
         return f"the bar ended {now.age:.0f} s ago"
-    if now.drift.share > limits.outside:
+    if now.drift.share > limits.max_drift:
         return str(now.drift)
     return ""
 
@@ -134,7 +135,7 @@ def rejection_reasons(
         now: the situation.
     """
     reason = dict[str, str]()
-    if now.orders_today + len(orders) > limits.orders_a_day:
+    if now.orders_today + len(orders) > limits.max_orders_per_day:
         return dict.fromkeys(orders, f"{now.orders_today} orders were sent today")
     after = {name: held + orders.get(name, 0.0) for name, held in now.positions.items()}
     exposure = sum(after[name] * now.prices[name] for name in after) / now.rules_equity
@@ -142,11 +143,11 @@ def rejection_reasons(
         if quantity <= 0.0:
             continue
         share = quantity * now.prices[name] / now.rules_equity
-        if now.daily_loss > limits.daily_loss:
+        if now.daily_loss > limits.max_daily_loss:
             reason[name] = f"the broker's equity fell by {100 * now.daily_loss:.1f} % today"
-        elif share > limits.order + _ROUNDING:
+        elif share > limits.max_order + _ROUNDING:
             reason[name] = f"the order is {100 * share:.1f} % of equity"
-        elif exposure > limits.exposure + _ROUNDING:
+        elif exposure > limits.max_exposure + _ROUNDING:
             reason[name] = f"{100 * exposure:.1f} % of equity would be held"
     return reason
 
@@ -201,7 +202,9 @@ class OrderManager:
         blocked = blocking_reason(self._limits, self._bar_seconds, context)
         if self._sync_orders(target.time, stop=bool(blocked)):
             return True
-        if skew > self._limits.skew and context.age <= self._limits.age_limit(self._bar_seconds):
+        if skew > self._limits.max_clock_skew and context.age <= self._limits.age_limit(
+            self._bar_seconds
+        ):
             # It may be over before the next bar.
             self._notice(now, target.time, blocked)
             return True

@@ -64,7 +64,7 @@ class UnitOrders(config.Config):
         forced_sale_bars: bars after an asset's last sale at which some of it is sold; 0 for never.
         forced_sale_share: how much of the holding is sold then.
         min_factor: orders must exceed this multiple of the minimum quantity.
-        discount: of the discounted return.
+        gamma: discount factor of the discounted return.
         start: training episodes start at `random`, or with the segment's `first` bar (original)
             and last until it ends.
         anchor: the fee-free benchmark is bought at the episode's `start`, or at the first row that
@@ -86,7 +86,7 @@ class UnitOrders(config.Config):
     forced_sale_bars: BarCount = 48
     forced_sale_share: Share = 0.05
     min_factor: Annotated[float, Field(ge=1.0, le=1e6)] = 1.1
-    discount: Fraction = 0.99
+    gamma: Fraction = 0.99
     start: Literal["random", "first"] = "random"
     anchor: Literal["start", "first_row"] = "start"
     ending: Literal["last", "original"] = "last"
@@ -187,14 +187,16 @@ class Config(config.Config):
     max_change: Share = Field(
         0.5, json_schema_extra=config.tunable(0.05, 1.0, when={**_WEIGHTS, "action_map": "change"})
     )
-    band: BelowOne = Field(0.05, json_schema_extra=config.tunable(0.02, 0.3, when=_WEIGHTS))
+    rebalance_threshold: BelowOne = Field(
+        0.05, json_schema_extra=config.tunable(0.02, 0.3, when=_WEIGHTS)
+    )
     decide_every: SomeBars = Field(
         1, json_schema_extra=config.tunable(choices=[1, 3, 6, 12], by_default=False)
     )
     min_holding: BarCount = Field(
         0, json_schema_extra=config.tunable(0, 48, step=12, by_default=False)
     )
-    reserve: BelowOne = 0.0
+    cash_reserve: BelowOne = 0.0
     max_position: Share = 1.0
     trailing_stop: InnerShare | None = None
     quantity_step: Quantities = Field(1e-8, json_schema_extra=config.tunable(when=_WEIGHTS))
@@ -247,10 +249,11 @@ class Config(config.Config):
                 f"`fee_tiers` must begin at volume 0 and rise, its volumes are {volumes}"
             )
         self._refuse_unread()
-        if self.orders == "weights" and self.band >= 1.0 - self.reserve:
+        if self.orders == "weights" and self.rebalance_threshold >= 1.0 - self.cash_reserve:
             raise ValueError(
-                f"`band` {self.band:g} must be smaller than what `reserve` {self.reserve:g} leaves "
-                "to invest, or nothing could ever be bought"
+                f"`rebalance_threshold` {self.rebalance_threshold:g} must be smaller than what "
+                f"`cash_reserve` {self.cash_reserve:g} leaves to invest, or "
+                "nothing could ever be bought"
             )
         return self
 

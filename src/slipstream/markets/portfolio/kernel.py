@@ -135,7 +135,7 @@ def _allocate_benchmark(s: Any, p: Any, d: Any) -> None:
             listed += 1
     s.benchmark_waiting = listed
     if listed > 0:
-        capital = p.initial_equity * (1.0 - p.reserve) / float(listed)
+        capital = p.initial_equity * (1.0 - p.cash_reserve) / float(listed)
         for i in range(p.assets):
             s.benchmark_share[i] = capital if d.prices[s.bar, i] > 0.0 else 0.0
 
@@ -339,8 +339,8 @@ def _mixed_cash_reward(s: Any, p: Any, benchmark_before: float) -> float:
     if benchmark_before > 0.0 and s.benchmark < benchmark_before and share > 0.1:
         fall = 1.0 - s.benchmark / benchmark_before
         gain = 0.2 * 0.1 * fall * share * p.norm_reward
-    lacking = p.reserve - s.cash / p.initial_equity
-    if p.reserve > 0.0 and lacking > 0.0:
+    lacking = p.cash_reserve - s.cash / p.initial_equity
+    if p.cash_reserve > 0.0 and lacking > 0.0:
         gain -= 0.5 * lacking * p.norm_reward
     return gain
 
@@ -434,7 +434,7 @@ def spec(p: Params, d: Data) -> EnvSpec:
 _NO_RULES: dict[str, Any] = {
     "unit_orders": False,
     "action_map": SIMPLEX,
-    "band": 0.0,
+    "rebalance_threshold": 0.0,
     "decide_every": 1,
     "min_holding": 0,
     "max_position": 1.0,
@@ -466,11 +466,11 @@ def backtest_spec(p: Params, d: Data) -> PortfolioBacktestSpec:
         start_fee=float(d.fee_tiers[tier, 1]),
         slippage=p.slippage,
         cost_multiple=p.cost_multiple,
-        reserve=p.reserve,
+        cash_reserve=p.cash_reserve,
         flat=flat,
         followed=followed,
-        held=followed._replace(min_holding=last - first + 1, reserve=0.0),
+        held=followed._replace(min_holding=last - first + 1, cash_reserve=0.0),
         # Fees that follow volume, and a reserve, make mixes better; assets that come and go are
         # sold at times that no plan sees.
-        corner=not (p.tiered or p.reserve > 0.0 or p.union),
+        corner=not (p.tiered or p.cash_reserve > 0.0 or p.union),
     )

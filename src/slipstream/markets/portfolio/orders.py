@@ -45,7 +45,7 @@ def trade_to_weights(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) 
         return
     need = _sell_and_plan_buys(s, p, d, row, after, fee)
     if need > 0.0:
-        _buy(s, p, d, row, max(s.cash - p.reserve * after, 0.0), need, fee)
+        _buy(s, p, d, row, max(s.cash - p.cash_reserve * after, 0.0), need, fee)
     if -1e-12 * value < s.cash < 0.0:
         s.cash = 0.0
 
@@ -82,7 +82,7 @@ def _select_trades(
         keep = not decides
         if decides:
             is_held_too_short = s.units[i] > 0.0 and s.held[i] < p.min_holding
-            keep = is_held_too_short or abs(s.target[i] - weight) < p.band
+            keep = is_held_too_short or abs(s.target[i] - weight) < p.rebalance_threshold
         is_stopped = d.prices[row - 1, i] < s.high[i] * (1.0 - p.trailing_stop)
         if p.trailing_stop > 0.0 and s.units[i] > 0.0 and is_stopped:
             s.target[i] = 0.0
@@ -95,7 +95,7 @@ def _select_trades(
             traded += 1
     if traded == 0:
         return 0, value
-    room = max(1.0 - p.reserve - kept, 0.0)
+    room = max(1.0 - p.cash_reserve - kept, 0.0)
     if moved > room:
         share = room / moved
         for i in range(n):
@@ -184,7 +184,7 @@ def set_target_weights(s: Any, action: Any, p: Any, d: Any, row: int, value: flo
         _softmax(s, action, p, d, row - 1)
     else:
         _simplex(s, action, p, d, row, value)
-    share = 1.0 - p.reserve
+    share = 1.0 - p.cash_reserve
     for i in range(p.assets):
         s.target[i] = min(s.target[i] * share, p.max_position)
 
@@ -472,7 +472,7 @@ def _buy_ordered(s: Any, p: Any, d: Any, row: int) -> None:
     cost_multiple = p.cost_multiple
     buy_share = p.buy_share
     cash = s.cash
-    left = cash - p.reserve * p.initial_equity
+    left = cash - p.cash_reserve * p.initial_equity
     traded = s.traded
     spread_paid = s.cost_spread
     fills = 0

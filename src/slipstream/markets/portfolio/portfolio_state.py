@@ -82,10 +82,10 @@ class Params(NamedTuple):
     action_map: int
     sharpness: float
     max_change: float
-    band: float
+    rebalance_threshold: float
     decide_every: int
     min_holding: int
-    reserve: float
+    cash_reserve: float
     max_position: float
     trailing_stop: float
     min_notional: float
@@ -111,7 +111,7 @@ class Params(NamedTuple):
     forced_sale_bars: int
     forced_sale_share: float
     min_factor: float
-    discount: float
+    gamma: float
     anchor_back: int
     early_end: int
     discounted_end: bool

@@ -122,7 +122,7 @@ def build_result(
         "benchmark": plan.market is not None and plan.market.benchmark,
         "days_per_year": plan.market.days_per_year if plan.market is not None else None,
         "objective": plan.study.objective if plan.market is not None else "mean return",
-        "penalty": plan.study.penalty,
+        "penalty": plan.study.fold_dispersion_penalty,
         "folds": plan.num_folds,
         "trials": {
             "asked": len(trials),

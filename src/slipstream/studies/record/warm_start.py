@@ -95,7 +95,11 @@ def warm_start(
     for key, theirs, ours in (
         ("env.name", get_by_path(values, "env.name"), base.env_name),
         ("study.objective", section.objective, config.objective),
-        ("study.penalty", section.penalty, config.penalty),
+        (
+            "study.fold_dispersion_penalty",
+            section.fold_dispersion_penalty,
+            config.fold_dispersion_penalty,
+        ),
     ):
         if theirs != ours:
             raise ConfigError(

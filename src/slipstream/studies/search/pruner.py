@@ -135,7 +135,7 @@ class Pruner:
         passes = [outcome.passes for outcome in outcomes if outcome.passes is not None]
         assert len(passes) == len(outcomes)
         results = [fold_score(one, self._market, self._study.objective) for one in passes]
-        score = trial_score([one.score for one in results], self._study.penalty)
+        score = trial_score([one.score for one in results], self._study.fold_dispersion_penalty)
         if not math.isfinite(score):
             return replace(verdict, reason="a test return is not a number")
         figures = [constraint_values(one, self._study.constraints) for one in passes]

@@ -288,7 +288,10 @@ class Search:
         if trial not in self._intervals and elapsed >= self._next_interval:
             began, study = time.thread_time(), self._plan.study
             self._intervals[trial] = score_interval(
-                self.final_passes(trial), self._plan.market, study.objective, study.penalty
+                self.final_passes(trial),
+                self._plan.market,
+                study.objective,
+                study.fold_dispersion_penalty,
             )
             spent = time.thread_time() - began
             self._next_interval = elapsed + max(_INTERVAL_SECONDS, spent / _INTERVAL_SHARE)

@@ -69,10 +69,14 @@ class TrainingConfig(Config):
         "float32",
         description="of hidden layers' products in the torch form; tf32: of all, on cards only",
     )
-    backend: Backend | dict[Literal["try"], Annotated[list[Backend], Field(min_length=1)]] = Field(
+    backend: Backend = Field(
         "auto",
         description="how copies are stepped, changes no result; auto compiles kernels; process: "
-        "gym: in worker processes; {try: [process, serial]}: the first that works",
+        "gym: in worker processes",
+    )
+    backend_fallback: tuple[Backend, ...] = Field(
+        (),
+        description="Backends to try in this order if `backend` does not work here; empty: raise.",
     )
     workers: Count | Literal["auto"] = Field(
         "auto", description="processes of backend process; auto: one a core, one in each shard"
@@ -111,17 +115,16 @@ class TrainingConfig(Config):
 
     @property
     def resolved_backend(self) -> str:
-        """The backend, once it is one.
+        """The backend if it is settled.
 
         Raises:
-            ConfigError: there are several to be tried.
+            ConfigError: `backend_fallback` names others.
         """
-        if isinstance(self.backend, str):
+        if not self.backend_fallback:
             return self.backend
-        names = ", ".join(self.backend["try"])
         raise ConfigError(
-            f"`training.backend` has several to be tried ({names}), which `slipstream train` does; "
-            "here, name one of them."
+            f"`training.backend_fallback` names {', '.join(self.backend_fallback)}, which only "
+            "`slipstream train` tries. Leave it out here."
         )
 
 

@@ -71,8 +71,10 @@ def test_the_learner_sees_and_acts_as_its_seat_does(build):
 @pytest.mark.long
 def test_shaping_adds_by_weight_and_scales_the_sum(build):
     shaped = {"closeness": 2.0, "touch": 3.0, "direction": 5.0, "scale": 0.5}
-    plain, out = build({"one": {"strong": 1.0}, "two": {"weak": 1.0}}, copies=64)
-    env, seen = build({"one": {"strong": 1.0}, "two": {"weak": 1.0}, "reward": shaped}, copies=64)
+    plain, out = build({"player1": {"strong": 1.0}, "player2": {"weak": 1.0}}, copies=64)
+    env, seen = build(
+        {"player1": {"strong": 1.0}, "player2": {"weak": 1.0}, "reward": shaped}, copies=64
+    )
     action, before = np.zeros((64, 2, 4), np.float32), plain.read(("closeness", "touches"))
     for t in range(100):
         direction = plain.read(("direction",))["direction"]
@@ -105,7 +107,7 @@ def test_a_game_is_counted_as_the_learner_sees_it(build):
 def test_settings_that_contradict_are_refused():
     kernel = load_kernel("hockey")
     for wrong in (
-        {"opponents": {"weak": 1.0}, "one": {"strong": 1.0}},
+        {"opponents": {"weak": 1.0}, "player1": {"strong": 1.0}},
         {"mode": {"normal": 0.0}},
         {"opponents": {"weak": 0.0}},
         {"reward": {"scale": 0.0}},

@@ -37,7 +37,7 @@ def mirrored(declared, obs, actions):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("config", [{}, {"keep": False}])
+@pytest.mark.parametrize("config", [{}, {"puck_hold": False}])
 def test_the_mirror_image_of_a_game_is_a_game(config):
     """Both sides see and do the opposite up and down; only the last bits of their numbers differ,
     and collisions enlarge those, so that the median copy is compared for longer than the worst."""
@@ -65,12 +65,12 @@ def test_the_mirror_image_of_a_game_is_a_game(config):
     np.testing.assert_allclose(np.median(np.abs(out.reward - image.reward), axis=0), 0.0, atol=1e-3)
 
 
-@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("puck_hold", [True, False])
 @pytest.mark.parametrize("fineness", [2, 3])
 def test_a_choice_becomes_the_one_that_means_the_mirrored_action(fineness, keep):
     """Left and right stay as they are, which the hockey project had the wrong way round."""
     kernel = load_kernel("hockey")
-    loaded = kernel.load(kernel.configure({"action_fineness": fineness, "keep": keep}))
+    loaded = kernel.load(kernel.configure({"num_action_levels": fineness, "puck_hold": keep}))
     p = loaded.params["train"][0]
     choices = kernel.spec(p, loaded.data).symmetry.action_permutation
     sign = np.array([1.0, -1.0, -1.0, 1.0])

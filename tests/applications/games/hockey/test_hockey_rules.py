@@ -11,7 +11,10 @@ from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import member_indices
 
-BOTS = {"one": {"strong": 1.0}, "two": {"weak": 1.0, "strong": 1.0, "random": 1.0, "idle": 1.0}}
+BOTS = {
+    "player1": {"strong": 1.0},
+    "player2": {"weak": 1.0, "strong": 1.0, "random": 1.0, "idle": 1.0},
+}
 
 
 @pytest.fixture
@@ -59,7 +62,7 @@ def test_who_acts_is_drawn_by_weight_for_every_episode(build):
 
 
 def test_discrete_actions(build):
-    env, _ = build({"action_fineness": 3})
+    env, _ = build({"num_action_levels": 3})
     s, p = Records(env.state)[0], Records(env.params)[0]
     assert env.spec.action_space.n == 14
     expected = {0: (0, 0, 0, 0), 1: (-0.5, 0, 0, 0), 2: (-1, 0, 0, 0), 3: (0.5, 0, 0, 0)}
@@ -67,9 +70,9 @@ def test_discrete_actions(build):
     for action, row in expected.items():
         decode_action(s, p, np.array([action]), 0)
         assert tuple(s.act[0]) == row
-    assert build({"action_fineness": 2})[0].spec.action_space.n == 8
-    assert build({"action_fineness": 2, "keep": False})[0].spec.action_space.n == 7
-    assert build({"keep": False})[0].spec.observation_shape == (16,)
+    assert build({"num_action_levels": 2})[0].spec.action_space.n == 8
+    assert build({"num_action_levels": 2, "puck_hold": False})[0].spec.action_space.n == 7
+    assert build({"puck_hold": False})[0].spec.observation_shape == (16,)
 
 
 def test_time_ends_a_game_after_251_or_81_steps(build):
@@ -140,11 +143,11 @@ def test_closeness_counts_in_the_own_half_only(build):
 
 def test_settings_are_checked():
     kernel = load_kernel("hockey")
-    for wrong in ({"mode": "NORMAL2"}, {"one": {"clever": 1.0}}, {"two": {"weak": -1.0}}):
+    for wrong in ({"mode": "NORMAL2"}, {"player1": {"clever": 1.0}}, {"player2": {"weak": -1.0}}):
         with pytest.raises(ConfigError):
             kernel.configure(wrong)
     with pytest.raises(ConfigError, match="weight"):
-        kernel.configure({"one": {"agent": 0.0}})
+        kernel.configure({"player1": {"agent": 0.0}})
 
 
 @pytest.mark.long

@@ -27,7 +27,7 @@ GAMES = 4000
 def played(one, two, games=GAMES):
     """One whole game of each copy: winner, length, catches of both."""
     kernel = load_kernel("hockey")
-    loaded = kernel.load(kernel.configure({"one": {one: 1.0}, "two": {two: 1.0}}))
+    loaded = kernel.load(kernel.configure({"player1": {one: 1.0}, "player2": {two: 1.0}}))
     env = KernelVectorEnv(kernel, loaded, *member_indices([7], games), autoreset_mode=HOLD)
     out = allocate_buffers(env)
     env.reset(out.obs)
@@ -110,7 +110,9 @@ def test_equivalence_by_hand():
 def test_the_pucks_speed_is_distributed_as_measured(players):
     kernel = load_kernel("hockey")
     loaded = kernel.load(
-        kernel.configure({n: {p: 1.0} for n, p in zip(("one", "two"), players, strict=True)})
+        kernel.configure(
+            {n: {p: 1.0} for n, p in zip(("player1", "player2"), players, strict=True)}
+        )
     )
     env = KernelVectorEnv(kernel, loaded, *member_indices([9], 2000), autoreset_mode=HOLD)
     out, speeds = allocate_buffers(env), []

@@ -50,8 +50,8 @@ def test_a_game_of_ones_own_meets_its_own_past():
 
 
 def test_who_has_a_seat_by_other_keys_is_not_overruled():
-    """`one` and `two` say who acts: what is missing then is asked for."""
-    config = resolve("hockey", {"env.two": {"agent": 1, "weak": 1}})
+    """`player1` and `player2` name who acts: what is missing then is asked for."""
+    config = resolve("hockey", {"env.player2": {"agent": 1, "weak": 1}})
     assert config.with_opponent() == (config, None)
     with pytest.raises(ConfigError, match="one seat"):
         slipstream.train(config, report=False)

@@ -248,10 +248,10 @@ def test_close_labelled_bars(folder, frame):
     path = folder(EURUSD=late)
     found = findings(path)
     assert found["close_labelled"].severity == "error"
-    assert found["close_labelled"].fixes == ({"time_is": "close"},)
-    assert not findings(path, time_is="close")
-    assert findings(folder(EURUSD=frame()), time_is="close")["open_labelled"].fixes == (
-        {"time_is": "open"},
+    assert found["close_labelled"].fixes == ({"timestamp_label": "right"},)
+    assert not findings(path, timestamp_label="right")
+    assert findings(folder(EURUSD=frame()), timestamp_label="right")["open_labelled"].fixes == (
+        {"timestamp_label": "left"},
     )
 
 

@@ -78,7 +78,7 @@ DEFECTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     ),
     "local_time": (lambda o: stamps(o, zone="Asia/Tokyo"), lambda o: o, {"time_zone": "UTC"}),
     "close_labelled": (lambda o: stamps(o, 900), lambda o: stamps(o, 900), {}),
-    "open_labelled": (lambda o: o, lambda o: o, {"time_is": "close"}),
+    "open_labelled": (lambda o: o, lambda o: o, {"timestamp_label": "right"}),
     "naive_time": (lambda o: stamps(o, zone="America/New_York"), lambda o: o, {}),
     "naive_time, some": (halves, lambda o: o, {}),
     "no_spread": (lambda o: o, lambda o: o, {"price_side": "bid"}),
@@ -109,12 +109,12 @@ def test_every_remedy_works_when_pasted(tmp_path, frame, name):
     assert kind in {one.kind for one in report.issues if one.severity == "error"}
     ways = remedies(refusal.value)
     assert ways == [dict(way) for way in report.fixes]
-    assert any("accept" in way for way in ways) == CATALOGUE[kind].acceptable
-    assert [way for way in ways if "accept" not in way] or own.get("spread_pips")
+    assert any("allow_issues" in way for way in ways) == CATALOGUE[kind].acceptable
+    assert [way for way in ways if "allow_issues" not in way] or own.get("spread_pips")
     for way in ways:
         market = load({**section, **way})
-        assert bool(market.accepted) == ("accept" in way)
-        accepted = [f"accept` names {found}" for found in way.get("accept", ())]
+        assert bool(market.accepted) == ("allow_issues" in way)
+        accepted = [f"allow_issues` names {found}" for found in way.get("allow_issues", ())]
         assert all(any(words in note for note in market.accepted) for words in accepted)
 
 
@@ -126,15 +126,15 @@ def test_a_remedy_keeps_what_stands_in_the_config(tmp_path, frame):
         "folder": str(tmp_path),
         "columns": {"Kurs": "close"},
         "price_scale": {"USDJPY": 1e-3},
-        "accept": ["bogus"],
+        "allow_issues": ["bogus"],
     }
     with pytest.raises(ConfigError, match="no finding that can be accepted"):
         load(section)
     with pytest.raises(DataError) as refusal:
-        load({**section, "accept": ["scale_jump"]})
+        load({**section, "allow_issues": ["scale_jump"]})
     mending, accepting = remedies(refusal.value)
     assert mending == {"price_scale": {"USDJPY": 1e-3, "EURUSD": 1e-5}}
-    assert accepting == {"accept": ["scale_jump", "integer_prices"]}
+    assert accepting == {"allow_issues": ["scale_jump", "integer_prices"]}
 
 
 def test_unreadable_files_are_left_out_by_the_remedy(tmp_path, frame):
@@ -204,15 +204,15 @@ def test_units_of_a_spread_are_proven_or_asked_for(tmp_path, frame, values, ways
 
 def test_acceptance_is_by_name(folder, frame):
     path = folder(EURUSD=scaled(frame(), 100.0))
-    taken = load({"folder": path, "accept": "units"})
-    assert taken.accepted[0].endswith("loaded, because `accept` names units.")
+    taken = load({"folder": path, "allow_issues": "units"})
+    assert taken.accepted[0].endswith("loaded, because `allow_issues` names units.")
     assert "data check warns of" not in " ".join(taken.notes)
     with pytest.raises(ConfigError, match="nan cannot be accepted: its remedy is `bad_bars: drop`"):
-        load({"folder": path, "accept": ["nan"]})
+        load({"folder": path, "allow_issues": ["nan"]})
     with pytest.raises(ConfigError, match="did you mean `units`"):
-        load({"folder": path, "accept": ["unit"]})
+        load({"folder": path, "allow_issues": ["unit"]})
     with pytest.raises(ConfigError, match="no finding that can be accepted"):
-        load({"folder": path, "accept": [{}]})
+        load({"folder": path, "allow_issues": [{}]})
     with pytest.raises(ConfigError, match=r"symbols"):
         load({"folder": path, "symbols": [[[]]]})
 
@@ -259,7 +259,7 @@ def test_what_only_moves_the_fault_to_another_file_is_not_printed(tmp_path):
         section = {"folder": str(tmp_path), "time_zone": zone}
         with pytest.raises(DataError, match="they are in another zone than") as refusal:
             load(section)
-        assert remedies(refusal.value) == [{"accept": ["local_time"]}]
+        assert remedies(refusal.value) == [{"allow_issues": ["local_time"]}]
         assert load({**section, "symbols": [symbol]}).symbols == (symbol,)
 
 

@@ -242,7 +242,7 @@ def test_overlapping_parts_must_agree(tmp_path):
     ) as no:
         load_market(config)
     assert re.search(r" in BTCUSDT-\S+\.csv and BTCUSDT-\S+\.csv, whose bars stay", str(no.value))
-    taken = load_market(config.model_copy(update={"accept": ("overlap",)}))
+    taken = load_market(config.model_copy(update={"allow_issues": ("overlap",)}))
     np.testing.assert_array_equal(taken.bars[0].time, one.time)
 
 
@@ -287,12 +287,12 @@ def test_days_before_hours_stop(tmp_path):
 
 
 def test_of_a_mixed_folder_the_longer_history_is_named_and_no_way_twice(tmp_path):
-    """It named a day of bitcoin, with and without an `accept` that changed nothing."""
+    """It named a day of bitcoin, with and without an `allow_issues` that changed nothing."""
     units(1.0)(tmp_path, truth("BTCUSDT", 300, "2022-08-01", 1))
     units(1.0, spread="price")(tmp_path, truth("EURUSD", HOUR, "2024-01-01", 60))
     report = check(DataConfig(folder=str(tmp_path)))
     assert next(way["symbols"] for way in report.fixes) == ["EURUSD"]
-    assert not any("accept" in way for way in report.fixes)
+    assert not any("allow_issues" in way for way in report.fixes)
 
 
 def test_packed_files_are_named(tmp_path):
@@ -318,7 +318,7 @@ def test_symbols_that_never_meet_stop(tmp_path):
     with pytest.raises(DataError, match="no moment at which all have bars") as refusal:
         load_market(config)
     assert "`symbols: [ETHUSDT, SOLUSDT]`" in str(refusal.value)
-    assert check(config.model_copy(update={"accept": ("no_common_period",)})).loadable
+    assert check(config.model_copy(update={"allow_issues": ("no_common_period",)})).loadable
 
 
 def test_semicolons_and_decimal_commas(tmp_path):
@@ -340,7 +340,7 @@ def test_decimal_commas_beside_round_prices_and_grouped_thousands(tmp_path, thou
         ";".join([f"2020-01-02 0{h}:00:00", *map(written, prices[h].tolist())]) for h in range(3)
     )
     text = f"time;open;high;low;close\n{rows}\n"
-    bars = bars_of(tmp_path, text, time_zone="UTC", accept=("units",))
+    bars = bars_of(tmp_path, text, time_zone="UTC", allow_issues=("units",))
     np.testing.assert_array_equal([bars.open, bars.high, bars.low, bars.close], prices.T)
 
 

@@ -142,7 +142,7 @@ def test_a_spread_from_the_config_replaces_the_files_aloud(folder, frame):
 
 def test_close_labelled_stamps_are_shifted_by_one_bar(folder, frame):
     late = frame().with_columns(pl.col("timestamp") + pl.duration(minutes=15))
-    market = load(folder(EURUSD=late), time_is="close")
+    market = load(folder(EURUSD=late), timestamp_label="right")
     np.testing.assert_array_equal(market.bars[0].time, frame()["timestamp"].dt.epoch("s"))
 
 
@@ -248,9 +248,9 @@ def test_naive_stamps_are_refused_with_a_suggestion(folder, frame):
     assert load(path, time_zone="UTC").bars[0].time[0] == 1577916000
     with pytest.raises(DataError, match="5 of 5 weekends have bars while the market is closed"):
         load(path, time_zone="Etc/GMT+5")
-    taken = load(path, time_zone="Etc/GMT+5", accept=["local_time"])
+    taken = load(path, time_zone="Etc/GMT+5", allow_issues=["local_time"])
     assert taken.bars[0].time[0] == 1577916000 + 5 * 3600
-    assert "because `accept` names local_time" in taken.accepted[0]
+    assert "because `allow_issues` names local_time" in taken.accepted[0]
     assert taken.notes[0] == taken.accepted[0]
 
 

@@ -75,7 +75,7 @@ def loaded(section: dict[str, Any], matches: Callable[[Market], bool], left: int
     try:
         market = load(section)
     except DataError as error:
-        ways = [way for way in remedies(error) if "accept" not in way]
+        ways = [way for way in remedies(error) if "allow_issues" not in way]
         assert ways and left, error
         tried = []
         for way in ways:
@@ -555,7 +555,7 @@ def test_bars_after_today_stop(tmp_path, stamp):
     report = check(DataConfig(**section_of(tmp_path, late)))
     (found,) = report.issues_of_kind("future")
     assert found.severity == "error" and "after today" in found.message
-    accepting = check(DataConfig(**section_of(tmp_path, late, accept=("future",))))
+    accepting = check(DataConfig(**section_of(tmp_path, late, allow_issues=("future",))))
     assert accepting.issues_of_kind("future")[0].severity == "warning"
 
 

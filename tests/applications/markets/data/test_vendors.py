@@ -142,7 +142,7 @@ def test_a_wrong_zone_is_refused_with_one_that_helps(tmp_path, zone, start):
         try:
             market = load(section)
         except DataError as error:
-            ways = [way for way in remedies(error) if "accept" not in way]
+            ways = [way for way in remedies(error) if "allow_issues" not in way]
             loaded = [load({**section, **way}) for way in ways]
             if not any(np.array_equal(one.time, found.bars[0].time) for found in loaded):
                 pytest.fail(f"{written}: none of {ways} is {zone}")
@@ -271,8 +271,8 @@ def test_bars_at_half_the_weekends_stop_though_no_zone_explains_them(tmp_path):
     section = {"folder": str(tmp_path), "time_zone": "UTC"}
     with pytest.raises(DataError, match=r"at \d+ of 41 weekends, .* no known zone") as refusal:
         load(section)
-    assert remedies(refusal.value) == [{"accept": ["weekend_bars"]}]
-    assert load({**section, "accept": "weekend_bars"}).accepted
+    assert remedies(refusal.value) == [{"allow_issues": ["weekend_bars"]}]
+    assert load({**section, "allow_issues": "weekend_bars"}).accepted
     with pytest.raises(DataError, match="fit no known zone") as refusal:
         load({"folder": str(tmp_path)})
     assert not shown_zones(refusal.value)

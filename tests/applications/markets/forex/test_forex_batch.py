@@ -25,7 +25,7 @@ ALL_RULES: dict[str, Any] = {
     "take_profit": 9.0,
     "cooldown": 1,
     "max_daily_drawdown": 0.05,
-    "flat_at": "16:00",
+    "flatten_at": "16:00",
     "flat_on_friday": "12:00",
     "swap_long": -3.0,
     "swap_short": 1.0,
@@ -129,7 +129,7 @@ CHANGES: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "action": ({}, "discrete", "continuous"),
     "exposure": ({}, 1.0, 2.0),
     "max_exposure": ({"action": "continuous"}, 1.0, 2.0),
-    "band": ({"action": "continuous"}, 0.1, 0.4),
+    "rebalance_threshold": ({"action": "continuous"}, 0.1, 0.4),
     "unit_step": ({}, 1.0, 1000.0),
     "initial_equity": ({}, 1e5, 1.5e5),
     "account_currency": ({"data": {"symbols": ["EURJPY"]}}, "USD", "JPY"),
@@ -140,12 +140,12 @@ CHANGES: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "stop_loss": ({}, 15.0, None),
     "take_profit": ({}, 15.0, 10.0),
     "stop_unit": ({}, "pips", "atr"),
-    "intrabar": ({"stop_loss": 3.0, "take_profit": 3.0}, "adverse_first", "favourable_first"),
+    "intrabar_fill": ({"stop_loss": 3.0, "take_profit": 3.0}, "adverse_first", "favourable_first"),
     "stop_cooldown": ({}, 1, 4),
     "cooldown": ({}, 0, 3),
     "max_daily_drawdown": ({"exposure": 20.0}, None, 0.01),
     "on_breach": ({"exposure": 20.0, "max_daily_drawdown": 0.01}, "block", "terminate"),
-    "flat_at": ({}, None, "12:00"),
+    "flatten_at": ({}, None, "12:00"),
     "flat_on_friday": ({}, None, "01:00"),
     "swap_long": ({"swap_short": -1.0}, 0.0, -5.0),
     "swap_short": ({}, 0.0, -5.0),
@@ -155,7 +155,7 @@ CHANGES: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "holding_penalty": ({}, 0.0, 0.01),
     "drawdown_penalty": ({}, 0.0, 0.01),
     "max_steps": ({}, 200, 100),
-    "deal": ({}, "round_robin", "random"),
+    "symbol_assignment": ({}, "round_robin", "random"),
 }
 
 
@@ -177,7 +177,7 @@ def test_every_setting_matters(folder: Path, key: str) -> None:
 
 
 def test_random_starts_lie_in_the_training_windows_of_all_symbols(folder: Path) -> None:
-    batch = Batch(folder, {"deal": "random"})
+    batch = Batch(folder, {"symbol_assignment": "random"})
     bars, symbols = [], []
     for _ in range(60):
         batch.run(0)

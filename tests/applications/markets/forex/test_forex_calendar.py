@@ -55,7 +55,7 @@ def test_rolls_and_swap_nights() -> None:
 
 @pytest.mark.parametrize("fill", ["next_open", "next_close", "compat_same_close"])
 def test_flat_at_a_clock_time_until_the_roll(fill: str) -> None:
-    flags = bits(flat_at="16:15", fill=fill)
+    flags = bits(flatten_at="16:15", fill=fill)
     for row in range(1, 3000):
         opened = local(TIMES[row])
         moment = {
@@ -88,8 +88,8 @@ def test_flat_on_friday_until_the_week_reopens() -> None:
 
 def test_the_next_rows_time_is_not_looked_at() -> None:
     """Leaving out all bars after a row changes nothing up to it."""
-    every = bits(flat_at="16:00", flat_on_friday="12:00", fill="next_close")
-    cut = bits(TIMES[:700], flat_at="16:00", flat_on_friday="12:00", fill="next_close")
+    every = bits(flatten_at="16:00", flat_on_friday="12:00", fill="next_close")
+    cut = bits(TIMES[:700], flatten_at="16:00", flat_on_friday="12:00", fill="next_close")
     assert np.array_equal(cut, every[:700])
 
 
@@ -101,7 +101,7 @@ def test_around_the_clock_markets_roll_at_midnight_utc() -> None:
 
 def test_a_flat_time_at_the_roll_is_refused() -> None:
     with pytest.raises(ConfigError, match="roll"):
-        bits(flat_at="17:00")
+        bits(flatten_at="17:00")
 
 
 def test_clock_columns_are_those_of_the_bars_close() -> None:

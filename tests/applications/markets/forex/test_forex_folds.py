@@ -157,9 +157,9 @@ def _rows(loaded: KernelData, split: str) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("deal", ["round_robin", "random"])
+@pytest.mark.parametrize("symbol_assignment", ["round_robin", "random"])
 def test_episodes_stay_within_training_segments(folder: Path, deal: str) -> None:
-    loaded = folds(folder, deal=deal, max_steps=300)
+    loaded = folds(folder, symbol_assignment=deal, max_steps=300)
     one = KernelData(loaded.data, {"train": loaded.params["fold1/train"]})
     copies = 60
     indices = np.arange(copies, dtype=np.uint64)
@@ -201,10 +201,10 @@ def test_moments_of_equity(folder: Path) -> None:
     [
         {"slippage_pips": 0.4, "commission_per_million": 25.0, "swap_long": -2.0},
         {"reward": "pnl", "turnover_penalty": 1e-4, "max_daily_drawdown": 0.02},
-        {"deal": "random", "max_steps": 120},
+        {"symbol_assignment": "random", "max_steps": 120},
         {"max_steps": 4_000, "stop_loss": 20.0, "cooldown": 3},
-        {"flat_at": "16:30", "flat_on_friday": "12:00"},
-        {"action": "continuous", "max_exposure": 2.0, "band": 0.2},
+        {"flatten_at": "16:30", "flat_on_friday": "12:00"},
+        {"action": "continuous", "max_exposure": 2.0, "rebalance_threshold": 0.2},
         {"fill": "compat_same_close", "leverage": 5.0},
     ],
 )
@@ -212,7 +212,7 @@ def test_moments_of_equity(folder: Path) -> None:
     "before",
     [
         pytest.param({}, marks=pytest.mark.long),
-        {"deal": "random", "flat_at": "15:00", "slippage_pips": 1},
+        {"symbol_assignment": "random", "flatten_at": "15:00", "slippage_pips": 1},
     ],
 )
 def test_varied_is_as_loaded(

@@ -175,7 +175,7 @@ def test_what_a_bar_moves_is_measured_on_training_bars(folder: Path) -> None:
 
 
 def test_market_spec_carries_the_calendar(folder: Path) -> None:
-    loaded = load(folder, deal="random")
+    loaded = load(folder, symbol_assignment="random")
     (p,) = loaded.params["train"]
     market = forex.spec(p, loaded.data).market
     assert market.symbols == ("EURJPY", "EURUSD", "USDJPY")
@@ -200,8 +200,8 @@ def test_market_spec_carries_the_calendar(folder: Path) -> None:
         ({"stop_loss": 0.0}, "stop_loss"),
         ({"stop_loss": 1.5, "stop_unit": "fraction"}, "below 1"),
         ({"exposure": 50.0}, "leverage"),
-        ({"action": "continuous", "band": 2.0}, "band"),
-        ({"flat_at": "25:00"}, "flat_at"),
+        ({"action": "continuous", "rebalance_threshold": 2.0}, "rebalance_threshold"),
+        ({"flatten_at": "25:00"}, "flatten_at"),
         ({"max_daily_drawdown": 1.0}, "max_daily_drawdown"),
         ({"lookback": 0}, "lookback"),
         ({"features": ["rsi_14", "rsi_14"]}, "once"),
@@ -222,7 +222,7 @@ def test_bad_folders_and_features_are_refused(folder: Path, tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="rsi_14"):
         load(folder, features=["rsi14"])
     with pytest.raises(ConfigError, match="roll"):
-        load(folder, flat_at="17:00")
+        load(folder, flatten_at="17:00")
     write_symbol(tmp_path, "EURUSD", bars=200)
     with pytest.raises(DataError, match="EURUSD"):
         load(tmp_path)

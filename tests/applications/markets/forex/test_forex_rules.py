@@ -102,7 +102,7 @@ def test_units_are_rounded_toward_zero() -> None:
 
 
 def test_the_band_and_its_exceptions() -> None:
-    world = World([flat_bar(1.0)] * 12, action="continuous", band=0.1)
+    world = World([flat_bar(1.0)] * 12, action="continuous", rebalance_threshold=0.1)
     expected = [
         (0.05, 0.0),  # from flat, too little
         (0.5, 50_000.0),
@@ -121,7 +121,7 @@ def test_the_band_and_its_exceptions() -> None:
 
 def test_reductions_close_pro_rata_and_additions_average() -> None:
     bars = [flat_bar(1.0), flat_bar(1.0), flat_bar(1.25), flat_bar(1.25)]
-    world = World(bars, action="continuous", band=0.0)
+    world = World(bars, action="continuous", rebalance_threshold=0.0)
     world.step(0.5)
     world.step(1.0)
     s = world.s
@@ -228,12 +228,12 @@ def test_a_target_gapped_over_fills_at_the_better_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("intrabar", "gain"), [("adverse_first", -1000.0), ("favourable_first", 1000.0)]
+    ("intrabar_fill", "gain"), [("adverse_first", -1000.0), ("favourable_first", 1000.0)]
 )
-def test_both_levels_in_one_bar(intrabar: str, gain: float) -> None:
+def test_both_levels_in_one_bar(intrabar_fill: str, gain: float) -> None:
     bars = [*quiet(count=2), Bar(1.0, 1.02, 0.98, 1.0), *quiet()]
     for action in (LONG, SHORT):
-        world = World(bars, intrabar=intrabar, **STOPS)
+        world = World(bars, intrabar_fill=intrabar_fill, **STOPS)
         world.step(action)
         world.step(action)
         assert world.s.both_touched == 1

@@ -13,7 +13,7 @@ from slipstream.training.environments.evaluator import Evaluator
 SPACE = {
     "agent.learning_rate": {"low": 1e-4, "high": 1e-3, "log": True},
     "agent.gamma": {"low": 0.8, "high": 0.95},
-    "env.band": {"low": 0.02, "high": 0.2},
+    "env.rebalance_threshold": {"low": 0.02, "high": 0.2},
 }
 
 

@@ -50,7 +50,7 @@ HISTORY, BARS = 150, 21  # before the week, and in it
 FEATURES = ["log_return_1", "close_location"]
 NAMES = ("BTCUSD", "ETHUSD", "LTCUSD")
 TIMES = BEGIN + SIZE * np.arange(-HISTORY, BARS + 20)
-LIMITS = Limits(order=0.6, orders_a_day=9)
+LIMITS = Limits(max_order=0.6, max_orders_per_day=9)
 FEED = "ccxt:alpaca"
 CONNECT = exchange.connect
 
@@ -239,11 +239,11 @@ def check_week(name: str, server: Server, bars: int = BARS) -> None:
     for client, order in state["orders"].items():
         assert float(order["qty"]) >= LEAST
         if order["side"] == "buy":
-            assert order["notional_share"] <= LIMITS.order * 1.02
-            most = LIMITS.exposure * worth[bar_of[client]]
+            assert order["notional_share"] <= LIMITS.max_order * 1.02
+            most = LIMITS.max_exposure * worth[bar_of[client]]
             assert order["held_after"] <= most * 1.0001
     a_day = Counter(time // 86_400 for time in bar_of.values())
-    assert max(a_day.values()) <= LIMITS.orders_a_day
+    assert max(a_day.values()) <= LIMITS.max_orders_per_day
     for one in traded:
         if one.outcome == "traded":
             for target, held, why in one.unfilled.values():
@@ -375,11 +375,11 @@ def test_limits_keep_orders_back(
     monkeypatch.setattr(time, "time", server.clock)
     said: list[str] = []
     options = {"broker": "alpaca-paper", "once": True, "notify": said.append}
-    paper("demo", FEED, limits=Limits(order=0.01), **options)
+    paper("demo", FEED, limits=Limits(max_order=0.01), **options)
     assert any("of equity." in one for one in said) and not server.state()["orders"]
     assert kept("demo")[2][0].outcome == "traded"
     server.clock.set(BEGIN + 2 * SIZE + 60)
-    paper("demo", FEED, limits=Limits(stale=10.0), **options)
+    paper("demo", FEED, limits=Limits(max_data_age=10.0), **options)
     assert any("ago." in one for one in said) and not server.state()["orders"]
     server.clock.set(BEGIN + 3 * SIZE + 60)
     with monkeypatch.context() as narrow:
@@ -390,15 +390,15 @@ def test_limits_keep_orders_back(
     assert any(one.startswith("Not sent") and "outside its range" in one for one in said)
     assert not server.state()["orders"]
     server.clock.set(BEGIN + 4 * SIZE + 60)
-    paper("demo", FEED, limits=Limits(stale=10.0), **options)
+    paper("demo", FEED, limits=Limits(max_data_age=10.0), **options)
     server.clock.set(BEGIN + 4.5 * SIZE)
     paper("demo", FEED, **options)  # limits are kept with the account
     assert not server.state()["orders"]
     server.clock.set(BEGIN + 6 * SIZE + 60)
-    paper("demo", FEED, limits=Limits(exposure=0.01), **options)
+    paper("demo", FEED, limits=Limits(max_exposure=0.01), **options)
     assert any("of equity would be held" in one for one in said) and not server.state()["orders"]
     server.clock.set(BEGIN + 7 * SIZE + 60)
-    paper("demo", FEED, limits=Limits(orders_a_day=1), **options)
+    paper("demo", FEED, limits=Limits(max_orders_per_day=1), **options)
     assert any("0 orders were sent today" in one for one in said) and not server.state()["orders"]
     server.clock.set(BEGIN + 8 * SIZE + 60)  # the second bar of a day
     with monkeypatch.context() as poor:
@@ -418,7 +418,7 @@ SITUATION = OrderContext(
 
 
 def test_each_limit() -> None:
-    limits = Limits.from_words(["order=0.3", "exposure=0.5", "orders_a_day=2"])
+    limits = Limits.from_words(["max_order=0.3", "max_exposure=0.5", "max_orders_per_day=2"])
     now = SITUATION._replace(positions={"A": 10.0, "B": 0.0})
     assert blocking_reason(limits, 60, now) == ""
     assert "61 s ago" in blocking_reason(limits, 60, now._replace(age=61.0))
@@ -433,7 +433,7 @@ def test_each_limit() -> None:
         "fell by 50.0 %" in rejection_reasons(limits, {"B": 1.0}, now._replace(daily_loss=0.5))["B"]
     )
     assert len(rejection_reasons(limits, {"A": -1.0, "B": 1.0}, now._replace(orders_today=1))) == 2
-    for word in ("order", "order=0", "order=much", "luck=1", ""):
+    for word in ("max_order", "max_order=0", "max_order=much", "luck=1", ""):
         with pytest.raises(ConfigError):
             Limits.from_words([word])
 

@@ -87,7 +87,7 @@ OPTION_SETS: dict[str, dict[str, Any]] = {
         "action_map": "simplex",
         "decide_every": 2,
         "min_holding": 3,
-        "reserve": 0.1,
+        "cash_reserve": 0.1,
         "max_position": 0.5,
         "trailing_stop": 0.02,
         "quantity_step": 0.001,
@@ -100,7 +100,7 @@ OPTION_SETS: dict[str, dict[str, Any]] = {
         "drawdown_penalty": 0.01,
         "volatility_penalty": 0.01,
     },
-    "softmax": {"action_map": "softmax", "band": 0.0, "reward": "log_return"},
+    "softmax": {"action_map": "softmax", "rebalance_threshold": 0.0, "reward": "log_return"},
     "units": {"orders": "units", "units": LARGE, "features": FEATURES},
     "all units": {
         "orders": "units",
@@ -108,7 +108,7 @@ OPTION_SETS: dict[str, dict[str, Any]] = {
         "features": FEATURES,
         "universe": "union",
         "lookback": 3,
-        "reserve": 0.1,
+        "cash_reserve": 0.1,
         "max_position": 0.5,
         "trailing_stop": 0.02,
         "benchmark_costs": True,
@@ -192,10 +192,10 @@ CHANGES: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "action_map": ({}, "softmax", "simplex"),
     "sharpness": ({"action_map": "softmax"}, 5.0, 2.0),
     "max_change": ({"action_map": "change"}, 0.25, 0.5),
-    "band": ({}, 0.05, 0.3),
+    "rebalance_threshold": ({}, 0.05, 0.3),
     "decide_every": ({}, 2, 3),
     "min_holding": ({}, 0, 5),
-    "reserve": ({}, 0.0, 0.2),
+    "cash_reserve": ({}, 0.0, 0.2),
     "max_position": ({}, 1.0, 0.5),
     "trailing_stop": ({}, None, 0.005),
     "quantity_step": ({}, 1e-8, {"BTCUSD": 0.1}),
@@ -244,7 +244,7 @@ REFUSED: dict[str, Any] = {
     "action_map": "change",
     "sharpness": 2.0,
     "max_change": 0.1,
-    "band": 0.3,
+    "rebalance_threshold": 0.3,
     "quantity_step": 1.0,
     "min_notional": 20_000.0,
 }
@@ -401,7 +401,13 @@ def test_scales_are_those_of_the_folds_own_training_rows(folds: KernelData) -> N
     assert tested is not None and np.array_equal(tested, spec.fixed_mean)
 
 
-VARIED = {"fee": 0.002, "band": 0.2, "reward": "mixed", "max_steps": 90, "decide_every": 2}
+VARIED = {
+    "fee": 0.002,
+    "rebalance_threshold": 0.2,
+    "reward": "mixed",
+    "max_steps": 90,
+    "decide_every": 2,
+}
 
 
 def test_other_settings_without_reading_again_equal_a_fresh_load(

@@ -18,10 +18,10 @@ modes = st.fixed_dictionaries(
     {
         "orders": st.sampled_from(["weights", "weights", "units"]),
         "action_map": st.sampled_from(["softmax", "simplex", "change"]),
-        "band": st.sampled_from([0.0, 0.05, 0.3]),
+        "rebalance_threshold": st.sampled_from([0.0, 0.05, 0.3]),
         "decide_every": st.sampled_from([1, 3]),
         "min_holding": st.sampled_from([0, 4]),
-        "reserve": st.sampled_from([0.0, 0.2]),
+        "cash_reserve": st.sampled_from([0.0, 0.2]),
         "max_position": st.sampled_from([1.0, 0.3]),
         "trailing_stop": st.sampled_from([None, 0.01]),
         "quantity_step": st.sampled_from([0.0, 1e-8, 0.5]),
@@ -34,7 +34,7 @@ modes = st.fixed_dictionaries(
     }
 )
 
-OF_WEIGHTS = ("action_map", "band", "quantity_step", "min_notional")
+OF_WEIGHTS = ("action_map", "rebalance_threshold", "quantity_step", "min_notional")
 
 
 def options(mode: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -117,7 +117,12 @@ def test_the_future_changes_nothing_up_to_now(mode: dict, seed: int) -> None:
 
 def test_the_reserve_and_the_position_limit_hold_when_all_is_traded() -> None:
     draw = np.random.default_rng(3)
-    rules = {"band": 0.0, "reserve": 0.2, "max_position": 0.4, "action_map": "simplex"}
+    rules = {
+        "rebalance_threshold": 0.0,
+        "cash_reserve": 0.2,
+        "max_position": 0.4,
+        "action_map": "simplex",
+    }
     world = World(random_panel(60, 4, 3), "train", **rules)
     for _ in range(40):
         world.step(world.random_action(draw))
@@ -196,7 +201,7 @@ def test_an_episode_that_reaches_the_end_of_its_segment_is_cut_there() -> None:
 
 
 def test_running_figures_are_those_of_the_equity_curve() -> None:
-    world = World(random_panel(80, 3, 4), band=0.0)
+    world = World(random_panel(80, 3, 4), rebalance_threshold=0.0)
     draw = np.random.default_rng(4)
     equity, benchmark, exposure, ended = [1e5], [1e5], [], False
     while not ended:

@@ -15,7 +15,12 @@ from slipstream.markets.portfolio.kernel import reward
 from slipstream.markets.portfolio.orders import fee_rate
 
 E0 = 100_000.0
-EXACT = {"action_map": "simplex", "band": 0.0, "min_notional": 0.0, "quantity_step": 0.0}
+EXACT = {
+    "action_map": "simplex",
+    "rebalance_threshold": 0.0,
+    "min_notional": 0.0,
+    "quantity_step": 0.0,
+}
 DAY = 86_400
 
 
@@ -75,7 +80,9 @@ def test_costs_of_one_round_trip() -> None:
 
 
 def test_softmax_reaches_the_corners() -> None:
-    world = World(flat(), split="train", action_map="softmax", sharpness=5.0, fee=0.0, band=0.0)
+    world = World(
+        flat(), split="train", action_map="softmax", sharpness=5.0, fee=0.0, rebalance_threshold=0.0
+    )
     world.step([1.0, -1.0, -1.0])
     assert shares(world)[0] == pytest.approx(1.0 / (1.0 + 2.0 * math.exp(-10.0)), abs=1e-9)
     world.step([0.0, 0.0, 0.0])
@@ -109,7 +116,7 @@ def test_an_action_may_be_a_change_of_weights() -> None:
 
 
 def test_the_band_keeps_small_changes_and_fits_the_others_beside_them() -> None:
-    rules = {**EXACT, "band": 0.1, "fee": 0.0, "reserve": 0.1}
+    rules = {**EXACT, "rebalance_threshold": 0.1, "fee": 0.0, "cash_reserve": 0.1}
     world = World(flat(), split="train", **rules)
     world.step([0.5, 0.5, 0.0])
     assert shares(world) == pytest.approx([0.45, 0.45])
@@ -119,7 +126,7 @@ def test_the_band_keeps_small_changes_and_fits_the_others_beside_them() -> None:
     world.step([0.58, 0.42, 0.0])
     assert list(world.s.units) == before
     panel = make_panel([[10.0, 10.0], [10.0, 10.0], [20.0, 10.0], [20.0, 10.0], [20.0, 10.0]])
-    world = World(panel, split="train", **{**rules, "reserve": 0.0})
+    world = World(panel, split="train", **{**rules, "cash_reserve": 0.0})
     world.step([0.5, 0.5, 0.0])
     world.step([0.5, 0.5, 0.0])  # the first doubles: now 2/3 and 1/3
     assert shares(world) == pytest.approx([2 / 3, 1 / 3])
@@ -225,7 +232,7 @@ def test_delisting_sells_at_the_last_price() -> None:
 def test_equal_weight_is_bought_once_with_the_same_costs() -> None:
     """Known answer: two assets, one doubles; fee 1 %, reserve 20 %, sold at the end."""
     panel = make_panel([[10.0, 5.0], [10.0, 5.0], [20.0, 5.0]])
-    world = World(panel, fee=0.01, reserve=0.2, **EXACT)
+    world = World(panel, fee=0.01, cash_reserve=0.2, **EXACT)
     world.step([0.0, 0.0, 1.0])
     held = 0.4 * E0 / 1.01
     assert world.s.benchmark == pytest.approx(0.2 * E0 + 2 * held)
@@ -296,7 +303,7 @@ def test_the_default_reward_is_zero_for_holding_equal_weight() -> None:
     first = world.step([0.5, 0.5, 0.0])[0]
     later = [world.step([0.5, 0.5, 0.0])[0] for _ in range(2)]
     assert first == pytest.approx(0.0, abs=1e-12)
-    world = World(panel, split="train", fee=0.001, **{**EXACT, "band": 0.4})
+    world = World(panel, split="train", fee=0.001, **{**EXACT, "rebalance_threshold": 0.4})
     kept = [world.step([0.5, 0.5, 0.0])[0] for _ in range(3)]
     assert kept == pytest.approx([0.0] * 3, abs=1e-12)
     assert later != kept[1:]
@@ -344,7 +351,9 @@ def test_the_position_limit() -> None:
 
 def test_the_reserve_of_unit_orders_is_of_the_initial_equity() -> None:
     large = {"norm_action": 1e6}
-    world = World(flat(20), split="train", orders="units", units=large, reserve=0.25, fee=0.001)
+    world = World(
+        flat(20), split="train", orders="units", units=large, cash_reserve=0.25, fee=0.001
+    )
     for _ in range(15):
         world.step([1.0, 1.0])
     assert 0.25e6 <= world.s.cash < 0.26e6
@@ -417,7 +426,7 @@ def test_rewards() -> None:
 
 
 def test_cappuccinos_mixed_reward() -> None:
-    world = World(flat(), reward="mixed", norm_reward=0.01, reserve=0.3)
+    world = World(flat(), reward="mixed", norm_reward=0.01, cash_reserve=0.3)
     got = moved(world, 0.99 * E0, 0.95 * E0, cash=0.2 * E0)
     alpha, absolute = 0.04 * E0 * 0.01, -0.01 * 0.01
     bonus = 0.05 * (0.2 / 0.99) * 0.01 * 0.1
@@ -488,7 +497,7 @@ def test_impossible_settings_are_named() -> None:
     for settings, message in (
         ({"fee_tiers": [[5.0, 0.1]]}, "fee_tiers"),
         ({"fee_tiers": [[0.0, 0.01], [0.0, 0.005]]}, "rise"),
-        ({"band": 0.5, "reserve": 0.6}, "nothing could ever be bought"),
+        ({"rebalance_threshold": 0.5, "cash_reserve": 0.6}, "nothing could ever be bought"),
         ({"features": []}, "at least one feature"),
         ({"units": {"norm_acton": 3}}, "norm_action"),
     ):

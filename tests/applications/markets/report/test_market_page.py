@@ -210,7 +210,7 @@ def test_a_second_look_at_the_hold_out_is_said_first(run, html):
 
 
 def test_accepted_findings_of_the_data_come_first(run):
-    words = "EURUSD: prices near 110000; loaded, because `accept` names units."
+    words = "EURUSD: prices near 110000; loaded, because `allow_issues` names units."
     page = build_page(replace(run, accepted=(words,), holdout_reads=2))
     assert page.warnings[0] == words and "evaluated 2 times" in page.warnings[1]
 
@@ -219,7 +219,7 @@ def test_accepted_findings_are_recorded(tmp_path):
     from forex_folder import write_symbol
 
     write_symbol(tmp_path, "EURUSD", price=1e5, bars=8000)
-    data = {"folder": str(tmp_path), "accept": ["units"], "spread_pips": 1.0}
+    data = {"folder": str(tmp_path), "allow_issues": ["units"], "spread_pips": 1.0}
     for name in ("forex", "portfolio"):
         environment = resolve_environment(name, {"data": data})
         (sentence,) = environment.loaded.provenance["accepted"]

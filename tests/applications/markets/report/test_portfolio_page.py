@@ -67,7 +67,7 @@ def test_equal_weight_is_the_environments_benchmark(passes):
     np.testing.assert_allclose(mine, trace, rtol=1e-9)
 
 
-@pytest.mark.parametrize("reserve", [0.0, 0.25])
+@pytest.mark.parametrize("cash_reserve", [0.0, 0.25])
 def test_equal_weight_is_the_benchmark_when_the_first_bars_are_missing(reserve):
     """A 7-bar hole in one asset, another one that is listed later, one that is delisted."""
     panel = pw.random_panel(120, 4, 2)
@@ -76,7 +76,7 @@ def test_equal_weight_is_the_benchmark_when_the_first_bars_are_missing(reserve):
     listed[:30, 1] = tradable[:30, 1] = False
     listed[80:, 2] = tradable[80:, 2] = False
     panel = panel._replace(tradable=tradable, listed=listed)
-    passes = passes_of(panel, universe="union", reserve=reserve)
+    passes = passes_of(panel, universe="union", cash_reserve=reserve)
     tracks = passes.rule_baselines().tracks
     trace = some_agent(passes)[0].trace["benchmark"].ravel()
     np.testing.assert_allclose(equity(tracks[EQUAL_WEIGHT]), trace, rtol=1e-6)
@@ -117,7 +117,7 @@ def test_only_assets_that_can_be_bought_are_counted():
 
 def test_cash_never_moves_and_rebalancing_does():
     panel = pw.make_panel(np.column_stack([np.geomspace(100, 400, 60), np.full(60, 50.0)]))
-    tracks = passes_of(panel, band=0.05).rule_baselines().tracks
+    tracks = passes_of(panel, rebalance_threshold=0.05).rule_baselines().tracks
     assert (equity(tracks[CASH]) == equity(tracks[CASH])[0]).all()
     once, again = (tracks[name][0] for name in (EQUAL_WEIGHT, REBALANCED))
     assert once.metrics["fills"] == 4  # two bought, two sold at the end
@@ -168,7 +168,7 @@ def test_oracle_does_not_trade_where_nobody_can():
 def test_oracle_only_where_it_is_exact():
     panel = pw.random_panel(40, 2, 4)
     assert passes_of(panel).has_oracle
-    assert not passes_of(panel, reserve=0.1).has_oracle
+    assert not passes_of(panel, cash_reserve=0.1).has_oracle
     tiers = [(0.0, 0.002), (1e6, 0.001)]
     few = passes_of(panel, fee_tiers=tiers)
     assert not few.has_oracle

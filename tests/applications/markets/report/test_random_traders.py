@@ -55,7 +55,9 @@ def decide(monkeypatch, action):
 def portfolio():
     """Three coins; the first of them rises whenever the second falls."""
     panel = pw.random_panel(400, 3, 1)
-    loaded = pw.build(panel, fee=0.001, band=0.0, quantity_step=0.0, min_notional=0.0)
+    loaded = pw.build(
+        panel, fee=0.001, rebalance_threshold=0.0, quantity_step=0.0, min_notional=0.0
+    )
     return environment_of(pw.KERNEL, loaded)
 
 

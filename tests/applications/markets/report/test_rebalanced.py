@@ -27,7 +27,9 @@ DIGEST = "ab" * 32
 def market():
     """A kernel and its data, two stretches of which are held out."""
     panel = pw.random_panel(1_200, 3, 1, segments=[[0, 700], [720, 1_200]])
-    loaded = pw.build(panel, fee=0.002, band=0.0, quantity_step=0.0, min_notional=0.0)
+    loaded = pw.build(
+        panel, fee=0.002, rebalance_threshold=0.0, quantity_step=0.0, min_notional=0.0
+    )
     facts = {**loaded.provenance, "market_sha256": DIGEST}
     params = {**loaded.params, "holdout": loaded.params["window"]}
     loaded = replace(loaded, params=params, provenance=facts)
@@ -53,7 +55,7 @@ def test_days_compound_to_what_the_kernel_replayed(market):
 def test_shares_are_restored_on_every_bar_whatever_the_agents_band(market):
     kernel, loaded = market
     params = {
-        name: tuple(one._replace(band=0.6) for one in records)
+        name: tuple(one._replace(rebalance_threshold=0.6) for one in records)
         for name, records in loaded.params.items()
     }
     wide = PortfolioSplitBacktest(kernel, replace(loaded, params=params), "holdout", "serial")

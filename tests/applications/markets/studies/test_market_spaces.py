@@ -28,13 +28,16 @@ def base():
 def test_a_field_read_only_with_another_value():
     forex = {"env": {"name": "forex", "data": {"folder": "."}}, "training": {"num_envs": 8}}
     discrete = resolve(forex)
-    assert "env.band" not in SearchSpace.from_mapping(None, discrete).ranges
+    assert "env.rebalance_threshold" not in SearchSpace.from_mapping(None, discrete).ranges
     with pytest.raises(ConfigError, match=r"read only with `env\.action: continuous`"):
-        SearchSpace.from_mapping({"env.band": "default"}, discrete)
-    both = {"env.band": "default", "env.action": {"choices": ["discrete", "continuous"]}}
+        SearchSpace.from_mapping({"env.rebalance_threshold": "default"}, discrete)
+    both = {
+        "env.rebalance_threshold": "default",
+        "env.action": {"choices": ["discrete", "continuous"]},
+    }
     assert set(SearchSpace.from_mapping(both, discrete).ranges) == set(both)
     continuous = resolve(forex, {"env.action": "continuous"})
-    assert "env.band" in SearchSpace.from_mapping(None, continuous).ranges
+    assert "env.rebalance_threshold" in SearchSpace.from_mapping(None, continuous).ranges
     with pytest.raises(ConfigError, match="easiest task"):
         SearchSpace.from_mapping({"env.slippage_pips": {"low": 0, "high": 1}}, discrete)
 

@@ -44,7 +44,7 @@ CONFIG = {
         "space": {
             "agent.learning_rate": {"low": 1e-4, "high": 3e-3, "log": True},
             "agent.gamma": {"low": 0.8, "high": 0.99},
-            "env.band": {"low": 0.02, "high": 0.2},
+            "env.rebalance_threshold": {"low": 0.02, "high": 0.2},
             "env.sharpness": {"low": 2.0, "high": 40.0},
         },
     },

@@ -139,8 +139,8 @@ def test_a_setting_that_is_gone_stays_in_old_files_and_is_refused_where_it_is_as
 
 def test_a_mapping_of_overrides_is_taken_as_it_is():
     assert parse_overrides({"agent.n_epochs": 3}) == {"agent.n_epochs": 3}
-    assert parse_overrides(["env.flat_at=16:45", "agent.x=1e-4"]) == {
-        "env.flat_at": "16:45",
+    assert parse_overrides(["env.flatten_at=16:45", "agent.x=1e-4"]) == {
+        "env.flatten_at": "16:45",
         "agent.x": 1e-4,
     }
 

@@ -104,8 +104,8 @@ def test_every_key_has_its_place(tmp_path):
     sections = read_config(file)
     assert sections["env"] == {
         "name": "hockey",
-        "keep": True,
-        "action_fineness": 3,
+        "puck_hold": True,
+        "num_action_levels": 3,
         "opponents": {"weak": 1.0},
     }
     agent = sections["agent"]
@@ -145,7 +145,7 @@ def test_other_agents():
     sac = changed(("agent",), {"type": "SAC", "hyperparameters": {"tau": 0.005, "discount": 0.98}})
     sections = to_sections(sac)
     assert sections["agent"]["name"] == "sac" and sections["agent"]["tau"] == 0.005
-    assert sections["env"]["action_fineness"] == 0 and sections["agent"]["gamma"] == 0.98
+    assert sections["env"]["num_action_levels"] == 0 and sections["agent"]["gamma"] == 0.98
     assert to_sections(changed(("agent",), {"type": "PPO"}))["agent"]["batch_size"] == 512
     slow = changed(("training", "train_freq"), 4)
     assert to_sections(slow)["agent"]["utd_ratio"] == 0.25
