@@ -265,7 +265,7 @@ class _HelperCompiler:
         if function in self._apart:
             return call_by_symbol(self._apart[function])
         for module in (gemm, atomics, simd, alignment, float32):
-            form = module.forms.of(function)
+            form = module.forms.get(function)
             if form is not None:
                 self.forms.add(module.forms.digest)
                 self.multiplies = self.multiplies or module is gemm

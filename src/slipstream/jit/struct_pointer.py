@@ -22,10 +22,10 @@ class StructPointer:
     """
 
     def __init__(self, value: Any) -> None:
-        references: Any = importlib.import_module("slipstream.jit.struct_pointer_type")
+        pointer_types: Any = importlib.import_module("slipstream.jit.struct_pointer_type")
         kind = importlib.import_module("numba").typeof(value)
-        self._numba_type_ = references.Reference(kind)
-        self._words = np.zeros(references.words(kind), np.uint64)
+        self._numba_type_ = pointer_types.StructPointerType(kind)
+        self._words = np.zeros(pointer_types.words(kind), np.uint64)
         self.address = self._words.ctypes.data
         self.value, self._parts = value, list[Any]()
         at = 0
