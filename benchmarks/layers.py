@@ -250,7 +250,7 @@ def kill(env: str, num_envs: int, workers: int) -> dict[str, float]:
         step()
     usual = float(np.median(times[5:]))
     times.clear()
-    os.kill(copies.copies.links[0].pid, signal.SIGKILL)
+    os.kill(copies.driver.handles[0].pid, signal.SIGKILL)
     began = time.perf_counter()
     while time.perf_counter() - began < 60.0:
         step()
@@ -270,4 +270,4 @@ def crashing(num_envs: int, steps: int) -> dict[str, float]:
         copies.step(actions, out, t)
         real += int(out.valid.sum())
     copies.close()
-    return {"real": real / (steps * num_envs), "faults": float(copies.ledger.total)}
+    return {"real": real / (steps * num_envs), "faults": float(copies.fault_log.total)}

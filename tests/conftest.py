@@ -259,12 +259,12 @@ def one_server():
 
     owner, kept, close = os.getpid(), ProcessPool(), ProcessPool.close
 
-    def crowd(method):
+    def process_pool(method):
         fresh = ProcessPool(method)  # it may be refused
         return kept if method == "forkserver" and os.getpid() == owner else fresh
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process_driver, "ProcessPool", crowd)
+        patch.setattr(process_driver, "ProcessPool", process_pool)
         patch.setattr(ProcessPool, "close", lambda self: None if self is kept else close(self))
         yield
     kept.close()

@@ -23,7 +23,7 @@ from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.gym.env_factory import env_name
 from slipstream.gym.foreign_env import spec_from_env
-from slipstream.gym.gymnasium_environment import GymnasiumKind, maker, wrappers_from_section
+from slipstream.gym.gymnasium_environment import GymnasiumKind, env_fn, wrappers_from_section
 from slipstream.gym.gymnasium_semantics import DISABLED, NEXT_STEP, SAME_STEP, NativeEnv
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
@@ -194,7 +194,7 @@ class AdapterBatch(ABC):
         raise NotImplementedError
 
     @property
-    def under_way(self) -> NDArray[np.bool_]:
+    def in_flight(self) -> NDArray[np.bool_]:
         """Copies that were sent an action and not received since, bool [E]."""
         return np.zeros(self.num_envs, np.bool_)
 
@@ -426,7 +426,7 @@ class ForeignBatch(AdapterBatch):
         seed: copy e begins the stream of seed + e where its first reset has no seed.
         backend: process (auto) or serial.
         workers: processes; the machine's cores unless given.
-        kwargs: keyword arguments of every one of `makers`.
+        kwargs: keyword arguments of every one of `env_fns`.
 
     Raises:
         ConfigError, ResourceError, KernelError: they cannot be made.
@@ -437,7 +437,7 @@ class ForeignBatch(AdapterBatch):
 
     def __init__(
         self,
-        makers: Sequence[Any],
+        env_fns: Sequence[Any],
         name: str,
         autoreset: AutoresetMode,
         seed: int = 0,
@@ -447,7 +447,7 @@ class ForeignBatch(AdapterBatch):
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         env = NativeEnv(
-            makers,
+            env_fns,
             backend="process" if backend == "auto" else backend,
             at_end=AT_END[autoreset],
             workers=workers,
@@ -482,9 +482,9 @@ class ForeignBatch(AdapterBatch):
             self.send(actions, copies)
             return self.recv(len(copies), copies)[1]
         self.check_ready()
-        natives = self._natives(actions)
+        native_actions = self._native_actions(actions)
         with ForeignErrors():
-            self.env.step(natives)
+            self.env.step(native_actions)
         return self._outcome(np.arange(self.num_envs))
 
     def infos(self) -> dict[str, Any]:
@@ -498,9 +498,9 @@ class ForeignBatch(AdapterBatch):
         chosen = np.zeros(self.num_envs, np.bool_)
         chosen[copies] = True
         self.check_ready(chosen)
-        self.env.send(self._natives(actions, copies), copies)
+        self.env.send(self._native_actions(actions, copies), copies)
 
-    def _natives(self, actions: Any, copies: NDArray[np.int64] | None = None) -> Any:
+    def _native_actions(self, actions: Any, copies: NDArray[np.int64] | None = None) -> Any:
         """Checked actions as environments take them; numbers of a Box in its own dtype."""
         rows, leaf = self.rows(actions, copies), self._form.leaf
         if self._form.start is not None:
@@ -519,15 +519,15 @@ class ForeignBatch(AdapterBatch):
         return ready, self._outcome(ready)
 
     @property
-    def under_way(self) -> NDArray[np.bool_]:
-        return self.env.under_way
+    def in_flight(self) -> NDArray[np.bool_]:
+        return self.env.in_flight
 
     def settle(self) -> None:
-        while left := int(self.under_way.sum()):
+        while left := int(self.in_flight.sum()):
             try:
                 self.env.recv(left)
             except KernelError:  # of a copy that is to be begun again
-                if int(self.under_way.sum()) == left:
+                if int(self.in_flight.sum()) == left:
                     raise
 
     def _outcome(self, copies: NDArray[np.int64]) -> BatchStep:
@@ -551,12 +551,12 @@ class ForeignBatch(AdapterBatch):
         )
         self._ret[ended], self._length[ended] = 0.0, 0
         return BatchStep(
-            self.env.observation_at(copies),
+            self.env.observations_at(copies),
             reward.astype(np.float32),
             terminated,
             truncated,
             ended,
-            self.env.last_at(ended),
+            self.env.final_observations_at(ended),
             episodes,
             None if valid.all() else valid,
         )
@@ -603,7 +603,7 @@ def make_batch(
                 f"`env.training_wrappers` is for `slipstream train`; put what {name} needs here "
                 "into `wrappers`."
             )
-        make = maker(name, wrappers_from_section(own))
+        make = env_fn(name, wrappers_from_section(own))
         return ForeignBatch(
             [make] * num_envs,
             env_name(make),
@@ -651,7 +651,7 @@ def foreign_maker(target: Any, options: dict[str, Any]) -> Any:
     """
     if not isinstance(target, str) or type(get_kind(target)) is not GymnasiumKind:
         return None
-    return maker(target, wrappers_from_section({"wrappers": options.pop("wrappers", ())}))
+    return env_fn(target, wrappers_from_section({"wrappers": options.pop("wrappers", ())}))
 
 
 def chosen(indices: Any, num_envs: int) -> list[int]:

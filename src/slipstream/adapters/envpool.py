@@ -139,7 +139,7 @@ class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type
                     f"reset_mask must have shape ({self.num_envs},) and choose at least one"
                 )
             env_id = np.flatnonzero(mask)
-        if self._waiting or self.batch.under_way.any():
+        if self._waiting or self.batch.in_flight.any():
             raise UnreadyError(
                 f"{self.batch.name}: there are results that were not received; call `recv`, or "
                 "`async_reset` to begin anew."
@@ -171,7 +171,7 @@ class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type
                 )
             action = named["action"]
         ids = self._ids(env_id)
-        for busy in [*(rows.ids for rows in self._waiting), np.flatnonzero(self.batch.under_way)]:
+        for busy in [*(rows.ids for rows in self._waiting), np.flatnonzero(self.batch.in_flight)]:
             if len(twice := np.intersect1d(busy, ids)):
                 raise UnreadyError(
                     f"{self.batch.name}: copies {twice[:8].tolist()} have results that were not "
@@ -190,10 +190,10 @@ class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type
         """
         self.batch.check_open()
         ready = sum(len(rows.ids) for rows in self._waiting)
-        under_way = ready + int(self.batch.under_way.sum())
-        if under_way < self.batch_size:
+        in_flight = ready + int(self.batch.in_flight.sum())
+        if in_flight < self.batch_size:
             raise UnreadyError(
-                f"{self.batch.name}: `recv` waits for {self.batch_size} results, and {under_way} "
+                f"{self.batch.name}: `recv` waits for {self.batch_size} results, and {in_flight} "
                 "are under way; call `send`, `reset` or `async_reset` first."
             )
         if ready < self.batch_size:

@@ -182,12 +182,12 @@ class ForeignVectorAdapter(VectorAdapter):
                 workers=workers,
                 method=context or "forkserver",
                 policy=FaultPolicy(on_fault, hang_seconds),  # type: ignore[arg-type]
-                fixed=shared_memory is not False,
-                alike=observation_mode == "same",
+                fixed_size=shared_memory is not False,
+                same_spaces=observation_mode == "same",
                 kwargs=kwargs,
             )
         except (ConfigError, KernelError) as error:
-            raise misfit(error, observation_mode) from None
+            raise observation_error(error, observation_mode) from None
         self.env = env
         try:
             if shared_memory:
@@ -380,7 +380,7 @@ class ForeignVectorAdapter(VectorAdapter):
         faults = self.env.drain_faults()
         for fault in faults:
             logger.error(
-                f"AsyncStepResult the following error from Worker-{fault.copy} - Shutting it down"
+                f"Received the following error from Worker-{fault.env_id} - Shutting it down"
             )
             logger.error("%s", fault.text[max(0, fault.text.find("Traceback (")) :])
         if faults:
@@ -427,7 +427,7 @@ def spaces(
     return batch_differing_spaces(shown), shown[0]
 
 
-def misfit(error: SlipstreamError, observation_mode: Any) -> SlipstreamError:
+def observation_error(error: SlipstreamError, observation_mode: Any) -> SlipstreamError:
     """Spaces that differ, in Gymnasium's words; any other error as it is."""
     if "all copies must have the same" not in str(error):
         return error
@@ -476,7 +476,7 @@ def _unfixed(space: Space[Any]) -> list[Space[Any]]:
         return [leaf for part in space.spaces.values() for leaf in _unfixed(part)]
     if isinstance(space, gymnasium.spaces.Tuple | gymnasium.spaces.OneOf):
         return [leaf for part in space.spaces for leaf in _unfixed(part)]
-    return [] if NativeCodec(space).fixed else [space]
+    return [] if NativeCodec(space).fixed_size else [space]
 
 
 class KernelVectorAdapter(VectorAdapter):

@@ -255,7 +255,7 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             method=start_method,
             policy=FaultPolicy(on_fault, hang_seconds),  # type: ignore[arg-type]
             kwargs=kwargs,
-            wrap=WrapperLookup,
+            wrapper=WrapperLookup,
         )
         self.monitor, self.info_keywords = monitor, tuple(info_keywords)
         self._stepping, self._began = False, time.time()

@@ -46,7 +46,7 @@ class SeparateActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {key: part for key, part in seen.items() if key != ACTION_MASK_KEY}
 
 
-def chooses(acted: Any) -> bool:
+def has_discrete_actions(acted: Any) -> bool:
     """Return true if the actions of a space can be masked: Box actions cannot."""
     return isinstance(acted, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
 
@@ -66,7 +66,7 @@ def separate_mask(env: Any) -> Any:
     if isinstance(env, gymnasium.Env) and observation_has_mask(
         getattr(env, "observation_space", None)
     ):
-        return SeparateActionMask(env) if chooses(env.action_space) else env
+        return SeparateActionMask(env) if has_discrete_actions(env.action_space) else env
     return env
 
 
@@ -83,7 +83,7 @@ def probe_mask(env: Any) -> bool | None:
 
     A forked process calls `reset`, because that may hang or end the process.
     """
-    if not chooses(env.action_space):
+    if not has_discrete_actions(env.action_space):
         return False
     if get_mask_method(env) is not None:
         return True

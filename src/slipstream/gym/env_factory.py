@@ -169,7 +169,7 @@ def make_gymnasium(
     except TimeLimitError as error:
         raise make_timeout_error(f"gym:{env_id}", error) from error
     except BaseException as error:
-        if not theirs(error):
+        if not is_env_error(error):
             raise
         raise raised(env_id, "its constructor or the import of its module", error) from error
 
@@ -284,7 +284,7 @@ def raised(env_id: str, doing: str, error: BaseException) -> KernelError:
     if isinstance(error, SystemExit):
         what = f"SystemExit ({error.code!r}), which would end the whole training"
     return KernelError(
-        f"gym:{env_id} raised {what}, in {doing}{where}. Mend the environment there, or the "
+        f"gym:{env_id} raised {what}, in {doing}{where}. Fix the environment there, or the "
         "arguments in env.kwargs."
     )
 
@@ -339,7 +339,7 @@ def check_same_spaces(name: str, env: Any, number: int, wanted: Sequence[tuple[s
             )
 
 
-def theirs(error: BaseException) -> bool:
+def is_env_error(error: BaseException) -> bool:
     """Return true if foreign code raised it, of any class: not Ctrl-C, and no hang's signal."""
     return not isinstance(error, (KeyboardInterrupt, HangError))
 
@@ -449,13 +449,13 @@ def error_text(error: BaseException) -> str:
         return f"(an error whose text raises {type(worse).__name__})"
 
 
-def shut(env: Any, name: str) -> None:
+def close_env(env: Any, name: str) -> None:
     """Close an environment; print the first failure of its name, as nothing depends on it."""
     try:
         with time_limit(_failed_closes.get(name, _CLOSE_SECONDS)):
             env.close()
     except BaseException as error:
-        if not theirs(error):
+        if not is_env_error(error):
             raise
         overdue = isinstance(error, TimeLimitError)
         what = f"raised {type(error).__name__}: {short(error)}"
@@ -509,7 +509,7 @@ def call_in_fork(
         finally:
             os._exit(0)
     os.close(mouth)
-    heard = b""
+    num_received = b""
     try:
         waiting = select.poll()
         waiting.register(ear, select.POLLIN)
@@ -517,8 +517,8 @@ def call_in_fork(
             byte = os.read(ear, 1) if waiting.poll(seconds * 1000) else b""
             if not byte:
                 break
-            heard += byte
-        return {b"m0": False, b"m1": True}.get(heard)
+            num_received += byte
+        return {b"m0": False, b"m1": True}.get(num_received)
     finally:
         os.close(ear)
         if pid is not None:

@@ -14,14 +14,21 @@ from numpy.typing import NDArray
 from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError
 from slipstream.gym.action_masks import probe_mask, separate_mask
-from slipstream.gym.env_factory import env_name, make_gymnasium, raised, row_spec, shut, theirs
+from slipstream.gym.env_factory import (
+    close_env,
+    env_name,
+    is_env_error,
+    make_gymnasium,
+    raised,
+    row_spec,
+)
 from slipstream.gym.infos import InfoReader
 from slipstream.gym.process.fault_log import Fault
 from slipstream.gym.process.process_driver import ProcessDriver
 from slipstream.gym.process.process_pool import ProcessPool
 from slipstream.gym.serial_driver import Arrays, SerialDriver
 from slipstream.gym.shared_layout import agent_layout
-from slipstream.gym.worker_config import EnvScheduler, SubEnvConfig, WorkerConfig, registered
+from slipstream.gym.worker_config import EnvScheduler, SubEnvConfig, WorkerConfig, registered_specs
 from slipstream.kernels.loop import HOLD, RESET
 from slipstream.kernels.space_codec import SpaceMismatchError
 from slipstream.kernels.spec import EnvSpec, Metric
@@ -95,7 +102,7 @@ class ForeignEnv(VectorEnv):
         workers: int | None = 0,
         method: str = "forkserver",
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
-        crowd: ProcessPool | None = None,
+        process_pool: ProcessPool | None = None,
         scheduler: EnvScheduler | None = None,
     ) -> None:
         self.backend = "serial" if workers == 0 else "process"
@@ -107,7 +114,7 @@ class ForeignEnv(VectorEnv):
                 spec = spec_from_env(first, env_name(env), metrics)
             finally:
                 if apart:
-                    shut(first, name)
+                    close_env(first, name)
         self.spec, self.mask_size = spec, spec.num_actions if spec.has_action_mask else 0
         what = SubEnvConfig(
             env if isinstance(env, list) else [env],
@@ -117,11 +124,13 @@ class ForeignEnv(VectorEnv):
             spec,
             dict(kwargs or {}),
             limit,
-            registered=registered(env if isinstance(env, list) else [env]) if apart else (),
+            registered_specs=registered_specs(env if isinstance(env, list) else [env])
+            if apart
+            else (),
         )
         restart = apart and policy.on_fault == "restart"
-        form = what.form()
-        self._leaves, self._alone = form.leaves, form.only is not None
+        codec = what.codec()
+        self._leaves, self._alone = codec.leaves, codec.single_leaf is not None
         longest = 0 if at_end == HOLD else min(spec.max_episode_steps or LONGEST_LOG, LONGEST_LOG)
         self._layout = partial(agent_layout, spec, self._leaves, log=(longest, _log_dtype(spec)))
         self._finals: list[tuple[NDArray[Any], NDArray[np.int64]]] = []
@@ -129,33 +138,33 @@ class ForeignEnv(VectorEnv):
         self._over = np.zeros(self.num_envs, np.bool_)  # held, and somebody has been told
         layout = self._layout(self.num_envs)
         job = partial(WorkerConfig, what, at_end=at_end, restart=restart, scheduler=scheduler)
-        self.copies: SerialDriver | ProcessDriver
+        self.driver: SerialDriver | ProcessDriver
         if not apart:
-            self.copies = SerialDriver(layout, job, first, num_envs=self.num_envs, name=name)
+            self.driver = SerialDriver(layout, job, first, num_envs=self.num_envs, name=name)
         else:
-            self.copies = driver = ProcessDriver(
+            self.driver = driver = ProcessDriver(
                 layout,
                 job,
                 num_envs=self.num_envs,
                 name=name,
-                leave=self._leave,
+                on_lost=self._leave,
                 workers=workers,
                 method=method,
                 policy=policy,
-                crowd=crowd,
-                repeats=at_end == HOLD,
+                process_pool=process_pool,
+                repeat_lost=at_end == HOLD,
             )
-        self.ledger, self._infos = self.copies.ledger, InfoReader(self.copies)
+        self.fault_log, self._infos = self.driver.fault_log, InfoReader(self.driver)
         self._attach()
         self.block["seed"][:], self.block["index"][:] = seeds, indices
-        self._free_choice(slice(None))
+        self._allow_all_actions(slice(None))
         if apart:
             driver.start()
 
     @property
     def block(self) -> Arrays:
         """What copies read and write, [E, ...] each."""
-        return self.copies.arrays
+        return self.driver.arrays
 
     def _attach(self) -> None:
         """Remembers arrays of the block that every step reads."""
@@ -175,11 +184,11 @@ class ForeignEnv(VectorEnv):
         return [self.block[f"final.{i}"] for i in range(len(self._leaves))]
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
-        self.copies.ready()
+        self.driver.ready()
         self._finals, self._episodes = [], []
         self._begin(slice(None))
         self._show(obs, mask)
-        self.ledger.check()
+        self.fault_log.check()
 
     def begin(
         self,
@@ -189,7 +198,7 @@ class ForeignEnv(VectorEnv):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        self.copies.ready()
+        self.driver.ready()
         block = self.block
         block["seed"][copies] = seed % 2**64
         block["index"][copies] = np.asarray(episodes).astype(np.uint64)
@@ -198,7 +207,7 @@ class ForeignEnv(VectorEnv):
         obs[copies] = self._joined([part[copies] for part in self._obs])
         if mask is not None:
             mask[copies] = self.block["mask"][copies]
-        self.ledger.check()
+        self.fault_log.check()
 
     def _begin(self, rows: slice | NDArray[np.int64]) -> None:
         """Begins the next episodes of copies, whatever became of those before."""
@@ -206,15 +215,15 @@ class ForeignEnv(VectorEnv):
         block["selected"][:] = False
         block["selected"][rows] = True
         self._over[rows] = block["held"][rows] = False
-        block["tries"][rows] = 0
-        self.copies.run("begin")
-        self.copies.begun = True
+        block["failed_attempts"][rows] = 0
+        self.driver.run("reset")
+        self.driver.begun = True
 
     def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
-        copies = self.copies
+        driver = self.driver
         acted, reward, terminated, truncated, valid = self._stepped
-        copies.settle()  # refuses while steps are under way, which read these actions
-        if not copies.begun:
+        driver.settle()  # refuses while steps are under way, which read these actions
+        if not driver.begun:
             raise ConfigError("Call `reset()` before the first `step(actions)`.")
         if actions.shape != acted.shape or len(out.obs) != self.num_envs:
             raise ConfigError(
@@ -223,15 +232,15 @@ class ForeignEnv(VectorEnv):
             )
         acted[...] = actions
         while True:
-            copies.begin_step(t)
-            copies.end_step()
-            if copies.eventful:
+            driver.begin_step(t)
+            driver.end_step()
+            if driver.has_events:
                 self._collect(t)
                 # Else no copy was alive: all wait at their ends, or are being made anew.
-                alive = copies.stepped or self.block["lost"].any() or self.block["held"].all()
+                alive = driver.stepped or self.block["lost"].any() or self.block["held"].all()
                 if not alive:
                     time.sleep(_PAUSE_SECONDS)
-                    self.ledger.check()
+                    self.fault_log.check()
                     continue
             break
         out.reward[...] = reward
@@ -239,9 +248,9 @@ class ForeignEnv(VectorEnv):
         out.truncated[...] = truncated
         out.valid[...] = valid
         self._show(out.obs, out.mask)
-        if self.ledger.total:
-            self.ledger.good(valid)
-            self.ledger.check()
+        if self.fault_log.total:
+            self.fault_log.record_valid(valid)
+            self.fault_log.check()
 
     def _leave(self, at: NDArray[np.int64]) -> None:
         """Where episodes stood when their worker was lost."""
@@ -251,9 +260,9 @@ class ForeignEnv(VectorEnv):
         block["held"][at] = self._over[at]  # of an end that nobody was told it takes no notice
         for obs in self._obs:  # it may have written half of one
             obs[at] = 0
-        self._free_choice(at)
+        self._allow_all_actions(at)
 
-    def _free_choice(self, rows: slice | NDArray[np.int64]) -> None:
+    def _allow_all_actions(self, rows: slice | NDArray[np.int64]) -> None:
         """Allows everything to copies that show nothing."""
         if self.mask_size:
             self.block["mask"][rows] = True
@@ -262,7 +271,7 @@ class ForeignEnv(VectorEnv):
         """Notes what ended at a step of some rows; of all unless given."""
         block = self.block
         over = block["ended"]
-        if self.ledger.total:  # else nothing can be lost
+        if self.fault_log.total:  # else nothing can be lost
             over = over | block["lost"]
         if rows is None:
             (at,) = over.nonzero()
@@ -272,16 +281,16 @@ class ForeignEnv(VectorEnv):
             return
         if self._at_end == HOLD:
             self._over[at] = True
-            for copy in at[block["lost"][at]].tolist():
-                self.ledger.give_up(copy)
+            for env_id in at[block["lost"][at]].tolist():
+                self.fault_log.give_up(env_id)
         columns = [block[name].take(at, axis=0) for name in _OF_EPISODES]
         self._episodes.append((t, at, *columns))
-        if not np.count_nonzero(block["kept"]):
+        if not np.count_nonzero(block["has_final"]):
             return
-        kept = at[block["kept"][at]]
-        if len(kept):
-            rows = self._joined([final[kept] for final in self._final])
-            self._finals.append((rows, np.stack([np.full(len(kept), t), kept], axis=1)))
+        has_final = at[block["has_final"][at]]
+        if len(has_final):
+            rows = self._joined([final[has_final] for final in self._final])
+            self._finals.append((rows, np.stack([np.full(len(has_final), t), has_final], axis=1)))
 
     def _joined(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
         if self.observation_codec.layout != "flat":
@@ -294,25 +303,25 @@ class ForeignEnv(VectorEnv):
             mask[...] = self.block["mask"]
 
     def send(self, actions: Any, copies: Any = None) -> None:
-        self.copies.check_open()
-        if not self.copies.begun:
+        self.driver.check_open()
+        if not self.driver.begun:
             raise ConfigError("Call `reset()` before the first `send(actions)`.")
-        rows = self.copies.idle_rows(copies)
+        rows = self.driver.idle_rows(copies)
         try:
             numbers = self.action_codec.encode(actions, (len(rows),), self.spec.action_dim)
         except SpaceMismatchError as error:
             raise ConfigError(f"`send` to {len(rows)} copies was given {error}.") from None
         self._check_allowed(numbers, rows)
         self.block["actions"][rows] = numbers
-        self.copies.send(rows)
+        self.driver.send(rows)
 
     def recv(self, count: int | None = None, timeout: float | None = None) -> AsyncStepResult:
-        self.copies.check_open()
-        block, at = self.block, self.copies.receive(count, timeout)
+        self.driver.check_open()
+        block, at = self.block, self.driver.receive(count, timeout)
         self._collect(0, at)
         self.episodes, self.final_obs = self.drain_episodes(), self.drain_final_obs()
-        self.ledger.good(block["valid"][at], at)
-        self.ledger.check()
+        self.fault_log.record_valid(block["valid"][at], at)
+        self.fault_log.check()
         if self.mask is not None:
             self.mask[at] = block["mask"][at]
         rows = self._joined([part[at] for part in self._obs])
@@ -332,17 +341,17 @@ class ForeignEnv(VectorEnv):
             Seconds of each step in which no copy of its worker failed, of all workers in turn;
             none of a worker that was lost.
         """
-        self.copies.ready()
-        parts = self.copies.ask("timed", lambda own: (rows[:, own],), spare=True)
+        self.driver.ready()
+        parts = self.driver.call("time_steps", lambda own: (rows[:, own],), allow_lost=True)
         return [seconds for _, part in parts for seconds in part or []]
 
     def infos(self) -> dict[str, Any]:
-        self.copies.check_open()
-        self._infos.forget()
+        self.driver.check_open()
+        self._infos.clear()
         return self._infos.batch()
 
     def resize(self, num_envs: int) -> Any:
-        self.copies.check_open()
+        self.driver.check_open()
         self._note()
         before, old = self.num_envs, self.block
         last = int(old["index"].max())
@@ -354,7 +363,7 @@ class ForeignEnv(VectorEnv):
             if self.mask_size:
                 arrays["mask"][new] = True
 
-        self.copies.resize(num_envs, self._layout, fill)
+        self.driver.resize(num_envs, self._layout, fill)
         self.num_envs = num_envs
         self._attach()
         self._over = self.block["held"].copy()
@@ -366,17 +375,17 @@ class ForeignEnv(VectorEnv):
     def _note(self) -> None:
         """Has copies of this process write down where they stand; workers do so at every step."""
         if self.backend == "serial":
-            self.copies.ask("note", lambda own: ())
+            self.driver.call("store_episode_state", lambda own: ())
 
     def drain_final_obs(self) -> FinalObs:
-        kept, self._finals = self._finals, []
-        if not kept:
+        has_final, self._finals = self._finals, []
+        if not has_final:
             shape = (0, *self.spec.observation_shape)
             return FinalObs(
                 np.zeros(shape, self.spec.observation_dtype), np.zeros((0, 2), np.int64)
             )
-        obs = np.concatenate([rows for rows, _ in kept])
-        return FinalObs(obs, np.concatenate([index for _, index in kept]).astype(np.int64))
+        obs = np.concatenate([rows for rows, _ in has_final])
+        return FinalObs(obs, np.concatenate([index for _, index in has_final]).astype(np.int64))
 
     def drain_episodes(self) -> Episodes:
         ended, self._episodes = self._episodes, []
@@ -391,14 +400,14 @@ class ForeignEnv(VectorEnv):
 
     def drain_faults(self) -> list[Fault]:
         """Faults since the last call; the newest 100 of them."""
-        return self.ledger.drain()
+        return self.fault_log.drain()
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Number, length, return and newest observation of each copy's episode, and its actions.
 
         `actions` is [E, longest, K], zero beyond a copy's length.
         """
-        self.copies.check_open()
+        self.driver.check_open()
         self._note()
         block = self.block
         log, length = block["log"], block["length"].copy()
@@ -420,9 +429,9 @@ class ForeignEnv(VectorEnv):
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
         """Takes the actions of each copy's episode again; `fresh` counts those that went astray."""
-        self.copies.ready()
+        self.driver.ready()
         self._finals, self._episodes = [], []
-        self.copies.begun = True
+        self.driver.begun = True
         block, actions = self.block, state["actions"]
         longest = min(actions.shape[1], block["log"].shape[1])
         able = (state["length"] <= longest) & (state["episode"] > 0)
@@ -430,22 +439,22 @@ class ForeignEnv(VectorEnv):
         block["length"][:] = np.where(able, state["length"], 0)
         block["log"][:, :longest] = actions[:, :longest]
         block["selected"][:] = able
-        self.copies.run("replay")
+        self.driver.run("replay")
         self._show(obs)
         same = (obs == state["seen"]).reshape(self.num_envs, -1).all(axis=1)
-        able &= ~block["astray"] & same & (block["ret"] == state["ret"])
-        able &= ~self.copies.unseen  # their worker was lost over it
+        able &= ~block["diverged"] & same & (block["ret"] == state["ret"])
+        able &= ~self.driver.dirty  # their worker was lost over it
         self.num_restarted = int((~able).sum())
         if self.num_restarted:
             block["selected"][:] = ~able
             block["episode"][~able] = state["episode"][~able]
-            self.copies.run("begin")
+            self.driver.run("reset")
         self._show(obs, mask)
-        self.ledger.check()
+        self.fault_log.check()
 
     def close(self) -> None:
         """Closes the copies, and ends their workers; may be called again."""
-        self.copies.close()
+        self.driver.close()
 
 
 def make_probe_env(env: Any, kwargs: Mapping[str, Any] | None = None) -> Any:
@@ -469,7 +478,7 @@ def spec_from_env(env: Any, name: str, metrics: Sequence[str] = ()) -> EnvSpec:
         native, acted = env.observation_space, env.action_space
         limit = getattr(env.spec, "max_episode_steps", None)
     except BaseException as error:
-        if not theirs(error):
+        if not is_env_error(error):
             raise
         raise raised(name, "its spaces", error) from error
     more = {"metrics": tuple(map(Metric, metrics)), "max_episode_steps": limit}

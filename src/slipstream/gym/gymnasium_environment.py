@@ -34,9 +34,9 @@ from slipstream.core.child_process import FaultPolicy
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.storage.atomic_io import to_jsonable
-from slipstream.gym.env_factory import WrappedEnv, Wrappers, env_name, make_gymnasium, shut
+from slipstream.gym.env_factory import WrappedEnv, Wrappers, close_env, env_name, make_gymnasium
 from slipstream.gym.foreign_env import ForeignEnv, make_probe_env, spec_from_env
-from slipstream.gym.process.fault_log import TRIES, Fault
+from slipstream.gym.process.fault_log import MAX_ATTEMPTS, Fault
 from slipstream.gym.process.process_pool import ProcessPool, WorkerPool
 from slipstream.gym.wrapper_checks import check_trainable, state_leak_warnings, wrapper_warnings
 from slipstream.kernels.env_checker import random_actions
@@ -167,9 +167,9 @@ class GymnasiumEnvironment(Tunable):
                 with self._made(*_ONE) as env:
                     return replace(self, step_seconds=step_seconds(env))
             pool = WorkerPool.current()
-            crowd = None if pool is None else pool.beside()
-            made = self.kind.maker(self.wrappers, self.training_wrappers)
-            seconds = run_first_steps(made, self.kwargs, self.spec, stepping.policy, crowd)
+            process_pool = None if pool is None else pool.uncounted()
+            made = self.kind.env_fn(self.wrappers, self.training_wrappers)
+            seconds = run_first_steps(made, self.kwargs, self.spec, stepping.policy, process_pool)
         return replace(self, step_seconds=seconds)
 
     @cached_property
@@ -211,7 +211,7 @@ class GymnasiumEnvironment(Tunable):
     def _made(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
-        made = self.kind.maker(self.wrappers, self.training_wrappers)
+        made = self.kind.env_fn(self.wrappers, self.training_wrappers)
         return ForeignEnv(made, seeds, indices, kwargs=self.kwargs, spec=self.spec, **more)
 
     def _processes_pay(self, copies: int) -> bool:
@@ -229,8 +229,8 @@ class GymnasiumEnvironment(Tunable):
             workers = 1
         elif workers is None and way is not None and way.backend == "process":
             workers = way.workers
-        crowd = pool.beside() if pool is not None and evaluates else pool
-        by: Any = {"workers": workers, "policy": self.stepping.policy, "crowd": crowd}
+        process_pool = pool.uncounted() if pool is not None and evaluates else pool
+        by: Any = {"workers": workers, "policy": self.stepping.policy, "process_pool": process_pool}
         return self._made(seeds, indices, **by, **more)
 
 
@@ -312,7 +312,7 @@ class GymnasiumKind(EnvironmentKind):
         kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
         wrappers = wrappers_from_section(settings)
         training = wrappers_from_section(settings, "training_wrappers")
-        made = self.maker(wrappers)
+        made = self.env_fn(wrappers)
         with _log_if_slow(name, "constructor has"):
             shown = make_probe_env(made, kwargs)
         try:
@@ -322,11 +322,11 @@ class GymnasiumKind(EnvironmentKind):
                 try:
                     check_trainable(another, name)
                 finally:
-                    shut(another, name)
+                    close_env(another, name)
             make = partial(make_probe_env, made, kwargs)
             spec = spec_from_env(shown, env_name(made), names)
             if training:
-                _check_training(make_probe_env(self.maker(wrappers, training), kwargs), name, spec)
+                _check_training(make_probe_env(self.env_fn(wrappers, training), kwargs), name, spec)
             return self.loaded(
                 self,
                 spec,
@@ -340,11 +340,11 @@ class GymnasiumKind(EnvironmentKind):
                 ),
             )
         finally:
-            shut(shown, name)
+            close_env(shown, name)
 
-    def maker(self, wrappers: Wrappers, training: Wrappers = ()) -> Any:
+    def env_fn(self, wrappers: Wrappers, training: Wrappers = ()) -> Any:
         """What `make_gymnasium` makes a copy of."""
-        return maker(self.name, wrappers, training)
+        return env_fn(self.name, wrappers, training)
 
     def max_envs(self, spec: EnvSpec) -> tuple[int, str]:
         return MAX_FOREIGN_ENVS, self.noun
@@ -356,7 +356,7 @@ class GymnasiumKind(EnvironmentKind):
         )
 
     def renderer(self, settings: Mapping[str, Any]) -> Any:
-        made = self.maker(wrappers_from_section(settings))
+        made = self.env_fn(wrappers_from_section(settings))
         return make_gymnasium(made, settings.get("kwargs"), render_mode="rgb_array")
 
 
@@ -374,9 +374,9 @@ def _source(env: Any) -> str:
 
 def _other_makers(made: Any) -> list[Any]:
     """Makers of a list whose code is not the first one's: they may add other wrappers."""
-    makers = made if isinstance(made, list) else [made]
-    by_code = {id(getattr(one, "__code__", one)): one for one in reversed(makers)}
-    return [one for one in by_code.values() if one is not makers[0]]
+    env_fns = made if isinstance(made, list) else [made]
+    by_code = {id(getattr(one, "__code__", one)): one for one in reversed(env_fns)}
+    return [one for one in by_code.values() if one is not env_fns[0]]
 
 
 def _id(name: str) -> str:
@@ -389,7 +389,7 @@ def wrappers_from_section(settings: Mapping[str, Any], key: str = "wrappers") ->
     return tuple((one.name, one.kwargs) for one in getattr(given, key))
 
 
-def maker(name: str, wrappers: Wrappers, training: Wrappers = ()) -> str | WrappedEnv:
+def env_fn(name: str, wrappers: Wrappers, training: Wrappers = ()) -> str | WrappedEnv:
     """Return the argument of `make_gymnasium` for a ``gym:ID`` with wrappers."""
     return WrappedEnv(_id(name), wrappers, training) if wrappers or training else _id(name)
 
@@ -414,7 +414,7 @@ def _check_training(env: Any, name: str, spec: EnvSpec) -> None:
                     "wrapper that changes it into `env.wrappers`."
                 )
     finally:
-        shut(env, name)
+        close_env(env, name)
 
 
 def image_warnings(name: str, shown: Any) -> tuple[str, ...]:
@@ -476,7 +476,7 @@ def run_first_steps(
     kwargs: Mapping[str, Any],
     spec: EnvSpec,
     policy: FaultPolicy,
-    crowd: ProcessPool | None = None,
+    process_pool: ProcessPool | None = None,
 ) -> float:
     """Takes a copy's first steps in a worker process; seconds of one, as of `step_seconds`.
 
@@ -495,11 +495,18 @@ def run_first_steps(
     patient = patient._replace(max_faults_per_minute=_PATIENT, max_consecutive_faults=_PATIENT)
     try:
         copies = ForeignEnv(
-            env, one, one, kwargs=kwargs, spec=spec, workers=1, policy=patient, crowd=crowd
+            env,
+            one,
+            one,
+            kwargs=kwargs,
+            spec=spec,
+            workers=1,
+            policy=patient,
+            process_pool=process_pool,
         )
     except SlipstreamError:
         return 0.0
-    most = TRIES if policy.on_fault == "restart" else 1
+    most = MAX_ATTEMPTS if policy.on_fault == "restart" else 1
     faults, times, draw = list[Fault](), list[float](), np.random.default_rng(0)
     with copies:
         copies.drain_faults()  # workers that somebody killed meanwhile
@@ -524,7 +531,7 @@ def _broken(name: str, fault: Fault, policy: FaultPolicy) -> KernelError:
         said = f"a call took more than {policy.hang_seconds:g} s (training.hang_seconds)"
     return KernelError(
         f"gym:{name}, in its first steps, which a worker process takes: {said}{where}, in episode "
-        f"{fault.episode}, step {fault.step}, after the action {list(fault.action)}. Mend the "
+        f"{fault.episode}, step {fault.step}, after the action {list(fault.action)}. Fix the "
         "environment there; with `training.backend: serial` it runs in this process, under a "
         "debugger if need be."
     )

@@ -30,7 +30,7 @@ from slipstream.gym.worker_config import (
     SAME_STEP,
     SubEnvConfig,
     WorkerConfig,
-    registered,
+    registered_specs,
 )
 from slipstream.kernels.space_codec import RECURSIVE_SPACE
 
@@ -73,11 +73,11 @@ class NativeEnv:
         workers: int | None = None,
         method: str = "forkserver",
         policy: FaultPolicy = RAISE,
-        fixed: bool = True,
-        alike: bool = True,
-        crowd: ProcessPool | None = None,
+        fixed_size: bool = True,
+        same_spaces: bool = True,
+        process_pool: ProcessPool | None = None,
         kwargs: Mapping[str, Any] | None = None,
-        wrap: Callable[[Any], Any] | None = None,
+        wrapper: Callable[[Any], Any] | None = None,
     ) -> None:
         if not envs:
             raise ConfigError("An environment of no copies was asked for; give at least one.")
@@ -89,7 +89,7 @@ class NativeEnv:
         probe, name, given = make_gymnasium(envs[0], kwargs), env_name(envs[0]), dict(kwargs or {})
         shown, acted = probe.observation_space, probe.action_space
         try:
-            placed = fixed and NativeCodec(shown).fixed
+            placed = fixed_size and NativeCodec(shown).fixed_size
         except RecursionError:
             raise ConfigError(f"{name}, observations: {RECURSIVE_SPACE}") from None
         what = SubEnvConfig(
@@ -98,13 +98,13 @@ class NativeEnv:
             shown,
             acted,
             kwargs=given,
-            alike=alike,
-            fixed=placed,
-            registered=registered(envs),
-            wrap=wrap,
+            same_spaces=same_spaces,
+            fixed_size=placed,
+            registered_specs=registered_specs(envs),
+            wrapper=wrapper,
         )
-        probe = probe if wrap is None else wrap(probe)
-        self.num_envs, self.backend, self.what = len(envs), backend, what
+        probe = probe if wrapper is None else wrapper(probe)
+        self.num_envs, self.backend, self.env_config = len(envs), backend, what
         # Clients may change theirs; copies that are made later are compared with the first one's.
         self.observation_space, self.action_space = deepcopy((shown, acted))
         self.metadata = dict(getattr(probe, "metadata", {}) or {})
@@ -117,15 +117,15 @@ class NativeEnv:
         self._layout = partial(gymnasium_layout, self._observations, self._actions)
         job = partial(WorkerConfig, what, at_end=at_end, restart=self._restart)
         layout = self._layout(self.num_envs)
-        self.copies: SerialDriver | ProcessDriver
+        self.driver: SerialDriver | ProcessDriver
         if backend == "serial":
-            self.copies = SerialDriver(
+            self.driver = SerialDriver(
                 layout, job, probe, num_envs=self.num_envs, name=name, policy=policy
             )
-            self._infos = InfoReader(self.copies, self.final_of)
+            self._infos = InfoReader(self.driver, self.final_of)
             return
         try:
-            self.copies = driver = ProcessDriver(
+            self.driver = driver = ProcessDriver(
                 layout,
                 job,
                 num_envs=self.num_envs,
@@ -133,12 +133,12 @@ class NativeEnv:
                 workers=workers,
                 method=method,
                 policy=policy,
-                crowd=crowd,
+                process_pool=process_pool,
             )
             driver.start()
         finally:
             probe.close()
-        self._infos = InfoReader(self.copies, self.final_of)
+        self._infos = InfoReader(self.driver, self.final_of)
 
     @property
     def arrays(self) -> Mapping[str, NDArray[Any]]:
@@ -149,7 +149,7 @@ class NativeEnv:
         (false at a reset that stands in for a step, and after a fault), ``lost`` (the episode was
         cut by a fault).
         """
-        return self.copies.arrays
+        return self.driver.arrays
 
     # Steps and resets, in one call or begun and awaited.
 
@@ -182,11 +182,11 @@ class NativeEnv:
     ) -> None:
         """Begins `reset`; `wait` ends it."""
         self._idle()
-        self.copies.settle()
+        self.driver.settle()
         every, each = list(seeds or [None] * self.num_envs), self._options(options)
         self.arrays["selected"][:] = True if selected is None else selected
-        self._infos.forget()
-        self.copies.begin_reset(
+        self._infos.clear()
+        self.driver.begin_reset(
             lambda rows: ([every[row] for row in rows], [each[row] for row in rows])
         )
         self._pending = ("reset", None)
@@ -199,8 +199,8 @@ class NativeEnv:
         """
         self._idle()
         array, each = self._actions_of(actions)
-        self.copies.settle()  # refuses while steps are under way, which read these actions
-        self._infos.forget()
+        self.driver.settle()  # refuses while steps are under way, which read these actions
+        self._infos.clear()
         if array is not None:
             self.arrays["actions"][...] = array
         self._begin_step(each)
@@ -209,15 +209,15 @@ class NativeEnv:
     def _begin_step(self, each: list[Any] | None) -> None:
         if each is not None:
             self._hand_actions(dict(enumerate(each)))
-        self.copies.begin_step(0)
+        self.driver.begin_step(0)
 
     def _hand_actions(self, by_row: Mapping[int, Any]) -> None:
         """Those that have no place in the arrays."""
-        self.copies.ask(
-            "act",
+        self.driver.call(
+            "set_actions",
             lambda rows: ({row: by_row[row] for row in rows if row in by_row},),
             self._chosen(by_row),
-            spare=True,
+            allow_lost=True,
         )
 
     def wait(self, timeout: float | None = None) -> None:
@@ -227,32 +227,32 @@ class NativeEnv:
             TimeoutError: after so many seconds; it is still under way, and can be awaited again.
             KernelError: a copy failed, where the policy is "raise"; its cause is what was raised.
         """
-        copies = self.copies
-        copies.check_open()
+        driver = self.driver
+        driver.check_open()
         pending, self._pending = self._pending, None
         if pending is not None:
             what, each = pending
-            over = copies.end_reset if what == "reset" else partial(self._end_step, each)
+            over = driver.end_reset if what == "reset" else partial(self._end_step, each)
             if not over(timeout):
                 self._pending = pending
                 raise TimeoutError(f"`{what}` is not over after {timeout:g} s.")
-            copies.ledger.good(self.arrays["valid"])
-        copies.ledger.check()
+            driver.fault_log.record_valid(self.arrays["valid"])
+        driver.fault_log.check()
 
     def _end_step(self, each: list[Any] | None, timeout: float | None) -> bool:
         """Return true if the step of at least one copy is over in time, if any can be stepped."""
-        copies, until = self.copies, None if timeout is None else time.monotonic() + timeout
-        while copies.end_step(None if until is None else max(0.0, until - time.monotonic())):
-            if copies.stepped or self.arrays["lost"].any() or not self._restart:
+        driver, until = self.driver, None if timeout is None else time.monotonic() + timeout
+        while driver.end_step(None if until is None else max(0.0, until - time.monotonic())):
+            if driver.stepped or self.arrays["lost"].any() or not self._restart:
                 return True
             time.sleep(_PAUSE_SECONDS)  # all are being made anew
-            copies.ledger.check()
+            driver.fault_log.check()
             self._begin_step(each)
         return False
 
     def _idle(self) -> None:
         """Ends what was begun and never awaited; its outcome is nobody's."""
-        self.copies.check_open()
+        self.driver.check_open()
         if self._pending is not None:
             self.wait()
 
@@ -264,14 +264,14 @@ class NativeEnv:
             copies: [n] which; all unless given.
         """
         self._idle()
-        rows = self.copies.idle_rows(copies)
-        array = self._actions.as_array(actions, len(rows))
+        rows = self.driver.idle_rows(copies)
+        array = self._actions.as_batch_array(actions, len(rows))
         if array is not None:
             self.arrays["actions"][rows] = array
         else:
-            each = self._actions.split(actions, len(rows))
+            each = self._actions.split_actions(actions, len(rows))
             self._hand_actions(dict(zip(rows.tolist(), each, strict=True)))
-        self.copies.send(rows)
+        self.driver.send(rows)
 
     def recv(self, count: int | None = None, timeout: float | None = None) -> NDArray[np.int64]:
         """Waits for the first copies that are ready; which, in the order of their becoming so.
@@ -284,76 +284,76 @@ class NativeEnv:
             count: how many; all that are under way unless given.
             timeout: seconds; TimeoutError after that.
         """
-        self.copies.check_open()
-        ready = self.copies.receive(count, timeout)
-        self._infos.forget()
-        self.copies.ledger.good(self.arrays["valid"][ready], ready)
-        self.copies.ledger.check()
+        self.driver.check_open()
+        ready = self.driver.receive(count, timeout)
+        self._infos.clear()
+        self.driver.fault_log.record_valid(self.arrays["valid"][ready], ready)
+        self.driver.fault_log.check()
         return ready
 
     @property
-    def under_way(self) -> NDArray[np.bool_]:
+    def in_flight(self) -> NDArray[np.bool_]:
         """Copies that were sent an action and not received since, bool [E]."""
-        return self.copies.under_way
+        return self.driver.in_flight
 
     # What came of it.
 
     def observation(self) -> Any:
         """The newest observations, a fresh batch."""
-        if not self._observations.fixed:
-            return self._observations.batched(self._objects())
-        return self._observations.nested(
+        if not self._observations.fixed_size:
+            return self._observations.stack(self._objects())
+        return self._observations.unflatten(
             [self.arrays[f"obs.{i}"].copy() for i in range(len(self._observations.leaves))]
         )
 
-    def observation_at(self, copies: NDArray[np.int64]) -> Any:
+    def observations_at(self, copies: NDArray[np.int64]) -> Any:
         """Those of some copies, a fresh batch in their order."""
         return self._batch_of(copies, np.zeros(len(copies), np.bool_))
 
-    def last_at(self, copies: NDArray[np.int64]) -> Any:
+    def final_observations_at(self, copies: NDArray[np.int64]) -> Any:
         """What copies whose episode ended at this step showed last, a fresh batch."""
-        return self._batch_of(copies, self.arrays["kept"][copies])
+        return self._batch_of(copies, self.arrays["has_final"][copies])
 
     def _batch_of(self, copies: NDArray[np.int64], final: NDArray[np.bool_]) -> Any:
         """Their newest observations, or the last ones of the episodes that ended."""
-        if not self._observations.fixed:
+        if not self._observations.fixed_size:
             shown = [self.final_of if own else self.observation_of for own in final.tolist()]
             pairs = zip(shown, copies.tolist(), strict=True)
-            return self._observations.batched([show(copy) for show, copy in pairs])
+            return self._observations.stack([show(copy) for show, copy in pairs])
         parts = []
         for i in range(len(self._observations.leaves)):
             part = self.arrays[f"obs.{i}"][copies]
             part[final] = self.arrays[f"final.{i}"][copies[final]]
             parts.append(part)
-        return self._observations.nested(parts)
+        return self._observations.unflatten(parts)
 
     def observation_of(self, copy: int) -> Any:
         """That of one copy, fresh, as the environment itself shows it."""
-        if not self._observations.fixed:
+        if not self._observations.fixed_size:
             return self._objects()[copy]
         return self._single("obs", copy)
 
     def final_of(self, copy: int) -> Any:
         """The last observation of an episode that ended at this step (SAME_STEP), fresh."""
-        final = self._infos.final(copy)
-        if self._observations.fixed and (final is None or final[0] is None):
+        final = self._infos.final_info(copy)
+        if self._observations.fixed_size and (final is None or final[0] is None):
             return self._single("final", copy)
         return None if final is None else final[0]
 
     def _single(self, name: str, copy: int) -> Any:
         rows = (self.arrays[f"{name}.{i}"][copy] for i in range(len(self._observations.leaves)))
-        return self._observations.nested([deepcopy(row) for row in rows])
+        return self._observations.unflatten([deepcopy(row) for row in rows])
 
     def info_list(self) -> list[dict[str, Any]]:
         """Newest info of each copy, [E]; of an ended episode's successor under SAME_STEP.
 
         The dicts are the caller's.
         """
-        return self._infos.each()
+        return self._infos.info_list()
 
     def final_info_list(self) -> list[dict[str, Any] | None]:
         """The last info of episodes that ended at this step (SAME_STEP), [E]; None elsewhere."""
-        return self._infos.finals()
+        return self._infos.final_info_list()
 
     def infos(self) -> dict[str, Any]:
         """The same as arrays [E] with a mask ``_key`` of each, in Gymnasium's form.
@@ -368,9 +368,9 @@ class NativeEnv:
         found, new = self._found, self.num_envs - len(self._found)
         if new > 0:  # of copies that were never shown
             found += [None] * new
-            parts = self.copies.insist("objects", lambda _: ())
+            parts = self.driver.call_with_retry("get_observations", lambda _: ())
         else:
-            parts = self.copies.ask("objects", lambda _: (), spare=True)
+            parts = self.driver.call("get_observations", lambda _: (), allow_lost=True)
         for rows, part in parts:
             if part is not None:  # else its copies go on showing what they showed last
                 for row, value in zip(rows.tolist(), part, strict=True):
@@ -405,15 +405,17 @@ class NativeEnv:
         A copy that is made again after a failure is given it, too; what `call` did is not repeated.
         """
         wanted = range(self.num_envs) if copies is None else copies
-        self._each("assign", dict(zip(wanted, zip(wanted, values, strict=True), strict=True)), name)
+        self._each(
+            "set_attrs", dict(zip(wanted, zip(wanted, values, strict=True), strict=True)), name
+        )
         for row, value in zip(wanted, values, strict=True):
-            self.what.assigned.setdefault(row, {})[name] = value
+            self.env_config.attributes.setdefault(row, {})[name] = value
 
     def _each(self, method: str, by_row: Mapping[int, Any], *first: Any) -> dict[int, Any]:
         """Calls a method of the copies with what each is to have; what it returns of each."""
         self._idle()
-        self.copies.ready()
-        answers = self.copies.ask(
+        self.driver.ready()
+        answers = self.driver.call(
             method,
             lambda rows: (*first, [by_row[row] for row in rows if row in by_row]),
             self._chosen(by_row),
@@ -437,20 +439,20 @@ class NativeEnv:
         are, too, without a seed. `arrays` are others after it.
         """
         self._idle()
-        self.copies.resize(num_envs, self._layout)
+        self.driver.resize(num_envs, self._layout)
         self.num_envs = num_envs
-        self._infos.forget()
+        self._infos.clear()
         del self._found[num_envs:]
-        for row in [row for row in self.what.assigned if row >= num_envs]:
-            del self.what.assigned[row]
+        for row in [row for row in self.env_config.attributes if row >= num_envs]:
+            del self.env_config.attributes[row]
 
     def drain_faults(self) -> list[Fault]:
         """Faults of copies or their processes since the last call."""
-        return self.copies.ledger.drain()
+        return self.driver.fault_log.drain()
 
     def close(self) -> None:
         """Closes the copies; may be called again."""
-        self.copies.close()
+        self.driver.close()
 
     def __enter__(self) -> Self:
         return self
@@ -460,10 +462,10 @@ class NativeEnv:
 
     def _actions_of(self, actions: Any) -> tuple[NDArray[Any] | None, list[Any] | None]:
         """Actions as an array for the block, or one for each copy."""
-        array = self._actions.as_array(actions, self.num_envs)
+        array = self._actions.as_batch_array(actions, self.num_envs)
         if array is not None:
             return array, None
-        return None, self._actions.split(actions, self.num_envs)
+        return None, self._actions.split_actions(actions, self.num_envs)
 
     def _options(self, options: Any) -> list[Any]:
         if not isinstance(options, list):

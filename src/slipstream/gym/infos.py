@@ -62,8 +62,8 @@ def add_info(batch: dict[str, Any], info: dict[str, Any], row: int, num_envs: in
     """Adds the info of one more copy; see `batch_infos`."""
     for key, value in info.items():
         if isinstance(value, dict) and key != "final_obs":
-            nested = batch.setdefault(key, {})
-            add_info(nested, value, row, num_envs)
+            unflatten = batch.setdefault(key, {})
+            add_info(unflatten, value, row, num_envs)
         else:
             if key not in batch:
                 batch[key] = _empty(None if key == "final_obs" else value, num_envs)
@@ -155,11 +155,11 @@ class InfoSchema:
         if self.plain is not None:
             self._struct.pack_into(memory, offset, *info.values())
         else:
-            self._struct.pack_into(memory, offset, *_values(info))
+            self._struct.pack_into(memory, offset, *_flatten_values(info))
 
     def unpack(self, memory: Any, offset: int) -> dict[str, Any]:
         """An info as it was, a fresh one."""
-        return _rebuilt(self.signature, iter(self._struct.unpack_from(memory, offset)))
+        return _rebuild(self.signature, iter(self._struct.unpack_from(memory, offset)))
 
     def add(
         self, batch: dict[str, Any], rows: NDArray[np.int64], places: NDArray[np.uint8]
@@ -205,23 +205,23 @@ def _shape(leaf: Any) -> tuple[int, ...]:
     return leaf.shape if isinstance(leaf, ArrayType) else ()
 
 
-def _values(info: Mapping[str, Any]) -> Iterator[Any]:
+def _flatten_values(info: Mapping[str, Any]) -> Iterator[Any]:
     for value in info.values():
         kind = type(value)
         if kind is dict:
-            yield from _values(value)
+            yield from _flatten_values(value)
         else:
             yield value.tobytes() if kind is np.ndarray else value
 
 
-def _rebuilt(signature: Signature, values: Iterator[Any]) -> dict[str, Any]:
+def _rebuild(signature: Signature, values: Iterator[Any]) -> dict[str, Any]:
     return {
-        key: _rebuilt(node, values) if _nested(node) else _single(node, next(values))
+        key: _rebuild(node, values) if _nested(node) else _decode(node, next(values))
         for key, node in signature
     }
 
 
-def _single(leaf: Any, value: Any) -> Any:
+def _decode(leaf: Any, value: Any) -> Any:
     if isinstance(leaf, ArrayType):
         return np.frombuffer(value, leaf.dtype).reshape(leaf.shape).copy()
     return leaf(value)
@@ -238,11 +238,11 @@ def _add(
         if _nested(node):
             _add(batch.setdefault(key, {}), node, columns, rows, size)
         else:
-            _put(batch, key, node, next(columns), rows, size)
+            _write_column(batch, key, node, next(columns), rows, size)
         mask_of(batch, key, size)[rows] = True
 
 
-def _put(
+def _write_column(
     batch: dict[str, Any],
     key: str,
     leaf: Any,
@@ -268,8 +268,10 @@ def _put(
 
 
 NO_INFO, ON_REQUEST, FIRST_SCHEMA = range(3)
-"""What a copy's entry in `told` says: it said nothing; its info is handed over on request; its info
-lies in the block in form 0. Entry 3 is form 1, and so on."""
+"""Values of `info_code`: the info is empty, is sent on request, or is stored with schema 0.
+
+Larger values stand for the schemas that follow.
+"""
 
 Part = tuple[NDArray[np.int64], Callable[[dict[str, Any]], None]]
 """Rows of copies, and what adds their infos to a batch."""
@@ -287,7 +289,7 @@ class SchemaTable:
 
     def __init__(self) -> None:
         self.forms: list[InfoSchema] = []
-        self._code_of: dict[Signature, int] = {}
+        self._codes: dict[Signature, int] = {}
         self._plain: dict[Any, int] = {}
 
     @property
@@ -295,27 +297,27 @@ class SchemaTable:
         """Signatures of all forms, in their order."""
         return tuple(form.signature for form in self.forms)
 
-    def take(self, signatures: Sequence[Signature]) -> None:
+    def extend(self, signatures: Sequence[Signature]) -> None:
         """A writer's: the forms that the reader knows."""
         for signature in signatures[len(self.forms) :]:
             form = InfoSchema(signature)
-            self._code_of[signature] = FIRST_SCHEMA + len(self.forms)
+            self._codes[signature] = FIRST_SCHEMA + len(self.forms)
             if form.plain is not None:
                 self._plain[form.plain] = FIRST_SCHEMA + len(self.forms)
             self.forms.append(form)
 
-    def note(self, info: Any) -> None:
+    def learn(self, info: Any) -> None:
         """The reader's: an info that was handed over, whose form may be written from now on."""
         if not info or len(self.forms) == _MAX_SCHEMAS:
             return
         signature = get_signature(info)
-        if signature is None or signature in self._code_of:
+        if signature is None or signature in self._codes:
             return
         if 0 < InfoSchema(signature).size <= MAX_INFO_BYTES:
-            self.take((*self.signatures, signature))
+            self.extend((*self.signatures, signature))
 
     def write(self, info: Any, memory: memoryview, row: int) -> int:
-        """Writes a copy's info into its place; what `told` is to say of it.
+        """Writes a copy's info into its place; what `info_code` is to say of it.
 
         Args:
             info: not empty.
@@ -327,7 +329,7 @@ class SchemaTable:
         code = self._plain.get((tuple(info), tuple(map(type, info.values()))))
         if code is None:
             signature = get_signature(info)
-            code = None if signature is None else self._code_of.get(signature)
+            code = None if signature is None else self._codes.get(signature)
             if code is None:
                 return ON_REQUEST
         try:
@@ -340,10 +342,10 @@ class SchemaTable:
         """A copy's info, a fresh dict."""
         return self.forms[code - FIRST_SCHEMA].unpack(places[row].data, 0)
 
-    def parts(
+    def batches(
         self,
         rows: NDArray[np.int64],
-        told: NDArray[np.uint8],
+        info_code: NDArray[np.uint8],
         places: NDArray[np.uint8],
         apart: Mapping[int, dict[str, Any]],
     ) -> Iterator[Part]:
@@ -355,7 +357,7 @@ class SchemaTable:
             places: [E, MAX_INFO_BYTES].
             apart: infos that were handed over, by row.
         """
-        size, codes = len(told), told[rows]
+        size, codes = len(info_code), info_code[rows]
         for code in np.unique(codes).tolist():
             own = rows[codes == code]
             if code == NO_INFO:
@@ -377,13 +379,13 @@ def _add_one(batch: dict[str, Any], info: dict[str, Any], row: int, size: int) -
     add_info(batch, info, row, size)
 
 
-Final = tuple[Any, dict[str, Any]]
+FinalInfo = tuple[Any, dict[str, Any]]
 """The last observation of an episode, None where it lies in the block, and its info."""
-InfoMessage = tuple[int, dict[str, Any] | None, Final | None]
+InfoMessage = tuple[int, dict[str, Any] | None, FinalInfo | None]
 """A row, what its copy said, and how its episode ended, where that does not lie in the block."""
 
 
-class Source(Protocol):
+class InfoSource(Protocol):
     """A driver of copies that write infos: `SerialDriver` or `ProcessDriver`."""
 
     num_envs: int
@@ -393,18 +395,18 @@ class Source(Protocol):
     def arrays(self) -> Mapping[str, NDArray[Any]]: ...
 
     @property
-    def under_way(self) -> NDArray[np.bool_]: ...
+    def in_flight(self) -> NDArray[np.bool_]: ...
 
     @property
-    def unseen(self) -> NDArray[np.bool_]: ...
+    def dirty(self) -> NDArray[np.bool_]: ...
 
-    def ask(
+    def call(
         self,
         method: str,
         arguments: Callable[[list[int]], tuple[Any, ...]],
         selected: NDArray[np.bool_] | None = None,
         *,
-        spare: bool = False,
+        allow_lost: bool = False,
     ) -> list[tuple[NDArray[np.int64], Any]]: ...
 
 
@@ -419,65 +421,75 @@ class InfoReader:
             agents: infos are written on request only, and none is of an episode that ended.
     """
 
-    def __init__(self, copies: Source, final_of: Callable[[int], Any] | None = None) -> None:
-        self._copies, self._final_of, self._table = copies, final_of, SchemaTable()
-        self.forget()
+    def __init__(self, copies: InfoSource, final_of: Callable[[int], Any] | None = None) -> None:
+        self._driver, self._final_of, self._table = copies, final_of, SchemaTable()
+        self.clear()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Another step has been, or will be."""
-        self._handed: dict[int, tuple[dict[str, Any] | None, Final | None]] | None = None
-        self._hidden = np.zeros(self._copies.num_envs, np.bool_)
+        self._received: dict[int, tuple[dict[str, Any] | None, FinalInfo | None]] | None = None
+        self._hidden = np.zeros(self._driver.num_envs, np.bool_)
 
-    def final(self, row: int) -> Final | None:
+    def final_info(self, row: int) -> FinalInfo | None:
         """End of a copy's episode, if that does not lie in the block."""
-        handed = self._apart().get(row)
+        handed = self._requested().get(row)
         return None if handed is None else handed[1]
 
-    def each(self) -> list[dict[str, Any]]:
+    def info_list(self) -> list[dict[str, Any]]:
         """The newest info of each copy, [E], fresh dicts."""
-        infos: list[dict[str, Any]] = [{} for _ in range(self._copies.num_envs)]
-        self._apart()  # first: what a worker has to say is lost if it dies over the question
-        told = self._shown("told")
-        for row in np.flatnonzero(told).tolist():
-            infos[row] = self._read("info", row, int(told[row]))
+        infos: list[dict[str, Any]] = [{} for _ in range(self._driver.num_envs)]
+        self._requested()  # first: what a worker has to say is lost if it dies over the question
+        info_code = self._visible("info_code")
+        for row in np.flatnonzero(info_code).tolist():
+            infos[row] = self._read("info", row, int(info_code[row]))
         return infos
 
-    def finals(self) -> list[dict[str, Any] | None]:
+    def final_info_list(self) -> list[dict[str, Any] | None]:
         """The last info of episodes that ended at this step, [E], fresh dicts; None elsewhere."""
-        infos: list[dict[str, Any] | None] = [None] * self._copies.num_envs
-        self._apart()
-        told = self._copies.arrays["told_last"]
-        for row in np.flatnonzero(self._shown("kept")).tolist():
-            infos[row] = self._read("last_info", row, int(told[row]))
+        infos: list[dict[str, Any] | None] = [None] * self._driver.num_envs
+        self._requested()
+        info_code = self._driver.arrays["last_info_code"]
+        for row in np.flatnonzero(self._visible("has_final")).tolist():
+            infos[row] = self._read("last_info", row, int(info_code[row]))
         return infos
 
     def _read(self, name: str, row: int, code: int) -> dict[str, Any]:
         if code == NO_INFO:
             return {}
         if code == ON_REQUEST:
-            info, final = self._apart()[row]
-            return dict((info if name == "info" else final and final[1]) or {})
-        return self._table.read(self._copies.arrays[name], row, code)
+            info, final_info = self._requested()[row]
+            return dict((info if name == "info" else final_info and final_info[1]) or {})
+        return self._table.read(self._driver.arrays[name], row, code)
 
     def batch(self) -> dict[str, Any]:
         """All of it in Gymnasium's form, see `batch_infos`."""
         batch: dict[str, Any] = {}
-        arrays, table, finals = self._copies.arrays, self._table, self._final_of is not None
-        if finals and not (arrays["told"].any() or arrays["kept"].any()):
+        arrays, table, final_info_list = (
+            self._driver.arrays,
+            self._table,
+            self._final_of is not None,
+        )
+        if final_info_list and not (arrays["info_code"].any() or arrays["has_final"].any()):
             return batch
-        handed = self._apart()
-        told = self._shown("told")
+        handed = self._requested()
+        info_code = self._visible("info_code")
         infos = {row: info for row, (info, _) in handed.items() if info is not None}
-        parts = [
+        batches = [
             (int(own[0]), 1, add)
-            for own, add in table.parts(np.flatnonzero(told), told, arrays["info"], infos)
+            for own, add in table.batches(
+                np.flatnonzero(info_code), info_code, arrays["info"], infos
+            )
         ]
-        if finals:
-            kept, last = np.flatnonzero(self._shown("kept")), arrays["told_last"]
-            infos = {row: final[1] for row, (_, final) in handed.items() if final is not None}
-            for own, add in table.parts(kept, last, arrays["last_info"], infos):
-                parts.append((int(own[0]), 0, partial(self._add_finals, rows=own, add=add)))
-        for _, _, add in sorted(parts, key=lambda part: part[:2]):
+        if final_info_list:
+            has_final, last = np.flatnonzero(self._visible("has_final")), arrays["last_info_code"]
+            infos = {
+                row: final_info[1]
+                for row, (_, final_info) in handed.items()
+                if final_info is not None
+            }
+            for own, add in table.batches(has_final, last, arrays["last_info"], infos):
+                batches.append((int(own[0]), 0, partial(self._add_finals, rows=own, add=add)))
+        for _, _, add in sorted(batches, key=lambda part: part[:2]):
             add(batch)
         return batch
 
@@ -486,46 +498,48 @@ class InfoReader:
     ) -> None:
         """Adds how the episodes of some copies ended, before what their next ones begin with."""
         assert self._final_of is not None
-        size = self._copies.num_envs
-        finals = batch.setdefault("final_obs", np.full(size, None, dtype=object))
+        size = self._driver.num_envs
+        final_info_list = batch.setdefault("final_obs", np.full(size, None, dtype=object))
         for row in rows.tolist():
-            finals[row] = self._final_of(row)
+            final_info_list[row] = self._final_of(row)
         mask_of(batch, "final_obs", size)[rows] = True
         add(batch.setdefault("final_info", {}))
         mask_of(batch, "final_info", size)[rows] = True
 
-    def _shown(self, name: str) -> NDArray[Any]:
+    def _visible(self, name: str) -> NDArray[Any]:
         """An array of the block, zero for copies that may be writing there."""
-        copies, array = self._copies, self._copies.arrays[name]
-        self._hidden |= copies.unseen
+        copies, array = self._driver, self._driver.arrays[name]
+        self._hidden |= copies.dirty
         if self._final_of is not None:
-            self._hidden |= copies.under_way
+            self._hidden |= copies.in_flight
         return np.where(self._hidden, array.dtype.type(0), array)
 
-    def _apart(self) -> dict[int, tuple[dict[str, Any] | None, Final | None]]:
+    def _requested(self) -> dict[int, tuple[dict[str, Any] | None, FinalInfo | None]]:
         """Infos that copies could not write down, by row; asked for once a step."""
-        if self._handed is None:
-            self._handed = {}
-            asked = np.ones(self._copies.num_envs, np.bool_)
+        if self._received is None:
+            self._received = {}
+            requested = np.ones(self._driver.num_envs, np.bool_)
             if self._final_of is not None:
-                asked = self._shown("told") == ON_REQUEST
-                last = self._copies.arrays["told_last"] == ON_REQUEST
-                asked |= (self._shown("kept") != 0) & last
-            if asked.any():
-                for row, info, final in self._ask(asked):
-                    self._handed[row] = info, final
-                    self._table.note(info)
-                    self._table.note(final and final[1])
-                self._shown("told")  # workers that were lost over it
-        return self._handed
+                requested = self._visible("info_code") == ON_REQUEST
+                last = self._driver.arrays["last_info_code"] == ON_REQUEST
+                requested |= (self._visible("has_final") != 0) & last
+            if requested.any():
+                for row, info, final_info in self._request(requested):
+                    self._received[row] = info, final_info
+                    self._table.learn(info)
+                    self._table.learn(final_info and final_info[1])
+                self._visible("info_code")  # workers that were lost over it
+        return self._received
 
-    def _ask(self, asked: NDArray[np.bool_]) -> list[InfoMessage]:
+    def _request(self, requested: NDArray[np.bool_]) -> list[InfoMessage]:
         """Asks copies for what does not lie in the block, and hands the known forms over."""
-        told, known, arrays = list[InfoMessage](), self._table.signatures, self._copies.arrays
-        for rows, part in self._copies.ask("tell", lambda _: (known,), asked, spare=True):
+        info_code, known, arrays = list[InfoMessage](), self._table.signatures, self._driver.arrays
+        for rows, part in self._driver.call(
+            "collect_infos", lambda _: (known,), requested, allow_lost=True
+        ):
             if part is None:  # what it said is lost with the worker
-                for name in arrays.keys() & {"told", "told_last"}:
+                for name in arrays.keys() & {"info_code", "last_info_code"}:
                     arrays[name][rows] = NO_INFO
-            told += part or []
+            info_code += part or []
         # Environments in this process may fill the same dicts again.
-        return copy.deepcopy(told) if self._copies.backend == "serial" else told
+        return copy.deepcopy(info_code) if self._driver.backend == "serial" else info_code

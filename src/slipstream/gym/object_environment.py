@@ -58,7 +58,7 @@ class BorrowedEnv:
         self.num_envs: int = wrap_vector_env(env).num_envs
         check_trainable(env, name)
         self.env = env
-        self.user: BorrowedVectorEnv | None = None
+        self.active_env: BorrowedVectorEnv | None = None
 
 
 class BorrowedVectorEnv(WrappedVectorEnv):
@@ -72,12 +72,12 @@ class BorrowedVectorEnv(WrappedVectorEnv):
         seeds, indices, name, at_end, limit: as for `WrappedVectorEnv`.
     """
 
-    def __init__(self, lent: BorrowedEnv, *who: NDArray[np.uint64], **options: Any) -> None:
-        super().__init__(lent.env, *who, **options)
-        self._lent = lent
+    def __init__(self, borrowed: BorrowedEnv, *who: NDArray[np.uint64], **options: Any) -> None:
+        super().__init__(borrowed.env, *who, **options)
+        self._borrowed = borrowed
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
-        self._lent.user = self
+        self._borrowed.active_env = self
         super().reset_rows(obs, mask)
 
     def begin(
@@ -88,12 +88,12 @@ class BorrowedVectorEnv(WrappedVectorEnv):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        if self._lent.user is not self:
-            self._lent.user, self._rows = self, None
+        if self._borrowed.active_env is not self:
+            self._borrowed.active_env, self._rows = self, None
         super().begin(copies, episodes, seed, obs, mask)
 
     def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
-        if self._lent.user is self:
+        if self._borrowed.active_env is self:
             super().step_rows(actions, out, t)
             return
         kept = self._finals, self._episodes  # of this block, before the others came
@@ -117,10 +117,10 @@ class _Entry(NamedTuple):
         lent: what was given, where there are no makers.
     """
 
-    given: Any
-    makers: list[Maker]
+    target: Any
+    env_fns: list[Maker]
     num_envs: int | None = None
-    lent: BorrowedEnv | None = None
+    borrowed: BorrowedEnv | None = None
 
 
 _REGISTRY: dict[str, _Entry] = {}
@@ -148,12 +148,12 @@ def register(env: Given, name: str | None = None) -> str:
     Raises:
         ConfigError: it is none of these.
     """
-    full = first = OBJECT + re.sub(r"[^\w.-]", "-", name or _called(env))
+    full = first = OBJECT + re.sub(r"[^\w.-]", "-", name or _default_name(env))
     number = 1
-    while name is None and full in _REGISTRY and _REGISTRY[full].given is not env:
+    while name is None and full in _REGISTRY and _REGISTRY[full].target is not env:
         number += 1
         full = f"{first}-{number}"
-    if full not in _REGISTRY or _REGISTRY[full].given is not env:
+    if full not in _REGISTRY or _REGISTRY[full].target is not env:
         _REGISTRY[full] = _entry(env, full)
     return full
 
@@ -161,7 +161,7 @@ def register(env: Given, name: str | None = None) -> str:
 def object_kind(name: str) -> GymnasiumKind:
     """The kind of a registered name."""
     entry = _REGISTRY.get(name)
-    return ObjectKind(name) if entry is None or entry.lent is None else BorrowedKind(name)
+    return ObjectKind(name) if entry is None or entry.borrowed is None else BorrowedKind(name)
 
 
 def _entry(env: Any, name: str) -> _Entry:
@@ -170,21 +170,21 @@ def _entry(env: Any, name: str) -> _Entry:
         return _Entry(env, list(inner.env_fns), len(inner.env_fns))
     if any(hasattr(inner, own) for own in ("num_envs", "env_is_wrapped", "all_env_ids")):
         plain = type(inner).__name__ == "DummyVecEnv"
-        copied = [_copies(one) for one in inner.envs] if plain else [None]
-        makers = [one for one in copied if one is not None]
-        if len(makers) == len(copied):
-            return _Entry(env, makers, len(makers))
-        lent = BorrowedEnv(env, name)
-        return _Entry(env, [], lent.num_envs, lent)
+        cloned = [_cloning_env_fn(one) for one in inner.envs] if plain else [None]
+        env_fns = [one for one in cloned if one is not None]
+        if len(env_fns) == len(cloned):
+            return _Entry(env, env_fns, len(env_fns))
+        borrowed = BorrowedEnv(env, name)
+        return _Entry(env, [], borrowed.num_envs, borrowed)
     if isinstance(env, gymnasium.Env):
-        maker = _copies(env)
-        if maker is not None:
-            return _Entry(env, [maker])
+        env_fn = _cloning_env_fn(env)
+        if env_fn is not None:
+            return _Entry(env, [env_fn])
         alone = SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP)
         return _Entry(env, [], 1, BorrowedEnv(alone, name))
-    makers = list(env) if isinstance(env, list | tuple) else [env]
-    if makers and all(callable(one) for one in makers):
-        return _Entry(env, makers, len(makers) if len(makers) > 1 else None)
+    env_fns = list(env) if isinstance(env, list | tuple) else [env]
+    if env_fns and all(callable(one) for one in env_fns):
+        return _Entry(env, env_fns, len(env_fns) if len(env_fns) > 1 else None)
     raise ConfigError(
         f"{env!r:.80} is nothing to train on: give a Gymnasium environment, a function that makes "
         "one (`lambda: MyEnv()`), a list of such functions, a vector environment of Gymnasium, "
@@ -192,7 +192,7 @@ def _entry(env: Any, name: str) -> _Entry:
     )
 
 
-def _called(env: Any) -> str:
+def _default_name(env: Any) -> str:
     """A short name for what was given."""
     env = env[0] if isinstance(env, list | tuple) and env else env
     env = env.unwrapped if isinstance(env, gymnasium.Env) else env
@@ -210,22 +210,22 @@ class _CloneFactory:
         return pickle.loads(self._data)
 
 
-def _copies(env: Any) -> Maker | None:
+def _cloning_env_fn(env: Any) -> Maker | None:
     """What makes copies of an environment object; None where there can be no other one."""
     try:
-        made = _CloneFactory(_called(env), bytes(cloudpickle.dumps(env)))
+        made = _CloneFactory(_default_name(env), bytes(cloudpickle.dumps(env)))
         return made if type(made()) is type(env) else None
     except Exception:  # whatever its parts raise
         return None
 
 
-def _known(name: str) -> _Entry:
+def _lookup(name: str) -> _Entry:
     if name not in _REGISTRY:
         short = name.removeprefix(OBJECT)
-        maker = f"lambda: {re.sub(r'-[0-9]+$', '', short)}()"
+        env_fn = f"lambda: {re.sub(r'-[0-9]+$', '', short)}()"
         raise ConfigError(
             f"`{name}` is an environment that another program made, and this one has not: in "
-            f'Python, call `slipstream.register({maker}, "{short}")` first, with what '
+            f'Python, call `slipstream.register({env_fn}, "{short}")` first, with what '
             "made it there. Commands cannot: for them, register it with Gymnasium and train "
             "gym:MODULE:ID."
         )
@@ -245,12 +245,12 @@ class ObjectEnvironment(GymnasiumEnvironment):
         """What it costs that its rules are Python, and why no other process can step them."""
         seconds, found = self.step_seconds, list(super().notes)
         try:
-            cloudpickle.dumps(_known(self.name).makers)
+            cloudpickle.dumps(_lookup(self.name).env_fns)
         except Exception as error:
             found.append(
-                f"{self.name} cannot be handed to worker processes ({error!s:.200}): its copies "
-                "are stepped serially, in this process. A function that builds everything inside "
-                "can: `lambda: MyEnv()`."
+                f"{self.name} cannot be pickled for worker processes ({error!s:.200}) "
+                "and is stepped serially in this process. Use a function that creates everything "
+                "inside, such as `lambda: MyEnv()`."
             )
         if seconds:
             found.append(
@@ -278,11 +278,11 @@ class ObjectKind(GymnasiumKind):
         training = {} if copies is None else {"num_envs": copies}
         return {**found, "training": {**found["training"], **training}}
 
-    def maker(self, wrappers: Wrappers, training: Wrappers = ()) -> Any:
+    def env_fn(self, wrappers: Wrappers, training: Wrappers = ()) -> Any:
         if wrappers:
             raise ConfigError(f"`env.wrappers` is for gym:ID; wrap {self.name} before you give it.")
-        makers = _known(self.name).makers
-        return [WrappedEnv(one, (), training) for one in makers] if training else makers
+        env_fns = _lookup(self.name).env_fns
+        return [WrappedEnv(one, (), training) for one in env_fns] if training else env_fns
 
 
 @dataclass(frozen=True)
@@ -306,18 +306,18 @@ class BorrowedEnvironment(VectorEnvironment):
         backend: str = "auto",
         max_steps: int = MAX_EVAL_STEPS,
     ) -> VectorEnv:
-        zeros = np.zeros((_known(self.name).num_envs or 1) * members, np.uint64)
+        zeros = np.zeros((_lookup(self.name).num_envs or 1) * members, np.uint64)
         more: dict[str, Any] = {
             "at_end": HOLD,
             "limit": max_steps,
             "masked": self.spec.has_action_mask,
         }
-        return _around(self.name, zeros, zeros, **more)
+        return _make_borrowed(self.name, zeros, zeros, **more)
 
     def _made(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
-        return _around(self.name, seeds, indices, masked=self.spec.has_action_mask, **more)
+        return _make_borrowed(self.name, seeds, indices, masked=self.spec.has_action_mask, **more)
 
 
 @dataclass(frozen=True)
@@ -331,14 +331,14 @@ class BorrowedKind(VectorKind):
         return self.name.removeprefix(OBJECT)
 
     def default_hyperparams(self, agent_name: str) -> Sections:
-        return {"training": {"num_envs": _known(self.name).num_envs}}
+        return {"training": {"num_envs": _lookup(self.name).num_envs}}
 
     def load(self, settings: Mapping[str, Any]) -> BorrowedEnvironment:
         name = self.name
         if any(settings.values()):
             raise ConfigError(f"{name} is made already: take all keys but the name out of `env`.")
-        none = np.zeros(_known(name).num_envs or 1, np.uint64)
-        return BorrowedEnvironment(self, _around(name, none, none).spec, step_seconds=0.0)
+        none = np.zeros(_lookup(name).num_envs or 1, np.uint64)
+        return BorrowedEnvironment(self, _make_borrowed(name, none, none).spec, step_seconds=0.0)
 
     def load_folds(
         self, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
@@ -349,12 +349,12 @@ class BorrowedKind(VectorKind):
         )
 
 
-def _around(name: str, seeds: Any, indices: Any, **more: Any) -> BorrowedVectorEnv:
-    entry = _known(name)
-    assert entry.lent is not None
+def _make_borrowed(name: str, seeds: Any, indices: Any, **more: Any) -> BorrowedVectorEnv:
+    entry = _lookup(name)
+    assert entry.borrowed is not None
     if len(seeds) != entry.num_envs:
         raise ConfigError(
             f"{name} has {entry.num_envs} copies, and {len(seeds)} were asked for: leave "
             "training.num_envs and training.members out, or give a function that makes one copy."
         )
-    return BorrowedVectorEnv(entry.lent, seeds, indices, name=name, **more)
+    return BorrowedVectorEnv(entry.borrowed, seeds, indices, name=name, **more)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from slipstream.core.bounds import check_count
 from slipstream.core.child_process import HEARTBEATS, FaultPolicy
 from slipstream.core.errors import ConfigError
-from slipstream.gym.env_factory import theirs
+from slipstream.gym.env_factory import is_env_error
 from slipstream.gym.process.fault_log import Fault, FaultLog
 from slipstream.gym.process.shared_memory import Layout
 from slipstream.gym.sub_env_group import SubEnvGroup
@@ -25,104 +25,108 @@ from slipstream.gym.worker_config import WorkerConfig
 
 Arrays = Mapping[str, NDArray[Any]]
 Arguments = Callable[[list[int]], tuple[Any, ...]]
-"""Makes the arguments of a call from the rows of the copies that it is made to."""
+"""Builds the arguments of a call for a list of rows."""
 Answers = list[tuple[NDArray[np.int64], Any]]
-"""Rows of the copies, and what the method returned for them."""
+"""Pairs of rows and the value returned for them."""
 
 
 class BaseDriver:
-    """Base of both drivers.
+    """Base class of both drivers.
 
     Attributes:
-        num_envs: E.
-        begun: copies have been reset.
-        closed: nothing can be asked of them any more.
-        ledger: counts faults, and raises if there are too many.
+        num_envs: Number of sub-environments, E.
+        begun: True after the first reset.
+        closed: True after `close`.
+        fault_log: Counts faults and raises if there are too many.
     """
 
     def __init__(self, num_envs: int, name: str, policy: FaultPolicy) -> None:
         self.num_envs, self.begun, self.closed = num_envs, False, False
-        self.ledger = FaultLog(policy, num_envs, name)
+        self.fault_log = FaultLog(policy, num_envs, name)
 
     def check_open(self) -> None:
-        """Raises ConfigError if it was closed."""
+        """Raise ConfigError if the driver is closed."""
         if self.closed:
-            raise ConfigError(f"{self.ledger.name} was closed; make it again to use it.")
+            raise ConfigError(f"{self.fault_log.name} is closed. Create it again to use it.")
 
     def not_received(self) -> ConfigError:
-        """Error for an order that comes while steps are under way."""
+        """Return the error for a command that comes while steps are in flight."""
         return ConfigError(
-            f"Steps of {self.ledger.name} are under way that were sent and not received; `recv` "
-            "them all before anything else is asked of the copies."
+            f"{self.fault_log.name} has steps that were sent but not received. Call `recv` until "
+            "all are received before you use it otherwise."
         )
 
-    def idle_rows(self, copies: Any) -> NDArray[np.int64]:
-        """Rows that may be sent to, before their actions are written; all if `copies` is None.
+    def idle_rows(self, env_ids: Any) -> NDArray[np.int64]:
+        """Return the rows of idle sub-environments; None selects all of them.
 
         Raises:
-            ConfigError: they are no different copies, or one of them is under way already.
+            ConfigError: Ids are out of range, repeated, or have a step in flight.
         """
-        rows = np.arange(self.num_envs) if copies is None else np.asarray(copies, np.int64).ravel()
+        rows = (
+            np.arange(self.num_envs) if env_ids is None else np.asarray(env_ids, np.int64).ravel()
+        )
         if len(np.unique(rows)) < len(rows) or not ((rows >= 0) & (rows < self.num_envs)).all():
             raise ConfigError(
-                f"`send` takes the numbers of different copies, 0 to {self.num_envs - 1}; it was "
-                f"given {rows.tolist()[:8]}."
+                f"`send` takes distinct environment ids from 0 to {self.num_envs - 1}, got "
+                f"{rows.tolist()[:8]}."
             )
-        busy = rows[self.under_way[rows]].tolist()
+        busy = rows[self.in_flight[rows]].tolist()
         if busy:
             raise ConfigError(
-                f"Copies {busy[:8]} were sent an action that nobody has received the outcome of; "
-                "`recv` it first."
+                f"Environments {busy[:8]} have a step in flight. Call `recv` before the next "
+                "`send` to them."
             )
         return rows
 
     @property
-    def under_way(self) -> NDArray[np.bool_]:
-        """Copies that were sent an action and not received since, bool [E]."""
+    def in_flight(self) -> NDArray[np.bool_]:
+        """Mask of sub-environments whose step was sent but not received, bool [E]."""
         raise NotImplementedError
 
     def _count(self, count: int | None) -> int:
-        """Number of copies to receive.
+        """Return the number of sub-environments to receive.
 
         Raises:
-            ConfigError: none, or more than are under way.
+            ConfigError: It is zero, or more than are in flight.
         """
-        sent = int(np.count_nonzero(self.under_way))
+        sent = int(np.count_nonzero(self.in_flight))
         count = sent if count is None else count
         if not 1 <= count <= sent:
             raise ConfigError(
-                f"`recv` was asked for {count} copies, and {sent} were sent an action."
+                f"`recv` cannot return {count} environments: {sent} have a step in flight. Call "
+                "`send` first, or lower the count."
             )
         return count
 
     def _move(
         self, old: Arrays, arrays: Arrays, num_envs: int, fill: Callable[[Arrays], None]
     ) -> None:
-        """Copies what the first copies show into other arrays; from now on there are `num_envs`."""
+        """Copy the state of the remaining rows to other arrays and set `num_envs`."""
         common = min(self.num_envs, num_envs)
         for name, array in arrays.items():
             array[:common] = old[name][:common]
         fill(arrays)
         self.num_envs = num_envs
-        self.ledger.resize(num_envs)
+        self.fault_log.resize(num_envs)
 
 
 class SerialDriver(BaseDriver):
-    """Copies in this process, stepped one after another.
+    """Sub-environments in this process, stepped one after another.
 
     Args:
-        layout: of their arrays.
-        job: makes an `Assignment` of `layout` and `ranges`.
-        first: the first copy, if it exists already.
-        name: of the environment, for messages.
-        policy: what a fault leads to; it is raised as it is unless given.
+        layout: Layout of the arrays.
+        config: Builds a `WorkerConfig` from `layout` and `ranges`.
+        first: First sub-environment, if it exists already.
+        num_envs: Number of sub-environments, E.
+        name: Name of the environment, for messages.
+        policy: Fault policy. With None, errors are raised unchanged.
 
     Attributes:
-        arrays: what copies read and write, [E, ...] each; others after `resize`.
-        copies: the copies themselves.
+        arrays: Arrays [E, ...] that the sub-environments read and write. `resize` replaces them.
+        group: The sub-environments.
 
     Raises:
-        ConfigError, ResourceError, KernelError: a copy could not be made.
+        ConfigError, ResourceError, KernelError: A sub-environment could not be created.
     """
 
     backend = "serial"
@@ -130,7 +134,7 @@ class SerialDriver(BaseDriver):
     def __init__(
         self,
         layout: Layout,
-        job: Callable[..., WorkerConfig],
+        config: Callable[..., WorkerConfig],
         first: Any,
         *,
         num_envs: int,
@@ -141,14 +145,16 @@ class SerialDriver(BaseDriver):
         self._raises = policy is None
         self._pulse: Any = HEARTBEATS.pop() if HEARTBEATS else None
         self.arrays: Arrays = layout.views(bytearray(layout.size))
-        self._arrived: list[int] = []  # were stepped, and nobody has received them yet
-        part = job(layout=layout, ranges=((0, num_envs),))
-        self.copies = SubEnvGroup(part, self.arrays, self._report, self._pulse, alone=True)
+        self._ready: list[int] = []  # stepped, not received
+        worker_config = config(layout=layout, ranges=((0, num_envs),))
+        self.group = SubEnvGroup(
+            worker_config, self.arrays, self._report, self._pulse, exclusive=True
+        )
         try:
             if first is not None:
-                self.copies.adopt(first)
-            self.copies.make(int(first is not None))
-            self.ledger.check_any()
+                self.group.set_env(first)
+            self.group.make(int(first is not None))
+            self.fault_log.check_startup()
         except BaseException:
             self.close()
             raise
@@ -156,121 +162,122 @@ class SerialDriver(BaseDriver):
     def _report(self, fault: Fault) -> None:
         error = fault.error
         assert error is not None
-        if self._raises or not theirs(error):
+        if self._raises or not is_env_error(error):
             raise error
-        self.ledger.add(fault._replace(error=error.__cause__ or error))
+        self.fault_log.add(fault._replace(error=error.__cause__ or error))
 
     def ready(self) -> None:
-        """Waits until every copy is there, and has begun if the others have."""
+        """Wait until every sub-environment exists and, after a reset, has begun an episode."""
         self.check_open()
 
     def settle(self) -> None:
-        """Before any other order.
+        """Check that no step is in flight.
 
         Raises:
-            ConfigError: steps were sent that nobody has received, or it was closed.
+            ConfigError: Steps were sent but not received, or the driver is closed.
         """
         self.check_open()
-        if self._arrived:
+        if self._ready:
             raise self.not_received()
 
-    def run(self, what: str) -> None:
-        """Has the copies that are `selected` "begin" or "replay": what they did before is over."""
+    def run(self, method: str) -> None:
+        """Call "reset" or "replay" of the selected sub-environments, ending their episodes."""
         self.settle()
-        getattr(self.copies, what)()
+        getattr(self.group, method)()
 
     def begin_reset(self, arguments: Arguments) -> None:
-        """Begins episodes of the copies that are `selected`; `end_reset` waits for them.
+        """Start the reset of the selected sub-environments; `end_reset` waits for it.
 
         Args:
-            arguments: of `begin`, for copies of these rows.
+            arguments: Builds the arguments of `SubEnvGroup.reset`.
         """
         self.begun = True
-        self.copies.begin(*arguments(list(range(self.num_envs))))
+        self.group.reset(*arguments(list(range(self.num_envs))))
 
     def end_reset(self, timeout: float | None = None) -> bool:
-        """Return true if all have begun, at the latest after so many seconds."""
+        """Wait for the reset and return true if it ends within `timeout` seconds."""
         return True
 
     def begin_step(self, t: int) -> None:
-        """Orders a step of all copies that are there."""
-        self.copies.step(t)
+        """Start a step of all available sub-environments."""
+        self.group.step(t)
 
     def end_step(self, timeout: float | None = None) -> bool:
-        """Waits for the step; returns true if it is over."""
+        """Wait for the step and return true if it ends within `timeout` seconds."""
         return True
 
     @property
-    def eventful(self) -> bool:
-        """Return true if an episode may have ended at the last step, or a copy failed or idled."""
-        return self.copies.stained
+    def has_events(self) -> bool:
+        """True if an episode may have ended, or a sub-environment failed or waited."""
+        return self.group.needs_clear
 
     @property
     def stepped(self) -> bool:
-        """Return true if any copy was alive at the last step, or is by now."""
-        return not (self.ledger.total and (self.arrays["down"] | self.arrays["held"]).all())
+        """True if any sub-environment took part in the last step or is available by now."""
+        return not (self.fault_log.total and (self.arrays["down"] | self.arrays["held"]).all())
 
     def send(self, rows: NDArray[np.int64]) -> None:
-        """Steps these copies, which are idle and whose actions are written.
+        """Step idle sub-environments whose actions are written.
 
-        In this process that happens at once, and `receive` returns them in this order.
+        In this process the steps are taken immediately, and `receive` returns them in this order.
         """
         for row in rows.tolist():
-            self.copies.step_one(row)
-        self._arrived += rows.tolist()
+            self.group.step_one(row)
+        self._ready += rows.tolist()
 
     def receive(self, count: int | None, timeout: float | None = None) -> NDArray[np.int64]:
-        """The first so many copies that are ready, in the order in which they became so.
+        """Return the rows of the first `count` finished steps, in the order of completion.
 
         Args:
-            count: how many; None: all that are under way.
+            count: Number of rows; None for all in flight.
+            timeout: Seconds to wait.
 
         Raises:
-            ConfigError: fewer are under way.
-            TimeoutError: they are not ready in time; what is ready waits for the next call.
+            ConfigError: Fewer are in flight.
+            TimeoutError: They are not ready in time. Finished steps remain for the next call.
         """
         count = self._count(count)
-        ready = np.array(self._arrived[:count], np.int64)
-        del self._arrived[:count]
+        ready = np.array(self._ready[:count], np.int64)
+        del self._ready[:count]
         return ready
 
     @property
-    def under_way(self) -> NDArray[np.bool_]:
-        return np.isin(np.arange(self.num_envs), self._arrived)
+    def in_flight(self) -> NDArray[np.bool_]:
+        return np.isin(np.arange(self.num_envs), self._ready)
 
     @property
-    def unseen(self) -> NDArray[np.bool_]:
-        """Copies whose state is another one than they last showed, bool [E]."""
+    def dirty(self) -> NDArray[np.bool_]:
+        """Mask of sub-environments whose state changed after their last output, bool [E]."""
         return np.zeros(self.num_envs, np.bool_)
 
-    def ask(
+    def call(
         self,
         method: str,
         arguments: Arguments,
         selected: NDArray[np.bool_] | None = None,
         *,
-        spare: bool = False,
+        allow_lost: bool = False,
     ) -> Answers:
-        """Calls a method of `SubEnvGroup` wherever copies are: slow.
+        """Call a method of `SubEnvGroup` in every process that has sub-environments; slow.
 
         Args:
-            method: its name.
-            arguments: of it.
-            selected: bool [E]; only where any of these are. All unless given.
-            spare: an answer that was lost with a worker is None, if the policy is to go on.
+            method: Name of the method.
+            arguments: Builds its arguments.
+            selected: Mask, bool [E]. Only processes with selected sub-environments are called.
+            allow_lost: Return None for a worker that is lost during the call.
 
         Returns:
-            (rows of the copies, value) of each call.
+            Pairs (rows, value), one for each call.
 
         Raises:
-            KernelError: a worker was lost over it; whatever the method raised.
+            KernelError: A worker was lost during the call. Errors of the method are raised too.
         """
         rows = np.arange(self.num_envs)
-        return [(rows, getattr(self.copies, method)(*arguments(rows.tolist())))]
+        return [(rows, getattr(self.group, method)(*arguments(rows.tolist())))]
 
-    def insist(self, method: str, arguments: Arguments) -> Answers:
-        """`ask`; a worker that is lost over it is asked again once it is back."""
-        return self.ask(method, arguments)
+    def call_with_retry(self, method: str, arguments: Arguments) -> Answers:
+        """Like `call`, but call a lost worker again after its restart."""
+        return self.call(method, arguments)
 
     def resize(
         self,
@@ -278,33 +285,35 @@ class SerialDriver(BaseDriver):
         layout: Callable[[int], Layout],
         fill: Callable[[Arrays], None] = lambda arrays: None,
     ) -> None:
-        """More copies, or fewer: those of the highest rows go; the others' episodes go on.
+        """Change the number of sub-environments; remaining episodes continue.
+
+        Shrinking closes the highest rows.
 
         Args:
-            num_envs: E from now on.
-            layout: of the arrays of E copies.
-            fill: is called with the new arrays before the new copies begin.
+            num_envs: New number of sub-environments, E.
+            layout: Returns the layout of the arrays for E sub-environments.
+            fill: Called with the new arrays before new sub-environments are reset.
 
         Raises:
-            ConfigError: steps are under way.
-            ResourceError: the new arrays do not fit; everything is as it was.
+            ConfigError: Steps are in flight.
+            ResourceError: The new arrays do not fit into memory. Nothing is changed.
         """
         num_envs = check_count("num_envs", num_envs)
         self.settle()
-        before, old, own = self.num_envs, self.arrays, layout(num_envs)
-        self.arrays = own.views(bytearray(own.size))
+        before, old, new_layout = self.num_envs, self.arrays, layout(num_envs)
+        self.arrays = new_layout.views(bytearray(new_layout.size))
         self._move(old, self.arrays, num_envs, fill)
         if num_envs < before:
-            self.copies.shrink(self.arrays, num_envs)
+            self.group.shrink(self.arrays, num_envs)
         else:
-            self.copies.grow(self.arrays, before, num_envs, self.begun)
-        self.ledger.check()
+            self.group.grow(self.arrays, before, num_envs, self.begun)
+        self.fault_log.check()
 
     def close(self) -> None:
-        """Ends everything; may be called again."""
+        """Close all sub-environments. Safe to call again."""
         if self.closed:
             return
         self.closed = True
-        self.copies.close()
+        self.group.close()
         if self._pulse is not None:
             HEARTBEATS.append(self._pulse)

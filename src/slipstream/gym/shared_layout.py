@@ -29,7 +29,7 @@ from slipstream.kernels.spec import EnvSpec
 
 
 class SpaceLeaf(NamedTuple):
-    """One array within an observation or action, in its own shape and dtype."""
+    """One array of an observation or action space, with its shape and dtype."""
 
     path: tuple[Any, ...]
     shape: tuple[int, ...]
@@ -37,98 +37,102 @@ class SpaceLeaf(NamedTuple):
 
 
 class FlatCodec:
-    """Observations as agents' rows are made from them: leaves of numbers and choices.
+    """Convert observations to the leaves of flat rows, and rows of actions to native actions.
 
     Args:
-        spec: of the environment.
+        spec: Specification of the environment.
 
     Attributes:
-        fixed: they have places of fixed size.
-        only: the single array of numbers that an observation is; None for any other.
-        leaves: its arrays as they lie in the block: images with channels first, as rows have them.
+        fixed_size: True: observations have fixed sizes.
+        single_leaf: The leaf, if an observation is one array of numbers; otherwise None.
+        leaves: Arrays of an observation as stored in shared memory. Images have channels first,
+            as in rows.
     """
 
-    fixed = True
+    fixed_size = True
 
     def __init__(self, spec: EnvSpec) -> None:
-        form = make_observation_codec(spec)
-        self._leaves, self._actions = form.leaves, make_action_codec(spec)
-        self._image = form.layout == "image"
-        self._tuple = form.description["kind"] == "tuple"
-        alone = len(form.leaves) == 1 and not form.leaves[0].path
-        self.only = form.leaves[0] if alone and form.leaves[0].sizes is None else None
-        self.leaves: Sequence[Leaf] = form.leaves
+        codec = make_observation_codec(spec)
+        self._leaves, self._actions = codec.leaves, make_action_codec(spec)
+        self._image = codec.layout == "image"
+        self._tuple = codec.description["kind"] == "tuple"
+        is_single = len(codec.leaves) == 1 and not codec.leaves[0].path
+        self.single_leaf = codec.leaves[0] if is_single and codec.leaves[0].sizes is None else None
+        self.leaves: Sequence[Leaf] = codec.leaves
         if self._image:
-            self.leaves = (replace(form.leaves[0], shape=spec.observation_shape),)
+            self.leaves = (replace(codec.leaves[0], shape=spec.observation_shape),)
 
-    def places(self, arrays: Mapping[str, NDArray[Any]], name: str) -> list[NDArray[Any]]:
-        """Arrays [E, *leaf.shape] of "obs" or "final", axes as environments have them."""
-        found = [arrays[f"{name}.{i}"] for i in range(len(self.leaves))]
-        return [np.moveaxis(own, 1, -1) for own in found] if self._image else found
+    def views(self, arrays: Mapping[str, NDArray[Any]], name: str) -> list[NDArray[Any]]:
+        """Return the arrays of "obs" or "final", [E, *leaf.shape], with native axis order."""
+        views = [arrays[f"{name}.{i}"] for i in range(len(self.leaves))]
+        return [np.moveaxis(view, 1, -1) for view in views] if self._image else views
 
-    def store(self, value: Any, places: Sequence[NDArray[Any]], row: int) -> None:
-        """Writes one observation into row `row` of its leaves' arrays.
+    def store(self, value: Any, views: Sequence[NDArray[Any]], row: int) -> None:
+        """Write one observation into row `row` of the leaves' arrays.
 
         Raises:
-            SpaceMismatchError: it is not of the space's form.
+            SpaceMismatchError: it is not of the space's codec.
         """
         if self._tuple and isinstance(value, (list, np.ndarray)):
-            value = tuple(value)  # as Gymnasium takes it
-        for leaf, place in zip(self._leaves, places, strict=True):
-            # One number has a place of its own only as an array without axes.
+            value = tuple(value)  # Gymnasium accepts both
+        for leaf, place in zip(self._leaves, views, strict=True):
+            # One number has a place of its own single_leaf as an array without axes.
             store_leaf(leaf, value, place[row] if leaf.shape else place[row : row + 1].reshape(()))
 
-    def natives(self, rows: NDArray[Any]) -> list[Any]:
-        """Actions of rows [n, K] as the environment takes them."""
+    def native_actions(self, rows: NDArray[Any]) -> list[Any]:
+        """Return actions of rows [n, K] in the format of the environment."""
         return self._actions.decode_list(rows)
 
-    def plain(self, value: Any) -> bool:
-        """Return true if its place in the arrays is all that is asked for."""
+    def is_exact(self, value: Any) -> bool:
+        """Return true if the arrays preserve the value as far as agents need it."""
         return True
 
 
 class NativeCodec:
-    """A space and its batch of E, as Gymnasium batches them: laid out without being changed.
+    """Store values of a space unchanged and batch them as Gymnasium does.
 
     Args:
-        space: of one copy.
-        fixed: whether its values are to have a place of fixed size.
+        space: Space of one sub-environment.
+        fixed_size: Store values in arrays of fixed size if the space allows it.
 
     Attributes:
-        leaves: its arrays; none where it has no fixed size, or none was asked for.
-        fixed: whether there are any.
+        leaves: Arrays of the space. Empty if it has no fixed size or `fixed_size` is false.
+        fixed_size: True if there are leaves.
+        single_leaf: The leaf, if the space is a single array; otherwise None.
     """
 
-    def __init__(self, space: spaces.Space[Any], fixed: bool = True) -> None:
+    def __init__(self, space: spaces.Space[Any], fixed_size: bool = True) -> None:
         self.space = space
-        leaves = _leaves(space, ()) if fixed else None
-        self.fixed = leaves is not None
+        leaves = _leaves(space, ()) if fixed_size else None
+        self.fixed_size = leaves is not None
         self.leaves: Sequence[SpaceLeaf] = leaves or ()
-        self.only = self.leaves[0] if len(self.leaves) == 1 and not self.leaves[0].path else None
+        self.single_leaf = (
+            self.leaves[0] if len(self.leaves) == 1 and not self.leaves[0].path else None
+        )
 
-    def places(self, arrays: Mapping[str, NDArray[Any]], name: str) -> list[NDArray[Any]]:
-        """The leaves' arrays [E, *leaf.shape] of "obs" or "final"."""
+    def views(self, arrays: Mapping[str, NDArray[Any]], name: str) -> list[NDArray[Any]]:
+        """Return the leaves' arrays [E, *leaf.shape] of "obs" or "final"."""
         return [arrays[f"{name}.{i}"] for i in range(len(self.leaves))]
 
-    def natives(self, rows: NDArray[Any]) -> list[Any]:
-        """Actions [n, ...] that lie in one array, each the environment's own."""
+    def native_actions(self, rows: NDArray[Any]) -> list[Any]:
+        """Return the actions of one array [n, ...] as independent arrays."""
         return list(rows.copy())
 
-    def plain(self, value: Any) -> bool:
-        """Return true if its place in the arrays holds all of it: no ints, lists, other dtypes."""
-        return self.fixed and _plain(self.space, value)
+    def is_exact(self, value: Any) -> bool:
+        """Return true if the arrays preserve the value exactly, including types and dtypes."""
+        return self.fixed_size and _plain(self.space, value)
 
-    def store(self, value: Any, places: Sequence[NDArray[Any]], row: int) -> None:
-        """Writes one value into row `row` of its leaves' arrays.
+    def store(self, value: Any, views: Sequence[NDArray[Any]], row: int) -> None:
+        """Write one value into row `row` of the leaves' arrays.
 
         Raises:
-            SpaceMismatchError: it is not of the space's form.
+            SpaceMismatchError: it is not of the space's codec.
         """
-        only = self.only
-        if only is not None:
-            _write(only, value, places[0], row)
+        single_leaf = self.single_leaf
+        if single_leaf is not None:
+            _write(single_leaf, value, views[0], row)
             return
-        for leaf, place in zip(self.leaves, places, strict=True):
+        for leaf, view in zip(self.leaves, views, strict=True):
             part = value
             try:
                 for key in leaf.path:
@@ -137,44 +141,44 @@ class NativeCodec:
                 raise SpaceMismatchError(
                     f"{describe_value(value)} without the part {leaf.path}"
                 ) from None
-            _write(leaf, part, place, row)
+            _write(leaf, part, view, row)
 
-    def nested(self, parts: Sequence[Any]) -> Any:
-        """Leaves as the Dicts and Tuples that they came from."""
+    def unflatten(self, parts: Sequence[Any]) -> Any:
+        """Build the Dicts and Tuples of the space from its leaves."""
         return _nested(self.space, iter(parts))
 
-    def batched(self, values: Sequence[Any]) -> Any:
-        """A fresh batch of single values."""
+    def stack(self, values: Sequence[Any]) -> Any:
+        """Stack single values into a new batch."""
         out: Any = create_empty_array(self.space, n=len(values), fn=np.zeros)
         return concatenate(self.space, values, out)
 
-    def split(self, batch: Any, num_envs: int) -> list[Any]:
-        """A batch of actions as one for each copy, in the way of Gymnasium's vector environments.
+    def split_actions(self, batch: Any, num_envs: int) -> list[Any]:
+        """Split a batch of actions into one action per sub-environment, as Gymnasium does.
 
         Raises:
-            ValueError: too few or too many.
-            TypeError: it cannot be divided.
+            ValueError: The number of actions differs from `num_envs`.
+            TypeError: The batch cannot be iterated.
         """
-        each = list(iterate(batch_space(self.space, num_envs), batch))
-        if len(each) != num_envs:
-            raise ValueError(f"{num_envs} copies take {num_envs} actions; {len(each)} were given.")
-        return each
+        split = list(iterate(batch_space(self.space, num_envs), batch))
+        if len(split) != num_envs:
+            raise ValueError(f"{num_envs} environments need {num_envs} actions, got {len(split)}.")
+        return split
 
-    def as_array(self, batch: Any, num_envs: int) -> NDArray[Any] | None:
-        """A batch that can be copied whole into the only leaf; None for any other."""
-        only = self.only
+    def as_batch_array(self, batch: Any, num_envs: int) -> NDArray[Any] | None:
+        """Return the batch if it can be copied to the single leaf in one operation, else None."""
+        single_leaf = self.single_leaf
         if (
-            only is not None
+            single_leaf is not None
             and type(batch) is np.ndarray
-            and batch.dtype == only.dtype
-            and batch.shape == (num_envs, *only.shape)
+            and batch.dtype == single_leaf.dtype
+            and batch.shape == (num_envs, *single_leaf.shape)
         ):
             return batch
         return None
 
 
-class Shaped(Protocol):
-    """A leaf of an observation, of whichever form."""
+class HasShape(Protocol):
+    """A leaf of an observation."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -184,16 +188,20 @@ class Shaped(Protocol):
 
 
 def agent_layout(
-    spec: EnvSpec, leaves: Sequence[Shaped], num_envs: int, *, log: tuple[int, Any] = (0, np.int64)
+    spec: EnvSpec,
+    leaves: Sequence[HasShape],
+    num_envs: int,
+    *,
+    log: tuple[int, Any] = (0, np.int64),
 ) -> Layout:
-    """All that E copies share with who trains on them.
+    """Return the layout of the arrays that E sub-environments share with a trainer.
 
     Args:
-        spec: of the environment.
-        leaves: arrays of an observation: ``obs.i`` of the newest, ``final.i`` of the last one of
+        spec: Specification of the environment.
+        leaves: Leaves of an observation. ``obs.i`` is the newest one, ``final.i`` the last one of
             an episode that ended at this step.
-        num_envs: E.
-        log: actions of an episode that are kept, and their dtype.
+        num_envs: Number of sub-environments, E.
+        log: Number of actions stored per episode, and their dtype.
     """
     e, k = num_envs, spec.action_dim
     arrays: dict[str, tuple[Sequence[int], Any]] = {"actions": ((e, k), spec.action_dtype)}
@@ -202,7 +210,7 @@ def agent_layout(
     if spec.has_action_mask:
         arrays["mask"] = ((e, spec.num_actions), np.bool_)
     arrays |= state_arrays(e)
-    arrays["astray"] = ((e,), np.bool_)
+    arrays["diverged"] = ((e,), np.bool_)
     arrays |= dict.fromkeys(("seed", "index", "episode"), ((e,), np.uint64))
     arrays |= {"ret": ((e,), np.float64), "length": ((e,), np.int64)}
     arrays |= {"ended_ret": ((e,), np.float64), "ended_length": ((e,), np.int64)}
@@ -212,8 +220,8 @@ def agent_layout(
     return Layout.of(arrays, lazy=("log", "info"))
 
 
-def observation_arrays(leaves: Sequence[Shaped], num_envs: int) -> Shapes:
-    """``obs.i`` and ``final.i`` [E, *leaf.shape] of every leaf."""
+def observation_arrays(leaves: Sequence[HasShape], num_envs: int) -> Shapes:
+    """Return the shapes of ``obs.i`` and ``final.i``, [E, *leaf.shape] for every leaf."""
     return {
         f"{name}.{i}": ((num_envs, *leaf.shape), leaf.dtype)
         for i, leaf in enumerate(leaves)
@@ -222,27 +230,30 @@ def observation_arrays(leaves: Sequence[Shaped], num_envs: int) -> Shapes:
 
 
 def state_arrays(num_envs: int) -> Shapes:
-    """Flags and counts of each copy: how its step ended, its state, and what is wanted of it."""
-    flags = ("terminated", "truncated", "valid", "ended", "kept", "lost", "down", "held")
+    """Return the shapes of the flags and counters of each sub-environment.
+
+    They describe the outcome of its step, its state and the requests to it.
+    """
+    flags = ("terminated", "truncated", "valid", "ended", "has_final", "lost", "down", "held")
     arrays: dict[str, tuple[Sequence[int], Any]] = {}
     arrays |= dict.fromkeys((*flags, "selected"), ((num_envs,), np.bool_))
-    arrays["told"] = ((num_envs,), np.uint8)  # where its info is: see `gym/infos.py`
-    arrays["tries"] = ((num_envs,), np.int64)  # of its episode, that failed
-    # Steps that were asked for one by one, and those of them that are done: `send`, `recv`.
-    return arrays | dict.fromkeys(("wanted", "served"), ((num_envs,), np.uint64))
+    arrays["info_code"] = ((num_envs,), np.uint8)  # where the info is stored, see `gym/infos.py`
+    arrays["failed_attempts"] = ((num_envs,), np.int64)  # of the current episode
+    # Number of single steps requested by `send`, and completed for `recv`.
+    return arrays | dict.fromkeys(("requested", "completed"), ((num_envs,), np.uint64))
 
 
 def gymnasium_layout(observations: NativeCodec, actions: NativeCodec, num_envs: int) -> Layout:
-    """All that E copies write and read that are stepped as Gymnasium does."""
+    """Return the layout of the arrays of E sub-environments with Gymnasium's semantics."""
     e = num_envs
     arrays: dict[str, tuple[Sequence[int], Any]] = {}
-    if actions.only is not None:
-        arrays["actions"] = ((e, *actions.only.shape), actions.only.dtype)
+    if actions.single_leaf is not None:
+        arrays["actions"] = ((e, *actions.single_leaf.shape), actions.single_leaf.dtype)
     arrays |= observation_arrays(observations.leaves, e)
     arrays |= {"reward": ((e,), np.float64), "seed": ((e,), np.int64)}
     arrays |= {"restarts": ((e,), np.uint64), **state_arrays(e)}
-    # Of the newest info, and of the last one of an episode that ended at this step.
-    arrays["told_last"] = ((e,), np.uint8)
+    # Codes of the newest info and of the final info of an episode that ended at this step.
+    arrays["last_info_code"] = ((e,), np.uint8)
     infos = ("info", "last_info")
     arrays |= dict.fromkeys(infos, ((e, MAX_INFO_BYTES), np.uint8))
     return Layout.of(arrays, lazy=infos)
@@ -261,13 +272,13 @@ def _leaves(space: spaces.Space[Any], path: tuple[Any, ...]) -> list[SpaceLeaf] 
         parts = list(enumerate(space.spaces))
     else:
         return None
-    found: list[SpaceLeaf] = []
+    leaves: list[SpaceLeaf] = []
     for key, part in parts:
-        own = _leaves(part, (*path, key))
-        if own is None:
+        part_leaves = _leaves(part, (*path, key))
+        if part_leaves is None:
             return None
-        found += own
-    return found
+        leaves += part_leaves
+    return leaves
 
 
 def _nested(space: spaces.Space[Any], parts: Iterator[Any]) -> Any:
@@ -296,14 +307,14 @@ def _plain(space: spaces.Space[Any], value: Any) -> bool:
     return type(value) is (np.ndarray if space.shape else dtype.type) and value.dtype == dtype
 
 
-def _write(leaf: SpaceLeaf, value: Any, place: NDArray[Any], row: int) -> None:
+def _write(leaf: SpaceLeaf, value: Any, view: NDArray[Any], row: int) -> None:
     if type(value) is np.ndarray and value.shape == leaf.shape and value.dtype == leaf.dtype:
-        place[row] = value
+        view[row] = value
         return
     try:
         array = np.asarray(value)
         if array.shape == leaf.shape and np.can_cast(array.dtype, leaf.dtype, "same_kind"):
-            place[row] = array
+            view[row] = array
             return
     except (ValueError, TypeError):
         pass

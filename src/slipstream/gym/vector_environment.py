@@ -25,14 +25,14 @@ from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.random import stream
 from slipstream.gym.action_masks import (
     METHOD,
-    chooses,
     drop_mask_space,
     get_mask_method,
+    has_discrete_actions,
     mask_from_info,
     observation_has_mask,
     write_mask,
 )
-from slipstream.gym.env_factory import import_named, make_timeout_error, row_spec, shut
+from slipstream.gym.env_factory import close_env, import_named, make_timeout_error, row_spec
 from slipstream.gym.gymnasium_environment import GymnasiumEnvironment, GymnasiumKind
 from slipstream.gym.sub_env import SEED_MASK
 from slipstream.gym.wrapper_checks import check_trainable
@@ -133,7 +133,7 @@ def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> Vec
         given = "".join(f", {key}={value!r}" for key, value in kwargs.items())
         raise ConfigError(
             f"{name} raised {type(error).__name__}: {error!s:.400} when it was called with "
-            f"({copies}{given}). Mend the function: it makes so many copies, and takes "
+            f"({copies}{given}). Fix the function: it makes so many copies, and takes "
             "`env.kwargs` by name."
         ) from error
     return WrappedVectorEnv(made, *who, name=name, **more)
@@ -178,29 +178,37 @@ class WrappedVectorEnv(VectorEnv):
         masked: bool | None = None,
     ) -> None:
         try:
-            self._door = wrap_vector_env(env)
+            self._env = wrap_vector_env(env)
             check_trainable(env, name)
         except ConfigError:
             if hasattr(env, "close"):
-                shut(env, name)
+                close_env(env, name)
             raise
-        self.num_envs, self._name = self._door.num_envs, name
+        self.num_envs, self._name = self._env.num_envs, name
         if self.num_envs != len(seeds):
-            shut(env, name)
+            close_env(env, name)
             raise ConfigError(
                 f"{name} made {self.num_envs} copies where {len(seeds)} were asked for: it must "
                 "take the number as its first argument."
             )
-        shown, acted = self._door.shown, self._door.acted
-        self._apart = bool(observation_has_mask(shown) and chooses(acted))
-        shown = drop_mask_space(shown) if self._apart else shown
-        spec = row_spec(name, shown, acted)
-        self._methods = None if self._apart or not spec.num_actions else self._door.methods(name)
+        observation_space, action_space = self._env.observation_space, self._env.action_space
+        self._separate_mask = bool(
+            observation_has_mask(observation_space) and has_discrete_actions(action_space)
+        )
+        observation_space = (
+            drop_mask_space(observation_space) if self._separate_mask else observation_space
+        )
+        spec = row_spec(name, observation_space, action_space)
+        self._mask_method = (
+            None if self._separate_mask or not spec.num_actions else self._env.mask_method(name)
+        )
         if masked is None:
-            masked = bool(spec.num_actions) and (self._apart or self._methods is not None)
+            masked = bool(spec.num_actions) and (
+                self._separate_mask or self._mask_method is not None
+            )
             if spec.num_actions and not masked:
-                self._asked(self._door.reset, self._words(seeds, indices, 0))
-                masked = any(one is not None for one in self._door.said)
+                self._call(self._env.reset, self._episode_seeds(seeds, indices, 0))
+                masked = any(one is not None for one in self._env.info_masks)
         self.spec, self.mask_size = (
             replace(spec, has_action_mask=masked),
             spec.num_actions if masked else 0,
@@ -216,11 +224,11 @@ class WrappedVectorEnv(VectorEnv):
         self._episodes: list[tuple[float, ...]] = []
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
-        words = self._words(self._seeds, self._indices, self._resets)
+        words = self._episode_seeds(self._seeds, self._indices, self._resets)
         self._resets += 1
         self._finals, self._episodes = [], []
-        self._count_from_zero(slice(None))
-        self._rows = self._flat(self._asked(self._door.reset, words))
+        self._clear_statistics(slice(None))
+        self._rows = self._to_rows(self._call(self._env.reset, words))
         obs[...] = self._rows
         if mask is not None:
             mask[...] = self._mask
@@ -240,39 +248,39 @@ class WrappedVectorEnv(VectorEnv):
         chosen[copies] = True
         numbers = np.zeros(self.num_envs, np.uint64)
         numbers[copies] = episodes.astype(np.uint64)
-        words = self._words(np.full(self.num_envs, seed % 2**64, np.uint64), numbers, 0)
-        self._count_from_zero(copies)
+        words = self._episode_seeds(np.full(self.num_envs, seed % 2**64, np.uint64), numbers, 0)
+        self._clear_statistics(copies)
         if self._rows is None or chosen.all():
-            self._rows = self._flat(self._asked(self._door.reset, words))
+            self._rows = self._to_rows(self._call(self._env.reset, words))
         else:
             each = [word if own else None for word, own in zip(words, chosen, strict=True)]
-            came = self._asked(self._door.reset_some, chosen, each)
-            if came is None:
+            step = self._call(self._env.reset_some, chosen, each)
+            if step is None:
                 self._skipped[copies] = True
             else:
-                self._rows = self._flat(came)
+                self._rows = self._to_rows(step)
         obs[copies] = self._rows[copies]
         if mask is not None:
             mask[...] = self._mask  # of all: others are stepped, too
 
     def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
-        came = self._asked(self._door.step, self.action_codec.decode(actions))
-        over = came.terminated | came.truncated
-        rows = self._rows = self._flat(came.obs)
+        step = self._call(self._env.step, self.action_codec.decode(actions))
+        over = step.terminated | step.truncated
+        rows = self._rows = self._to_rows(step.obs)
         if out.mask is not None:
             out.mask[...] = self._mask
-        real = ~(came.fresh | self._skipped | self._held)
+        real = ~(step.fresh | self._skipped | self._held)
         self._skipped &= ~over  # its successor has begun
-        out.obs[...], out.reward[...] = rows, np.where(real, came.reward, 0.0)
-        self._ret[real] += np.asarray(came.reward, np.float64)[real]
+        out.obs[...], out.reward[...] = rows, np.where(real, step.reward, 0.0)
+        self._ret[real] += np.asarray(step.reward, np.float64)[real]
         self._length[real] += 1
         late = real & (self._length >= self._limit) if self._limit is not None else real & False
-        out.terminated[...] = came.terminated & real
-        out.truncated[...] = (came.truncated & real) | late
+        out.terminated[...] = step.terminated & real
+        out.truncated[...] = (step.truncated & real) | late
         out.valid[...] = real | self._held
         for e in np.flatnonzero(real & (over | late)).tolist():
-            if self._at_end == RESET_KEEP_ALL or (self._at_end == RESET and not came.terminated[e]):
-                last = self._flat_one(came.finals[e]) if e in came.finals else rows[e].copy()
+            if self._at_end == RESET_KEEP_ALL or (self._at_end == RESET and not step.terminated[e]):
+                last = self._to_row(step.finals[e]) if e in step.finals else rows[e].copy()
                 self._finals.append((last, t, e))
             self._episodes.append((t, e, float(self._ret[e]), int(self._length[e])))
             self._ret[e], self._length[e] = 0.0, 0
@@ -300,9 +308,9 @@ class WrappedVectorEnv(VectorEnv):
         self.num_restarted = self.num_envs
 
     def close(self) -> None:
-        shut(self._door.env, self._name)
+        close_env(self._env.env, self._name)
 
-    def _asked(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """What their code answers; what it raises, in a paragraph."""
         try:
             return call(*arguments)
@@ -312,21 +320,21 @@ class WrappedVectorEnv(VectorEnv):
             raise KernelError(
                 f"{self._name} raised {type(error).__name__}: {error!s:.300} in "
                 f"`{getattr(call, '__name__', METHOD)}`. "
-                "Mend the environment, or the function that makes it."
+                "Fix the environment, or the function that makes it."
             ) from error
 
-    def _count_from_zero(self, copies: Any) -> None:
+    def _clear_statistics(self, copies: Any) -> None:
         self._ret[copies], self._length[copies] = 0.0, 0
         self._held[copies] = self._skipped[copies] = False
 
-    def _words(self, seeds: Any, indices: Any, episode: int) -> list[int]:
+    def _episode_seeds(self, seeds: Any, indices: Any, episode: int) -> list[int]:
         with np.errstate(over="ignore"):
             streams = stream(seeds, indices, np.full(len(seeds), episode, np.uint64))
         return [int(word & SEED_MASK) for word in streams]
 
-    def _flat(self, obs: Any) -> NDArray[Any]:
+    def _to_rows(self, obs: Any) -> NDArray[Any]:
         """Rows of the newest observations, whose masks are written down."""
-        self._allow(obs)
+        self._update_masks(obs)
         try:
             rows, _ = self.observation_codec.encode(obs)
         except SpaceMismatchError as error:
@@ -335,25 +343,25 @@ class WrappedVectorEnv(VectorEnv):
             raise KernelError(f"{self._name}: its observations hold NaN or infinity.")
         return np.array(rows, self.spec.observation_dtype)
 
-    def _allow(self, obs: Any) -> None:
-        said = self._door.said
+    def _update_masks(self, obs: Any) -> None:
+        info_masks = self._env.info_masks
         if not self.mask_size:
-            if self.spec.num_actions and any(one is not None for one in said):
+            if self.spec.num_actions and any(one is not None for one in info_masks):
                 raise KernelError(
                     f"{self._name} showed the info `action_mask`, which the first `reset` of its "
                     "first environment did not: give a mask of allowed choices with every "
                     "observation of all environments or with none."
                 )
             return
-        if self._apart:
-            said = obs[ACTION_MASK_KEY]
-        elif self._methods is not None:
-            said = self._asked(self._methods)
+        if self._separate_mask:
+            info_masks = obs[ACTION_MASK_KEY]
+        elif self._mask_method is not None:
+            info_masks = self._call(self._mask_method)
         for e, place in enumerate(self._mask):
             try:
-                write_mask(said[e], place, self.spec.nvec)
+                write_mask(info_masks[e], place, self.spec.nvec)
             except SpaceMismatchError as error:
-                if self._door.waiting[e]:  # for a reset, so that its action is not read
+                if self._env.waiting[e]:  # for a reset, so that its action is not read
                     place[...] = True
                     continue
                 raise KernelError(
@@ -361,7 +369,7 @@ class WrappedVectorEnv(VectorEnv):
                     "observation. It must allow at least one action until the episode ends."
                 ) from None
 
-    def _flat_one(self, obs: Any) -> NDArray[Any]:
+    def _to_row(self, obs: Any) -> NDArray[Any]:
         return np.array(self.observation_codec.encode(obs)[0], self.spec.observation_dtype)
 
 
@@ -387,18 +395,20 @@ class _LibraryWrapper:
 
     def __init__(self, env: Any, num_envs: int) -> None:
         self.env, self.num_envs = env, num_envs
-        self.said: list[Any] = [None] * num_envs
+        self.info_masks: list[Any] = [None] * num_envs
         self.waiting = np.zeros(num_envs, np.bool_)
 
-    def methods(self, name: str) -> Callable[[], Any] | None:
+    def mask_method(self, name: str) -> Callable[[], Any] | None:
         """Return a function that calls `action_masks()` of every environment; None without any."""
         found = getattr(getattr(self.env, "unwrapped", self.env), METHOD, None)
         return found if callable(found) else None
 
-    def _hear(self, infos: Mapping[str, Any], rows: Any = slice(None)) -> None:
+    def _read_info_masks(self, infos: Mapping[str, Any], rows: Any = slice(None)) -> None:
         masks, has = infos.get(ACTION_MASK_KEY), infos.get(f"_{ACTION_MASK_KEY}")
         for e in np.arange(self.num_envs)[rows].tolist():
-            self.said[e] = None if masks is None or (has is not None and not has[e]) else masks[e]
+            self.info_masks[e] = (
+                None if masks is None or (has is not None and not has[e]) else masks[e]
+            )
 
 
 class _GymnasiumWrapper(_LibraryWrapper):
@@ -406,16 +416,19 @@ class _GymnasiumWrapper(_LibraryWrapper):
 
     def __init__(self, env: Any) -> None:
         super().__init__(env, env.num_envs)
-        self.shown, self.acted = env.single_observation_space, env.single_action_space
+        self.observation_space, self.action_space = (
+            env.single_observation_space,
+            env.single_action_space,
+        )
         self._mode = env.metadata.get("autoreset_mode")
         if not isinstance(self._mode, AutoresetMode):
             raise ConfigError(
                 f"{env} does not say what follows an episode's end: its metadata need "
                 "`autoreset_mode`, one of gymnasium.vector.AutoresetMode."
             )
-        self._masks = self._mode is AutoresetMode.DISABLED or _takes_masks(env.unwrapped)
+        self._masks = self._mode is AutoresetMode.DISABLED or _supports_reset_mask(env.unwrapped)
 
-    def methods(self, name: str) -> Callable[[], Any] | None:
+    def mask_method(self, name: str) -> Callable[[], Any] | None:
         inner = self.env.unwrapped
         if isinstance(inner, SyncVectorEnv):
             found = [get_mask_method(one) for one in inner.envs]
@@ -425,7 +438,7 @@ class _GymnasiumWrapper(_LibraryWrapper):
         if isinstance(inner, AsyncVectorEnv):
             have = inner.call("has_wrapper_attr", METHOD)
             return partial(inner.call, METHOD) if _all_have(have, name) else None
-        return super().methods(name)
+        return super().mask_method(name)
 
     def reset(self, seeds: list[int]) -> Any:
         self.waiting[:] = False
@@ -433,7 +446,7 @@ class _GymnasiumWrapper(_LibraryWrapper):
             obs, infos = self.env.reset(seed=seeds)
         except (gymnasium.error.Error, TypeError):  # some have one stream for all copies
             obs, infos = self.env.reset(seed=seeds[0])
-        self._hear(infos)
+        self._read_info_masks(infos)
         return obs
 
     def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> Any:
@@ -441,12 +454,12 @@ class _GymnasiumWrapper(_LibraryWrapper):
             return None
         self.waiting[mask] = False
         obs, infos = self.env.reset(seed=seeds, options={"reset_mask": mask.copy()})
-        self._hear(infos, mask)
+        self._read_info_masks(infos, mask)
         return obs
 
     def step(self, actions: Any) -> VectorStep:
         obs, reward, terminated, truncated, infos = self.env.step(actions)
-        self._hear(infos)
+        self._read_info_masks(infos)
         over = np.asarray(terminated | truncated, np.bool_)
         fresh, finals = np.zeros(self.num_envs, np.bool_), {}
         if self._mode is AutoresetMode.NEXT_STEP:
@@ -458,7 +471,7 @@ class _GymnasiumWrapper(_LibraryWrapper):
             else:
                 finals = {e: _row(obs, e) for e in at}
                 obs, infos = self.env.reset(options={"reset_mask": over.copy()})
-                self._hear(infos, over)
+                self._read_info_masks(infos, over)
         return VectorStep(obs, reward, terminated, truncated, finals, fresh)
 
 
@@ -469,13 +482,13 @@ class _EnvPoolWrapper(_LibraryWrapper):
         if env.is_async:
             raise ConfigError("An EnvPool pool must be synchronous here: leave `batch_size` out.")
         super().__init__(env, len(env))
-        self.shown, self.acted = env.observation_space, env.action_space
+        self.observation_space, self.action_space = env.observation_space, env.action_space
         self._last: Any = None
 
     def reset(self, seeds: list[int]) -> Any:
         self.waiting[:] = False
         obs, infos = self.env.reset()
-        self._hear(infos)
+        self._read_info_masks(infos)
         self._last = obs.copy()
         return self._last
 
@@ -485,12 +498,12 @@ class _EnvPoolWrapper(_LibraryWrapper):
         for e, own in zip(
             np.flatnonzero(mask).tolist(), infos.get(ACTION_MASK_KEY, ()), strict=False
         ):
-            self.said[e] = own
+            self.info_masks[e] = own
         return self._last
 
     def step(self, actions: Any) -> VectorStep:
         obs, reward, terminated, truncated, infos = self.env.step(actions)
-        self._hear(infos)
+        self._read_info_masks(infos)
         fresh, self.waiting = self.waiting, terminated | truncated
         self._last = obs.copy()
         return VectorStep(self._last, reward, terminated, truncated, {}, fresh)
@@ -501,9 +514,9 @@ class _SB3Wrapper(_LibraryWrapper):
 
     def __init__(self, env: Any) -> None:
         super().__init__(env, env.num_envs)
-        self.shown, self.acted = env.observation_space, env.action_space
+        self.observation_space, self.action_space = env.observation_space, env.action_space
 
-    def methods(self, name: str) -> Callable[[], Any] | None:
+    def mask_method(self, name: str) -> Callable[[], Any] | None:
         has = getattr(self.env, "has_attr", None)
         if has is None:
             return None
@@ -516,14 +529,14 @@ class _SB3Wrapper(_LibraryWrapper):
         return None
 
     @property
-    def _first(self) -> Any:
+    def _reset_infos(self) -> Any:
         """Infos of the resets that began the newest episodes, which SB3's wrappers do not have."""
         return getattr(self.env.unwrapped, "reset_infos", [{}] * self.num_envs)
 
     def reset(self, seeds: list[int]) -> Any:
         self.env.seed(seeds[0])
         obs = self.env.reset()
-        self.said = [mask_from_info(info) for info in self._first]
+        self.info_masks = [mask_from_info(info) for info in self._reset_infos]
         return obs
 
     def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> None:
@@ -532,8 +545,10 @@ class _SB3Wrapper(_LibraryWrapper):
     def step(self, actions: Any) -> VectorStep:
         obs, reward, dones, infos = self.env.step(actions)
         dones = np.asarray(dones, np.bool_)
-        first = self._first
-        self.said = [mask_from_info(first[e] if dones[e] else info) for e, info in enumerate(infos)]
+        first = self._reset_infos
+        self.info_masks = [
+            mask_from_info(first[e] if dones[e] else info) for e, info in enumerate(infos)
+        ]
         cut = np.array([bool(info.get("TimeLimit.truncated")) for info in infos]) & dones
         finals = {e: infos[e]["terminal_observation"] for e in np.flatnonzero(dones).tolist()}
         return VectorStep(obs, reward, dones & ~cut, cut, finals, np.zeros(self.num_envs, np.bool_))
@@ -563,7 +578,7 @@ def _row(batch: Any, e: int) -> Any:
     return np.array(batch[e])
 
 
-def _takes_masks(env: Any) -> bool:
+def _supports_reset_mask(env: Any) -> bool:
     """Return true if its `reset` takes ``reset_mask``; others begin all copies."""
     if isinstance(env, (SyncVectorEnv, AsyncVectorEnv)):
         return True

@@ -1,7 +1,6 @@
-"""The job of whoever steps copies: which they are, what they are, and how they are made.
+"""Configuration of workers: the environment, and the sub-environments that a worker steps.
 
-`Foreign` describes the environment, `Assignment` one worker's part of it. Both travel to workers as
-bytes, with the ids that only the parent has registered.
+Both are pickled and sent to workers, together with the ids that only the parent has registered.
 """
 
 from __future__ import annotations
@@ -27,77 +26,77 @@ from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
 from slipstream.kernels.spec import EnvSpec
 
 NEXT_STEP, SAME_STEP, DISABLED = 3, RESET_KEEP_ALL, 4
-"""What follows the end of an episode for other libraries: the next step begins another one; the
-same step does; nothing until a reset."""
+"""Autoreset modes for other libraries, as in `gymnasium.vector.AutoresetMode`."""
 
 
 @dataclass(frozen=True)
 class SubEnvConfig:
-    """An environment of another library, and the rules by which its copies are stepped.
+    """An environment of another library and the rules for stepping its sub-environments.
 
     Attributes:
-        makers: ids, or what makes a copy when called; one for each row, then from the first again.
-        name: of the environment, for messages.
-        shown, acted: observation and action space of the first copy.
-        spec: as agents know it; None: copies are stepped as Gymnasium itself does.
-        kwargs: keyword arguments of every maker.
-        limit: steps after which an episode is cut.
-        alike: all must have the same observation space.
-        fixed: observations have places in the block; else they are pickled.
-        registered: pickled specifications of ids that only the parent may know.
-        wrap: what is laid around every copy.
-        assigned: by row, attributes that `set_attr` gave to copies that are made again.
+        env_fns: Ids or functions that create a sub-environment. Row i uses entry i modulo length.
+        name: Name of the environment, for messages.
+        observation_space, action_space: Spaces of the first sub-environment.
+        spec: Specification for agents. None steps sub-environments with Gymnasium's semantics.
+        kwargs: Keyword arguments of every entry of `env_fns`.
+        limit: Time limit of an episode in steps.
+        same_spaces: Require equal observation spaces.
+        fixed_size: Store observations in shared memory. Otherwise they are pickled.
+        registered_specs: Pickled specifications of ids that only the parent may have registered.
+        wrapper: Applied to every sub-environment.
+        attributes: Attributes set by `set_attr`, by row, for sub-environments created again.
     """
 
-    makers: Sequence[Any]
+    env_fns: Sequence[Any]
     name: str
-    shown: Any
-    acted: Any
+    observation_space: Any
+    action_space: Any
     spec: EnvSpec | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     limit: int | None = None
-    alike: bool = True
-    fixed: bool = True
-    registered: Sequence[bytes] = ()
-    wrap: Callable[[Any], Any] | None = None
-    assigned: dict[int, dict[str, Any]] = field(default_factory=dict)
+    same_spaces: bool = True
+    fixed_size: bool = True
+    registered_specs: Sequence[bytes] = ()
+    wrapper: Callable[[Any], Any] | None = None
+    attributes: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def make(self, row: int) -> Any:
-        """A new copy of a row; raises as `make_gymnasium` does."""
-        env = make_gymnasium(self.makers[row % len(self.makers)], self.kwargs)
+        """Create the sub-environment of a row; raises like `make_gymnasium`."""
+        env = make_gymnasium(self.env_fns[row % len(self.env_fns)], self.kwargs)
         env = env if self.spec is None else separate_mask(env)
-        return env if self.wrap is None else self.wrap(env)
+        return env if self.wrapper is None else self.wrapper(env)
 
-    def form(self) -> FlatCodec | NativeCodec:
-        """Layout of its observations and actions in the block."""
+    def codec(self) -> FlatCodec | NativeCodec:
+        """Return the codec of its observations and actions."""
         if self.spec is not None:
             return FlatCodec(self.spec)
-        return NativeCodec(self.shown, self.fixed)
+        return NativeCodec(self.observation_space, self.fixed_size)
 
     @property
     def spaces(self) -> Sequence[tuple[str, Any]]:
-        """Names and values of the spaces that every copy must have."""
-        shown = (("observation_space", self.shown),) if self.alike else ()
-        return (*shown, ("action_space", self.acted))
+        """Names and values of the spaces that every sub-environment must have."""
+        shown = (("observation_space", self.observation_space),) if self.same_spaces else ()
+        return (*shown, ("action_space", self.action_space))
 
 
 class EnvScheduler(ABC):
-    """Decides the order within one worker; every worker has a scheduler of its own.
+    """Order of single steps within one worker. Every worker has its own scheduler.
 
-    It changes when a copy's step is done, never what comes of it.
+    It affects the time of a step, never its result.
     """
 
     @abstractmethod
     def order(
-        self, copies: Sequence[int], waited: Sequence[float], cost: Sequence[float]
+        self, env_ids: Sequence[int], waited: Sequence[float], cost: Sequence[float]
     ) -> Sequence[int]:
-        """The copies in the order in which to step them; asked again whenever more are wanted.
+        """Return the sub-environments in the order in which to step them.
+
+        Called again when more steps are requested.
 
         Args:
-            copies: numbers, within the worker, of those that a step is wanted of.
-            waited: seconds for which each has been waiting.
-            cost: seconds that a step of each took, the newest ones counting most; 0 before the
-                first.
+            env_ids: Indices, within the worker, of the sub-environments with a requested step.
+            waited: Seconds that each has been waiting.
+            cost: Moving average of the seconds per step of each; 0 before the first step.
         """
 
 
@@ -105,64 +104,64 @@ class LongestWaitingFirst(EnvScheduler):
     """First come, first served."""
 
     def order(
-        self, copies: Sequence[int], waited: Sequence[float], cost: Sequence[float]
+        self, env_ids: Sequence[int], waited: Sequence[float], cost: Sequence[float]
     ) -> Sequence[int]:
-        places = sorted(range(len(copies)), key=lambda k: (-waited[k], copies[k]))
-        return [copies[k] for k in places]
+        order = sorted(range(len(env_ids)), key=lambda k: (-waited[k], env_ids[k]))
+        return [env_ids[k] for k in order]
 
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """One worker's part.
+    """Configuration of one worker.
 
     Attributes:
-        what: the environment.
-        layout: of the block.
-        ranges: its copies, (lo, hi) of each range.
-        at_end: RESET, RESET_KEEP_ALL or HOLD of `kernels/loop.py` for agents; for other libraries
-            NEXT_STEP, SAME_STEP or DISABLED.
-        restart: copies that fail are begun again, else they wait for a reset.
-        spin: seconds of looking before it sleeps.
-        scheduler: which copy is stepped next, where they are asked for one by one.
+        env_config: The environment.
+        layout: Layout of the shared arrays.
+        ranges: Rows of its sub-environments, (lo, hi) for each range.
+        at_end: RESET, RESET_KEEP_ALL or HOLD of `kernels/loop.py` for agents; NEXT_STEP,
+            SAME_STEP or DISABLED for other libraries.
+        restart: Restart failed sub-environments. Otherwise they wait for a reset.
+        spin_seconds: Seconds of spinning before it sleeps.
+        scheduler: Order of single steps.
     """
 
-    what: SubEnvConfig
+    env_config: SubEnvConfig
     layout: Layout
     ranges: tuple[tuple[int, int], ...]
     at_end: int
     restart: bool
-    spin: float = 0.0
+    spin_seconds: float = 0.0
     scheduler: EnvScheduler | None = None
 
     @property
-    def holds(self) -> bool:
-        """Copies wait where an episode ends, for somebody who counts episodes."""
+    def holds_at_end(self) -> bool:
+        """True if sub-environments wait at the end of their episode."""
         return self.at_end == HOLD
 
 
-def registered(envs: Iterable[Any]) -> tuple[bytes, ...]:
-    """Specifications of ids for processes where nobody registered them.
+def registered_specs(envs: Iterable[Any]) -> tuple[bytes, ...]:
+    """Return the pickled specifications of the ids that workers may have to register.
 
-    They are those among some makers. A function may make any id that this process has registered,
-    so it gets all that `import gymnasium` does not register.
+    These are the ids in `envs`. A function can create any id that this process has registered.
+    With functions the result therefore contains all ids that `import gymnasium` does not register.
     """
-    makers = [env.env_id if isinstance(env, WrappedEnv) else env for env in envs]
-    ids = dict.fromkeys(env.rpartition(":")[2] for env in makers if isinstance(env, str))
-    if not all(isinstance(env, str) for env in makers):
-        plugins = {one.module.partition(".")[0] for one in entry_points(group="gymnasium.envs")}
+    env_fns = [env.env_id if isinstance(env, WrappedEnv) else env for env in envs]
+    ids = dict.fromkeys(env.rpartition(":")[2] for env in env_fns if isinstance(env, str))
+    if not all(isinstance(env, str) for env in env_fns):
+        plugins = {point.module.partition(".")[0] for point in entry_points(group="gymnasium.envs")}
         known = {"gymnasium", *plugins}
         ids |= {
             env_id: None
             for env_id, spec in gymnasium.registry.items()
-            if not (isinstance(at := spec.entry_point, str) and at.partition(".")[0] in known)
+            if not (isinstance(path := spec.entry_point, str) and path.partition(".")[0] in known)
         }
-    found = map(_specification, ids)
-    return tuple(data for data in found if data is not None)
+    pickled = map(_pickle_spec, ids)
+    return tuple(data for data in pickled if data is not None)
 
 
 @dataclass(frozen=True)
 class _LazyEntryPoint:
-    """An entry point that is imported when it is called: workers need few of those registered."""
+    """Entry point that is unpickled when called: workers use few of those registered."""
 
     data: bytes
 
@@ -170,7 +169,7 @@ class _LazyEntryPoint:
         return pickle.loads(self.data)(**settings)
 
 
-def _specification(env_id: str) -> bytes | None:
+def _pickle_spec(env_id: str) -> bytes | None:
     spec = copy.copy(gymnasium.registry.get(env_id))
     if spec is None:
         return None
@@ -178,28 +177,28 @@ def _specification(env_id: str) -> bytes | None:
         if callable(spec.entry_point):
             spec.entry_point = _LazyEntryPoint(cloudpickle.dumps(spec.entry_point))
         return bytes(cloudpickle.dumps(spec))
-    except Exception:  # then the worker must find it by itself, and says so if it cannot
+    except Exception:  # the worker looks it up by itself and reports if it cannot
         return None
 
 
 def register(data: bytes) -> None:
-    """In a worker: makes an id known that no import has registered."""
-    with suppress(Exception):  # its settings need what the worker cannot import
+    """Register a pickled specification in this process unless its id is registered."""
+    with suppress(Exception):  # its arguments may not be importable here
         spec = pickle.loads(data)
         gymnasium.registry.setdefault(spec.id, spec)
 
 
-def packed(job: WorkerConfig) -> bytes:
-    """A job as it travels, once per worker: functions of the main program by value.
+def pickle_config(job: WorkerConfig) -> bytes:
+    """Pickle a configuration. Functions of the main program are pickled by value.
 
     Raises:
-        ConfigError: something in it cannot travel.
+        ConfigError: A part cannot be pickled.
     """
     try:
         return bytes(cloudpickle.dumps(job))
     except Exception as error:
         raise ConfigError(
-            f"The environment cannot be handed to worker processes: {error!s:.300}. Give the "
-            "function that makes it nothing but plain values, and build files, locks and "
-            "connections inside it; or use `backend: serial`."
+            f"The environment cannot be pickled for worker processes: {error!s:.300}. Pass only "
+            "plain values to the function that creates it and open files, locks and connections "
+            "inside it, or use `backend: serial`."
         ) from error

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 
 from slipstream.core.errors import ConfigError
-from slipstream.gym.action_masks import chooses, get_mask_method, observation_has_mask
+from slipstream.gym.action_masks import get_mask_method, has_discrete_actions, observation_has_mask
 from slipstream.gym.env_factory import Wrappers, call_in_fork
 from slipstream.kernels.space_codec import is_image, is_large
 
@@ -221,7 +221,7 @@ def wrapper_warnings(
     ):
         return tuple(found)
     why = "nothing of its action space can be masked"
-    if chooses(env.action_space):
+    if has_discrete_actions(env.action_space):
         why = (
             "a wrapper takes it out of its observation. Leave that wrapper out (a Dict needs none "
             "to be flattened), or give it a method `action_masks()`"

@@ -146,6 +146,6 @@ def test_a_close_that_does_not_end_is_given_up_and_named_once(monkeypatch, capsy
     monkeypatch.setattr(env_factory, "_CLOSE_SECONDS", 0.1)
     monkeypatch.setattr(env_factory, "_failed_closes", {})
     for _ in range(3):
-        env_factory.shut(Endless(), "gym:Endless")
+        env_factory.close_env(Endless(), "gym:Endless")
     said = capsys.readouterr().err
     assert said.count("`close` has taken 0.1 s and was ended") == 1

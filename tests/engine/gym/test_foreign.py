@@ -297,7 +297,7 @@ def test_whatever_class_of_exception_is_said(kind, where):
     Raises = type("Raises", (Broken,), {name: fails})
 
     one = member_indices([0], 1)
-    wanted = rf"raised {kind.__name__}.*Mend the environment"
+    wanted = rf"raised {kind.__name__}.*Fix the environment"
     with pytest.raises(KernelError, match=wanted), ForeignEnv(Raises, *one) as env:
         env.reset(allocate_buffers(env).obs)
         env.step(np.zeros((1, 1), np.int64), allocate_buffers(env))

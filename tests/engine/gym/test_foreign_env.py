@@ -60,7 +60,7 @@ def toys(num_envs=2, seeds=(3,), at_end=RESET, **kwargs):
 
 def inner(env, e):
     """The environment of copy e, inside all wrappers."""
-    return env.copies.copies.copies[e].unwrapped
+    return env.driver.group.sub_envs[e].unwrapped
 
 
 def begun(env):
@@ -271,10 +271,10 @@ def test_every_episode_has_the_seed_of_its_number():
 
     env = Seeds()
     copy = SubEnv("seeds", 0)
-    copy.adopt(env)
+    copy.set_env(env)
     asked = [(2, 5, e) for e in [*range(70), 3, 40, 39]] + [(2, 6, 39), (3, 6, 39), (3, 6, 40)]
     for numbers in asked:
-        copy.reset(numbers[2], seed=copy.seed_of(*numbers))
+        copy.reset(numbers[2], seed=copy.episode_seed(*numbers))
     with np.errstate(over="ignore"):
         words = [stream(*(np.uint64(n) for n in numbers)) for numbers in asked]
     assert env.seen == [int(word & np.uint64(2**31 - 1)) for word in words]
@@ -343,7 +343,7 @@ def test_time_limits_hold_where_the_usual_wrappers_are_passed_by():
     """Twice: the first episode is stepped through the wrappers, which check its first calls."""
     env = gymnasium.make("CartPole-v1", max_episode_steps=7)
     copy = SubEnv("CartPole-v1", 0)
-    copy.adopt(env)
+    copy.set_env(env)
     rewards, hand = [0.0], [0] * HEARTBEAT_WORDS
     seen, ends = [], []
 
@@ -354,7 +354,7 @@ def test_time_limits_hold_where_the_usual_wrappers_are_passed_by():
         ends.append((copy.length, terminated, truncated))
 
     for episode in range(3):
-        copy.reset(episode, seed=copy.seed_of(1, 0, episode))
+        copy.reset(episode, seed=copy.episode_seed(1, 0, episode))
         seen.clear(), ends.clear()
         for action in (0, 1) * 4:
             step_envs([(copy, action)], list, rewards, hand, 0, store, ended)
@@ -368,7 +368,7 @@ def test_time_limits_hold_where_the_usual_wrappers_are_passed_by():
         again = [env.unwrapped.step(action)[0] for action in (0, 1, 0, 1, 0, 1, 0)]
         assert np.array_equal(seen, again)
     step, limit, checked = unwrap_step(env)
-    assert copy.take == step == env.unwrapped.step and limit == 7 and not checked
+    assert copy.step_fn == step == env.unwrapped.step and limit == 7 and not checked
     other = gymnasium.wrappers.RecordEpisodeStatistics(env)
     assert unwrap_step(other)[0] == other.step
 

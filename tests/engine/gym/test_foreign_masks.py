@@ -195,7 +195,7 @@ def test_agents_train_and_are_evaluated_on_allowed_choices_alone(tmp_path, agent
 def test_the_mask_of_taxi_is_read():
     with slipstream.make_vec(TAXI, 2, backend="serial") as env:
         env.reset(seed=1)
-        own = env.copies.copies.copies
+        own = env.driver.group.sub_envs
         for _ in range(30):
             np.testing.assert_array_equal(env.mask, [copy.info["action_mask"] for copy in own])
             env.step(env.mask.argmax(1))
@@ -229,7 +229,7 @@ def test_a_mask_that_comes_in_some_infos_only_is_refused():
         assert env.mask is None
         with pytest.raises(KernelError, match=words):
             for _ in range(6):
-                env.step([env.copies.copies.copies[0].unwrapped.k])
+                env.step([env.driver.group.sub_envs[0].unwrapped.k])
 
 
 def test_a_bad_mask_begins_one_copy_of_a_worker_again():
@@ -246,7 +246,7 @@ def test_a_bad_mask_begins_one_copy_of_a_worker_again():
             lost.append((~out.valid).tolist())
             assert out.mask.any(1).all()
         assert not any(first for first, _ in lost) and sum(second for _, second in lost) >= 3
-        assert {fault.copy for fault in env.drain_faults()} == {1}
+        assert {fault.env_id for fault in env.drain_faults()} == {1}
 
 
 def test_single_steps_and_more_copies_keep_the_masks():

@@ -110,9 +110,9 @@ def test_infos_are_those_of_gymnasium_to_the_bit(at_end, backend):
             *_, terminated, truncated, wanted = theirs.step(np.zeros(6, np.int64))
             ours.step(np.zeros(6, np.int64))
             assert_same(ours.infos(), wanted)
-            singles = batch_infos(list(enumerate(ours.info_list())), 6)
+            async_steps = batch_infos(list(enumerate(ours.info_list())), 6)
             plain = {k: v for k, v in wanted.items() if not k.lstrip("_").startswith("final_")}
-            assert singles.keys() == plain.keys()
+            assert async_steps.keys() == plain.keys()
             if at_end == DISABLED and (ended := terminated | truncated).any():
                 wanted = theirs.reset(options={"reset_mask": ended})[1]
                 ours.reset(selected=ended)
@@ -134,8 +134,8 @@ def test_nobody_is_asked_for_numbers_once_their_form_is_known(backend):
             if t == 1:  # the form was asked for, then handed over with the next question
                 env._infos._ask = None
             assert env.infos()["v"].shape == (4, 3)
-            ended += int(env.arrays["kept"].sum())
-            for e in np.flatnonzero(env.arrays["kept"]):
+            ended += int(env.arrays["has_final"].sum())
+            for e in np.flatnonzero(env.arrays["has_final"]):
                 assert env.infos()["final_info"]["x"][e] == env.final_info_list()[e]["x"]
         assert ended > 3
         mine = env.info_list()
@@ -153,9 +153,9 @@ def test_copies_under_way_have_said_nothing(backend):
             assert env.infos()["_x"].all()
         env.send(np.zeros(4, np.int64))
         ready = env.recv(3)
-        infos, singles = env.infos(), env.info_list()
+        infos, async_steps = env.infos(), env.info_list()
         assert np.flatnonzero(infos["_x"]).tolist() == sorted(ready.tolist())
-        assert [e for e in range(4) if singles[e]] == sorted(ready.tolist())
+        assert [e for e in range(4) if async_steps[e]] == sorted(ready.tolist())
         env.recv(1)
         assert env.infos()["_x"].all()
 
@@ -169,19 +169,19 @@ def test_new_copies_and_those_of_a_replaced_worker_learn_the_forms_again():
             env.step(np.zeros(2, np.int64))
             env.infos()
         env.resize(5)
-        survivors = np.arange(5)[env.copies.links[1].rows]
-        os.kill(env.copies.links[0].pid, signal.SIGKILL)
+        survivors = np.arange(5)[env.driver.handles[1].rows]
+        os.kill(env.driver.handles[0].pid, signal.SIGKILL)
         until = time.monotonic() + 120.0
         while time.monotonic() < until:
             env.step(np.zeros(5, np.int64))
             infos = env.infos()
             said = infos["_x"]
             assert said[survivors].all()
-            assert not (said & env.copies.unseen).any()  # a worker that is being started
+            assert not (said & env.driver.dirty).any()  # a worker that is being started
             assert (infos["x"][said] > 0).all() and (infos["y"][said] == 1).all()
-            if said.all() and (env.arrays["told"] == FIRST_SCHEMA).all():
+            if said.all() and (env.arrays["info_code"] == FIRST_SCHEMA).all():
                 break
-        assert (env.arrays["told"] == FIRST_SCHEMA).all() and infos["v"].shape == (5, 3)
+        assert (env.arrays["info_code"] == FIRST_SCHEMA).all() and infos["v"].shape == (5, 3)
 
 
 class DiesOnce(Says):
@@ -220,9 +220,9 @@ def test_training_copies_write_numbers_when_they_are_asked():
             env.step([0] * 4)
             infos = env.infos()
             assert infos["_x"].all() and infos["v"].shape == (4, 3)
-            assert (env.block["told"] == (FIRST_SCHEMA if t else ON_REQUEST)).all()
+            assert (env.block["info_code"] == (FIRST_SCHEMA if t else ON_REQUEST)).all()
         env.step([0] * 4)
-        assert not env.block["told"].any()
+        assert not env.block["info_code"].any()
 
 
 def test_what_has_no_place_is_handed_over():
@@ -232,16 +232,16 @@ def test_what_has_no_place_is_handed_over():
         {"wide": np.zeros(MAX_INFO_BYTES // 8 + 1)}, {"word": "a"}, {1: 2.0}, {"e": {}},
         {"final_obs": 1.0}, {"none": None}, {"o": np.array([None])}, {"list": [1]},
     ):  # fmt: skip
-        table.note(info)
+        table.learn(info)
         assert not table.forms and table.write(info, memoryview(memory), 0) == ON_REQUEST
-    table.note({"n": 1})
+    table.learn({"n": 1})
     assert table.write({"n": 2**63 - 1}, memoryview(memory), 1) == FIRST_SCHEMA
     assert table.read(np.frombuffer(memory, np.uint8).reshape(2, -1), 1, FIRST_SCHEMA) == {
         "n": 2**63 - 1
     }
     assert table.write({"n": 2**63}, memoryview(memory), 1) == ON_REQUEST
     for i in range(300):
-        table.note({f"key {i}": 1.0})
+        table.learn({f"key {i}": 1.0})
     assert len(table.forms) < 250  # an entry of `told` is a byte
 
 

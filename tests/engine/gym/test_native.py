@@ -170,7 +170,7 @@ def test_lost_copies_end_truncated_and_go_on(how):
         until = time.monotonic() + 120.0
         while not env.arrays["valid"].all() and time.monotonic() < until:
             env.step([5] * 4)
-        assert env.arrays["valid"].all() and env.drain_faults()[0].copy == 1
+        assert env.arrays["valid"].all() and env.drain_faults()[0].env_id == 1
 
 
 def test_what_was_begun_can_be_awaited_again(tmp_path):
@@ -230,7 +230,7 @@ def test_spaces_are_the_callers_own(backend):
     make = functools.partial(Shows, *SPACES["box"])
     with NativeEnv([make] * 2, backend=backend, workers=2) as env:
         env.observation_space.low[...] = -1
-        assert env.what.shown == SPACES["box"][0]
+        assert env.env_config.observation_space == SPACES["box"][0]
         env.reset([1, 2])
         env.resize(3)  # the new copy is compared with the first one as it was
         assert env.observation().shape == (3, 2, 3)
@@ -242,15 +242,15 @@ def test_what_is_refused_leaves_actions_under_way_alone(backend):
     with NativeEnv([make] * 4, backend=backend, workers=2) as env:
         env.reset([1, 2, 3, 4])
         for wrong in ([0, 0], [-1, 0], [0, 4]):
-            with pytest.raises(ConfigError, match="numbers of different copies, 0 to 3"):
+            with pytest.raises(ConfigError, match="distinct environment ids from 0 to 3"):
                 env.send(np.array([5, 5]), wrong)
         env.send(np.array([6, 7]), [0, 1])
-        with pytest.raises(ConfigError, match="were sent an action"):
+        with pytest.raises(ConfigError, match="have a step in flight"):
             env.send(np.array([5, 5]), [1, 2])
         with pytest.raises(ConfigError, match="sent"):
             env.step(np.full(4, 5))
         assert env.arrays["actions"][:2].tolist() == [6, 7]
         assert sorted(env.recv(2)) == [0, 1]
     for call in (env.wait, env.recv):
-        with pytest.raises(ConfigError, match="was closed"):
+        with pytest.raises(ConfigError, match="is closed"):
             call()

@@ -46,12 +46,12 @@ class Locked(Walk):
 
 
 def trained(target, path, **more):
-    heard = []
+    num_received = []
     run = slipstream.train(
-        target, out=path, total_timesteps=2048, report=False, say=heard.append,
+        target, out=path, total_timesteps=2048, report=False, say=num_received.append,
         overrides={"evaluation.episodes": 3}, **more,
     )  # fmt: skip
-    return run, " ".join([*run.provenance["notes"], *heard])
+    return run, " ".join([*run.provenance["notes"], *num_received])
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_a_function_holds_can_keep_it_in_this_process_which_is_said(tmp_pat
     lock = threading.Lock()
     run, said = trained(lambda: Walk(float(lock.locked())), tmp_path / "run", num_envs=2)
     assert run.provenance["backend"] == "serial"
-    assert "cannot be handed to worker processes" in said and "lock" in said
+    assert "cannot be pickled for worker processes" in said and "lock" in said
 
 
 def test_what_cannot_be_copied_is_trained_serially_and_said(tmp_path):

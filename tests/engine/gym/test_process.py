@@ -130,7 +130,7 @@ def test_trajectories_are_those_of_the_serial_backend(name, workers):
         ForeignEnv(make, *rows, limit=5) as serial,
         ForeignEnv(make, *rows, limit=5, workers=workers) as process,
     ):
-        assert process.backend == "process" and len(process.copies.links) == workers
+        assert process.backend == "process" and len(process.driver.handles) == workers
         ended, finals = same(serial, process, 20)
         assert ended > 12 and finals > 8
         state = serial.get_state()
@@ -243,7 +243,7 @@ def test_copies_must_agree_in_their_spaces(tmp_path):
 
 def test_what_cannot_travel_is_named():
     lock = threading.Lock()
-    with pytest.raises(ConfigError, match=r"handed to worker.*lock.*inside"):
+    with pytest.raises(ConfigError, match=r"pickled for worker.*lock.*inside"):
         ForeignEnv(
             lambda: (lock, gymnasium.make("CartPole-v1"))[1],
             *member_indices([0], 1),
@@ -308,7 +308,7 @@ def test_each_call_of_a_replay_has_its_own_time_to_hang():
         env.reset(out.obs)
         for t in range(6):
             env.step(np.array([[t % 2]]), out, t)
-        state, words = env.get_state(), env.copies.links[0].words
+        state, words = env.get_state(), env.driver.handles[0].words
         beat = words[BEAT]
         env.set_state(state, out.obs)
         assert env.num_restarted == 0 and words[BEAT] - beat >= 6

@@ -22,7 +22,7 @@ from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import KernelError
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.process.env_worker import HANG_SIGNAL
-from slipstream.gym.process.fault_log import TRIES, backoff
+from slipstream.gym.process.fault_log import MAX_ATTEMPTS, backoff
 from slipstream.gym.process.launcher import Launcher
 from slipstream.kernels.env_checker import allocate_buffers
 from slipstream.kernels.loop import HOLD, RESET
@@ -139,7 +139,7 @@ def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
     with faulty(how, str(tmp_path / "mark")) as env:
         out = allocate_buffers(env)
         env.reset(out.obs)
-        pids = [link.pid for link in env.copies.links]
+        pids = [handle.pid for handle in env.driver.handles]
         first = out.obs.copy()
         env.step(actions_for(env), out, 0)
         env.step(actions_for(env, 1), out, 1)
@@ -152,13 +152,13 @@ def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
         assert (ended.t.tolist(), ended.e.tolist(), ended.length.tolist()) == ([1], [1], [1])
         assert ended.lost.tolist() == [True] and len(env.drain_final_obs().obs) == 0
         (fault,) = env.drain_faults()
-        assert (fault.copy, fault.worker, fault.episode, fault.step) == (1, 0, 0, 1)
+        assert (fault.env_id, fault.worker, fault.episode, fault.step) == (1, 0, 0, 1)
         assert fault.action == [1] and fault.kind == (
             "hung" if how in ("sleep", "spin") else "raised"
         )
         env.step(actions_for(env), out, 2)
         assert out.valid.all() and out.obs[:, 0].tolist() == [3, 1, 3, 3]
-        assert pids == [link.pid for link in env.copies.links], "in the same processes"
+        assert pids == [handle.pid for handle in env.driver.handles], "in the same processes"
 
 
 @pytest.mark.long
@@ -179,12 +179,12 @@ def test_a_copy_may_hang_in_the_step_in_which_its_neighbour_begins_again(tmp_pat
     with faulty("sleep", str(tmp_path / "mark"), limit=2) as env:
         out = allocate_buffers(env)
         env.reset(out.obs)
-        pids = [link.pid for link in env.copies.links]
+        pids = [handle.pid for handle in env.driver.handles]
         env.step(actions_for(env), out, 0)
         env.step(actions_for(env, 1), out, 1)  # copy 0 of the same worker has ended
         assert out.valid.tolist() == [True, False, True, True]
         assert out.truncated.all() and [fault.kind for fault in env.drain_faults()] == ["hung"]
-        assert pids == [link.pid for link in env.copies.links], "in the same processes"
+        assert pids == [handle.pid for handle in env.driver.handles], "in the same processes"
 
 
 def test_a_hang_says_where_it_was(tmp_path):
@@ -203,7 +203,7 @@ def test_a_signal_for_a_call_that_has_come_back_hits_nobody(tmp_path):
         env.send([0, 1, 0, 0])
         while not mark.exists():
             time.sleep(0.001)
-        os.kill(env.copies.links[0].pid, HANG_SIGNAL)  # nobody said that this call takes too long
+        os.kill(env.driver.handles[0].pid, HANG_SIGNAL)  # nobody said that this call takes too long
         Path(f"{mark}.go").touch()
         assert env.recv().valid.all() and not env.drain_faults()
 
@@ -215,7 +215,7 @@ def test_a_worker_that_is_lost_is_replaced(how, tmp_path):
     with faulty(how, str(tmp_path / "mark")) as env:
         out = allocate_buffers(env)
         env.reset(out.obs)
-        lost = env.copies.links[0].pid
+        lost = env.driver.handles[0].pid
         env.step(actions_for(env), out, 0)
         env.step(actions_for(env, 1), out, 1)
         assert out.valid.tolist() == [False, False, True, True]
@@ -224,7 +224,7 @@ def test_a_worker_that_is_lost_is_replaced(how, tmp_path):
         ended = env.drain_episodes()
         assert ended.e.tolist() == [0, 1] and ended.lost.all() and ended.length.tolist() == [1, 1]
         (fault,) = env.drain_faults()
-        assert fault.kind == "lost" and fault.pid == lost and fault.copy == 1
+        assert fault.kind == "lost" and fault.pid == lost and fault.env_id == 1
         words = {"kill": "SIGKILL", "crash": "Segmentation", "exit": "exit code 7", "deaf": "hung"}
         assert words[how] in fault.text
         until, t = time.monotonic() + PATIENCE_SECONDS, 2
@@ -235,14 +235,14 @@ def test_a_worker_that_is_lost_is_replaced(how, tmp_path):
             t += 1
             time.sleep(0.002)
         assert out.valid.all() and out.obs[:2, 0].tolist() == [1, 1]
-        assert env.copies.links[0].pid != lost
+        assert env.driver.handles[0].pid != lost
 
 
 def test_a_worker_killed_while_nobody_steps(tmp_path):
     with faulty("error", copies=2, workers=1) as env:
         out = allocate_buffers(env)
         env.reset(out.obs)
-        os.kill(env.copies.links[0].pid, signal.SIGKILL)
+        os.kill(env.driver.handles[0].pid, signal.SIGKILL)
         env.step(actions_for(env), out, 0)
         assert not out.valid.any() and out.truncated.all()
         env.step(actions_for(env), out, 1)  # waits, for there is nothing else to step
@@ -254,15 +254,15 @@ def test_the_server_of_workers_killed(tmp_path):
     with faulty("error", copies=2, workers=2) as env:
         out = allocate_buffers(env)
         env.reset(out.obs)
-        os.kill(env.copies._crowd._launcher._server.pid, signal.SIGKILL)
+        os.kill(env.driver._process_pool._launcher._server.pid, signal.SIGKILL)
         until = time.monotonic() + PATIENCE_SECONDS
         for t in itertools.count():
             env.step(actions_for(env), out, t)
-            if env.ledger.total == 2 and out.valid.all():
+            if env.fault_log.total == 2 and out.valid.all():
                 break
             assert time.monotonic() < until
             time.sleep(0.01)
-        assert env.ledger.total == 2
+        assert env.fault_log.total == 2
 
 
 @pytest.mark.parametrize("how", ["error", "kill"])
@@ -336,7 +336,7 @@ def test_an_episode_that_always_fails_counts_as_lost(how):
     assert 0 < len(lost) < 12 and len(tracks) == 24 - len(lost)
     assert all((track.length, track.episode_return) == (4, 4.0) for track in tracks)
     assert len({track.name for track in tracks}) == len(tracks), "each episode once"
-    assert len(faults) - len(lost) >= TRIES * len(lost)
+    assert len(faults) - len(lost) >= MAX_ATTEMPTS * len(lost)
     assert f"episodes that were lost: {len(lost)};" in lost_sentence(faults)
 
 
@@ -360,7 +360,7 @@ def test_good_work_forgets_failures():
             env.step(actions, out, t)
             assert out.valid.tolist() == (actions[:, 0] == 0).tolist()
             rows, real = rows + 4, real + out.valid.sum()
-        assert env.ledger.total > 10 and real >= 0.95 * rows
+        assert env.fault_log.total > 10 and real >= 0.95 * rows
 
 
 def test_tests_may_ask_for_an_error_at_once(tmp_path):
@@ -369,7 +369,7 @@ def test_tests_may_ask_for_an_error_at_once(tmp_path):
         env.reset(out.obs)
         with pytest.raises(KernelError) as error:
             env.step(actions_for(env, 3), out, 0)
-        pid, said = env.copies.links[1].pid, str(error.value)
+        pid, said = env.driver.handles[1].pid, str(error.value)
         for part in (
             "environment 3",
             f"process {pid}",
@@ -395,7 +395,7 @@ def test_too_many_faults_stop_the_run(how, policy, words):
     with faulty(how, policy=policy, copies=2, workers=1) as env:
         out = allocate_buffers(env)
         env.reset(out.obs)
-        good = policy.in_a_row > 3
+        good = policy.max_consecutive_faults > 3
         with pytest.raises(KernelError, match=rf"(?s){words}") as error:
             until = time.monotonic() + PATIENCE_SECONDS  # a failed copy is away for a while
             while time.monotonic() < until:
@@ -429,8 +429,8 @@ class Slow(gymnasium.Env):  # of the main program, and without a guard around it
 
 env = ForeignEnv(lambda: Slow(), *member_indices([0], 4), workers=2, method=sys.argv[1])
 env.reset(allocate_buffers(env).obs)
-server = env.copies._crowd._launcher._server
-links = [link.pid for link in env.copies.links]
+server = env.driver._process_pool._launcher._server
+handles = [handle.pid for handle in env.driver.handles]
 print(json.dumps(links + ([server.pid] if server else [])))
 sys.stdout.flush()
 if sys.argv[2] == "raise":

@@ -78,7 +78,7 @@ def test_no_two_arrays_share_a_byte(space, copies):
         place = memory[field.offset : field.offset + size]
         assert not any(place), f"{name} lies where another array lies"
         memory[field.offset : field.offset + size] = bytes([number % 250 + 1]) * size
-    assert layout.fields["log"].offset == layout.sure
+    assert layout.fields["log"].offset == layout.reserved_size
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_where_the_system_has_no_memory_files(monkeypatch):
     test_a_block_is_shared_by_its_descriptor_and_has_no_name()
     one = shared_memory.PipeEvent()
     assert one.fds[0] != one.fds[1]
-    one.ring(), one.ring(), one.hush()
+    one.set(), one.set(), one.clear()
     with pytest.raises(BlockingIOError):
         os.read(one.fds[0], 1)
     one.close()

@@ -72,15 +72,15 @@ class Checked:
 class Killer:
     """Kills a worker now and then, each process once."""
 
-    def __init__(self, links, seed, most=5):
-        self.links, self.draw, self.left, self.killed = links, random.Random(seed), most, set()
+    def __init__(self, handles, seed, most=5):
+        self.handles, self.draw, self.left, self.killed = handles, random.Random(seed), most, set()
 
     def __call__(self):
-        link = self.draw.choice(self.links)
-        there = link.state == UP and link.begun and link.pid not in self.killed
+        handle = self.draw.choice(self.handles)
+        there = handle.state == UP and handle.episodes_started and handle.pid not in self.killed
         if self.left and there and self.draw.random() < 0.05:
-            os.kill(link.pid, signal.SIGKILL)
-            self.killed.add(link.pid)
+            os.kill(handle.pid, signal.SIGKILL)
+            self.killed.add(handle.pid)
             self.left -= 1
 
 
@@ -111,27 +111,27 @@ def told(env, infos, checked):
 def test_steps():
     with marked() as env:
         checked, draw = Checked(env.reset(seed=1)), random.Random(5)
-        for _ in rounds(Killer(env.copies.links, 1), checked):
+        for _ in rounds(Killer(env.driver.handles, 1), checked):
             if draw.random() < 0.2:
                 told(env, env.infos(), checked)
             obs, _, terminated, truncated = env.step(np.zeros(6, np.int64))
             assert not terminated.any()
             checked.see(range(6), obs, env.block["valid"], truncated)
-        assert env.ledger.total == 5 and checked.lost > 0
+        assert env.fault_log.total == 5 and checked.lost > 0
 
 
 def test_steps_asked_for_one_by_one():
     with marked() as env:
         checked, draw = Checked(env.reset(seed=1)), random.Random(5)
         env.send(np.zeros(6, np.int64))
-        for _ in rounds(Killer(env.copies.links, 2), checked):
+        for _ in rounds(Killer(env.driver.handles, 2), checked):
             if draw.random() < 0.1:
                 env.infos()  # in between, whoever is away
             got = env.recv(draw.randint(1, 6 if draw.random() < 0.1 else 3))
             checked.see(got.env_ids, got.obs, got.valid, got.truncated)
             env.send(np.zeros(len(got.env_ids), np.int64), got.env_ids)
         env.recv()
-        assert env.ledger.total == 5 and checked.lost > 0
+        assert env.fault_log.total == 5 and checked.lost > 0
 
 
 @pytest.mark.parametrize("one_by_one", [False, True])
@@ -140,14 +140,14 @@ def test_native_steps_and_what_copies_say(one_by_one):
     with NativeEnv(envs, backend="process", at_end=SAME_STEP, workers=2, policy=PATIENT) as env:
         env.reset([1] * 6)
         checked, draw, every = Checked(env.observation()), random.Random(5), np.arange(6)
-        for _ in rounds(Killer(env.copies.links, 4, most=4), checked):
+        for _ in rounds(Killer(env.driver.handles, 4, most=4), checked):
             rows = every
             if one_by_one:
                 env.send(np.zeros(6, np.int64))
                 rows = env.recv()
             else:
                 env.step(np.zeros(6, np.int64))
-            for row, obs in zip(rows, env.observation_at(rows), strict=True):
+            for row, obs in zip(rows, env.observations_at(rows), strict=True):
                 valid, over = env.arrays["valid"][row], env.arrays["truncated"][row]
                 if valid:
                     checked.see([row], [obs], [valid], [over])
@@ -167,7 +167,7 @@ def test_an_evaluation_has_each_episode_once_whoever_is_killed():
             out, every = allocate_buffers(env), np.arange(4)
             if kill:
                 env.reset(out.obs)
-                os.kill(env.copies.links[0].pid, signal.SIGKILL)
+                os.kill(env.driver.handles[0].pid, signal.SIGKILL)
             env.begin(every, every + 10, 7, out.obs)
             found = {}
             for t in range(100_000):
@@ -177,7 +177,7 @@ def test_an_evaluation_has_each_episode_once_whoever_is_killed():
                     assert copy not in found
                     found[copy] = length
                     if kill and len(found) == 1:  # one is held, the others are not
-                        os.kill(env.copies.links[copy // 2].pid, signal.SIGKILL)
+                        os.kill(env.driver.handles[copy // 2].pid, signal.SIGKILL)
                 if len(found) == 4:
                     return found
             raise AssertionError("an episode never ended")
@@ -191,8 +191,8 @@ def test_a_worker_may_be_lost_over_a_resize(size):
         checked = Checked(env.reset(seed=1))
         obs, _, _, truncated = env.step(np.zeros(6, np.int64))
         checked.see(range(6), obs, env.block["valid"], truncated)
-        gone = np.arange(6)[env.copies.links[0].rows]
-        os.kill(env.copies.links[0].pid, signal.SIGKILL)
+        gone = np.arange(6)[env.driver.handles[0].rows]
+        os.kill(env.driver.handles[0].pid, signal.SIGKILL)
         obs, both = env.resize(size), min(size, 6)
         stays = np.setdiff1d(np.arange(both), gone)
         assert (obs[stays] == checked.obs[stays]).all()
@@ -216,7 +216,7 @@ def test_a_new_worker_may_fail_to_make_a_copy(tmp_path):
     with ForeignEnv(make, *member_indices([3], 2), workers=1, policy=PATIENT) as env:
         checked = Checked(env.reset(seed=1))
         Path(fails).touch()
-        os.kill(env.copies.links[0].pid, signal.SIGKILL)
+        os.kill(env.driver.handles[0].pid, signal.SIGKILL)
         valid = np.zeros(2, bool)
         while not valid.all():
             obs, _, _, truncated = env.step(np.zeros(2, np.int64))
@@ -226,11 +226,13 @@ def test_a_new_worker_may_fail_to_make_a_copy(tmp_path):
 
 
 def test_observations_without_a_place_are_shown_again_until_their_copy_is_back():
-    with NativeEnv([Marked] * 2, backend="process", workers=2, policy=PATIENT, fixed=False) as env:
+    with NativeEnv(
+        [Marked] * 2, backend="process", workers=2, policy=PATIENT, fixed_size=False
+    ) as env:
         env.reset([1, 2])
         env.step(np.zeros(2, np.int64))
         before = env.observation()
-        os.kill(env.copies.links[1].pid, signal.SIGKILL)
+        os.kill(env.driver.handles[1].pid, signal.SIGKILL)
         env.step(np.zeros(2, np.int64))
         after = env.observation()
         assert after[0][0] == 2 and not env.arrays["valid"][1]
@@ -250,7 +252,7 @@ def test_a_copy_that_is_made_again_has_the_attributes_that_it_was_given():
         env.reset([1, 2, 3, 4])
         env.set_attr("level", [5, 6, 7], [0, 1, 3])
         env.step(np.array([1, 0, 0, 0]))
-        os.kill(env.copies.links[1].pid, signal.SIGKILL)
+        os.kill(env.driver.handles[1].pid, signal.SIGKILL)
         for _ in range(1000):
             env.step(np.zeros(4, np.int64))
             if env.arrays["valid"].all():

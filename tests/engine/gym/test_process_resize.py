@@ -68,12 +68,12 @@ def test_episodes_go_on_and_new_ones_are_those_of_a_larger_environment(workers):
         both(4, 5)
         assert np.array_equal(env.resize(2), wanted.obs[:2])
         both(2, 5)
-        assert len(env.copies.links) == {1: 1, 2: 1, 3: 2}[workers]
+        assert len(env.driver.handles) == {1: 1, 2: 1, 3: 2}[workers]
         rows = env.resize(9)
         assert np.array_equal(rows[:2], wanted.obs[:2])
         assert np.array_equal(rows[4:], first[4:]), "they begin as in a larger environment"
-        assert len(env.copies.links) == workers
-        loads = [link.load for link in env.copies.links]
+        assert len(env.driver.handles) == workers
+        loads = [handle.load for handle in env.driver.handles]
         assert sum(loads) == 9 and max(loads) - min(loads) <= 3
         for n in (5, 7, 3, 8):
             env.resize(n)
@@ -128,7 +128,7 @@ def test_whatever_is_asked_of_closed_copies_says_so():
         one.close()
     calls = [lambda: env.resize(3), env.get_state, env.infos, lambda: native.resize(3)]
     for call in (*calls, native.infos, native.info_list, native.observation):
-        with pytest.raises(ConfigError, match="was closed"):
+        with pytest.raises(ConfigError, match="is closed"):
             call()
 
 

@@ -102,7 +102,7 @@ def test_a_new_worker_serves_whoever_waited_for_it():
         env.reset()
         env.send(np.zeros(2, np.int64))
         env.recv()
-        os.kill(env.copies.links[1].pid, signal.SIGKILL)
+        os.kill(env.driver.handles[1].pid, signal.SIGKILL)
         with pytest.raises(KernelError, match="worker 1 was lost"):
             env.get_attr("data", [1])
         assert env.get_attr("data", [0]) == [0]
@@ -116,7 +116,7 @@ def test_a_worker_may_be_lost_before_it_has_its_actions():
     with two([make, make], policy=RESTART) as env:
         env.reset()
         env.step(actions)
-        os.kill(env.copies.links[1].pid, signal.SIGKILL)
+        os.kill(env.driver.handles[1].pid, signal.SIGKILL)
         env.step(actions)
         for name in ("lost", "truncated"):
             assert env.arrays[name].tolist() == [False, True]
@@ -142,8 +142,8 @@ def test_a_worker_that_is_lost_over_its_infos_has_said_nothing(tmp_path):
 
 
 def test_of_last_words_the_last_are_kept():
-    link = WorkerHandle()
-    link._last_words = anonymous_file(0)
-    os.write(link._last_words, b"a call that hung and came back\n" * 1000 + b"the end")
-    assert link.last_words().endswith("the end")
-    link.close()
+    handle = WorkerHandle()
+    handle._crash_file = anonymous_file(0)
+    os.write(handle._crash_file, b"a call that hung and came back\n" * 1000 + b"the end")
+    assert handle.crash_output().endswith("the end")
+    handle.close()

@@ -224,7 +224,7 @@ def test_auto_takes_processes_where_a_step_is_long_and_they_can_be_had(
 def test_first_steps_are_taken_by_a_worker(first, tmp_path, how, words):
     name, kwargs, who = first
     config = {"env": {"name": name, "kwargs": kwargs(how)}, "agent": {"name": "ppo"}}
-    with pytest.raises(KernelError, match=rf"first steps.*{words}.*Mend the environment"):
+    with pytest.raises(KernelError, match=rf"first steps.*{words}.*Fix the environment"):
         slipstream.train(
             config, out=tmp_path / "run", hang_seconds=PATIENCE[how], say=lambda said: None
         )

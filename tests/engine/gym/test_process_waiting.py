@@ -26,7 +26,7 @@ def copies(workers):
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_nobody_is_missed_whether_asleep_or_looking(workers, monkeypatch):
-    monkeypatch.setattr(waiting, "look_ms", lambda hang: _PATIENCE_MS)
+    monkeypatch.setattr(waiting, "poll_ms", lambda hang: _PATIENCE_MS)
     pauses = np.random.default_rng(workers).choice([0.0, 0.0, 2e-5, 6e-5, 2e-4], 400)
     with copies(workers) as env:
         out = allocate_buffers(env)
@@ -46,11 +46,11 @@ def test_workers_sleep_while_nothing_is_asked():
         env.reset(seed=1)
         env.step([0, 1, 0, 1, 0, 1])
         until = time.monotonic() + 20
-        while not all(link.words[ASLEEP] for link in env.copies.links):
+        while not all(handle.words[ASLEEP] for handle in env.driver.handles):
             assert time.monotonic() < until
             time.sleep(0.01)
         env.step([0, 1, 0, 1, 0, 1])
-        assert env.ledger.total == 0
+        assert env.fault_log.total == 0
 
 
 class Interrupt(BaseException):

@@ -125,11 +125,11 @@ def test_what_does_not_move_is_accepted(wrap):
 
 
 class Camera(gymnasium.Env):
-    def __init__(self, shape=(64, 64, 3), nested=False):
+    def __init__(self, shape=(64, 64, 3), unflatten=False):
         image = spaces.Box(0, 255, shape, np.uint8)
         parts = {"camera": image, "speed": spaces.Box(-1, 1, (3,), np.float32)}
         self.observation_space = spaces.Dict(parts)
-        if nested:
+        if unflatten:
             self.observation_space = spaces.Tuple((spaces.Discrete(2), self.observation_space))
         self.action_space = spaces.Discrete(2)
 
@@ -171,11 +171,11 @@ def test_an_image_whose_only_neighbour_is_the_mask_is_trained_on_as_an_image(tmp
     assert resolve_environment(slipstream.register(MaskedCamera, "masked"), {}).spec.is_image
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_an_image_beside_numbers_is_refused(nested):
+@pytest.mark.parametrize("unflatten", [False, True])
+def test_an_image_beside_numbers_is_refused(unflatten):
     with pytest.raises(ConfigError, match=r"image 'camera' \(64, 64, 3\) beside other parts"):
-        slipstream.train(lambda: Camera(nested=nested), total_timesteps=64, report=False)
-    check_trainable(Camera((5, 5, 3), nested), "object:grid")  # a few cells are no image
+        slipstream.train(lambda: Camera(unflatten=unflatten), total_timesteps=64, report=False)
+    check_trainable(Camera((5, 5, 3), unflatten), "object:grid")  # a few cells are no image
 
 
 def test_changed_rewards_are_reported():

@@ -19,7 +19,7 @@ HALF = {
     "kwargs": {"min_reward": -0.5, "max_reward": 0.5},
 }
 SHORT = {"name": "gymnasium.wrappers:TimeLimit", "kwargs": {"max_episode_steps": 4}}
-HERE = f"{__name__}:"
+SAME_CORE = f"{__name__}:"
 
 
 def carts():
@@ -123,7 +123,7 @@ def test_rewards_are_those_inside_and_returns_those_without(given, backend):
     [("Twice", {(6.0, 3, 0.75)}), ("Lives", {(3.0, 3, 30.0)})],
 )
 def test_a_return_is_of_the_steps_that_the_environment_took(wrapper, expected):
-    more = {"training_wrappers": [HERE + wrapper], "backend": "serial"}
+    more = {"training_wrappers": [SAME_CORE + wrapper], "backend": "serial"}
     with slipstream.make_vec(carts, 2, **more) as copies:
         assert set(ended(copies)) == expected
 
@@ -169,11 +169,11 @@ def test_a_run_without_them_is_what_it_was():
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ([HERE + "Wide"], "its observation_space is .* put the wrapper that changes it into"),
+        ([SAME_CORE + "Wide"], "its observation_space is .* put the wrapper that changes it into"),
         (["gymnasium.wrappers:NormalizeObservation"], "`NormalizeObservation` normalises"),
         (["gymnasium.wrappers:NormalizeReward"], "`NormalizeReward` normalises"),
         (["nowhere:Plus"], "`env.training_wrappers`: nowhere:Plus cannot be found"),
-        ([HERE + "NoWrapper"], "makes a NoWrapper, not a gymnasium.Wrapper"),
+        ([SAME_CORE + "NoWrapper"], "makes a NoWrapper, not a gymnasium.Wrapper"),
         (["Plus"], "write package:Wrapper, as"),
         ("lights_here:Plus", "env.training_wrappers"),
     ],

@@ -14,7 +14,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.process import process_pool as crowd
+from slipstream.gym.process import process_pool as process_pool
 from slipstream.gym.process.process_pool import Budget, WorkerPool, process_memory
 from slipstream.kernels.vector_env import member_indices
 
@@ -22,7 +22,7 @@ from slipstream.kernels.vector_env import member_indices
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """Whoever is given back comes to rest, however slow the machine is."""
-    monkeypatch.setattr(crowd, "_LEAVE_SECONDS", 120.0)
+    monkeypatch.setattr(process_pool, "_LEAVE_SECONDS", 120.0)
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ def budget(tmp_path):
     return Budget(tmp_path)
 
 
-def made(pool, copies=4, env="CartPole-v1", workers=2):
-    return ForeignEnv(env, *member_indices([3], copies), workers=workers, crowd=pool)
+def made(pool, num_envs=4, env="CartPole-v1", workers=2):
+    return ForeignEnv(env, *member_indices([3], num_envs), workers=workers, process_pool=pool)
 
 
 def pids(env):
-    return {link.pid for link in env.copies.links}
+    return {handle.pid for handle in env.driver.handles}
 
 
 def test_workers_are_used_again_and_end_with_the_pool(budget):
@@ -59,7 +59,7 @@ def test_workers_are_used_again_and_end_with_the_pool(budget):
             env.step([0, 1, 0, 1])
             assert not env.drain_faults()
             last = pids(env)
-    assert WorkerPool.current() is None and budget.taken == 0
+    assert WorkerPool.current() is None and budget.reserved == 0
     until = time.monotonic() + 60.0
     while any(map(psutil.pid_exists, first | last)):
         assert time.monotonic() < until
@@ -79,22 +79,22 @@ def test_several_trainings_share_a_budget(budget, tmp_path):
         with pytest.raises(ResourceError, match="1 copies"):
             env.resize(7)
         env.resize(2)
-        assert budget.taken == 2
+        assert budget.reserved == 2
         env.resize(5)
         began = time.monotonic()
         threading.Timer(0.5, env.close).start()
         with made(other, 6, workers=1) as waited:
             assert time.monotonic() - began > 0.4 and waited.num_envs == 6
     pool.close(), other.close()
-    assert budget.taken == 0
+    assert budget.reserved == 0
 
 
 def test_leases_of_the_dead_do_not_count(budget, tmp_path):
-    gone = {"pid": 2**22 - 1, "started": 1.0, "copies": 50}
+    gone = {"pid": 2**22 - 1, "started": 1.0, "num_envs": 50}
     (tmp_path / "leases.json").write_text(json.dumps([gone]))
-    assert budget.taken == 0 and budget.take(3, 4) == (True, 0)
+    assert budget.reserved == 0 and budget.acquire(3, 4) == (True, 0)
     (tmp_path / "leases.json").write_text('[{"pid": 1')  # cut off by a kill
-    assert budget.take(4, 4) == (True, 0)
+    assert budget.acquire(4, 4) == (True, 0)
 
 
 def test_memory_is_measured_and_kept_to(budget, exact_memory):
@@ -109,7 +109,7 @@ def test_memory_is_measured_and_kept_to(budget, exact_memory):
             pool.memory = pool.used * 1.2
             with pytest.raises(ResourceError, match=r"MiB.*memory_mib"):
                 made(pool, 50)
-            assert budget.taken == 2
+            assert budget.reserved == 2
     finally:
         pool.close()
     assert process_memory(2**22 - 1) == 0.0
@@ -127,14 +127,14 @@ def test_a_training_takes_its_workers_there(budget, tmp_path):
         slipstream.train(config, out=tmp_path / "one", report=False)
         first = set(pool.pids)
         slipstream.train(config, out=tmp_path / "two", report=False)
-        assert first and set(pool.pids) & first and budget.taken == 0
+        assert first and set(pool.pids) & first and budget.reserved == 0
 
 
 def test_a_failed_start_gives_the_lease_back(budget):
     pool = WorkerPool(max_concurrent_envs=6, budget=budget)
     with pytest.raises(ConfigError):
         made(pool, 4, "NoSuchThing-v7")
-    assert budget.taken == 0
+    assert budget.reserved == 0
     pool.close()
 
 
@@ -156,18 +156,18 @@ def test_a_pool_without_sense_is_refused(name, value):
 @pytest.mark.parametrize("left", [2, 5, 8])
 def test_too_few_open_files_are_said(budget, left):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = []
+    reserved = []
     with WorkerPool(budget=budget) as pool:
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
         try:
             with suppress(OSError):
                 while True:
-                    taken.append(os.dup(0))
+                    reserved.append(os.dup(0))
             for _ in range(left + 1):  # one for counting the leases
-                os.close(taken.pop())
+                os.close(reserved.pop())
             with pytest.raises(ResourceError, match=r"Too many open files.*ulimit -n"):
                 made(pool)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            for fd in taken:
+            for fd in reserved:
                 os.close(fd)

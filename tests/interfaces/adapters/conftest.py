@@ -51,7 +51,7 @@ def handed():
 
 
 @pytest.fixture
-def alike():
+def same_spaces():
     return same
 
 

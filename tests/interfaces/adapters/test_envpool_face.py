@@ -12,22 +12,22 @@ from slipstream.api import make_face
 from slipstream.core.errors import ConfigError
 
 
-def test_all_at_once_it_is_the_vector_env(handed, alike):
+def test_all_at_once_it_is_the_vector_env(handed, same_spaces):
     pool = EnvPoolAdapter("cartpole", 3, seed=5, backend="serial")
     face = make_vec("cartpole", 3, autoreset_mode="NextStep", backend="serial")
     obs, info = handed.take(pool.reset())
-    assert alike(obs, face.reset(seed=5)[0])
+    assert same_spaces(obs, face.reset(seed=5)[0])
     assert info["env_id"].dtype == np.int32 and len(pool) == 3 and not pool.is_async
     drawn = np.random.default_rng(0)
     for _ in range(40):
         actions = drawn.integers(0, 2, 3)
         one, other = handed.take(pool.step(actions)), face.step(actions)
-        assert alike(one[0], other[0]) and alike(one[2:4], other[2:4])
+        assert same_spaces(one[0], other[0]) and same_spaces(one[2:4], other[2:4])
         assert one[1].dtype == np.float32 and np.array_equal(one[1], other[1])
     assert pool.observation_space == face.single_observation_space
 
 
-def test_results_come_in_the_order_they_were_sent(handed, alike):
+def test_results_come_in_the_order_they_were_sent(handed, same_spaces):
     pool = EnvPoolAdapter("cartpole", 4, batch_size=2, seed=5, backend="serial")
     alone = [make_vec("cartpole", 1, backend="serial") for _ in range(4)]
     expected = [face.reset(seed=5 + e)[0][0] for e, face in enumerate(alone)]
@@ -38,7 +38,7 @@ def test_results_come_in_the_order_they_were_sent(handed, alike):
         obs, _, _, _, info = handed.take(pool.recv())
         ids = info["env_id"]
         assert ids.tolist() == order[:2]
-        assert all(alike(row, expected[e]) for row, e in zip(obs, ids.tolist(), strict=True))
+        assert all(same_spaces(row, expected[e]) for row, e in zip(obs, ids.tolist(), strict=True))
         actions, ids = drawn.integers(0, 2, 2), ids[::-1]
         pool.send(actions, ids)
         for action, e in zip(actions, ids.tolist(), strict=True):
@@ -67,23 +67,23 @@ def test_some_can_be_reset():
 
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
-def test_gymnasium_environments_step_as_under_sync_vector_env(backend, handed, alike):
+def test_gymnasium_environments_step_as_under_sync_vector_env(backend, handed, same_spaces):
     pool = EnvPoolAdapter("gym:CartPole-v1", 3, seed=5, backend=backend, workers=2)
     sync = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 3)
     try:
-        assert alike(handed.take(pool.reset())[0], sync.reset(seed=5)[0])
+        assert same_spaces(handed.take(pool.reset())[0], sync.reset(seed=5)[0])
         drawn = np.random.default_rng(0)
         for _ in range(40):
             actions = drawn.integers(0, 2, 3)
             one, other = handed.take(pool.step(actions)), sync.step(actions)
-            assert alike(one[0], other[0]) and alike(one[2:4], other[2:4])
+            assert same_spaces(one[0], other[0]) and same_spaces(one[2:4], other[2:4])
             assert one[1].dtype == np.float32 and np.array_equal(one[1], other[1])
     finally:
         pool.close()
 
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
-def test_gymnasium_environments_step_at_their_own_pace(backend, handed, alike):
+def test_gymnasium_environments_step_at_their_own_pace(backend, handed, same_spaces):
     pool = EnvPoolAdapter("gym:CartPole-v1", 4, batch_size=2, seed=5, backend=backend, workers=2)
     alone = [SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")]) for _ in range(4)]
     expected = [env.reset(seed=5 + e)[0][0] for e, env in enumerate(alone)]
@@ -93,7 +93,9 @@ def test_gymnasium_environments_step_at_their_own_pace(backend, handed, alike):
         for _ in range(60):
             obs, _, _, _, info = handed.take(pool.recv())
             ids = info["env_id"]
-            assert all(alike(row, expected[e]) for row, e in zip(obs, ids.tolist(), strict=True))
+            assert all(
+                same_spaces(row, expected[e]) for row, e in zip(obs, ids.tolist(), strict=True)
+            )
             actions = drawn.integers(0, 2, 2)
             pool.send(actions, ids)
             with pytest.raises(UnreadyError, match="results that were not received"):
@@ -148,7 +150,7 @@ def test_wrappers_of_gymnasium_take_it_as_they_take_a_pool():
     assert pool.closed
 
 
-def test_actions_by_name_as_pools_take_them(alike):
+def test_actions_by_name_as_pools_take_them(same_spaces):
     pools = [EnvPoolAdapter("cartpole", 3, seed=5, backend="serial") for _ in range(2)]
     for pool in pools:
         pool.reset()
@@ -156,7 +158,7 @@ def test_actions_by_name_as_pools_take_them(alike):
     pools[0].send({"action": np.array([1, 0, 0]), "env_id": ids, "players.env_id": ids})
     pools[1].send(np.array([1, 0, 0]), ids)
     one, other = (pool.recv() for pool in pools)
-    assert one[4]["env_id"].tolist() == [2, 0, 1] and alike(one[:4], other[:4])
+    assert one[4]["env_id"].tolist() == [2, 0, 1] and same_spaces(one[:4], other[:4])
     with pytest.raises(ActionError, match="a dict of `action` and `env_id`"):
         pools[0].send({"obs": np.zeros(3)})
 

@@ -77,24 +77,24 @@ class Reuser(gymnasium.Env):
         ),
     ],
 )
-def test_the_same_as_sync_vector_env(mode, backend, alike, handed):
+def test_the_same_as_sync_vector_env(mode, backend, same_spaces, handed):
     face = ForeignVectorAdapter([cartpole] * 3, autoreset_mode=mode, backend=backend, workers=2)
     sync = SyncVectorEnv([cartpole] * 3, autoreset_mode=mode)
     try:
         assert face.observation_space == sync.observation_space
         assert face.action_space == sync.action_space
         assert face.metadata == sync.metadata
-        assert alike(handed.take(face.reset(seed=3)), sync.reset(seed=3))
+        assert same_spaces(handed.take(face.reset(seed=3)), sync.reset(seed=3))
         drawn = np.random.default_rng(0)
         for t in range(40):
             actions = drawn.integers(0, 2, 3)
             ours, theirs = handed.take(face.step(actions)), sync.step(actions)
-            assert alike(ours, theirs), t
+            assert same_spaces(ours, theirs), t
             over = ours[2] | ours[3]
             if mode is AutoresetMode.DISABLED and over.any():
                 masks = [{"reset_mask": over.copy()} for _ in range(2)]
                 ours = handed.take(face.reset(options=masks[0]))
-                assert alike(ours, sync.reset(options=masks[1]))
+                assert same_spaces(ours, sync.reset(options=masks[1]))
                 assert masks[0] == {}
         assert face.np_random_seed == sync.np_random_seed == (3, 4, 5)
     finally:

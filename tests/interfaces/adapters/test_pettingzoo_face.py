@@ -31,7 +31,7 @@ def test_the_same_seed_is_the_same_game(kernel_file):
 
 
 @pytest.mark.parametrize("backend", ["serial", "compiled"])
-def test_a_deep_copy_goes_on_by_itself(backend, alike):
+def test_a_deep_copy_goes_on_by_itself(backend, same_spaces):
     env = ParallelAdapter("tictactoe", backend=backend)
     obs, _ = env.reset(seed=1)
 
@@ -42,8 +42,8 @@ def test_a_deep_copy_goes_on_by_itself(backend, alike):
     other = copy.deepcopy(env)
     seen = move(other, obs)
     again = move(other, seen[0])
-    assert alike(move(env, obs), seen)  # it stands where it stood
-    assert alike(move(env, seen[0]), again)
+    assert same_spaces(move(env, obs), seen)  # it stands where it stood
+    assert same_spaces(move(env, seen[0]), again)
 
 
 def test_players_end_together_and_see_masks_and_metrics(kernel_file):
@@ -64,13 +64,13 @@ def test_players_end_together_and_see_masks_and_metrics(kernel_file):
     assert env.agents == []
 
 
-def test_one_player_is_one_agent(alike):
+def test_one_player_is_one_agent(same_spaces):
     env = make_vec("gym:CartPole-v1", backend="serial", kwargs={"max_episode_steps": 2})
     single = gymnasium.make("CartPole-v1")
     obs, infos = env.reset(seed=4)
     assert env.possible_agents == ["player_0"] and infos == {"player_0": {}}
-    assert alike(obs["player_0"], single.reset(seed=4)[0])
-    assert alike(env.step({"player_0": 1})[0]["player_0"], single.step(1)[0])
+    assert same_spaces(obs["player_0"], single.reset(seed=4)[0])
+    assert same_spaces(env.step({"player_0": 1})[0]["player_0"], single.step(1)[0])
     *_, truncations, _ = env.step({"player_0": 1})
     assert truncations == {"player_0": True} and env.agents == []
 

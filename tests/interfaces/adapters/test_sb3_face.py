@@ -23,16 +23,16 @@ def cartpole():
     return gymnasium.make("CartPole-v1", max_episode_steps=12)
 
 
-def assert_steps(ours, dummy, alike, handed, steps=40):
+def assert_steps(ours, dummy, same_spaces, handed, steps=40):
     """Both give the same, statistics of time apart."""
     ours.seed(3), dummy.seed(3)
-    assert alike(handed.take(ours.reset()), dummy.reset())
+    assert same_spaces(handed.take(ours.reset()), dummy.reset())
     drawn = np.random.default_rng(0)
     ended = 0
     for _ in range(steps):
         actions = drawn.integers(0, 2, ours.num_envs)
         one, other = handed.take(ours.step(actions)), dummy.step(actions)
-        assert alike(one[:3], other[:3])
+        assert same_spaces(one[:3], other[:3])
         for mine, own in zip(one[3], other[3], strict=True):
             assert mine.keys() == own.keys()
             mine, own = dict(mine), dict(own)
@@ -40,22 +40,22 @@ def assert_steps(ours, dummy, alike, handed, steps=40):
                 assert mine.get("episode", {}).get(key) == own.get("episode", {}).get(key)
             ended += "episode" in mine
             mine.pop("episode", None), own.pop("episode", None)
-            assert alike(mine, own)
+            assert same_spaces(mine, own)
     assert ended > 2
 
 
-def test_kernels_step_as_under_dummy_vec_env(alike, handed):
+def test_kernels_step_as_under_dummy_vec_env(same_spaces, handed):
     ours = make_vec("cartpole", 3, backend="serial", max_steps=12)
     single = partial(EnvAdapter, "cartpole", backend="serial", max_steps=12)
-    assert_steps(ours, theirs.VecMonitor(theirs.DummyVecEnv([single] * 3)), alike, handed)
+    assert_steps(ours, theirs.VecMonitor(theirs.DummyVecEnv([single] * 3)), same_spaces, handed)
 
 
 @pytest.mark.parametrize("backend", ["serial", pytest.param("process", marks=pytest.mark.long)])
-def test_foreign_environments_step_as_under_dummy_vec_env(backend, alike, handed):
+def test_foreign_environments_step_as_under_dummy_vec_env(backend, same_spaces, handed):
     ours = ForeignVecEnv([cartpole] * 3, backend=backend, workers=2)
     dummy = theirs.VecMonitor(theirs.DummyVecEnv([cartpole] * 3))
     try:
-        assert_steps(ours, dummy, alike, handed)
+        assert_steps(ours, dummy, same_spaces, handed)
         assert ours.get_attr("gravity") == [9.8] * 3
         ours.set_attr("gravity", 1.0, indices=-1)
         assert ours.get_attr("gravity", [0, 2]) == [9.8, 1.0]

@@ -24,7 +24,9 @@ def cartpole(num_envs=3, mode="NextStep", **settings):
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 @pytest.mark.parametrize("name", ["clock", "cartpole"])
-def test_the_same_as_single_copies_under_sync_vector_env(mode, name, kernel_file, alike, handed):
+def test_the_same_as_single_copies_under_sync_vector_env(
+    mode, name, kernel_file, same_spaces, handed
+):
     target = kernel_file(name) if name == "clock" else name
     settings = {"records": [[3, 0]]} if name == "clock" else {}
     face = make_vec(target, 3, autoreset_mode=mode, backend="serial", **settings)
@@ -33,35 +35,35 @@ def test_the_same_as_single_copies_under_sync_vector_env(mode, name, kernel_file
     assert face.observation_space == sync.observation_space
     assert face.action_space == sync.action_space
     drawn = np.random.default_rng(0)
-    assert alike(handed.take(face.reset(seed=[5, 9, 2])), sync.reset(seed=[5, 9, 2]))
+    assert same_spaces(handed.take(face.reset(seed=[5, 9, 2])), sync.reset(seed=[5, 9, 2]))
     ends = 0
     for t in range(60):
         actions = drawn.integers(0, face.single_action_space.n, 3)
         ours, theirs = handed.take(face.step(actions)), sync.step(actions)
-        assert alike(ours, theirs), t
+        assert same_spaces(ours, theirs), t
         over = ours[2] | ours[3]
         ends += over.sum()
         if mode is AutoresetMode.DISABLED and over.any():
             seeds = [None, 4, None]
             masks = [{"reset_mask": over.copy()} for _ in range(2)]
             ours = handed.take(face.reset(seed=seeds, options=masks[0]))
-            assert alike(ours, sync.reset(seed=seeds, options=masks[1]))
+            assert same_spaces(ours, sync.reset(seed=seeds, options=masks[1]))
     assert ends > 3
     sync.close()
 
 
-def test_a_seed_counts_up_over_the_copies_and_later_resets_go_on(alike):
+def test_a_seed_counts_up_over_the_copies_and_later_resets_go_on(same_spaces):
     face = cartpole()
     first, infos = face.reset(seed=5)
     assert infos == {}
-    assert alike(first, face.reset(seed=[5, 6, 7])[0])
-    assert alike(first, face.reset(seed=np.int64(5))[0])
+    assert same_spaces(first, face.reset(seed=[5, 6, 7])[0])
+    assert same_spaces(first, face.reset(seed=np.int64(5))[0])
     second, third = face.reset()[0], face.reset()[0]
     assert not np.array_equal(second, third)
     face.reset(seed=5)
-    assert alike(second, face.reset()[0])
+    assert same_spaces(second, face.reset()[0])
     one = EnvAdapter("cartpole", backend="serial")
-    assert alike(one.reset(seed=6)[0], first[1])
+    assert same_spaces(one.reset(seed=6)[0], first[1])
 
 
 def test_same_step_shows_final_observation_metrics_and_statistics(kernel_file):
@@ -138,14 +140,14 @@ def test_seeds_of_another_number_and_options_are_refused():
         (["a", "b", "c"], ActionError, "instead of integer from 0 to 1"),
     ],
 )
-def test_wrong_actions_step_nothing(actions, kind, text, alike):
+def test_wrong_actions_step_nothing(actions, kind, text, same_spaces):
     face = cartpole()
     face.reset(seed=1)
     with pytest.raises(kind, match=re.escape(text)):
         face.step(actions)
     other = cartpole()
     other.reset(seed=1)
-    assert alike(face.step([1, 1, 1]), other.step([1, 1, 1]))
+    assert same_spaces(face.step([1, 1, 1]), other.step([1, 1, 1]))
     assert issubclass(ActionError, ValueError) and issubclass(NoActionsError, TypeError)
 
 

@@ -35,32 +35,32 @@ from slipstream.core.errors import SlipstreamError
 from slipstream.gym.env_factory import HangError
 from slipstream.gym.process.fault_log import Fault
 from slipstream.gym.process.shared_memory import (
-    ANYWHERE,
-    ASKED,
+    ANY_CORE,
     ASLEEP,
-    AWAITED,
-    COMMANDS,
+    COMMAND,
     DONE,
-    HERE,
-    NOT,
-    ORDER,
-    ORDERED,
+    HANG_WARNING,
+    NOT_WAITING,
+    NUM_COMMANDS,
     REPORTS,
+    REQUESTS,
+    SAME_CORE,
     SPIN_SECONDS,
     STEP,
-    WARNED,
+    STORES_ORDERED,
+    WAITING,
     WORDS,
     Layout,
     PipeEvent,
     SharedBlock,
     anonymous_file,
     fence,
-    spin,
+    spin_wait,
 )
 from slipstream.gym.sub_env_group import SubEnvGroup
 from slipstream.gym.worker_config import LongestWaitingFirst, WorkerConfig
 
-STEP_ALL, BEGIN, BEGIN_LOST, REPLAY, TALK, SERVE, REST, LEAVE = range(1, 9)
+STEP_ALL, RESET_SELECTED, RESET_LOST, REPLAY, CALL, STEP_REQUESTED, PARK, EXIT = range(1, 9)
 """Orders: step; begin the selected copies, or all where a lost worker's stood; replay the selected
 ones; answer a message on the pipe; step single copies as they are asked for; close the copies and
 wait for another job; end."""
@@ -109,7 +109,7 @@ class _Worker:
 
     def __init__(self, fds: Sequence[int]) -> None:
         self._pipe: Connection = Connection(fds[0])
-        signal.signal(HANG_SIGNAL, self._hung)
+        signal.signal(HANG_SIGNAL, self._on_hang_signal)
         # No `time_limit` here: the parent has its own. Programs started here inherit no handler.
         signal.signal(signal.SIGALRM, lambda *_: None)
         faulthandler.enable(file=fds[2])
@@ -121,56 +121,63 @@ class _Worker:
         self._poller = select.poll()
         self._poller.register(self._go.fds[0], select.POLLIN)
         self._poller.register(self._pipe.fileno(), 0)  # tells only that the other end is gone
-        self._left = (0, 0)  # `BEAT` and `AT` of the newest call that was ended as hanging
+        self._last_hung_call = (
+            0,
+            0,
+        )  # `BEAT` and `AT` of the newest call that was ended as hanging
         self._stack = ""
-        self.copies: Any = None
+        self.group: Any = None
 
     def serve(self) -> bool:
         """Does one job, until the parent says REST (True) or LEAVE; raises where it is gone."""
         job: WorkerConfig = pickle.loads(self._pipe.recv_bytes())
-        fds = self._handed()
+        fds = self._receive_fds()
         self._job = job
         self._block, self.done = SharedBlock(job.layout, fds[0]), PipeEvent((fds[1], fds[2]))
         words = self.words
-        last = words[ORDER]
+        last = words[COMMAND]
         try:
-            self.copies = SubEnvGroup(job, self._block.arrays, self._report, words)
-            self.copies.make()
+            self.group = SubEnvGroup(job, self._block.arrays, self._report, words)
+            self.group.make()
         except Exception as error:
-            self._pipe.send(("failed", _portable(error)))
+            self._pipe.send(("failed", _as_picklable(error)))
             return False
         self._pipe.send(("ready", None))
-        self.done.ring()
+        self.done.set()
         leaving, soon = True, 0.0
         while True:
             ordered, began = partial(_ordered, words, last), time.perf_counter()
-            if not spin(ordered, 0.0 if leaving else soon):
-                while words[ORDER] == last:
+            if not spin_wait(ordered, 0.0 if leaving else soon):
+                while words[COMMAND] == last:
                     self.sleep(ordered)
             # It looks for long only where orders come fast: nobody is served by looking in vain.
-            soon = _SOON * job.spin if time.perf_counter() - began < _SOON * SPIN_SECONDS else 0.0
+            soon = (
+                _SOON * job.spin_seconds
+                if time.perf_counter() - began < _SOON * SPIN_SECONDS
+                else 0.0
+            )
             leaving = True
-            last = words[ORDER]
-            command = last % COMMANDS
-            if command in (LEAVE, REST):
-                self.copies.close()
-                self.copies = None
-                if command == REST:
+            last = words[COMMAND]
+            command = last % NUM_COMMANDS
+            if command in (EXIT, PARK):
+                self.group.close()
+                self.group = None
+                if command == PARK:
                     gc.collect()  # what refers to itself may still have views of the block
                 self._block.close()
                 self.done.close()
                 words[DONE] = last
-                if command == REST:
+                if command == PARK:
                     self._pipe.send(("resting", None))
-                return bool(command == REST)
-            if command == SERVE:
+                return bool(command == PARK)
+            if command == STEP_REQUESTED:
                 words[DONE] = last  # it goes on until something else is ordered
-                self._serve_singles(last)
+                self._step_requested(last)
                 continue
-            self._obey(command)
+            self._execute(command)
             leaving = self._finish(last)
 
-    def _handed(self) -> list[int]:
+    def _receive_fds(self) -> list[int]:
         """The open files that follow a message."""
         with socket.socket(fileno=os.dup(self._pipe.fileno())) as line:
             data, fds, _, _ = socket.recv_fds(line, 1, _OF_A_JOB)
@@ -183,10 +190,10 @@ class _Worker:
         words = self.words
         words[DONE] = order
         fence()
-        awaited = words[AWAITED]
-        if awaited != NOT or not ORDERED:
-            self.done.ring()
-        return bool(awaited == HERE)
+        awaited = words[WAITING]
+        if awaited != NOT_WAITING or not STORES_ORDERED:
+            self.done.set()
+        return bool(awaited == SAME_CORE)
 
     def sleep(self, ready: Callable[[], bool]) -> None:
         """Until the parent rings, if nothing is ready by then; raises where it is gone."""
@@ -197,61 +204,63 @@ class _Worker:
                 for fd, event in self._poller.poll():
                     if fd == self._pipe.fileno() and event & (select.POLLHUP | select.POLLERR):
                         raise EOFError
-                self._go.hush()
+                self._go.clear()
         finally:
             self.words[ASLEEP] = 0
 
-    def _obey(self, command: int) -> None:
-        if command == TALK:
+    def _execute(self, command: int) -> None:
+        if command == CALL:
             method, arguments = self._pipe.recv()
             try:
-                call = getattr(self.copies, method)
+                call = getattr(self.group, method)
                 if method in ("grow", "shrink"):
                     call = partial(self._resize, call)
                 value = call(*arguments)
                 answer: tuple[str, Any] = ("answer", (True, value))
             except Exception as error:
-                answer = ("answer", (False, _portable(error)))
+                answer = ("answer", (False, _as_picklable(error)))
             self._send(answer)
             return
         if command == STEP_ALL:
-            self.copies.step(self.words[STEP])
-        elif command == BEGIN:
-            self.copies.begin()
-        elif command == BEGIN_LOST:
-            self.copies.start(self._job.holds)
+            self.group.step(self.words[STEP])
+        elif command == RESET_SELECTED:
+            self.group.reset()
+        elif command == RESET_LOST:
+            self.group.reset_lost(self._job.holds_at_end)
         else:
-            self.copies.replay()
+            self.group.replay()
 
-    def _serve_singles(self, order: int) -> None:
-        """Steps copies whose `wanted` is ahead of `served`, until something else is ordered."""
+    def _step_requested(self, order: int) -> None:
+        """Serve requests for single steps until the next command."""
         scheduler = self._job.scheduler or LongestWaitingFirst()
-        words, copies, at = self.words, self.copies.copies, self.copies.at
+        words, sub_envs, arrays = self.words, self.group.sub_envs, self.group.arrays
         asked, queue = -1, list[int]()
         since: dict[int, float] = {}
-        cost = [0.0] * len(copies)
-        while words[ORDER] == order:
-            if words[ASKED] != asked:
-                asked = words[ASKED]
+        cost = [0.0] * len(sub_envs)
+        while words[COMMAND] == order:
+            if words[REQUESTS] != asked:
+                asked = words[REQUESTS]
                 now = time.monotonic()
-                missing = at["wanted"][self.copies.index] != at["served"][self.copies.index]
+                missing = (
+                    arrays["requested"][self.group.index] != arrays["completed"][self.group.index]
+                )
                 waiting = np.flatnonzero(missing).tolist()
                 since = {i: since.get(i, now) for i in waiting}
                 waited = [now - since[i] for i in waiting]
                 chosen = scheduler.order(waiting, waited, [cost[i] for i in waiting])
-                queue = _whole(chosen, waiting)[::-1]
+                queue = _complete_order(chosen, waiting)[::-1]
             if not queue:
-                self.sleep(lambda seen=asked: words[ASKED] != seen or words[ORDER] != order)  # type: ignore[misc]
+                self.sleep(lambda seen=asked: words[REQUESTS] != seen or words[COMMAND] != order)  # type: ignore[misc]
                 continue
             i = queue.pop()
             began = time.perf_counter()
-            self.copies.step_one(i)
+            self.group.step_one(i)
             spent = time.perf_counter() - began
             cost[i] = spent if cost[i] == 0.0 else _FORGET * cost[i] + (1.0 - _FORGET) * spent
             since.pop(i, None)
-            row = copies[i].number
-            at["served"][row] = at["wanted"][row]
-            self.done.ring()
+            row = sub_envs[i].number
+            arrays["completed"][row] = arrays["requested"][row]
+            self.done.set()
 
     def _send(self, answer: tuple[str, Any]) -> None:
         """An answer; where it cannot travel, an error that says so."""
@@ -263,7 +272,7 @@ class _Worker:
 
     def _resize(self, call: Any, layout: Layout, *arguments: Any) -> None:
         """Moves to another block."""
-        old, self._block = self._block, SharedBlock(layout, self._handed()[0])
+        old, self._block = self._block, SharedBlock(layout, self._receive_fds()[0])
         call(self._block.arrays, *arguments)
         old.close()
 
@@ -273,19 +282,19 @@ class _Worker:
         if fault.kind == "hung":
             fault = fault._replace(text=f"the call took too long; it was here:\n{self._stack}")
         self.words[REPORTS] += 1
-        self._pipe.send(("fault", fault._replace(error=_travelling(error.__cause__ or error))))
+        self._pipe.send(("fault", fault._replace(error=_picklable_error(error.__cause__ or error))))
 
-    def _hung(self, _signal: int, frame: Any) -> None:
+    def _on_hang_signal(self, _signal: int, frame: Any) -> None:
         words = self.words
-        meant, call = (words[WARNED], words[WARNED + 1]), (words[BEAT], words[AT])
+        meant, call = (words[HANG_WARNING], words[HANG_WARNING + 1]), (words[BEAT], words[AT])
         # Else that call has come back, or is being left already.
-        if words[BEAT] % 2 and meant == call != self._left:
-            self._left = call
+        if words[BEAT] % 2 and meant == call != self._last_hung_call:
+            self._last_hung_call = call
             self._stack = "".join(traceback.format_stack(frame)[-8:])
             raise HangError
 
 
-def _whole(chosen: Any, waiting: list[int]) -> list[int]:
+def _complete_order(chosen: Any, waiting: list[int]) -> list[int]:
     """A scheduler's choice without strangers, and with those that it forgot at the end."""
     left = dict.fromkeys(waiting)
     known = [int(i) for i in chosen if left.pop(int(i), 0) is None]
@@ -293,10 +302,10 @@ def _whole(chosen: Any, waiting: list[int]) -> list[int]:
 
 
 def _ordered(words: memoryview, last: int) -> bool:
-    return bool(words[ORDER] != last)
+    return bool(words[COMMAND] != last)
 
 
-def _travelling(error: BaseException) -> BaseException | None:
+def _picklable_error(error: BaseException) -> BaseException | None:
     """An exception as the parent can raise it; None where it cannot travel."""
     try:
         again = pickle.loads(pickle.dumps(error))
@@ -305,10 +314,10 @@ def _travelling(error: BaseException) -> BaseException | None:
     return again if isinstance(again, Exception) else None
 
 
-def _portable(error: Exception) -> Exception:
+def _as_picklable(error: Exception) -> Exception:
     if isinstance(error, SlipstreamError):
         return type(error)(str(error))
-    known = _travelling(error)
+    known = _picklable_error(error)
     if isinstance(known, Exception):
         known.add_note("".join(traceback.format_exception(error)))
         return known
@@ -336,12 +345,12 @@ class WorkerHandle:
         self.go = PipeEvent()
         self.state, self.pid, self.due = DOWN, 0, 0.0
         self.pipe: Connection | None = None
-        self.heard = 0
+        self.num_received = 0
         self.hung = self.lost = False
-        self.begun = True
+        self.episodes_started = True
         self._order = 0
         self._beat, self._since, self._warned = (-1, -1), 0.0, 0.0
-        self._last_words = -1
+        self._crash_file = -1
 
     @property
     def rows(self) -> slice | NDArray[np.int64]:
@@ -366,7 +375,7 @@ class WorkerHandle:
         except OSError:
             os.close(words)
             raise
-        self.words[ORDER] = self.words[DONE] = self._order
+        self.words[COMMAND] = self.words[DONE] = self._order
         fds = [theirs.fileno(), self._file, words, *self.go.fds]
         try:
             self.pid = launch(fds)
@@ -377,40 +386,40 @@ class WorkerHandle:
         finally:
             theirs.close()
         self.pipe = mine
-        self._last_words = words
+        self._crash_file = words
         self.state, self.hung = IDLE, False
 
     def assign(self, job: bytes, fds: Sequence[int]) -> None:
         """Gives it a job and the descriptors for it; `hear` says when it is ready."""
         assert self.pipe is not None
-        self.words[REPORTS], self.heard = 0, 0
+        self.words[REPORTS], self.num_received = 0, 0
         self._since = self._warned = 0.0
         self._beat = (-1, -1)
         self.state = STARTING
         with suppress(OSError):  # gone already: its end will be heard
             self.pipe.send_bytes(job)
-            self.hand(fds)
+            self.send_fds(fds)
 
-    def hand(self, fds: Sequence[int]) -> None:
+    def send_fds(self, fds: Sequence[int]) -> None:
         """Hands it open files, after the message that says what for."""
         assert self.pipe is not None
         line = socket.socket(fileno=os.dup(self.pipe.fileno()))
         with line:
             socket.send_fds(line, [b"+"], list(fds))
 
-    def order(self, command: int, awaited: int = ANYWHERE) -> None:
+    def order(self, command: int, awaited: int = ANY_CORE) -> None:
         """Tells it what to do; whether this process will sleep until it is done."""
-        self._order = (self._order // COMMANDS + 1) * COMMANDS + command
+        self._order = (self._order // NUM_COMMANDS + 1) * NUM_COMMANDS + command
         self._since = self._warned = 0.0
-        self.words[AWAITED] = awaited
-        self.words[ORDER] = self._order
+        self.words[WAITING] = awaited
+        self.words[COMMAND] = self._order
         self.wake()
 
     def wake(self) -> None:
         """It shall look what is wanted of it."""
         fence()
-        if self.words[ASLEEP] or not ORDERED:
-            self.go.ring()
+        if self.words[ASLEEP] or not STORES_ORDERED:
+            self.go.set()
 
     @property
     def done(self) -> bool:
@@ -432,7 +441,7 @@ class WorkerHandle:
                 self._hang_up()
         elif now - self._since > limit:
             self._warned = now
-            self.words[WARNED], self.words[WARNED + 1] = beat
+            self.words[HANG_WARNING], self.words[HANG_WARNING + 1] = beat
             self.kill(HANG_SIGNAL)
 
     def _hang_up(self) -> None:
@@ -442,7 +451,7 @@ class WorkerHandle:
         with line, suppress(OSError):
             line.shutdown(socket.SHUT_RDWR)
 
-    def rest(self) -> None:
+    def reset_watch(self) -> None:
         """Nothing is asked of it: the time until the next order does not count as hanging."""
         self._since = self._warned = 0.0
 
@@ -457,27 +466,27 @@ class WorkerHandle:
         with suppress(OSError):
             self.pipe.send_bytes(message)
 
-    def last_words(self) -> str:
+    def crash_output(self) -> str:
         """What its process wrote before it ended: a traceback, even of a crash in C."""
-        if self._last_words < 0:
+        if self._crash_file < 0:
             return ""
-        size = os.fstat(self._last_words).st_size  # calls that hung and came back are in it, too
-        text = os.pread(self._last_words, _WORDS_BYTES, max(0, size - _WORDS_BYTES))
+        size = os.fstat(self._crash_file).st_size  # calls that hung and came back are in it, too
+        text = os.pread(self._crash_file, _WORDS_BYTES, max(0, size - _WORDS_BYTES))
         return text.decode(errors="replace").strip()
 
-    def drop(self) -> None:
+    def detach(self) -> None:
         """Lets go of what belonged to the process that is gone."""
         if self.pipe is not None:
             self.pipe.close()
             self.pipe = None
-        if self._last_words >= 0:
-            os.close(self._last_words)
-            self._last_words = -1
+        if self._crash_file >= 0:
+            os.close(self._crash_file)
+            self._crash_file = -1
         self.state = DOWN
 
     def close(self) -> None:
         """Lets go of everything."""
-        self.drop()
+        self.detach()
         self.go.close()
         self.words.release()
         self._page.close()

@@ -24,41 +24,41 @@ from slipstream.core.capacity import usable_cores
 from slipstream.core.child_process import AT, FaultPolicy, worker_start_error
 from slipstream.core.errors import KernelError, ResourceError
 from slipstream.gym.process.env_worker import (
-    BEGIN,
-    BEGIN_LOST,
+    CALL,
     DOWN,
     REPLAY,
-    SERVE,
+    RESET_LOST,
+    RESET_SELECTED,
     STARTING,
     STEP_ALL,
-    TALK,
+    STEP_REQUESTED,
     UP,
     WorkerHandle,
 )
 from slipstream.gym.process.fault_log import Fault
 from slipstream.gym.process.process_pool import ProcessPool
 from slipstream.gym.process.shared_memory import (
-    ANYWHERE,
-    ASKED,
-    AWAITED,
-    HERE,
-    NOT,
+    ANY_CORE,
+    NOT_WAITING,
     POLL_MS,
     REPORTS,
+    REQUESTS,
+    SAME_CORE,
     STEP,
+    WAITING,
     Layout,
     PipeEvent,
     SharedBlock,
     fence,
     poll_ms,
-    spin,
     spin_seconds,
+    spin_wait,
 )
 from slipstream.gym.serial_driver import Answers, Arguments, Arrays, BaseDriver
-from slipstream.gym.sub_env_group import FRESH
-from slipstream.gym.worker_config import WorkerConfig, packed
+from slipstream.gym.sub_env_group import STEP_FLAGS
+from slipstream.gym.worker_config import WorkerConfig, pickle_config
 
-_RUNS = {"begin": BEGIN, "replay": REPLAY}
+_RUNS = {"reset": RESET_SELECTED, "replay": REPLAY}
 _PAUSE_MS = 5  # between two tries to replace lost workers
 _BEFORE_WAITING = 100  # at exit: before multiprocessing waits for children
 
@@ -71,7 +71,7 @@ class ProcessDriver(BaseDriver):
 
     Args:
         layout: of the block, with `state_arrays`.
-        job: makes an `Assignment` of `layout`, `ranges` and `spin`.
+        job: makes an `Assignment` of `layout`, `ranges` and `spin_wait`.
         num_envs: E.
         name: of the environment, for messages.
         leave, repeats: see `Losses`.
@@ -88,7 +88,7 @@ class ProcessDriver(BaseDriver):
     """
 
     backend = "process"
-    eventful = True
+    has_events = True
 
     def __init__(
         self,
@@ -97,48 +97,53 @@ class ProcessDriver(BaseDriver):
         *,
         num_envs: int,
         name: str,
-        leave: Callable[[NDArray[np.int64]], None] = lambda rows: None,
+        on_lost: Callable[[NDArray[np.int64]], None] = lambda rows: None,
         workers: int | None = None,
         method: str = "forkserver",
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
-        crowd: ProcessPool | None = None,
-        repeats: bool = False,
+        process_pool: ProcessPool | None = None,
+        repeat_lost: bool = False,
     ) -> None:
         if workers is not None:
             workers = check_count("workers", workers)
         super().__init__(num_envs, name, policy)
         self.policy, self._job = policy, job
-        self.losses, self.singles = LostWorkers(self, leave, repeats), AsyncSteps(self)
+        self.lost_workers, self.async_steps = (
+            LostWorkers(self, on_lost, repeat_lost),
+            AsyncSteps(self),
+        )
         self._cores = usable_cores()
-        self._most = workers or self._cores
-        w = max(1, min(self._most, num_envs))
-        self.spin = spin_seconds(w - 1, self._cores)
-        self.links: list[WorkerHandle] = []
+        self._max_workers = workers or self._cores
+        w = max(1, min(self._max_workers, num_envs))
+        self.spin_seconds = spin_seconds(w - 1, self._cores)
+        self.handles: list[WorkerHandle] = []
         self._poller = select.poll()
         self._by_fd: dict[int, WorkerHandle] = {}
         self._answers: dict[int, Any] = {}
         self._error: Exception | None = None
         self._pending: list[WorkerHandle] = []
-        self._beginning: list[WorkerHandle] = []  # beside those that step
-        self._asked: list[WorkerHandle] = []  # in the newest talk
-        self._owns_crowd = crowd is None
-        self._crowd = crowd = ProcessPool(method) if crowd is None else crowd
-        crowd.claim(num_envs, name)
+        self._resetting_handles: list[WorkerHandle] = []  # beside those that step
+        self._called: list[WorkerHandle] = []  # in the newest talk
+        self._owns_pool = process_pool is None
+        self._process_pool = process_pool = (
+            ProcessPool(method) if process_pool is None else process_pool
+        )
+        process_pool.reserve(num_envs, name)
         try:
             self._done = PipeEvent()
             self._poller.register(self._done.fds[0], select.POLLIN)
             # Should `close` never be called: at exit, or when nobody refers to it any more.
             self._end = Finalize(
-                self, _end, (self.links, crowd, self._done), exitpriority=_BEFORE_WAITING
+                self, _end, (self.handles, process_pool, self._done), exitpriority=_BEFORE_WAITING
             )
             try:
-                self._take(_dealt(0, num_envs, w))
+                self._add_workers(_split_rows(0, num_envs, w))
                 self.block = SharedBlock(layout)
             except BaseException:
                 self._end()
                 raise
         except BaseException as error:
-            crowd.release(num_envs)
+            process_pool.release(num_envs)
             if isinstance(error, OSError):
                 raise worker_start_error(error, "give fewer workers") from error
             raise
@@ -152,124 +157,130 @@ class ProcessDriver(BaseDriver):
             ConfigError, ResourceError, KernelError: one could not be made; nothing is left.
         """
         try:
-            self._await_start(self.links)
+            self._wait_until_started(self.handles)
         except BaseException:
             self.close()
             raise
-        pids = [link.pid for link in self.links]
-        self._crowd.started(self.num_envs, self.ledger.name, pids)
+        pids = [handle.pid for handle in self.handles]
+        self._process_pool.started(self.num_envs, self.fault_log.name, pids)
 
-    def _take(self, ranges: Sequence[tuple[int, int]]) -> list[WorkerHandle]:
+    def _add_workers(self, ranges: Sequence[tuple[int, int]]) -> list[WorkerHandle]:
         """Further workers, with these copies."""
-        before = len(self.links)
-        first = 1 + max((link.number for link in self.links), default=-1)
+        before = len(self.handles)
+        first = 1 + max((handle.number for handle in self.handles), default=-1)
         for number, own in enumerate(ranges, first):
-            link = self._crowd.take()
-            link.number, link.ranges = number, [own]
-            self.links.append(link)
-        return self.links[before:]
+            handle = self._process_pool.acquire()
+            handle.number, handle.ranges = number, [own]
+            self.handles.append(handle)
+        return self.handles[before:]
 
-    def _start(self, link: WorkerHandle) -> None:
-        if link.state == DOWN:
-            self._crowd.start(link)
-        assert link.pipe is not None
-        self._by_fd[link.pipe.fileno()] = link
-        self._poller.register(link.pipe.fileno(), select.POLLIN)
-        part = self._job(layout=self.block.layout, ranges=tuple(link.ranges), spin=self.spin)
-        link.assign(packed(part), [self.block.fd, *self._done.fds])
+    def _start(self, handle: WorkerHandle) -> None:
+        if handle.state == DOWN:
+            self._process_pool.start(handle)
+        assert handle.pipe is not None
+        self._by_fd[handle.pipe.fileno()] = handle
+        self._poller.register(handle.pipe.fileno(), select.POLLIN)
+        part = self._job(
+            layout=self.block.layout, ranges=tuple(handle.ranges), spin_seconds=self.spin_seconds
+        )
+        handle.assign(pickle_config(part), [self.block.fd, *self._done.fds])
 
-    def _forget(self, link: WorkerHandle) -> None:
+    def _unregister(self, handle: WorkerHandle) -> None:
         """Its pipe is not listened to any more."""
-        if link.pipe is not None:
-            self._poller.unregister(link.pipe.fileno())
-            del self._by_fd[link.pipe.fileno()]
+        if handle.pipe is not None:
+            self._poller.unregister(handle.pipe.fileno())
+            del self._by_fd[handle.pipe.fileno()]
 
-    def _await_start(self, links: Sequence[WorkerHandle]) -> None:
-        for link in links:
-            self._start(link)
-        waiting = list(links)
+    def _wait_until_started(self, handles: Sequence[WorkerHandle]) -> None:
+        for handle in handles:
+            self._start(handle)
+        waiting = list(handles)
         while waiting:
             self.sleep(POLL_MS)
-            for link in waiting:
-                if link.state != DOWN:
-                    link.watch(self.policy.hang_seconds)
-                elif time.monotonic() >= link.due:
-                    self._start(link)
+            for handle in waiting:
+                if handle.state != DOWN:
+                    handle.watch(self.policy.hang_seconds)
+                elif time.monotonic() >= handle.due:
+                    self._start(handle)
             self.raise_error()
-            self.ledger.check_any()
-            waiting = [link for link in waiting if link.state != UP]
-        for link in links:
-            link.lost, link.begun = False, True  # nobody has begun
+            self.fault_log.check_startup()
+            waiting = [handle for handle in waiting if handle.state != UP]
+        for handle in handles:
+            handle.lost, handle.episodes_started = False, True  # nobody has begun
 
-    def _revived(self) -> list[WorkerHandle]:
+    def _restart_lost(self) -> list[WorkerHandle]:
         """Marks what was lost, starts who shall follow; those that are ready to begin."""
-        self.losses.mark()  # before another one writes there
-        for link in self.links:
-            if link.state == DOWN and time.monotonic() >= link.due:
-                link.begun = False
+        self.lost_workers.mark_lost()  # before another one writes there
+        for handle in self.handles:
+            if handle.state == DOWN and time.monotonic() >= handle.due:
+                handle.episodes_started = False
                 try:
-                    self._start(link)
+                    self._start(handle)
                 except ResourceError as error:
-                    self._lost(link, str(error))
-            elif link.state == STARTING:
-                assert link.pipe is not None
-                if link.pipe.poll(0):
-                    self._hear(link)
+                    self._record_lost(handle, str(error))
+            elif handle.state == STARTING:
+                assert handle.pipe is not None
+                if handle.pipe.poll(0):
+                    self._receive(handle)
                 else:
-                    link.watch(self.policy.hang_seconds)
-        return [link for link in self.links if link.state == UP and not link.begun]
+                    handle.watch(self.policy.hang_seconds)
+        return [
+            handle for handle in self.handles if handle.state == UP and not handle.episodes_started
+        ]
 
-    def mend(self) -> None:
+    def respawn(self) -> None:
         """Replaces workers when it is time, and has new ones begin their copies."""
-        fresh = self._revived()
+        fresh = self._restart_lost()
         if fresh:
             if self.begun:
-                self._order(BEGIN_LOST, fresh)
+                self._send_command(RESET_LOST, fresh)
                 self._wait()
-            self.singles.serve(self._begun(fresh))
+            self.async_steps.request_steps(self._finish_resets(fresh))
 
-    def _begun(self, fresh: Sequence[WorkerHandle]) -> list[WorkerHandle]:
+    def _finish_resets(self, fresh: Sequence[WorkerHandle]) -> list[WorkerHandle]:
         """Those that have begun, after they were ordered to."""
-        for link in fresh:
-            self.hear_reports(link)
-            link.begun = link.state == UP
-        return [link for link in fresh if link.begun]
+        for handle in fresh:
+            self.receive_faults(handle)
+            handle.episodes_started = handle.state == UP
+        return [handle for handle in fresh if handle.episodes_started]
 
     @property
     def complete(self) -> bool:
         """Return true if all workers are there, and their copies have begun."""
-        for link in self.links:  # noqa: SIM110  (a generator takes a microsecond)
-            if link.state != UP or not link.begun:
+        for handle in self.handles:
+            if handle.state != UP or not handle.episodes_started:
                 return False
         return True
 
     def ready(self) -> None:
         self.check_open()
         while not self.complete:
-            self.mend()
-            self.ledger.check()
+            self.respawn()
+            self.fault_log.check()
             time.sleep(0.002)
 
-    def _lost(self, link: WorkerHandle, why: str = "") -> None:
+    def _record_lost(self, handle: WorkerHandle, why: str = "") -> None:
         """Counts the loss of a worker; another one is started when it is time."""
-        said, hung, at = link.last_words(), link.hung, int(link.words[AT])
-        if not any(lo <= at < hi for lo, hi in link.ranges):
-            at = link.ranges[0][0]
-        if link.pipe is not None:
-            self._forget(link)
-            link.drop()
-            why = self._crowd.ending(link)
+        said, hung, at = handle.crash_output(), handle.hung, int(handle.words[AT])
+        if not any(lo <= at < hi for lo, hi in handle.ranges):
+            at = handle.ranges[0][0]
+        if handle.pipe is not None:
+            self._unregister(handle)
+            handle.detach()
+            why = self._process_pool.ending(handle)
             if hung:
                 seconds = self.policy.hang_seconds
                 why = f"hung for more than {seconds:g} s, and did not come back when it was asked"
         arrays, episode, step = self.block.arrays, 0, 0
-        arrays["tries"][at] += 1
+        arrays["failed_attempts"][at] += 1
         action = np.ravel(arrays["actions"][at]).tolist() if "actions" in arrays else []
         if "episode" in arrays:
             episode, step = max(0, int(arrays["episode"][at]) - 1), int(arrays["length"][at])
         text = f"the process {why}" + (f"\n{said}" if said else "")
-        self.ledger.add(Fault("lost", at, link.number, link.pid, episode, step, action, text))
-        link.due, link.lost = time.monotonic() + self.ledger.delay(link.number), True
+        self.fault_log.add(
+            Fault("lost", at, handle.number, handle.pid, episode, step, action, text)
+        )
+        handle.due, handle.lost = time.monotonic() + self.fault_log.delay(handle.number), True
 
     # Orders, what workers send back, and how they are waited for.
 
@@ -279,13 +290,13 @@ class ProcessDriver(BaseDriver):
             self.check_open()
         return self.block.arrays
 
-    def _order(
-        self, command: int, links: Sequence[WorkerHandle], beside: Sequence[WorkerHandle] = ()
+    def _send_command(
+        self, command: int, handles: Sequence[WorkerHandle], uncounted: Sequence[WorkerHandle] = ()
     ) -> None:
-        """Has workers do something; `_wait` waits for those, too, that were `beside` ordered."""
-        for link in links:
-            link.order(command, NOT)
-        self._pending = [*beside, *links]
+        """Has workers do something; `_wait` waits for those, too, that were `uncounted` ordered."""
+        for handle in handles:
+            handle.order(command, NOT_WAITING)
+        self._pending = [*uncounted, *handles]
 
     def _wait(self, timeout: float | None = None) -> bool:
         """Waits until what was ordered is done, or for so many seconds; whether it is done."""
@@ -300,64 +311,64 @@ class ProcessDriver(BaseDriver):
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             # Looking is for free where those that still work leave a core to spare.
-            if spin(ready, spin_seconds(len(pending), self._cores)):
+            if spin_wait(ready, spin_seconds(len(pending), self._cores)):
                 return True
             # One wakes this process and leaves it a core; the others look for their next order.
-            pending[-1].words[AWAITED] = HERE if len(self.links) >= self._cores else ANYWHERE
+            pending[-1].words[WAITING] = SAME_CORE if len(self.handles) >= self._cores else ANY_CORE
             fence()
-            pending = [link for link in pending if link.state == UP and not link.done]
+            pending = [handle for handle in pending if handle.state == UP and not handle.done]
             self._pending = pending
             if not pending:
                 return True
-            if pending[-1].words[AWAITED] == NOT:
+            if pending[-1].words[WAITING] == NOT_WAITING:
                 continue
             look = poll_ms(hang)
             if until is not None:
                 look = min(look, max(0, int(1000 * (until - time.monotonic()) + 1)))
             self.sleep(look)
-            for link in pending:
-                if link.state == UP and not link.done:
-                    link.watch(hang)
+            for handle in pending:
+                if handle.state == UP and not handle.done:
+                    handle.watch(hang)
             if until is not None and time.monotonic() >= until:
-                return not any(link.state == UP and not link.done for link in pending)
+                return not any(handle.state == UP and not handle.done for handle in pending)
 
-    def _finish(self, links: Iterable[WorkerHandle]) -> None:
+    def _collect_reports(self, handles: Iterable[WorkerHandle]) -> None:
         """After `_wait`: takes what workers have to report."""
-        for link in links:
-            if link.words[REPORTS] != link.heard:
-                self.hear_reports(link)
-            if link.state == UP:
-                self.ledger.worked(link.number)
+        for handle in handles:
+            if handle.words[REPORTS] != handle.num_received:
+                self.receive_faults(handle)
+            if handle.state == UP:
+                self.fault_log.record_response(handle.number)
         self.raise_error()
 
     def sleep(self, milliseconds: int) -> None:
         """Until a worker is done, says something or is gone, or the time is over."""
         for fd, _ in self._poller.poll(milliseconds):
             if fd == self._done.fds[0]:
-                self._done.hush()
+                self._done.clear()
             elif fd in self._by_fd:
-                self._hear(self._by_fd[fd])
+                self._receive(self._by_fd[fd])
 
-    def hear_reports(self, link: WorkerHandle) -> None:
+    def receive_faults(self, handle: WorkerHandle) -> None:
         """Takes the faults that a worker has reported."""
-        while link.state == UP and link.words[REPORTS] != link.heard:
-            self._hear(link)
+        while handle.state == UP and handle.words[REPORTS] != handle.num_received:
+            self._receive(handle)
 
-    def _hear(self, link: WorkerHandle) -> None:
+    def _receive(self, handle: WorkerHandle) -> None:
         """Takes one message of a worker; its end is one, too."""
-        assert link.pipe is not None
+        assert handle.pipe is not None
         try:
-            what, value = link.pipe.recv()
+            what, value = handle.pipe.recv()
         except (EOFError, OSError):
-            self._lost(link)
+            self._record_lost(handle)
             return
         if what == "ready":
-            link.state = UP
+            handle.state = UP
         elif what == "fault":
-            link.heard += 1
-            self.ledger.add(value._replace(worker=link.number, pid=link.pid))
+            handle.num_received += 1
+            self.fault_log.add(value._replace(worker=handle.number, pid=handle.pid))
         elif what == "answer":
-            self._answers[link.number] = value
+            self._answers[handle.number] = value
         else:  # it could not make its copies
             self._error = self._error or value
 
@@ -369,77 +380,77 @@ class ProcessDriver(BaseDriver):
 
     # Methods of the copies, called by messages: slow.
 
-    def ask(
+    def call(
         self,
         method: str,
         arguments: Arguments,
         selected: NDArray[np.bool_] | None = None,
         *,
-        spare: bool = False,
+        allow_lost: bool = False,
     ) -> Answers:
-        return self._talk(method, self._calls(arguments, selected), spare)
+        return self._call(method, self._make_calls(arguments, selected), allow_lost)
 
-    def insist(self, method: str, arguments: Arguments) -> Answers:
+    def call_with_retry(self, method: str, arguments: Arguments) -> Answers:
         answers: dict[int, tuple[NDArray[np.int64], Any]] = {}
-        calls = self._calls(arguments)
+        calls = self._make_calls(arguments)
         while left := [call for call in calls if call[0].number not in answers]:
             self.ready()
-            for (link, _), answer in zip(left, self._talk(method, left, True), strict=True):
-                if link.state == UP:
-                    answers[link.number] = answer
-        return [answers[link.number] for link, _ in calls]
+            for (handle, _), answer in zip(left, self._call(method, left, True), strict=True):
+                if handle.state == UP:
+                    answers[handle.number] = answer
+        return [answers[handle.number] for handle, _ in calls]
 
-    def rows_of(self, selected: NDArray[np.bool_]) -> list[WorkerHandle]:
+    def handles_with(self, selected: NDArray[np.bool_]) -> list[WorkerHandle]:
         """Workers that have any of the selected copies."""
-        return [link for link in self.links if selected[link.rows].any()]
+        return [handle for handle in self.handles if selected[handle.rows].any()]
 
-    def _calls(self, arguments: Arguments, selected: NDArray[np.bool_] | None = None) -> Calls:
-        links = self.links if selected is None else self.rows_of(selected)
-        return [(link, arguments(link.numbers.tolist())) for link in links]
+    def _make_calls(self, arguments: Arguments, selected: NDArray[np.bool_] | None = None) -> Calls:
+        handles = self.handles if selected is None else self.handles_with(selected)
+        return [(handle, arguments(handle.numbers.tolist())) for handle in handles]
 
-    def _talk(self, method: str, calls: Calls, spare: bool) -> Answers:
+    def _call(self, method: str, calls: Calls, allow_lost: bool) -> Answers:
         try:
-            self._begin_talk(method, calls)
+            self._send_calls(method, calls)
             self._wait()
-            values = self._end_talk(method, calls, spare)
+            values = self._receive_answers(method, calls, allow_lost)
         finally:
-            self.losses.mark()
-            self.singles.serve([link for link, _ in calls])
-        return [(link.numbers, value) for (link, _), value in zip(calls, values, strict=True)]
+            self.lost_workers.mark_lost()
+            self.async_steps.request_steps([handle for handle, _ in calls])
+        return [(handle.numbers, value) for (handle, _), value in zip(calls, values, strict=True)]
 
-    def _begin_talk(self, method: str, calls: Calls) -> None:
-        """Asks those that are there; `_wait` and `_end_talk` bring the answers.
+    def _send_calls(self, method: str, calls: Calls) -> None:
+        """Asks those that are there; `_wait` and `_receive_answers` bring the answers.
 
         Nobody is asked if something cannot be pickled.
         """
-        here = [(link, arguments) for link, arguments in calls if link.state == UP]
+        here = [(handle, arguments) for handle, arguments in calls if handle.state == UP]
         messages = [ForkingPickler.dumps((method, arguments)) for _, arguments in here]
-        self._asked = [link for link, _ in here]
-        for link, _ in calls:
-            self._answers.pop(link.number, None)
-        self._order(TALK, self._asked)
+        self._called = [handle for handle, _ in here]
+        for handle, _ in calls:
+            self._answers.pop(handle.number, None)
+        self._send_command(CALL, self._called)
         # They listen by now: where nobody reads, a pipe has room for some 200 KB.
-        for link, message in zip(self._asked, messages, strict=True):
-            link.send(message)
+        for handle, message in zip(self._called, messages, strict=True):
+            handle.send(message)
 
-    def _end_talk(self, method: str, calls: Calls, spare: bool = False) -> list[Any]:
+    def _receive_answers(self, method: str, calls: Calls, allow_lost: bool = False) -> list[Any]:
         """The answers, in the order of the workers.
 
-        `spare`: that of a worker which was lost is None, if the policy is to go on.
+        `allow_lost`: that of a worker which was lost is None, if the policy is to go on.
         """
-        links = [link for link, _ in calls]
-        for link in self._asked:  # all, or what one said would pass for its next answer
-            while link.number not in self._answers and link.state == UP:
-                self._hear(link)
-        self._finish(links)
+        handles = [handle for handle, _ in calls]
+        for handle in self._called:  # all, or what one said would pass for its next answer
+            while handle.number not in self._answers and handle.state == UP:
+                self._receive(handle)
+        self._collect_reports(handles)
         values, failed = list[Any](), list[BaseException]()
-        for link in links:
-            if link.number not in self._answers:
-                self.ledger.check()
-                if not spare:
-                    name = self.ledger.name
-                    raise KernelError(f"{name}: worker {link.number} was lost in `{method}`.")
-            worked, value = self._answers.pop(link.number, (True, None))
+        for handle in handles:
+            if handle.number not in self._answers:
+                self.fault_log.check()
+                if not allow_lost:
+                    name = self.fault_log.name
+                    raise KernelError(f"{name}: worker {handle.number} was lost in `{method}`.")
+            worked, value = self._answers.pop(handle.number, (True, None))
             (values if worked else failed).append(value)
         if failed:
             raise failed[0]
@@ -449,29 +460,29 @@ class ProcessDriver(BaseDriver):
 
     def settle(self) -> None:
         self.check_open()
-        self.singles.stop()
+        self.async_steps.stop()
 
     def run(self, what: str) -> None:
-        self.singles.stop()
+        self.async_steps.stop()
         selected = self.block["selected"]
-        self.losses.shown(selected)
-        links = self.rows_of(selected)
-        self._order(_RUNS[what], links)
+        self.lost_workers.shown(selected)
+        handles = self.handles_with(selected)
+        self._send_command(_RUNS[what], handles)
         self._wait()
-        self._finish(links)
-        self.losses.mark()
-        self.losses.shown(selected & self.losses.unseen, here=False)
+        self._collect_reports(handles)
+        self.lost_workers.mark_lost()
+        self.lost_workers.shown(selected & self.lost_workers.dirty, here=False)
 
     def begin_reset(self, arguments: Arguments) -> None:
-        self.singles.stop()
+        self.async_steps.stop()
         self.ready()
         arrays = self.block.arrays
         arrays["valid"][:], arrays["reward"][:] = True, 0.0
-        for name in FRESH:  # here: workers without a selected copy are not called
+        for name in STEP_FLAGS:  # here: workers without a selected copy are not called
             arrays[name][:] = False
-        self.losses.shown(arrays["selected"])
-        self._resetting = self._calls(arguments, arrays["selected"])
-        self._begin_talk("begin", self._resetting)
+        self.lost_workers.shown(arrays["selected"])
+        self._resetting = self._make_calls(arguments, arrays["selected"])
+        self._send_calls("reset", self._resetting)
 
     def end_reset(self, timeout: float | None = None) -> bool:
         """Workers in the place of those that were lost are asked again."""
@@ -479,39 +490,41 @@ class ProcessDriver(BaseDriver):
         if not self._wait(timeout):
             return False
         while True:
-            self._end_talk("begin", calls, spare=True)
+            self._receive_answers("reset", calls, allow_lost=True)
             calls = [call for call in calls if call[0].state != UP]
             if not calls:
                 self.begun = True
                 return True
             self.ready()
-            self.losses.shown(self.block["selected"])
-            self._begin_talk("begin", calls)
+            self.lost_workers.shown(self.block["selected"])
+            self._send_calls("reset", calls)
             self._wait()
 
     def begin_step(self, t: int) -> None:
-        self.singles.stop()
-        links, self._beginning = self.links, []
-        if self.losses.any or not self.complete:
-            self._beginning = self._revived()
-            for link in self._beginning:
-                link.order(BEGIN_LOST, NOT)
-            links = [link for link in links if not self.losses.unseen[link.rows].any()]
-        for link in links:
-            link.words[STEP] = t
-        self._stepping = links
-        self._order(STEP_ALL, links, self._beginning)
+        self.async_steps.stop()
+        handles, self._resetting_handles = self.handles, []
+        if self.lost_workers.any or not self.complete:
+            self._resetting_handles = self._restart_lost()
+            for handle in self._resetting_handles:
+                handle.order(RESET_LOST, NOT_WAITING)
+            handles = [
+                handle for handle in handles if not self.lost_workers.dirty[handle.rows].any()
+            ]
+        for handle in handles:
+            handle.words[STEP] = t
+        self._stepping = handles
+        self._send_command(STEP_ALL, handles, self._resetting_handles)
 
     def end_step(self, timeout: float | None = None) -> bool:
         if not self._wait(timeout):
             return False
-        self._begun(self._beginning)
-        self._finish(self._stepping)
-        self.losses.mark()
+        self._finish_resets(self._resetting_handles)
+        self._collect_reports(self._stepping)
+        self.lost_workers.mark_lost()
         self._shown = False
-        if self.losses.any:
-            for link in self.links:
-                self._shown |= self.losses.pass_over(link)
+        if self.lost_workers.any:
+            for handle in self.handles:
+                self._shown |= self.lost_workers.skip_step(handle)
         return True
 
     @property
@@ -519,25 +532,25 @@ class ProcessDriver(BaseDriver):
         if self._shown:
             return True
         down, held = self.block["down"], self.block["held"]
-        faulty = self.ledger.total and np.count_nonzero(down)  # without a fault none is down
+        faulty = self.fault_log.total and np.count_nonzero(down)  # without a fault none is down
         if self._stepping and not faulty and not np.count_nonzero(held):
             return True
         idle = down | held
-        return any(not idle[link.rows].all() for link in self._stepping if link.state == UP)
+        return any(not idle[handle.rows].all() for handle in self._stepping if handle.state == UP)
 
     def send(self, rows: NDArray[np.int64]) -> None:
-        self.singles.send(rows)
+        self.async_steps.send(rows)
 
     def receive(self, count: int | None, timeout: float | None = None) -> NDArray[np.int64]:
-        return self.singles.receive(self._count(count), timeout)
+        return self.async_steps.receive(self._count(count), timeout)
 
     @property
-    def under_way(self) -> NDArray[np.bool_]:
-        return self.singles.out
+    def in_flight(self) -> NDArray[np.bool_]:
+        return self.async_steps.in_flight
 
     @property
-    def unseen(self) -> NDArray[np.bool_]:
-        return self.losses.unseen
+    def dirty(self) -> NDArray[np.bool_]:
+        return self.lost_workers.dirty
 
     # Another number of copies, and the end.
 
@@ -551,16 +564,16 @@ class ProcessDriver(BaseDriver):
         self.settle()
         self.ready()
         old, before = self.block, self.num_envs
-        self._crowd.claim(max(0, num_envs - before), self.ledger.name)
+        self._process_pool.reserve(max(0, num_envs - before), self.fault_log.name)
         try:
             self.block = SharedBlock(layout(num_envs))
         except BaseException:
-            self._crowd.release(max(0, num_envs - before))
+            self._process_pool.release(max(0, num_envs - before))
             raise
-        self._crowd.release(max(0, before - num_envs))
+        self._process_pool.release(max(0, before - num_envs))
         self._move(old.arrays, self.block.arrays, num_envs, fill)
-        self.losses.resize(num_envs)
-        self.singles.resize(num_envs)
+        self.lost_workers.resize(num_envs)
+        self.async_steps.resize(num_envs)
         try:
             if num_envs < before:
                 self._shrink()
@@ -571,50 +584,50 @@ class ProcessDriver(BaseDriver):
             raise
         finally:
             old.close()
-        self.ledger.check()
+        self.fault_log.check()
 
     def _shrink(self) -> None:
         """Has workers give up the copies of the highest rows; gives those without any back."""
         size = self.num_envs
-        for link in self.links:
-            link.ranges = [(lo, min(hi, size)) for lo, hi in link.ranges if lo < size]
-        self._attach("shrink", [(link, (size,)) for link in self.links if link.load])
-        empty = [link for link in self.links if not link.load]
-        for link in empty:
-            self.links.remove(link)
-            self._forget(link)
-        self._crowd.give_back(empty)
+        for handle in self.handles:
+            handle.ranges = [(lo, min(hi, size)) for lo, hi in handle.ranges if lo < size]
+        self._move_to_block("shrink", [(handle, (size,)) for handle in self.handles if handle.load])
+        empty = [handle for handle in self.handles if not handle.load]
+        for handle in empty:
+            self.handles.remove(handle)
+            self._unregister(handle)
+        self._process_pool.give_back(empty)
 
     def _grow(self, before: int) -> None:
         """Deals new rows to the workers with the fewest copies, and to new ones."""
-        w = min(self._most, self.num_envs)
-        share = -(-self.num_envs // max(w, len(self.links)))
+        w = min(self._max_workers, self.num_envs)
+        share = -(-self.num_envs // max(w, len(self.handles)))
         calls, lo = [], before
-        for link in self.links:
-            hi = min(self.num_envs, lo + max(0, share - link.load))
-            calls.append((link, (lo, hi, self.begun)))
+        for handle in self.handles:
+            hi = min(self.num_envs, lo + max(0, share - handle.load))
+            calls.append((handle, (lo, hi, self.begun)))
             if hi > lo:
-                link.ranges = [*link.ranges, (lo, hi)]
+                handle.ranges = [*handle.ranges, (lo, hi)]
             lo = hi
-        self._attach("grow", calls)
+        self._move_to_block("grow", calls)
         if lo < self.num_envs:
-            parts = _dealt(lo, self.num_envs, -(-(self.num_envs - lo) // share))
-            self.spin = spin_seconds(len(self.links) + len(parts) - 1, self._cores)
-            more = self._take(parts)
-            self._await_start(more)
+            parts = _split_rows(lo, self.num_envs, -(-(self.num_envs - lo) // share))
+            self.spin_seconds = spin_seconds(len(self.handles) + len(parts) - 1, self._cores)
+            more = self._add_workers(parts)
+            self._wait_until_started(more)
             if self.begun:
-                self._talk("begin_all", [(link, ()) for link in more], spare=True)
+                self._call("reset_all", [(handle, ()) for handle in more], allow_lost=True)
 
-    def _attach(self, method: str, calls: Calls) -> None:
+    def _move_to_block(self, method: str, calls: Calls) -> None:
         """Calls a method of the copies that moves them to the block, which is a new one."""
         layout = self.block.layout
-        calls = [(link, (layout, *rest)) for link, rest in calls]
-        self._begin_talk(method, calls)
-        for link in self._asked:
+        calls = [(handle, (layout, *rest)) for handle, rest in calls]
+        self._send_calls(method, calls)
+        for handle in self._called:
             with suppress(OSError):
-                link.hand([self.block.fd])
+                handle.send_fds([self.block.fd])
         self._wait()
-        self._end_talk(method, calls, spare=True)
+        self._receive_answers(method, calls, allow_lost=True)
 
     def close(self) -> None:
         """Ends the workers or gives them back; may be called again."""
@@ -623,19 +636,19 @@ class ProcessDriver(BaseDriver):
         self.closed = True
         self._end()
         self.block.close()
-        self._crowd.release(self.num_envs)
-        if self._owns_crowd:
-            self._crowd.close()
+        self._process_pool.release(self.num_envs)
+        if self._owns_pool:
+            self._process_pool.close()
 
 
-def _end(links: list[WorkerHandle], crowd: ProcessPool, done: PipeEvent) -> None:
+def _end(handles: list[WorkerHandle], process_pool: ProcessPool, done: PipeEvent) -> None:
     try:
-        crowd.give_back(links)
+        process_pool.give_back(handles)
     finally:
         done.close()
 
 
-def _dealt(lo: int, hi: int, workers: int) -> list[tuple[int, int]]:
+def _split_rows(lo: int, hi: int, workers: int) -> list[tuple[int, int]]:
     """Rows lo..hi-1 in nearly equal parts."""
     edges = np.linspace(lo, hi, workers + 1).astype(int).tolist()
     return list(itertools.pairwise(edges))
@@ -650,13 +663,13 @@ class AsyncSteps:
 
     def __init__(self, driver: ProcessDriver) -> None:
         self._driver = driver
-        self.out = np.zeros(driver.num_envs, np.bool_)
-        self._arrived: list[int] = []  # ready copies that nobody has received yet
+        self.in_flight = np.zeros(driver.num_envs, np.bool_)
+        self._ready: list[int] = []  # ready copies that nobody has received yet
         self._serving = False  # workers step what is wanted, and wait for no order
 
     def resize(self, num_envs: int) -> None:
         """From now on there are so many copies, and nothing is under way."""
-        self.out = np.zeros(num_envs, np.bool_)
+        self.in_flight = np.zeros(num_envs, np.bool_)
 
     def stop(self) -> None:
         """Before any other order.
@@ -664,16 +677,16 @@ class AsyncSteps:
         Raises:
             ConfigError: steps are under way.
         """
-        if self._serving and self.out.any():
+        if self._serving and self.in_flight.any():
             raise self._driver.not_received()
         self._serving = False
 
-    def serve(self, links: Sequence[WorkerHandle]) -> None:
+    def request_steps(self, handles: Sequence[WorkerHandle]) -> None:
         """Has workers step what is wanted: new ones, and those that did something else."""
         if self._serving:
-            for link in links:
-                if link.state == UP and link.begun:
-                    link.order(SERVE)
+            for handle in handles:
+                if handle.state == UP and handle.episodes_started:
+                    handle.order(STEP_REQUESTED)
 
     def send(self, copies: NDArray[np.int64]) -> None:
         """A step of these copies, which are idle, is wanted; their actions are in the block."""
@@ -681,16 +694,16 @@ class AsyncSteps:
         if not self._serving:
             driver.ready()
             self._serving = True
-            self.serve(driver.links)
-        self.out[copies] = True
-        chosen = np.zeros(len(self.out), np.bool_)
+            self.request_steps(driver.handles)
+        self.in_flight[copies] = True
+        chosen = np.zeros(len(self.in_flight), np.bool_)
         chosen[copies] = True
-        chosen &= ~driver.losses.unseen  # no action is theirs: see `_answer`
-        driver.block["wanted"][chosen] += np.uint64(1)
-        for link in driver.rows_of(chosen):
-            link.rest()
-            link.words[ASKED] += 1
-            link.wake()
+        chosen &= ~driver.lost_workers.dirty  # no action is theirs: see `_complete_lost`
+        driver.block["requested"][chosen] += np.uint64(1)
+        for handle in driver.handles_with(chosen):
+            handle.reset_watch()
+            handle.words[REQUESTS] += 1
+            handle.wake()
 
     def receive(self, count: int, timeout: float | None) -> NDArray[np.int64]:
         """The first so many copies that are ready; see `SerialDriver.receive`."""
@@ -701,68 +714,72 @@ class AsyncSteps:
         while True:
             complete = driver.complete
             if not complete:
-                driver.mend()
-                driver.ledger.check()
-            self._note()
-            self._answer(needed)
-            if len(self._arrived) >= count:
+                driver.respawn()
+                driver.fault_log.check()
+            self._collect_ready()
+            self._complete_lost(needed)
+            if len(self._ready) >= count:
                 break
             if until is not None and time.monotonic() >= until:
-                raise TimeoutError(f"`recv`: {len(self._arrived)} of {count} copies are ready.")
+                raise TimeoutError(f"`recv`: {len(self._ready)} of {count} copies are ready.")
             driver.sleep(poll_ms(hang) if complete else _PAUSE_MS)
             needed = count
-            for link in driver.links:
-                if link.state == UP:
-                    self._watch(link, hang)
-        ready = np.array(self._arrived[:count], np.int64)
-        del self._arrived[:count]
-        self.out[ready] = False
-        for link in driver.links:
-            driver.hear_reports(link)
+            for handle in driver.handles:
+                if handle.state == UP:
+                    self._watch(handle, hang)
+        ready = np.array(self._ready[:count], np.int64)
+        del self._ready[:count]
+        self.in_flight[ready] = False
+        for handle in driver.handles:
+            driver.receive_faults(handle)
         driver.raise_error()
         return ready
 
-    def _note(self) -> None:
+    def _collect_ready(self) -> None:
         block = self._driver.block
-        fresh = self.out & (block["wanted"] == block["served"]) & ~self._driver.losses.unseen
-        fresh[self._arrived] = False
-        self._arrived += np.flatnonzero(fresh).tolist()
+        fresh = (
+            self.in_flight
+            & (block["requested"] == block["completed"])
+            & ~self._driver.lost_workers.dirty
+        )
+        fresh[self._ready] = False
+        self._ready += np.flatnonzero(fresh).tolist()
 
-    def _answer(self, needed: int) -> None:
+    def _complete_lost(self, needed: int) -> None:
         """Steps that nobody takes, for their worker was lost after the copies were last shown.
 
         That an episode is lost is reported at once; what comes after it, once the worker is back,
         or if without it there would not be as many copies as are needed.
         """
-        driver, losses = self._driver, self._driver.losses
-        if not losses.any:
+        driver, lost_workers = self._driver, self._driver.lost_workers
+        if not lost_workers.any:
             return
-        waiting = self.out & losses.unseen
-        waiting[self._arrived] = False
-        for link in driver.rows_of(waiting):
-            rows = link.numbers[waiting[link.rows]]
-            here = link.state == UP and link.begun
+        waiting = self.in_flight & lost_workers.dirty
+        waiting[self._ready] = False
+        for handle in driver.handles_with(waiting):
+            rows = handle.numbers[waiting[handle.rows]]
+            here = handle.state == UP and handle.episodes_started
             if not here:
-                under_way = int((self.out & ~waiting).sum())  # has arrived, or will
-                silent = losses.silent(rows)
-                rows = np.setdiff1d(rows, silent[max(0, needed - under_way) :])
-            losses.say(rows)
-            losses.shown(rows, here)
+                in_flight = int((self.in_flight & ~waiting).sum())  # has arrived, or will
+                without_pending_loss = lost_workers.without_pending_loss(rows)
+                rows = np.setdiff1d(rows, without_pending_loss[max(0, needed - in_flight) :])
+            lost_workers.write_skipped_step(rows)
+            lost_workers.shown(rows, here)
             waiting[rows] = False
-            self._arrived += rows.tolist()
+            self._ready += rows.tolist()
 
     def lost(self, rows: NDArray[np.int64]) -> None:
         """Steps of a worker that is gone are over, also those that nobody has received."""
         block, gone = self._driver.block, set(rows.tolist())
-        block["served"][rows] = block["wanted"][rows]
-        self._arrived = [row for row in self._arrived if row not in gone]
+        block["completed"][rows] = block["requested"][rows]
+        self._ready = [row for row in self._ready if row not in gone]
 
-    def _watch(self, link: WorkerHandle, hang: float) -> None:
-        block, at = self._driver.block, link.rows
-        if (self.out[at] & (block["wanted"][at] != block["served"][at])).any():
-            link.watch(hang)
+    def _watch(self, handle: WorkerHandle, hang: float) -> None:
+        block, at = self._driver.block, handle.rows
+        if (self.in_flight[at] & (block["requested"][at] != block["completed"][at])).any():
+            handle.watch(hang)
         else:
-            link.rest()
+            handle.reset_watch()
 
 
 class LostWorkers:
@@ -782,65 +799,65 @@ class LostWorkers:
     """
 
     def __init__(
-        self, driver: ProcessDriver, leave: Callable[[NDArray[np.int64]], None], repeats: bool
+        self, driver: ProcessDriver, on_lost: Callable[[NDArray[np.int64]], None], repeat_lost: bool
     ) -> None:
-        self._driver, self._leave, self._repeats = driver, leave, repeats
-        self.unseen, self._unsaid = np.zeros((2, driver.num_envs), np.bool_)
+        self._driver, self._on_lost, self._repeat_lost = driver, on_lost, repeat_lost
+        self.dirty, self._unreported = np.zeros((2, driver.num_envs), np.bool_)
         self.any = False
 
-    def mark(self) -> None:
+    def mark_lost(self) -> None:
         """Notes which workers are gone, and with them the episodes of their copies."""
-        for link in self._driver.links:
-            if not link.lost:
+        for handle in self._driver.handles:
+            if not handle.lost:
                 continue
-            link.lost = False
-            block, rows = self._driver.block, link.numbers
-            self._leave(rows)
-            block["told"][rows] = False
-            running = ~(block["held"][rows] | block["down"][rows] | self.unseen[rows])
-            self._unsaid[rows[running]] = self._driver.begun and not self._repeats
-            self.unseen[rows] = self.any = True
+            handle.lost = False
+            block, rows = self._driver.block, handle.numbers
+            self._on_lost(rows)
+            block["info_code"][rows] = False
+            running = ~(block["held"][rows] | block["down"][rows] | self.dirty[rows])
+            self._unreported[rows[running]] = self._driver.begun and not self._repeat_lost
+            self.dirty[rows] = self.any = True
             block["down"][rows] = False
-            self._driver.singles.lost(rows)
+            self._driver.async_steps.lost(rows)
 
     def shown(self, rows: Any, here: bool = True) -> None:
         """These copies show their state, if their worker is here; no loss is unreported."""
         if self.any:
-            self._unsaid[rows] = False
-            self.unseen[rows] = not here
-            self.any = bool(self.unseen.any())
+            self._unreported[rows] = False
+            self.dirty[rows] = not here
+            self.any = bool(self.dirty.any())
 
-    def pass_over(self, link: WorkerHandle) -> bool:
+    def skip_step(self, handle: WorkerHandle) -> bool:
         """A step that a worker's copies did not take, if any of them is unseen.
 
         Returns true if they show their present state.
         """
-        if not self.unseen[link.rows].any():
+        if not self.dirty[handle.rows].any():
             return False
-        rows, here = link.numbers, link.state == UP and link.begun
+        rows, here = handle.numbers, handle.state == UP and handle.episodes_started
         if here:  # the others have said nothing at this step
-            self._driver.block["told"][rows[~self.unseen[rows]]] = False
-        self.say(rows)
+            self._driver.block["info_code"][rows[~self.dirty[rows]]] = False
+        self.write_skipped_step(rows)
         self.shown(rows, here)
         return here
 
-    def say(self, rows: NDArray[np.int64]) -> None:
+    def write_skipped_step(self, rows: NDArray[np.int64]) -> None:
         """Writes the outcome of a step that copies did not take."""
         block = self._driver.block
         block["valid"][rows] = block["held"][rows]
         block["reward"][rows] = 0.0
-        for name in ("terminated", "ended", "kept"):
+        for name in ("terminated", "ended", "has_final"):
             block[name][rows] = False
-        block["truncated"][rows] = block["lost"][rows] = self._unsaid[rows]
+        block["truncated"][rows] = block["lost"][rows] = self._unreported[rows]
 
-    def silent(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def without_pending_loss(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those of some copies of which no loss is unreported."""
-        return rows[~self._unsaid[rows]]
+        return rows[~self._unreported[rows]]
 
     def resize(self, num_envs: int) -> None:
         """From now on there are so many copies."""
-        old = self.unseen, self._unsaid
-        common = min(num_envs, len(self.unseen))
-        self.unseen, self._unsaid = fresh = np.zeros((2, num_envs), np.bool_)
+        old = self.dirty, self._unreported
+        common = min(num_envs, len(self.dirty))
+        self.dirty, self._unreported = fresh = np.zeros((2, num_envs), np.bool_)
         fresh[0, :common], fresh[1, :common] = old[0][:common], old[1][:common]
-        self.any = bool(self.unseen.any())
+        self.any = bool(self.dirty.any())

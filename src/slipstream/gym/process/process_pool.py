@@ -24,7 +24,7 @@ from slipstream.core.bounds import check_count
 from slipstream.core.capacity import process_memory, total_memory, usable_cores
 from slipstream.core.child_process import worker_start_error
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.gym.process.env_worker import DOWN, IDLE, LEAVE, REST, UP, WorkerHandle
+from slipstream.gym.process.env_worker import DOWN, EXIT, IDLE, PARK, UP, WorkerHandle
 from slipstream.gym.process.launcher import Launcher
 from slipstream.jit.cache import private_folder
 
@@ -32,115 +32,122 @@ _LEAVE_SECONDS = 2.0
 
 
 class ProcessPool:
-    """Worker processes of one way to start them.
+    """Worker processes that are started by one method.
 
     Args:
         method: "forkserver" or "spawn".
-        kept: processes without work that are kept for the next environment; they have imported
-            what the last one needed.
+        max_idle: Number of idle processes kept for the next environment. They have already
+            imported the modules of the last one.
     """
 
-    def __init__(self, method: str = "forkserver", kept: int = 0) -> None:
+    def __init__(self, method: str = "forkserver", max_idle: int = 0) -> None:
         self._launcher = Launcher(method)
-        self.kept = kept
+        self.max_idle = max_idle
         self._idle: list[WorkerHandle] = []
         self._busy: set[WorkerHandle] = set()
         self._lock = threading.RLock()
 
-    def take(self) -> WorkerHandle:
-        """A worker without a job: one that is there, or the place of one to be started."""
+    def acquire(self) -> WorkerHandle:
+        """Return an idle worker, or a handle without a process if there is none."""
         with self._lock:
             while self._idle:
-                link = self._idle.pop()
-                if link.pipe is not None and not link.pipe.poll(0):  # else it has ended
+                handle = self._idle.pop()
+                if handle.pipe is not None and not handle.pipe.poll(0):  # else it has exited
                     break
-                self._bury(link)
+                self._reap(handle)
             else:
-                link = WorkerHandle()
-            self._busy.add(link)
-            return link
+                handle = WorkerHandle()
+            self._busy.add(handle)
+            return handle
 
-    def start(self, link: WorkerHandle) -> None:
-        """Starts a process for a worker that has none.
+    def start(self, handle: WorkerHandle) -> None:
+        """Start a process for a worker handle without one.
 
         Raises:
-            ResourceError: the system allows no more processes, open files or memory.
+            ResourceError: The system is out of processes, open files or memory.
         """
         with self._lock:
             try:
-                link.start(self._launcher.start)
+                handle.start(self._launcher.start)
             except OSError as error:
                 raise worker_start_error(error, "give fewer workers") from error
 
-    def ending(self, link: WorkerHandle) -> str:
-        """How a worker ended that is gone or was killed."""
+    def ending(self, handle: WorkerHandle) -> str:
+        """Describe the exit of a worker, for messages."""
         with self._lock:
-            return self._launcher.ending(link.pid)
+            return self._launcher.ending(handle.pid)
 
-    def give_back(self, links: list[WorkerHandle]) -> None:
-        """Takes workers back: all are asked to close their copies; some are kept, none is left."""
-        wanted = self.kept - len(self._idle)
-        staying = [link for link in links if link.state == UP][: max(0, wanted)]
+    def give_back(self, handles: list[WorkerHandle]) -> None:
+        """Take workers back: all close their environments.
+
+        Up to `max_idle` workers stay alive; the rest are terminated.
+        """
+        free = self.max_idle - len(self._idle)
+        staying = [handle for handle in handles if handle.state == UP][: max(0, free)]
         try:
-            for link in links:
-                if link.state == UP:
-                    link.order(REST if link in staying else LEAVE)
+            for handle in handles:
+                if handle.state == UP:
+                    handle.order(PARK if handle in staying else EXIT)
             until = time.monotonic() + _LEAVE_SECONDS
-            for link in links:
-                if link.state == UP and link.pipe is not None and _rested(link, until):
-                    link.state = IDLE
+            for handle in handles:
+                if (
+                    handle.state == UP
+                    and handle.pipe is not None
+                    and _wait_until_parked(handle, until)
+                ):
+                    handle.state = IDLE
         finally:
             with self._lock:
-                for link in links:
-                    self._busy.discard(link)
-                    if link.state == IDLE and link in staying:
-                        self._idle.append(link)
+                for handle in handles:
+                    self._busy.discard(handle)
+                    if handle.state == IDLE and handle in staying:
+                        self._idle.append(handle)
                     else:
-                        self._bury(link)
-                links.clear()
+                        self._reap(handle)
+                handles.clear()
 
-    def _bury(self, link: WorkerHandle) -> None:
-        if link.pipe is not None:
-            link.kill(signal.SIGKILL)
-            self._launcher.ending(link.pid)
-        link.state = DOWN
-        link.close()
+    def _reap(self, handle: WorkerHandle) -> None:
+        if handle.pipe is not None:
+            handle.kill(signal.SIGKILL)
+            self._launcher.ending(handle.pid)
+        handle.state = DOWN
+        handle.close()
 
-    def claim(self, copies: int, name: str) -> None:
-        """Is called before copies are made; a pool with a budget may refuse."""
+    def reserve(self, num_envs: int, name: str) -> None:
+        """Reserve sub-environments before they are created. A pool with a budget may refuse."""
 
-    def started(self, copies: int, name: str, pids: list[int]) -> None:
-        """Is called when copies were made by these processes."""
+    def started(self, num_envs: int, name: str, pids: list[int]) -> None:
+        """Take note that these processes have created sub-environments."""
 
-    def release(self, copies: int) -> None:
-        """Is called when copies are closed."""
+    def release(self, num_envs: int) -> None:
+        """Release the reservation of closed sub-environments."""
 
     @property
     def all_pids(self) -> list[int]:
-        """Numbers of all its processes."""
+        """Process ids of all workers."""
         with self._lock:
-            return [link.pid for link in (*self._busy, *self._idle) if link.pipe is not None]
+            return [handle.pid for handle in (*self._busy, *self._idle) if handle.pipe is not None]
 
     @property
     def pids(self) -> list[int]:
-        """Numbers of the processes without work."""
-        return [link.pid for link in self._idle]
+        """Process ids of the idle workers."""
+        return [handle.pid for handle in self._idle]
 
     def close(self) -> None:
-        """Ends the processes without work, and who starts them."""
+        """Terminate the idle workers and the process that starts workers."""
         self.give_back([])
         with self._lock:
             while self._idle:
-                self._bury(self._idle.pop())
+                self._reap(self._idle.pop())
             self._launcher.close()
 
 
-def _rested(link: WorkerHandle, until: float) -> bool:
-    """Waits for a worker that was asked to rest or leave; whether it rests."""
-    assert link.pipe is not None
+def _wait_until_parked(handle: WorkerHandle, until: float) -> bool:
+    """Wait for a worker that was sent PARK or EXIT and return true if it is parked."""
+    assert handle.pipe is not None
     with suppress(EOFError, OSError):
-        while link.pipe.poll(max(0.0, until - time.monotonic())):
-            if link.pipe.recv()[0] == "resting":
+        while handle.pipe.poll(max(0.0, until - time.monotonic())):
+            if handle.pipe.recv()[0] == "resting":
                 return True
     return False
 
@@ -149,46 +156,46 @@ _FILE = "leases.json"
 
 
 class Budget:
-    """Leases of copies, in a file that every process of the user reads and writes under a lock.
+    """Leases of sub-environments, in a locked file shared by all processes of the user.
 
-    What a process had that is gone no longer counts.
+    Leases of processes that have exited do not count.
 
     Args:
-        folder: of the file; in the cache folder unless given.
+        folder: Folder of the file. None uses the cache folder.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._path = (folder or private_folder("leases")) / _FILE
 
-    def take(self, copies: int, most: int | None) -> tuple[bool, int]:
-        """Leases copies to this process unless there would be more than `most` in all.
+    def acquire(self, num_envs: int, most: int | None) -> tuple[bool, int]:
+        """Lease sub-environments to this process unless the total would exceed `most`.
 
         Returns:
-            Whether it did, and how many others have.
+            True if they are leased, and the number leased before.
         """
         with self._leases() as leases:
-            taken = sum(lease["copies"] for lease in leases)
-            if most is not None and taken + copies > most:
-                return False, taken
-            own = [lease for lease in leases if lease["pid"] == os.getpid()]
-            if own:
-                own[0]["copies"] += copies
+            reserved = sum(lease["num_envs"] for lease in leases)
+            if most is not None and reserved + num_envs > most:
+                return False, reserved
+            mine = [lease for lease in leases if lease["pid"] == os.getpid()]
+            if mine:
+                mine[0]["num_envs"] += num_envs
             else:
-                leases.append(_me() | {"copies": copies})
-            return True, taken
+                leases.append(_own_lease() | {"num_envs": num_envs})
+            return True, reserved
 
-    def give(self, copies: int) -> None:
-        """Gives copies back."""
+    def release(self, num_envs: int) -> None:
+        """Release leased sub-environments."""
         with self._leases() as leases:
             for lease in leases:
                 if lease["pid"] == os.getpid():
-                    lease["copies"] = max(0, lease["copies"] - copies)
+                    lease["num_envs"] = max(0, lease["num_envs"] - num_envs)
 
     @property
-    def taken(self) -> int:
-        """Copies that are leased now."""
+    def reserved(self) -> int:
+        """Number of leased sub-environments."""
         with self._leases() as leases:
-            return sum(lease["copies"] for lease in leases)
+            return sum(lease["num_envs"] for lease in leases)
 
     @contextmanager
     def _leases(self) -> Iterator[list[dict[str, Any]]]:
@@ -197,21 +204,21 @@ class Budget:
             file.seek(0)
             try:
                 leases = json.load(file)
-            except ValueError:  # new, or cut off by a kill
+            except ValueError:  # new, or truncated by a kill
                 leases = []
-            leases = [lease for lease in leases if _lives(lease)]
+            leases = [lease for lease in leases if _is_alive(lease)]
             yield leases
             file.seek(0)
             file.truncate()
-            json.dump([lease for lease in leases if lease["copies"]], file)
+            json.dump([lease for lease in leases if lease["num_envs"]], file)
 
 
-def _me() -> dict[str, Any]:
+def _own_lease() -> dict[str, Any]:
     return {"pid": os.getpid(), "started": psutil.Process().create_time()}
 
 
-def _lives(lease: dict[str, Any]) -> bool:
-    """Return true if the process that a lease names is the one that took it."""
+def _is_alive(lease: dict[str, Any]) -> bool:
+    """Return true if the process that took a lease still runs."""
     try:
         return bool(psutil.Process(lease["pid"]).create_time() == lease["started"])
     except (psutil.Error, KeyError):
@@ -219,30 +226,29 @@ def _lives(lease: dict[str, Any]) -> bool:
 
 
 _LOOK_SECONDS = 0.1
-_SHARE = 0.8  # of the memory there is, where nothing else is said
+_SHARE = 0.8  # of total memory, by default
 
 
 class WorkerPool(ProcessPool):
-    """Workers that environments lease and give back; they stay warm in between.
+    """Pool of workers that environments share; workers stay alive between leases.
 
     ::
 
         with WorkerPool(max_concurrent_envs=64):
             slipstream.train("gym:Acrobot-v1", backend="process")
-            slipstream.train("gym:CartPole-v1", backend="process")  # by the same processes
+            slipstream.train("gym:CartPole-v1", backend="process")  # uses the same processes
 
-    While it is open, trainings in this process (in threads of it, too) take their workers here.
+    While it is open, training runs in this process, including its threads, use its workers.
 
     Args:
-        max_concurrent_envs: copies at a time, of all trainings of this user on this machine that
-            have such a bound; None: no bound.
-        memory_mib: of all its workers together; four fifths of what the machine or container has
-            unless given.
-        workers: processes that are kept between leases; one a core unless given, by affinity and
-            the container's share.
-        method: how they are started.
-        wait: seconds for which a lease waits until others give theirs back.
-        budget: where leases are counted.
+        max_concurrent_envs: Maximum number of sub-environments at a time, over all runs of this
+            user on this machine that set this limit. None disables it.
+        memory_mib: Maximum memory of all workers. None uses 80 % of the memory of the machine or
+            container.
+        workers: Number of idle processes to keep. None uses one per available core.
+        method: Start method, "forkserver" or "spawn".
+        wait: Seconds to wait until other runs release their leases.
+        budget: Where leases are counted.
     """
 
     _current: ClassVar[WorkerPool | None] = None
@@ -262,87 +268,90 @@ class WorkerPool(ProcessPool):
                 check_count(name, count)
         for name, much in (("memory_mib", memory_mib), ("wait", wait)):
             if much is not None and not (isinstance(much, (int, float)) and much >= 0):
-                raise ConfigError(f"`{name}` takes a number from 0 on, not {much!r}.")
-        super().__init__(method, kept=workers or usable_cores())
+                raise ConfigError(f"`{name}` must be a non-negative number, got {much!r}.")
+        super().__init__(method, max_idle=workers or usable_cores())
         self.max_concurrent_envs, self.wait = max_concurrent_envs, wait
         self.memory = _SHARE * total_memory() if memory_mib is None else memory_mib * 2**20
         self._budget = budget or Budget()
-        self._each: dict[str, float] = {}  # bytes of a copy, by environment
-        self._mine, self._counted = 0, True
+        self._env_bytes: dict[str, float] = {}  # bytes per sub-environment, by environment
+        self._reserved, self._counted = 0, True
         self._pid = os.getpid()
 
     @classmethod
     def current(cls) -> WorkerPool | None:
-        """The pool that is open in this process."""
+        """Return the open pool of this process, if any."""
         pool = cls._current
         return pool if pool is not None and pool._pid == os.getpid() else None
 
-    def claim(self, copies: int, name: str) -> None:
-        """Leases so many copies of an environment; waits for others to give theirs back.
+    def reserve(self, num_envs: int, name: str) -> None:
+        """Lease sub-environments and wait for other runs to release theirs if necessary.
 
         Raises:
-            ResourceError: they did not, or there is too little memory.
+            ResourceError: The limit is still reached after `wait` seconds, or memory is too low.
         """
         if not self._counted:
-            self.check_memory(copies, name)
+            self.check_memory(num_envs, name)
             return
         until = time.monotonic() + self.wait
         while True:
-            given, taken = self._budget.take(copies, self.max_concurrent_envs)
-            if given:
+            is_leased, reserved = self._budget.acquire(num_envs, self.max_concurrent_envs)
+            if is_leased:
                 break
-            if time.monotonic() > until or copies > (self.max_concurrent_envs or copies):
+            if time.monotonic() > until or num_envs > (self.max_concurrent_envs or num_envs):
                 raise ResourceError(
-                    f"{copies} copies of {name} were asked for, {taken} are leased on this machine "
-                    f"(some by this process: {self._mine}), and there may be "
-                    f"{self.max_concurrent_envs} at a time. End other trainings, lower num_envs, "
+                    f"{num_envs} environments {name} exceed max_concurrent_envs="
+                    f"{self.max_concurrent_envs}: {reserved} are leased on this machine, "
+                    f"{self._reserved} of them by this process. Stop other runs, lower num_envs, "
                     "or raise max_concurrent_envs."
                 )
             time.sleep(_LOOK_SECONDS)
-        self._mine += copies
+        self._reserved += num_envs
         try:
-            self.check_memory(copies, name)
+            self.check_memory(num_envs, name)
         except BaseException:
-            self.release(copies)
+            self.release(num_envs)
             raise
 
-    def check_memory(self, copies: int, name: str) -> None:
-        """Refuses more copies than its memory has room for.
+    def check_memory(self, num_envs: int, name: str) -> None:
+        """Check that further sub-environments fit into the memory limit.
+
+        The estimate uses the measured memory of earlier sub-environments of that name.
 
         Raises:
-            ResourceError: by what copies of that environment took before.
+            ResourceError: They do not fit.
         """
-        expected = self.used + copies * self._each.get(name, 0.0)
+        expected = self.used + num_envs * self._env_bytes.get(name, 0.0)
         if expected > self.memory:
             raise ResourceError(
-                f"{copies} more copies of {name} would take about {expected / 2**20:,.0f} MiB with "
-                f"all that run, and the pool may take {self.memory / 2**20:,.0f}. Lower num_envs, "
-                "or give the pool more memory_mib."
+                f"{num_envs} more environments {name} need about {expected / 2**20:,.0f} MiB in "
+                f"total, and the limit of the pool is {self.memory / 2**20:,.0f} MiB. Lower "
+                "num_envs or raise memory_mib."
             )
 
-    def started(self, copies: int, name: str, pids: list[int]) -> None:
-        """Measures what copies take that have just been made."""
+    def started(self, num_envs: int, name: str, pids: list[int]) -> None:
+        """Measure the memory of sub-environments that were just created."""
         if self._counted:
-            self._each[name] = sum(map(process_memory, pids)) / copies
+            self._env_bytes[name] = sum(map(process_memory, pids)) / num_envs
 
-    def release(self, copies: int) -> None:
-        """Gives copies back."""
+    def release(self, num_envs: int) -> None:
+        """Release leased sub-environments."""
         if self._counted:
-            self._mine -= copies
-            self._budget.give(copies)
+            self._reserved -= num_envs
+            self._budget.release(num_envs)
 
-    def beside(self) -> ProcessPool:
-        """Its workers for copies that step only while those of a lease wait: they are not counted.
+    def uncounted(self) -> ProcessPool:
+        """Return a pool with the same workers that does not count sub-environments.
 
-        An evaluation is such: a training of as many copies as there may be could never have one.
+        For evaluations: they step only while training waits, and a run that uses the whole limit
+        must still be able to evaluate.
         """
-        beside = copy.copy(self)
-        beside._counted = False
-        return beside
+        pool = copy.copy(self)
+        pool._counted = False
+        return pool
 
     @property
     def used(self) -> float:
-        """Bytes of its workers now."""
+        """Bytes used by the workers now."""
         return float(sum(map(process_memory, self.all_pids)))
 
     def __enter__(self) -> Self:

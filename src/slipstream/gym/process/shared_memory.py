@@ -1,9 +1,8 @@
-"""Means that a parent and its workers share: a block of arrays, words, and bells.
+"""Shared memory and events between a parent and its workers.
 
-A `Layout` says where arrays lie in one block; a `Block` is that memory, which has no name, so that
-nothing of it can be left behind. Each worker shares further words with its parent, by which orders
-are given and reported done. Who waits for such a word spins for a while, then sleeps until a `Bell`
-rings.
+A `Layout` describes arrays in one block of memory. A `SharedBlock` is that memory; it is anonymous,
+so nothing remains after a crash. Each worker also shares words with its parent that carry commands
+and their completion. A waiting process spins for a while, then sleeps until a `PipeEvent` is set.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ from slipstream.core.capacity import free_memory
 from slipstream.core.child_process import HEARTBEAT_WORDS
 from slipstream.core.errors import ResourceError
 
-_LINE = 64  # bytes of a cache line: what one process writes shares none with its neighbour's
-WORDS = HEARTBEAT_WORDS  # uint64 that a worker shares with its parent, two lines
-ORDER, DONE, REPORTS, STEP, ASKED = 0, 1, 4, 5, 6
-"""Words of a worker beside `AT` and `BEAT`: its last order, the last one that is done;
-reports sent so far; the step's number; how often copies were asked for one by one."""
-COMMANDS = 16
-"""An order is its number times this, and what to do: one word, so that nobody reads half of two."""
-ASLEEP, AWAITED = 8, 9
-"""Whether the worker sleeps, so that an order must wake it; whether the parent sleeps until the
-worker is done, and where (`HERE`: on the worker's core, as far as there are cores)."""
-WARNED = 10
-"""The first of two words: `BEAT` and `AT` of the call that the signal for a hang was meant for."""
-NOT, ANYWHERE, HERE = range(3)
+_LINE = 64  # bytes of a cache line; prevents false sharing between processes
+WORDS = HEARTBEAT_WORDS  # uint64 words shared by a worker and its parent, two cache lines
+COMMAND, DONE, REPORTS, STEP, REQUESTS = 0, 1, 4, 5, 6
+"""Indices of a worker's words beside `AT` and `BEAT`: last command, last completed command, number
+of reports sent, step number, number of requests for single steps."""
+NUM_COMMANDS = 16
+"""A command word is its sequence number times this plus the command, so that one read is atomic."""
+ASLEEP, WAITING = 8, 9
+"""Words that tell if the worker sleeps and must be woken, and if the parent sleeps until the worker
+is done (`SAME_CORE`: preferably on the worker's core)."""
+HANG_WARNING = 10
+"""First of two words: `BEAT` and `AT` of the call that the hang signal is sent for."""
+NOT_WAITING, ANY_CORE, SAME_CORE = range(3)
 
 
 class Field(NamedTuple):
-    """One array of the block."""
+    """Position of one array in the block."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -55,24 +54,27 @@ Shapes = Mapping[str, tuple[Sequence[int], Any]]
 
 @dataclass(frozen=True)
 class Layout:
-    """Shapes by name, and the bytes that they take.
+    """Layout of named arrays in one block of memory.
 
     Attributes:
-        fields: by name, in the order of their offsets.
-        size: bytes in all.
-        sure: bytes that are written in any case; what lies beyond (logs of actions, infos) is
-            taken from the system when it is first written.
+        fields: Arrays by name, in the order of their offsets.
+        size: Total number of bytes.
+        reserved_size: Bytes allocated in advance. The system allocates the rest (action logs,
+            infos) at the first write.
     """
 
     fields: Mapping[str, Field]
     size: int
-    sure: int
+    reserved_size: int
 
     @classmethod
     def of(cls, arrays: Shapes, lazy: tuple[str, ...] = ()) -> Layout:
-        """Shapes (shape, dtype) by name, each on lines of its own; `lazy` ones come last."""
-        fields, offset, sure = {}, 0, 0
-        for name in sorted(arrays, key=lambda name: name in lazy):  # else in their order
+        """Create a layout from (shape, dtype) by name.
+
+        Arrays start on cache-line boundaries. Those named in `lazy` come last.
+        """
+        fields, offset, reserved_size = {}, 0, 0
+        for name in sorted(arrays, key=lambda name: name in lazy):
             shape, dtype = tuple(int(n) for n in arrays[name][0]), np.dtype(arrays[name][1])
             fields[name] = Field(shape, dtype, offset)
             size = dtype.itemsize
@@ -80,15 +82,15 @@ class Layout:
                 size *= n
             offset += -(-size // _LINE) * _LINE
             if name not in lazy:
-                sure = offset
-        return cls(fields, max(offset, _LINE), max(sure, _LINE))
+                reserved_size = offset
+        return cls(fields, max(offset, _LINE), max(reserved_size, _LINE))
 
     def views(self, buffer: Any) -> dict[str, NDArray[Any]]:
-        """The arrays over a buffer of `size` bytes; nothing is copied.
+        """Return the arrays as views of a buffer of `size` bytes.
 
-        The buffer cannot be closed or resized as long as anybody has one of them.
+        The buffer cannot be closed or resized while a view exists.
         """
-        # It holds the buffer; `np.ndarray(..., buffer)` would ask for it and let go at once.
+        # Keeps the buffer exported; `np.ndarray(..., buffer)` would release it.
         whole = np.frombuffer(buffer, np.uint8)
         return {
             name: np.ndarray(field.shape, field.dtype, whole, field.offset)
@@ -99,13 +101,14 @@ class Layout:
 _SHARE = 0.8  # of free memory
 
 
-def anonymous_file(size: int, sure: int = 0) -> int:
-    """Descriptor of a file without a name, `size` bytes of zeros, of which `sure` are reserved.
+def anonymous_file(size: int, reserved_size: int = 0) -> int:
+    """Create an anonymous file of `size` zero bytes and return its descriptor.
 
-    On Linux it is memory (`memfd_create`); elsewhere a temporary file, unlinked at once.
+    On Linux it is in memory (`memfd_create`), elsewhere an unlinked temporary file. The first
+    `reserved_size` bytes are allocated.
 
     Raises:
-        OSError: there is no room.
+        OSError: There is not enough space.
     """
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("slipstream", os.MFD_CLOEXEC)
@@ -114,8 +117,8 @@ def anonymous_file(size: int, sure: int = 0) -> int:
             fd = os.dup(file.fileno())
     try:
         os.ftruncate(fd, size)
-        if sure and hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(fd, 0, sure)
+        if reserved_size and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, reserved_size)
     except BaseException:
         os.close(fd)
         raise
@@ -126,19 +129,20 @@ class SharedBlock:
     """The arrays of a layout in shared memory.
 
     Args:
-        layout: what lies where.
-        fd: of the block that another process made; a new one unless given.
+        layout: Layout of the arrays.
+        fd: Descriptor of a block that another process created. None creates a block.
 
     Attributes:
-        fd: descriptor, to be handed to other processes.
+        fd: Descriptor to send to other processes.
+        arrays: The arrays by name.
 
     Raises:
-        ResourceError: it is larger than the memory that is free; says how much is needed.
+        ResourceError: The block does not fit into free memory.
     """
 
     def __init__(self, layout: Layout, fd: int | None = None) -> None:
         if fd is None:
-            fd = _made(layout)
+            fd = _allocate(layout)
         self.layout, self.fd = layout, fd
         self._memory: mmap.mmap | None = mmap.mmap(fd, layout.size)
         self.arrays: dict[str, NDArray[Any]] = layout.views(self._memory)
@@ -147,43 +151,41 @@ class SharedBlock:
         return self.arrays[name]
 
     def close(self) -> None:
-        """Lets go; the memory is the system's again once nobody has a view of it.
-
-        May be called again.
-        """
+        """Release the block. The memory is freed with its last view. Safe to call again."""
         self.arrays = {}
         memory, self._memory = self._memory, None
         if memory is None:
             return
         with suppress(OSError):
             os.close(self.fd)
-        with suppress(BufferError):  # somebody still has a view: it goes with that
+        with suppress(BufferError):  # a view still exists and keeps it alive
             memory.close()
 
 
-def _made(layout: Layout) -> int:
+def _allocate(layout: Layout) -> int:
     free = free_memory()
     why = ""
-    if layout.sure <= _SHARE * free:
+    if layout.reserved_size <= _SHARE * free:
         try:
-            return anonymous_file(layout.size, layout.sure)
+            return anonymous_file(layout.size, layout.reserved_size)
         except OSError as error:
             why = f" ({error.strerror})"
     raise ResourceError(
-        f"The copies' shared memory needs {layout.sure / 2**20:,.1f} MiB, and {free / 2**20:,.1f} "
-        f"MiB are free{why}. Lower the number of copies, or let the environment show less."
+        f"The shared memory of the environments needs {layout.reserved_size / 2**20:,.1f} MiB, and "
+        f"{free / 2**20:,.1f} MiB are free{why}. Lower num_envs, or reduce the size of an "
+        "observation."
     )
 
 
 class PipeEvent:
-    """A pipe. Ringing never blocks and is never lost.
+    """Event on a pipe. Setting it never blocks and is never lost.
 
-    Linux takes a write into a pipe for a sign that who writes is about to sleep, as who rings is,
-    and wakes who listens on the same core, where it need not wait for another one to stir. Of an
-    eventfd it expects nothing, and puts two that are woken at once behind each other.
+    Linux treats a pipe write as a hint that the writer will sleep, and wakes the reader on the
+    writer's core, without waiting for an idle core. An eventfd gives no such hint, and two
+    processes that it wakes together may be queued on one core.
 
     Args:
-        fds: (to hear, to ring) of a bell that was handed over; a new one unless given.
+        fds: Read and write descriptors of an event of another process. None creates an event.
     """
 
     def __init__(self, fds: tuple[int, int] | None = None) -> None:
@@ -193,64 +195,64 @@ class PipeEvent:
                 os.set_blocking(fd, False)
         self.fds = fds
 
-    def ring(self) -> None:
-        """Wakes who listens now or later."""
+    def set(self) -> None:
+        """Set the event and wake its waiter."""
         try:
             os.write(self.fds[1], b"!")
         except (BlockingIOError, BrokenPipeError):
-            return  # it rings already; nobody is left
+            return  # already set; the other end is closed
 
-    def hush(self) -> None:
-        """Ends the ringing."""
+    def clear(self) -> None:
+        """Clear the event."""
         try:
-            while len(os.read(self.fds[0], _MOST)) == _MOST:
+            while len(os.read(self.fds[0], _CHUNK)) == _CHUNK:
                 pass
         except BlockingIOError:
             pass
 
     def close(self) -> None:
-        """Once."""
+        """Close both descriptors. Call it once."""
         for fd in self.fds:
             with suppress(OSError):
                 os.close(fd)
 
 
-_MOST = 4096
+_CHUNK = 4096
 
 
-SPIN_SECONDS = 50e-6  # about what being woken costs
-POLL_MS = 50  # longest sleep between two looks at workers that say nothing
-ORDERED = platform.machine() in ("x86_64", "AMD64")
-"""Writes of one core are seen in their order by the others."""
+SPIN_SECONDS = 50e-6  # about the cost of a wake-up
+POLL_MS = 50  # longest sleep between two checks of silent workers
+STORES_ORDERED = platform.machine() in ("x86_64", "AMD64")
+"""True if other cores see the writes of one core in order."""
 _LOCK = threading.Lock()
-_LOOKS = 16  # between two looks at the clock
+_CHECKS_PER_CLOCK = 16
 
 
 def spin_seconds(others: int, cores: int) -> float:
-    """Seconds of spinning before sleeping, while so many others may be at work.
+    """Return the seconds to spin before sleeping while `others` processes may be working.
 
-    Not at all where they need every core: who looks would take the time from who works. Nor where
-    another core may see "done" before what was done.
+    The result is 0 if they need every core, or if stores may be seen out of order: then a flag
+    could become visible before the data.
     """
-    return SPIN_SECONDS if ORDERED and others < cores else 0.0
+    return SPIN_SECONDS if STORES_ORDERED and others < cores else 0.0
 
 
 def fence() -> None:
-    """What was written before is seen by others before anything that is read after it.
+    """Full memory barrier: earlier writes become visible before later reads.
 
-    Two processes that each leave a note and then look for the other's need it, or both may miss it.
+    Needed where two processes each write a flag and then read the flag of the other.
     """
-    with _LOCK:  # a locked instruction, without a call of the system
-        pass  # neither a signal's exception nor a finalizer comes before it is let go
+    with _LOCK:  # a locked instruction, no system call
+        pass  # no signal handler or finalizer can run before the release
 
 
-def spin(ready: Callable[[], bool], seconds: float) -> bool:
-    """Looks for so long whether something is ready."""
+def spin_wait(ready: Callable[[], bool], seconds: float) -> bool:
+    """Spin until `ready` returns true or the time is over; return its last result."""
     if seconds <= 0.0:
         return ready()
     end = time.perf_counter() + seconds
     while True:
-        for _ in range(_LOOKS):
+        for _ in range(_CHECKS_PER_CLOCK):
             if ready():
                 return True
         if time.perf_counter() > end:
@@ -258,5 +260,5 @@ def spin(ready: Callable[[], bool], seconds: float) -> bool:
 
 
 def poll_ms(hang_seconds: float) -> int:
-    """Longest sleep between two looks at workers that say nothing."""
+    """Return the longest sleep, in ms, between two checks of silent workers."""
     return int(min(POLL_MS, max(1.0, 250.0 * hang_seconds)))
