@@ -169,7 +169,7 @@ def throughput(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
     if not kinds:
         return None
     height = 0.9 + 2.6 * len(kinds)
-    figure, panels = plot_style.canvas("Steps per second by copies", height, [1.0] * len(kinds))
+    figure, panels = plot_style.new_figure("Steps per second by copies", height, [1.0] * len(kinds))
     for axes, (kind, mine) in zip(panels, kinds.items(), strict=True):
         for system in dict.fromkeys(cell["system"] for cell in mine):
             line = [cell for cell in mine if cell["system"] == system]

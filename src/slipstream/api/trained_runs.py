@@ -154,8 +154,8 @@ def write_report(
     }
     run = _opened(path, trust)
     if isinstance(run, DeployedPolicy):
-        return run_page.report_deployed(run, **bars, out=out, say=say)
-    return run_page.report_run(run, **bars, out=out, say=say)
+        return run_page.report_deployed(run, **bars, out=out, log=say)
+    return run_page.report_run(run, **bars, out=out, log=say)
 
 
 def write_card(

@@ -223,7 +223,7 @@ def _report(run: Run) -> Run:
 
     try:
         # The same look at the test split as the score that training printed.
-        run.notify(f"Report: {report_run(run, count=False, say=run.notify)}")
+        run.notify(f"Report: {report_run(run, count=False, log=run.notify)}")
     except KeyboardInterrupt:
         raise Interrupted(run.path, how=_UNREPORTED) from None
     return run

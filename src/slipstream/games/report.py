@@ -12,17 +12,17 @@ from matplotlib.figure import Figure
 
 from slipstream.core.storage.csv_table import Columns
 from slipstream.games.self_play.opponents import SnapshotPool
-from slipstream.report.history import numbers_of
+from slipstream.report.history import numeric_column
 from slipstream.report.inputs import RunEvaluation
-from slipstream.report.number_format import share
-from slipstream.report.page import KeyFigure, Page, Section, Table, picture
+from slipstream.report.number_format import format_percent
+from slipstream.report.page import KeyFigure, Page, Section, Table, make_picture
 from slipstream.report.plot_style import (
     BLUE,
     GREY,
     VERMILION,
-    canvas,
     count_axis,
     legend,
+    new_figure,
     percent_axis,
 )
 from slipstream.report.run_page import run_page
@@ -69,7 +69,7 @@ def league_from_run(run: Run) -> League | None:
     names = ("steps", "rating", "rating_deviation")
     rating = np.zeros((0, len(names)))
     if set(names) <= set(table):
-        rating = np.stack([numbers_of(table, name)[rows] for name in names], axis=1)
+        rating = np.stack([numeric_column(table, name)[rows] for name in names], axis=1)
         rating = rating[np.isfinite(rating).all(axis=1)]
     return League(*_matrix(run), rating)
 
@@ -117,13 +117,17 @@ def league_sections(found: League | None) -> list[Section]:
         emphasis=len(rows) - 1,
         note=f"{note}was drawn or lost. Snapshots in the order in which they were taken",
     )
-    drawn = [picture("rating", "Rating over training", _rating(found))] if len(found.rating) else []
+    drawn = (
+        [make_picture("rating", "Rating over training", _rating(found))]
+        if len(found.rating)
+        else []
+    )
     return [Section("Self-play", (), [matrix], drawn)]
 
 
 def _rating(found: League) -> Figure:
     """The learner's mean with its 95 % interval over steps."""
-    figure, (axes,) = canvas("Rating against its own snapshots, with 95 % interval", 3.0)
+    figure, (axes,) = new_figure("Rating against its own snapshots, with 95 % interval", 3.0)
     steps, mean, deviation = found.rating.T
     axes.fill_between(
         steps, mean - _Z * deviation, mean + _Z * deviation, color=BLUE, alpha=0.2, linewidth=0.0
@@ -215,7 +219,9 @@ def _headline(met: Sequence[Outcomes]) -> str:
     parts = []
     for one in met:
         games = one.won + one.drawn + one.lost
-        parts.append(f"{share(one.won / games)} of {games} fresh games against {one.opponent}")
+        parts.append(
+            f"{format_percent(one.won / games)} of {games} fresh games against {one.opponent}"
+        )
     return f"Wins {', '.join(parts)}."
 
 
@@ -251,7 +257,7 @@ def _outcomes(
     columns = [f"{what}{f'_{name}' if several else ''}" for what in ("won", "lost")]
 
     def column(key: str) -> Floats:
-        return numbers_of(table, key)[rows] if key in table else np.full(len(rows), np.nan)
+        return numeric_column(table, key)[rows] if key in table else np.full(len(rows), np.nan)
 
     first, last = (column(key) for key in columns)
     shares = np.stack([first, 1.0 - first - last, last], axis=1)
@@ -263,7 +269,7 @@ def won(met: Outcomes) -> KeyFigure:
     games = met.won + met.drawn + met.lost
     low, high = (f"{100 * end:.0f}" for end in share_interval(met.won, games)[1:])
     note = f"{games} games, all alike" if met.alike else f"{low} to {high} %"
-    return KeyFigure(f"Won against {met.opponent}", share(met.won / games), note)
+    return KeyFigure(f"Won against {met.opponent}", format_percent(met.won / games), note)
 
 
 def describe_games(played: Mapping[str, Any]) -> tuple[str, str]:
@@ -280,7 +286,7 @@ def sections(found: Sequence[Outcomes], played: Sequence[Mapping[str, Any]]) -> 
     tables = [_fresh(found), *([_played(played)] if played else [])]
     pictures = []
     if any(np.isfinite(one.shares).any() for one in found):
-        drawn = picture("outcomes", "Games won, drawn and lost over training", _figure(found))
+        drawn = make_picture("outcomes", "Games won, drawn and lost over training", _figure(found))
         pictures.append(drawn)
     return [Section("Games", (), tables, pictures)]
 
@@ -324,7 +330,7 @@ def _share(share: float, low: float, high: float) -> str:
 def _figure(found: Sequence[Outcomes]) -> Figure:
     """A panel for each opponent: shares of the validation's games over steps."""
     title = "Games won, drawn and lost"
-    figure, panels = canvas(title, 1.2 + 1.7 * len(found), [1.0] * len(found))
+    figure, panels = new_figure(title, 1.2 + 1.7 * len(found), [1.0] * len(found))
     for axes, one in zip(panels, found, strict=True):
         for (name, colour), values in zip(_COLOURS.items(), one.shares.T, strict=True):
             axes.plot(one.steps, values, color=colour, linewidth=1.8, label=name)

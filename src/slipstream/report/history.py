@@ -19,17 +19,17 @@ from slipstream.core.storage.resource_monitor import COLUMNS, WALL
 from slipstream.core.text import truncate_list
 from slipstream.kernels.spec import EnvSpec
 from slipstream.report.inputs import Curve, RunEvaluation
-from slipstream.report.page import Picture, Section, Table, picture
+from slipstream.report.page import Picture, Section, Table, make_picture
 from slipstream.report.plot_style import (
     BLUE,
     GREY,
     ORANGE,
     SKY,
     VERMILION,
-    canvas,
     count_axis,
-    grid,
     legend,
+    new_figure,
+    new_grid,
     percent_axis,
 )
 from slipstream.report.statistics import Floats
@@ -44,7 +44,7 @@ _LABELS = ("processor\n(% of a core)", "memory (GiB)", "GPU (%)", "VRAM (GiB)", 
 _UNITS = ((7_200.0, 3_600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 
 
-def curves(run: Run, market: bool) -> tuple[Curve, ...]:
+def learning_curves(run: Run, market: bool) -> tuple[Curve, ...]:
     """Learning curves from the run's tables; in a market the two kinds of score differ in unit."""
     members = run.config.training.members
     training, scored = Curve.unit, Curve.unit
@@ -61,7 +61,7 @@ def curves(run: Run, market: bool) -> tuple[Curve, ...]:
     return tuple(curve for curve in found if not np.isnan(curve.score).all())
 
 
-def numbers_of(table: Columns, column: str) -> Floats:
+def numeric_column(table: Columns, column: str) -> Floats:
     """A column of a run's table; NaN where a cell is empty.
 
     Raises:
@@ -79,8 +79,8 @@ def numbers_of(table: Columns, column: str) -> Floats:
 
 def _curve(name: str, table: Columns, members: int, unit: str, column: str = "score") -> Curve:
     """Rows of (member, steps, `column`) as one column a member, thinned."""
-    steps, score = numbers_of(table, "steps"), numbers_of(table, column)
-    member = numbers_of(table, "member").astype(int)
+    steps, score = numeric_column(table, "steps"), numeric_column(table, column)
+    member = numeric_column(table, "member").astype(int)
     if len(member) and not 0 <= member.min() <= member.max() < members:
         raise CheckpointError(
             f"The run's tables name the members {member.min()} to {member.max()} where it has "
@@ -115,7 +115,7 @@ def episode_curves(run: Run, spec: EnvSpec, left_out: Collection[str] = ()) -> t
     )
 
 
-def learning(
+def draw_learning_curves(
     curves: Sequence[Curve], chosen: Sequence[tuple[int, float]] = (), shown: int = 0
 ) -> Figure:
     """Scores over steps, a panel for each unit: members thin, their mean strong.
@@ -126,11 +126,11 @@ def learning(
         shown: index of the member whose policy the report shows.
     """
     units = list(dict.fromkeys(curve.unit for curve in curves))
-    figure, panels = canvas("Learning curve", 1.2 + 2.0 * len(units), [1.0] * len(units))
+    figure, panels = new_figure("Learning curve", 1.2 + 2.0 * len(units), [1.0] * len(units))
     for curve in curves:
         _draw(panels[units.index(curve.unit)], curve)
     if chosen:
-        _mark(panels[units.index(curves[-1].unit)], chosen, shown)
+        _mark_choices(panels[units.index(curves[-1].unit)], chosen, shown)
     for axes, unit in zip(panels, units, strict=True):
         axes.set_ylabel(unit)
         legend(axes, 2)  # long names: more columns would leave the panel no room
@@ -139,7 +139,7 @@ def learning(
     return figure
 
 
-def _mark(axes: Axes, chosen: Sequence[tuple[int, float]], shown: int) -> None:
+def _mark_choices(axes: Axes, chosen: Sequence[tuple[int, float]], shown: int) -> None:
     """Where policies were chosen: a star for the one that is shown, small ones for the others."""
     others = [place for index, place in enumerate(chosen) if index != shown]
     if others:
@@ -174,7 +174,7 @@ def _episodes(curves: Sequence[Curve]) -> Figure:
     """Training episodes over steps, a panel for each figure: members thin, their mean strong."""
     rows = -(-len(curves) // 2)
     title = "Training episodes, means of the last 100"
-    figure, panels = grid(title, 0.7 + 1.55 * rows, rows, 2, share="x")
+    figure, panels = new_grid(title, 0.7 + 1.55 * rows, rows, 2, share="x")
     for axes, curve in zip(panels, curves, strict=False):
         _draw(axes, curve, BLUE)
         unit = f" ({curve.unit})" if curve.unit else ""
@@ -190,9 +190,9 @@ def _episodes(curves: Sequence[Curve]) -> Figure:
     return figure
 
 
-def episode_returns(agent: Floats, random: Floats) -> Figure:
+def draw_episode_returns(agent: Floats, random: Floats) -> Figure:
     """Histogram of episode returns beside those of a random policy."""
-    figure, (axes,) = canvas("Episode returns", 3.2)
+    figure, (axes,) = new_figure("Episode returns", 3.2)
     both = np.concatenate([agent, random])
     low, high = float(both.min()), float(both.max())
     edges = np.linspace(low, high if high > low else low + 1.0, 31)
@@ -228,7 +228,7 @@ def episode_sections(curves: Sequence[Curve]) -> list[Section]:
         )
     drawn = _episodes(moving[:_MOST_PANELS])
     words = "Length and metrics of training episodes over steps"
-    return [Section("Training episodes", sentences, (), [picture("episodes", words, drawn)])]
+    return [Section("Training episodes", sentences, (), [make_picture("episodes", words, drawn)])]
 
 
 def _moves(curve: Curve) -> bool:
@@ -240,7 +240,7 @@ def _points(curve: Curve) -> int:
     return int((~np.isnan(curve.score)).any(axis=1).sum())
 
 
-def machine_columns(table: Columns) -> dict[str, Floats]:
+def resource_columns(table: Columns) -> dict[str, Floats]:
     """What looks at the machine found, by column; empty with fewer than two looks.
 
     Args:
@@ -256,24 +256,24 @@ def machine_columns(table: Columns) -> dict[str, Floats]:
     return dict(zip(known, values[:, first], strict=True)) if len(first) > 1 else {}
 
 
-def machine_pictures(found: Mapping[str, Floats]) -> list[Picture]:
+def resource_pictures(found: Mapping[str, Floats]) -> list[Picture]:
     """A panel for each column; nothing where there is too little to draw."""
     if not found:
         return []
     wall = found[WALL]
     size, unit = next((size, unit) for least, size, unit in _UNITS if wall[-1] >= least)
     shown = [(label, name) for label, name in zip(_LABELS, COLUMNS, strict=True) if name in found]
-    figure, panels = canvas("The machine", 0.9 + 1.15 * len(shown), [1.0] * len(shown))
+    figure, panels = new_figure("The machine", 0.9 + 1.15 * len(shown), [1.0] * len(shown))
     for axes, (label, name) in zip(panels, shown, strict=True):
         axes.plot(wall / size, found[name], color=BLUE, linewidth=1.4)
         axes.set_ylabel(label, fontsize=9)
         axes.set_ylim(bottom=0.0)
     panels[-1].set_xlabel(f"{unit} of training")
     words = "Processor and memory of all processes, and the machine's cards, over time"
-    return [picture("machine", words, figure)]
+    return [make_picture("machine", words, figure)]
 
 
-def origin(
+def origin_lines(
     facts: Mapping[str, Any], work: Mapping[str, str], config: str | None, data: str | None
 ) -> dict[str, str]:
     """Command, what was done, config, data, code, versions, machine; without the unknown.
@@ -304,7 +304,7 @@ def origin(
     return {label: text for label, text in lines.items() if text}
 
 
-def notes(
+def notes_section(
     title: str,
     sentences: Sequence[str],
     lines: Mapping[str, str],
@@ -321,10 +321,10 @@ def notes(
         tables: that stand before the provenance.
     """
     known = [Table("Provenance", (), list(lines.items()))] if lines else []
-    return Section(title, sentences, [*tables, *known], machine_pictures(machine))
+    return Section(title, sentences, [*tables, *known], resource_pictures(machine))
 
 
-def closing(run: RunEvaluation) -> list[Section]:
+def closing_sections(run: RunEvaluation) -> list[Section]:
     """What the page of every run ends with: its episodes of training, then its notes."""
-    last = notes("Notes and provenance", run.notes, run.provenance, run.machine)
+    last = notes_section("Notes and provenance", run.notes, run.provenance, run.resources)
     return [*episode_sections(run.episodes), last]

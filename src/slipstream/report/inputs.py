@@ -21,7 +21,7 @@ from slipstream.training.runs.run import Run
 RANDOM_DRAWS = 200  # matched random traders
 
 
-class Window(TypedDict, total=False):
+class EvaluationWindow(TypedDict, total=False):
     """Bars that are scored instead of a run's own splits.
 
     Attributes:
@@ -53,7 +53,7 @@ class Prices:
 
 
 @dataclass(frozen=True)
-class RoundTrip:
+class RoundTripCost:
     """Mean cost of opening and closing one position over a split's bars."""
 
     symbol: str
@@ -68,7 +68,7 @@ EMA_CROSS, MATCHED_RANDOM, ORACLE = "EMA 20/50 cross", "matched random", "oracle
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Baselines:
     """Baselines on the bars of one split.
 
     Attributes:
@@ -86,7 +86,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Stress:
+class StressTest:
     """The agent's own decisions under other costs and one bar late: total returns, fractions.
 
     Attributes:
@@ -119,7 +119,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class PolicyChoice:
     """How one member's policy was chosen, and what became of training after it.
 
     Attributes:
@@ -138,7 +138,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Game:
+class GameEvaluation:
     """What only the report of an environment without prices shows.
 
     Attributes:
@@ -150,7 +150,7 @@ class Game:
         longest: steps after which nothing but the evaluation ended an episode; None: no such bound.
     """
 
-    chosen: tuple[Chosen, ...]
+    chosen: tuple[PolicyChoice, ...]
     steps: int
     validations: int
     budget: int = 0
@@ -200,21 +200,21 @@ class RunEvaluation:
     prices: Prices | None = None
     holdout: str = "test"
     unseen: bool = True
-    numbers: tuple[int, ...] = ()
+    member_numbers: tuple[int, ...] = ()
     member: int = 0
     member_reason: str = ""
     same_settings: bool = True
-    comparisons: Mapping[str, Comparison] = field(default_factory=dict)
-    stress: Stress | None = None
+    baselines: Mapping[str, Baselines] = field(default_factory=dict)
+    stress: StressTest | None = None
     random_policy: Floats = field(default_factory=lambda: np.empty(0))
-    game: Game | None = None
+    game: GameEvaluation | None = None
     curves: tuple[Curve, ...] = ()
     episodes: tuple[Curve, ...] = ()
-    machine: Mapping[str, Floats] = field(default_factory=dict)
-    round_trips: tuple[RoundTrip, ...] = ()
+    resources: Mapping[str, Floats] = field(default_factory=dict)
+    round_trips: tuple[RoundTripCost, ...] = ()
     financing: bool = False
     trials: int = 1
-    before: tuple[str, ...] = ()
+    earlier_uses: tuple[str, ...] = ()
     holdout_reads: int = 1
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
@@ -222,7 +222,7 @@ class RunEvaluation:
 
     def number(self, index: int) -> int:
         """A member's number in the run."""
-        return self.numbers[index] if self.numbers else index
+        return self.member_numbers[index] if self.member_numbers else index
 
     @property
     def is_portfolio(self) -> bool:
@@ -230,12 +230,12 @@ class RunEvaluation:
         return self.prices is not None and bool(self.prices.assets)
 
     @property
-    def kind(self) -> str:
+    def member_noun(self) -> str:
         """What the members are."""
         return "seeds" if self.same_settings else "members with different settings"
 
     @property
-    def shown_is(self) -> str:
+    def member_note(self) -> str:
         """Says which member's decisions are shown, and why."""
         reason = f", {self.member_reason}" if self.member_reason else ""
         return f"Shown is member {self.number(self.member)}{reason}."
@@ -276,19 +276,19 @@ class SplitBacktest(Protocol):
     def has_financing(self) -> bool:
         """Whether positions pay for the night."""
 
-    def round_trips(self) -> list[RoundTrip]:
+    def round_trips(self) -> list[RoundTripCost]:
         """Mean cost of opening and closing in each symbol."""
 
     def name_tracks(self, tracks: Sequence[EpisodeResult]) -> list[EpisodeResult]:
         """Tracks by symbol."""
 
-    def rule_baselines(self) -> Comparison:
+    def rule_baselines(self) -> Baselines:
         """Fixed rules that a trader could have followed."""
 
-    def compare(self, agent: Sequence[EpisodeResult], draws: int = ...) -> Comparison:
+    def compare(self, agent: Sequence[EpisodeResult], draws: int = ...) -> Baselines:
         """All baselines, with the oracle and matched random traders."""
 
-    def stress_test(self, agent: Sequence[EpisodeResult]) -> Stress:
+    def stress_test(self, agent: Sequence[EpisodeResult]) -> StressTest:
         """The agent's decisions with scaled costs and one bar late."""
 
     def rebalanced_tracks(self) -> list[EpisodeResult] | None:

@@ -14,7 +14,7 @@ from slipstream.core.storage import checkpoint
 from slipstream.core.storage.atomic_io import write_text
 from slipstream.core.text import printable
 from slipstream.report.inputs import RunEvaluation
-from slipstream.report.number_format import Measured, interval_text, student_quantile
+from slipstream.report.number_format import MeanWithError, format_interval, student_quantile
 from slipstream.report.page import Page
 from slipstream.report.run_evaluation import evaluate_run
 from slipstream.report.run_page import build_page
@@ -30,7 +30,7 @@ CARD, README = "card.md", "README.md"
 _ELSEWHERE = ("policy", "command", "started", "commit", "id", "chosen by", "test", "training data")
 
 
-class Subject(NamedTuple):
+class CardSubject(NamedTuple):
     """Whose card it is.
 
     Attributes:
@@ -73,8 +73,8 @@ def write_card(source: Run | DeployedPolicy, out: Path | None, licence: str | No
         raise ConfigError(
             f"--out {out} is there already: name a folder that is not, or a policy's."
         )
-    one = _of_run(source) if isinstance(source, Run) else _of_study(source)
-    text = card(one, licence or licence_of(one.config, one.market))
+    one = _subject_from_run(source) if isinstance(source, Run) else _subject_from_study(source)
+    text = render_card(one, licence or find_licence(one.config, one.market))
     if out is None:
         write_text(one.folder / CARD, text)
         return one.folder / CARD
@@ -83,7 +83,7 @@ def write_card(source: Run | DeployedPolicy, out: Path | None, licence: str | No
     return out / README
 
 
-def card(one: Subject, licence: str) -> str:
+def render_card(one: CardSubject, licence: str) -> str:
     """The card as Markdown.
 
     Args:
@@ -108,28 +108,34 @@ def card(one: Subject, licence: str) -> str:
     return "\n\n".join(filter(None, lines)) + "\n"
 
 
-def _of_run(run: Run) -> Subject:
+def _subject_from_run(run: Run) -> CardSubject:
     found = evaluate_run(run, count=False)
     scores = {} if found.market is not None else dict([_mean_interval(found)])
     market, page = found.market is not None, build_page(found)
     told = (found.notes, [*_limits(run, found), *page.limits], found.provenance)
-    return Subject(
-        run.path, _handed_on(run, found), run.config, page, market, {**scores, **page.scores}, *told
+    return CardSubject(
+        run.path,
+        _exported_policy(run, found),
+        run.config,
+        page,
+        market,
+        {**scores, **page.scores},
+        *told,
     )
 
 
-def _of_study(deployed: DeployedPolicy) -> Subject:
+def _subject_from_study(deployed: DeployedPolicy) -> CardSubject:
     folder, config = StudyFolder(deployed.path.parent), deployed.config
-    view, beyond = read_view(folder), [_beyond(config)]
-    if view.market:
+    view, beyond = read_view(folder), [_other_environment_limit(config)]
+    if view.has_prices:
         beyond.append(_LATER)
     notes = (*forced_gate_warnings(deployed.metadata), *view.notes)
     policy, page = checkpoint.load(deployed.path), study_page(view)
     told = (notes, beyond, view.provenance)
-    return Subject(folder.path, policy, config, page, view.market, {}, *told)
+    return CardSubject(folder.path, policy, config, page, view.has_prices, {}, *told)
 
 
-def licence_of(config: RunConfig, market: bool) -> str:
+def find_licence(config: RunConfig, market: bool) -> str:
     """What a file called LICENSE or LICENCE beside the prices says first, in words."""
     if not market:
         return "none needed: the environment makes all that it shows"
@@ -151,31 +157,31 @@ def _mean_interval(found: RunEvaluation) -> tuple[str, str]:
     returns = np.array(
         [track.episode_return for track in found.tracks[found.holdout][found.member]]
     )
-    measured = Measured.of(returns)
+    measured = MeanWithError.from_values(returns)
     if not measured.error:
         return "95 % interval of the mean return", "none: all episodes returned the same"
     half = student_quantile(0.975, len(returns) - 1) * measured.error
     bounds = (measured.mean - half, measured.mean + half)
-    text = f"{interval_text(bounds, measured.digits)} ({len(returns)} episodes)"
+    text = f"{format_interval(bounds, measured.digits)} ({len(returns)} episodes)"
     return "95 % interval of the mean return", text
 
 
 _LATER = "How it does on bars after those above, and with a broker whose costs are others."
 
 
-def _beyond(config: RunConfig) -> str:
+def _other_environment_limit(config: RunConfig) -> str:
     return f"How it does in anything but `{config.env_name}` with the settings above."
 
 
 def _limits(run: Run, found: RunEvaluation) -> Iterator[str]:
     """What no figure of the card is about."""
-    yield _beyond(run.config)
+    yield _other_environment_limit(run.config)
     if len(run.best.present) == 1:
         yield "Whether other seeds learn the same: one was trained."
     else:
         yield (
             f"That training does as well again: this is the best of {len(run.best.present)} "
-            f"{found.kind}, chosen on validation."
+            f"{found.member_noun}, chosen on validation."
         )
     if found.market is not None:
         yield _LATER
@@ -187,7 +193,9 @@ def _command(provenance: Mapping[str, str]) -> dict[str, str]:
     return {"Command": f"{Path(program).name} {words}"} if words else {}
 
 
-def _handed_on(run: Run, found: RunEvaluation) -> tuple[checkpoint.Tensors, Mapping[str, Any]]:
+def _exported_policy(
+    run: Run, found: RunEvaluation
+) -> tuple[checkpoint.Tensors, Mapping[str, Any]]:
     """The best policy with the config that it was trained under and what it scored."""
     tensors, manifest = run.best.load(run.best.highest)
     result, environment = run.result or {}, run.provenance.get("environment") or {}

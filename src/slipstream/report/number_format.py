@@ -16,7 +16,7 @@ _MOST_DIGITS = 6  # after the point
 _HUGE = 1e12  # from here on a number has three significant digits: an oracle's account compounds
 
 
-def number(value: float | None, digits: int = 1) -> str:
+def format_number(value: float | None, digits: int = 1) -> str:
     """A number as text: "0.8"; "n/a" where there is none; never "-0.0"; "1.7e+30" if it is huge."""
     if value is None or math.isnan(value):
         return NOTHING
@@ -28,27 +28,27 @@ def number(value: float | None, digits: int = 1) -> str:
     return text.lstrip("-") if not any(c in text for c in "123456789") else text
 
 
-def share(value: float | None, digits: int = 0) -> str:
+def format_percent(value: float | None, digits: int = 0) -> str:
     """A fraction in percent: "62 %", never with a plus."""
-    return NOTHING if value is None else f"{number(100.0 * value, digits)} %"
+    return NOTHING if value is None else f"{format_number(100.0 * value, digits)} %"
 
 
-def range_and_median(values: Collection[float], digits: int = 1) -> str:
+def format_range_and_median(values: Collection[float], digits: int = 1) -> str:
     """The range and the median of values: "-0.3 to 1.2, median 0.8"."""
     low, middle, high = np.quantile(list(values), (0.0, 0.5, 1.0))
-    return f"{interval_text((low, high), digits)}, median {number(float(middle), digits)}"
+    return f"{format_interval((low, high), digits)}, median {format_number(float(middle), digits)}"
 
 
-def interval_text(values: Collection[float] | None, digits: int = 1) -> str:
+def format_interval(values: Collection[float] | None, digits: int = 1) -> str:
     """The lowest and the highest value: "-1.1 to 2.7"; "n/a" where there are none."""
     if not values:
         return NOTHING
-    return f"{number(min(values), digits)} to {number(max(values), digits)}"
+    return f"{format_number(min(values), digits)} to {format_number(max(values), digits)}"
 
 
-def band(values: Collection[float], digits: int = 1) -> str:
+def format_band(values: Collection[float], digits: int = 1) -> str:
     """The lowest and the highest value, "0.70 to 0.76", or the one that both are."""
-    low, high = number(min(values), digits), number(max(values), digits)
+    low, high = format_number(min(values), digits), format_number(max(values), digits)
     return low if low == high else f"{low} to {high}"
 
 
@@ -72,14 +72,14 @@ def student_quantile(share: float, freedom: int) -> float:
     return math.sqrt(freedom) * math.tan(low)
 
 
-class Measured(NamedTuple):
+class MeanWithError(NamedTuple):
     """The mean of independent values and its standard error, None where there is one value."""
 
     mean: float
     error: float | None
 
     @classmethod
-    def of(cls, values: Floats) -> Measured:
+    def from_values(cls, values: Floats) -> MeanWithError:
         """Measures [n] values."""
         return cls(float(values.mean()), standard_error(values))
 
@@ -94,10 +94,10 @@ class Measured(NamedTuple):
         """The mean and its error: "-0.051 ± 0.015"."""
         if math.isnan(self.mean):
             return NOTHING
-        mean = number(self.mean, self.digits)
-        return mean if self.error is None else f"{mean} ± {number(self.error, self.digits)}"
+        mean = format_number(self.mean, self.digits)
+        return mean if self.error is None else f"{mean} ± {format_number(self.error, self.digits)}"
 
-    def above(self, other: Measured) -> bool:
+    def is_above(self, other: MeanWithError) -> bool:
         """Whether it is more than two standard errors of the difference higher."""
         error = math.hypot(self.error or 0.0, other.error or 0.0)
         return self.mean - other.mean > 2.0 * error

@@ -44,7 +44,7 @@ class Picture:
     """A PNG, its file name without ending and what it shows, in words."""
 
     name: str
-    words: str
+    caption: str
     png: bytes
 
     @property
@@ -109,7 +109,7 @@ class Page:
         return [self.headline, *self.warnings]
 
 
-def picture(name: str, words: str, figure: Figure) -> Picture:
+def make_picture(name: str, words: str, figure: Figure) -> Picture:
     """Draws a figure."""
     return Picture(name, words, png(figure))
 
@@ -119,11 +119,11 @@ def render(page: Page) -> str:
     return _TEMPLATES.get_template("report.html.j2").render(page=page)
 
 
-def write(
+def write_page(
     page: Page,
     folder: Path,
     name: str = "report.html",
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
     tables: Mapping[str, Sequence[Row]] | None = None,
 ) -> Path:
     """Writes `figures/*.png`, tables and the page; returns the page's path.
@@ -138,9 +138,9 @@ def write(
     Raises:
         ResourceError: they cannot be written; a page that was there before is as it was.
     """
-    if say is not None:
+    if log is not None:
         for line in page.lines:
-            say(line)
+            log(line)
     figures, path = folder / "figures", folder / name
     with disk_errors(figures):
         figures.mkdir(parents=True, exist_ok=True)

@@ -52,7 +52,7 @@ _STYLE: Any = {
 }
 
 
-def canvas(
+def new_figure(
     title: str, height: float, ratios: Sequence[float] = (1.0,), *, share: bool = True
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure with one column of panels.
@@ -67,7 +67,7 @@ def canvas(
     return _figure(title, height, len(ratios), 1, sharex=share, gridspec_kw=panels)
 
 
-def grid(
+def new_grid(
     title: str, height: float, rows: int, columns: int, share: str = "y"
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure of panels row by row, which share their y axis, or their x axis."""
@@ -96,7 +96,7 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def thin(values: Floats) -> NDArray[np.int64]:
+def downsample(values: Floats) -> NDArray[np.int64]:
     """Indices of at most about 3,000 points that keep each stretch's lowest and highest value."""
     n = len(values)
     if n <= MOST_POINTS:
@@ -139,7 +139,7 @@ class DateLabels(Formatter):
         return labels
 
 
-def stamp(seconds: int) -> str:
+def two_line_date(seconds: int) -> str:
     """A moment on two lines."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return _text(moment, "{day} {month} {year}\n{hour}")
@@ -196,10 +196,10 @@ def growth_axis(axes: Axes) -> None:
 def percent_axis(axes: Axes, axis: str = "y") -> None:
     """Labels an axis of fractions in percent."""
     target = axes.yaxis if axis == "y" else axes.xaxis
-    target.set_major_formatter(FuncFormatter(lambda v, _: percent_label(float(v))))
+    target.set_major_formatter(FuncFormatter(lambda v, _: format_percent_label(float(v))))
 
 
-def percent_label(value: float) -> str:
+def format_percent_label(value: float) -> str:
     """ "2.5 %" of a fraction; "10,000 %" where four digits are too few, powers from a billion."""
     shown = 100.0 * value + 0.0
     return f"{shown:,.0f} %" if 1e3 <= abs(shown) < 1e9 else f"{shown:.4g} %"
@@ -208,10 +208,10 @@ def percent_label(value: float) -> str:
 def count_axis(axes: Axes, axis: str = "x") -> None:
     """Labels an axis of counts, such as steps, with short numbers."""
     target = axes.yaxis if axis == "y" else axes.xaxis
-    target.set_major_formatter(FuncFormatter(count))
+    target.set_major_formatter(FuncFormatter(format_count))
 
 
-def count(value: float, _: object) -> str:
+def format_count(value: float, _: object) -> str:
     """A count as short text: "1.5 M"."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:

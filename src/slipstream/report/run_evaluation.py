@@ -12,16 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.kernels.env_checker import random_actions
-from slipstream.report.history import curves, episode_curves, machine_columns, origin
+from slipstream.report.history import (
+    episode_curves,
+    learning_curves,
+    origin_lines,
+    resource_columns,
+)
 from slipstream.report.inputs import (
     RANDOM_DRAWS,
     Backtest,
-    Chosen,
-    Comparison,
-    Game,
+    Baselines,
+    EvaluationWindow,
+    GameEvaluation,
+    PolicyChoice,
     RunEvaluation,
     SplitBacktest,
-    Window,
 )
 from slipstream.report.statistics import Floats
 from slipstream.training.environments.environment import MAX_EVAL_STEPS, Environment
@@ -56,7 +61,7 @@ def evaluate_run(
     *,
     draws: int = RANDOM_DRAWS,
     count: bool = True,
-    **window: Unpack[Window],
+    **window: Unpack[EvaluationWindow],
 ) -> RunEvaluation:
     """Evaluates every member's best policy and all baselines.
 
@@ -86,29 +91,29 @@ def evaluate_run(
         tracks=evaluate_best(run, environment, record=market),
         source=run,
         unseen=unseen,
-        numbers=tuple(members),
+        member_numbers=tuple(members),
         member=members.index(run.best.highest),
         member_reason="the best on validation" if len(members) > 1 else "",
         same_settings=not any(isinstance(getattr(agent, n), tuple) for n in agent.PER_MEMBER),
-        curves=curves(run, market),
+        curves=learning_curves(run, market),
         episodes=episode_curves(run, environment.spec, seats),
-        machine=machine_columns(run.metrics()),
+        resources=resource_columns(run.metrics()),
         trials=len(members),  # the shown one is the best of them
-        before=get_holdout_register(environment).record_access(f"run {run.path}"),
+        earlier_uses=get_holdout_register(environment).record_access(f"run {run.path}"),
         holdout_reads=reads,
         notes=_notes(run, environment),
-        provenance=provenance(run, environment),
+        provenance=provenance_lines(run, environment),
     )
     plan = EvaluationPlan.from_config(run.config, environment)
     backend = run.config.training.resolved_backend
-    found = gather(environment, found, backend=backend, draws=draws, plan=plan)
+    found = add_baselines(environment, found, backend=backend, draws=draws, plan=plan)
     if found.market is not None:
         return found
-    return replace(found, game=game(run, environment, members, members[found.member]))
+    return replace(found, game=evaluate_game(run, environment, members, members[found.member]))
 
 
 def evaluate_deployed(
-    policy: Path | DeployedPolicy, *, draws: int = RANDOM_DRAWS, **window: Unpack[Window]
+    policy: Path | DeployedPolicy, *, draws: int = RANDOM_DRAWS, **window: Unpack[EvaluationWindow]
 ) -> RunEvaluation:
     """Evaluates a policy by itself, which a study deployed or a run handed on.
 
@@ -123,7 +128,7 @@ def evaluate_deployed(
     market, facts = environment.spec.market is not None, deployed.metadata
     owner = "study" if "study" in facts else "policy"
     names = ("development", "holdout") if owner == "study" else ("train", "validation", "test")
-    new = begins_after(environment, facts, names)
+    new = is_window_after(environment, facts, names)
     notes = forced_gate_warnings(facts)
     if market and not new:
         notes.append(_NOT_NEW.format(f"{owner}'s own prices end"))
@@ -135,14 +140,14 @@ def evaluate_deployed(
         source=deployed,
         unseen=new or not market,
         notes=(*notes, *deployed.warnings(environment)),
-        provenance=origin({}, work, deployed.config.hash, digest),
+        provenance=origin_lines({}, work, deployed.config.hash, digest),
     )
     plan = EvaluationPlan.from_config(deployed.config, environment)
     backend = deployed.config.training.resolved_backend
-    return gather(environment, found, backend=backend, draws=draws, plan=plan)
+    return add_baselines(environment, found, backend=backend, draws=draws, plan=plan)
 
 
-def gather(
+def add_baselines(
     environment: Environment,
     run: RunEvaluation,
     *,
@@ -190,7 +195,7 @@ def _with_prices(
 ) -> RunEvaluation:
     """Adds market, prices, baselines and stress tests to a run."""
     held, agent = passes[holdout], run.tracks[holdout][run.member]
-    comparisons: dict[str, Comparison] = {}
+    comparisons: dict[str, Baselines] = {}
     if held.is_comparable:
         for name, split in passes.items():
             found = split.compare(agent, draws) if name == holdout else split.rule_baselines()
@@ -204,7 +209,7 @@ def _with_prices(
         },
         market=held.market,
         prices=held.prices,
-        comparisons=comparisons,
+        baselines=comparisons,
         stress=held.stress_test(agent) if comparisons else None,
         round_trips=tuple(held.round_trips()) if comparisons else (),
         financing=held.has_financing,
@@ -229,7 +234,9 @@ def random_policy(
     return np.array([track.episode_return for track in tracks])
 
 
-def game(run: Run, environment: Environment, members: Sequence[int], shown: int) -> Game:
+def evaluate_game(
+    run: Run, environment: Environment, members: Sequence[int], shown: int
+) -> GameEvaluation:
     """Collects how the policies of a run without prices were chosen."""
     training, agent = run.config.training, run.config.agent
     plan = EvaluationPlan.from_config(run.config, environment)
@@ -241,7 +248,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
     for member in members:
         manifest, own = run.best.load(member)[1], last.get(member, {})
         chosen.append(
-            Chosen(
+            PolicyChoice(
                 steps=int(manifest["steps"]),
                 score=float(manifest["score"]),
                 last=own.get("last_score"),
@@ -256,7 +263,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
         sampled = score_values(drawn, environment.spec)
     validated = run.evaluations().get("steps", [])
     trained = (*validated, *run.metrics().get("steps", []))  # it may have ended between two
-    return Game(
+    return GameEvaluation(
         chosen=tuple(chosen),
         steps=int(max((step for step in trained if isinstance(step, float)), default=0)),
         validations=len(set(validated)),
@@ -277,10 +284,12 @@ def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
 
 def _all_new(run: Run, environment: Environment) -> bool:
     """Whether the chosen window is known to begin after all bars that the run has used."""
-    return begins_after(environment, run.provenance, ("train", "validation"))
+    return is_window_after(environment, run.provenance, ("train", "validation"))
 
 
-def begins_after(environment: Environment, facts: Mapping[str, Any], names: Sequence[str]) -> bool:
+def is_window_after(
+    environment: Environment, facts: Mapping[str, Any], names: Sequence[str]
+) -> bool:
     """Whether the chosen window is known to begin after all of the named ones of `facts`."""
     windows = (facts.get("environment") or {}).get("windows_utc_seconds") or {}
     used = [int(windows[name][1]) for name in names if name in windows]
@@ -292,8 +301,8 @@ def begins_after(environment: Environment, facts: Mapping[str, Any], names: Sequ
     return backtest.for_split("window").start_time >= max(used)
 
 
-def provenance(run: Run, environment: Environment) -> dict[str, str]:
-    """Lines that say where the run comes from, each a fact."""
+def provenance_lines(run: Run, environment: Environment) -> dict[str, str]:
+    """ReturnCurves that say where the run comes from, each a fact."""
     training = run.config.training
     first, *later = run.num_envs_history
     copies = f"{first['num_envs']} copies each"
@@ -307,4 +316,4 @@ def provenance(run: Run, environment: Environment) -> dict[str, str]:
         rows = int(result["update_rows"])
         work += f"; {result['utd_ratio']:.3g} updates of {rows:,} rows for each step"
     digest = environment.provenance.get("market_sha256")
-    return origin(run.provenance, {"Training": work}, run.config.hash, digest)
+    return origin_lines(run.provenance, {"Training": work}, run.config.hash, digest)

@@ -13,10 +13,15 @@ import numpy as np
 
 from slipstream.core.plugins import PluginError, iter_offers
 from slipstream.core.text import NOTHING
-from slipstream.report.history import closing, episode_returns, learning
-from slipstream.report.inputs import Chosen, Game, RunEvaluation, Window
-from slipstream.report.number_format import Measured, interval_text, number, range_and_median
-from slipstream.report.page import KeyFigure, Page, Section, Table, picture, write
+from slipstream.report.history import closing_sections, draw_episode_returns, draw_learning_curves
+from slipstream.report.inputs import EvaluationWindow, GameEvaluation, PolicyChoice, RunEvaluation
+from slipstream.report.number_format import (
+    MeanWithError,
+    format_interval,
+    format_number,
+    format_range_and_median,
+)
+from slipstream.report.page import KeyFigure, Page, Section, Table, make_picture, write_page
 from slipstream.report.run_evaluation import evaluate_deployed, evaluate_run
 from slipstream.report.statistics import Floats
 from slipstream.training.episode_result import EpisodeResult
@@ -31,25 +36,25 @@ def run_page(run: RunEvaluation) -> Page:
     split = run.holdout if run.holdout in run.tracks else list(run.tracks)[-1]
     tracks, game = run.tracks[split], run.game
     returns = [np.array([track.episode_return for track in own]) for own in tracks]
-    agents = [Measured.of(own) for own in returns]
+    agents = [MeanWithError.from_values(own) for own in returns]
     agent, count = agents[run.member], len(returns[run.member])
-    random = Measured.of(run.random_policy) if len(run.random_policy) else None
+    random = MeanWithError.from_values(run.random_policy) if len(run.random_policy) else None
     headline = verdict(agents, run.member, random, count, _kind(run))
-    warnings, sentences = [], _over_members(run, agents)
+    warnings, sentences = [], _member_range_sentences(run, agents)
     marked = []
     if game is not None:
-        warnings += _collapse(run, game, agents, random)
-        warnings += _cuts(game, [track.length for track in tracks[run.member]])
-        chosen = _which_policy(game, game.chosen[run.member], agent, count)
-        sentences = [*chosen, *sentences, _sampling(agent, game.sampled)]
+        warnings += _collapse_warnings(run, game, agents, random)
+        warnings += _truncation_warnings(game, [track.length for track in tracks[run.member]])
+        chosen = _policy_choice_sentences(game, game.chosen[run.member], agent, count)
+        sentences = [*chosen, *sentences, _exploration_sentence(agent, game.sampled)]
         marked = [(one.steps, one.score) for one in game.chosen]
     first = None
     if run.curves:
-        drawn = learning(run.curves, marked, run.member)
-        first = picture("learning_curve", "Score over training", drawn)
-    drawn = episode_returns(returns[run.member], run.random_policy)
-    distribution = picture("episode_returns", "Distribution of episode returns", drawn)
-    shown = [*_sweep(run, tracks), _members(run, tracks)]
+        drawn = draw_learning_curves(run.curves, marked, run.member)
+        first = make_picture("learning_curve", "Score over training", drawn)
+    drawn = draw_episode_returns(returns[run.member], run.random_policy)
+    distribution = make_picture("episode_returns", "Distribution of episode returns", drawn)
+    shown = [*_settings_table(run, tracks), _members_table(run, tracks)]
     return Page(
         title=run.title,
         headline=headline,
@@ -57,7 +62,7 @@ def run_page(run: RunEvaluation) -> Page:
         picture=first,
         warnings=warnings,
         sentences=sentences,
-        sections=[Section("Result", (), shown, [distribution]), *closing(run)],
+        sections=[Section("Result", (), shown, [distribution]), *closing_sections(run)],
     )
 
 
@@ -67,17 +72,19 @@ def _kind(run: RunEvaluation) -> str:
 
 
 def _figures(
-    run: RunEvaluation, agents: list[Measured], random: Measured | None, count: int
+    run: RunEvaluation, agents: list[MeanWithError], random: MeanWithError | None, count: int
 ) -> list[KeyFigure]:
     """The row of the first screen."""
     game, agent = run.game, agents[run.member]
     found = [_figure("Mean return", agent, f"{count} fresh episodes")]
     if len(agents) > 1:
-        means = interval_text([one.mean for one in agents], max(agent.digits - 1, 0))
+        means = format_interval([one.mean for one in agents], max(agent.digits - 1, 0))
         found.append(KeyFigure(f"All {len(agents)} {_kind(run)}", means, "mean returns"))
     if game is not None:
         shown = game.chosen[run.member]
-        found.append(KeyFigure("Chosen at step", number(shown.steps, 0), f"of {game.steps:,}"))
+        found.append(
+            KeyFigure("Chosen at step", format_number(shown.steps, 0), f"of {game.steps:,}")
+        )
         last = _last_policy(shown)
         if last is not None:
             found.append(_figure("Last policy", last, f"step {game.steps:,}"))
@@ -86,12 +93,12 @@ def _figures(
     return found
 
 
-def _figure(label: str, measured: Measured, note: str = "") -> KeyFigure:
+def _figure(label: str, measured: MeanWithError, note: str = "") -> KeyFigure:
     value, _, error = str(measured).partition(" ± ")
     return KeyFigure(label, value, ", ".join(filter(None, (error and f"± {error}", note))))
 
 
-def _members(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]) -> Table:
+def _members_table(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]) -> Table:
     """A row for each member, for the shown one with drawn actions, and for a random policy."""
     game, rows, alone = run.game, [], len(tracks) == 1
     names = _settings(run)
@@ -99,7 +106,7 @@ def _members(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]) -> T
         chosen = None if game is None else game.chosen[index]
         label = "agent" if alone else f"member {run.number(index)}"
         cells = [] if chosen is None else [f"{chosen.settings[name]:g}" for name in names]
-        length = number(float(np.mean([track.length for track in own])), 0)
+        length = format_number(float(np.mean([track.length for track in own])), 0)
         returns = np.array([track.episode_return for track in own])
         rows.append([label, *cells, *_returns(returns), length, *_choice(chosen)])
     others = {"random policy": run.random_policy}
@@ -121,7 +128,7 @@ def _members(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]) -> T
     return Table(caption, columns, rows, emphasis=run.member, note=note)
 
 
-def _sweep(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]) -> list[Table]:
+def _settings_table(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]) -> list[Table]:
     """A row for each setting, averaged over its seeds; nothing where all members have the same."""
     names, game = _settings(run), run.game
     if not names or game is None:
@@ -133,17 +140,20 @@ def _sweep(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]) -> lis
     best = max(groups, key=lambda group: float(means[groups[group]].mean()))
     rows = []
     for group, indices in groups.items():
-        over, members = Measured.of(means[indices]), [game.chosen[index] for index in indices]
+        over, members = (
+            MeanWithError.from_values(means[indices]),
+            [game.chosen[index] for index in indices],
+        )
         known = np.array([one.last for one in members if one.last is not None])
         rows.append(
             [
                 *(f"{value:g}" for value in group),
-                number(len(indices), 0),
+                format_number(len(indices), 0),
                 str(over),
-                number(float(means[indices].min()), over.digits),
-                number(float(means[indices].max()), over.digits),
-                str(Measured.of(known)) if len(known) == len(indices) else NOTHING,
-                number(float(np.median([one.steps for one in members])), 0),
+                format_number(float(means[indices].min()), over.digits),
+                format_number(float(means[indices].max()), over.digits),
+                str(MeanWithError.from_values(known)) if len(known) == len(indices) else NOTHING,
+                format_number(float(np.median([one.steps for one in members])), 0),
             ]
         )
     note = "one seed each: what differs between rows may be chance"
@@ -160,22 +170,26 @@ def _settings(run: RunEvaluation) -> tuple[str, ...]:
     return tuple(run.game.chosen[0].settings) if run.game is not None else ()
 
 
-def _choice(chosen: Chosen | None) -> list[str]:
+def _choice(chosen: PolicyChoice | None) -> list[str]:
     if chosen is None:
         return []
-    return [number(chosen.steps, 0), str(_last_policy(chosen) or NOTHING)]
+    return [format_number(chosen.steps, 0), str(_last_policy(chosen) or NOTHING)]
 
 
 def _returns(returns: Floats) -> list[str]:
     """Cells of returns: mean with its error, lowest, median, highest."""
-    mean = Measured.of(returns)
+    mean = MeanWithError.from_values(returns)
     digits = max(mean.digits - 1, 0)  # a single episode's figures, less sure than their mean
     rest = (returns.min(), np.median(returns), returns.max())
-    return [str(mean), *(number(float(value), digits) for value in rest)]
+    return [str(mean), *(format_number(float(value), digits) for value in rest)]
 
 
 def verdict(
-    agents: Sequence[Measured], shown: int, random: Measured | None, count: int, kind: str = "seeds"
+    agents: Sequence[MeanWithError],
+    shown: int,
+    random: MeanWithError | None,
+    count: int,
+    kind: str = "seeds",
 ) -> str:
     """The verdict: how the shown one of the members does, and how many of them learned.
 
@@ -189,32 +203,37 @@ def verdict(
     lead = f"Mean return {agent} on {count} fresh episodes"
     if len(agents) > 1:
         lead += f" by the best of {len(agents)} {kind}"
-    learned = 0 if random is None else sum(one.above(random) for one in agents)
+    learned = 0 if random is None else sum(one.is_above(random) for one in agents)
     if random is None:
         return f"{lead}."
     if 0 < learned < len(agents):
         beat = "beats" if learned == 1 else "beat"
         return f"{lead}; {learned} of {len(agents)} {beat} a random policy, which gets {random}."
-    if agent.above(random):
+    if agent.is_above(random):
         return f"{lead}; a random policy gets {random}."
     return f"{lead}: not shown to beat a random policy, which gets {random}."
 
 
-def _last_policy(chosen: Chosen) -> Measured | None:
+def _last_policy(chosen: PolicyChoice) -> MeanWithError | None:
     """What the last policy scores on the fresh episodes."""
-    return None if chosen.last is None else Measured(chosen.last, chosen.last_error)
+    return None if chosen.last is None else MeanWithError(chosen.last, chosen.last_error)
 
 
-def has_collapsed(agent: Measured, last: Measured | None, random: Measured | None) -> bool:
+def has_collapsed(
+    agent: MeanWithError, last: MeanWithError | None, random: MeanWithError | None
+) -> bool:
     """Whether training lost, after the chosen policy, a good part of what had been learned."""
-    if last is None or not agent.above(last):
+    if last is None or not agent.is_above(last):
         return False
     lead = agent.mean - (random.mean if random is not None else 0.0)
     return agent.mean - last.mean > COLLAPSED * lead > 0.0
 
 
-def _collapse(
-    run: RunEvaluation, game: Game, agents: Sequence[Measured], random: Measured | None
+def _collapse_warnings(
+    run: RunEvaluation,
+    game: GameEvaluation,
+    agents: Sequence[MeanWithError],
+    random: MeanWithError | None,
 ) -> list[str]:
     """A warning for members whose last policy is far worse than the one that is shown."""
     lasts = [_last_policy(one) for one in game.chosen]
@@ -240,10 +259,12 @@ def _collapse(
     ]
 
 
-def _which_policy(game: Game, shown: Chosen, agent: Measured, episodes: int) -> list[str]:
+def _policy_choice_sentences(
+    game: GameEvaluation, shown: PolicyChoice, agent: MeanWithError, episodes: int
+) -> list[str]:
     """Says which policy is shown, and why its figures are of episodes that did not choose it."""
     tried = f"the best of {game.validations} validations" if game.validations > 1 else "validated"
-    score = number(shown.score, max(agent.digits, 1))
+    score = format_number(shown.score, max(agent.digits, 1))
     lines = [
         f"Shown is the policy of step {shown.steps:,} of {game.steps:,}: {tried}, with a mean "
         f"return of {score}. That figure chose it, so it may be too good; all others are of "
@@ -259,7 +280,7 @@ def _which_policy(game: Game, shown: Chosen, agent: Measured, episodes: int) -> 
     return lines
 
 
-def _sampling(agent: Measured, sampled: Floats) -> str:
+def _exploration_sentence(agent: MeanWithError, sampled: Floats) -> str:
     """Says why the training curve differs from the evaluations."""
     if not len(sampled):
         return (
@@ -270,23 +291,23 @@ def _sampling(agent: Measured, sampled: Floats) -> str:
         "While training, actions are drawn from the policy, so that it explores; evaluations take "
         "the most likely action. The two curves differ for that reason"
     )
-    drawn = Measured.of(sampled)
+    drawn = MeanWithError.from_values(sampled)
     return (
         f"{text}: the policy shown scores {drawn} with drawn actions, {agent} with the likeliest."
     )
 
 
-def _over_members(run: RunEvaluation, agents: Sequence[Measured]) -> list[str]:
+def _member_range_sentences(run: RunEvaluation, agents: Sequence[MeanWithError]) -> list[str]:
     """Says how far the members are apart."""
     if len(agents) < 2:
         return []
-    means = range_and_median(
+    means = format_range_and_median(
         [agent.mean for agent in agents], max(agent.digits for agent in agents)
     )
-    return [f"Over {len(agents)} {run.kind} the mean return is {means}. {run.shown_is}"]
+    return [f"Over {len(agents)} {run.member_noun} the mean return is {means}. {run.member_note}"]
 
 
-def _cuts(game: Game, lengths: Sequence[int]) -> list[str]:
+def _truncation_warnings(game: GameEvaluation, lengths: Sequence[int]) -> list[str]:
     """Says how many episodes nothing but the evaluation ended."""
     cut = 0 if game.longest is None else sum(length >= game.longest for length in lengths)
     if not cut:
@@ -319,8 +340,8 @@ def report_run(
     *,
     out: str | Path | None = None,
     count: bool = True,
-    say: Callable[[str], None] | None = None,
-    **window: Unpack[Window],
+    log: Callable[[str], None] | None = None,
+    **window: Unpack[EvaluationWindow],
 ) -> Path:
     """Evaluates a run directory's best policies and writes the report and `episodes.csv`.
 
@@ -336,20 +357,20 @@ def report_run(
         Path of `report.html`.
     """
     run = path if isinstance(path, Run) else Run.open(path)
-    if say is not None:
-        say("Evaluating the chosen policies for the report ...")
+    if log is not None:
+        log("Evaluating the chosen policies for the report ...")
     found = evaluate_run(run, count=count, **window)
     chosen = any(option is not None for option in window.values())
     folder = Path(out or (run.path / "window" if chosen else run.path))
-    return _write_report(found, folder, say)
+    return _write_report(found, folder, log)
 
 
 def report_deployed(
     deployed: DeployedPolicy,
     *,
     out: str | Path | None = None,
-    say: Callable[[str], None] | None = None,
-    **window: Unpack[Window],
+    log: Callable[[str], None] | None = None,
+    **window: Unpack[EvaluationWindow],
 ) -> Path:
     """Scores a policy that a study deployed and writes the report and `episodes.csv`.
 
@@ -365,10 +386,10 @@ def report_deployed(
     folder = deployed.path
     found = evaluate_deployed(deployed, **window)
     out = Path(out or folder.with_name(f"{folder.name}-window"))
-    return _write_report(found, out, say)
+    return _write_report(found, out, log)
 
 
-def _write_report(found: RunEvaluation, folder: Path, say: Callable[[str], None] | None) -> Path:
+def _write_report(found: RunEvaluation, folder: Path, log: Callable[[str], None] | None) -> Path:
     """Writes the page, and a row for each of its evaluation episodes."""
     rows = [
         {"member": found.number(k), "data": data, "episode": one.name, "return": one.episode_return}
@@ -377,4 +398,4 @@ def _write_report(found: RunEvaluation, folder: Path, say: Callable[[str], None]
         for k, tracks in enumerate(members)
         for one in tracks
     ]
-    return write(build_page(found), folder, say=say, tables={EPISODES: rows})
+    return write_page(build_page(found), folder, log=log, tables={EPISODES: rows})

@@ -64,13 +64,13 @@ class Interval(tuple[float, float]):
     methods: tuple[str, str]
 
     @property
-    def by(self) -> str:
+    def method(self) -> str:
         """Both methods in words: "stationary bootstrap below, Mertens' error above"."""
         low, high = self.methods
         return low if low == high else f"{low} below, {high} above"
 
 
-def rare_losses_unknown(returns: Floats) -> bool:
+def has_no_large_loss(returns: Floats) -> bool:
     """Whether a sample of daily returns has no large loss, so that it cannot tell what they cost.
 
     A loss is large from three times the mean absolute return on.

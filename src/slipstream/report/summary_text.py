@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from slipstream.core.text import percent, span
-from slipstream.report.number_format import interval_text, number, share
+from slipstream.report.number_format import format_interval, format_number, format_percent
 from slipstream.report.page import KeyFigure
-from slipstream.report.statistics import LARGE_LOSS, Floats, Interval, rare_losses_unknown
+from slipstream.report.statistics import LARGE_LOSS, Floats, Interval, has_no_large_loss
 from slipstream.studies.statistics.bootstrap import MIN_BOUND_DAYS
 from slipstream.studies.statistics.overfitting import expected_best_sharpe, min_detectable_sharpe
 
@@ -26,7 +26,7 @@ DRAWDOWN = (
 BETTER_THAN_RANDOM = 95.0  # percentile among matched random traders from which on it is said
 
 
-def against(mine: float, other: float) -> str:
+def compare_returns(mine: float, other: float) -> str:
     """Two returns, "-3.1 % against +2.0 %", with as many digits as it takes to tell them apart."""
     for digits in (1, 2, 3, 4):
         first, second = percent(mine, digits), percent(other, digits)
@@ -37,27 +37,28 @@ def against(mine: float, other: float) -> str:
     return f"{first} against {second}"
 
 
-def few_days(days: int, per_year: float) -> list[str]:
+def short_sample_warning(days: int, per_year: float) -> list[str]:
     """What less than a year of daily returns is worth; nothing where there is more, or none."""
     if days == 0 or days >= per_year:
         return []
-    error = number(1.0 / math.sqrt(days / per_year))
+    error = format_number(1.0 / math.sqrt(days / per_year))
     return [
         f"{span(days, per_year)} are little: an annual Sharpe ratio from so few has a standard "
         f"error of about {error}, whatever the skill."
     ]
 
 
-def rare_losses(returns: Floats) -> list[str]:
+def rare_loss_warning(returns: Floats) -> list[str]:
     """A sentence on daily returns without a large loss: such losses may be rare, not absent."""
-    if not rare_losses_unknown(returns):
+    if not has_no_large_loss(returns):
         return []
     size = float(np.mean(np.abs(returns)))
     worst = max(-float(np.min(returns)), 0.0)
     return [
         f"Rare large losses cannot be judged from these {len(returns)} days: the largest daily "
-        f"loss is {share(worst, 2)}, less than {LARGE_LOSS:g} times the mean absolute daily return "
-        f"of {share(size, 2)}. Intervals and bounds do not contain what never occurred."
+        f"loss is {format_percent(worst, 2)}, less than {LARGE_LOSS:g} times the mean absolute "
+        f"daily return of {format_percent(size, 2)}. Intervals and bounds do not include losses "
+        "that never occurred."
     ]
 
 
@@ -84,27 +85,28 @@ def headline(
     if sharpe is None:
         return f"{name} Sharpe n/a: equity never moved, or there are too few days {length}."
     if interval is None:
-        lead = f"{name} Sharpe {number(sharpe)}, no interval: too few days {length}."
+        lead = f"{name} Sharpe {format_number(sharpe)}, no interval: too few days {length}."
     else:
-        by = f", by {interval.by}" if isinstance(interval, Interval) else ""
-        lead = (
-            f"{name} Sharpe {number(sharpe)}, 95 % interval {interval_text(interval)} {length}{by}."
-        )
+        by = f", by {interval.method}" if isinstance(interval, Interval) else ""
+        bounds = format_interval(interval)
+        lead = f"{name} Sharpe {format_number(sharpe)}, 95 % interval {bounds} {length}{by}."
     smallest = min_detectable_sharpe(days, per_year)
     if smallest is None:
         lead += f" Below {MIN_BOUND_DAYS} days no Sharpe ratio could be confirmed"
     else:
-        lead += f" The smallest Sharpe that this much data could confirm is {number(smallest)}"
+        lead += (
+            f" The smallest Sharpe that this much data could confirm is {format_number(smallest)}"
+        )
     best = expected_best_sharpe(trials, years)
     if best is None:
         return f"{lead}."
     return (
         f"{lead}; after {trials} trials the best of {trials} skill-less ones is expected to show "
-        f"{number(best)}."
+        f"{format_number(best)}."
     )
 
 
-def excludes_zero(interval: tuple[float, float] | None) -> bool:
+def is_above_zero(interval: tuple[float, float] | None) -> bool:
     """Whether the interval lies above zero."""
     return interval is not None and interval[0] > 0.0
 
@@ -121,7 +123,7 @@ def verdict(
     interval: tuple[float, float] | None,
     unseen: bool = True,
     proven: bool = False,
-    lacking: str = RUNS_PROVE_NOTHING,
+    missing: str = RUNS_PROVE_NOTHING,
 ) -> str:
     """Whether money was made, and whether that can be told from luck.
 
@@ -136,7 +138,7 @@ def verdict(
     gain = f"{percent(total_return)} after costs on the {split} bars"
     if not unseen:
         return f"The agent ends at {gain}: no proof, for they are not known to be new to it."
-    if excludes_zero(interval) and total_return > 0.0:
+    if is_above_zero(interval) and total_return > 0.0:
         if proven:
             return (
                 f"The agent was profitable: {gain}, and the 95 % interval of its Sharpe ratio "
@@ -144,7 +146,7 @@ def verdict(
             )
         return (
             f"The agent ends at {gain}, and the 95 % interval of its Sharpe ratio excludes zero. "
-            f"That is no proof: {lacking}."
+            f"That is no proof: {missing}."
         )
     if interval is not None and interval[1] < 0.0:
         return (
@@ -158,7 +160,7 @@ def verdict(
     )
 
 
-def comparisons(
+def baseline_sentences(
     agent: float,
     others: Mapping[str, float],
     interval: tuple[float, float] | None,
@@ -184,22 +186,24 @@ def comparisons(
     lines = []
     for name, other in others.items():
         if agent <= other:
-            lines.append(f"The agent does not beat {name}: {against(agent, other)}.")
-        elif excludes_zero(interval) and excludes_zero(differences.get(name)):
+            lines.append(f"The agent does not beat {name}: {compare_returns(agent, other)}.")
+        elif is_above_zero(interval) and is_above_zero(differences.get(name)):
             shown = "outperforms" if name in proven else "is ahead of"
-            lines.append(f"The agent {shown} {name}: {against(agent, other)}.")
+            lines.append(f"The agent {shown} {name}: {compare_returns(agent, other)}.")
         else:
-            lines.append(f"The agent is ahead of {name}, {against(agent, other)}, but {doubt}.")
+            lines.append(
+                f"The agent is ahead of {name}, {compare_returns(agent, other)}, but {doubt}."
+            )
     return lines
 
 
-def random_traders(percentile: float | None, draws: int) -> list[str]:
+def random_trader_sentence(percentile: float | None, draws: int) -> list[str]:
     """Says where the agent stands among traders that differ from it only in their timing."""
     if percentile is None:
         return []
     text = (
-        f"Its return is at percentile {number(percentile, 0)} of {draws} random traders with the "
-        "same positions and holding times"
+        f"Its return is at percentile {format_number(percentile, 0)} of {draws} random traders "
+        "with the same positions and holding times"
     )
     if percentile < BETTER_THAN_RANDOM:
         return [f"{text}: its timing is not shown to be better than theirs."]
@@ -214,19 +218,22 @@ def sharpe_figures(
     As everywhere on a page, a ratio is "n/a" without a deviation, and an interval with too few
     days.
     """
-    value, note = number(ratio), f"95 % interval {interval_text(bounds)}"
+    value, note = format_number(ratio), f"95 % interval {format_interval(bounds)}"
     if isinstance(bounds, Interval):
-        note += f", by {bounds.by}"
+        note += f", by {bounds.method}"
     if ratio is None or bounds is None:
         note = "equity never moved" if ratio is None else "too few days for an interval"
-    smallest, by = number(min_detectable_sharpe(days, per_year)), f"by {span(days, per_year)}"
+    smallest, by = (
+        format_number(min_detectable_sharpe(days, per_year)),
+        f"by {span(days, per_year)}",
+    )
     return [
         KeyFigure("Annual Sharpe ratio", value, note),
         KeyFigure("Smallest Sharpe that could be confirmed", smallest, by),
     ]
 
 
-def methods(named: Mapping[str, Interval | None]) -> str:
+def interval_note(named: Mapping[str, Interval | None]) -> str:
     """A sentence that names the methods that gave the intervals of a table; empty without any.
 
     Args:
@@ -235,7 +242,7 @@ def methods(named: Mapping[str, Interval | None]) -> str:
     rows: dict[str, list[str]] = {}
     for name, one in named.items():
         if one is not None:
-            rows.setdefault(one.by, []).append(name)
+            rows.setdefault(one.method, []).append(name)
     if not rows:
         return ""
     parts = [f"{by} ({', '.join(names)})" for by, names in rows.items()]

@@ -6,7 +6,7 @@ import slipstream
 from slipstream.core.errors import KernelError
 from slipstream.gym import gymnasium_environment
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.report.run_evaluation import game, random_policy
+from slipstream.report.run_evaluation import evaluate_game, random_policy
 from slipstream.training import shard
 from slipstream.training.autotune import Cell, measure_steps
 from slipstream.training.backend import make_workers
@@ -70,7 +70,7 @@ def environment(monkeypatch):
     [
         lambda run, environment: random_policy(environment, "test", "serial"),
         evaluate_best,
-        lambda run, environment: game(run, environment, [0], 0),
+        lambda run, environment: evaluate_game(run, environment, [0], 0),
         lambda run, environment: measure_steps(environment, Cell("serial", 2, 1), 0.1),
     ],
     ids=["a random policy", "the best", "a game's page", "the machine"],

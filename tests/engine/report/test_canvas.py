@@ -9,7 +9,7 @@ from slipstream.report.plot_style import DateLabels, dates, legend, png, time_ax
 
 def labels(first, last):
     """What a reader sees below the axis, and in its corner."""
-    figure, (axes,) = plot_style.canvas("", 2.0)
+    figure, (axes,) = plot_style.new_figure("", 2.0)
     when = np.array([np.datetime64(first, "s"), np.datetime64(last, "s")]).astype(np.int64)
     axes.plot(dates(when), [0.0, 1.0])
     time_axis(axes)
@@ -59,7 +59,7 @@ def test_a_tick_alone_has_a_label():
 
 
 def test_names_of_users_are_no_mathematics():
-    figure, (axes,) = plot_style.canvas("$EUR_{USD}$ and $\\frac", 2.0)
+    figure, (axes,) = plot_style.new_figure("$EUR_{USD}$ and $\\frac", 2.0)
     axes.plot([0.0, 1.0], [0.0, 1.0], label="A$B_{$ \u6771")
     axes.set_ylabel("$x^$")
     legend(axes)
@@ -71,4 +71,4 @@ def test_names_of_users_are_no_mathematics():
     [(0.0, "0 %"), (0.025, "2.5 %"), (-0.5, "-50 %"), (10.0, "1,000 %"), (100.0, "10,000 %")],
 )
 def test_percent_labels_are_written_out(value, label):
-    assert plot_style.percent_label(value) == label
+    assert plot_style.format_percent_label(value) == label

@@ -10,7 +10,7 @@ from slipstream import api
 from slipstream.core.storage import csv_table, resource_monitor
 from slipstream.core.storage.resource_monitor import COLUMNS, ResourceTable, ResourceUsage
 from slipstream.report import plot_style
-from slipstream.report.history import machine_columns, machine_pictures
+from slipstream.report.history import resource_columns, resource_pictures
 from slipstream.report.run_evaluation import evaluate_run
 from slipstream.report.run_page import build_page
 from slipstream.report.study.study_page import study_page
@@ -29,7 +29,7 @@ def names(page):
 
 
 def test_rows_without_a_look_and_second_members_are_left_out():
-    found = machine_columns(
+    found = resource_columns(
         {
             "member": [0.0, 1.0, 0.0, 1.0, 0.0, 1.0],
             "wall": [1.0, 1.0, 2.0, 2.0, 12.0, 12.0],
@@ -42,21 +42,23 @@ def test_rows_without_a_look_and_second_members_are_left_out():
         "cpu_percent": [90.0, 180.0],
         "memory_gib": [1.0, 1.5],
     }
-    assert machine_columns({"wall": [1.0], "cpu_percent": [3.0], "memory_gib": [1.0]}) == {}
-    assert machine_columns({"wall": [1.0, 2.0]}) == {} and machine_pictures({}) == []
+    assert resource_columns({"wall": [1.0], "cpu_percent": [3.0], "memory_gib": [1.0]}) == {}
+    assert resource_columns({"wall": [1.0, 2.0]}) == {} and resource_pictures({}) == []
 
 
 def test_cards_have_panels_of_their_own(monkeypatch):
     drawn = []
-    monkeypatch.setattr("slipstream.report.history.picture", lambda *words: drawn.append(words[2]))
-    machine_pictures({"wall": np.arange(3.0), **{name: np.ones(3) for name in COLUMNS}})
+    monkeypatch.setattr(
+        "slipstream.report.history.make_picture", lambda *words: drawn.append(words[2])
+    )
+    resource_pictures({"wall": np.arange(3.0), **{name: np.ones(3) for name in COLUMNS}})
     assert [axes.get_ylabel() for axes in drawn[0].axes][2:] == ["GPU (%)", "VRAM (GiB)", "GPU (W)"]
 
 
 def test_a_runs_page_shows_it(tmp_path):
     run = api.train("cartpole", total_timesteps=16_000, out=tmp_path / "run", report=False, say=str)
     found = evaluate_run(run)
-    assert len(found.machine["wall"]) > 1 and (found.machine["memory_gib"] > 0.0).all()
+    assert len(found.resources["wall"]) > 1 and (found.resources["memory_gib"] > 0.0).all()
     assert "machine" in names(build_page(found))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.core.text import span
 from slipstream.report import summary_text as wo
-from slipstream.report.number_format import number
+from slipstream.report.number_format import format_number
 from slipstream.report.statistics import Interval
 
 LOUD = ("profitable", "outperforms")
@@ -23,11 +23,11 @@ def test_headline_as_specified():
 
 def test_a_sample_without_a_large_loss_does_not_know_what_one_costs():
     quiet = np.tile([0.01, -0.005], 40)
-    (text,) = wo.rare_losses(quiet)
+    (text,) = wo.rare_loss_warning(quiet)
     assert text.startswith("Rare large losses cannot be judged from these 80 days")
     assert "0.50 %" in text and "0.75 %" in text
-    assert wo.rare_losses(np.append(quiet, -0.03)) == []  # 3 times 0.778 %
-    assert wo.rare_losses(np.full(80, 0.01)) and not wo.rare_losses(np.zeros(80))
+    assert wo.rare_loss_warning(np.append(quiet, -0.03)) == []  # 3 times 0.778 %
+    assert wo.rare_loss_warning(np.full(80, 0.01)) and not wo.rare_loss_warning(np.zeros(80))
 
 
 def test_a_headline_names_the_method_of_each_end():
@@ -49,7 +49,7 @@ def test_headline_without_figures(sharpe, interval):
 
 
 def test_not_beating_as_specified():
-    lines = wo.comparisons(-0.031, {"buy and hold": 0.02}, (-1.1, 2.7), {})
+    lines = wo.baseline_sentences(-0.031, {"buy and hold": 0.02}, (-1.1, 2.7), {})
     assert lines == ["The agent does not beat buy and hold: -3.1 % against +2.0 %."]
 
 
@@ -70,7 +70,7 @@ def test_not_beating_as_specified():
 def test_outperforms_only_when_proven_and_intervals_exclude_zero(
     interval, difference, loud, proven
 ):
-    (line,) = wo.comparisons(0.05, {"flat": 0.0}, interval, {"flat": difference}, proven)
+    (line,) = wo.baseline_sentences(0.05, {"flat": 0.0}, interval, {"flat": difference}, proven)
     assert ("outperforms" in line) == (loud and bool(proven))
     assert ("chance may explain" in line) == (not loud and interval is not None)
     assert ("so few days cannot tell that from chance" in line) == (interval is None)
@@ -94,21 +94,21 @@ def test_nothing_is_proved_on_bars_that_were_used():
     text = wo.verdict("validation", 0.5, (1.0, 2.0), unseen=False)
     assert "profitable" not in text
     assert "no proof" in text
-    (line,) = wo.comparisons(0.5, {"flat": 0.0}, None, {"flat": (1.0, 2.0)}, unseen=False)
+    (line,) = wo.baseline_sentences(0.5, {"flat": 0.0}, None, {"flat": (1.0, 2.0)}, unseen=False)
     assert line.endswith("but on bars that prove nothing.") and "chance" not in line
 
 
 @pytest.mark.parametrize("name", ["flat", "buy and hold", "always short", "EMA 20/50 cross"])
 @pytest.mark.parametrize("interval", [(0.5, 2.0), (-0.5, 2.0), None])
 def test_equal_is_not_beaten(name, interval):
-    (line,) = wo.comparisons(0.0, {name: 0.0}, interval, {name: (0.5, 1.0)})
+    (line,) = wo.baseline_sentences(0.0, {name: 0.0}, interval, {name: (0.5, 1.0)})
     assert line == f"The agent does not beat {name}: +0.0 % against +0.0 %."
     assert not any(word in line for word in LOUD)
 
 
 def test_close_returns_get_the_digits_that_tell_them_apart():
-    assert wo.against(0.01231, 0.01234) == "+1.231 % against +1.234 %"
-    assert wo.against(-0.031, 0.02) == "-3.1 % against +2.0 %"
+    assert wo.compare_returns(0.01231, 0.01234) == "+1.231 % against +1.234 %"
+    assert wo.compare_returns(-0.031, 0.02) == "-3.1 % against +2.0 %"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_close_returns_get_the_digits_that_tell_them_apart():
     ],
 )
 def test_number(value, digits, text):
-    assert number(value, digits) == text
+    assert format_number(value, digits) == text
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_large_percentages_are_scientific(value, text):
 
 @pytest.mark.parametrize("percentile", [0.0, 50.0, 94.9, 95.0, 100.0])
 def test_random_traders_are_beaten_from_the_95th_percentile(percentile):
-    (text,) = wo.random_traders(percentile, 200)
+    (text,) = wo.random_trader_sentence(percentile, 200)
     assert ("not shown" in text) == (percentile < 95.0)
 
 

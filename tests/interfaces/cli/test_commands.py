@@ -435,7 +435,7 @@ def test_the_data_check_that_a_note_names_has_the_configs_settings(slipstream):
     """The demo's own prices are refused without their time zone."""
     text = (files("slipstream") / "cli/demo/demo.yaml").read_text("utf-8")
     data = yaml_file.parse(text, "demo.yaml")["env"]["data"]
-    (note,) = (one for one in load_market(DataConfig(**data)).notes if "says where" in one)
+    (note,) = (one for one in load_market(DataConfig(**data)).notes if "lists the places" in one)
     outcome = slipstream(*shlex.split(note.split("`")[1])[1:])
     assert outcome.code == 0 and "1 hole of 1 missing bar" in outcome.out
 

@@ -1,1 +1,1 @@
-"""Commands of markets, which the command line adds to its own."""
+"""CLI commands of markets."""

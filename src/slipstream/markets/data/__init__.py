@@ -1,1 +1,1 @@
-"""Prices: loading, checking, calendars, splits and markets with a known optimum."""
+"""Price data: files, data check, bars, panels and calendars."""

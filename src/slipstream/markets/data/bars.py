@@ -1,4 +1,4 @@
-"""Bars: the prices of one symbol, and the names of their lengths (``M15``, ``15m``, ``1h``)."""
+"""Bars: prices of one symbol, and names of bar lengths (``M15``, ``15m``, ``1h``)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _SECONDS = {
 
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """The bars of one symbol, oldest first, in read-only arrays of length n.
+    """Bars of one symbol, oldest first, in read-only arrays of length n.
 
     Attributes:
         symbol: name of the symbol, usually the name of its file (``"EURUSD"``).
         time: UTC seconds of each bar's open, int64, strictly increasing.
         open, high, low, close: mid prices, float64, positive and finite.
-        volume: float64, units of the source (contracts, coins or ticks); zero where there is none.
-        spread: full bid-ask spread in price units, float64; zero where there is none.
+        volume: float64, units of the source (contracts, coins or ticks); zero if there is none.
+        spread: full bid-ask spread in price units, float64; zero if there is none.
         extra: other numeric columns of the file by name, float64; these may hold NaN.
     """
 
@@ -73,26 +73,26 @@ class Bars:
         return {"time": self.time, **{name: getattr(self, name) for name in NUMBERS}, **self.extra}
 
     def take(self, rows: slice | IntArray) -> Bars:
-        """The bars of some rows."""
+        """Return the bars of some rows."""
         extra = {name: column[rows] for name, column in self.extra.items()}
         numbers = {name: getattr(self, name)[rows] for name in NUMBERS}
         return Bars(self.symbol, self.time[rows], **numbers, extra=extra)
 
     def between(self, start: int, stop: int) -> Bars:
-        """The bars whose open lies in [start, stop), UTC seconds."""
+        """Return the bars with an open in [start, stop), UTC seconds."""
         first, last = np.searchsorted(self.time, [start, stop])
         return self.take(slice(first, last))
 
 
 def _locked(column: NDArray[np.generic], dtype: type[np.generic]) -> NDArray[np.generic]:
-    """A read-only view (the caller's own array stays writable only for the caller)."""
+    """Return a read-only view; the caller's own array stays writable."""
     view = np.ascontiguousarray(column, dtype=dtype).view()
     view.flags.writeable = False
     return view
 
 
 def timeframe_seconds(timeframe: str) -> int:
-    """Seconds in a bar length written as ``15m``, ``15min``, ``M15``, ``1h``, ``H1``, ``1d`` ..."""
+    """Return the seconds of a bar length such as ``15m``, ``15min``, ``M15``, ``1h`` or ``1d``."""
     text = timeframe.strip().lower()
     match = re.fullmatch(r"(\d+)\s*([a-z]+)", text) or re.fullmatch(r"([a-z]+)\s*(\d+)", text)
     if match:
@@ -106,7 +106,7 @@ def timeframe_seconds(timeframe: str) -> int:
 
 
 def timeframe_name(bar_seconds: int) -> str:
-    """The shortest name of a bar length: 900 -> ``15m``."""
+    """Return the shortest name of a bar length: 900 -> ``15m``."""
     for unit, size in (("w", 604800), ("d", 86400), ("h", 3600), ("m", 60)):
         if bar_seconds % size == 0:
             return f"{bar_seconds // size}{unit}"

@@ -1,4 +1,4 @@
-"""DataConfig: where the prices are and how to read them."""
+"""DataConfig: location and format of the prices."""
 
 from __future__ import annotations
 
@@ -90,17 +90,17 @@ class DataConfig(Config):
 
     @classmethod
     def require_folder(cls, section: Mapping[str, Any], name: str) -> None:
-        """Raise ConfigError if no folder is given.
+        """Raise ConfigError if no folder is set.
 
         Args:
-            section: what was written.
-            name: of the environment, for the message.
+            section: the `data` section as written.
+            name: name of the environment, for the message.
         """
         if "folder" not in section:
             raise ConfigError(
-                f"`env.data.folder` is missing: {name} reads prices. Say which folder has the "
+                f"`env.data.folder` is missing: {name} reads prices. Name the folder of the "
                 "files, `slipstream tune ... --data-dir DIR`, or --set env.data.folder=DIR for "
-                "other commands; or write a config from it, "
+                "other commands; or create a config from it, "
                 f"`slipstream init {shlex.quote(name)} DIR > my.yaml`."
             )
 
@@ -117,13 +117,13 @@ class DataConfig(Config):
         return value
 
     def price_scale_for(self, symbol: str) -> float:
-        """The factor of one symbol's prices."""
+        """Return the price factor of one symbol."""
         if isinstance(self.price_scale, dict):
             return self.price_scale.get(symbol, 1.0)
         return self.price_scale
 
     def point_size_for(self, symbol: str) -> float:
-        """Price units of one symbol's point."""
+        """Return the price units of one symbol's point."""
         given = self.point.get(symbol) if isinstance(self.point, dict) else self.point
         return names.point_size(symbol) if given is None else given
 
@@ -136,10 +136,10 @@ class DataConfig(Config):
                 continue
             if isinstance(name, str) and name in CATALOGUE:
                 entry = CATALOGUE[name]
-                how = f"its remedy is {entry.fix}" if entry.fix else "it stops nothing"
+                how = f"its fix is {entry.fix}" if entry.fix else "it is not an error"
                 raise ValueError(f"{name} cannot be accepted: {how}")
             advice = did_you_mean(str(name), ACCEPTABLE)
-            raise ValueError(f"{name!r} is no finding that can be accepted; {advice}")
+            raise ValueError(f"{name!r} is no issue that can be accepted; {advice}")
         return value
 
     @field_validator("separator")

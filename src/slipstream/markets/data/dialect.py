@@ -1,4 +1,4 @@
-"""Dialects: how a text file of prices is written, found by looking at its first lines."""
+"""Dialect: the format of a text file of prices, detected from its first lines."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ _ORDERS = (
 
 @dataclass(frozen=True)
 class Dialect:
-    """The way in which a file is written.
+    """Format of a file.
 
     Attributes:
         name: ``MetaTrader``, ``HistData``, ``Dukascopy``, ``Binance``, ``CSV``, ``Parquet`` or
             ``Feather``.
         separator: field separator of a text file.
-        header: the cells of the line that names the columns; empty where there is none.
-        columns: the file's column names, in order (ours where there is no header).
+        header: the cells of the line that names the columns; empty if there is none.
+        columns: the file's column names, in order (standard names if there is no header).
         zone: the zone that the format itself states, such as Dukascopy's "Gmt time"; else None.
-        zone_hint: the zone that this format's stamps usually are in, for messages.
-        side: what this source quotes.
-        two_sided: whether its prices are the middle of a bid and an ask that it holds.
+        zone_hint: the usual zone of this format, for messages.
+        side: the quoted side of this source.
+        two_sided: the prices are the mean of a bid and an ask of the file.
         skip: lines before the first row.
     """
 
@@ -87,12 +87,12 @@ class Dialect:
 
 
 def normalize_header(name: str) -> str:
-    """A header name at its plainest: ``<TICKVOL>`` -> ``tickvol``."""
+    """Return a header name in lower case without punctuation: ``<TICKVOL>`` -> ``tickvol``."""
     return re.sub(r"[^a-z0-9]+", " ", name.lower()).strip()
 
 
 def sniff(text: str, separator: str | None, label: str) -> Dialect:
-    """Finds the dialect of a text file from its first lines.
+    """Detect the dialect of a text file from its first lines.
 
     Args:
         text: the beginning of the file.
@@ -153,8 +153,8 @@ def _numbers_in(row: Sequence[str]) -> int:
 def _as_wide(names: tuple[str, ...], rows: list[list[str]]) -> tuple[str, ...]:
     """Return names for rows that are one cell longer than their header.
 
-    The cell without a name is an index in front (a row number, a symbol, the time) or a time of
-    day beside its date. Otherwise it is the last one, which is not read.
+    The cell without a name is an index in front (a row number, a symbol, the time) or a time of day
+    next to its date. Otherwise it is the last one, which is not read.
     """
     widths = Counter(map(len, rows))
     if not widths or widths.most_common(1)[0][0] != len(names) + 1:
@@ -182,9 +182,10 @@ def _is_row(line: str, separator: str | None) -> bool:
 
 
 def map_columns(dialect: Dialect, columns: dict[str, str], label: str) -> dict[str, str]:
-    """The file's column name -> ours, extra columns in snake case, the config's `columns` first.
+    """Map the file's column names to standard names, extra columns in snake case.
 
-    `columns` may name some that this file lacks: another file of the folder has them.
+    The config's `columns` come first. They may name columns that this file lacks: another file of
+    the folder has them.
     """
     names: dict[str, str] = {}
     taken: set[str] = set()
@@ -224,9 +225,9 @@ def map_columns(dialect: Dialect, columns: dict[str, str], label: str) -> dict[s
 
 
 def parse_side(name: str) -> tuple[str, str] | None:
-    """Return the side and the price that a name states: ``BidOpen`` -> ``("bid", "open")``.
+    """Return the side and the price in a name: ``BidOpen`` -> ``("bid", "open")``.
 
-    The price is empty where the name is that of a side alone, a quote at the close.
+    The price is empty if the name is that of a side alone, a quote at the close.
     """
     match = _SIDED.fullmatch(re.sub(r"price|[^a-z]", "", name.lower()))
     if match is None:
@@ -239,18 +240,18 @@ def parse_side(name: str) -> tuple[str, str] | None:
 
 
 def check_duplicate_columns(names: Sequence[str], label: str) -> None:
-    """Raises DataError where columns of one name hold times or prices: which are right?"""
+    """Raise DataError if two columns of one name hold times or prices."""
     twins = [name for name in names if _OURS.get(normalize_header(name)) in ("time", *PRICES)]
     if twins:
-        named = ", or give it a name of its own by `columns`, as THEIRS: ours"
+        named = ", or map it to a distinct name with `columns`, as THEIRS: ours"
         raise DataError(
-            f"{label} has two columns of one name, {twins[0]!r} and {twins[1]!r}: take the wrong "
-            f"one out of the file{named if twins[0] != twins[1] else ''}."
+            f"{label} has two columns of one name, {twins[0]!r} and {twins[1]!r}: remove the wrong "
+            f"one from the file{named if twins[0] != twins[1] else ''}."
         )
 
 
 def _rank(name: str) -> int:
-    """Sorts aliases in their order of preference, so that <TICKVOL> beats <VOL>."""
+    """Sort key of aliases in order of preference: <TICKVOL> precedes <VOL>."""
     plain = normalize_header(name)
     ours = _OURS.get(plain)
     return ALIASES[ours].split(", ").index(plain) if ours else 99
@@ -276,7 +277,7 @@ def _without_header(rows: list[list[str]], separator: str, label: str) -> Dialec
     if len(fields) - len(lead) not in (4, 5, 6):
         raise DataError(
             f"{label} must begin with a line that names its columns: the first line has "
-            f"{len(fields)} numbers and nothing says what they are. Add a header line."
+            f"{len(fields)} numbers of unknown meaning. Add a header line."
         )
     order = _order([row[len(lead) : len(lead) + 4] for row in rows], label)
     names = (*lead, *order, "volume", "")[: len(fields)]
@@ -292,11 +293,11 @@ def _order(rows: list[list[str]], label: str) -> tuple[str, ...]:
     quotes = []
     for row in rows:
         if len(row) < len(PRICES):
-            continue  # the text that is looked at may end within a row
+            continue  # the sample may end within a row
         try:
             quotes.append([float(cell.replace(",", ".")) for cell in row])
         except ValueError:
-            continue  # a bad row, which the check of the bars reports
+            continue  # the data check reports bad rows
 
     def fits(order: tuple[str, ...]) -> int:
         high, low = order.index("high"), order.index("low")
@@ -312,7 +313,7 @@ def _order(rows: list[list[str]], label: str) -> tuple[str, ...]:
 
 
 def dialect_from_header(names: tuple[str, ...], format_: str, separator: str = ",") -> Dialect:
-    """The dialect of a table whose columns are named; `format_` where the names do not say."""
+    """Return the dialect of a table with named columns; `format_` if the names are generic."""
     names = tuple(name.lstrip("\ufeff") for name in names)
     plain = {normalize_header(name) for name in names}
     brackets = any(name.startswith("<") and name.endswith(">") for name in names)

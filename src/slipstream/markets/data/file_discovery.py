@@ -1,8 +1,8 @@
-"""Finding the files: folders, single files, folders inside installed packages.
+"""File discovery: folders, single files, folders inside installed packages.
 
-Files of one symbol that differ in dates alone (``BTCUSDT-1h-2024-11.csv``, ``...-12.csv``) are its
-parts, and stand for one file: their path is a pattern, ``BTCUSDT-1h-20*.csv``, as `files` may have.
-The same holds for numbered parts, for ``X_train`` and ``X_test``, and for files of bid and of ask.
+Files of one symbol that differ only in dates (``BTCUSDT-1h-2024-11.csv``, ``...-12.csv``) are
+parts of one logical file. Its path is a pattern, ``BTCUSDT-1h-20*.csv``, as `files` may contain.
+The same applies to numbered parts, to ``X_train`` and ``X_test``, and to files of bid and of ask.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LENGTH = re.compile(r"[-_. ](?:\d+[a-z]+|[MHDW]\d+)$", re.IGNORECASE)  # -1h, _
 
 
 def find_files(config: DataConfig) -> dict[str, Path]:
-    """The file of every symbol to load, by symbol, in the config's order (else alphabetical).
+    """Return the file of every symbol to load, in the config's order (else alphabetical).
 
     Raises:
         DataError: missing or empty folder, missing symbol, a symbol with two files.
@@ -71,7 +71,7 @@ def find_files(config: DataConfig) -> dict[str, Path]:
 
 
 def no_files_error(root: Path) -> DataError:
-    """What to do about a folder without prices; packed ones are named."""
+    """Create the error for a folder without price files; it names packed ones."""
     packed = [path for path in sorted(root.iterdir()) if path.suffix.lower() in _PACKED]
     do = "put one file for each symbol there, or name another folder"
     if packed:
@@ -83,7 +83,7 @@ def no_files_error(root: Path) -> DataError:
 
 
 def _folder_files(root: Path, wanted: set[str]) -> dict[str, list[Path]]:
-    """Files by symbol. A name is a symbol as it is spelt, or as the config spells it."""
+    """Return files by symbol. A name is a symbol as it is spelt, or as the config spells it."""
     spelling = {symbol.upper(): symbol for symbol in wanted}
     found: dict[str, list[Path]] = {}
     for symbol, path in price_files(root, wanted):
@@ -92,11 +92,11 @@ def _folder_files(root: Path, wanted: set[str]) -> dict[str, list[Path]]:
 
 
 def price_files(root: Path, whole: Iterable[str] = ()) -> list[tuple[str, Path]]:
-    """The files of a folder, each with the symbol that its name is; parts as one pattern.
+    """Return the files of a folder, each with its symbol; parts as one pattern.
 
     Args:
         root: the folder.
-        whole: names of files that are asked for, and therefore are no parts.
+        whole: names of files that were requested and are therefore not parts.
     """
     paths = [
         path
@@ -128,13 +128,13 @@ def price_files(root: Path, whole: Iterable[str] = ()) -> list[tuple[str, Path]]
 def override_data_config(
     config: DataConfig, folder: str | Path | None, symbols: Sequence[str] | None
 ) -> DataConfig:
-    """The section with another folder or other symbols; None keeps what it has."""
+    """Return the section with another folder or other symbols; None keeps the present value."""
     section: dict[str, Any] = config.model_dump()
     if folder is not None:
         root = Path(folder).expanduser().resolve()
         section["folder"] = str(root)
         here = {symbol for symbol, _ in price_files(root)} if root.is_dir() else set(symbols or ())
-        for key in ("price_scale", "point"):  # units of absent symbols would be refused
+        for key in ("price_scale", "point"):  # units of absent symbols are errors
             if isinstance(section[key], dict):
                 section[key] = {s: one for s, one in section[key].items() if s in here}
     if symbols is not None:
@@ -144,7 +144,7 @@ def override_data_config(
 
 
 def _is_sequence(group: list[Path]) -> bool:
-    """Return whether numbers count parts: EURUSD_1 and EURUSD_2, not the lengths 15 and 60."""
+    """Return True if numbers count parts: EURUSD_1 and EURUSD_2, not the lengths 15 and 60."""
     matches = [_NUMBERED.fullmatch(path.stem) for path in group]
     plain = sorted(int(match["number"]) for match in matches if match and match["number"])
     return not plain or plain in ([*range(len(group))], [*range(1, len(group) + 1)])
@@ -161,7 +161,7 @@ def _pattern(head: str, suffix: str, group: list[Path]) -> str:
 
 
 def _pair_sides(found: list[tuple[str, Path]], whole: set[str]) -> list[tuple[str, Path]]:
-    """Return the files with those of bid and of ask that are alike but for that word as one."""
+    """Return the files with each pair of a bid and an ask file as one pattern."""
     pairs: dict[str, list[tuple[str, Path]]] = {}
     for symbol, path in found:
         if _SIDE.search(symbol) and symbol not in whole and path.stem not in whole:
@@ -178,13 +178,13 @@ def _pair_sides(found: list[tuple[str, Path]], whole: set[str]) -> list[tuple[st
 
 
 def detect_side(path: Path) -> str:
-    """Return the side that a file's name states, ``bid`` or ``ask``; empty if it states none."""
+    """Return the side in a file's name, ``bid`` or ``ask``; empty if there is none."""
     found = {match.lower() for match in _SIDE.findall(path.stem)}
     return found.pop() if len(found) == 1 else ""
 
 
 def expand_parts(path: Path) -> list[Path]:
-    """The files that a path stands for: itself, or what a pattern fits, in the order of names."""
+    """Return the files of a path: itself, or the matches of a pattern, sorted by name."""
     if glob.has_magic(path.name) and not os.path.lexists(path):
         return sorted(path.parent.glob(path.name)) or [path]
     return [path]

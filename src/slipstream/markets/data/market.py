@@ -17,8 +17,8 @@ from slipstream.markets.data.data_issue import CATALOGUE, describe_fixes, join_i
 from slipstream.markets.data.raw_table import RawTable
 from slipstream.markets.data.symbols import MarketKind, pip_size
 
-_TOLD = 5  # errors that a refusal names
-_SAID = ("calendar", "broker_time", "bid_only", "ask_only")  # warnings told in full when loading
+_MAX_ERRORS = 5  # errors named in the exception
+_FULL_NOTES = ("calendar", "broker_time", "bid_only", "ask_only")  # warnings noted in full
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +26,9 @@ class Market:
     """Bars of several symbols with one bar length.
 
     Attributes:
-        bars: one entry a symbol, in the config's order.
+        bars: one entry per symbol, in the config's order.
         bar_seconds: length of a bar.
-        kind: trading hours of the symbols: ``fx`` when all of them are, else ``24/7``.
+        kind: trading hours of the symbols: ``fx`` if all of them are, else ``24/7``.
         hash: SHA-256 of symbols, times and numbers; equal content has an equal hash.
         notes: sentences the user must see: what loading did about bad data.
         accepted: the first of them: findings that would have stopped loading, and that the config's
@@ -47,11 +47,11 @@ class Market:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """The names of the symbols, in order."""
+        """Names of the symbols, in order."""
         return tuple(bars.symbol for bars in self.bars)
 
     def symbol(self, name: str) -> Bars:
-        """The bars of one symbol."""
+        """Return the bars of one symbol."""
         for bars in self.bars:
             if bars.symbol == name:
                 return bars
@@ -59,14 +59,14 @@ class Market:
 
 
 def load_market(config: DataConfig) -> Market:
-    """Loads the prices that `config` names, after the whole data check.
+    """Load the prices of a config after the complete data check.
 
-    `check` reads each file by `read` (`markets/data/raw_table.py`) and cleans it by `clean`
-    (`markets/data/cleaning.py`), whose header lists what happens to each kind of bad data.
-    `CATALOGUE` (`markets/data/data_issue.py`) names what stops loading.
+    `check` reads each file with `read_table` (`markets/data/raw_table.py`) and cleans it with
+    `clean` (`markets/data/cleaning.py`), whose header lists the action on each kind of bad data.
+    `CATALOGUE` (`markets/data/data_issue.py`) lists the kinds that stop loading.
 
     Raises:
-        DataError: everything that stops it, and what to write so that it does not.
+        DataError: the data has errors; the message includes suggested fixes.
     """
     found = check(config)
     _refuse(found)
@@ -80,12 +80,12 @@ def load_market(config: DataConfig) -> Market:
 
 
 def market_from_bars(bars: tuple[Bars, ...], bar_seconds: int, kind: MarketKind = "fx") -> Market:
-    """A market of bars that are already in memory, such as a planted one."""
+    """Create a market from bars in memory, such as synthetic ones."""
     return Market(bars, bar_seconds, kind, content_hash(bars), ())
 
 
 def content_hash(bars: tuple[Bars, ...]) -> str:
-    """SHA-256 of everything that training can see of the bars."""
+    """Return the SHA-256 of all bar data that training can observe."""
     digest = hashlib.sha256()
     for one in bars:
         digest.update(one.symbol.encode())
@@ -96,7 +96,7 @@ def content_hash(bars: tuple[Bars, ...]) -> str:
 
 
 def _refuse(found: DataCheck) -> None:
-    """Raises DataError with everything that stops, in one paragraph with its remedies."""
+    """Raise DataError with all errors and their fixes in one paragraph."""
     if not found.errors:
         return
     named = [
@@ -107,16 +107,16 @@ def _refuse(found: DataCheck) -> None:
     ]
     sentences = [one.removesuffix("; loading refuses.") + "." for one in join_issues(named, ())]
     sentences = [one.replace("..", ".") if one.endswith("..") else one for one in sentences]
-    told = [*sentences[:_TOLD]]
-    if len(sentences) > _TOLD:
-        told.append(f"And {plural(len(sentences) - _TOLD, 'other error')}.")
+    text = [*sentences[:_MAX_ERRORS]]
+    if len(sentences) > _MAX_ERRORS:
+        text.append(f"And {plural(len(sentences) - _MAX_ERRORS, 'other error')}.")
     if found.fixes:
-        told.append(describe_fixes(found.fixes))
-    raise DataError(" ".join([*told, f"{_check_command(found.config)} lists everything."]))
+        text.append(describe_fixes(found.fixes))
+    raise DataError(" ".join([*text, f"{_check_command(found.config)} lists everything."]))
 
 
 def _check_command(config: DataConfig) -> str:
-    """The data check with the settings of this section, without which it may find other things."""
+    """Return the data check command with the settings of this section, which affect its result."""
     words = [config.folder, *(f"--column={one}={ours}" for one, ours in config.columns.items())]
     kept = config.model_dump(exclude_defaults=True, exclude={"folder", "files", "columns"})
     for key, value in kept.items():
@@ -128,29 +128,29 @@ def _check_command(config: DataConfig) -> str:
 
 
 def _fix_notes(found: DataCheck) -> list[str]:
-    """What loading changed, and figures that the calendar makes wrong."""
+    """Return notes on changes by loading, and on figures that the calendar makes wrong."""
     chosen = [
         one
         for one in found.issues
         if one.severity == "warning"
         and not one.accepted
-        and (CATALOGUE[one.kind].effect in ("fixed", "error") or one.kind in _SAID)
+        and (CATALOGUE[one.kind].effect in ("fixed", "error") or one.kind in _FULL_NOTES)
     ]
     return join_issues(chosen, found.symbols)
 
 
 def _odd_notes(found: DataCheck) -> list[str]:
-    """One sentence that counts what loading keeps."""
+    """Return one sentence that counts the issues that loading keeps."""
     kinds = [
         one.kind
         for one in found.issues
         if one.severity == "warning" and CATALOGUE[one.kind].effect == "warning"
     ]
-    counts = {kind: kinds.count(kind) for kind in kinds if kind not in _SAID}
+    counts = {kind: kinds.count(kind) for kind in kinds if kind not in _FULL_NOTES}
     if not counts:
         return []
     listed = ", ".join(kind if n == 1 else f"{kind} ({n})" for kind, n in counts.items())
-    return [f"The data check warns of {listed}: {_check_command(found.config)} says where."]
+    return [f"The data check warns of {listed}: {_check_command(found.config)} lists the places."]
 
 
 def _spread_notes(tables: list[RawTable], config: DataConfig) -> list[str]:

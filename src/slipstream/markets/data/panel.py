@@ -2,15 +2,15 @@
 
     rows        every bar during which the market is open, from the panel's first to its last
     a bar that an asset lacks
-                the last close as open, high, low and close, volume 0, not tradable; however long
-                the gap, it never becomes a price at which somebody can trade
+                the last close as open, high, low and close, volume 0, not tradable; a gap of any
+                length never creates a tradable price
     a hole in all assets
                 up to 12 bars: rows in which nothing is tradable; longer: no rows, and a new
-                segment behind it
+                segment after it
     universe    `common`: from the last asset's first bar to the first asset's last bar;
                 `union`: all bars. An asset is not listed before its first bar (price 0), nor from
-                the 13th bar in a row that it lacks (price: its last close) until its next one:
-                whether it will come back is not known then, and changes nothing
+                the 13th consecutive bar that it lacks (price: its last close) until its next one:
+                its return is unknown at that time and changes nothing
 
 The weekend of a forex market is no hole: it is one ordinary step, as in the forex environment.
 """
@@ -49,18 +49,18 @@ class Panel(NamedTuple):
     Attributes:
         symbols: names of the assets, in the config's order.
         time: UTC seconds of each bar's open, int64 [T], strictly increasing; inside a segment
-            neighbours are one bar apart (but for the weekends of a forex market).
+            neighbours are one bar apart (except across weekends of a forex market).
         open, high, low, close: mid prices, float64 [T, A]; 0 before an asset's first bar.
-        volume: float64 [T, A]; 0 where there is no bar.
-        listed: from the asset's first bar on, bool [T, A]; of a `union` not where it has lacked
-            more than 12 rows in a row.
-        tradable: whether the asset's file holds this bar, bool [T, A].
+        volume: float64 [T, A]; 0 if there is no bar.
+        listed: from the asset's first bar on, bool [T, A]; in a `union` false after more than 12
+            consecutive missing rows.
+        tradable: the asset's file contains this bar, bool [T, A].
         segments: half-open row ranges, int64 [K, 2]; never stepped across.
         bar_seconds: length of a bar.
-        notes: sentences the user must see.
-        hash: SHA-256 of the market that the panel was made of.
-        spread: full bid-ask spread in price units, float64 [T, A]; the last one known in a gap.
-        extra: other columns that all assets have, by name, float64 [T, A]; the last value known in
+        notes: sentences for the user.
+        hash: SHA-256 of the source market.
+        spread: full bid-ask spread in price units, float64 [T, A]; the last known one in a gap.
+        extra: other columns that all assets have, by name, float64 [T, A]; the last known value in
             a gap, 0 before an asset's first bar.
         kind: trading hours: ``fx`` or ``24/7``.
         accepted: of the notes, findings that the config's `allow_issues` let in.
@@ -85,7 +85,7 @@ class Panel(NamedTuple):
     accepted: tuple[str, ...] = ()
 
     def bars(self, asset: int, start: int, stop: int) -> Bars:
-        """Rows ``start:stop`` of one asset; gaps are the flat bars without volume of the panel."""
+        """Return rows ``start:stop`` of one asset; gaps are flat bars without volume."""
         part = slice(start, stop)
         columns = {name: getattr(self, name)[part, asset] for name in NUMBERS}
         extra = {name: column[part, asset] for name, column in self.extra.items()}
@@ -93,10 +93,10 @@ class Panel(NamedTuple):
 
 
 def load_panel(data: DataConfig, universe: Universe = "common") -> Panel:
-    """Loads the prices that `data` names and aligns them.
+    """Load the prices of a config and align them.
 
     Raises:
-        DataError: what `load_market` refuses, and what `panel_of` does.
+        DataError: see `load_market` and `align_panel`.
     """
     return align_panel(load_market(data), universe, data.bad_bars == "drop")
 
@@ -104,12 +104,13 @@ def load_panel(data: DataConfig, universe: Universe = "common") -> Panel:
 def align_panel(
     market: Market, universe: Universe = "common", drop_misaligned: bool = False
 ) -> Panel:
-    """Aligns the assets of a market.
+    """Align the assets of a market.
 
     Args:
         market: the assets, all of one bar length.
         universe: the rows to keep.
-        drop_strays: whether bars that open between two bars of the others are dropped or refused.
+        drop_misaligned: drop bars that open between two bars of the others instead of refusing
+            them.
 
     Raises:
         DataError: assets without a common period, or with bars off the common grid.
@@ -162,7 +163,7 @@ def align_panel(
 
 
 def _on_one_grid(market: Market, drop: bool, notes: list[str]) -> tuple[Bars, ...]:
-    """The assets without bars that open between two bars of the others."""
+    """Return the assets without bars that open between two bars of the others."""
     size = market.bar_seconds
     phases, counts = np.unique(
         np.concatenate([one.time % size for one in market.bars]), return_counts=True
@@ -193,7 +194,7 @@ def _on_one_grid(market: Market, drop: bool, notes: list[str]) -> tuple[Bars, ..
 def _period(
     assets: tuple[Bars, ...], universe: Universe, size: int, notes: list[str]
 ) -> tuple[int, int]:
-    """UTC seconds of the panel's first and last bar; says aloud what the universe leaves out."""
+    """Return UTC seconds of the panel's first and last bar; note the bars that are left out."""
     first = {one.symbol: int(one.time[0]) for one in assets}
     last = {one.symbol: int(one.time[-1]) for one in assets}
     if universe == "union":
@@ -226,7 +227,7 @@ def _period(
 
 
 def _rows(assets: tuple[Bars, ...], start: int, stop: int, market: Market) -> IntArray:
-    """Opens of the panel's bars: those of any asset, and of holes that are short enough."""
+    """Return the opens of the panel's bars: those of any asset, and of short holes."""
     grid = np.arange(start, stop + 1, market.bar_seconds, dtype=np.int64)
     seen = np.zeros(len(grid), dtype=np.bool_)
     for one in assets:
@@ -243,14 +244,14 @@ def _rows(assets: tuple[Bars, ...], start: int, stop: int, market: Market) -> In
 
 
 def _silence(tradable: BoolArray) -> IntArray:
-    """Rows since each asset's latest bar, int64 [T, A]; counted from before the first row."""
+    """Return rows since each asset's latest bar, counted from before row 0, int64 [T, A]."""
     rows = np.arange(len(tradable))[:, None]
     latest: IntArray = np.maximum.accumulate(np.where(tradable, rows, -1), axis=0)
     return rows - latest
 
 
 def _steps(time: IntArray, market: Market) -> IntArray:
-    """Bars from each row to the next while the market is open, int64 [T - 1]."""
+    """Return bars from each row to the next while the market is open, int64 [T - 1]."""
     steps = np.diff(time) // market.bar_seconds
     if market.kind == "fx":
         for row in np.flatnonzero(steps > 1):
@@ -260,7 +261,7 @@ def _steps(time: IntArray, market: Market) -> IntArray:
 
 
 def _columns(parts: list[FloatArray], row: IntArray, where: BoolArray) -> FloatArray:
-    """One column of every asset at its own rows, 0 where `where` is false, float64 [T, A]."""
+    """Return one column of all assets at their own rows, 0 unless `where`, float64 [T, A]."""
     values = np.stack([part[row[:, a]] for a, part in enumerate(parts)], axis=1)
     return np.where(where, values, 0.0)
 
@@ -273,7 +274,7 @@ def _gap_notes(
     segments: IntArray,
     size: int,
 ) -> list[str]:
-    """What was missing and what became of it."""
+    """Describe missing bars and their effects."""
     notes = []
     filled = [
         f"{symbol} {int(gap[:, a].sum()):,}" for a, symbol in enumerate(symbols) if gap[:, a].any()
@@ -299,8 +300,8 @@ def _gap_notes(
         moved = 100.0 * float(np.mean(close[row, held] / close[row - 1, held] - 1.0))
         notes.append(
             f"All assets lack {plural(bars, 'bar')} after {stamp(int(time[row - 1]))} UTC: a new "
-            "segment begins behind the hole, and features warm up anew. A pass is sold out before "
-            f"the hole and begins in cash behind it: what prices did meanwhile, {moved:+.2g} % on "
-            "average, is in nobody's result."
+            "segment begins after the hole, and features warm up again. A pass is sold out before "
+            f"the hole and begins in cash after it: no result contains the price change in the "
+            f"hole, {moved:+.2g} % on average."
         )
     return notes

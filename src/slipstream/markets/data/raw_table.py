@@ -1,4 +1,4 @@
-"""RawTable: one file as it is, before any rule about bad data is applied."""
+"""RawTable: the rows of one file before any rule about bad data is applied."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from slipstream.markets.data.file_discovery import detect_side, expand_parts
 SPREADS = ("spread", "spread_points", "spread_pips")
 _CORE = {"time", "date", *PRICES, "volume", *SPREADS}
 _SNIFFED_BYTES = 65536
-_UNKNOWN = -1.0  # Interactive Brokers' volume of what has none
-_TIMES_SIZE = 4  # of a text, in memory while it is read: its bytes twice, and its columns
-# polars' own faults are no `Exception`, and are those of a file that it cannot hold.
+_UNKNOWN = -1.0  # Interactive Brokers' value for an unknown volume
+_TIMES_SIZE = 4  # memory of a text file while it is read: its bytes twice, and its columns
+# PanicException is no `Exception`: polars raises it for files that it cannot represent.
 _BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
-_NUMBERS = 24  # a row has that many more of 8 bytes, at most, while its bars are made
+_NUMBERS = 24  # largest number of additional 8-byte values per row while bars are built
 _LISTED = 20
 _LETTERED = r"^\d[\d.]*[KMB]$"
 _END = r"(?:[eE][-+]?\d+)?[KMB%]?$"
 _MARKED = rf"^[-+]?[\d.,]*\d[\d.,]*{_END}"
 _SPACES = r"[\s'\u{2019}\u{fffd}]"
 _SPACED = rf"^[-+]?\d{{1,3}}(?:{_SPACES}\d{{3}})+(?:[.,]\d+)?{_END}"
-# What proves a decimal mark, and what may as well be one between thousands.
+# Patterns that prove a decimal mark, and patterns that may be a thousands separator.
 _MARKS = {
     mark: (
         rf"^[-+]?(?:\d*{point}\d+|\d{{1,3}}(?:{group}\d{{2,3}})+{point}\d+"
@@ -61,14 +61,14 @@ _SIZES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
 class Spread(NamedTuple):
-    """Spreads of a file, and where they come from.
+    """Spreads of a file and their source.
 
     Attributes:
-        width: full spread in price units, float64 [n], NaN where missing.
-        source: in words.
-        column: the file's column as it is, float64 [n], and whose meaning it has: ``spread``,
-            ``spread_points`` or ``spread_pips``; None where the config says the spread.
-        meaning: see `column`; empty where there is none.
+        width: full spread in price units, float64 [n], NaN if missing.
+        source: description for messages.
+        column: the file's own column, float64 [n]; None if the config sets the spread.
+        meaning: unit of `column`: ``spread``, ``spread_points`` or ``spread_pips``; empty without
+            one.
     """
 
     width: FloatArray
@@ -79,21 +79,21 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RawTable:
-    """A file's rows in file order.
+    """Rows of a file in file order.
 
     Attributes:
-        symbol, path: whose prices, from where.
-        dialect: how the file is written.
-        readings: its stamps as its own clock shows them.
-        zone: of those that need one: the config's, else what the format states, else None.
-        columns: open, high, low, close, volume as float64 [n], NaN where missing or not a number.
-        quoted: the closes as the file has them, before `price_scale`, float64 [n].
-        spread: None when there is no source of it.
+        symbol, path: symbol and source of the prices.
+        dialect: format of the file.
+        local_times: timestamps as the file states them.
+        zone: zone of naive timestamps: the config's, else the format's, else None.
+        columns: open, high, low, close, volume as float64 [n], NaN if missing or not a number.
+        quoted: closes of the file before `price_scale`, float64 [n].
+        spread: None if there is no source.
         extra: other numeric columns.
-        part: which of the symbol's files each row comes from, int64 [n].
-        unpaired: number of rows that the file of bids or that of asks has alone.
+        part: index of the symbol's file that each row comes from, int64 [n].
+        unpaired: number of rows that only the file of bids or of asks has.
         unknown: number of rows whose volume is unknown and counts as 0.
-        spread_replaced: whether the config's spread took the place of the file's own.
+        spread_replaced: the config's spread replaces that of the file.
     """
 
     symbol: str
@@ -115,12 +115,12 @@ class RawTable:
 
     @property
     def needs_zone(self) -> bool:
-        """Whether some stamps have no zone, and nothing says which."""
+        """True if some timestamps have no zone and none is configured."""
         return self.zone is None and bool(self.local_times.naive.any())
 
     @property
     def side(self) -> Literal["mid", "bid", "ask"]:
-        """Whose prices these are, as the file's name says or its format implies."""
+        """Side of the prices, from the file's name or its format."""
         name = self.path.stem.upper()
         if self.dialect.two_sided:
             return "mid"
@@ -130,7 +130,7 @@ class RawTable:
 
     @property
     def spread_source(self) -> str:
-        """Where the spread comes from, in words."""
+        """Description of the source of the spread."""
         return "none" if self.spread is None else self.spread.source
 
     @cached_property
@@ -140,14 +140,14 @@ class RawTable:
 
     @property
     def silent(self) -> BoolArray:
-        """Rows in which nothing traded: flat, without volume, bool [n]."""
+        """Rows without trades: flat, without volume, bool [n]."""
         columns = self.columns
         quiet: BoolArray = (columns["high"] == columns["low"]) & (columns["volume"] == 0.0)
         return quiet
 
 
 def read_table(symbol: str, path: Path, config: DataConfig) -> RawTable:
-    """Reads one file, or a symbol's parts as one; refuses only what cannot be understood at all.
+    """Read one file, or the parts of a symbol as one table.
 
     Raises:
         FixableDataError: missing columns, unknown time format, several symbols in one table.
@@ -178,7 +178,7 @@ def read_table(symbol: str, path: Path, config: DataConfig) -> RawTable:
     }
     volume = np.zeros(frame.height)
     if "volume" in frame.columns and not is_blank(frame["volume"]):
-        volume = to_float(frame["volume"])  # a column of nothing is no volume
+        volume = to_float(frame["volume"])
     unknown = volume == _UNKNOWN
     volume[unknown] = 0.0
     extra = {
@@ -218,7 +218,7 @@ def read_table(symbol: str, path: Path, config: DataConfig) -> RawTable:
 
 
 def _concat_parts(frames: list[pl.DataFrame], label: str) -> pl.DataFrame:
-    """Return the rows of a symbol's parts as one table of the columns that all have."""
+    """Concatenate the parts of a symbol with the columns that all of them have."""
     shared = [name for name in frames[0].columns if all(name in one for one in frames)]
     try:
         return pl.concat([one.select(shared) for one in frames], how="vertical_relaxed")
@@ -232,7 +232,7 @@ def _concat_parts(frames: list[pl.DataFrame], label: str) -> pl.DataFrame:
 def _merge_sides(
     bid: pl.DataFrame, ask: pl.DataFrame, config: DataConfig, label: str
 ) -> tuple[pl.DataFrame, int]:
-    """Return mid prices and spread of a bid and an ask file, and how many rows have no partner."""
+    """Return mid prices and spread of a bid and an ask file, and the number of unmatched rows."""
     first, second = (timestamps.parse(one["time"], config.time_format, label) for one in (bid, ask))
     shared, own, other = np.intersect1d(first.seconds, second.seconds, return_indices=True)
     shown = shared != timestamps.MISSING
@@ -249,7 +249,7 @@ def _merge_sides(
 
 
 def _read_part(symbol: str, path: Path, config: DataConfig) -> tuple[Dialect, pl.DataFrame]:
-    """One file's dialect and its rows under our names."""
+    """Return one file's dialect and its rows with standard column names."""
     label = f"{symbol} ({path.name})"
     dialect, frame = read_frame(path, config, label)
     frame = filter_symbol(frame, symbol, path, label)
@@ -285,7 +285,7 @@ def _clock(column: pl.Series) -> pl.Series:
 
 
 def _join_date_columns(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with a date, and a time, of columns for year, month, day and hour."""
+    """Replace columns for year, month, day and hour by a date and a time."""
     own = {normalize_header(name): name for name in frame.columns}
     if not {"year", "month", "day"} <= own.keys() or "date" in own:
         return frame
@@ -390,32 +390,32 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
 
 
 def _decode_columns(frame: pl.DataFrame) -> pl.DataFrame:
-    """The same with text where other programs wrote categories or bytes."""
+    """Convert categories and bytes of other programs to text."""
     coded = [n for n, kind in frame.schema.items() if kind in (pl.Categorical, pl.Enum, pl.Binary)]
     return frame.with_columns(pl.col(name).cast(pl.String, strict=False) for name in coded)
 
 
 def _check_memory(scan: pl.LazyFrame, label: str) -> None:
-    """Refuses a file whose rows do not fit into memory, by the number that it states itself.
+    """Refuse a file whose stated number of rows does not fit into memory.
 
     Raises:
-        ResourceError: nothing but that number has been read.
+        ResourceError: before any row is read.
     """
     rows = scan.select(pl.len()).collect().item()
     needed = 8 * rows * (len(scan.collect_schema()) + _NUMBERS)
     free = free_memory()
     if needed > free:
         raise ResourceError(
-            f"{label} has {rows:,} rows, which take about {needed / 2**30:,.1f} GiB while they are "
-            f"read, and {free / 2**30:,.1f} GiB of memory are free: keep fewer of them in the file "
-            "(longer bars, or a shorter time), or read it on a larger machine."
+            f"{label} has {rows:,} rows, which need about {needed / 2**30:,.1f} GiB while they are "
+            f"read, and {free / 2**30:,.1f} GiB of memory are free: keep fewer rows in the file "
+            "(longer bars, or a shorter time), or use a machine with more memory."
         )
 
 
 def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.DataFrame]:
     with open_regular(path) as file:
         head = _as_utf8(file.read(_SNIFFED_BYTES), "replace").decode(errors="replace")
-        dialect = sniff(head, config.separator, label)  # before the rest: it may be gigabytes
+        dialect = sniff(head, config.separator, label)  # before reading gigabytes
         size, free = os.fstat(file.fileno()).st_size, free_memory()
         if _TIMES_SIZE * size > free:
             raise ResourceError(
@@ -428,9 +428,9 @@ def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
     rows = content.split(b"\n", dialect.skip)[-1]
     names = list(dialect.columns)
     for k, name in enumerate(names):
-        if names.count(name) > 1:  # twins are told apart; empty names are not read
+        if names.count(name) > 1:  # makes names unique; empty names are not read
             names[k] = f"{name}_duplicated_{k}" if name else f"unnamed_{k}"
-    # Every column as text: a stray word in row 900,000 is then a missing number, with its time.
+    # Every column as text: a stray word in row 900,000 becomes a missing number.
     frame = pl.read_csv(
         io.BytesIO(f"{dialect.separator.join(map(str, range(len(names))))}\n".encode() + rows),
         separator=dialect.separator,
@@ -442,7 +442,7 @@ def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
     blank = pl.all_horizontal(pl.all().is_null() | (pl.all().str.strip_chars() == ""))
     frame = frame.filter(~blank)
     again = [pl.nth(k).str.strip_chars() == cell for k, cell in enumerate(dialect.header) if cell]
-    if again:  # the header stands again where files were joined
+    if again:  # concatenated files repeat the header
         frame = frame.filter(~pl.all_horizontal(again).fill_null(False))
     if len(set(dialect.columns)) < len(names):
         check_duplicate_columns(
@@ -452,14 +452,14 @@ def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
 
 
 def _as_utf8(content: bytes, errors: str = "strict") -> bytes:
-    """Bytes of a text as UTF-8 without a mark of the byte order; MetaTrader writes UTF-16."""
+    """Return bytes of a text as UTF-8 without a byte order mark; MetaTrader writes UTF-16."""
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         content = content.decode("utf-16", errors).encode()
     return content.removeprefix(b"\xef\xbb\xbf")
 
 
 def _spread(frame: pl.DataFrame, symbol: str, config: DataConfig) -> Spread | None:
-    """Full spread in price units: the config's pips, else a column, else none."""
+    """Return the full spread in price units: the config's pips, else a column, else None."""
     if config.spread_pips is not None:
         width = config.spread_pips * symbols.pip_size(symbol)
         return Spread(np.full(frame.height, width), f"{config.spread_pips:g} pips from the config")
@@ -478,7 +478,7 @@ def _spread(frame: pl.DataFrame, symbol: str, config: DataConfig) -> Spread | No
 def rename_columns(
     frame: pl.DataFrame, dialect: Dialect, config: DataConfig, label: str
 ) -> pl.DataFrame:
-    """The frame under our names, with at least a time and four prices."""
+    """Return the frame with standard names, with at least a time and four prices."""
     names = map_columns(dialect, config.columns, label)
     frame = frame.select(list(names)).rename(names)
     if "time" not in frame.columns:
@@ -494,7 +494,7 @@ def rename_columns(
 def _missing_columns_error(
     missing: list[str], frame: pl.DataFrame, dialect: Dialect, config: DataConfig, label: str
 ) -> FixableDataError:
-    """The error that names columns that are missing, and those that hold them if numbers tell."""
+    """Create the error for missing columns, with a mapping if the numbers determine one."""
     listed = ", ".join(name or '""' for name in dialect.columns)
     given = {theirs: ours for theirs, ours in config.columns.items() if theirs in dialect.columns}
     message = (
@@ -506,18 +506,16 @@ def _missing_columns_error(
         message += f" (`columns` names {unknown[0]!r}, which is not there)"
     found = _guess_columns(frame, missing, dialect)
     if found is None:
-        return FixableDataError(
-            "columns", f"{message}: say which is which by `columns`, as THEIRS: ours."
-        )
+        return FixableDataError("columns", f"{message}: map them with `columns`, as THEIRS: ours.")
     return FixableDataError("columns", f"{message}.", {"columns": {**given, **found}})
 
 
 def _guess_columns(
     frame: pl.DataFrame, missing: list[str], dialect: Dialect
 ) -> dict[str, str] | None:
-    """The file's names of missing columns, where what they hold leaves one reading.
+    """Return the file's names of missing columns if their contents are unambiguous.
 
-    A missing time is the only column that holds stamps. Missing prices are found where four
+    A missing time is the only column that holds timestamps. Missing prices are found if four
     columns in a row are open, high, low and close by their sizes.
     """
     found: dict[str, str] = {}
@@ -566,7 +564,7 @@ def _is_ohlc(columns: list[FloatArray]) -> bool:
 
 
 def filter_symbol(frame: pl.DataFrame, symbol: str, path: Path, label: str) -> pl.DataFrame:
-    """The rows of one symbol, of a table with a column that names several."""
+    """Return the rows of one symbol of a table with several."""
     names, column = list_symbols(frame)
     if len(names) < 2:
         return frame
@@ -584,7 +582,7 @@ def filter_symbol(frame: pl.DataFrame, symbol: str, path: Path, label: str) -> p
 
 
 def list_symbols(frame: pl.DataFrame) -> tuple[list[str], str]:
-    """The symbols that a column of a table names, in order, and that column's name."""
+    """Return the symbols in a column of a table, in order, and the name of that column."""
     for name in frame.columns:
         if normalize_header(name) in SYMBOL_NAMES and frame[name].dtype in (
             pl.String,
@@ -596,17 +594,17 @@ def list_symbols(frame: pl.DataFrame) -> tuple[list[str], str]:
 
 
 def list_bare_symbols(frame: pl.DataFrame) -> list[str]:
-    """The symbols that a column of a table names, as a config's `symbols` would."""
+    """Return the symbols in a column of a table, as the config's `symbols` spells them."""
     return [_bare_symbol(name) for name in list_symbols(frame)[0]]
 
 
 def _bare_symbol(name: str) -> str:
-    """A name without prefix and marks: ``C:EUR/USD`` -> ``EURUSD``."""
+    """Return a name without prefix and punctuation: ``C:EUR/USD`` -> ``EURUSD``."""
     return re.sub(r"[^A-Z0-9]", "", re.sub(r"^[CXI]:", "", name.upper()))
 
 
 def is_time_of_day(column: pl.Series) -> bool:
-    """Whether a column is a time of day, which needs its date beside it."""
+    """Return True if a column is a time of day, which needs a date column."""
     if column.dtype == pl.Time:
         return True
     if column.dtype.is_numeric():
@@ -618,7 +616,7 @@ def is_time_of_day(column: pl.Series) -> bool:
 
 
 def is_blank(column: pl.Series) -> bool:
-    """Whether no cell holds anything."""
+    """Return True if all cells are empty."""
     if column.dtype == pl.String:
         column = column.filter(column.str.strip_chars() != "")
     return column.null_count() == len(column)
@@ -633,7 +631,7 @@ def is_numeric(column: pl.Series) -> bool:
 
 
 def to_float(column: pl.Series) -> FloatArray:
-    """A column as float64 [n], NaN where it is missing or not a number."""
+    """Return a column as float64 [n], NaN if missing or not a number."""
     if column.dtype == pl.String:
         column = column.str.strip_chars()
         cast = column.cast(pl.Float64, strict=False)
@@ -646,7 +644,7 @@ def to_float(column: pl.Series) -> FloatArray:
 
 
 def _parse_suffixed(column: pl.Series) -> FloatArray:
-    """Numbers that end in K, M or B, float64 [n]."""
+    """Return numbers that end in K, M or B, float64 [n]."""
     values = column.str.strip_chars_end("KMB").cast(pl.Float64, strict=False)
     letters = column.str.slice(-1).replace_strict(_SIZES, default=1.0, return_dtype=pl.Float64)
     return (values * letters).fill_null(np.nan).to_numpy().copy()

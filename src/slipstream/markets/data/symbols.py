@@ -1,4 +1,4 @@
-"""Symbols: which currencies a name stands for, and the size of its pip."""
+"""Symbols: the currencies of a name and its pip size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _METALS = "XAU 250.0 6000.0, XAG 3.5 150.0, XPT 330.0 3000.0, XPD 110.0 3500.0"
 
 
 def _dollars(table: str) -> dict[str, tuple[float, float]]:
-    """Lowest and highest value by code."""
+    """Return the lowest and highest dollar value by code."""
     rows = (row.split() for row in table.split(","))
     return {code: (float(low), float(high)) for code, low, high in rows}
 
@@ -32,20 +32,20 @@ FIAT, METALS = frozenset(_dollars(_CURRENCIES)), frozenset(_dollars(_METALS))
 _DOLLARS = _dollars(f"{_CURRENCIES},{_METALS}")
 _CRYPTO_QUOTES = ("USDT", "USDC", "BUSD", "FDUSD", "TUSD", "DAI", "BTC", "ETH", "BNB")
 
-# Quotes that a coin's last letter and USD look like, too: DOTUSD is no "DO" in TUSD. A base has at
-# least three letters there, and none that makes one of these coins.
+# Quotes that may also be a coin's last letter and USD: DOTUSD is not "DO" in TUSD. Their base needs
+# at least three letters and must not form one of these coins.
 _LIKE_DOLLARS = {"BUSD": ("SHI",), "TUSD": ()}
 
 
 class Pair(NamedTuple):
-    """What is bought (`base`) and what it is paid in (`quote`), as currency codes."""
+    """Base (bought) and quote (paid) currency codes."""
 
     base: str
     quote: str
 
 
 def parse(symbol: str) -> Pair | None:
-    """The currencies of a symbol, or None when the name does not say.
+    """Return the currencies of a symbol, or None if the name is ambiguous.
 
     Understands ``EURUSD``, ``eur_usd``, ``EUR/USD``, ``BTC-USDT``, ``BTCUSDT``; not ``BTC``.
     """
@@ -69,7 +69,7 @@ def parse(symbol: str) -> Pair | None:
 
 
 def find_pair(text: str) -> str | None:
-    """The fiat pair hidden in a file's name: ``FOREX_EURUSD_1H_ASK`` -> ``EURUSD``."""
+    """Return the fiat pair inside a file's name: ``FOREX_EURUSD_1H_ASK`` -> ``EURUSD``."""
     name = text.upper()
     for start in range(len(name) - 5):
         inside = start > 0 and name[start - 1].isalpha()
@@ -82,32 +82,32 @@ def find_pair(text: str) -> str | None:
 
 
 def extract_pair(symbol: str) -> Pair | None:
-    """The currencies of a symbol, or of the fiat pair in a longer name: ``EURUSD_H1``."""
+    """Return the currencies of a symbol, or of the fiat pair in a longer name: ``EURUSD_H1``."""
     return parse(symbol) or parse(find_pair(symbol) or "")
 
 
 def market_kind(symbol: str) -> MarketKind:
-    """Trading hours: ``"fx"`` for two fiat currencies (or a metal in one), else ``"24/7"``."""
+    """Return ``"fx"`` for two fiat currencies (or a metal in one), else ``"24/7"``."""
     pair = extract_pair(symbol)
     fx = pair is not None and pair.base in FIAT | METALS and pair.quote in FIAT
     return "fx" if fx else "24/7"
 
 
 def pip_size(symbol: str) -> float:
-    """Price units of one pip: 0.01 where the quote currency is JPY, else 0.0001."""
+    """Return the price units of one pip: 0.01 if the quote currency is JPY, else 0.0001."""
     pair = extract_pair(symbol)
     return 0.01 if pair is not None and pair.quote == "JPY" else 0.0001
 
 
 def point_size(symbol: str) -> float:
-    """Price units of one point, a tenth of a pip (the unit of MetaTrader's spread column)."""
+    """Return the price units of one point, a tenth of a pip (the unit of MetaTrader's spreads)."""
     return pip_size(symbol) / 10.0
 
 
 def usual_range(symbol: str) -> tuple[float, float] | None:
-    """Lowest and highest price of a pair of currencies since 1995; None for everything else.
+    """Return the lowest and highest price of a currency pair since 1995; None for other symbols.
 
-    The pair may be hidden in a longer name, such as that of a file.
+    The pair may be part of a longer name, such as that of a file.
     """
     pair = extract_pair(symbol)
     if pair is None or pair.base not in _DOLLARS or pair.quote not in _DOLLARS:

@@ -1,4 +1,4 @@
-"""Time stamps: any column of moments -> seconds of its own clock -> UTC, never guessing a zone."""
+"""Timestamps: parse a column, convert local time to UTC. A time zone is never guessed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LENGTHS = (60, 180, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, DAY)
 _AHEAD = 2 * DAY  # of today: clocks and zones differ
 _COMPACT = (8, 10, 12, 14, 17)  # digits of yyyymmdd, ...hh, ...hhmm, ...hhmmss, with milliseconds
 _DAY_EPOCHS = (25_569.0, 719_529.0)  # 1970-01-01 in days of Excel and of MATLAB
-_DAYS_FROM = 631_152_000  # 1990: smaller numbers may be anything
+_DAYS_FROM = 631_152_000  # 1990: smaller numbers are ambiguous
 _OLDEST, _EPOCH_FROM, _LATEST = -2_208_988_800, 31_536_000, 4_102_444_800  # 1900, 1971, 2100
 MISSING = np.iinfo(np.int64).min
 
@@ -48,14 +48,14 @@ Origin = Literal["aware", "epoch", "naive", "mixed"]
 
 @dataclass(frozen=True, eq=False)
 class LocalTimestamps:
-    """What a file's clock showed, before anything is known about its zone.
+    """Timestamps as the file states them, before a time zone is applied.
 
     Attributes:
         seconds: int64 [n]; UTC where `naive` is false, else wall-clock time as if it were UTC;
-            MISSING where a stamp is absent, unreadable or outside the years 1900 to 2100.
+            MISSING if a timestamp is absent, unreadable or outside the years 1900 to 2100.
         naive: rows that need a zone, bool [n].
-        origin: what the file says about its zone: everywhere, numbers since 1970, nowhere, or in
-            some rows.
+        origin: zone information of the file: ``aware`` (every row has a zone), ``epoch`` (numbers
+            since 1970), ``naive`` (no row has one) or ``mixed``.
     """
 
     seconds: IntArray
@@ -65,10 +65,10 @@ class LocalTimestamps:
 
 @dataclass(frozen=True, eq=False)
 class Timestamps:
-    """Moments, and which of them no clock showed.
+    """UTC timestamps and the rows whose wall-clock time does not exist.
 
     Attributes:
-        time: UTC seconds, int64 [n]; MISSING where there is none.
+        time: UTC seconds, int64 [n]; MISSING if there is none.
         skipped: rows whose wall-clock time does not exist in the zone (spring), bool [n].
     """
 
@@ -77,13 +77,13 @@ class Timestamps:
 
     @property
     def missing(self) -> BoolArray:
-        """Rows without a usable stamp, bool [n]."""
+        """Rows without a usable timestamp, bool [n]."""
         absent: BoolArray = self.time == MISSING
         return absent
 
 
 def to_utc(local_times: LocalTimestamps, zone: str) -> Timestamps:
-    """The moments of readings; `zone` is that of naive rows, and of epochs of a broker's clock."""
+    """Convert to UTC; `zone` applies to naive rows, and to epochs of a broker's clock."""
     local = local_times.seconds
     chosen = local_times.naive | (local_times.origin == "epoch")
     chosen = chosen & (local != MISSING)
@@ -95,7 +95,7 @@ def to_utc(local_times: LocalTimestamps, zone: str) -> Timestamps:
 
 
 def parse(column: pl.Series, time_format: str | None, label: str) -> LocalTimestamps:
-    """Reads a column of stamps.
+    """Parse a column of timestamps.
 
     Args:
         column: strings, integers, dates or date-times.
@@ -104,7 +104,7 @@ def parse(column: pl.Series, time_format: str | None, label: str) -> LocalTimest
 
     Raises:
         FixableDataError: no format fits, or two do.
-        DataError: these are no stamps.
+        DataError: the column holds no timestamps.
     """
     numbers = column.dtype.is_numeric()
     if numbers:
@@ -131,7 +131,7 @@ def parse(column: pl.Series, time_format: str | None, label: str) -> LocalTimest
         return _from_text(column, time_format, label)
     if column.dtype not in (pl.Datetime, pl.Date):
         raise DataError(
-            f"{label}: the time column must hold stamps, it holds {column.dtype}: rename columns "
+            f"{label}: the time column must hold time stamps, it holds {column.dtype}: map columns "
             "by `columns`."
         )
     aware = isinstance(column.dtype, pl.Datetime) and column.dtype.time_zone is not None
@@ -159,9 +159,9 @@ def integer_text(column: pl.Series) -> pl.Series:
 
 
 def _calendar(text: pl.Series) -> pl.Series | None:
-    """Return the moments of numbers such as 20220103 and 202201030000; None for other numbers.
+    """Return the times of numbers such as 20220103 and 202201030000; None for other numbers.
 
-    Such numbers also lie in the ranges of epochs. Epochs are no calendar dates up to today in
+    Such numbers are also in the range of epochs. Epochs are not valid calendar dates up to today in
     every row.
     """
     digital = text.str.contains(r"^\d+$").fill_null(False)
@@ -175,7 +175,7 @@ def _calendar(text: pl.Series) -> pl.Series | None:
 
 
 def _count_valid(parsed: pl.Series, last: int | None = None) -> int:
-    """Count the moments between 1900 and today, or `last`."""
+    """Count the times between 1900 and today, or `last`."""
     seconds = _seconds(
         parsed, isinstance(parsed.dtype, pl.Datetime) and bool(parsed.dtype.time_zone)
     )
@@ -183,14 +183,15 @@ def _count_valid(parsed: pl.Series, last: int | None = None) -> int:
 
 
 def latest_valid_time() -> int:
-    """Return the last moment at which a bar may have begun, UTC seconds."""
+    """Return the latest plausible open time of a bar, UTC seconds."""
     return int(time.time()) + _AHEAD
 
 
 def _epoch(column: pl.Series) -> pl.Series | None:
-    """Seconds of numbers that are s, ms, us or ns since 1970; None when they are not.
+    """Return seconds of numbers in s, ms, us or ns since 1970; None if they are not.
 
-    Each row by its own size: the ranges do not overlap, and exchanges changed units in mid-file.
+    Each row is converted by its own magnitude: the ranges do not overlap, and some exchanges
+    changed units within a file.
     """
     typical = column.drop_nulls().median()
     if not isinstance(typical, float):
@@ -208,10 +209,10 @@ def _epoch(column: pl.Series) -> pl.Series | None:
 
 
 def _day_numbers(column: pl.Series) -> pl.Series | None:
-    """Return the seconds of days with fractions as spreadsheets count them; None if not all are.
+    """Return the seconds of fractional day numbers of spreadsheets; None if not all rows are.
 
-    Excel counts from 30 December 1899, MATLAB from the year 0. Their decimals are too few for
-    exact seconds, so moments within 2 s of a minute are that minute.
+    Excel counts from 30 December 1899, MATLAB from the year 0. Their decimals are too few for exact
+    seconds, so times within 2 s of a minute are rounded to it.
     """
     values = column.drop_nulls()
     for epoch in _DAY_EPOCHS:
@@ -251,7 +252,7 @@ def _from_text(column: pl.Series, time_format: str | None, label: str) -> LocalT
     for rows, zoned in ((np.flatnonzero(aware.to_numpy()), True), (np.flatnonzero(naive), False)):
         try:
             part = _parse_text(text[rows], time_format, zoned, column[rows], label)
-        except DataError:  # a few words among stamps: unreadable rows, not an unknown format
+        except DataError:  # a few words among timestamps: unreadable rows, not an unknown format
             if 2 * len(rows) > len(text):
                 raise
             continue
@@ -261,9 +262,9 @@ def _from_text(column: pl.Series, time_format: str | None, label: str) -> LocalT
 
 
 def _normalize_text(text: pl.Series) -> pl.Series:
-    """Write names of months as numbers and hours without minutes with them.
+    """Replace names of months by numbers, and add minutes to hours without them.
 
-    Names are English or German, in any case: the locale does not matter.
+    Names are English or German, in any case, independent of the locale.
     """
     if text.str.contains(r"(?i)[a-zä]{3}").any():
         text = text.str.replace(r"(?i)^(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*[,.]?\s+", "")
@@ -301,7 +302,7 @@ def _check_format(parsed: pl.Series, form: str, column: pl.Series, label: str) -
 def _parse_text(
     text: pl.Series, time_format: str | None, aware: bool, column: pl.Series, label: str
 ) -> pl.Series:
-    """Moments of text that all has a zone, or none; `column` is the text as the file has it."""
+    """Parse text that has a zone in all rows or in none; `column` is the file's own text."""
     suffix = "%#z" if aware else ""
     if time_format is not None:
         source = text if aware else column
@@ -327,8 +328,8 @@ def _parse_text(
     if best_count == 0:
         raise FixableDataError(
             "time_format",
-            f"{label}: time stamps such as {column.drop_nulls()[0]!r} are in no known format: say "
-            "which in `time_format`, in the letters of strptime, such as %Y-%m-%d %H:%M:%S.",
+            f"{label}: time stamps such as {column.drop_nulls()[0]!r} are in no known format: set "
+            "`time_format` to their strptime format, such as %Y-%m-%d %H:%M:%S.",
         )
     return _strptime(text, best + suffix, aware)
 
@@ -382,14 +383,14 @@ def _strptime(text: pl.Series, form: str, aware: bool) -> pl.Series:
 
 
 def has_many_duplicates(repeated: int, rows: int) -> bool:
-    """Return whether so many rows with the stamp of another row are no mere duplicates."""
+    """Return True if rows with repeated timestamps are too many for mere duplicates."""
     return repeated > max(_SHARED * rows, 2)
 
 
 def rebuild_timestamps(local_times: LocalTimestamps, spacing: int) -> LocalTimestamps | None:
-    """Return the moments of equally spaced rows whose stamps were shortened.
+    """Return the times of equally spaced rows whose timestamps were shortened.
 
-    Numbers were rounded, dates and hours were cut off. None if no start fits all stamps, or
+    Numbers were rounded, dates and hours were cut off. None if no start fits all timestamps, or
     several do; a start is a multiple of `spacing`.
     """
     shown = local_times.seconds
@@ -410,13 +411,13 @@ def rebuild_timestamps(local_times: LocalTimestamps, spacing: int) -> LocalTimes
 
 
 def row_spacing(local_times: LocalTimestamps) -> int:
-    """Return the only usual bar length that rebuilds coarse stamps, seconds; 0 if there is none."""
+    """Return the only usual bar length that rebuilds coarse timestamps, seconds; 0 if none."""
     found = [length for length in _LENGTHS if rebuild_timestamps(local_times, length) is not None]
     return found[0] if len(found) == 1 else 0
 
 
 def bar_length(time: IntArray) -> int:
-    """The most common distance between neighbouring stamps, seconds; 0 when there is none."""
+    """Return the most common distance between neighbouring timestamps, seconds; 0 if none."""
     steps = np.diff(np.sort(time[time != MISSING]))
     steps = steps[steps > 0]
     if len(steps) == 0:

@@ -1,10 +1,10 @@
-"""The forex week in a file's stamps: its edges, the zone that they prove, and what contradicts it.
+"""Time-zone inference from the forex week: its edges, the zone that they prove, contradictions.
 
-The market is open from Sunday to Friday 17:00 New York. A bar that lies wholly outside proves a
-zone wrong; a missing bar at an edge proves nothing, for vendors start late and stop early. So a
-zone is judged by how many weekends hold a bar *outside* under it, and only among equals by how many
-lack an hour at an edge. Christmas and New Year end at 17:00 New York too, but not at every broker:
-they decide only between zones that all weekends fit equally well.
+The market is open from Sunday to Friday 17:00 New York. A bar entirely outside these hours proves a
+zone wrong. A missing bar at an edge proves nothing: vendors start late and stop early. A zone is
+therefore ranked by the number of weekends with a bar *outside*, then by the number that lack an
+hour at an edge. Christmas and New Year also end at 17:00 New York, but not at every broker: they
+decide only between zones that fit all weekends equally well.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from slipstream.markets.data.raw_table import RawTable
 from slipstream.markets.data.timestamps import MISSING, LocalTimestamps, bar_length
 
 HOUR = 3600
-LONGEST_BAR = 4 * HOUR  # longer bars do not show when a week begins
+LONGEST_BAR = 4 * HOUR  # longer bars do not resolve the beginning of a week
 _WEEK = 7 * DAY
 _SUNDAY = 3 * DAY + 17 * HOUR  # 1970-01-04 17:00
 # A weekend's hole: 48 hours, 47 or 49 when clocks change, less a bar of any length that spans an
@@ -37,7 +37,7 @@ _SHORTEST, _LONGEST = 40 * HOUR, 58 * HOUR
 _HOLIDAY = (8 * HOUR, 34 * HOUR)
 _HOLIDAYS = {(12, 25), (1, 1)}
 
-# Zones that price files are known to come in, likelier ones first.
+# Common zones of price files, likelier ones first.
 ZONES = (
     "UTC",
     "America/New_York+7",
@@ -57,22 +57,21 @@ ZONES = (
     "Australia/Sydney",
     "Pacific/Auckland",
 )
-# Weekends by which another zone must be worse, and by which the proven one may be wrong.
+# Weekends by which another zone must be worse, and share of weekends tolerated outside.
 MIN_WEEKENDS = 2
 MAX_OUTSIDE_SHARE = 0.02  # a vendor's mistakes: one weekend of a year
-# Share of weekends whose first bar must open with the market before stamps are said to mark closes:
-# a last tick at 17:00 sharp does not make them.
+# Share of weekends whose first bar must open with the market before timestamps count as closes: a
+# last tick at 17:00 sharp is not enough.
 MIN_EXACT_SHARE = 0.2
 _OTHER_LABEL = {"left": "right", "right": "left"}
 
 
 class WeekEdges(NamedTuple):
-    """Stamps at which weeks end and begin in the readings of one file or of several.
+    """Timestamps at which weeks end and begin, of one file or of several.
 
     Attributes:
-        last, first: stamps of the bars before and after each weekend, seconds of the file's clock,
-            int64 [k].
-        reopened: stamps of the first bars after Christmas and New Year, int64 [h].
+        last, first: timestamps of the bars before and after each weekend, local seconds, int64 [k].
+        reopened: timestamps of the first bars after Christmas and New Year, int64 [h].
         opens: seconds after Sunday 17:00 New York at which the market opens, int64 [k].
         size: length of a bar of each weekend's file, int64 [k].
         holiday_size: the same for `reopened`, int64 [h].
@@ -90,15 +89,15 @@ class WeekEdges(NamedTuple):
 
 
 class ZoneFit(NamedTuple):
-    """One reading of the stamps, and how well it fits the week.
+    """One time zone and timestamp label, with its fit to the forex week.
 
     Attributes:
         zone, timestamp_label: the reading.
         outside: weekends with a bar wholly outside trading hours.
         lacking: weekends at which an hour or more is missing at an edge.
-        holidays: those with a bar before their evening.
+        holidays: holidays with a bar before their evening.
         exact: share of weekends whose first bar opens with the market.
-        moments: UTC seconds of all edges under this reading, int64 [2 k + h].
+        moments: UTC seconds of all edges in this zone, int64 [2 k + h].
     """
 
     zone: str
@@ -111,8 +110,8 @@ class ZoneFit(NamedTuple):
 
 
 def find_week_edges(table: RawTable, bar_seconds: int) -> WeekEdges:
-    """The edges in one file's readings; none where its market or its bars do not show them."""
-    # Where only some stamps need a zone, the readings are of two clocks.
+    """Return the edges of one file; empty if its market or its bars do not show them."""
+    # If only some timestamps need a zone, local times mix two clocks.
     mixed = table.local_times.origin == "mixed"
     seconds = table.timestamps.time if mixed else table.local_times.seconds
     seconds = np.unique(seconds[(seconds != MISSING) & ~table.silent])
@@ -136,13 +135,13 @@ def find_week_edges(table: RawTable, bar_seconds: int) -> WeekEdges:
 
 
 def _is_holiday(second: int) -> bool:
-    """Whether a stamp is the evening of a closed day, or the day after in a zone further east."""
+    """Return True for the evening of a closed day, or the day after in a zone further east."""
     days = (datetime.fromtimestamp(second - back, UTC) for back in (0, DAY // 2))
     return any((day.month, day.day) in _HOLIDAYS for day in days)
 
 
 def concat_edges(edges: Sequence[WeekEdges]) -> WeekEdges:
-    """The edges of several files of one source."""
+    """Concatenate the edges of several files of one source."""
     return WeekEdges(*(np.concatenate(columns) for columns in zip(*edges, strict=True)))
 
 
@@ -178,7 +177,7 @@ def rank_zones(edges: WeekEdges, timestamp_label: str) -> list[ZoneFit]:
 
 
 def fit_sort_key(one: ZoneFit) -> tuple[int, int, int]:
-    """Sorts readings, the best first."""
+    """Sort key of fits, best first."""
     return one.outside, one.lacking, one.holidays
 
 
@@ -197,7 +196,7 @@ def _centred(seconds: IntArray, period: int) -> IntArray:
 
 
 class ZoneInference(NamedTuple):
-    """What is known about the zone of some files.
+    """Inferred time zone of some files.
 
     Attributes:
         words: how it is proven, or why not.
@@ -214,7 +213,7 @@ class ZoneInference(NamedTuple):
 
     @property
     def fix(self) -> SuggestedFix | None:
-        """What to write; None where nothing is proven."""
+        """Config keys to set; None if no zone is proven."""
         if self.zone is None:
             return None
         marks = {} if self.timestamp_label == "left" else {"timestamp_label": self.timestamp_label}
@@ -222,15 +221,15 @@ class ZoneInference(NamedTuple):
 
 
 def max_outside(edges: WeekEdges) -> int:
-    """Weekends with bars outside that a right zone may have."""
+    """Return the number of weekends with bars outside that the right zone may have."""
     return int(MAX_OUTSIDE_SHARE * len(edges))
 
 
 def infer_zone(tables: Sequence[RawTable], config: DataConfig) -> ZoneInference:
-    """Finds the zone of files of one source from all their weekends together."""
+    """Infer the zone of files of one source from all their weekends."""
     forex = [table for table in tables if get_market_kind(table.symbol, config) == "fx"]
     if not forex:
-        return ZoneInference("a market that never closes does not show it")
+        return ZoneInference("a market that never closes does not show the zone")
     each = [find_week_edges(table, bar_length(table.local_times.seconds)) for table in forex]
     proof = _infer_from_edges(concat_edges(each), forex, config)
     if proof.zone is not None or not len(concat_edges(each)):
@@ -284,10 +283,10 @@ def _infer_from_edges(
 
 
 def is_worse(one: ZoneFit, best: ZoneFit, edges: WeekEdges) -> bool:
-    """Whether `one` is so much worse than `best` that chance or a vendor cannot explain it.
+    """Return True if a fit is too much worse than `best` for chance or a vendor's mistakes.
 
-    A week under other clocks has a bar outside at one end and lacks one at the other: two marks.
-    Bars that a right zone may have outside leave none.
+    A week in another zone has a bar outside at one end and lacks one at the other: two violations.
+    The tolerated number of bars outside is not counted.
     """
     outside, lacking = one.outside - best.outside, one.lacking - best.lacking
     if outside >= 1 and outside + lacking >= MIN_WEEKENDS + max_outside(edges):
@@ -299,7 +298,7 @@ def is_worse(one: ZoneFit, best: ZoneFit, edges: WeekEdges) -> bool:
 
 
 def infer_mixed_zone(table: RawTable, config: DataConfig) -> ZoneInference:
-    """The zone of naive stamps among others, from their own weekends or from where they go on."""
+    """Infer the zone of naive timestamps among others, from their weekends or from continuity."""
     naive = table.local_times.naive
     part = replace(
         table,
@@ -311,7 +310,7 @@ def infer_mixed_zone(table: RawTable, config: DataConfig) -> ZoneInference:
 
 
 def _infer_from_continuity(table: RawTable) -> ZoneInference:
-    """The zone in which naive stamps go on where the others leave off."""
+    """Infer the zone in which naive timestamps continue the others without a gap."""
     seconds, naive = table.local_times.seconds, table.local_times.naive
     known = seconds != MISSING
     seconds, naive = seconds[known], naive[known]
@@ -335,7 +334,7 @@ def _infer_from_continuity(table: RawTable) -> ZoneInference:
 def week_issues(
     table: RawTable, bars: Bars, bar_seconds: int, config: DataConfig
 ) -> list[DataIssue]:
-    """Stamps in a wrong zone, of the wrong end of the bar, weekend bars of one forex symbol."""
+    """Report a wrong zone, a wrong label, and weekend bars of one forex symbol."""
     edges = find_week_edges(table, bar_seconds)
     if len(edges) >= MIN_WEEKENDS:
         zone = "UTC" if table.local_times.origin in ("aware", "mixed") else table.zone or "UTC"
@@ -348,10 +347,10 @@ def week_issues(
 
 
 def _explains(other: ZoneFit, current: ZoneFit, edges: WeekEdges) -> bool:
-    """Whether under another reading hardly a bar lies in the weekend, where now many do.
+    """Return True if another zone or label removes most weekend bars that the current one has.
 
-    Or, for bars of hours, whether all weeks begin and end to the bar, where now most lack an hour.
-    A few bars outside are a vendor's mistakes, and no reason to look for another reading.
+    Or, for bars of hours, if all weeks then begin and end on time while most now lack an hour. A
+    few bars outside are a vendor's mistakes and no reason to look for another zone.
     """
     if other.outside > max_outside(edges) or not is_worse(current, other, edges):
         return False
@@ -431,7 +430,7 @@ def _other_zone(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssu
 
 
 def _broker_time(table: RawTable, edges: WeekEdges, config: DataConfig) -> list[DataIssue]:
-    """Finds MetaTrader's epochs that nothing places."""
+    """Report MetaTrader's epochs whose zone is unknown."""
     broker = table.dialect.name == "MetaTrader" and table.local_times.origin == "epoch"
     if not broker or config.time_zone is not None:
         return []
@@ -449,12 +448,12 @@ def _broker_time(table: RawTable, edges: WeekEdges, config: DataConfig) -> list[
 
 
 def _weekend_bars(bars: Bars, bar_seconds: int, hint: str | None) -> list[DataIssue]:
-    """Finds bars while the market is closed; at half the weekends these are no mistakes.
+    """Report bars while the market is closed; an error if half of the weekends have them.
 
     Args:
         bars: of one symbol.
-        bar_seconds: their length.
-        hint: the usual zone of stamps that nothing places; None where they are placed.
+        bar_seconds: length of a bar.
+        hint: the usual zone of epochs of unknown zone; None if the zone is known.
     """
     if bar_seconds > LONGEST_BAR:
         return []

@@ -1,1 +1,1 @@
-"""Decisions of a policy in a market: replayed, compared, measured; and the days they have seen."""
+"""Evaluation of policies in markets: backtests, performance, oracle and the hold-out register."""

@@ -1,11 +1,11 @@
-"""Hold-out register: which days of which prices a user has searched on or has seen the outcome of.
+"""Hold-out register: days of prices that a user has searched on or has evaluated.
 
-A hold-out proves something once, and only on days that nobody searched on. Before a study searches,
-its development days are registered; before it opens its hold-out, those days are. Both go into the
-user's state folder and into a file beside the study, so that a study under another home or in
+A hold-out is proof once, and only on days that no study searched on. Before a study searches, its
+development days are registered; before it opens its hold-out, those days are. Both entries go into
+the user's state folder and into a file beside the study, so a study under another home or in
 another folder finds them. Prices are identified by their returns, not by names: the same prices
-under another name, bar length, time zone, side or inverted are the same prices. Test splits of runs
-and evaluations are registered as looks, which are only listed.
+under another name, bar length, time zone, side or inverted are recognised. Evaluations of test
+splits are registered as accesses, which are only listed.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from slipstream.training.environments.kernel_environment import Timeline
 from slipstream.training.environments.parts import FEWEST_SHARED, HoldoutRegister, Opening
 
 FILE = "openings.db"
-MIN_CORRELATION = 0.95  # absolute correlation of log returns from which on prices are the same
+MIN_CORRELATION = 0.95  # smallest absolute correlation of log returns of the same prices
 _APART, _UNRELATED = 0.3, 0.6  # of daily variance, of von Neumann's ratio: see `_together`
-LAGS = sorted(range(-26, 27), key=abs)  # hours between two files' stamps of the same prices
+LAGS = sorted(range(-26, 27), key=abs)  # hours between two files' timestamps of the same prices
 HOUR = 3_600
 SEARCH, OPENING, ACCESS = "search", "opening", "look"
 _BUSY_SECONDS = 30.0
@@ -59,11 +59,11 @@ CREATE TABLE IF NOT EXISTS spans (
     number INTEGER NOT NULL, digest TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
     PRIMARY KEY (number, digest));
 CREATE TABLE IF NOT EXISTS trials (key TEXT PRIMARY KEY, asked INTEGER NOT NULL);
-"""  # `prices` and `of` hold daily returns of registers that were written before `series`
+"""  # `prices` and `of` hold daily returns of older registers without `series`
 Array = NDArray[Any]
 _REMEDY = (
-    "Restore the file from a backup, or move it away: which hold-outs were opened before is not "
-    "known then."
+    "Restore the file from a backup, or move it away; earlier openings of hold-outs are then "
+    "unknown."
 )
 _KINDS, _ROW = ColumnRule(str, words=(SEARCH, OPENING, ACCESS)), ColumnRule(int, -(2**53), 2**53)
 _SEEN = StoredTable("seen", _TABLES, _REMEDY, kind=_KINDS, at=MOMENT)
@@ -80,10 +80,10 @@ class PriceSeries(NamedTuple):
 
     Attributes:
         step: seconds of a row: HOUR or DAY.
-        at: int64 [n], increasing: hours since 1970 UTC, or trading days.
+        row_index: int64 [n], increasing: hours since 1970 UTC, or trading days.
         close: float64 [n], logarithm of the row's last close.
         day: int64 [n], trading day of the row.
-        inside: bool [n], rows of the days in question; the others only help to identify prices.
+        selected: bool [n], rows of the days in question; the others only help to identify prices.
     """
 
     step: int
@@ -94,13 +94,13 @@ class PriceSeries(NamedTuple):
 
     @classmethod
     def from_returns(cls, days: Array, returns: Array) -> PriceSeries:
-        """Daily series of log returns; NaN counts as 0."""
+        """Create a daily series from log returns; NaN counts as 0."""
         close = np.cumsum(np.nan_to_num(returns))
         return cls(DAY, days, close, days, np.ones(len(days), np.bool_))
 
     @property
     def days(self) -> frozenset[int]:
-        """Trading days in question."""
+        """Selected trading days."""
         return frozenset(self.day[self.selected].tolist())
 
 
@@ -184,9 +184,9 @@ def search_key(study: str) -> str:
 def get_searched_days(
     study: str, prices: Sequence[PriceSeries], beside: Path
 ) -> frozenset[int] | None:
-    """Days in question of these prices that the study of this id searched on.
+    """Return the selected days of these prices that the study of this id searched on.
 
-    None if no register knows the study.
+    None if no register contains the study.
     """
     found: set[int] = set()
     known = False
@@ -220,19 +220,19 @@ def _record_both(
     known: dict[str, tuple[str, str, set[int]]] = {}
     unknown = ""
     try:
-        with ExitStack() as both:  # the first is held until the second is written: one order
+        with ExitStack() as both:  # holds the first until the second is written: fixed lock order
             for place in (None, beside):
                 try:
                     known |= _record(both.enter_context(_register(_path(place))), entry, prices)
                 except (SlipstreamError, OSError) as error:
                     unknown = unknown if place else str(error).rstrip(".")
-    except SlipstreamError as error:  # it could not be written in the end
+    except SlipstreamError as error:  # the commit failed
         unknown = str(error).rstrip(".")
     return known, unknown
 
 
 def get_opened_days(prices: Sequence[PriceSeries]) -> frozenset[int]:
-    """Days of these prices that some study of this user has opened a hold-out on."""
+    """Return the days of these prices that some study of this user has opened a hold-out on."""
     with _register(_path()) as db:
         found = _matches(db, prices, "WHERE kind = ?", (OPENING,))
         return frozenset[int]().union(*(days for *_, days in found))
@@ -253,9 +253,9 @@ def _register(path: Path) -> Iterator[sqlite3.Connection]:
 def _record(
     db: sqlite3.Connection, entry: tuple[str, str, str, float], prices: Sequence[PriceSeries]
 ) -> dict[str, tuple[str, str, set[int]]]:
-    """Write an entry, and return the earlier ones over the same prices: kind, name, days.
+    """Write an entry and return the earlier ones over the same prices: kind, name, days.
 
-    A study's own development days are no earlier entry of its hold-out.
+    A study's own development days do not count as an earlier entry of its hold-out.
     """
     db.execute("INSERT OR IGNORE INTO seen (key, kind, name, at) VALUES (?, ?, ?, ?)", entry)
     (number,), *_ = _SEEN.read(db, "WHERE key = ?", entry[:1], ("number",))
@@ -274,10 +274,9 @@ def _record(
 
 
 def _store(db: sqlite3.Connection, new: PriceSeries) -> str:
-    """Digest of the stored series that holds these closes.
+    """Return the digest of the stored series that contains these closes.
 
-    A series that another one continues is extended and not stored twice: nightly studies over a
-    growing file keep one.
+    A series that continues a stored one extends it: nightly studies over a growing file share one.
     """
     for digest, old in _series(db).items():
         if old.step != new.step:
@@ -300,7 +299,7 @@ def _store(db: sqlite3.Connection, new: PriceSeries) -> str:
 
 
 def _series(db: sqlite3.Connection) -> dict[str, PriceSeries]:
-    """Every stored series by its digest."""
+    """Return every stored series by its digest."""
     return dict(_SERIES.read(db, make=_stored))
 
 
@@ -321,7 +320,7 @@ def _stored(row: Sequence[Any]) -> tuple[str, PriceSeries]:
 def _matches(
     db: sqlite3.Connection, prices: Sequence[PriceSeries], where: str, values: tuple[Any, ...]
 ) -> Iterator[tuple[str, str, str, float, set[int]]]:
-    """Entries over the same prices: key, kind, name, time, and days in question that they cover."""
+    """Yield entries over the same prices: key, kind, name, time and selected days they cover."""
     known = _series(db)
     for digest, one in _PRICES.read(db, make=lambda row: _stored([row[0], DAY, *row[1:]])):
         known[digest] = PriceSeries.from_returns(one.at, one.close)
@@ -347,7 +346,7 @@ def _matches(
 
 
 def _align(old: PriceSeries, new: PriceSeries) -> Array | None:
-    """Rows of `new` as values of `old.at`, if both are the same prices at some lag; else None."""
+    """Map rows of `new` to values of `old.row_index` if both are the same prices at some lag."""
     if old.step == new.step:
         lags = LAGS if new.step == HOUR else (0, 1, -1)
         a, b = (
@@ -356,7 +355,7 @@ def _align(old: PriceSeries, new: PriceSeries) -> Array | None:
         )
         days = 24 if new.step == HOUR else 1
         found = next(([lag] for lag in lags if _is_correlated(a, b, lag, days)), [])
-        if not found and new.step == DAY:  # their days may begin at other hours
+        if not found and new.step == DAY:  # days may begin at different hours
             found = [lag for lag in lags if _is_cointegrated(a, b, lag)]
         return new.row_index - found[0] if found else None
     hourly, daily = (old, new) if old.step == HOUR else (new, old)
@@ -372,7 +371,7 @@ def _align(old: PriceSeries, new: PriceSeries) -> Array | None:
 
 
 class _RegularGrid(NamedTuple):
-    """Closes on every step from the first on; NaN where there is none."""
+    """Closes on every step from the first on; NaN if there is none."""
 
     first: int
     close: NDArray[np.float64]
@@ -385,7 +384,7 @@ class _RegularGrid(NamedTuple):
 
 
 def _is_correlated(a: _RegularGrid, b: _RegularGrid, lag: int, day: int) -> bool:
-    """Whether log returns correlate when a is moved by a lag; `day` steps are a day."""
+    """Return True if log returns correlate at a lag of `a`; `day` steps are a day."""
     pair = _common(a, b, lag, day)
     if pair is None:
         return False
@@ -397,16 +396,15 @@ def _is_correlated(a: _RegularGrid, b: _RegularGrid, lag: int, day: int) -> bool
 
 
 def _is_cointegrated(a: _RegularGrid, b: _RegularGrid, lag: int) -> bool:
-    """Whether daily closes stay together, as those of the same prices at other hours do.
+    """Return True if daily closes stay together, as those of the same prices at other hours do.
 
-    Their difference is then the return of some hours, which the next day's has nothing to do with
-    (von Neumann's ratio of about 1). Of other prices it wanders off, however well their returns
-    correlate.
+    Their difference is then the return of a few hours, which is independent from day to day (von
+    Neumann's ratio of about 1). The difference to other prices drifts, even if returns correlate.
     """
     pair = _common(a, b, lag, 1)
     if pair is None:
         return False
-    for sign in (1, -1):  # inverted prices, too
+    for sign in (1, -1):  # also inverted prices
         apart = pair[0] - sign * pair[1]
         spread = apart.var()
         if 0.0 < spread <= _APART * np.diff(pair[0]).var():
@@ -415,7 +413,7 @@ def _is_cointegrated(a: _RegularGrid, b: _RegularGrid, lag: int) -> bool:
 
 
 def _common(a: _RegularGrid, b: _RegularGrid, lag: int, day: int) -> Array | None:
-    """Return closes of both at common steps [2, n] with a moved by a lag; None if too few days."""
+    """Return closes of both at common steps [2, n] at a lag of `a`; None if too few days."""
     shift = a.first + lag
     first = max(shift, b.first)
     last = min(shift + len(a.close), b.first + len(b.close))
@@ -433,14 +431,14 @@ def _common(a: _RegularGrid, b: _RegularGrid, lag: int, day: int) -> Array | Non
 def price_series(
     environment: Environment, split: str, window: Sequence[float] | None = None
 ) -> list[PriceSeries]:
-    """Log closes of every symbol up to a split's end; none of our own generators' markets.
+    """Return log closes of every symbol up to a split's end; empty for synthetic markets.
 
-    Where a kernel does not declare its prices, a number for each day that follows from its arrays
-    stands for them: equal arrays are the same prices.
+    If a kernel does not declare its prices, they are replaced by one number per day that is derived
+    from its arrays: equal arrays are the same prices.
 
     Args:
-        split: whose days are in question.
-        window: UTC seconds, half open; the days in question instead of the split's.
+        split: split with the selected days.
+        window: UTC seconds, half open; selects these days instead of the split's.
     """
     timeline = environment.part(Timeline)
     if timeline is None or environment.spec.market is None:
@@ -482,7 +480,7 @@ def price_series(
 
 
 def _concat_series(step: int, parts: Sequence[tuple[Array, ...]]) -> PriceSeries:
-    """The last row of each step over several passes of a symbol."""
+    """Return the last row of each step over several passes of a symbol."""
     at, close, day, inside = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(at, kind="stable")
     ends = np.flatnonzero(np.diff(at[order], append=np.iinfo(np.int64).max))
@@ -508,11 +506,11 @@ class PriceRegister(HoldoutRegister):
     searched: bool = False  # a search is registered
 
     def prices(self, split: str, window: Sequence[float] | None = None) -> Sequence[PriceSeries]:
-        """Return what identifies the prices; see `price_series`."""
+        """Return the series that identify the prices; see `price_series`."""
         return price_series(self.environment, split, window)
 
     def record_access(self, what: str) -> tuple[str, ...]:
-        """Record an access if the register can be written: it takes nothing off a bound."""
+        """Record an access if the register can be written; it does not affect bounds."""
         what = as_utf8(what)  # SQLite stores text as UTF-8
         found: dict[str, tuple[str, str, set[int]]] = {}
         for split in {"test", "window"} & set(self.environment.splits()):

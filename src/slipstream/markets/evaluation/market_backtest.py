@@ -1,11 +1,10 @@
-"""Backtest: the continuous passes of one split, and what is replayed through them beside the agent.
+"""Backtest: the continuous passes of one split, with baselines replayed on the same bars.
 
-Everything that a page compares with is a sequence of actions replayed by the very same kernel on
-the agent's bars. For single positions: flat, buy and hold, short, moving-average cross and oracle,
-at exposure 1 and without the agent's own stops, cooldowns and loss limits. For portfolios: cash;
-equal weight bought once, the benchmark; equal weight rebalanced; each asset bought and held; and,
-where fees are constant and nothing must stay in cash, the oracle. The matched random draws and the
-stress tests keep the agent's rules.
+Every baseline is a sequence of actions that the same kernel replays on the agent's bars. For single
+positions: flat, buy and hold, short, moving-average cross and oracle, at exposure 1 and without the
+agent's own stops, cooldowns and loss limits. For portfolios: cash; equal weight bought once, the
+benchmark; equal weight rebalanced; each asset bought and held; and the oracle, if fees are constant
+and there is no cash reserve. The matched random draws and the stress tests keep the agent's rules.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Actions = NDArray[Any]
 ORACLE_REBALANCE_THRESHOLD = 0.05  # of the oracle, whose weights are 0 or 1
 COST_MULTIPLES = (0.0, 0.5, 1.0, 2.0, 3.0)
 _SEED = 20_260_102
-_MOST_ACTIONS = 4_000_000  # numbers replayed at once: 32 MB
+_MOST_ACTIONS = 4_000_000  # values replayed in one batch: 32 MB
 
 
 def replay(
@@ -49,14 +48,14 @@ def replay(
     backend: str = "compiled",
     record: bool = True,
 ) -> list[EpisodeResult]:
-    """Takes given actions through a kernel's evaluation episodes; the last one is repeated.
+    """Replay given actions in a kernel's evaluation episodes; the last action is repeated.
 
     Args:
         environment: the rules and their data.
-        split: whose Params records are used: sequence i runs with record i % P.
+        split: split with the Params records: sequence i uses record i % P.
         actions: one [n, K] array per episode.
-        params: records to use instead of those of the split (other costs, say).
-        backend: of the copies.
+        params: records to use instead of those of the split, such as other costs.
+        backend: of the sub-environments.
         record: keep actions and traces.
     """
     if not actions:
@@ -82,12 +81,12 @@ def replay(
 
 @dataclass(frozen=True)
 class SymbolSplitBacktest:
-    """The continuous passes of one split through a market kernel, one per record.
+    """Continuous passes of one split through a market kernel, one per record.
 
     Attributes:
         kernel, loaded: the rules and their data; the kernel declares `backtest_spec`.
-        split: whose records are passed through.
-        backend: how the copies are stepped.
+        split: split with the records.
+        backend: of the sub-environments.
     """
 
     kernel: Kernel
@@ -112,7 +111,7 @@ class SymbolSplitBacktest:
 
     @cached_property
     def is_discrete(self) -> bool:
-        """Whether actions are short / flat / long, not exposures in [-1, 1]."""
+        """True if actions are short / flat / long, not exposures in [-1, 1]."""
         return isinstance(self.kernel.spec(self.params[0], self.data).action_space, spaces.Discrete)
 
     @cached_property
@@ -123,36 +122,36 @@ class SymbolSplitBacktest:
 
     @property
     def market(self) -> MarketSpec:
-        """The market of all passes together: one record knows its own symbol only."""
+        """Market of all passes together; one record contains its own symbol only."""
         market = self.kernel.spec(self.params[0], self.data).market
         assert market is not None
         return replace(market, symbols=self.symbols)
 
     @property
     def prices(self) -> inputs.Prices:
-        """The clock and the closes of all symbols."""
+        """Clock and closes of all symbols."""
         return inputs.Prices(self.specs[0].time, self.specs[0].close)
 
     @property
     def is_comparable(self) -> bool:
-        """Whether an action is one position that can be replayed under other costs."""
+        """True if an action is one position that can be replayed under other costs."""
         action = self.kernel.spec(self.params[0], self.data).action_space
         one = action.n == 3 if isinstance(action, spaces.Discrete) else action.shape == (1,)
         scaled = "cost_multiple" in self.params[0]._fields
         return bool(one) and scaled and all(record is not None for record in self.plain_params())
 
-    def round_trips(self) -> list[inputs.RoundTrip]:
-        """Mean cost of opening and closing in each symbol, over the bars of its pass."""
+    def round_trips(self) -> list[inputs.RoundTripCost]:
+        """Return the mean cost of opening and closing in each symbol, over the bars of its pass."""
         found = []
         for one, symbol in zip(self.specs, self.symbols, strict=True):
             quote = 2.0 * one.cost / one.rate
             points = float(np.mean(quote / one.mid)) * 1e4
-            found.append(inputs.RoundTrip(symbol, float(np.mean(quote)) / one.pip, points))
+            found.append(inputs.RoundTripCost(symbol, float(np.mean(quote)) / one.pip, points))
         return found
 
     @cached_property
     def specs(self) -> tuple[Any, ...]:
-        """What the kernel says of each pass."""
+        """Backtest spec of each pass."""
         declared = self.kernel.hook("backtest_spec")
         return tuple(declared(p, self.data) for p in self.params)
 
@@ -163,29 +162,29 @@ class SymbolSplitBacktest:
 
     @property
     def has_financing(self) -> bool:
-        """Whether positions pay for the night."""
+        """True if positions pay overnight financing."""
         return any(one.financing for one in self.specs)
 
     def window(self, record: int) -> tuple[int, int]:
-        """First decision row and last row of a pass: decisions at [first, last)."""
+        """Return the first decision row and the last row of a pass: decisions at [first, last)."""
         return self.specs[record].first, self.specs[record].last
 
     def encode_positions(self, positions: NDArray[Any]) -> Actions:
-        """Actions [n, 1] of positions [n] in {-1, 0, 1}, at exposure 1 when so replayed."""
+        """Return actions [n, 1] of positions [n] in {-1, 0, 1}, at exposure 1 if so replayed."""
         if self.is_discrete:
             return (np.asarray(positions, np.int64) + 1)[:, None]
         return np.asarray(positions, np.float32)[:, None]
 
     def flat_actions(self, count: int) -> Actions:
-        """Actions [count, K] that hold nothing, under the agent's own rules."""
+        """Return actions [count, K] without a position, under the agent's own rules."""
         return self.encode_positions(np.zeros(count))
 
     def shuffle_actions(self, actions: Actions, random: np.random.Generator) -> Actions:
-        """The agent's own decisions at random places; see `matched_random`."""
+        """Return the agent's own decisions at random places; see `shuffle_positions`."""
         return shuffle_positions(actions, random)
 
     def plain_params(self) -> tuple[Any, ...]:
-        """The records at exposure 1 and without the agent's own exit rules; costs stay."""
+        """Return the records at exposure 1 and without the agent's exit rules; costs are kept."""
         return tuple(one.plain for one in self.specs)
 
     def replay(
@@ -194,7 +193,7 @@ class SymbolSplitBacktest:
         params: tuple[Any, ...] | None = None,
         record: bool = True,
     ) -> list[EpisodeResult]:
-        """Plays one action sequence per record, or several sets of them, named by symbol.
+        """Replay one action sequence per record, or several sets of them, named by symbol.
 
         Args:
             actions: D sets of one sequence per record, one after another.
@@ -206,22 +205,22 @@ class SymbolSplitBacktest:
         return self.name_tracks(played)
 
     def name_tracks(self, tracks: Sequence[EpisodeResult]) -> list[EpisodeResult]:
-        """One track per record, or several sets of them, by symbol."""
+        """Return the tracks, one per record or several sets of them, named by symbol."""
         return [replace(t, name=name) for t, name in zip(tracks, cycle(self.symbols))]
 
     def replay_growth(
         self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
     ) -> Floats:
-        """Final equity over the start [D], without keeping traces; see `replay` and `pooled`."""
+        """Return final equity over the start [D], without traces; see `combine_returns`."""
         returns = [t.metrics["total_return"] for t in self.replay(actions, params, record=False)]
         return self.combine_returns(np.array(returns).reshape(-1, len(self.params)))
 
     def combine_returns(self, returns: Floats) -> Floats:
-        """Final equity over the start [D], of passes side by side that returned [D, records]."""
+        """Return final equity over the start [D] of parallel passes with returns [D, records]."""
         return np.asarray(returns.mean(axis=1) + 1.0)
 
-    def rule_baselines(self) -> inputs.Comparison:
-        """The fixed rules that a trader could have followed."""
+    def rule_baselines(self) -> inputs.Baselines:
+        """Replay fixed rules that a trader could have followed."""
         records = range(len(self.params))
         lengths = [last - first for first, last in map(self.window, records)]
         positions: dict[str, list[NDArray[Any]]] = {
@@ -233,14 +232,14 @@ class SymbolSplitBacktest:
         every = [self.encode_positions(taken) for rule in positions.values() for taken in rule]
         tracks = self.replay(every, self.plain_params())
         count = len(lengths)
-        return inputs.Comparison(
+        return inputs.Baselines(
             {name: tracks[k * count : (k + 1) * count] for k, name in enumerate(positions)}
         )
 
     def oracle(self) -> tuple[Mapping[str, Sequence[EpisodeResult]], float | None]:
-        """The oracle's tracks by its name, and the growth that its programme promised.
+        """Return the oracle's tracks by name, and the growth computed by its dynamic programme.
 
-        Swaps and calendar rules are not seen by the programme.
+        The programme ignores swaps and calendar rules.
         """
         plans = [optimal_positions(one.mid, one.cost, one.rate) for one in self.specs]
         tracks = self.replay(
@@ -249,19 +248,19 @@ class SymbolSplitBacktest:
         return {inputs.ORACLE: tracks}, float(np.mean([plan.growth for plan in plans]))
 
     def buy_and_hold_by_asset(self) -> dict[str, list[EpisodeResult]]:
-        """Buy and hold of each asset of a portfolio."""
+        """Return buy and hold of each asset of a portfolio."""
         return {}
 
     def rebalanced_tracks(self) -> list[EpisodeResult] | None:
-        """Equal weight, restored on every bar; None if there are no weights."""
+        """Return equal weight, restored on every bar; None if there are no weights."""
         return None
 
-    def stress_test(self, agent: Sequence[EpisodeResult]) -> inputs.Stress:
-        """The agent's decisions with scaled costs and one bar late."""
+    def stress_test(self, agent: Sequence[EpisodeResult]) -> inputs.StressTest:
+        """Replay the agent's decisions with scaled costs and one bar late."""
         return run_stress_test(self, agent)
 
     def random_percentile(self, agent: Sequence[EpisodeResult], draws: int) -> float:
-        """Percentile of the agent among matched random traders."""
+        """Return the percentile of the agent among matched random traders."""
         mine = float(self.replay_growth(pad_actions(self, agent))[0]) - 1.0
         place = percentile(mine, random_returns(self, agent, draws))
         assert place is not None
@@ -269,20 +268,20 @@ class SymbolSplitBacktest:
 
     def compare(
         self, agent: Sequence[EpisodeResult], draws: int = RANDOM_DRAWS
-    ) -> inputs.Comparison:
-        """All baselines of one split, with the oracle and the matched random traders."""
+    ) -> inputs.Baselines:
+        """Replay all baselines of one split, the oracle and the matched random traders."""
         best, growth = self.oracle()
         tracks = {**self.rule_baselines().tracks, **best}
-        return inputs.Comparison(
+        return inputs.Baselines(
             tracks, random_returns(self, agent, draws), growth, self.buy_and_hold_by_asset()
         )
 
 
 def shuffle_positions(actions: Actions, random: np.random.Generator) -> Actions:
-    """The agent's own positions and holding times at random places.
+    """Return the agent's own positions and holding times at random places.
 
-    The sequence is cut where the action changes. The order of the kinds (short, flat, long) stays,
-    from a random piece on, so there are as many trades as before; the pieces of each kind are
+    The sequence is cut where the action changes. The order of the kinds (short, flat, long) is
+    kept, rotated to a random piece, so the number of trades is kept; the pieces of each kind are
     shuffled among themselves. Exposure and holding times keep their exact distribution.
     """
     starts = np.flatnonzero(np.append(True, (actions[1:] != actions[:-1]).any(axis=1)))
@@ -300,7 +299,7 @@ def shuffle_positions(actions: Actions, random: np.random.Generator) -> Actions:
 
 
 def pad_actions(passes: SymbolSplitBacktest, agent: Sequence[EpisodeResult]) -> list[Actions]:
-    """The agent's actions, flat from where its pass ended early."""
+    """Return the agent's actions, padded with flat actions if its pass ended early."""
     out = []
     for record, track in enumerate(agent):
         first, last = passes.window(record)
@@ -310,7 +309,7 @@ def pad_actions(passes: SymbolSplitBacktest, agent: Sequence[EpisodeResult]) -> 
 
 
 def ema(values: Floats, span: int) -> Floats:
-    """Exponential moving average, weight 2 / (span + 1), started at the first value."""
+    """Return the exponential moving average, weight 2 / (span + 1), started at the first value."""
     weight = 2.0 / (span + 1.0)
     parts = (weight * values).tolist()
     averages = accumulate(parts, lambda mean, part: (1.0 - weight) * mean + part, initial=values[0])
@@ -318,9 +317,9 @@ def ema(values: Floats, span: int) -> Floats:
 
 
 def ema_cross(passes: SymbolSplitBacktest, record: int) -> NDArray[np.int64]:
-    """Positions that are long while the average of 20 closes is above that of 50, else short.
+    """Return positions: long while the average of 20 closes is above that of 50, else short.
 
-    The averages start up to 1,000 bars before the pass, where the same symbol has them.
+    The averages start up to 1,000 bars before the pass, if the same symbol has them.
     """
     first, last = passes.window(record)
     start = max(first - 1_000, passes.specs[record].history)
@@ -328,12 +327,14 @@ def ema_cross(passes: SymbolSplitBacktest, record: int) -> NDArray[np.int64]:
     return np.sign(ema(close, 20) - ema(close, 50)).astype(np.int64)[first - start :]
 
 
-def run_stress_test(passes: SymbolSplitBacktest, agent: Sequence[EpisodeResult]) -> inputs.Stress:
-    """The agent's decisions with scaled costs and one bar late."""
+def run_stress_test(
+    passes: SymbolSplitBacktest, agent: Sequence[EpisodeResult]
+) -> inputs.StressTest:
+    """Replay the agent's decisions with scaled costs and one bar late."""
     actions = pad_actions(passes, agent)
 
     def net(multiples: Floats) -> Floats:
-        """Total return under each cost multiple."""
+        """Return the total return under each cost multiple."""
         records = tuple(
             p._replace(cost_multiple=p.cost_multiple * float(multiple))
             for multiple in multiples
@@ -344,7 +345,7 @@ def run_stress_test(passes: SymbolSplitBacktest, agent: Sequence[EpisodeResult])
     first = passes.flat_actions(1)
     late = [np.concatenate([first.astype(a.dtype), a[:-1]]) for a in actions]
     returns = net(np.array(COST_MULTIPLES))
-    return inputs.Stress(
+    return inputs.StressTest(
         multiples=tuple(zip(COST_MULTIPLES, returns.tolist(), strict=True)),
         break_even=break_even(net),
         delayed=float(passes.replay_growth(late)[0]) - 1.0,
@@ -352,7 +353,7 @@ def run_stress_test(passes: SymbolSplitBacktest, agent: Sequence[EpisodeResult])
 
 
 def break_even(net: Callable[[Floats], Floats]) -> float | None:
-    """Cost multiple at which the return reaches zero, to about a thousandth.
+    """Return the cost multiple at which the return reaches zero, to about a thousandth.
 
     Brackets it by doubling, then cuts the bracket into nine three times.
 
@@ -371,7 +372,7 @@ def break_even(net: Callable[[Floats], Floats]) -> float | None:
 
 
 def percentile(value: float, draws: Floats) -> float | None:
-    """Share of the draws below `value`, ties counted half, in percent."""
+    """Return the share of draws below `value`, ties counted half, in percent."""
     if not len(draws):
         return None
     below = np.count_nonzero(draws < value - 1e-12)
@@ -382,7 +383,7 @@ def percentile(value: float, draws: Floats) -> float | None:
 def random_returns(
     passes: SymbolSplitBacktest, agent: Sequence[EpisodeResult], draws: int = RANDOM_DRAWS
 ) -> NDArray[np.float64]:
-    """Total returns [draws] of matched random traders under the agent's own rules."""
+    """Return total returns [draws] of matched random traders under the agent's own rules."""
     random = np.random.Generator(np.random.PCG64(_SEED))
     full = pad_actions(passes, agent)
     returns = []
@@ -396,36 +397,36 @@ def random_returns(
 
 @dataclass(frozen=True)
 class PortfolioSplitBacktest(SymbolSplitBacktest):
-    """One pass for each stretch of bars without a hole, one after the other, never at once.
+    """One pass for each segment of bars without a hole; passes are sequential.
 
     Attributes:
         kernel, loaded: the rules and their data; the kernel declares a `PortfolioBacktestSpec`.
-        split: whose records are passed through.
-        backend: how the copies are stepped.
+        split: split with the records.
+        backend: of the sub-environments.
     """
 
     @property
     def assets(self) -> tuple[str, ...]:
-        """The names of the assets."""
+        """Names of the assets."""
         names: tuple[str, ...] = self.specs[0].names
         return names
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """A name for each pass."""
+        """Name of each pass."""
         count = len(self.params)
         return ("portfolio",) if count == 1 else tuple(f"stretch {k + 1}" for k in range(count))
 
     @property
     def market(self) -> MarketSpec:
-        """One market of all assets."""
+        """Market of all assets."""
         market = self.kernel.spec(self.params[0], self.data).market
         assert market is not None
         return market
 
     @property
     def prices(self) -> inputs.Prices:
-        """Closes and fills of all assets; what cannot be traded stands at its last close."""
+        """Closes and fills of all assets; untradable assets have their last close."""
         one = self.specs[0]
         return inputs.Prices(one.time, one.close, self.assets, one.fill)
 
@@ -436,11 +437,11 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
 
     @property
     def has_financing(self) -> bool:
-        """Always false: no coin pays for the night."""
+        """Always false: coins have no overnight financing."""
         return False
 
-    def round_trips(self) -> list[inputs.RoundTrip]:
-        """Mean cost of buying and selling each asset; a tiered fee counts as at the start."""
+    def round_trips(self) -> list[inputs.RoundTripCost]:
+        """Return the mean cost of buying and selling each asset, with the fee at the start."""
         one = self.specs[0]
         rows = slice(one.first + 1, one.last + 1)
         found = []
@@ -448,51 +449,51 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
             self.assets, one.close[rows].T, one.half_spread[rows].T, strict=True
         ):
             known = close > 0.0
-            if known.any():  # a universe of all assets has some that are gone, or to come
+            if known.any():  # assets of a union may be delisted, or not yet listed
                 spread = float(np.mean(half[known] / close[known]))
                 cost = 2.0 * (one.start_fee + one.slippage + spread) * one.cost_multiple
-                found.append(inputs.RoundTrip(name, float("nan"), cost * 1e4))
+                found.append(inputs.RoundTripCost(name, float("nan"), cost * 1e4))
         return found
 
     def flat_actions(self, count: int) -> Actions:
-        """Actions [count, K] that hold cash, under the agent's own rules."""
+        """Return actions [count, K] that hold cash, under the agent's own rules."""
         return np.tile(self.specs[0].flat, (count, 1))
 
     def shuffle_actions(self, actions: Actions, random: np.random.Generator) -> Actions:
-        """The agent's own decisions begun at a random place and dealt to other assets.
+        """Return the agent's own decisions, started at a random place and dealt to other assets.
 
-        Exposure, turnover and holding times stay; when, and in what, is left to chance.
+        Exposure, turnover and holding times are kept; timing and choice of assets are random.
         """
         count = len(self.assets)
         order = np.concatenate([random.permutation(count), np.arange(count, actions.shape[1])])
         return np.roll(actions, int(random.integers(len(actions))), axis=0)[:, order]
 
     def combine_returns(self, returns: Floats) -> Floats:
-        """Final equity over the start [D], of passes one after the other."""
+        """Return final equity over the start [D] of sequential passes."""
         return np.asarray(np.prod(1.0 + returns, axis=1))
 
     def buy_and_hold(self, chosen: Sequence[NDArray[np.bool_]]) -> list[EpisodeResult]:
-        """Buys equal shares of the chosen assets [A] of each pass once and trades no more.
+        """Buy equal shares of the chosen assets [A] of each pass once.
 
-        Each asset is bought at its own first tradable fill, as the environment's benchmark is
+        Each asset is bought at its own first tradable fill, as in the environment's benchmark
         (docs/rules.md, section 10); until then its share is cash.
         """
         plans = [self._bought(record, yes) for record, yes in enumerate(chosen)]
         return self._weighted(plans, tuple(one.held for one in self.specs))
 
     def follow_weights(self, weights: Sequence[Floats], band: float) -> list[EpisodeResult]:
-        """Keeps weights [n, A + 1] of each pass within a band, decided on every bar."""
+        """Keep weights [n, A + 1] of each pass within a threshold, decided on every bar."""
         return self._weighted(
             weights, tuple(one.followed._replace(rebalance_threshold=band) for one in self.specs)
         )
 
     def listed_assets(self, record: int) -> NDArray[np.bool_]:
-        """Assets that are listed when a pass begins, [A]."""
+        """Return a mask of assets that are listed when a pass begins, [A]."""
         one = self.specs[record]
         return np.asarray(one.close[one.first] > 0.0)
 
     def tradable_assets(self) -> NDArray[np.bool_]:
-        """Assets that are listed when a pass begins and can be bought in it, [A]."""
+        """Return a mask of assets listed at the start of a pass and tradable in it, [A]."""
         each = [
             self.listed_assets(record)
             & (one.opened[one.first + 1 : one.last + 1] > 0.0).any(axis=0)
@@ -500,11 +501,11 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
         ]
         return np.asarray(np.any(each, axis=0))
 
-    def rule_baselines(self) -> inputs.Comparison:
-        """What anybody could have held."""
+    def rule_baselines(self) -> inputs.Baselines:
+        """Replay baselines that a trader could have held."""
         records = range(len(self.params))
         nothing = np.zeros(len(self.assets), np.bool_)
-        return inputs.Comparison(
+        return inputs.Baselines(
             {
                 inputs.CASH: self.buy_and_hold([nothing for _ in records]),
                 inputs.EQUAL_WEIGHT: self.buy_and_hold(
@@ -515,7 +516,7 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
         )
 
     def rebalanced_tracks(self) -> list[EpisodeResult]:
-        """Equal weight of what is listed at the start, restored on every bar, without a band."""
+        """Return equal weight of the assets listed at the start, restored on every bar."""
         steady = []
         for record in range(len(self.params)):
             first, last = self.window(record)
@@ -526,16 +527,16 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
 
     @property
     def has_oracle(self) -> bool:
-        """Whether all in one asset, or all in cash, is as good as any mix at every bar.
+        """True if a single asset, or cash, is as good as any mix at every bar.
 
-        With costs in proportion to notional, final wealth is linear in what is held, so the best
-        plan is at a corner. Fees that follow volume, and a reserve, break that; assets that come
-        and go are sold by the rules at times that the programme does not see.
+        With costs in proportion to notional, final wealth is linear in the holdings, so the best
+        plan is at a corner. Volume-dependent fees and a reserve break that; assets that are
+        delisted are sold by the rules at times that the programme does not see.
         """
         return all(one.corner for one in self.specs)
 
     def oracle(self) -> tuple[Mapping[str, Sequence[EpisodeResult]], float | None]:
-        """The oracle's tracks by its name, and its growth; nothing where it is not computable."""
+        """Return the oracle's tracks by name and its growth; empty if it is not computable."""
         if not self.has_oracle:
             return {}, None
         plans = [optimal_weights(one) for one in self.specs]
@@ -543,7 +544,7 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
         return {inputs.ORACLE: tracks}, float(np.prod([plan.growth for plan in plans]))
 
     def buy_and_hold_by_asset(self) -> dict[str, list[EpisodeResult]]:
-        """Buy and hold of each asset that can be bought; none where it is not listed at first."""
+        """Return buy and hold of each tradable asset; cash in passes before its listing."""
         held, listed = {}, [self.listed_assets(record) for record in range(len(self.params))]
         for asset, name in enumerate(self.assets):
             if self.tradable_assets()[asset]:
@@ -552,7 +553,7 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
         return held
 
     def _bought(self, record: int, chosen: NDArray[np.bool_]) -> Floats:
-        """Target weights [n, A + 1] that buy each chosen asset with its share, costs included."""
+        """Return target weights [n, A + 1] that buy each chosen asset's share, including costs."""
         one, n = self.specs[record], len(self.assets)
         rows = slice(one.first + 1, one.last + 1)
         close, opened, half = one.close[rows], one.opened[rows], one.half_spread[rows]
@@ -580,18 +581,18 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
         return weights
 
     def _cost(self, record: int, price: Floats, half_spread: Floats) -> Floats:
-        """What a coin's purchase or sale costs at these prices, account currency, [k]."""
+        """Return the cost of buying or selling one unit at these prices, account currency, [k]."""
         one = self.specs[record]
         return np.asarray(((one.fee + one.slippage) * price + half_spread) * one.cost_multiple)
 
     def _weighted(self, weights: Sequence[Floats], params: tuple[Any, ...]) -> list[EpisodeResult]:
-        """Replays target weights with the agent's costs, without its other rules."""
+        """Replay target weights with the agent's costs, without its other rules."""
         return self.replay([w.astype(np.float32) for w in weights], params)
 
 
 @dataclass(frozen=True)
 class MarketBacktest(Backtest):
-    """A market whose kernel declares a `backtest_spec`.
+    """Backtests of a market whose kernel declares a `backtest_spec`.
 
     Attributes:
         kernel, loaded: the rules and their data.

@@ -1,10 +1,10 @@
-"""The best that hindsight allows: exact dynamic programmes over positions and over weights.
+"""Upper bounds with hindsight: exact dynamic programmes over positions and over weights.
 
-`best_plan` goes over short, flat and long of one symbol. A position is sized once and then held
-(docs/rules.md, section 4), so equity under a held position is linear in the later price and
-conversion rate. The programme keeps, for each side, the entries that could still turn out best at
-some price inside the range that lies ahead; all others are dominated and dropped. `best_weights`
-goes over the assets of a portfolio and cash, of which all in one is as good as any mix.
+`optimal_positions` covers short, flat and long of one symbol. A position is sized once and then
+held (docs/rules.md, section 4), so equity under a held position is linear in the later price and
+conversion rate. The programme keeps, for each side, the entries that could still become optimal at
+some price inside the remaining range; all others are dominated and dropped. `optimal_weights`
+covers the assets of a portfolio and cash, of which a single one is as good as any mix.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _FIRST_PRUNE = 192
 
 @dataclass(frozen=True)
 class OraclePlan:
-    """What is held after each fill, and the final equity from a start of 1.
+    """Optimal holdings after each fill, and the final equity from a start of 1.
 
-    Of one symbol it is positions [n] in {-1, 0, 1}, of a portfolio weights [n, A + 1].
+    For one symbol, positions [n] in {-1, 0, 1}; for a portfolio, weights [n, A + 1].
     """
 
     positions: NDArray[Any]
@@ -34,7 +34,7 @@ class OraclePlan:
 
 @dataclass
 class _OpenPositions:
-    """Open positions of one side; rows are candidates, every one with its own history.
+    """Open positions of one side; rows are candidates, each with its own history.
 
     Equity of row i at fill f: cash + side rate_f (units mid_f - paid); closing costs units leg_f.
     """
@@ -58,7 +58,7 @@ class _OpenPositions:
         self.count += 1
 
     def prune(self, corners: Floats) -> None:
-        """Drops entries that another one beats at every corner [3, c] of what lies ahead."""
+        """Drop entries that another one dominates at every corner [3, c] of the remaining range."""
         value = self.rows[: self.count] @ corners
         order = np.argsort(-value.sum(axis=1), kind="stable")  # a dominator always comes first
         kept: list[int] = []
@@ -75,18 +75,18 @@ class _OpenPositions:
 
 
 def optimal_positions(mid: Floats, leg: Floats, rate: Floats | None = None) -> OraclePlan:
-    """Target positions that maximise the final equity at exposure 1, costs included.
+    """Return the positions that maximise the final equity at exposure 1, costs included.
 
     Args:
         mid: mid price [n + 1] of each fill; the last is the price of the final liquidation.
         leg: cost of one unit traded, account currency, at each of them [n + 1].
-        rate: account currency per unit of quote currency [n + 1], 1 where absent.
+        rate: account currency per unit of quote currency [n + 1], 1 if absent.
     """
     steps = len(mid) - 1
     rate = np.ones(steps + 1) if rate is None else rate
     long, short = (_OpenPositions(s, np.empty((512, 3)), np.empty(512, np.int64)) for s in (1, -1))
     history: list[tuple[int, int, int]] = []  # (fill, side, parent): parent -1 = entered from flat
-    # Entry that is closed at this fill to be flat; -1: it was flat.
+    # Entry closed at this fill to become flat; -1 if already flat.
     closed = np.full(steps + 1, -1, np.int64)
     flat = 1.0
 
@@ -122,7 +122,7 @@ def optimal_positions(mid: Floats, leg: Floats, rate: Floats | None = None) -> O
                     old, parent = float(other.rows[at, 1]), int(other.name[at])
                     starts.append((e, float(held[at]), old, parent))
         for e, money, old_units, parent in starts:
-            units = money / (price * k)  # sized by equity at the fill's mid, before its costs
+            units = money / (price * k)  # sized by equity at the fill's mid, before costs
             cash = money - (units + old_units) * cost
             if cash > 0.0:
                 history.append((fill, e.side, parent))
@@ -136,7 +136,7 @@ def optimal_positions(mid: Floats, leg: Floats, rate: Floats | None = None) -> O
 def _backtrack_positions(
     history: list[tuple[int, int, int]], closed: NDArray[np.int64], steps: int
 ) -> NDArray[np.int64]:
-    """Walks back from the final liquidation to the first fill."""
+    """Backtrack from the final liquidation to the first fill."""
     positions = np.zeros(steps, np.int64)
     end, entry = steps, -1
     while end > 0:
@@ -150,13 +150,13 @@ def _backtrack_positions(
         positions[fill:end] = side
         end, entry = fill, parent
         if entry < 0:
-            # Flat before this fill; a close at the very same fill belongs to another history.
+            # Flat before this fill; a close at the same fill belongs to another history.
             end -= 1
     return positions
 
 
 def optimal_weights(one: PortfolioBacktestSpec) -> OraclePlan:
-    """Weights [n, A + 1], one row a decision, by dynamic programming over the assets and cash."""
+    """Return weights [n, A + 1], one row per decision; dynamic programming over assets and cash."""
     rows = slice(one.first + 1, one.last + 1)
     close, opened, half = one.close[rows], one.opened[rows], one.half_spread[rows]
     mid = np.where(opened > 0.0, opened, close)
@@ -169,17 +169,17 @@ def optimal_weights(one: PortfolioBacktestSpec) -> OraclePlan:
 
 
 def _optimize(moves: Floats, sell: Floats, buy: Floats, cost: Floats) -> OraclePlan:
-    """Finds the largest sum of logarithms by dynamic programming.
+    """Maximise the sum of logarithms by dynamic programming.
 
     Args:
         moves: log price change from each fill to the next, the last to the final close [f, A].
-        sell, buy: log of what is left after selling, after buying; -inf where nobody can.
+        sell, buy: log of the fraction left after selling, after buying; -inf if impossible.
         cost: fraction of notional [f, A]; the last row is paid for the final sale.
     """
     count, n = moves.shape
     value = np.append(np.full(n, -np.inf), 0.0)  # cash last
     bought = np.zeros((count, n), np.bool_)
-    source = np.full(count, n)  # whose sale made the cash, n: it was cash
+    source = np.full(count, n)  # asset sold for cash; n if already cash
     for fill in range(count):
         sold = value[:n] + sell[fill]
         best = int(np.argmax(sold))
@@ -195,7 +195,7 @@ def _optimize(moves: Floats, sell: Floats, buy: Floats, cost: Floats) -> OracleP
 
 
 def _backtrack_weights(state: int, bought: NDArray[np.bool_], source: NDArray[np.int64]) -> Floats:
-    """Weights [f, A + 1] that end in `state`."""
+    """Return the weights [f, A + 1] that end in `state`."""
     count, n = bought.shape
     states = np.empty(count, np.int64)
     for fill in range(count - 1, -1, -1):

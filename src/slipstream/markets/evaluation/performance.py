@@ -1,6 +1,6 @@
-"""Evaluation tracks as one account on one clock, and its figures: what pages are made of.
+"""Performance: evaluation tracks as one account on one clock, and its figures for reports.
 
-`SplitView` is one split of a run as such accounts: the shown member, the others, the baselines.
+`SplitView` holds one split of a run as accounts: the shown member, the others, the baselines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slipstream.markets.data.calendar import day_weekday
 from slipstream.markets.evaluation.market_backtest import percentile
 from slipstream.report import inputs
 from slipstream.report import statistics as st
-from slipstream.report.inputs import Comparison, Prices, RunEvaluation
+from slipstream.report.inputs import Baselines, Prices, RunEvaluation
 from slipstream.report.statistics import Floats, Ints
 from slipstream.training.episode_result import EpisodeResult
 
@@ -28,7 +28,7 @@ FLOOR = 1e-6  # of the initial equity, as in the log reward: returns need a posi
 
 @dataclass(frozen=True)
 class Account:
-    """Equal capitals in the symbols of a split, never rebalanced, marked at every bar.
+    """Equal capital in the symbols of a split, never rebalanced, marked at every bar.
 
     Attributes:
         time: UTC seconds, [n + 1]: first the bar decided on, then every symbol's bars (opens).
@@ -54,7 +54,7 @@ class Account:
 
     @property
     def daily_equity(self) -> Floats:
-        """The start, then the last mark of every trading day [days + 1]: drawdowns are of it."""
+        """The start, then the last mark of every trading day [days + 1]; basis of drawdowns."""
         return st.daily_equity(self.equity, self.day)
 
     @property
@@ -79,31 +79,31 @@ class Account:
 
     @property
     def total_return(self) -> float:
-        """What the whole account made, a fraction of the start."""
+        """Return of the account, a fraction of the start."""
         return float(self.equity[-1] / self.equity[0]) - 1.0
 
     @property
     def total_costs(self) -> Floats:
-        """All kinds, cumulative [n + 1]."""
+        """Sum of all cost kinds, cumulative [n + 1]."""
         return (
             np.sum(list(self.costs.values()), axis=0) if self.costs else np.zeros(len(self.equity))
         )
 
     @property
     def gross_equity(self) -> Floats:
-        """Equity with the costs paid so far added back [n + 1]."""
+        """Equity plus the costs paid so far [n + 1]."""
         return self.equity + self.total_costs
 
 
 def bar_rows(track: EpisodeResult) -> Ints:
-    """Rows of the data that a pass stepped into, one a decision [n]."""
+    """Return the rows of the data that a pass stepped into, one per decision [n]."""
     return np.asarray(track.trace["bar"].astype(np.int64).ravel())
 
 
 def build_account(
     tracks: Sequence[EpisodeResult], market: MarketSpec, time: Ints, clock: Ints | None = None
 ) -> Account:
-    """Joins one track per symbol.
+    """Combine one track per symbol into an account.
 
     A symbol without a bar at some time, or one that ended early, keeps its last mark.
 
@@ -111,7 +111,7 @@ def build_account(
         tracks: one continuous pass per symbol; the trace has `bar`, `equity`, `exposure`.
         market: the kernel's `EnvSpec.market`.
         time: UTC seconds of every row of `Data.bars`.
-        clock: marks at these times, as in another account's `time`; by default at the tracks' own.
+        clock: times of the marks, such as another account's `time`; by default the tracks' own.
     """
     tracks = [t for t in tracks if len(t.trace["bar"])]
     rows = [bar_rows(t) for t in tracks]
@@ -141,7 +141,7 @@ def build_account(
 
 
 def _own_clock(rows: Sequence[Ints], time: Ints, bar_seconds: int) -> Ints:
-    """The earliest bar decided on, then every bar stepped into, in order."""
+    """Return the earliest bar decided on, then every bar stepped into, in order."""
     grid = np.unique(np.concatenate([time[r] for r in rows]))
     start = min(int(time[max(r[0] - 1, 0)]) for r in rows)
     return np.concatenate([[min(start, int(grid[0]) - bar_seconds)], grid])
@@ -150,7 +150,7 @@ def _own_clock(rows: Sequence[Ints], time: Ints, bar_seconds: int) -> Ints:
 def build_chained_account(
     tracks: Sequence[EpisodeResult], market: MarketSpec, time: Ints
 ) -> Account:
-    """Joins passes that follow each other: each begins with what the one before it left.
+    """Combine sequential passes: each begins with the final equity of the one before.
 
     Between two of them, in a hole of the data, everything is in cash.
 
@@ -204,7 +204,7 @@ class Performance:
 
 
 def compute_performance(account: Account) -> Performance:
-    """All figures; the daily Sharpe ratio is the headline, the per-bar one stands beside it."""
+    """Compute all figures; the daily Sharpe ratio is the headline, next to the per-bar one."""
     daily, yearly = account.daily_returns, account.market.days_per_year
     deepest = st.max_drawdown(account.daily_equity)
     costs = float(account.total_costs[-1])
@@ -227,12 +227,12 @@ def compute_performance(account: Account) -> Performance:
 
 
 def sum_metric(tracks: Sequence[EpisodeResult], name: str) -> float:
-    """An episode metric of the kernel, over all passes."""
+    """Return the sum of an episode metric of the kernel over all passes."""
     return float(sum(track.metrics.get(name, 0.0) for track in tracks))
 
 
 def holding_times(exposure: Floats) -> Ints:
-    """Bars of each stay on one side of the market, in order."""
+    """Return the number of bars of each stay on one side of the market, in order."""
     side = np.sign(np.where(np.abs(exposure) < 1e-9, 0.0, exposure))
     edges = np.flatnonzero(np.diff(side, prepend=np.nan, append=np.nan) != 0.0)
     return np.asarray(np.diff(edges)[side[edges[:-1]] != 0.0], np.int64)
@@ -256,12 +256,12 @@ class Slice:
 
 
 def t_value(returns: Floats) -> float | None:
-    """The t value of returns: their mean over its standard error."""
+    """Return the t value of returns: their mean over its standard error."""
     return st.sharpe(returns, float(len(returns)))
 
 
 def slice_by_symbol(tracks: Sequence[EpisodeResult], market: MarketSpec, time: Ints) -> list[Slice]:
-    """One row per symbol, each on its own capital."""
+    """Return one row per symbol, each on its own capital."""
     rows = []
     for track in tracks:
         own = build_account([track], market, time)
@@ -272,7 +272,7 @@ def slice_by_symbol(tracks: Sequence[EpisodeResult], market: MarketSpec, time: I
 
 
 def slice_by_weekday(account: Account) -> list[Slice]:
-    """One row per weekday of the trading day."""
+    """Return one row per weekday of the trading day."""
     closes = account.daily_equity
     days = np.unique(account.day)
     names = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -287,7 +287,7 @@ def slice_by_weekday(account: Account) -> list[Slice]:
 
 
 def slice_by_hour(account: Account) -> list[Slice]:
-    """One row per UTC hour in which a bar opens."""
+    """Return one row per UTC hour in which a bar opens."""
     hour = account.time[1:] // _HOUR % 24
     returns, change = account.bar_returns, np.diff(account.equity) / account.equity[0]
     return [
@@ -299,7 +299,7 @@ def slice_by_hour(account: Account) -> list[Slice]:
 
 
 def _slice(name: str, change: Floats, returns: Floats, exposure: Floats) -> Slice:
-    """A row of a part of the account: what it added, whether that is luck, its bars."""
+    """Return a row of one part of the account: its profit, t value and number of bars."""
     return Slice(name, float(change.sum()), t_value(returns), float(exposure.mean()), len(exposure))
 
 
@@ -312,25 +312,25 @@ class SplitView:
 
     @property
     def market(self) -> MarketSpec:
-        """The market of the split: annualisation and currency."""
+        """Market of the split: annualisation and currency."""
         assert self.run.market is not None
         return self.run.market
 
     @property
     def prices(self) -> Prices:
-        """The clock and the closes of all symbols."""
+        """Clock and closes of all symbols."""
         assert self.run.prices is not None
         return self.run.prices
 
     @property
     def tracks(self) -> Sequence[EpisodeResult]:
-        """The shown member's passes."""
+        """Passes of the shown member."""
         return self.run.tracks[self.name][self.run.member]
 
     @property
-    def comparison(self) -> Comparison | None:
-        """The baselines, where there are any."""
-        return self.run.comparisons.get(self.name)
+    def comparison(self) -> Baselines | None:
+        """Baselines, if there are any."""
+        return self.run.baselines.get(self.name)
 
     @property
     def random_returns(self) -> Floats:
@@ -339,7 +339,7 @@ class SplitView:
 
     @property
     def percentile(self) -> float | None:
-        """Percentile of the agent's return among theirs; None without them."""
+        """Percentile of the agent's return among the random traders; None without them."""
         return percentile(self.agent.total_return, self.random_returns)
 
     @cached_property
@@ -349,7 +349,7 @@ class SplitView:
 
     @property
     def agent(self) -> Account:
-        """The shown member's account."""
+        """Account of the shown member."""
         return self.members[self.run.member]
 
     @cached_property
@@ -361,17 +361,17 @@ class SplitView:
 
     @property
     def rule_baselines(self) -> Mapping[str, Account]:
-        """The baselines that a trader could have followed."""
+        """Baselines that a trader could have followed."""
         return {name: rival for name, rival in self.baselines.items() if name != inputs.ORACLE}
 
     @property
     def oracle(self) -> Mapping[str, Account]:
-        """What only hindsight could have followed."""
+        """Baselines that need hindsight."""
         return {name: one for name, one in self.baselines.items() if name == inputs.ORACLE}
 
     @property
     def plotted_baselines(self) -> Mapping[str, Account]:
-        """The rivals that are worth a line in a picture: doing nothing is the axis."""
+        """Baselines with a line in figures; flat and cash are the axis."""
         return {
             name: one
             for name, one in self.rule_baselines.items()
@@ -386,7 +386,7 @@ class SplitView:
 
     @property
     def market_line(self) -> tuple[str, Account] | None:
-        """The market's own move: buy and hold, or equal weight bought once."""
+        """The market itself: buy and hold, or equal weight bought once."""
         for name in (inputs.BUY_AND_HOLD, inputs.EQUAL_WEIGHT):
             if name in self.baselines:
                 return name, self.baselines[name]
@@ -401,7 +401,7 @@ class SplitView:
         return [st.correlation(one.daily_returns, market[1].daily_returns) for one in self.members]
 
     def net_exposure(self, member: int) -> float:
-        """Mean exposure of one member over all bars, shorts below 0."""
+        """Return the mean signed exposure of one member over all bars."""
         return float(np.mean(self.members[member].net_exposure))
 
     @cached_property
@@ -411,7 +411,7 @@ class SplitView:
 
     @property
     def performance(self) -> Performance:
-        """The shown member's figures."""
+        """Figures of the shown member."""
         return self.performances[self.run.member]
 
     def _account(self, tracks: Sequence[EpisodeResult]) -> Account:

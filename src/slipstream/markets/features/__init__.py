@@ -1,1 +1,1 @@
-"""Causal, unscaled features of bars, by name."""
+"""Causal, unscaled features of bars, selected by name."""

@@ -14,9 +14,14 @@ from slipstream.core.text import NOTHING, percent, span
 from slipstream.markets.evaluation.performance import SplitView, sum_metric
 from slipstream.markets.report import market_sections as sections
 from slipstream.report import summary_text
-from slipstream.report.history import closing
+from slipstream.report.history import closing_sections
 from slipstream.report.inputs import RunEvaluation
-from slipstream.report.number_format import band, number, range_and_median, share
+from slipstream.report.number_format import (
+    format_band,
+    format_number,
+    format_percent,
+    format_range_and_median,
+)
 from slipstream.report.page import KeyFigure, Page, Section
 from slipstream.report.statistics import sharpe, sharpe_interval
 from slipstream.studies.outcome import outcome_text
@@ -37,7 +42,7 @@ def market_page(run: RunEvaluation) -> Page:
     )
     if not run.financing:
         terms.append("Swaps are 0: financing not modelled.")
-    timing = summary_text.random_traders(held.percentile, len(held.random_returns))
+    timing = summary_text.random_trader_sentence(held.percentile, len(held.random_returns))
     middle = [
         sections.baseline_section(held),
         sections.trade_section(held),
@@ -65,7 +70,7 @@ def build_market_page(
         found.interval,
         found.days,
         yearly,
-        run.trials + len(run.before),
+        run.trials + len(run.earlier_uses),
     )
     return Page(
         title=run.title,
@@ -78,7 +83,7 @@ def build_market_page(
             sections.result_section(splits),
             *middle,
             sections.training_section(run, splits[1:]),
-            *closing(run),
+            *closing_sections(run),
         ],
     )
 
@@ -92,7 +97,7 @@ def verdict(held: SplitView) -> str:
     beside = ""
     if held.market_line is not None:
         name, account = held.market_line
-        gain, other = summary_text.against(found.total_return, account.total_return).split(
+        gain, other = summary_text.compare_returns(found.total_return, account.total_return).split(
             " against "
         )
         beside = f"; {name} made {other}"
@@ -112,7 +117,7 @@ def verdict(held: SplitView) -> str:
 def _doubt_suffix(held: SplitView) -> str:
     """The first reason not to call a gain skill; a run's page never goes beyond luck."""
     found, yearly = held.performance, held.market.days_per_year
-    if not summary_text.excludes_zero(found.interval):
+    if not summary_text.is_above_zero(found.interval):
         return ", within what luck explains"
     smallest = min_detectable_sharpe(found.days, yearly)
     if found.sharpe is None or smallest is None or found.sharpe <= smallest:
@@ -132,12 +137,12 @@ def key_figures(held: SplitView) -> list[KeyFigure]:
     if held.percentile is not None:
         idle = never_traded(held)
         alike = "its decisions, shuffled" if run.is_portfolio else "the same holding times"
-        value = NOTHING if idle else share(held.percentile / 100.0)
+        value = NOTHING if idle else format_percent(held.percentile / 100.0)
         note = "it never traded" if idle else f"of {len(held.random_returns)} with {alike}"
         shown.append(KeyFigure("Random traders that did worse", value, note))
     points = [trip.basis_points for trip in run.round_trips]
-    trip = f"; round trip {band(points)} bp" if points else ""
-    costs = share(found.costs / float(held.agent.equity[0]), 1)
+    trip = f"; round trip {format_band(points)} bp" if points else ""
+    costs = format_percent(found.costs / float(held.agent.equity[0]), 1)
     return [*shown, KeyFigure("Costs", costs, f"of the start{trip}")]
 
 
@@ -150,13 +155,13 @@ def caveats(held: SplitView) -> list[str]:
             f"The {run.holdout} split has been evaluated {run.holdout_reads} times: choices made "
             "between these looks make its figures too good."
         )
-    lines += summary_text.few_days(found.days, held.market.days_per_year)
-    lines += summary_text.rare_losses(held.agent.daily_returns)
+    lines += summary_text.short_sample_warning(found.days, held.market.days_per_year)
+    lines += summary_text.rare_loss_warning(held.agent.daily_returns)
     lines += _lookahead_warning(held)
     if found.total_return <= RUIN_RETURN:
         lines.append(
-            f"The account lost {share(-found.total_return, 1)}. Its Sharpe ratio, made of daily "
-            "percentages of an account that shrinks, does not show that."
+            f"The account lost {format_percent(-found.total_return, 1)}. Its Sharpe ratio, made of "
+            "daily percentages of an account that shrinks, does not show that."
         )
     return lines
 
@@ -168,10 +173,10 @@ def _lookahead_warning(held: SplitView) -> list[str]:
     if best <= 0.0 or growth < LOOKAHEAD_SHARE * best:
         return []
     return [
-        f"The agent earns {share(growth / best)} of the log growth of the oracle, which knows all "
-        f"future prices. {share(LOOKAHEAD_SHARE)} or more is a sign of look-ahead: check that "
-        "every "
-        "column of the prices is known at its bar's close, and not computed from later bars."
+        f"The agent earns {format_percent(growth / best)} of the log growth of the oracle, which "
+        f"knows all future prices. {format_percent(LOOKAHEAD_SHARE)} or more is a sign of "
+        "look-ahead: check that every column of the prices is known at its bar's close, and not "
+        "computed from later bars."
     ]
 
 
@@ -193,7 +198,7 @@ def opening_sentences(
     """
     run, agent, yearly = held.run, held.agent, held.market.days_per_year
     market = market_sentences(held)
-    tried = f"Trials tried: {run.trials}{outcome_text.describe_earlier_runs(run.before)}."
+    tried = f"Trials tried: {run.trials}{outcome_text.describe_earlier_runs(run.earlier_uses)}."
     last = [*seed_band(held), *market, *terms, tried]
     returns = {name: baseline.total_return for name, baseline in held.rule_baselines.items()}
     if never_traded(held):
@@ -206,7 +211,7 @@ def opening_sentences(
         name: sharpe_interval(agent.daily_returns - baseline.daily_returns, yearly)
         for name, baseline in held.rule_baselines.items()
     }
-    compared = summary_text.comparisons(
+    compared = summary_text.baseline_sentences(
         agent.total_return, returns, bounds, differences, unseen=run.unseen
     )
     verdict = summary_text.verdict(held.name, agent.total_return, bounds, run.unseen)
@@ -220,13 +225,14 @@ def seed_band(held: SplitView) -> list[str]:
         return []
     known = [found.sharpe for found in held.performances if found.sharpe is not None]
     if not known:
-        return [f"None of the {count} members has a Sharpe ratio. {run.shown_is}"]
+        return [f"None of the {count} members has a Sharpe ratio. {run.member_note}"]
     if len(known) == 1:
-        one = f"Of {count} {run.kind} one has a Sharpe ratio, {number(known[0])}."
-        return [f"{one} {run.shown_is}"]
+        one = f"Of {count} {run.member_noun} one has a Sharpe ratio, {format_number(known[0])}."
+        return [f"{one} {run.member_note}"]
     some = "" if len(known) == count else f" ({len(known)} of {count} have one)"
-    over = f"Over {count} {run.kind} the {held.name} Sharpe is {range_and_median(known)}{some}."
-    return [f"{over} {run.shown_is}"]
+    sharpes = format_range_and_median(known)
+    over = f"Over {count} {run.member_noun} the {held.name} Sharpe is {sharpes}{some}."
+    return [f"{over} {run.member_note}"]
 
 
 def market_sentences(held: SplitView) -> list[str]:
@@ -240,13 +246,13 @@ def market_sentences(held: SplitView) -> list[str]:
     ratio = sharpe(account.daily_returns, held.market.days_per_year)
     text = (
         f"The market itself on these bars: {name} {percent(account.total_return)}, Sharpe "
-        f"{number(ratio)}."
+        f"{format_number(ratio)}."
     )
     if len(held.members) == 1:
         text += (
-            f" The agent's mean net exposure is {number(held.net_exposure(0), 2)}, and the "
+            f" The agent's mean net exposure is {format_number(held.net_exposure(0), 2)}, and the "
             "correlation of its daily returns with the market's is "
-            f"{number(held.market_correlations[0], 2)}."
+            f"{format_number(held.market_correlations[0], 2)}."
         )
     for sign, words in ((1.0, "with"), (-1.0, "against")):
         followers = [
@@ -255,8 +261,8 @@ def market_sentences(held: SplitView) -> list[str]:
             if v is not None and sign * v >= MARKET_CORRELATION
         ]
         if followers:
-            follows = band([held.market_correlations[k] or 0.0 for k in followers], 2)
-            nets = band([held.net_exposure(k) for k in followers], 2)
+            follows = format_band([held.market_correlations[k] or 0.0 for k in followers], 2)
+            nets = format_band([held.net_exposure(k) for k in followers], 2)
             figures = f" (correlation of daily returns {follows}, mean net exposure {nets})"
             figures *= len(held.members) > 1
             text += (

@@ -31,9 +31,9 @@ from slipstream.markets.evaluation.performance import (
     sum_metric,
 )
 from slipstream.report import history, summary_text
-from slipstream.report.inputs import MATCHED_RANDOM, ORACLE, Prices, RunEvaluation, Stress
-from slipstream.report.number_format import interval_text, number, share
-from slipstream.report.page import Picture, Section, Table, picture
+from slipstream.report.inputs import MATCHED_RANDOM, ORACLE, Prices, RunEvaluation, StressTest
+from slipstream.report.number_format import format_interval, format_number, format_percent
+from slipstream.report.page import Picture, Section, Table, make_picture
 from slipstream.report.plot_style import (
     BLUE,
     DASHES,
@@ -47,14 +47,14 @@ from slipstream.report.plot_style import (
     PURPLE,
     SKY,
     VERMILION,
-    canvas,
     dates,
+    downsample,
     growth_axis,
     legend,
+    new_figure,
     percent_axis,
-    stamp,
-    thin,
     time_axis,
+    two_line_date,
 )
 from slipstream.report.statistics import (
     Drawdown,
@@ -66,7 +66,7 @@ from slipstream.report.statistics import (
     rolling_sharpe,
     worst_drawdowns,
 )
-from slipstream.report.summary_text import methods
+from slipstream.report.summary_text import interval_note
 from slipstream.training.episode_result import EpisodeResult
 
 DEEPEST_DRAWDOWN = "Deepest drawdown, of daily closes"
@@ -88,26 +88,26 @@ def _split_table(splits: Sequence[SplitView]) -> Table:
     rows = [
         ["Total return, net", *(percent(p.total_return) for p in of)],
         ["Total return, gross", *(percent(p.gross_return) for p in of)],
-        ["Sharpe, daily", *(number(p.sharpe, 2) for p in of)],
-        ["95 % interval", *(interval_text(p.interval) for p in of)],
-        ["Sharpe, per bar", *(number(p.bar_sharpe, 2) for p in of)],
-        ["Sortino", *(number(p.sortino, 2) for p in of)],
-        ["Calmar", *(number(p.calmar if p.years >= 1.0 else None, 2) for p in of)],
-        ["Volatility a year", *(share(p.volatility, 1) for p in of)],
-        [DEEPEST_DRAWDOWN, *(share(p.max_drawdown, 1) for p in of)],
-        ["Mean exposure", *(number(p.exposure, 2) for p in of)],
-        ["Time in the market", *(share(p.time_in_market) for p in of)],
-        [f"Costs, {market.account_currency}", *(number(p.costs, 0) for p in of)],
-        ["Trading days", *(number(p.days, 0) for p in of)],
+        ["Sharpe, daily", *(format_number(p.sharpe, 2) for p in of)],
+        ["95 % interval", *(format_interval(p.interval) for p in of)],
+        ["Sharpe, per bar", *(format_number(p.bar_sharpe, 2) for p in of)],
+        ["Sortino", *(format_number(p.sortino, 2) for p in of)],
+        ["Calmar", *(format_number(p.calmar if p.years >= 1.0 else None, 2) for p in of)],
+        ["Volatility a year", *(format_percent(p.volatility, 1) for p in of)],
+        [DEEPEST_DRAWDOWN, *(format_percent(p.max_drawdown, 1) for p in of)],
+        ["Mean exposure", *(format_number(p.exposure, 2) for p in of)],
+        ["Time in the market", *(format_percent(p.time_in_market) for p in of)],
+        [f"Costs, {market.account_currency}", *(format_number(p.costs, 0) for p in of)],
+        ["Trading days", *(format_number(p.days, 0) for p in of)],
     ]
     if any(p.years >= 1.0 for p in of):
-        rows.append(["Years", *(number(p.years, 2) for p in of)])
+        rows.append(["Years", *(format_number(p.years, 2) for p in of)])
     note = (
         f"Daily figures: days roll at {market.day_roll}, times the root of "
         f"{market.days_per_year:g}; per bar: times the root of {market.bars_per_year:,.0f}. Simple "
         "returns, flat bars included, risk-free rate 0, ddof 1."
     )
-    if by := methods({split.name: split.performance.interval for split in splits}):
+    if by := interval_note({split.name: split.performance.interval for split in splits}):
         note += f" {by}"
     if any(p.years < 1.0 for p in of):
         note += (
@@ -125,7 +125,7 @@ def _member_table(held: SplitView) -> Table:
     rows = []
     for index, p in enumerate(of):
         sizes = (p.exposure, held.net_exposure(index), held.market_correlations[index])
-        cells = [number(size, 2) for size in sizes]
+        cells = [format_number(size, 2) for size in sizes]
         rows.append([f"member {run.number(index)}", *_result_cells(p), *cells])
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "net", "follows")
     note = (
@@ -136,22 +136,30 @@ def _member_table(held: SplitView) -> Table:
     if market is not None:
         name, account = market
         found, net = compute_performance(account), float(np.mean(account.net_exposure))
-        rows.append([name, *_result_cells(found), number(found.exposure, 2), number(net, 2), ""])
+        rows.append(
+            [
+                name,
+                *_result_cells(found),
+                format_number(found.exposure, 2),
+                format_number(net, 2),
+                "",
+            ]
+        )
         note += f" Follows: correlation of its daily returns with those of {name}."
         intervals[name] = found.interval
-    note += f" {methods(intervals)}"
+    note += f" {interval_note(intervals)}"
     return Table(f"Members, {held.name}", columns, rows, emphasis=run.member, note=note)
 
 
 def _result_cells(p: Performance) -> list[str]:
-    bounds, deepest = interval_text(p.interval), share(p.max_drawdown, 1)
-    return [percent(p.total_return), number(p.sharpe, 2), bounds, deepest]
+    bounds, deepest = format_interval(p.interval), format_percent(p.max_drawdown, 1)
+    return [percent(p.total_return), format_number(p.sharpe, 2), bounds, deepest]
 
 
 def equity_picture(held: SplitView) -> Picture:
     """The agent beside its baselines and the other members: the first picture of a page."""
     band = [m for index, m in enumerate(held.members) if index != held.run.member]
-    return picture(
+    return make_picture(
         f"equity_{held.name}",
         f"Equity and drawdown of the agent and its baselines on the {held.name} split",
         equity_figure(held.name, held.agent, held.plotted_baselines, band),
@@ -182,7 +190,7 @@ def baseline_section(
         lines = {name: baseline.total_return for name, baseline in held.plotted_baselines.items()}
         drawn = random_timing_figure(held.name, held.agent.total_return, held.random_returns, lines)
         words = f"Total return of the agent among {len(held.random_returns)} random {draws}"
-        pictures.append(picture("random_timing", words, drawn))
+        pictures.append(make_picture("random_timing", words, drawn))
     return Section(title, sentences, shown, pictures)
 
 
@@ -213,7 +221,7 @@ def _alpha_and_beta(held: SplitView) -> list[str]:
     if line is None:
         return []
     over = "a year" if days >= yearly else f"over the {span(days, yearly)}"
-    return [f"Against {name}: beta {number(line[1], 2)}, alpha {percent(line[0])} {over}."]
+    return [f"Against {name}: beta {format_number(line[1], 2)}, alpha {percent(line[0])} {over}."]
 
 
 def _oracle_gap(held: SplitView) -> list[str]:
@@ -252,9 +260,8 @@ def _baseline_table(held: SplitView) -> Table:
     rows += [each[name] for name in held.oracle]
     money = f"costs, {held.market.account_currency}"
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "fills", money)
-    note = (
-        f"{summary_text.DRAWDOWN} {methods({name: one.interval for name, one in results.items()})}"
-    )
+    intervals = interval_note({name: one.interval for name, one in results.items()})
+    note = f"{summary_text.DRAWDOWN} {intervals}"
     return Table("Same bars, same costs", columns, rows, emphasis=0, note=note)
 
 
@@ -262,12 +269,12 @@ def _baseline_row(name: str, found: Performance, tracks: Sequence[EpisodeResult]
     return [
         name,
         *_result_cells(found),
-        number(sum_metric(tracks, "fills"), 0),
-        number(found.costs, 0),
+        format_number(sum_metric(tracks, "fills"), 0),
+        format_number(found.costs, 0),
     ]
 
 
-def _stress_table(of: Stress) -> Table:
+def _stress_table(of: StressTest) -> Table:
     """The agent's decisions under other costs and one bar late."""
     rows = [[f"costs x {multiple:g}", percent(value)] for multiple, value in of.multiples]
     rows.append(["one extra bar of delay", percent(of.delayed)])
@@ -286,7 +293,7 @@ def _stress_table(of: Stress) -> Table:
 
 def trade_section(held: SplitView, traded: Table | None = None) -> Section:
     """The section of what was traded, beside what it cost by kind."""
-    drawn = picture(
+    drawn = make_picture(
         "costs",
         f"Return before and after costs, and costs by kind, on the {held.name} split",
         gross_and_net_figure(held.name, held.agent),
@@ -314,16 +321,19 @@ def _trade_table(held: SplitView) -> Table:
         "Exits whose bar touched both levels": "both_touched",
     }
     rows = [
-        ["Trades closed", number(closed, 0)],
-        ["Fills", number(sums("fills"), 0)],
-        ["Win rate", share(of_trades(sums("wins")))],
-        ["Profit factor", number(profit / loss if loss > 0.0 else None, 2)],
-        [f"Mean trade after costs, {money}", number(of_trades(profit - loss), 2)],
-        [f"Mean cost of a trade, {money}", number(of_trades(float(mine.total_costs[-1])), 2)],
+        ["Trades closed", format_number(closed, 0)],
+        ["Fills", format_number(sums("fills"), 0)],
+        ["Win rate", format_percent(of_trades(sums("wins")))],
+        ["Profit factor", format_number(profit / loss if loss > 0.0 else None, 2)],
+        [f"Mean trade after costs, {money}", format_number(of_trades(profit - loss), 2)],
+        [
+            f"Mean cost of a trade, {money}",
+            format_number(of_trades(float(mine.total_costs[-1])), 2),
+        ],
         holding_time(float(held_for.mean()) if len(held_for) else None, held.market.bar_seconds),
-        ["Mean exposure", number(held.performance.exposure, 2)],
-        ["Turnover per day, times equity", number(per_day, 2)],
-        *([label, number(sums(metric), 0)] for label, metric in exits.items()),
+        ["Mean exposure", format_number(held.performance.exposure, 2)],
+        ["Turnover per day, times equity", format_number(per_day, 2)],
+        *([label, format_number(sums(metric), 0)] for label, metric in exits.items()),
     ]
     return Table("Trades", ("", "value"), rows)
 
@@ -331,7 +341,7 @@ def _trade_table(held: SplitView) -> Table:
 def holding_time(bars: float | None, bar_seconds: int) -> list[str]:
     """The row of it."""
     hours = None if bars is None else bars * bar_seconds / 3_600.0
-    return ["Mean holding time", f"{number(bars)} bars ({number(hours)} h)"]
+    return ["Mean holding time", f"{format_number(bars)} bars ({format_number(hours)} h)"]
 
 
 def _cost_table(of: Account) -> Table:
@@ -339,13 +349,17 @@ def _cost_table(of: Account) -> Table:
     start, total = float(of.equity[0]), float(of.total_costs[-1])
     gross = float(of.gross_equity[-1]) - start
     rows = [
-        [name.removeprefix("cost_"), number(float(paid[-1]), 0), share(float(paid[-1]) / start, 2)]
+        [
+            name.removeprefix("cost_"),
+            format_number(float(paid[-1]), 0),
+            format_percent(float(paid[-1]) / start, 2),
+        ]
         for name, paid in of.costs.items()
     ]
     rows += [
-        ["all costs", number(total, 0), share(total / start, 2)],
-        ["gross result", number(gross, 0), percent(gross / start, 2)],
-        ["net result", number(gross - total, 0), percent((gross - total) / start, 2)],
+        ["all costs", format_number(total, 0), format_percent(total / start, 2)],
+        ["gross result", format_number(gross, 0), percent(gross / start, 2)],
+        ["net result", format_number(gross - total, 0), percent((gross - total) / start, 2)],
     ]
     return Table("Gross against net", ("", of.market.account_currency, "of the start"), rows)
 
@@ -365,11 +379,11 @@ def calendar_section(held: SplitView) -> Section:
     sentences = largest_t_value("weekday", [one.score for one in weekdays])
     sentences += largest_t_value("hour", [one.score for one in hours])
     days = daily_return_figure(held.name, mine)
-    pictures = [picture("daily_returns", "Distribution of daily returns", days)]
+    pictures = [make_picture("daily_returns", "Distribution of daily returns", days)]
     if mine.days >= 2 * ROLLING_DAYS:
         drawn = rolling_sharpe_figure(held.name, mine, ROLLING_DAYS)
         words = f"Sharpe ratio of the last {ROLLING_DAYS} trading days"
-        pictures.insert(0, picture("rolling_sharpe", words, drawn))
+        pictures.insert(0, make_picture("rolling_sharpe", words, drawn))
     else:
         sentences.append(
             f"A rolling Sharpe ratio is not drawn: it needs {2 * ROLLING_DAYS} trading days, and "
@@ -385,7 +399,11 @@ def _month_table(returns: Mapping[tuple[int, int], float]) -> Table:
         cells = [returns.get((year, month)) for month in range(1, 13)]
         whole = float(np.prod([1.0 + c for c in cells if c is not None])) - 1.0
         rows.append(
-            [str(year), *("" if c is None else number(100 * c) for c in cells), number(100 * whole)]
+            [
+                str(year),
+                *("" if c is None else format_number(100 * c) for c in cells),
+                format_number(100 * whole),
+            ]
         )
     return Table("Monthly returns, %", ("", *MONTHS, "year"), rows)
 
@@ -395,7 +413,7 @@ def _drawdown_table(of: Sequence[Drawdown]) -> Table:
     rows = []
     for d in of:
         recovered = "not yet" if d.recovered is None else str(d.recovered)
-        rows.append([share(d.depth, 2), str(d.peak), str(d.trough), recovered])
+        rows.append([format_percent(d.depth, 2), str(d.peak), str(d.trough), recovered])
     return Table(
         "Five worst drawdowns, of daily closes", ("depth", "peak", "trough", "recovered"), rows
     )
@@ -403,7 +421,7 @@ def _drawdown_table(of: Sequence[Drawdown]) -> Table:
 
 def _slice_table(caption: str, score: str, of: Sequence[Slice]) -> Table:
     """A table with a row a slice; `score` names its figure beside the result."""
-    rows = [[*_slice_cells(s), number(s.bars, 0)] for s in of]
+    rows = [[*_slice_cells(s), format_number(s.bars, 0)] for s in of]
     return Table(caption, ("", "result", score, "exposure", "bars"), rows)
 
 
@@ -418,13 +436,18 @@ def _hour_table(of: Sequence[Slice]) -> Table:
 
 
 def _slice_cells(of: Slice) -> list[str]:
-    return [of.name, percent(of.profit, 2), number(of.score, 2), number(of.exposure, 2)]
+    return [
+        of.name,
+        percent(of.profit, 2),
+        format_number(of.score, 2),
+        format_number(of.exposure, 2),
+    ]
 
 
 def position_section(held: SplitView) -> Section:
     """The section of positions, one picture a symbol."""
     pictures = [
-        picture(
+        make_picture(
             f"positions_{''.join(c if c.isalnum() else '_' for c in track.name)}",
             f"Price and position of {track.name} on the {held.name} split",
             positions_figure(track, held.prices),
@@ -441,12 +464,12 @@ def training_section(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
     """The learning curve, and equity on the bars that the agent was made with."""
     pictures = []
     if run.curves:
-        drawn = history.learning(run.curves)
-        pictures.append(picture("learning_curve", "Score over training", drawn))
+        drawn = history.draw_learning_curves(run.curves)
+        pictures.append(make_picture("learning_curve", "Score over training", drawn))
     for split in seen:
         drawn = equity_figure(split.name, split.agent, split.plotted_baselines)
         words = f"Equity and drawdown on the {split.name} split"
-        pictures.append(picture(f"equity_{split.name}", words, drawn))
+        pictures.append(make_picture(f"equity_{split.name}", words, drawn))
     sentence = (
         "The agent learned from the training split and was chosen on the validation split: what it "
         "shows there proves nothing."
@@ -461,7 +484,7 @@ def break_even_sentence(multiple: float | None) -> str:
         return "These decisions lose even without any costs."
     if math.isinf(multiple):
         return "These decisions keep a gain at any cost multiple up to 100 (or never trade)."
-    return f"Nothing is left at {number(multiple, 2)} times the costs."
+    return f"Nothing is left at {format_number(multiple, 2)} times the costs."
 
 
 def largest_t_value(what: str, scores: Sequence[float | None]) -> list[str]:
@@ -472,8 +495,8 @@ def largest_t_value(what: str, scores: Sequence[float | None]) -> list[str]:
     alone = math.erfc(max(known) / math.sqrt(2.0))
     among = 1.0 - (1.0 - alone) ** len(known)
     return [
-        f"By {what} the largest t value is {number(max(known), 2)}, of {len(known)} tries: without "
-        f"any effect, {share(among, 1)} of such tables have one as large."
+        f"By {what} the largest t value is {format_number(max(known), 2)}, of {len(known)} tries: "
+        f"without any effect, {format_percent(among, 1)} of such tables have one as large."
     ]
 
 
@@ -482,10 +505,10 @@ def round_trip_sentences(trips: Mapping[str, tuple[float, float]]) -> list[str]:
     parts = []
     for name, (pips, points) in trips.items():
         pair = extract_pair(name)
-        cost = f"{number(pips, 2)} pips"
+        cost = f"{format_number(pips, 2)} pips"
         if pair is not None and pair.base not in FIAT:  # an ounce, a coin
             cost = f"{pips * pip_size(name):.3g} {pair.quote}"
-        parts.append(f"{name} {cost} ({number(points, 2)} bp)")
+        parts.append(f"{name} {cost} ({format_number(points, 2)} bp)")
     return [f"Round trip: {', '.join(parts)}."] if parts else []
 
 
@@ -493,7 +516,7 @@ def equity_figure(
     split: str, agent: Account, others: Mapping[str, Account], band: Sequence[Account] = ()
 ) -> Figure:
     """Return since the start above, fall from the peak below; other members as thin lines."""
-    figure, (top, bottom) = canvas(f"Equity and drawdown, {split}", 3.9, (2.6, 1))
+    figure, (top, bottom) = new_figure(f"Equity and drawdown, {split}", 3.9, (2.6, 1))
     for index, other in enumerate(band):
         label = "" if index else "other members"
         top.plot(*_return_curve(other), color=BLUE, linewidth=0.7, alpha=0.4, label=label)
@@ -524,7 +547,7 @@ def _drawdown_curve(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
 
 
 def _thin_curve(time: Ints, curve: Floats) -> tuple[NDArray[np.datetime64], Floats]:
-    rows = thin(curve)
+    rows = downsample(curve)
     return dates(time)[rows], curve[rows]
 
 
@@ -533,9 +556,9 @@ def positions_figure(track: EpisodeResult, prices: Prices) -> Figure:
     rows = bar_rows(track)
     held = track.trace["exposure"].ravel()
     title = f"{track.name}: price and position"
-    figure, (whole, near, level) = canvas(title, 5.2, (1.5, 1.5, 0.7), share=False)
+    figure, (whole, near, level) = new_figure(title, 5.2, (1.5, 1.5, 0.7), share=False)
     part = slice(max(len(rows) - _RECENT_BARS, 0), None)
-    keep = thin(prices.close[rows])
+    keep = downsample(prices.close[rows])
     whole.plot(dates(prices.time[rows[keep]]), prices.close[rows[keep]], color=INK, linewidth=0.7)
     _shade(whole, dates(prices.time[rows]), held)
     time_axis(whole)
@@ -551,7 +574,7 @@ def positions_figure(track: EpisodeResult, prices: Prices) -> Figure:
     level.sharex(near)
     near.tick_params(labelbottom=False)
     ticks = np.linspace(index[0], index[-1], 5).astype(int)
-    level.set_xticks(ticks, [stamp(int(moment)) for moment in prices.time[rows[ticks]]])
+    level.set_xticks(ticks, [two_line_date(int(moment)) for moment in prices.time[rows[ticks]]])
     sides = (("long", BLUE, 0.35), ("short", ORANGE, 0.5))
     handles = [Patch(color=colour, alpha=alpha, label=side) for side, colour, alpha in sides]
     whole.legend(
@@ -586,10 +609,10 @@ def _shade(axes: Axes, x: NDArray[Any], held: Floats) -> None:
 def gross_and_net_figure(split: str, agent: Account) -> Figure:
     """What was earned before costs, what was left, and where the difference went."""
     kinds = {k: v for k, v in agent.costs.items() if np.abs(v).max() > 0.0}
-    figure, (top, bottom) = canvas(f"Gross, net and costs by kind, {split}", 4.4, (1.6, 1))
+    figure, (top, bottom) = new_figure(f"Gross, net and costs by kind, {split}", 4.4, (1.6, 1))
     start = agent.equity[0]
     gross, net = agent.gross_equity / start - 1.0, agent.equity / start - 1.0
-    rows = thin(net)
+    rows = downsample(net)
     when = dates(agent.time)[rows]
     above, below = gross[rows], net[rows]
     top.fill_between(when, above, below, color=VERMILION, alpha=0.18, linewidth=0, label="costs")
@@ -619,7 +642,7 @@ def gross_and_net_figure(split: str, agent: Account) -> Figure:
 def daily_return_figure(split: str, agent: Account) -> Figure:
     """Histogram of daily returns beside a normal curve of the same mean and deviation."""
     returns = agent.daily_returns
-    figure, (axes,) = canvas(f"Daily returns, {split}", 3.2)
+    figure, (axes,) = new_figure(f"Daily returns, {split}", 3.2)
     bins = min(max(len(returns) // 6, 10), 60)
     _, edges, _ = axes.hist(
         returns, bins=bins, color=BLUE, alpha=0.75, edgecolor="white", linewidth=0.4
@@ -647,7 +670,7 @@ def random_timing_figure(
     split: str, agent: float, draws: Floats, others: Mapping[str, float]
 ) -> Figure:
     """The agent among random traders with its own positions and holding times."""
-    figure, (axes,) = canvas(f"Against random timing, {split}", 3.3)
+    figure, (axes,) = new_figure(f"Against random timing, {split}", 3.3)
     spread = float(np.ptp(draws))
     name = "matched random"
     if spread > 1e-9:
@@ -667,7 +690,7 @@ def random_timing_figure(
 
 def rolling_sharpe_figure(split: str, agent: Account, window: int) -> Figure:
     """Sharpe ratio of the last `window` trading days."""
-    figure, (axes,) = canvas(f"Rolling Sharpe of {window} trading days, {split}", 2.9)
+    figure, (axes,) = new_figure(f"Rolling Sharpe of {window} trading days, {split}", 2.9)
     values = rolling_sharpe(agent.daily_returns, agent.market.days_per_year, window)
     closes = np.flatnonzero(np.diff(agent.day, append=agent.day[-1] + 1))
     when = dates(agent.time[1:][closes])

@@ -17,10 +17,10 @@ from slipstream.markets.evaluation.performance import SplitView, bar_rows, sum_m
 from slipstream.markets.report import market_sections as sections
 from slipstream.markets.report.market_page import build_market_page, opening_sentences, split_views
 from slipstream.report import summary_text
-from slipstream.report.inputs import Prices, RoundTrip, RunEvaluation
-from slipstream.report.number_format import number, share
-from slipstream.report.page import Page, Section, Table, picture
-from slipstream.report.plot_style import PALE, canvas, dates, legend, percent_axis, time_axis
+from slipstream.report.inputs import Prices, RoundTripCost, RunEvaluation
+from slipstream.report.number_format import format_number, format_percent
+from slipstream.report.page import Page, Section, Table, make_picture
+from slipstream.report.plot_style import PALE, dates, legend, new_figure, percent_axis, time_axis
 from slipstream.report.statistics import Floats, Ints
 from slipstream.studies.statistics.returns import MIN_EXPOSURE, MIN_FILLS
 from slipstream.training.episode_result import EpisodeResult
@@ -63,7 +63,7 @@ def _random_timing(held: SplitView) -> list[str]:
     if held.percentile is not None:
         is_unproven = held.percentile < summary_text.BETTER_THAN_RANDOM
         timing.append(
-            f"Its return is at percentile {number(held.percentile, 0)} of "
+            f"Its return is at percentile {format_number(held.percentile, 0)} of "
             f"{len(held.random_returns)} draws of "
             "its own decisions begun at another time and dealt to other assets"
             + (": its choices are not shown to be better than theirs." if is_unproven else ".")
@@ -78,14 +78,14 @@ def _idle_warning(held: SplitView) -> list[str]:
         return []
     like = "cash" if exposure < MIN_EXPOSURE else "what it bought, held"
     return [
-        f"It hardly trades: mean exposure {share(exposure, 1)} of equity, "
-        f"{number(fills, 0)} fills. Its figures are about those of {like}."
+        f"It hardly trades: mean exposure {format_percent(exposure, 1)} of equity, "
+        f"{format_number(fills, 0)} fills. Its figures are about those of {like}."
     ]
 
 
-def _round_trips(trips: Sequence[RoundTrip]) -> list[str]:
+def _round_trips(trips: Sequence[RoundTripCost]) -> list[str]:
     """Says what buying and selling each asset costs."""
-    costs = [number(trip.basis_points) for trip in trips]
+    costs = [format_number(trip.basis_points) for trip in trips]
     if len(trips) > 1 and len(set(costs)) == 1:
         return [f"Round trip: {costs[0]} bp in each of {len(trips)} assets."]
     each = [f"{trip.symbol} {cost} bp" for trip, cost in zip(trips, costs, strict=True)]
@@ -115,13 +115,13 @@ def _trade_table(held: SplitView) -> Table:
     """What was traded and how."""
     mine, sums = held.agent, partial(sum_metric, held.tracks)
     fills, paid = sums("fills"), float(mine.total_costs[-1])
-    cost = number(paid / fills if fills else None, 2)
+    cost = format_number(paid / fills if fills else None, 2)
     rows = [
-        ["Fills", number(fills, 0)],
-        ["Holdings closed", number(sums("trades"), 0)],
+        ["Fills", format_number(fills, 0)],
+        ["Holdings closed", format_number(sums("trades"), 0)],
         sections.holding_time(_holding_bars(held), held.market.bar_seconds),
-        ["Turnover per day, times equity", number(sums("turnover") / max(mine.days, 1), 2)],
-        ["Mean exposure", number(held.performance.exposure, 2)],
+        ["Turnover per day, times equity", format_number(sums("turnover") / max(mine.days, 1), 2)],
+        ["Mean exposure", format_number(held.performance.exposure, 2)],
         [f"Mean cost of a fill, {held.market.account_currency}", cost],
     ]
     return Table("Trades", ("", "value"), rows)
@@ -141,7 +141,13 @@ def _holding_bars(held: SplitView) -> float | None:
 def _asset_section(held: SplitView) -> Section:
     """What each asset contributed, and the weights over time."""
     rows = [
-        [of.name, percent(of.profit, 2), number(of.weight, 2), share(of.held), percent(of.change)]
+        [
+            of.name,
+            percent(of.profit, 2),
+            format_number(of.weight, 2),
+            format_percent(of.held),
+            percent(of.change),
+        ]
         for of in asset_shares(held.tracks, held.prices, held.market.initial_equity)
     ]
     columns = ("", "result before costs", "mean weight", "bars held", "its price")
@@ -149,7 +155,7 @@ def _asset_section(held: SplitView) -> Section:
     drawn = weights_figure(held.name, held.tracks, held.prices)
     words = f"Weights of assets and cash on the {held.name} split"
     table = Table("By asset", columns, rows, note=note)
-    return Section("By asset", (), [table], [picture("weights", words, drawn)])
+    return Section("By asset", (), [table], [make_picture("weights", words, drawn)])
 
 
 def weights_figure(split: str, tracks: Sequence[EpisodeResult], prices: Prices) -> Figure:
@@ -160,7 +166,7 @@ def weights_figure(split: str, tracks: Sequence[EpisodeResult], prices: Prices) 
     share = value / np.maximum(equity, 1e-12)[:, None]
     edges = np.unique(np.linspace(0, len(rows), min(_MAX_PIECES, len(rows)) + 1).astype(np.int64))
     means = np.add.reduceat(share, edges[:-1], axis=0) / np.diff(edges)[:, None]
-    figure, (axes,) = canvas(f"Weights, {split}", 3.6)
+    figure, (axes,) = new_figure(f"Weights, {split}", 3.6)
     colours = [_SHADES[k % len(_SHADES)] for k in range(len(prices.assets))]
     axes.stackplot(
         dates(prices.time[rows[edges[:-1]]]),

@@ -21,16 +21,16 @@ from slipstream.report.plot_style import (
     ORANGE,
     PALE,
     VERMILION,
-    canvas,
     dates,
-    grid,
     growth_axis,
     legend,
+    new_figure,
+    new_grid,
     percent_axis,
     time_axis,
 )
 from slipstream.report.statistics import Floats
-from slipstream.report.study.study_view import Axis, Lines
+from slipstream.report.study.study_view import ReturnCurves, SearchAxis
 from slipstream.studies.record.ledger import Trial
 
 _COLOURS = "viridis"
@@ -42,7 +42,7 @@ _STATES = (
 
 def history(trials: Sequence[Trial]) -> Figure:
     """Score of each trial in the order of asking, and the best one so far."""
-    figure, (axes,) = canvas("Trials", 3.4)
+    figure, (axes,) = new_figure("Trials", 3.4)
     for state, colour, marker in _STATES:
         mine = [t for t in trials if t.score is not None and t.final_state == state]
         at, scores = [t.number for t in mine], np.array([t.score for t in mine], np.float64)
@@ -66,7 +66,7 @@ def history(trials: Sequence[Trial]) -> Figure:
 def importance(shares: Mapping[str, float]) -> Figure:
     """Share of the differences between trials by setting."""
     names = list(shares)[::-1]
-    figure, (axes,) = canvas("What made trials differ", 0.9 + 0.28 * len(names))
+    figure, (axes,) = new_figure("What made trials differ", 0.9 + 0.28 * len(names))
     axes.barh(range(len(names)), [shares[name] for name in names], color=BLUE, height=0.65)
     axes.set_yticks(range(len(names)), names)
     axes.grid(False, axis="y")
@@ -75,10 +75,10 @@ def importance(shares: Mapping[str, float]) -> Figure:
     return figure
 
 
-def slices(trials: Sequence[Trial], axes_of: Sequence[Axis]) -> Figure:
+def slices(trials: Sequence[Trial], axes_of: Sequence[SearchAxis]) -> Figure:
     """Score against one setting at a time; later trials are darker."""
     rows = -(-len(axes_of) // 3)
-    figure, panels = grid("Score by setting", 0.6 + 1.9 * rows, rows, 3)
+    figure, panels = new_grid("Score by setting", 0.6 + 1.9 * rows, rows, 3)
     scores = np.array([trial.score for trial in trials], np.float64)
     order = np.array([trial.number for trial in trials], np.float64)
     for panel, axis in zip(panels, axes_of, strict=False):
@@ -95,7 +95,7 @@ def slices(trials: Sequence[Trial], axes_of: Sequence[Axis]) -> Figure:
     return figure
 
 
-def _places(trials: Sequence[Trial], axis: Axis) -> tuple[Floats, list[str]]:
+def _places(trials: Sequence[Trial], axis: SearchAxis) -> tuple[Floats, list[str]]:
     """Where trials stand on an axis, and the names of its choices."""
     values = [trial.suggestion.params[axis.name] for trial in trials]
     if not axis.choices:
@@ -105,7 +105,7 @@ def _places(trials: Sequence[Trial], axis: Axis) -> tuple[Floats, list[str]]:
     return places + jitter, [str(choice) for choice in axis.choices]
 
 
-def _scale(panel: Axes, axis: Axis, ticks: Sequence[str]) -> None:
+def _scale(panel: Axes, axis: SearchAxis, ticks: Sequence[str]) -> None:
     if ticks:
         panel.set_xticks(range(len(ticks)), [_clip(name) for name in ticks])
         if len(ticks) > 3:
@@ -123,9 +123,9 @@ def _clip(text: str) -> str:
     return text if len(text) <= 10 else text[:9] + "…"
 
 
-def parallel(trials: Sequence[Trial], axes_of: Sequence[Axis]) -> Figure:
+def parallel(trials: Sequence[Trial], axes_of: Sequence[SearchAxis]) -> Figure:
     """One line a trial through all settings, best on top and brightest."""
-    figure, (panel,) = canvas("Settings of all finished trials", 3.9)
+    figure, (panel,) = new_figure("Settings of all finished trials", 3.9)
     ranked = sorted(trials, key=lambda trial: trial.score or 0.0)
     scores = np.array([trial.score for trial in ranked], np.float64)
     low, high = np.quantile(scores, [0.05, 1.0]) if len(scores) else (0.0, 1.0)
@@ -151,7 +151,7 @@ def parallel(trials: Sequence[Trial], axes_of: Sequence[Axis]) -> Figure:
     return figure
 
 
-def _unit(trials: Sequence[Trial], axis: Axis) -> Floats:
+def _unit(trials: Sequence[Trial], axis: SearchAxis) -> Floats:
     """Values of an axis between 0 and 1."""
     if axis.choices:
         most = max(len(axis.choices) - 1, 1)
@@ -162,7 +162,7 @@ def _unit(trials: Sequence[Trial], axis: Axis) -> Floats:
     return (values - values.min()) / spread if spread > 0.0 else np.full(len(values), 0.5)
 
 
-def _ends(trials: Sequence[Trial], axis: Axis) -> tuple[str, str]:
+def _ends(trials: Sequence[Trial], axis: SearchAxis) -> tuple[str, str]:
     if axis.choices:
         return _clip(str(axis.choices[0])), _clip(str(axis.choices[-1]))
     values = [trial.suggestion.params[axis.name] for trial in trials]
@@ -175,7 +175,7 @@ def folds(trials: Sequence[Trial], market: bool) -> Figure:
         [[fold["score"] for fold in trial.last_decision.folds] for trial in trials], np.float64
     ).T
     most = max(float(np.nanmax(np.abs(table))), 1e-9)
-    figure, (axes,) = canvas(
+    figure, (axes,) = new_figure(
         f"Score by fold, the best {len(trials)} trials", 1.3 + 0.34 * len(table)
     )
     axes.grid(False)
@@ -201,7 +201,7 @@ def confirmation(
         what: the axis' name.
         rivals: what must be beaten: names and their lower bounds.
     """
-    figure, (axes,) = canvas("Confirmation on fresh seeds", 1.2 + 0.3 * len(candidates))
+    figure, (axes,) = new_figure("Confirmation on fresh seeds", 1.2 + 0.3 * len(candidates))
     names = ("single seeds", "all seeds", "lower bound")
     for place, one in enumerate(candidates[::-1]):
         seeds, value, lower = one["seeds"], one["value"], one["lcb"]
@@ -222,7 +222,7 @@ def confirmation(
     return figure
 
 
-def equity(title: str, lines: Lines, each: str, first: str = "") -> Figure:
+def equity(title: str, lines: ReturnCurves, each: str, first: str = "") -> Figure:
     """Return since the start: thin lines for each path or seed, their mean, equal weight, cash.
 
     Args:
@@ -231,14 +231,14 @@ def equity(title: str, lines: Lines, each: str, first: str = "") -> Figure:
         each: what a thin line is.
         first: name of the first line where it is the one that counts, instead of the mean.
     """
-    figure, (axes,) = canvas(title, 3.6)
+    figure, (axes,) = new_figure(title, 3.6)
     when = dates(np.append(lines.time[:1] - DAY, lines.time))
 
     def growth(returns: Floats) -> Floats:
         return np.append(0.0, np.cumprod(1.0 + returns) - 1.0)
 
-    thin = lines.each[1:] if first else lines.each
-    strong = lines.each[0] if first else lines.each.mean(axis=0)
+    thin = lines.curves[1:] if first else lines.curves
+    strong = lines.curves[0] if first else lines.curves.mean(axis=0)
     for number, returns in enumerate(thin):
         label = each if number == 0 else ""
         axes.plot(when, growth(returns), color=BLUE, linewidth=0.8, alpha=0.45, label=label)

@@ -11,13 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.text import percent, span
-from slipstream.report.history import notes
-from slipstream.report.number_format import interval_text, number, share
-from slipstream.report.page import KeyFigure, Page, Picture, Section, Table, picture, write
+from slipstream.report.history import notes_section
+from slipstream.report.number_format import format_interval, format_number, format_percent
+from slipstream.report.page import (
+    KeyFigure,
+    Page,
+    Picture,
+    Section,
+    Table,
+    make_picture,
+    write_page,
+)
 from slipstream.report.statistics import compound_return, sharpe, sharpe_interval
 from slipstream.report.study import study_figures, study_summary, study_tables
 from slipstream.report.study.study_tables import requirements
-from slipstream.report.study.study_view import Axis, Lines, StudyView, read_view
+from slipstream.report.study.study_view import ReturnCurves, SearchAxis, StudyView, read_view
 from slipstream.report.summary_text import sharpe_figures
 from slipstream.studies.outcome.outcome_text import describe_chance
 from slipstream.studies.record.folder import StudyFolder
@@ -30,7 +38,7 @@ _MOST_SETTINGS = 8  # columns of the table of trials: it fits a page of 1,000 pi
 _FIRST = ("holdout", "confirmation", "trials")
 
 
-def write_study_page(folder: StudyFolder, say: Callable[[str], None] | None = None) -> Path:
+def write_study_page(folder: StudyFolder, log: Callable[[str], None] | None = None) -> Path:
     """Writes `study.html` and `figures/*.png` into a study's folder; returns the page's path.
 
     Args:
@@ -40,7 +48,7 @@ def write_study_page(folder: StudyFolder, say: Callable[[str], None] | None = No
     Raises:
         CheckpointError: the study has not ended.
     """
-    return write(study_page(read_view(folder)), folder.path, "study.html", say)
+    return write_page(study_page(read_view(folder)), folder.path, "study.html", log)
 
 
 def study_page(view: StudyView) -> Page:
@@ -49,7 +57,7 @@ def study_page(view: StudyView) -> Page:
     Its first picture is the hold-out's equity; where it was not opened, the confirmation, or else
     the trials.
     """
-    headline, *sentences = study_summary.opening(view)
+    headline, *sentences = study_summary.summary_sentences(view)
     sections = [
         *_holdout(view),
         _confirmation(view),
@@ -58,11 +66,11 @@ def study_page(view: StudyView) -> Page:
         _search(view),
         _settings(view),
         *_development(view),
-        notes(
+        notes_section(
             "Time, notes and provenance",
             view.notes,
             view.provenance,
-            view.machine,
+            view.resources,
             [study_tables.time(view.result)],
         ),
     ]
@@ -86,22 +94,24 @@ def _figures(view: StudyView) -> list[KeyFigure]:
     """Key figures of the deployed policy on the hold-out; of the search, where there is none."""
     told, trials = view.result["holdout"], view.result["trials"]
     ends = f"{trials['complete']} to the end, {trials['pruned']} cut"
-    tried = KeyFigure("Trials", number(trials["asked"], 0), ends)
+    tried = KeyFigure("Trials", format_number(trials["asked"], 0), ends)
     if view.holdout is not None:
         return _holdout_figures(view, view.holdout, told)
-    if told is None or view.market:
+    if told is None or view.has_prices:
         return [tried, *_search_figures(view)]
     known = [float(one["score"]) for one in told["seeds"] if not one["failed"]]
     finished = f"{len(known)} of {len(told['seeds'])} finished"
     return [
-        KeyFigure("Mean return", number(told.get("mean"), 2), "of the final seeds"),
-        KeyFigure("Single seeds", interval_text(known, 2), finished),
+        KeyFigure("Mean return", format_number(told.get("mean"), 2), "of the final seeds"),
+        KeyFigure("Single seeds", format_interval(known, 2), finished),
         tried,
     ]
 
 
-def _holdout_figures(view: StudyView, lines: Lines, told: Mapping[str, Any]) -> list[KeyFigure]:
-    mine, periods, beside = lines.each[0], lines.periods, span(len(lines.time), lines.periods)
+def _holdout_figures(
+    view: StudyView, lines: ReturnCurves, told: Mapping[str, Any]
+) -> list[KeyFigure]:
+    mine, periods, beside = lines.curves[0], lines.periods, span(len(lines.time), lines.periods)
     if told["opening"] > 1:  # said first: choices made between the looks made it too good
         beside = f"opening {told['opening']} of these days; {beside}"
     if lines.benchmark is not None:
@@ -109,13 +119,16 @@ def _holdout_figures(view: StudyView, lines: Lines, told: Mapping[str, Any]) -> 
     shown = [KeyFigure("Return on the hold-out", percent(compound_return(mine)), beside)]
     bounds = sharpe_interval(mine, periods)
     shown += sharpe_figures(sharpe(mine, periods), bounds, len(mine), periods)
-    if view.random is not None:
-        worse = share(view.random.percentile / 100.0)
-        note = f"of {view.random.draws} with its own decisions at other times"
+    if view.random_traders is not None:
+        worse = format_percent(view.random_traders.percentile / 100.0)
+        note = f"of {view.random_traders.draws} with its own decisions at other times"
         shown.append(KeyFigure("Random traders that did worse", worse, note))
     first: Mapping[str, Any] = next((seed for seed in told["seeds"] if not seed["failed"]), {})
-    fills = number(first.get("fills"), 0)
-    return [*shown, KeyFigure("Mean exposure", number(first.get("exposure"), 2), f"{fills} fills")]
+    fills = format_number(first.get("fills"), 0)
+    return [
+        *shown,
+        KeyFigure("Mean exposure", format_number(first.get("exposure"), 2), f"{fills} fills"),
+    ]
 
 
 def _search_figures(view: StudyView) -> list[KeyFigure]:
@@ -125,21 +138,25 @@ def _search_figures(view: StudyView) -> list[KeyFigure]:
     kinds = ("lcb", "sharpe_lcb", "timing_lcb")
     bounds = [min(one[name] for name in kinds if name in one) for one in candidates if "lcb" in one]
     if bounds:
-        rival = "above 0 would win" if view.market else "of the mean return"
-        shown.append(KeyFigure("Best lower bound, fresh seeds", number(max(bounds), 2), rival))
+        rival = "above 0 would win" if view.has_prices else "of the mean return"
+        shown.append(
+            KeyFigure("Best lower bound, fresh seeds", format_number(max(bounds), 2), rival)
+        )
     pbo = evidence.get("pbo") or {}
     if "value" in pbo:
         note = "of the search (PBO)"
-        if study_summary.ranked_losers(pbo):
-            note = f"(PBO); the best loses in {share(pbo['loses'])} of halves"
-        shown.append(KeyFigure("Overfitting probability", number(pbo["value"], 2), note))
+        if study_summary.has_stable_losers(pbo):
+            note = f"(PBO); the best loses in {format_percent(pbo['loses'])} of halves"
+        shown.append(KeyFigure("Overfitting probability", format_number(pbo["value"], 2), note))
     deflated = (evidence.get("deflated_sharpe") or {}).get("value")
     if deflated is not None:
-        shown.append(KeyFigure("Deflated Sharpe ratio", number(deflated, 2), "a probability"))
+        shown.append(
+            KeyFigure("Deflated Sharpe ratio", format_number(deflated, 2), "a probability")
+        )
     folds = (view.result.get("detectable") or {}).get("folds")
     if folds is not None:
         label, days = "Smallest Sharpe that could be confirmed", f"by {folds['span']} of folds"
-        shown.append(KeyFigure(label, number(folds["sharpe"]), days))
+        shown.append(KeyFigure(label, format_number(folds["sharpe"]), days))
     return shown
 
 
@@ -147,17 +164,19 @@ def _holdout(view: StudyView) -> list[Section]:
     told = view.result["holdout"]
     if told is None:
         closed = Section("Hold-out", ("It was not opened: there is nothing to show it to.",))
-        return [closed] if view.market else []
+        return [closed] if view.has_prices else []
     if view.holdout is None:
         rows = [
-            [f"seed {one['seed']}", "failed" if one["failed"] else number(one["score"], 2)]
+            [f"seed {one['seed']}", "failed" if one["failed"] else format_number(one["score"], 2)]
             for one in told["seeds"]
         ]
         episodes = Table("Fresh episodes", ("", "mean return"), rows)
         return [Section("Final training", (), [episodes])]
     label = "first seed, deployable"
     drawn = study_figures.equity("Hold-out, after costs", view.holdout, "other seeds", label)
-    shown = picture("holdout", f"Return of all seeds on the hold-out beside {view.rivals}", drawn)
+    shown = make_picture(
+        "holdout", f"Return of all seeds on the hold-out beside {view.rival_name}", drawn
+    )
     table = study_tables.holdout(view.holdout, told["seeds"])
     return [Section("Hold-out", (), [table], [shown])]
 
@@ -168,13 +187,13 @@ def _confirmation(view: StudyView) -> Section:
     pictures: list[Picture] = []
     if fine:
         what, rivals = "mean return", {}
-        if view.benchmark:
+        if view.has_benchmark:
             what = "annual information ratio against equal weight"
             rivals = {"equal weight": 0.0, "cash, lower bound": told["cash"]}
-        elif view.market:
+        elif view.has_prices:
             what, rivals = "annual Sharpe ratio", {"cash": 0.0}
         drawn = study_figures.confirmation(sorted(fine, key=lambda one: -one["lcb"]), what, rivals)
-        pictures.append(picture("confirmation", "Lower bounds of the best trials", drawn))
+        pictures.append(make_picture("confirmation", "Lower bounds of the best trials", drawn))
     sentences = ["The best trials of the search were trained again on seeds that it never saw."]
     sentences += describe_chance(view.result)
     if told["reason"]:
@@ -183,40 +202,44 @@ def _confirmation(view: StudyView) -> Section:
 
 
 def _evidence(view: StudyView) -> list[Section]:
-    if not view.market:
+    if not view.has_prices:
         return []
     title = "How far to trust the search"
-    return [Section(title, study_summary.chance(view), [study_tables.evidence(view)])]
+    return [Section(title, study_summary.expected_by_chance(view), [study_tables.evidence(view)])]
 
 
 def _search(view: StudyView) -> Section:
-    result, ranked = view.result, view.complete
+    result, ranked = view.result, view.ranked_trials
     shown = [study_tables.counts(result["trials"])]
     if result["rungs"]:
         shown.append(study_tables.rungs(result["rungs"]))
     if view.shown is not None:
-        shown.append(study_tables.folds(view.trial(view.shown), view.market, view.benchmark))
-    shown.append(study_tables.trials(ranked, _by_importance(view), view.trials, _MOST_SETTINGS))
+        shown.append(
+            study_tables.folds(view.trial(view.shown), view.has_prices, view.has_benchmark)
+        )
+    shown.append(
+        study_tables.trials(ranked, _sort_by_importance(view), view.trials, _MOST_SETTINGS)
+    )
     shown += study_tables.failed(view.trials)
     pictures = []
     if any(trial.score is not None for trial in view.trials):
         drawn = study_figures.history(view.trials)
-        pictures.append(picture("trials", "Score of every trial", drawn))
+        pictures.append(make_picture("trials", "Score of every trial", drawn))
     whole = [trial for trial in ranked[:_MOST_COLUMNS] if trial.last_decision.folds]
     if whole:
-        drawn = study_figures.folds(whole, view.market)
-        pictures.append(picture("folds", "Fold scores of the best trials", drawn))
-    return Section("Search", study_summary.search(view), shown, pictures)
+        drawn = study_figures.folds(whole, view.has_prices)
+        pictures.append(make_picture("folds", "Fold scores of the best trials", drawn))
+    return Section("Search", study_summary.scoring_sentences(view), shown, pictures)
 
 
-def _by_importance(view: StudyView) -> list[Axis]:
+def _sort_by_importance(view: StudyView) -> list[SearchAxis]:
     """What mattered most comes first."""
     order = {name: place for place, name in enumerate(view.importance)}
     return sorted(view.axes, key=lambda axis: order.get(axis.name, len(order)))
 
 
 def _settings(view: StudyView) -> Section:
-    ranked, axes, pictures = view.complete, _by_importance(view), []
+    ranked, axes, pictures = view.ranked_trials, _sort_by_importance(view), []
     if len(ranked) < 2:
         return Section("Settings", ("Too few trials finished to compare settings.",))
     sentence = "Too few trials to say which setting mattered."
@@ -226,12 +249,12 @@ def _settings(view: StudyView) -> Section:
             "pictures show finished trials only."
         )
         drawn = study_figures.importance(dict(list(view.importance.items())[:_MOST_SHARES]))
-        pictures.append(picture("importance", "Importance of the settings", drawn))
+        pictures.append(make_picture("importance", "Importance of the settings", drawn))
     drawn = study_figures.slices(ranked, axes[:_MOST_SLICES])
-    pictures.append(picture("slices", "Score against each setting", drawn))
+    pictures.append(make_picture("slices", "Score against each setting", drawn))
     if len(axes) > 1:
         drawn = study_figures.parallel(ranked, axes[:_MOST_AXES])
-        pictures.append(picture("parallel", "Settings of all finished trials", drawn))
+        pictures.append(make_picture("parallel", "Settings of all finished trials", drawn))
     return Section("Settings", (sentence,), (), pictures)
 
 
@@ -244,7 +267,7 @@ def _development(view: StudyView) -> list[Section]:
     ):
         if lines is not None:
             drawn = study_figures.equity(title, lines, each)
-            pictures.append(picture(key, f"{title}, beside {view.rivals}", drawn))
+            pictures.append(make_picture(key, f"{title}, beside {view.rival_name}", drawn))
     sentence = (
         "Every bar here was tested by policies that had not trained on it, but the trial was "
         "chosen among all trials by these very bars: the curves are too good."

@@ -13,9 +13,9 @@ from typing import Any
 from slipstream.core.text import plural
 from slipstream.report import summary_text
 from slipstream.report.inputs import BUY_AND_HOLD
-from slipstream.report.number_format import number, range_and_median, share
+from slipstream.report.number_format import format_number, format_percent, format_range_and_median
 from slipstream.report.statistics import Floats, compound_return, sharpe, sharpe_interval
-from slipstream.report.study.study_view import Lines, StudyView
+from slipstream.report.study.study_view import ReturnCurves, StudyView
 from slipstream.studies.outcome import outcome_text
 from slipstream.studies.search.pruner import describe_rung
 from slipstream.studies.statistics.overfitting import (
@@ -50,54 +50,64 @@ def warnings(view: StudyView) -> list[str]:
     if result["holdout"] is not None:
         lines += outcome_text.describe_holdout(result)[1:]
     if view.holdout is not None:
-        lines += summary_text.few_days(len(view.holdout.time), view.holdout.periods)
+        lines += summary_text.short_sample_warning(len(view.holdout.time), view.holdout.periods)
     lines.append(OPTIMISTIC)
-    lines += [text for text in (_pruning(view), _pbo(result), _left_out(result)) if text]
+    lines += [text for text in (_pruning(view), _pbo(result), _cut_search(result)) if text]
     judged = view.holdout or view.fresh
     if judged is not None:
-        lines += summary_text.rare_losses(judged.each[0])
+        lines += summary_text.rare_loss_warning(judged.curves[0])
     if (result.get("deployed") or {}).get("refit"):
         lines.append(f"There is a second policy, {result['deployed']['refit_label']}.")
     return lines
 
 
-def opening(view: StudyView) -> list[str]:
+def summary_sentences(view: StudyView) -> list[str]:
     """A short verdict, and the sentences below it."""
     result = view.result
     winner, told = result["winner"], result["holdout"]
     if winner is None:
-        return [outcome_text.describe_no_winner(result), *_direction(result), _tried(result)]
+        return [
+            outcome_text.describe_no_winner(result),
+            *_market_direction(result),
+            _trial_counts(result),
+        ]
     name, shown = outcome_text.describe_deployment(winner), outcome_text.describe_holdout(result)
     if view.holdout is None:  # a game, or no seed was trained to its end
-        return [f"{name} {shown[0]}", _tried(result)]
-    lines = _held(view, view.holdout, told)
+        return [f"{name} {shown[0]}", _trial_counts(result)]
+    lines = _holdout_sentences(view, view.holdout, told)
     if winner["forced"]:
         lines = [outcome_text.describe_no_winner(result), *lines, name]
     else:
-        lines = [f"{name} {_short(view, view.holdout)}", *lines]
+        lines = [f"{name} {_short_verdict(view, view.holdout)}", *lines]
     label = (result["deployed"] or {}).get("label") or "the first seed"
     more = [shown[0], *_seeds(view.holdout, label)]
     more += outcome_text.describe_openings(told) if told["opening"] == 1 else []
-    return [*lines, *more, *_direction(result), *best_of(view), _tried(result)]
+    return [
+        *lines,
+        *more,
+        *_market_direction(result),
+        *expected_best_sentences(view),
+        _trial_counts(result),
+    ]
 
 
-def _direction(result: Mapping[str, Any]) -> list[str]:
+def _market_direction(result: Mapping[str, Any]) -> list[str]:
     """What the market itself made, and how far the agent follows it."""
     return [text for text in (outcome_text.describe_market_exposure(result),) if text]
 
 
-def _short(view: StudyView, lines: Lines) -> str:
+def _short_verdict(view: StudyView, lines: ReturnCurves) -> str:
     """The hold-out in half a sentence."""
-    if compound_return(lines.each[0]) <= 0.0:
+    if compound_return(lines.curves[0]) <= 0.0:
         return "It loses money on the hold-out."
-    if lacking(view):
+    if missing_evidence(view):
         return "It gains on the hold-out, which is no proof."
     return "It was profitable on the hold-out."
 
 
-def _held(view: StudyView, lines: Lines, told: Mapping[str, Any]) -> list[str]:
+def _holdout_sentences(view: StudyView, lines: ReturnCurves, told: Mapping[str, Any]) -> list[str]:
     """Figures and comparisons of the deployable policy: the first seed, fixed in advance."""
-    mine, other, periods = lines.each[0], lines.benchmark, lines.periods
+    mine, other, periods = lines.curves[0], lines.benchmark, lines.periods
     interval = sharpe_interval(mine, periods)
     made = compound_return(mine)
     rivals, differences = {"cash": 0.0}, {"cash": interval}
@@ -109,31 +119,35 @@ def _held(view: StudyView, lines: Lines, told: Mapping[str, Any]) -> list[str]:
         differences[BUY_AND_HOLD] = sharpe_interval(mine - lines.market, periods)
     unseen = told["opening"] <= 1
     proof = interval if unseen else None  # bars that were looked at before prove nothing
-    missing = lacking(view)
+    missing = missing_evidence(view)
     found = [
         summary_text.headline(HOLDOUT, sharpe(mine, periods), interval, len(mine), periods),
         summary_text.verdict(HOLDOUT, made, interval, unseen, not missing, "; ".join(missing)),
-        *summary_text.comparisons(made, rivals, proof, differences, outperformed(view), unseen),
+        *summary_text.baseline_sentences(
+            made, rivals, proof, differences, outperformed_rivals(view), unseen
+        ),
     ]
-    if view.random is not None:
-        found += summary_text.random_traders(view.random.percentile, view.random.draws)
+    if view.random_traders is not None:
+        found += summary_text.random_trader_sentence(
+            view.random_traders.percentile, view.random_traders.draws
+        )
     elif view.random_missing:
         found.append(f"It is not compared with random traders: {view.random_missing}.")
     return found
 
 
-def _seeds(lines: Lines, label: str) -> list[str]:
-    every = [sharpe(one, lines.periods) for one in lines.each]
+def _seeds(lines: ReturnCurves, label: str) -> list[str]:
+    every = [sharpe(one, lines.periods) for one in lines.curves]
     known = [value for value in every if value is not None]
     if len(known) < 2:
         return []
     return [
-        f"Over {len(known)} seeds the {HOLDOUT} Sharpe is {range_and_median(known)}. "
+        f"Over {len(known)} seeds the {HOLDOUT} Sharpe is {format_range_and_median(known)}. "
         f"The headline is of the deployable policy, {label}."
     ]
 
 
-def _tried(result: Mapping[str, Any]) -> str:
+def _trial_counts(result: Mapping[str, Any]) -> str:
     told, held = result["trials"], result["holdout"] or {}
     before_it = [*held.get("before", ()), *held.get("accesses", ())]
     before = result.get("warm_start")
@@ -160,27 +174,29 @@ def _pruning(view: StudyView) -> str:
         return ""
     alike: dict[str, list[str]] = {}
     for rung in rungs:
-        alike.setdefault(standing(rung), []).append(describe_rung(rung["share"], rung["rollouts"]))
+        alike.setdefault(rung_state(rung), []).append(
+            describe_rung(rung["share"], rung["rollouts"])
+        )
     parts = [
         f"the rung{'s' * (len(at) > 1)} at {' and '.join(at)} of the budget "
-        f"{standing_of_several(words) if len(at) > 1 else words}"
+        f"{rung_state_plural(words) if len(at) > 1 else words}"
         for words, at in alike.items()
     ]
     return f"Pruning stopped {plural(stopped, 'trial')}: {'; '.join(parts)}."
 
 
-def standing_of_several(words: str) -> str:
+def rung_state_plural(words: str) -> str:
     """The same of rungs that stand alike."""
     return re.sub(r"^(is|was)\b", lambda verb: {"is": "are", "was": "were"}[verb[0]], words)
 
 
-def standing(rung: Mapping[str, Any]) -> str:
+def rung_state(rung: Mapping[str, Any]) -> str:
     """What a rung did at the end, in words."""
     if rung.get("same_as"):
         return f"is the same as {rung['same_as']}: the budget has too few rollouts"
     if rung["rho"] is None:
         return "never stopped a trial: too few had finished to know whether it predicts their ends"
-    known = f"rank correlation with final scores {number(rung['rho'], 2)}"
+    known = f"rank correlation with final scores {format_number(rung['rho'], 2)}"
     if rung["armed"]:
         return f"was armed ({known})"
     return f"was disarmed ({known}: it predicts too little)"
@@ -193,19 +209,19 @@ def _pbo(result: Mapping[str, Any]) -> str:
     if "value" not in told:
         return f"Probability of backtest overfitting: not computed, {told['reason']}."
     text = (
-        f"Probability of backtest overfitting {number(told['value'], 2)} over {told['columns']} "
-        f"trials. {PBO_NOISE_NOTE}"
+        f"Probability of backtest overfitting {format_number(told['value'], 2)} over "
+        f"{told['columns']} trials. {PBO_NOISE_NOTE}"
     )
-    if ranked_losers(told):
+    if has_stable_losers(told):
         text += (
             " A low one says that the order of the trials is stable, as where some pay more costs "
             "than others, and not that any earns: the best trial of a half of the days loses money "
-            f"in the other half in {share(told['probability_of_loss'])} of halves."
+            f"in the other half in {format_percent(told['probability_of_loss'])} of halves."
         )
     return text
 
 
-def ranked_losers(told: Mapping[str, Any]) -> bool:
+def has_stable_losers(told: Mapping[str, Any]) -> bool:
     """Whether the best trial of a half stays among the best and loses money in most other halves.
 
     Args:
@@ -214,22 +230,22 @@ def ranked_losers(told: Mapping[str, Any]) -> bool:
     return bool(told["value"] < 0.5 < told["probability_of_loss"])
 
 
-def _left_out(result: Mapping[str, Any]) -> str:
+def _cut_search(result: Mapping[str, Any]) -> str:
     told = result["trials"]
     if told["cut"] is None or told["cut"] >= told["limit"]:
         return ""
     return f"The search was cut after {told['cut']} of {told['limit']} trials."
 
 
-def chance(view: StudyView) -> list[str]:
+def expected_by_chance(view: StudyView) -> list[str]:
     """What the amount of data could show at all."""
     findable = view.result.get("detectable")
     if findable is None:
         return []
-    return [describe_detectable(findable), *best_of(view)]
+    return [describe_detectable(findable), *expected_best_sentences(view)]
 
 
-def best_of(view: StudyView) -> list[str]:
+def expected_best_sentences(view: StudyView) -> list[str]:
     """What the best of as many skill-less trials would show on the folds: one bar on the page.
 
     It is the one that the deflated Sharpe ratio is measured against; where that is not computed,
@@ -246,12 +262,12 @@ def best_of(view: StudyView) -> list[str]:
         bar = expected_best_sharpe(trials, findable["folds"]["years"])
     if bar is None:
         return []
-    excess = told.get("of", "excess") == "excess" and view.benchmark
+    excess = told.get("of", "excess") == "excess" and view.has_benchmark
     ratio = "information ratio against equal weight" if excess else "Sharpe ratio"
     ratio += " of timing" if told.get("of") == "timing" else ""
     lines = [
         f"On the folds, where {trials} trials were tried, the best of {trials} skill-less ones is "
-        f"expected to show an annual {ratio} of {number(bar)}."
+        f"expected to show an annual {ratio} of {format_number(bar)}."
     ]
     if told.get("measured_deviation", math.inf) < told.get("deviation", 0.0):
         lines.append(
@@ -260,11 +276,11 @@ def best_of(view: StudyView) -> list[str]:
             "over the root of the number of days."
         )
     elif "expected" in told:
-        lines += _unlike(told, trials, periods)
+        lines += _dispersion_sentences(told, trials, periods)
     return lines
 
 
-def _unlike(told: Mapping[str, Any], trials: int, periods: float) -> list[str]:
+def _dispersion_sentences(told: Mapping[str, Any], trials: int, periods: float) -> list[str]:
     """Why the bar is high where trials differ by much more than luck; nothing where they do not."""
     luck = 1.0 / math.sqrt(told["days"])
     if told["measured_deviation"] < _FAR * luck:
@@ -273,24 +289,25 @@ def _unlike(told: Mapping[str, Any], trials: int, periods: float) -> list[str]:
     least = luck * expected_maximum(trials)
     return [
         f"That bar is high because the finished trials differ by more than luck: their annual "
-        f"ratios deviate by {number(told['measured_deviation'] * root)}, and luck alone makes "
-        f"{number(luck * root)} of {told['days']} days, as where some lose steadily to costs or "
-        f"have skill. Of {trials} trials that differ by luck alone the best would show "
-        f"{number(least * root)}."
+        f"ratios have a deviation of {format_number(told['measured_deviation'] * root)}, and luck "
+        f"alone makes {format_number(luck * root)} of {told['days']} days. Some trials lose "
+        f"steadily to costs, or have skill. Of {trials} trials that differ by luck alone the best "
+        "would show "
+        f"{format_number(least * root)}."
     ]
 
 
-def search(view: StudyView) -> list[str]:
+def scoring_sentences(view: StudyView) -> list[str]:
     """How trials were scored."""
     result = view.result
-    if not view.market:
+    if not view.has_prices:
         return ["A fold is a seed, its score the mean return of its episodes."]
     words = {
         "sharpe": "the annual Sharpe ratio minus equal weight's",
         "information_ratio": "the annual information ratio against equal weight",
         "log_growth": "the annual log growth minus equal weight's",
     }[result["objective"]]
-    if not view.benchmark:  # against cash both ratios are the Sharpe ratio
+    if not view.has_benchmark:  # against cash both ratios are the Sharpe ratio
         log = result["objective"] == "log_growth"
         words = "the annual log growth" if log else "the annual Sharpe ratio"
     return [
@@ -301,7 +318,7 @@ def search(view: StudyView) -> list[str]:
     ]
 
 
-def lacking(view: StudyView) -> list[str]:
+def missing_evidence(view: StudyView) -> list[str]:
     """What of it does not hold for the deployable policy, in words; empty: proven."""
     holdout, told = view.holdout, view.result["holdout"]
     if holdout is None:
@@ -313,37 +330,39 @@ def lacking(view: StudyView) -> list[str]:
         found.append(f"this is opening {told['opening']} of these hold-out days")
     if not told.get("promoted"):
         found.append("it was not promoted")
-    found += _size(holdout.each[0], holdout.periods)
-    if view.random is None:
+    found += _significance_problems(holdout.curves[0], holdout.periods)
+    if view.random_traders is None:
         why = f": {view.random_missing}" if view.random_missing else ""
         found.append(f"it is not known what random traders with its positions would have made{why}")
-    elif view.random.percentile < summary_text.BETTER_THAN_RANDOM:
+    elif view.random_traders.percentile < summary_text.BETTER_THAN_RANDOM:
         found.append(
-            f"{number(view.random.percentile, 0)} % of matched random traders did worse, and "
-            f"{summary_text.BETTER_THAN_RANDOM:g} % must"
+            f"{format_number(view.random_traders.percentile, 0)} % of matched random traders did "
+            f"worse, and {summary_text.BETTER_THAN_RANDOM:g} % must"
         )
     return found
 
 
-def outperformed(view: StudyView) -> Collection[str]:
+def outperformed_rivals(view: StudyView) -> Collection[str]:
     """Rivals that the deployable policy has been shown to be better than."""
-    if lacking(view):
+    if missing_evidence(view):
         return ()
     lines = view.holdout
     assert lines is not None
-    if lines.benchmark is None or _size(lines.each[0] - lines.benchmark, lines.periods):
+    if lines.benchmark is None or _significance_problems(
+        lines.curves[0] - lines.benchmark, lines.periods
+    ):
         return ("cash",)
     return ("cash", "equal weight")
 
 
-def _size(returns: Floats, periods: float) -> list[str]:
+def _significance_problems(returns: Floats, periods: float) -> list[str]:
     """Whether the interval excludes zero, and the ratio is one that so many days can confirm."""
-    if not summary_text.excludes_zero(sharpe_interval(returns, periods)):
+    if not summary_text.is_above_zero(sharpe_interval(returns, periods)):
         return ["the 95 % interval of its Sharpe ratio includes zero"]
     ratio, smallest = sharpe(returns, periods), min_detectable_sharpe(len(returns), periods)
     if ratio is None or smallest is None or ratio <= smallest:
         return [
-            f"its Sharpe ratio, {number(ratio)}, is not above {number(smallest)}, the smallest "
-            "that the hold-out can confirm"
+            f"its Sharpe ratio, {format_number(ratio)}, is not above {format_number(smallest)}, "
+            "the smallest that the hold-out can confirm"
         ]
     return []

@@ -11,10 +11,10 @@ import numpy as np
 from slipstream.core.text import NOTHING, percent, plural
 from slipstream.report import statistics
 from slipstream.report.inputs import BUY_AND_HOLD, REBALANCED
-from slipstream.report.number_format import interval_text, number, share
+from slipstream.report.number_format import format_interval, format_number, format_percent
 from slipstream.report.page import Section, Table
-from slipstream.report.study.study_view import Axis, Lines, StudyView
-from slipstream.report.summary_text import DRAWDOWN, methods
+from slipstream.report.study.study_view import ReturnCurves, SearchAxis, StudyView
+from slipstream.report.summary_text import DRAWDOWN, interval_note
 from slipstream.studies.record.ledger import Trial
 from slipstream.studies.search.pruner import describe_rung
 from slipstream.studies.statistics.bootstrap import MIN_BOUND_DAYS
@@ -33,17 +33,20 @@ MOST_TRIALS = 30
 _MOST_FAILED = 10
 
 
-def holdout(lines: Lines, seeds: Sequence[Mapping[str, Any]]) -> Table:
+def holdout(lines: ReturnCurves, seeds: Sequence[Mapping[str, Any]]) -> Table:
     """One row for each seed, and what it is compared with."""
     rows, periods = list[list[str]](), lines.periods
     named: dict[str, statistics.Interval | None] = {}
     known = [seed for seed in seeds if not seed["failed"]]
-    for returns, seed in zip(lines.each, known, strict=False):
+    for returns, seed in zip(lines.curves, known, strict=False):
         label = f"seed {seed['seed']}" + (", deployable" if seed is known[0] else "")
         more = [
-            number(seed.get(name), 2) for name in ("exposure", "net_exposure", "market_correlation")
+            format_number(seed.get(name), 2)
+            for name in ("exposure", "net_exposure", "market_correlation")
         ]
-        rows.append([label, *_figures(returns, periods), *more, number(seed.get("fills"), 0)])
+        rows.append(
+            [label, *_figures(returns, periods), *more, format_number(seed.get("fills"), 0)]
+        )
         named[f"seed {seed['seed']}"] = statistics.sharpe_interval(returns, periods)
     rows += [[f"seed {seed['seed']}, failed", *[NOTHING] * 8] for seed in seeds if seed["failed"]]
     rivals = {
@@ -65,7 +68,7 @@ def holdout(lines: Lines, seeds: Sequence[Mapping[str, Any]]) -> Table:
         note += " Equal weight pays the same fees, spread and final sale."
     if lines.missing:
         note += f" Equal weight, rebalanced, is not shown: {lines.missing}."
-    note += f" {methods(named)}"
+    note += f" {interval_note(named)}"
     return Table("Hold-out", columns, rows, emphasis=0, note=note)
 
 
@@ -73,9 +76,9 @@ def _figures(returns: statistics.Floats, periods: float) -> list[str]:
     curve = np.append(1.0, np.cumprod(1.0 + returns))
     return [
         percent(float(curve[-1]) - 1.0),
-        number(statistics.sharpe(returns, periods), 2),
-        interval_text(statistics.sharpe_interval(returns, periods)),
-        share(statistics.max_drawdown(curve), 1),
+        format_number(statistics.sharpe(returns, periods), 2),
+        format_interval(statistics.sharpe_interval(returns, periods)),
+        format_percent(statistics.max_drawdown(curve), 1),
     ]
 
 
@@ -91,28 +94,30 @@ def candidates(view: StudyView) -> Table:
         rows.append(
             [
                 f"trial {one['trial']}" + (", winner" if one["trial"] == winner else ""),
-                number(one.get("search_score"), 2),
-                _ratio(one.get("value"), view.market),
-                interval_text(
-                    [each for each in one.get("seeds", ()) if each or not view.market], 2
+                format_number(one.get("search_score"), 2),
+                _ratio(one.get("value"), view.has_prices),
+                format_interval(
+                    [each for each in one.get("seeds", ()) if each or not view.has_prices], 2
                 ),
-                number(one.get("lcb"), 2),
-                *([number(one.get("sharpe_lcb"), 2)] if view.benchmark else []),
-                *([number(one.get("timing_lcb"), 2)] if timed else []),
+                format_number(one.get("lcb"), 2),
+                *([format_number(one.get("sharpe_lcb"), 2)] if view.has_benchmark else []),
+                *([format_number(one.get("timing_lcb"), 2)] if timed else []),
                 one.get("excluded") or "",
             ]
         )
     judged = any("lcb" in one for one in told["candidates"])
     rival = "0.00" if judged else NOTHING  # no bound of anything on too few days
-    if view.benchmark:
+    if view.has_benchmark:
         rows.append(["equal weight", "", "0.00", "", rival, *[""] * (2 + timed)])
-        rows.append(["cash", "", "", "", number(told.get("cash"), 2), rival, *[""] * (1 + timed)])
-    elif view.market:
+        rows.append(
+            ["cash", "", "", "", format_number(told.get("cash"), 2), rival, *[""] * (1 + timed)]
+        )
+    elif view.has_prices:
         rows.append(["cash", "", "0.00", "", rival, *[""] * (1 + timed)])
     value = "mean return"
-    if view.market:
-        value = "information ratio" if view.benchmark else "Sharpe"
-    own = ["own Sharpe, lower bound"] * view.benchmark + ["timing, lower bound"] * timed
+    if view.has_prices:
+        value = "information ratio" if view.has_benchmark else "Sharpe"
+    own = ["own Sharpe, lower bound"] * view.has_benchmark + ["timing, lower bound"] * timed
     columns = ("", "search score", value, "single seeds", "lower bound", *own, "excluded")
     count = max(len(told["candidates"]), 1)
     level = told["level"]
@@ -121,24 +126,24 @@ def candidates(view: StudyView) -> Table:
         f"days (the same days for all); the lower bound is the {level / count:.2g} "
         f"quantile: the level of the bound, {level:g}, is shared by {plural(count, 'candidate')}."
     )
-    if view.market:
-        less = " minus equal weight's" if view.benchmark else ""
+    if view.has_prices:
+        less = " minus equal weight's" if view.has_benchmark else ""
         note += f" Daily returns{less}, averaged over the backtest paths."
-    if view.benchmark:
+    if view.has_benchmark:
         note += " Whoever wins beats equal weight, and has a Sharpe ratio of its own above 0."
     if timed:
         note += (
             " Timing: returns minus mean net exposure times the market's return; the winner's "
             "bound is above 0 there too."
         )
-    if view.market:
+    if view.has_prices:
         note += f" {_ABSENT} A lower bound needs {MIN_BOUND_DAYS} days."
     return Table("Confirmation", columns, rows, emphasis=emphasis, note=note)
 
 
 def _ratio(value: float | None, market: bool = True) -> str:
     """Return a ratio as text; exactly 0 stands for returns without a deviation."""
-    return number((value or None) if market else value, 2)
+    return format_number((value or None) if market else value, 2)
 
 
 def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
@@ -146,7 +151,7 @@ def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
     caption = f"Trial {trial.number} by fold, search seed"
     if not market:
         rows = [
-            [f"fold {k}", number(fold["score"], 2)]
+            [f"fold {k}", format_number(fold["score"], 2)]
             for k, fold in enumerate(trial.last_decision.folds)
         ]
         return Table(caption, ("", "mean return"), rows)
@@ -158,17 +163,17 @@ def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
         columns[-2:-2] = ["net", *([] if benchmark else [BUY_AND_HOLD]), "follows"]
     rows = []
     for k, fold in enumerate(trial.last_decision.folds):
-        ratio = [number(fold["score"], 2), _ratio(fold.get("sharpe"))]
+        ratio = [format_number(fold["score"], 2), _ratio(fold.get("sharpe"))]
         growth = [percent(fold.get("growth"))]
         if benchmark:
             ratio.append(_ratio(fold.get("benchmark_sharpe")))
             growth.append(percent(fold.get("benchmark_growth")))
-        more = [number(fold.get("exposure"), 2)]
+        more = [format_number(fold.get("exposure"), 2)]
         if directed:
-            more.append(number(fold.get("net_exposure"), 2))
+            more.append(format_number(fold.get("net_exposure"), 2))
             more += [] if benchmark else [percent(fold.get("market_growth"))]
-            more.append(number(fold.get("market_correlation"), 2))
-        more += [number(fold.get(n), 0) for n in columns[-2:]]
+            more.append(format_number(fold.get("market_correlation"), 2))
+        more += [format_number(fold.get(n), 0) for n in columns[-2:]]
         label = f"fold {k}" + (", inactive" if fold.get("inactive") else "")
         rows.append([label, *ratio, *growth, *more])
     note = f"{_ABSENT} Its part of the score is 0. {FOLLOWS * directed}".strip()
@@ -182,34 +187,45 @@ def evidence(view: StudyView) -> Table:
     rows = []
     if "value" in pbo:
         rows += [
-            ["Probability of backtest overfitting (PBO)", number(pbo["value"], 2)],
+            ["Probability of backtest overfitting (PBO)", format_number(pbo["value"], 2)],
             [
                 "Best half's trial loses money in the other half",
-                share(pbo["probability_of_loss"]),
+                format_percent(pbo["probability_of_loss"]),
             ],
             ["Trials and days of the PBO", f"{pbo['columns']} and {pbo['days']}"],
         ]
     else:
-        rows.append(["Probability of backtest overfitting (PBO)", _not(pbo)])
+        rows.append(["Probability of backtest overfitting (PBO)", _not_computed(pbo)])
     if "value" in deflated:
         root = math.sqrt(view.result["days_per_year"])
         kinds = {"excess": "information ratio", "timing": "Sharpe ratio of timing"}
         ratio = kinds.get(deflated["of"], "Sharpe ratio")
-        effective = number(deflated["effective_trials"], 0)
+        effective = format_number(deflated["effective_trials"], 0)
         tried = f"{deflated['trials']:g} skill-less trials"
-        skewed = f"{number(deflated['skew'], 2)} and {number(deflated['kurtosis'], 1)}"
+        skewed = (
+            f"{format_number(deflated['skew'], 2)} and {format_number(deflated['kurtosis'], 1)}"
+        )
         best, best_effective = deflated["expected"] * root, deflated["effective_expected"] * root
         rows += [
-            [f"Deflated Sharpe ratio of trial {deflated['trial']}", number(deflated["value"], 2)],
-            [f"the same with {effective} effective trials", number(deflated["effective_value"], 2)],
-            [f"Its annual {ratio} on the folds", number(deflated["sharpe"] * root, 2)],
-            [f"Expected of the best of {tried}", number(best, 2)],
+            [
+                f"Deflated Sharpe ratio of trial {deflated['trial']}",
+                format_number(deflated["value"], 2),
+            ],
+            [
+                f"the same with {effective} effective trials",
+                format_number(deflated["effective_value"], 2),
+            ],
+            [f"Its annual {ratio} on the folds", format_number(deflated["sharpe"] * root, 2)],
+            [f"Expected of the best of {tried}", format_number(best, 2)],
             ["Deviation of annual ratios over finished trials", _deviations(deflated, root)],
-            [f"Expected of the best of {effective} effective ones", number(best_effective, 2)],
+            [
+                f"Expected of the best of {effective} effective ones",
+                format_number(best_effective, 2),
+            ],
             ["Skew and kurtosis of its daily returns", skewed],
         ]
     else:
-        rows.append(["Deflated Sharpe ratio", _not(deflated)])
+        rows.append(["Deflated Sharpe ratio", _not_computed(deflated)])
     note = (
         "PBO: combinatorially symmetric cross-validation of daily returns (Bailey et al. 2017). "
         "Deflated Sharpe ratio (Bailey and Lopez de Prado 2014): the probability that the true "
@@ -221,7 +237,7 @@ def evidence(view: StudyView) -> Table:
         "own": "own returns",
         "timing": "timing, returns minus mean net exposure times the market's",
     }
-    if deflated.get("of") in kinds and (view.benchmark or deflated["of"] == "timing"):
+    if deflated.get("of") in kinds and (view.has_benchmark or deflated["of"] == "timing"):
         note += (
             f" It is the smallest of several, here of {kinds[deflated['of']]}: a market that rises "
             "is no skill, nor is cash in one that falls."
@@ -233,12 +249,12 @@ def _deviations(told: Mapping[str, Any], root: float) -> str:
     """The deviation that is used; and the one measured, where that is less."""
     used, measured = told["deviation"], told.get("measured_deviation", told["deviation"])
     if measured >= used:
-        return number(used * root, 2)
-    least, found = number(used * root, 2), number(measured * root, 2)
+        return format_number(used * root, 2)
+    least, found = format_number(used * root, 2), format_number(measured * root, 2)
     return f"{least}, the least for {told['days']} days; {found} measured: survivors are too alike"
 
 
-def _not(told: Mapping[str, Any]) -> str:
+def _not_computed(told: Mapping[str, Any]) -> str:
     return f"not computed: {told.get('reason') or 'nothing finished'}"
 
 
@@ -250,9 +266,9 @@ def rungs(told: Sequence[Mapping[str, Any]]) -> Table:
         if rung.get("same_as"):
             rows.append([label, "", "", "", f"same as {rung['same_as']}"])
             continue
-        counted = [number(rung[name], 0) for name in ("judged", "pruned")]
+        counted = [format_number(rung[name], 0) for name in ("judged", "pruned")]
         state = "armed" if rung["armed"] else "disarmed"
-        rho = "not known" if rung["rho"] is None else number(rung["rho"], 2)
+        rho = "not known" if rung["rho"] is None else format_number(rung["rho"], 2)
         rows.append([label, *counted, rho, state])
     columns = ("", "trials scored", "stopped", "rank correlation", "at the end")
     return Table("Rungs", columns, rows)
@@ -264,18 +280,20 @@ def counts(told: Mapping[str, Any]) -> Table:
     if told.get("violating"):
         names["violating"] = "of these violating"
     names |= {"pruned": "stopped early", "failed": "failed"}
-    return Table("Trials", tuple(names.values()), [[number(told[name], 0) for name in names]])
+    return Table(
+        "Trials", tuple(names.values()), [[format_number(told[name], 0) for name in names]]
+    )
 
 
 def trials(
-    ranked: Sequence[Trial], axes: Sequence[Axis], every: Sequence[Trial], most: int
+    ranked: Sequence[Trial], axes: Sequence[SearchAxis], every: Sequence[Trial], most: int
 ) -> Table:
     """The best trials with the first `most` of their settings."""
     hidden, axes = axes[most:], axes[:most]
     rows = []
     for trial in ranked[:MOST_TRIALS]:
         values = [_value(trial.suggestion.params.get(axis.name)) for axis in axes]
-        rows.append([str(trial.number), number(trial.score, 3), *values])
+        rows.append([str(trial.number), format_number(trial.score, 3), *values])
     left = len(every) - len(rows)
     parts = [f"{left} more trials"] if left else []
     if hidden:
@@ -314,9 +332,9 @@ def time(result: Mapping[str, Any]) -> Table:
         total = sum(seconds.values())
         if not total:
             continue
-        parts = [share(seconds.get(name, 0.0) / total) for name in kinds]
+        parts = [format_percent(seconds.get(name, 0.0) / total) for name in kinds]
         steps = result["steps"].get(phase, 0)
-        rows.append([words, number(steps / 1e6), number(total / 60.0), *parts])
+        rows.append([words, format_number(steps / 1e6), format_number(total / 60.0), *parts])
     columns = ("", "million steps", "worker minutes", *kinds)
     return Table("Where the time went", columns, rows)
 
@@ -338,7 +356,7 @@ _NOTE = (
 def requirements(view: StudyView) -> list[Section]:
     """Return the section of a market's study without a confirmed winner; nothing for others."""
     result = view.result
-    if not view.market or (result["winner"] is not None and not result["winner"]["forced"]):
+    if not view.has_prices or (result["winner"] is not None and not result["winner"]["forced"]):
         return []
     told, evidence = result["confirmation"], result["evidence"] or {}
     rows = []
@@ -359,7 +377,7 @@ def requirements(view: StudyView) -> list[Section]:
             rows.append([*row, "holds" if p <= told["level"] else why])
     rows.append(_deflated(evidence.get("deflated_sharpe") or {}, result["days_per_year"]))
     pbo = evidence.get("pbo") or {}
-    found = number(pbo.get("value"), 2) if "value" in pbo else "not computed"
+    found = format_number(pbo.get("value"), 2) if "value" in pbo else "not computed"
     why = pbo.get("reason") or f"{_UNKNOWN}: the ranks of all trials on other days decide it"
     passed = pbo.get("value", math.inf) <= MAX_PBO
     limit = f"at most {MAX_PBO:g}"
@@ -377,22 +395,23 @@ def requirements(view: StudyView) -> list[Section]:
 def _bound(best: Mapping[str, Any], name: str, days: int | None) -> list[str]:
     """The row of a candidate's lower bound."""
     bound, what = float(best[name]), f"{_KINDS[name]}, trial {best['trial']}"
-    row = [what, number(bound, 2), "above 0"]
+    row = [what, format_number(bound, 2), "above 0"]
     if bound > 0.0:
         return [*row, "holds"]
     if name != "lcb":
-        edge = number(-bound, 2)
+        edge = format_number(-bound, 2)
         return [
             *row,
             f"a ratio higher by {edge} on the same days; days: {_UNKNOWN}, as the ratio "
             "is not stored",
         ]
     ratio = float(best["value"])
-    edge = f"a ratio of {number(ratio - bound, 2)} instead of {number(ratio, 2)} on the same days"
+    needed = format_number(ratio - bound, 2)
+    edge = f"a ratio of {needed} instead of {format_number(ratio, 2)} on the same days"
     if ratio <= 0.0:
         return [*row, f"{edge}; no number of days, as the ratio is not above 0"]
     times = ((ratio - bound) / ratio) ** 2
-    many = f"about {number(times, 1)} times the days"
+    many = f"about {format_number(times, 1)} times the days"
     if days is not None:
         many += f" ({math.ceil(times * days):,} instead of {days:,})"
     return [*row, f"{edge}; or {many} at the same ratio"]
@@ -404,7 +423,7 @@ def _deflated(told: Mapping[str, Any], per_year: float) -> list[str]:
     if "value" not in told:
         why = told.get("reason") or "nothing finished"
         return ["Deflated Sharpe ratio", "not computed", limit, f"{_UNKNOWN}: {why}"]
-    row = [f"Deflated Sharpe ratio, trial {told['trial']}", number(told["value"], 2), limit]
+    row = [f"Deflated Sharpe ratio, trial {told['trial']}", format_number(told["value"], 2), limit]
     if told["value"] >= MIN_DSR:
         return [*row, "holds"]
     days, ratio, parts = days_to_min_dsr(told), sharpe_to_min_dsr(told), list[str]()
@@ -415,7 +434,9 @@ def _deflated(told: Mapping[str, Any], per_year: float) -> list[str]:
     else:
         parts.append(f"{days - now:,} more days at the same daily ratio ({days:,} in all)")
     if ratio is not None:
-        annual = f"{number(ratio * root, 2)} instead of {number(told['sharpe'] * root, 2)}"
+        annual = (
+            f"{format_number(ratio * root, 2)} instead of {format_number(told['sharpe'] * root, 2)}"
+        )
         parts.append(f"an annual ratio of {annual} on the same {now:,} days")
     else:
         parts.append("no ratio is enough on so few days with this kurtosis")

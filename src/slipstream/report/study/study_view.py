@@ -18,7 +18,7 @@ from slipstream.core.errors import CheckpointError, SlipstreamError
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.csv_table import read_table
 from slipstream.core.timeline import DAY, HOLDOUT
-from slipstream.report.history import machine_columns, origin
+from slipstream.report.history import origin_lines, resource_columns
 from slipstream.report.inputs import RANDOM_DRAWS, Backtest, SplitBacktest
 from slipstream.report.statistics import Floats, Ints
 from slipstream.rl.nets.policy_file import unpack
@@ -39,7 +39,7 @@ _Passes = Mapping[tuple[int, int, int], DailyReturns]  # by trial, repeat and fo
 
 
 @dataclass(frozen=True)
-class Axis:
+class SearchAxis:
     """A searched setting.
 
     Attributes:
@@ -59,7 +59,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Lines:
+class ReturnCurves:
     """Daily returns of one configuration beside equal weight's on the same days, if there is one.
 
     Attributes:
@@ -73,7 +73,7 @@ class Lines:
     """
 
     time: Ints
-    each: Floats
+    curves: Floats
     benchmark: Floats | None
     rebalanced: Floats | None = None
     missing: str = ""
@@ -107,37 +107,37 @@ class StudyView:
     name: str
     result: Mapping[str, Any]
     trials: Sequence[Trial]
-    axes: Sequence[Axis] = ()
+    axes: Sequence[SearchAxis] = ()
     importance: Mapping[str, float] = field(default_factory=dict)
     shown: int | None = None
-    development: Lines | None = None
-    fresh: Lines | None = None
-    holdout: Lines | None = None
-    random: RandomTraders | None = None
+    development: ReturnCurves | None = None
+    fresh: ReturnCurves | None = None
+    holdout: ReturnCurves | None = None
+    random_traders: RandomTraderRank | None = None
     random_missing: str = ""
     fold_dates: Sequence[str] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     accepted: Sequence[str] = ()
-    machine: Mapping[str, Floats] = field(default_factory=dict)
+    resources: Mapping[str, Floats] = field(default_factory=dict)
 
     @property
-    def market(self) -> bool:
+    def has_prices(self) -> bool:
         """Whether there are prices, and so a hold-out."""
         return bool(self.result["market"])
 
     @property
-    def benchmark(self) -> bool:
+    def has_benchmark(self) -> bool:
         """Whether equal weight is traded on the same bars; else there is only cash to beat."""
-        return bool(self.result.get("benchmark", self.market))
+        return bool(self.result.get("benchmark", self.has_prices))
 
     @property
-    def rivals(self) -> str:
+    def rival_name(self) -> str:
         """ "equal weight", or what there is instead."""
-        return "equal weight" if self.benchmark else "cash"
+        return "equal weight" if self.has_benchmark else "cash"
 
     @property
-    def complete(self) -> list[Trial]:
+    def ranked_trials(self) -> list[Trial]:
         """Trials that finished all folds at full budget and traded, the best first."""
         return best_trials(list(self.trials))
 
@@ -172,7 +172,9 @@ def read_view(folder: StudyFolder) -> StudyView:
             result=result,
             trials=trials,
             axes=[
-                Axis(name, bool(getattr(one, "log", False)), tuple(getattr(one, "choices", ())))
+                SearchAxis(
+                    name, bool(getattr(one, "log", False)), tuple(getattr(one, "choices", ()))
+                )
                 for name, one in space.distributions.items()
             ],
             importance=space.importances(scored),
@@ -181,9 +183,9 @@ def read_view(folder: StudyFolder) -> StudyView:
             provenance=_provenance(folder),
             notes=tuple(known.get("notes") or ()),
             accepted=tuple(environment.get("accepted") or ()),
-            machine=_machine(folder),
+            resources=_machine(folder),
         )
-        if not view.market or facts is None or shown is None:
+        if not view.has_prices or facts is None or shown is None:
             return view
         return _with_lines(view, folder, ledger, FoldMap.from_metadata(facts), shown)
 
@@ -191,7 +193,7 @@ def read_view(folder: StudyFolder) -> StudyView:
 def _machine(folder: StudyFolder) -> dict[str, Floats]:
     """The columns of machine.csv; none of a damaged one: only a picture depends on them."""
     try:
-        return machine_columns(read_table(folder.machine))
+        return resource_columns(read_table(folder.machine))
     except CheckpointError:
         return {}
 
@@ -223,29 +225,29 @@ def _with_lines(
         returns = np.array([one.returns for one in held])
         lines = _lines(view, held[0].days, returns, held[0].benchmark)
         lines = replace(lines, market=held[0].market)
-        view = _beside(replace(view, holdout=lines), folder, held[0])
+        view = _with_replays(replace(view, holdout=lines), folder, held[0])
     return view
 
 
-def _beside(view: StudyView, folder: StudyFolder, deployed: DailyReturns) -> StudyView:
+def _with_replays(view: StudyView, folder: StudyFolder, deployed: DailyReturns) -> StudyView:
     """The view with what is replayed on the hold-out beside the deployed policy."""
     assert view.holdout is not None and view.shown is not None
     environment, why = study_environment(folder, view.trial(view.shown).suggestion.overrides)
     if environment is None or environment.spec.market is None:
         why = why or "this environment has no prices"
-        lines = replace(view.holdout, missing=why) if view.benchmark else view.holdout
+        lines = replace(view.holdout, missing=why) if view.has_benchmark else view.holdout
         return replace(view, holdout=lines, random_missing=why)
     lines = view.holdout
-    if view.benchmark:
+    if view.has_benchmark:
         more, missing = rebalanced_returns(environment, deployed.days)
         lines = replace(lines, rebalanced=more, missing=missing)
-    random, why = random_traders(folder, environment, deployed.days, deployed.returns)
-    return replace(view, holdout=lines, random=random, random_missing=why)
+    random, why = rank_among_random_traders(folder, environment, deployed.days, deployed.returns)
+    return replace(view, holdout=lines, random_traders=random, random_missing=why)
 
 
-def _lines(view: StudyView, days: Ints, each: Floats, benchmark: Floats) -> Lines:
-    beside = benchmark if view.benchmark else None
-    return Lines((days + 1) * DAY, each, beside, periods=view.result["days_per_year"])
+def _lines(view: StudyView, days: Ints, each: Floats, benchmark: Floats) -> ReturnCurves:
+    beside = benchmark if view.has_benchmark else None
+    return ReturnCurves((days + 1) * DAY, each, beside, periods=view.result["days_per_year"])
 
 
 def _dates(facts: Mapping[str, Any] | None) -> list[str]:
@@ -265,7 +267,7 @@ def _provenance(folder: StudyFolder) -> dict[str, str]:
         f"{study.max_concurrent_trials} concurrent trials, {_steps(folder)} steps a member"
     )
     digest = (facts.get("environment") or {}).get("market_sha256")
-    return origin(facts, {"Study": work}, facts.get("config_hash"), digest)
+    return origin_lines(facts, {"Study": work}, facts.get("config_hash"), digest)
 
 
 def _steps(folder: StudyFolder) -> str:
@@ -284,7 +286,7 @@ _SAME = 1e-6  # of a day's return: weights are float32
 
 
 @dataclass(frozen=True)
-class RandomTraders:
+class RandomTraderRank:
     """Where the deployable policy stands among traders that differ from it in their timing only.
 
     Attributes:
@@ -343,7 +345,7 @@ def rebalanced_returns(
     return returns, ""
 
 
-def random_traders(
+def rank_among_random_traders(
     folder: StudyFolder,
     environment: Environment,
     days: Ints,
@@ -351,7 +353,7 @@ def random_traders(
     *,
     draws: int = RANDOM_DRAWS,
     backend: str = "compiled",
-) -> tuple[RandomTraders | None, str]:
+) -> tuple[RandomTraderRank | None, str]:
     """Ranks the deployable policy among matched random traders.
 
     Args:
@@ -379,7 +381,7 @@ def random_traders(
     found, again = daily_returns(passes, tracks)
     if not (np.array_equal(found, days) and np.allclose(again, returns, atol=_SAME)):
         return None, "the deployed policy does not repeat what the study saw of it"
-    return RandomTraders(passes.random_percentile(tracks, draws), draws), ""
+    return RandomTraderRank(passes.random_percentile(tracks, draws), draws), ""
 
 
 def daily_returns(passes: SplitBacktest, tracks: Sequence[EpisodeResult]) -> tuple[Ints, Floats]:

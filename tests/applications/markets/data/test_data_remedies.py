@@ -128,7 +128,7 @@ def test_a_remedy_keeps_what_stands_in_the_config(tmp_path, frame):
         "price_scale": {"USDJPY": 1e-3},
         "allow_issues": ["bogus"],
     }
-    with pytest.raises(ConfigError, match="no finding that can be accepted"):
+    with pytest.raises(ConfigError, match="no issue that can be accepted"):
         load(section)
     with pytest.raises(DataError) as refusal:
         load({**section, "allow_issues": ["scale_jump"]})

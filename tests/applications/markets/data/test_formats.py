@@ -353,7 +353,7 @@ def test_words_among_numbers_are_missing_numbers(tmp_path):
 
 
 def test_two_columns_of_one_name_do_not_pass_for_two(tmp_path):
-    with pytest.raises(DataError, match="two columns of one name, 'open' and 'open': take"):
+    with pytest.raises(DataError, match="two columns of one name, 'open' and 'open': remove"):
         bars_of(tmp_path, f"time,open,open,low,close\n{JAN3},{PRICES}\n")
     rows = f"{JAN3},{PRICES},1.105\n{JAN3 + 900},{PRICES},1.105\n"
     with pytest.raises(DataError, match=r"'close' and '<CLOSE>': .*, or give it a name of its own"):

@@ -83,7 +83,7 @@ def test_a_hole_in_all_assets_longer_than_twelve_bars_starts_a_segment(length, s
         assert one.tradable.all()
         (note,) = (note for note in one.notes if "lack 13 bars" in note)
         # 107 before the hole, 121 behind it: who held them would have had it.
-        assert "what prices did meanwhile, +13 % on average, is in nobody's result" in note
+        assert "no result contains the price change in the hole, +13 % on average" in note
 
 
 def test_overlapping_gaps_of_single_assets_are_a_hole_only_where_all_lack_the_bar():

@@ -13,12 +13,12 @@ from slipstream.markets.evaluation.performance import Account
 from slipstream.markets.report.market_page import market_page, split_views, verdict
 from slipstream.markets.report.market_sections import rolling_sharpe_figure
 from slipstream.report.inputs import ORACLE, Curve, RunEvaluation
-from slipstream.report.page import write
+from slipstream.report.page import write_page
 from slipstream.report.plot_style import png
-from slipstream.report.run_evaluation import gather
+from slipstream.report.run_evaluation import add_baselines
 from slipstream.report.run_page import build_page
 from slipstream.report.statistics import Interval, sharpe_interval
-from slipstream.report.summary_text import methods
+from slipstream.report.summary_text import interval_note
 from slipstream.training.environments.factory import resolve_environment
 
 EVIL = "<script>alert('x')</script> & co"
@@ -34,7 +34,7 @@ def run(forex, passes_of, some_agent):
         split: [some_agent(passes_of(forex, split), seed) for seed in range(2)]
         for split in ("validation", "test")
     }
-    return gather(
+    return add_baselines(
         forex,
         RunEvaluation(EVIL, tracks, curves=CURVES, notes=(EVIL,), provenance={"command": EVIL}),
         backend="serial",
@@ -50,7 +50,7 @@ def page(run):
 @pytest.fixture(scope="module")
 def html(page, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    return write(page, folder).read_text(encoding="utf-8")
+    return write_page(page, folder).read_text(encoding="utf-8")
 
 
 def test_nothing_is_fetched(html):
@@ -89,7 +89,7 @@ def test_every_tag_is_closed(html):
 def test_every_picture_shows_something(run, tmp_path):
     from matplotlib.image import imread
 
-    write(build_page(run), tmp_path)
+    write_page(build_page(run), tmp_path)
     names = {path.stem for path in tmp_path.glob("figures/*.png")}
     assert names >= {
         "equity_test",
@@ -139,7 +139,7 @@ def test_a_short_split_warns_of_annual_ratios(page, html):
 def test_months_are_shown_once(page, html):
     captions = [table.caption for section in page.sections for table in section.tables]
     assert captions.count("Monthly returns, %") == 1
-    assert not any("month" in shown.words.lower() for shown in page.pictures)
+    assert not any("month" in shown.caption.lower() for shown in page.pictures)
     assert not re.search(r">-0(\.0+)?( %)?<", html)
 
 
@@ -160,7 +160,7 @@ def test_members_that_hold_the_market_are_said_to(forex, passes_of):
         for side in (1, -1)
     ]
     tracks = {"test": [passes.replay(actions) for actions in sides]}
-    page = build_page(gather(forex, RunEvaluation("two", tracks), backend="serial", draws=2))
+    page = build_page(add_baselines(forex, RunEvaluation("two", tracks), backend="serial", draws=2))
     (line,) = [text for text in page.sentences if text.startswith("The market itself")]
     assert (
         "Member 0 moves with it (correlation of daily returns 1.00, mean net exposure 1.0" in line
@@ -228,7 +228,7 @@ def test_accepted_findings_are_recorded(tmp_path):
 
 @pytest.mark.long
 def test_same_run_same_page(run, html, tmp_path):
-    assert write(build_page(run), tmp_path).read_text(encoding="utf-8") == html
+    assert write_page(build_page(run), tmp_path).read_text(encoding="utf-8") == html
 
 
 @pytest.mark.long
@@ -239,7 +239,7 @@ def test_an_agent_that_never_trades_has_a_page(forex, passes_of):
         for first, last in (passes.window(k) for k in range(2))
     ]
     run = RunEvaluation("still", {"test": [passes.replay(still)]})
-    page = build_page(gather(forex, run, backend="serial", draws=3))
+    page = build_page(add_baselines(forex, run, backend="serial", draws=3))
     assert page.headline == "It never traded on the test bars: there is nothing to judge."
     assert page.sentences[0].startswith("Test Sharpe n/a")
     assert page.sentences[1].startswith("The agent never traded: its account stands where it began")
@@ -303,7 +303,7 @@ def test_a_single_agent_is_shown_beside_the_market(run):
 
 
 def test_an_agent_that_earns_much_of_what_hindsight_allows_is_said_to(run):
-    oracle = run.comparisons["test"].tracks[ORACLE]
+    oracle = run.baselines["test"].tracks[ORACLE]
     seeing = replace(run, tracks={**run.tracks, "test": [oracle, oracle]}, member=0)
     (text,) = [line for line in market_page(seeing).warnings if "log growth of the oracle" in line]
     assert text.startswith("The agent earns 100 % of") and "look-ahead" in text
@@ -311,7 +311,7 @@ def test_an_agent_that_earns_much_of_what_hindsight_allows_is_said_to(run):
 
 
 def test_earlier_trials_on_the_same_days_are_counted(run):
-    text = " ".join(market_page(replace(run, before=("run a (2026-01-01)",))).sentences)
+    text = " ".join(market_page(replace(run, earlier_uses=("run a (2026-01-01)",))).sentences)
     assert "Trials tried: 1; more were tried for 1 earlier outcome on some of the same days" in text
     assert "after 2 trials the best of 2" in text
 
@@ -319,10 +319,12 @@ def test_earlier_trials_on_the_same_days_are_counted(run):
 def test_tables_name_the_method_of_their_intervals():
     daily = np.random.default_rng(1).normal(0.0, 0.01, 80)
     found = sharpe_interval(daily, 260)
-    text = methods({"agent": found, "flat": None})
-    assert "Politis and Romano 1994" in text and text.endswith(f"here by {found.by}.")
-    assert methods({"flat": None}) == ""
+    text = interval_note({"agent": found, "flat": None})
+    assert "Politis and Romano 1994" in text and text.endswith(f"here by {found.method}.")
+    assert interval_note({"flat": None}) == ""
     other = Interval(found)
     other.methods = ("Newey-West error", "stationary bootstrap")
     both = "Newey-West error below, stationary bootstrap above"
-    assert methods({"a": found, "b": other}).endswith(f"here by {found.by} (a); {both} (b).")
+    assert interval_note({"a": found, "b": other}).endswith(
+        f"here by {found.method} (a); {both} (b)."
+    )

@@ -53,7 +53,7 @@ def test_each_evaluation_episode_of_a_report_is_a_row_of_a_table(game, trader, t
     assert list(zip(*(table[name] for name in columns), strict=True)) == [
         (member, data, track.name, track.episode_return, track.length)
         for data, members in found.tracks.items()
-        for member, tracks in zip(found.numbers, members, strict=True)
+        for member, tracks in zip(found.member_numbers, members, strict=True)
         for track in tracks
     ]
     report_run(trader, out=tmp_path, count=False)  # in place of the other
@@ -90,13 +90,13 @@ def test_looks_at_the_test_split_are_counted(trader, tmp_path):
     run = shutil.copytree(trader, tmp_path / "run")
     Run.open(run).record(test_reads=1)  # as training leaves it
     said = []
-    report_run(run, count=False, say=said.append)  # the report of that very score
+    report_run(run, count=False, log=said.append)  # the report of that very score
     assert Run.open(run).test_reads == 1
     assert not any("has been evaluated" in sentence for sentence in said)
     api.evaluate(run)
     report_run(run, start=Run.open(run).provenance["environment"]["windows_utc_seconds"]["test"][0])
     assert Run.open(run).test_reads == 2  # a window of chosen bars is no look at the test split
-    report_run(run, say=said.append)
+    report_run(run, log=said.append)
     assert Run.open(run).test_reads == 3
     assert any("test split has been evaluated 3 times" in sentence for sentence in said)
 

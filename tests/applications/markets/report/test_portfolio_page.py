@@ -14,7 +14,7 @@ from slipstream.markets.evaluation.performance import build_chained_account
 from slipstream.markets.report.portfolio_page import asset_gains, asset_shares
 from slipstream.report.inputs import CASH, EQUAL_WEIGHT, ORACLE, REBALANCED, Prices, RunEvaluation
 from slipstream.report.page import render
-from slipstream.report.run_evaluation import gather
+from slipstream.report.run_evaluation import add_baselines
 from slipstream.report.run_page import build_page
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
 
@@ -225,7 +225,7 @@ def gathered(passes, members, draws=3):
     environment = KernelEnvironment.from_loaded(
         KernelKind("portfolio"), passes.kernel, passes.loaded
     )
-    return gather(
+    return add_baselines(
         environment, RunEvaluation("run", {"test": members}), backend="serial", draws=draws
     )
 
@@ -251,7 +251,7 @@ def test_the_page_compares_with_what_anybody_could_hold(orders):
 def test_an_agent_that_bought_and_holds_is_not_said_to_be_cash():
     """ "99.7 % exposure, 8 fills. Its figures are about those of cash", under a loss of 19 %."""
     passes = passes_of(pw.random_panel(160, 3, 6, segments=[[0, 160]]))
-    (holding,) = gathered(passes, [some_agent(passes, 0)]).comparisons["test"].tracks[EQUAL_WEIGHT]
+    (holding,) = gathered(passes, [some_agent(passes, 0)]).baselines["test"].tracks[EQUAL_WEIGHT]
     page = build_page(gathered(passes, [[holding]]))
     (said,) = (line for line in page.sentences if "hardly trades" in line)
     assert said.endswith("Its figures are about those of what it bought, held.")

@@ -16,7 +16,7 @@ from slipstream.markets.evaluation.market_backtest import (
     random_returns,
 )
 from slipstream.report.study import study_view as study_view
-from slipstream.report.study.study_view import daily_returns, random_traders
+from slipstream.report.study.study_view import daily_returns, rank_among_random_traders
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.environments.evaluator import Evaluator
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
@@ -29,7 +29,7 @@ def environment_of(kernel, loaded):
     (first, *_) = [name for name in loaded.params if name in ("window", "train_window")]
     loaded = replace(loaded, params={**loaded.params, "holdout": loaded.params[first]})
     spec = kernel.spec(loaded.params["holdout"][0], loaded.data)
-    return KernelEnvironment(KernelKind(kernel.name), spec, kernel.fitted(loaded), loaded)
+    return KernelEnvironment(KernelKind(kernel.name), spec, kernel.specialize(loaded), loaded)
 
 
 class Fixed:
@@ -81,7 +81,7 @@ def weights(step):
 def test_the_percentile_is_that_of_the_policys_own_decisions(portfolio, monkeypatch, tmp_path):
     passes, tracks, days, returns = recorded(portfolio, weights)
     decide(monkeypatch, weights)
-    told, why = random_traders(
+    told, why = rank_among_random_traders(
         StudyFolder(tmp_path), portfolio, days, returns, draws=DRAWS, backend="serial"
     )
     mine = float(passes.replay_growth([track.actions for track in tracks])[0]) - 1.0
@@ -101,7 +101,7 @@ def test_forex_is_compared_too(forex, monkeypatch, tmp_path):
 
     passes, tracks, days, returns = recorded(environment, positions, SymbolSplitBacktest)
     decide(monkeypatch, positions)
-    told, why = random_traders(
+    told, why = rank_among_random_traders(
         StudyFolder(tmp_path), environment, days, returns, draws=3, backend="serial"
     )
     mine = float(passes.replay_growth([track.actions for track in tracks])[0]) - 1.0
@@ -117,7 +117,7 @@ def test_who_never_changes_is_as_good_as_itself_at_other_times(portfolio, monkey
 
     _, _, days, returns = recorded(portfolio, cash)
     decide(monkeypatch, cash)
-    told, _ = random_traders(
+    told, _ = rank_among_random_traders(
         StudyFolder(tmp_path), portfolio, days, returns, draws=DRAWS, backend="serial"
     )
     assert told.percentile == 50.0
@@ -129,7 +129,9 @@ def test_why_there_is_no_percentile(portfolio, monkeypatch, tmp_path):
     decide(monkeypatch, weights)
 
     def told(days=days, returns=returns):
-        return random_traders(folder, portfolio, days, returns, draws=2, backend="serial")
+        return rank_among_random_traders(
+            folder, portfolio, days, returns, draws=2, backend="serial"
+        )
 
     assert "does not repeat" in told(returns=returns + 1e-3)[1]
     assert "does not repeat" in told(days=days + 1)[1]

@@ -9,7 +9,7 @@ import slipstream
 from slipstream.core.errors import KernelError
 from slipstream.markets.backtest_spec import SymbolBacktestSpec
 from slipstream.report.inputs import BUY_AND_HOLD, ORACLE, RunEvaluation
-from slipstream.report.run_evaluation import evaluate_run, gather
+from slipstream.report.run_evaluation import add_baselines, evaluate_run
 from slipstream.report.run_page import build_page
 from slipstream.training.environments.factory import resolve_environment
 
@@ -50,10 +50,10 @@ def test_its_baselines_run_through_its_own_rules(found):
     environment = resolve_environment(str(FILE), {})
     index = environment.loaded.data.index
     (p,) = environment.loaded.params["test"]
-    held = found.comparisons["test"].tracks[BUY_AND_HOLD][0]
+    held = found.baselines["test"].tracks[BUY_AND_HOLD][0]
     end = CAPITAL + index[p.end] - index[p.begin] - p.fee
     assert held.trace["equity"].ravel()[-1] == pytest.approx(end)
-    best = found.comparisons["test"].tracks[ORACLE][0]
+    best = found.baselines["test"].tracks[ORACLE][0]
     assert best.trace["equity"].ravel()[-1] > end
     free, *_, dear = [after for _, after in found.stress.multiples]
     assert free >= dear
@@ -66,7 +66,7 @@ def test_without_its_declaration_it_is_shown_like_a_game(found, tmp_path):
     path.write_text(text[: text.index("def backtest_spec")])
     silent = resolve_environment(str(path), {})
     assert silent.kernel.hook("backtest_spec") is None and silent.spec.market is not None
-    shown = gather(
+    shown = add_baselines(
         silent, RunEvaluation("silent", {"test": found.tracks["test"]}), backend="serial"
     )
     assert shown.market is None and len(shown.random_policy) == 100

@@ -9,7 +9,7 @@ import pytest
 from slipstream import api
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.kernels.spec import Metric
-from slipstream.report.history import curves, episode_curves, episode_sections
+from slipstream.report.history import episode_curves, episode_sections, learning_curves
 from slipstream.report.inputs import Curve
 from slipstream.report.run_evaluation import evaluate_run
 from slipstream.report.run_page import report_run
@@ -32,7 +32,7 @@ def game(tmp_path_factory):
 @pytest.mark.long
 def test_report_of_a_game(game):
     said = []
-    path = report_run(game, say=said.append)
+    path = report_run(game, log=said.append)
     assert path == game / "report.html"
     assert said[0].endswith(" for the report ...")
     assert said[1].startswith("Mean return ")
@@ -48,13 +48,13 @@ def test_report_of_a_run_whose_power_failed_before_its_first_rows(game, tmp_path
     for name in ("metrics.csv", "evaluations.csv"):
         heading, _, _ = (run / name).read_text().partition("\n")
         (run / name).write_text(f"{heading}\n")
-    assert curves(Run.open(run), market=False) == ()
-    assert report_run(run, say=lambda _: None).is_file()
+    assert learning_curves(Run.open(run), market=False) == ()
+    assert report_run(run, log=lambda _: None).is_file()
 
 
 def test_curves_follow_the_tables(game):
     run = Run.open(game)
-    training, evaluation = curves(run, market=False)
+    training, evaluation = learning_curves(run, market=False)
     assert training.score.shape == (len(training.steps), 2)
     assert training.steps[-1] == 2_048
     assert evaluation.name == "evaluation"

@@ -9,11 +9,11 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import CheckpointError
-from slipstream.report.history import numbers_of
-from slipstream.report.inputs import Chosen, Curve, Game, RunEvaluation
-from slipstream.report.number_format import Measured
-from slipstream.report.page import write
-from slipstream.report.run_evaluation import evaluate_run, gather, random_policy
+from slipstream.report.history import numeric_column
+from slipstream.report.inputs import Curve, GameEvaluation, PolicyChoice, RunEvaluation
+from slipstream.report.number_format import MeanWithError
+from slipstream.report.page import write_page
+from slipstream.report.run_evaluation import add_baselines, evaluate_run, random_policy
 from slipstream.report.run_page import build_page, has_collapsed, run_page, verdict
 from slipstream.training.environments.evaluator import run_episodes
 from slipstream.training.environments.factory import resolve_environment
@@ -28,7 +28,7 @@ def tracks(*returns):
 
 
 def chosen(steps=400, score=500.0, last=500.0, error=1.0, **settings):
-    return Chosen(steps, score, last, error, settings)
+    return PolicyChoice(steps, score, last, error, settings)
 
 
 def evaluation(*members, game=None, random=(20.0, 24.0), **more):
@@ -55,13 +55,13 @@ def evaluation(*members, game=None, random=(20.0, 24.0), **more):
     ],
 )
 def test_digits_follow_the_error(mean, error, text):
-    assert str(Measured(mean, error)) == text
+    assert str(MeanWithError(mean, error)) == text
 
 
 def test_a_losing_game_is_not_called_even():
     """Blackjack: 0.0 on the episodes that chose the policy, -0.05 on others."""
     draw = np.random.default_rng(0)
-    game = Game((chosen(score=0.0, last=-0.1, error=0.09),), 1000, 10)
+    game = GameEvaluation((chosen(score=0.0, last=-0.1, error=0.09),), 1000, 10)
     fresh = draw.choice([-1.0, 1.0], 4000, p=[0.525, 0.475])
     page = run_page(evaluation(tracks(*fresh), game=game, random=draw.choice([-1.0, 1.0], 100)))
     assert page.headline.startswith("Mean return -0.0") and "±" in page.headline
@@ -73,7 +73,7 @@ def test_a_losing_game_is_not_called_even():
 def test_collapse_is_said_in_words():
     """500 shown, and members that end at 244, 149 and 141."""
     ends = (244.0, 149.0, 141.0, 490.0)
-    game = Game(tuple(chosen(last=end, error=5.0) for end in ends), 1000, 10)
+    game = GameEvaluation(tuple(chosen(last=end, error=5.0) for end in ends), 1000, 10)
     members = [tracks(500.0, 499.0, 500.0)] * 4
     page = run_page(evaluation(*members, game=game))
     (warning,) = page.warnings
@@ -97,20 +97,20 @@ def test_collapse_is_said_in_words():
     ],
 )
 def test_what_counts_as_collapse(agent, last, random, fallen):
-    last = None if last is None else Measured(*last)
-    assert has_collapsed(Measured(*agent), last, Measured(*random)) == fallen
+    last = None if last is None else MeanWithError(*last)
+    assert has_collapsed(MeanWithError(*agent), last, MeanWithError(*random)) == fallen
 
 
 @pytest.mark.parametrize(("agent", "beats"), [(20.0, False), (22.0, False), (30.0, True)])
 def test_a_random_policy_must_be_beaten_beyond_chance(agent, beats):
-    text = verdict([Measured(agent, 1.0)], 0, Measured(22.0, 1.0), 100)
+    text = verdict([MeanWithError(agent, 1.0)], 0, MeanWithError(22.0, 1.0), 100)
     assert ("not shown to beat a random policy" in text) != beats
 
 
 def test_the_headline_of_several_seeds_says_how_many_learned():
     """FrozenLake was headed 0.710 where two of three seeds had nothing."""
-    seeds = [Measured(mean, 0.01) for mean in (0.0, 0.71, 0.02)]
-    text = verdict(seeds, 1, Measured(0.015, 0.004), 100)
+    seeds = [MeanWithError(mean, 0.01) for mean in (0.0, 0.71, 0.02)]
+    text = verdict(seeds, 1, MeanWithError(0.015, 0.004), 100)
     assert text == (
         "Mean return 0.710 ± 0.010 on 100 fresh episodes by the best of 3 seeds; 1 of 3 beats a "
         "random policy, which gets 0.0150 ± 0.0040."
@@ -121,7 +121,7 @@ def test_the_headline_of_several_seeds_says_how_many_learned():
 
 def test_a_training_that_was_stopped_is_said_to_stand_where_it_stands():
     """ "It is also the last policy": of a run that had gone on to twice as many steps."""
-    game = Game((chosen(steps=400),), 622, 10, budget=1000)
+    game = GameEvaluation((chosen(steps=400),), 622, 10, budget=1000)
     page = run_page(evaluation(tracks(1.0, 2.0), game=game))
     assert "Training stands at step 622 of 1,000." in page.sentences
     assert "It is also the last policy." not in page.sentences
@@ -130,7 +130,7 @@ def test_a_training_that_was_stopped_is_said_to_stand_where_it_stands():
 
 
 def test_a_sweep_shows_settings_and_averages_seeds():
-    game = Game(
+    game = GameEvaluation(
         tuple(chosen(last=100.0 * m, learning_rate=rate) for m, rate in enumerate(RATES)), 1000, 10
     )
     members = [tracks(*(base + np.arange(4.0))) for base in (100, 110, 300, 330)]
@@ -141,12 +141,12 @@ def test_a_sweep_shows_settings_and_averages_seeds():
     assert [row[2] for row in swept.rows] == ["106.5 ± 5.0", "316 ± 15"]
     assert swept.emphasis == 1
     assert [row[1] for row in each.rows[:4]] == ["0.0001", "0.0001", "0.001", "0.001"]
-    same = evaluation(*members, game=Game(tuple(chosen() for _ in RATES), 1000, 10))
+    same = evaluation(*members, game=GameEvaluation(tuple(chosen() for _ in RATES), 1000, 10))
     assert len(run_page(same).sections[0].tables) == 1
 
 
 def test_cut_episodes_are_said():
-    game = Game((chosen(),), 1000, 10, longest=10)
+    game = GameEvaluation((chosen(),), 1000, 10, longest=10)
     page = run_page(evaluation(tracks(1.0, 2.0), game=game))
     assert "2 of 2 episodes did not end" in page.warnings[0]
 
@@ -178,7 +178,7 @@ def test_a_run_is_reported_on_fresh_episodes(trained, tmp_path):
         assert one.settings == {"learning_rate": RATES[member]}
     assert run.game.validations == 10 and len(run.game.sampled) == 20
     assert run.game.steps == trained.result["progress"]["steps"]
-    text = write(build_page(run), tmp_path).read_text(encoding="utf-8")
+    text = write_page(build_page(run), tmp_path).read_text(encoding="utf-8")
     for part in ("20 fresh episodes", "Settings, averaged over seeds", "0.0001", "drawn"):
         assert part in text, part
     drawn = {path.stem for path in tmp_path.glob("figures/*.png")}
@@ -187,17 +187,17 @@ def test_a_run_is_reported_on_fresh_episodes(trained, tmp_path):
 
 def test_words_among_a_table_s_numbers_are_refused():
     table = {"won": [0.25, None, 1.0], "lost": [0.5, "abc", None]}
-    assert np.array_equal(numbers_of(table, "won"), [0.25, np.nan, 1.0], equal_nan=True)
+    assert np.array_equal(numeric_column(table, "won"), [0.25, np.nan, 1.0], equal_nan=True)
     with pytest.raises(CheckpointError, match="'abc' in the column `lost`"):
-        numbers_of(table, "lost")
+        numeric_column(table, "lost")
 
 
 def test_the_chosen_step_is_marked_on_the_curve(trained):
     run = evaluate_run(trained)
-    from slipstream.report.history import learning
+    from slipstream.report.history import draw_learning_curves
 
     places = [(one.steps, one.score) for one in run.game.chosen]
-    figure = learning(run.curves, places, run.member)
+    figure = draw_learning_curves(run.curves, places, run.member)
     labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert "chosen and shown" in labels and "chosen, other members" in labels
     offsets = [tuple(o) for c in figure.axes[0].collections for o in c.get_offsets().tolist()]
@@ -234,6 +234,6 @@ def test_tracks_alone_have_a_page(tmp_path):
     env = game.make_eval_envs("test", 5, 1, "serial")
     curve = Curve("evaluation", np.array([1.0, 2.0]), np.array([[1.0], [2.0]]))
     found = {"test": run_episodes(env, act, 5, seed=1)}
-    run = gather(game, RunEvaluation("balance", found, curves=(curve,)), backend="serial")
-    text = write(build_page(run), tmp_path).read_text(encoding="utf-8")
+    run = add_baselines(game, RunEvaluation("balance", found, curves=(curve,)), backend="serial")
+    text = write_page(build_page(run), tmp_path).read_text(encoding="utf-8")
     assert "Mean return 500.0 ± 0.0 on 5 fresh episodes" in text and "random policy gets" in text

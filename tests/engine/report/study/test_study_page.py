@@ -18,7 +18,7 @@ from slipstream.report.study import study_figures as study_figures
 from slipstream.report.study import study_summary as study_wording
 from slipstream.report.study import study_tables as study_tables
 from slipstream.report.study.study_page import study_page, write_study_page
-from slipstream.report.study.study_view import Axis, RandomTraders, read_view
+from slipstream.report.study.study_view import RandomTraderRank, SearchAxis, read_view
 from slipstream.studies.outcome.outcome_text import (
     NO_CASH_WINNER,
     NO_GAME_WINNER,
@@ -64,7 +64,7 @@ def page(view):
 
 def said(view):
     """All sentences before the sections."""
-    return " ".join([*study_wording.warnings(view), *study_wording.opening(view)])
+    return " ".join([*study_wording.warnings(view), *study_wording.summary_sentences(view)])
 
 
 def text_of(page):
@@ -77,7 +77,7 @@ def cells(page, caption):
 
 
 def test_the_winners_holdout_is_the_headline(view, page):
-    first = view.holdout.each[0]
+    first = view.holdout.curves[0]
     sharpe = first.mean() / first.std(ddof=1) * 365**0.5
     winner = view.result["winner"]["trial"]
     assert page.headline == (
@@ -109,7 +109,7 @@ def test_the_first_screen_shows_the_result_before_the_warnings(view, page):
         "Annual Sharpe ratio",
         "Smallest Sharpe that could be confirmed",
     ]
-    growth = 100 * (np.prod(1 + view.holdout.each[0]) - 1)
+    growth = 100 * (np.prod(1 + view.holdout.curves[0]) - 1)
     assert page.figures[0].value == f"{growth:+.1f} %"
     assert page.figures[0].note.startswith(f"{study_world.HOLDOUT} days; equal weight ")
     assert page.picture.name == "holdout"
@@ -175,8 +175,8 @@ def test_ratios_without_a_deviation_are_not_zero(view):
 
 def test_the_table_of_trials_fits_the_page(view):
     """Eight settings, those that mattered first; the others are named below."""
-    axes = [*view.axes, *(Axis(f"agent.other_{k}") for k in range(12))]
-    ranked = list(view.complete)
+    axes = [*view.axes, *(SearchAxis(f"agent.other_{k}") for k in range(12))]
+    ranked = list(view.ranked_trials)
     for trial in ranked:
         params = trial.suggestion.params
         params.update({axis.name: 0.123456 for axis in axes if axis.name not in params})
@@ -189,7 +189,7 @@ def test_the_table_of_trials_fits_the_page(view):
 
 def test_settings_on_a_logarithmic_axis_are_numbers(view):
     axes = [axis for axis in view.axes if axis.log]
-    figure = study_figures.slices(view.complete, axes)
+    figure = study_figures.slices(view.ranked_trials, axes)
     plot_style.png(figure)
     texts = [text.get_text() for panel in figure.axes for text in panel.get_xticklabels()]
     assert texts and not any("$" in text or "mathdefault" in text for text in texts)
@@ -238,11 +238,11 @@ def test_the_bound_on_the_holdout_is_said_in_words():
 
 def proven(view, percentile=99.0):
     """A view whose hold-out is as good as one can be."""
-    sure = np.random.default_rng(0).normal(6e-3, 0.01, view.holdout.each.shape)
+    sure = np.random.default_rng(0).normal(6e-3, 0.01, view.holdout.curves.shape)
     return replace(
         view,
-        holdout=replace(view.holdout, each=sure),
-        random=RandomTraders(percentile, 200),
+        holdout=replace(view.holdout, curves=sure),
+        random_traders=RandomTraderRank(percentile, 200),
         random_missing="",
     )
 
@@ -267,7 +267,7 @@ def test_loud_words_need_all_conditions(view):
     assert not loud(proven(view, 94.4))
     assert "94 % of matched random traders did worse, and 95 % must" in said(proven(view, 94.4))
 
-    unknown = replace(sure, random=None, random_missing="the prices have changed")
+    unknown = replace(sure, random_traders=None, random_missing="the prices have changed")
     assert not loud(unknown) and "would have made: the prices have changed" in said(unknown)
 
     holdout = {**view.result["holdout"], "opening": 2}
@@ -284,10 +284,10 @@ def test_the_review_case_of_a_small_size_is_not_called_profitable(view):
     short = replace(
         view.holdout,
         time=view.holdout.time[:days],
-        each=returns[None],
+        curves=returns[None],
         benchmark=view.holdout.benchmark[:days],
     )
-    text = said(replace(view, holdout=short, random=RandomTraders(99.0, 200)))
+    text = said(replace(view, holdout=short, random_traders=RandomTraderRank(99.0, 200)))
     assert "profitable" not in text and "outperforms" not in text
     assert "Hold-out Sharpe 3.3, no interval: too few days (42 days). Below 60 days no" in text
 
@@ -296,7 +296,7 @@ def test_one_phrase_has_one_value(view):
     """The best of N skill-less ones: the deflated ratio's own bar, wherever it is named."""
     told = view.result["evidence"]["deflated_sharpe"]
     bar = told["expected"] * 365**0.5
-    text = " ".join([said(view), *study_wording.chance(view)])
+    text = " ".join([said(view), *study_wording.expected_by_chance(view)])
     values = re.findall(
         r"best of 45 skill-less ones is expected to show an annual \D*(\d+\.\d)", text
     )
@@ -424,7 +424,7 @@ def test_nobody_wins_on_noise_and_nothing_is_recommended(noise):
 
 def test_a_winner_without_proof_is_not_called_profitable(view):
     random = np.random.default_rng(0)
-    lines = replace(view.holdout, each=random.normal(1e-4, 0.02, view.holdout.each.shape))
+    lines = replace(view.holdout, curves=random.normal(1e-4, 0.02, view.holdout.curves.shape))
     told = said(replace(proven(view), holdout=lines))
     assert "profitable" not in told
     assert "outperforms" not in told
@@ -434,7 +434,7 @@ def test_a_winner_without_proof_is_not_called_profitable(view):
 def test_deployed_by_force_still_recommends_nothing(tmp_path):
     folder = study_world.run_study(tmp_path / "forced", trials=20, skill=0.0, force_deploy=True)
     view = read_view(folder)
-    assert study_wording.opening(view)[0] == NO_WINNER
+    assert study_wording.summary_sentences(view)[0] == NO_WINNER
     assert study_wording.warnings(view)[0].endswith("was deployed by force all the same.")
     assert sum(NO_WINNER in text for text in study_page(view).lines) == 1
     assert "deployed by force, not confirmed" in best_config(folder).splitlines()[0]
@@ -526,7 +526,7 @@ def test_a_terminal_shows_each_folds_benchmark_and_what_the_data_can_show(view):
         f"({4 * study_world.DAYS} days), {1.64485 / years[1] ** 0.5:.1f} on the hold-out "
         f"({study_world.HOLDOUT} days)." in told[-2]
     )
-    assert study_wording.chance(view)[0] == told[-2]
+    assert study_wording.expected_by_chance(view)[0] == told[-2]
     assert told[-1].startswith("Policy: ")
 
 
@@ -548,9 +548,9 @@ def test_learning_rate_is_what_mattered(view):
 
 
 def test_curves_are_the_trials_own(view):
-    assert view.development.each.shape == (3, 4 * study_world.DAYS)
-    assert view.fresh.each.shape == (3, 4 * study_world.DAYS)
-    assert view.holdout.each.shape == (3, study_world.HOLDOUT)
+    assert view.development.curves.shape == (3, 4 * study_world.DAYS)
+    assert view.fresh.curves.shape == (3, 4 * study_world.DAYS)
+    assert view.holdout.curves.shape == (3, study_world.HOLDOUT)
     assert (np.diff(view.development.time) == 86_400).all()
 
 
