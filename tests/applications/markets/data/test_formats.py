@@ -356,7 +356,7 @@ def test_two_columns_of_one_name_do_not_pass_for_two(tmp_path):
     with pytest.raises(DataError, match="two columns of one name, 'open' and 'open': remove"):
         bars_of(tmp_path, f"time,open,open,low,close\n{JAN3},{PRICES}\n")
     rows = f"{JAN3},{PRICES},1.105\n{JAN3 + 900},{PRICES},1.105\n"
-    with pytest.raises(DataError, match=r"'close' and '<CLOSE>': .*, or give it a name of its own"):
+    with pytest.raises(DataError, match=r"'close' and '<CLOSE>': .*, or map it to a distinct name"):
         bars_of(tmp_path, f"time,open,high,low,close,<CLOSE>\n{rows}")
     bars = bars_of(tmp_path, f"time,open,high,low,close,Close\n{rows}", columns={"Close": "mine"})
     assert (bars.close == 1.11).all() and (bars.extra["mine"] == 1.105).all()
