@@ -122,9 +122,9 @@ def write_study_folder(
             _ask(ledger, Suggestion(number, 1_000 * number, params, params, (), at))
             if number >= trials:
                 continue
-            verdict = _verdict(number, params, folds, draws, at + 90.0)
-            counts[verdict.kind] += 1
-            _judge(ledger, verdict)
+            decision = _verdict(number, params, folds, draws, at + 90.0)
+            counts[decision.kind] += 1
+            _judge(ledger, decision)
     append_members(folder, trials, under_way, folds, points=60)
     running = [{"trial": trials + k, "fold": f} for k in range(under_way) for f in range(folds)]
     facts: dict[str, Any] = {
@@ -182,6 +182,6 @@ def _ask(ledger: Ledger, ask: Suggestion) -> None:
     ledger._db.execute("UPDATE suggestions SET at = ? WHERE trial = ?", (ask.at, ask.trial))
 
 
-def _judge(ledger: Ledger, verdict: TrialDecision) -> None:
-    ledger.add_decision(verdict)
-    ledger._db.execute("UPDATE decisions SET at = ? WHERE trial = ?", (verdict.at, verdict.trial))
+def _judge(ledger: Ledger, decision: TrialDecision) -> None:
+    ledger.add_decision(decision)
+    ledger._db.execute("UPDATE decisions SET at = ? WHERE trial = ?", (decision.at, decision.trial))

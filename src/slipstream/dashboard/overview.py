@@ -153,17 +153,17 @@ def open_ledger(folder: Path) -> Iterator[tuple[Ledger, tuple[int, int, int]]]:
         SlipstreamError, UnreadableError: it cannot be read, or is too long for a page.
     """
     with Ledger(resolve_inside(folder, LEDGER, LEDGER_BYTES), read_only=True) as ledger:
-        asks, verdicts, openings = ledger.row_counts()
-        if asks > _MAX_TRIALS or verdicts > _MAX_TRIALS * _MAX_STAGES:
+        asks, decisions, openings = ledger.row_counts()
+        if asks > _MAX_TRIALS or decisions > _MAX_TRIALS * _MAX_STAGES:
             raise UnreadableError(f"it has {asks:,} trials, and {_MAX_TRIALS:,} are the most")
-        yield ledger, (asks, verdicts, openings)
+        yield ledger, (asks, decisions, openings)
 
 
 def _study_scores(folder: Path) -> list[float]:
     with open_ledger(folder) as (ledger, _):
-        verdicts = sorted(rank_eligible(ledger.decisions()), key=lambda one: one.at)
+        decisions = sorted(rank_eligible(ledger.decisions()), key=lambda one: one.at)
     best: list[float] = []
-    for one in verdicts:
+    for one in decisions:
         best.append(max([one.score or 0.0, *best[-1:]]))
     return best[:: -(-len(best) // _SPARKLINE_POINTS) or 1]
 

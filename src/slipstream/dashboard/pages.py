@@ -202,20 +202,20 @@ def _add_trials(news: Updates) -> None:
     """
     before = news.numbers("trials")
     try:
-        with open_ledger(news.folder) as (ledger, (asks, verdicts, openings)):
-            if [asks, verdicts, openings] == before[:3]:
+        with open_ledger(news.folder) as (ledger, (asks, decisions, openings)):
+            if [asks, decisions, openings] == before[:3]:
                 news.set_cursor("trials", news.previous("trials"))
                 return
             trials = ledger.trials()
         newest = max([0.0, *(_last_time(one) for one in trials)])
         rows = trials
-        if len(before) == 4 and before[0] <= asks and before[1] <= verdicts:
+        if len(before) == 4 and before[0] <= asks and before[1] <= decisions:
             times = [
                 at
                 for one in trials
                 for at in (one.suggestion.at, *(stage.at for stage in one.decisions))
             ]
-            if sum(at > before[3] for at in times) == asks + verdicts - before[0] - before[1]:
+            if sum(at > before[3] for at in times) == asks + decisions - before[0] - before[1]:
                 rows = [one for one in trials if _last_time(one) > before[3]]
         best = best_trials(trials)[:1]
         told = {
@@ -229,7 +229,7 @@ def _add_trials(news: Updates) -> None:
         news.add_snapshot("trials", {"unreadable": f"{LEDGER} cannot be read: {error}"})
         return
     news.events.append(("trials", told))
-    news.set_cursor("trials", f"{asks}_{verdicts}_{openings}_{newest!r}")
+    news.set_cursor("trials", f"{asks}_{decisions}_{openings}_{newest!r}")
 
 
 def _last_time(trial: Trial) -> float:

@@ -422,7 +422,7 @@ class Study:
             told["confirm_minutes"] / confirmation_load(plan, count, workers) / _PESSIMISTIC_SPEED
         )
         confirm *= confirmation_load(plan, count, workers, 1)
-        begun = any(verdict.kind == "complete" for verdict in ledger.decisions())
+        begun = any(decision.kind == "complete" for decision in ledger.decisions())
         left = (self._deadline - time.monotonic()) / 60
         need = confirm + (0.0 if begun else alone)
         if need > left:

@@ -41,7 +41,7 @@ def test_they_count_as_luck_and_as_no_trials(source, tmp_path):
     trials, kept = trials_of(warm)
     assert len(trials) == 5 and len(kept["trials"]) == 17 and kept["begun"] == 18
     result = warm.result
-    assert result["trials"]["asked"] == 5
+    assert result["trials"]["started"] == 5
     assert result["warm_start"] == {
         "study": "first",
         "num_trials": 17,
@@ -96,7 +96,7 @@ def test_trials_outside_the_space_are_left_out(source, tmp_path):
 
 def test_constraints_are_of_the_new_study(source, tmp_path):
     found = taken(source, SPACE, tmp_path, constraints={"fills": 100.0})
-    assert {tuple(one["excess"]) for one in found.trials} == {(300.0,)}
+    assert {tuple(one["violations"]) for one in found.trials} == {(300.0,)}
     config = source.study.model_copy(update={"constraints": {"fills": 100.0}})
     space = SearchSpace.from_mapping(SPACE, source.base)
     assert TrialSampler(space, config, found).ask(0) != TrialSampler(space, config, None).ask(0)

@@ -275,7 +275,7 @@ def test_changed_prices_are_refused_with_their_hash(slipstream, machinery, tmp_p
     machinery.sha = "fed"
     done = tune(slipstream)
     assert done.code == 2 and "abc" in done.err and "fed" in done.err
-    assert result(tmp_path)["trials"]["asked"] == 8
+    assert result(tmp_path)["trials"]["started"] == 8
 
 
 def test_an_interrupted_study_says_how_to_go_on_and_ends_the_same(slipstream, machinery, tmp_path):
@@ -337,7 +337,7 @@ def test_stop_cuts_the_search_and_goes_on_to_the_end(slipstream, machinery, tmp_
     done = slipstream("tune", "c.yaml", "--n-trials", "40", "--study-name", "one", "--no-report")
     assert done.code == 0, done.err
     found = result(tmp_path)
-    assert 5 <= found["trials"]["asked"] == found["trials"]["cut"] < 40
+    assert 5 <= found["trials"]["started"] == found["trials"]["cut"] < 40
     assert len(found["confirmation"]["candidates"]) > 0
 
 
@@ -588,7 +588,7 @@ def test_a_damaged_config_says_what_is_intact_and_what_to_do(
         assert "intact in ledger.db" in done.err and "slipstream tune" in done.err
         assert done.err.count("\n") == 1
     assert tune(slipstream).code == 0
-    assert file.read_bytes() == before and result(tmp_path)["trials"]["asked"] == 8
+    assert file.read_bytes() == before and result(tmp_path)["trials"]["started"] == 8
 
 
 def test_other_damaged_files_say_what_to_do(slipstream, machinery, tmp_path):

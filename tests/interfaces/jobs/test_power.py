@@ -256,7 +256,7 @@ def opened_before(recording: Recording, folder: Path) -> None:
 
 QUEUE = """
 import os, subprocess, sys, time
-from slipstream.jobs.queue import STOPPED, own_queue
+from slipstream.jobs.queue import STOPPED, user_queue
 from slipstream.jobs.job_process import stop_process
 root, *train = sys.argv[1:]
 main = [sys.executable, "-c", "from slipstream.cli import main; main()"]
@@ -281,8 +281,8 @@ supervisor = subprocess.Popen([*main, "jobs", "run", "--until-idle", "--cores=1"
 while not os.path.exists(root + "/runs/b/metrics.csv"):
     time.sleep(0.005)
 tell("stopping b")
-with own_queue() as queue:  # at work: as `jobs stop` does it, but at once
-    queue.want(queue.job(2), STOPPED)
+with user_queue() as queue:  # at work: as `jobs stop` does it, but at once
+    queue.set_target(queue.job(2), STOPPED)
     stop_process(queue.job(2))
     assert supervisor.wait() == 0 and not queue.job(2).final_state
 tell("stopped b")
@@ -388,13 +388,13 @@ def held(path: Path) -> bytes | None:
 
 ADD = """
 import os, sys
-from slipstream.jobs.job_process import place
-from slipstream.jobs.queue import own_queue
+from slipstream.jobs.job_process import job_environment
+from slipstream.jobs.queue import user_queue
 from pathlib import Path
 said = open(sys.argv[1] + "/../said", "ab", 0)
 for name in "ab":
-    with own_queue() as queue:
-        queue.add("run", Path("/") / name, ["train"], ["resume"], place())
+    with user_queue() as queue:
+        queue.add("run", Path("/") / name, ["train"], ["resume"], job_environment())
     said.write(name.encode() + b"\\n")
 """
 

@@ -60,21 +60,25 @@ def test_a_number_that_no_job_has_is_named(queue):
 
 def test_a_lock_is_held_by_whoever_inherits_it(queue, tmp_path):
     job = add(queue, tmp_path / "a")
-    assert not queue.held(job)
-    handle = queue.take(job)
-    assert queue.take(job) is None and queue.held(job) and job_state(queue, job) == "running"
+    assert not queue.is_running(job)
+    handle = queue.acquire_lock(job)
+    assert (
+        queue.acquire_lock(job) is None
+        and queue.is_running(job)
+        and job_state(queue, job) == "running"
+    )
     child = subprocess.Popen(["sleep", "60"], pass_fds=[handle])
     os.close(handle)
-    assert queue.held(job) and queue.take(job) is None
+    assert queue.is_running(job) and queue.acquire_lock(job) is None
     child.kill()
     child.wait()
-    assert not queue.held(job)
+    assert not queue.is_running(job)
 
 
 def test_states_follow_what_is_wanted(queue, tmp_path):
     job = add(queue, tmp_path / "a")
-    handle = queue.take(job)
-    queue.want(job, STOPPED)
+    handle = queue.acquire_lock(job)
+    queue.set_target(job, STOPPED)
     assert job_state(queue, queue.job(job.id)) == "stopping"
     os.close(handle)
     assert job_state(queue, queue.job(job.id)) == "stopped"

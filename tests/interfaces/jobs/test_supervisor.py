@@ -162,7 +162,7 @@ def test_a_job_that_finds_its_folder_taken_once_it_has_begun_waits(
 ):
     job, folder = added("a", "exit 2"), tmp_path / "a"
     folder.mkdir()
-    queue.begin(job, 2, 0)
+    queue.record_start(job, 2, 0)
     (queue.folder / "1.txt").write_text("Another process is training it.")
     for held, ended in ((True, ""), (False, "failed")):
         monkeypatch.setenv(JOB_VARIABLE, f"{queue.folder}:{job.id}")
@@ -201,7 +201,7 @@ def test_a_job_that_is_stopped_before_it_has_its_folder_stops_nobody_else(
     with acquire_lock(tmp_path / "a", "held"):
         working.stop_process(job)
         assert asked == [signal.SIGTERM] and not is_stop_requested(tmp_path / "a")
-        queue.at_work(job, os.getpid())
+        queue.set_pid(job, os.getpid())
         working.stop_process(queue.job(job.id))
     assert len(asked) == 1 and is_stop_requested(tmp_path / "a")
 
@@ -238,7 +238,7 @@ def test_who_needs_more_memory_than_there_is_waits_and_says_for_what(
         return queue.job(job.id).reason
 
     with Supervisor(queue, four_cores) as supervisor:
-        assert supervisor.tick() and not queue.held(first)  # --until-idle goes on
+        assert supervisor.tick() and not queue.is_running(first)  # --until-idle goes on
         assert reason(first) == "waits for 30.0 GiB of memory: beside other programs there are 8.0"
         memory.available = 60 * GIB
         ticks(supervisor, lambda: begun(tmp_path, "a"))
@@ -269,8 +269,8 @@ def test_a_job_that_is_to_stop_gets_a_signal_while_it_loads(queue, added, tmp_pa
     job = added("a", "exec sleep 60")
     with Supervisor(queue) as supervisor:
         ticks(supervisor, lambda: begun(tmp_path, "a"))
-        queue.at_work(job, int(begun(tmp_path, "a")[0].split()[0]))  # as slipstream does itself
-        queue.want(job, STOPPED)
+        queue.set_pid(job, int(begun(tmp_path, "a")[0].split()[0]))  # as slipstream does itself
+        queue.set_target(job, STOPPED)
         monkeypatch.setattr(working, "find_process", psutil_process)  # it is called `sleep`
         ticks(supervisor, lambda: job_state(queue, queue.job(job.id)) == "stopped")
         for _ in range(5):
@@ -284,7 +284,7 @@ def psutil_process(job):
 
 def test_a_number_that_another_program_has_by_now_is_no_job(queue, added):
     job = added("a", "true")
-    queue.at_work(job, os.getppid())
+    queue.set_pid(job, os.getppid())
     name = " ".join(psutil.Process(os.getppid()).cmdline())
     found = working.find_process(queue.job(job.id))
     assert found is None or "slipstream" in name
@@ -335,7 +335,7 @@ def test_a_running_job_is_moved_to_other_cores(queue, added, tmp_path):
     with Supervisor(queue) as supervisor:
         ticks(supervisor, lambda: begun(tmp_path, "a"))
         number = int(begun(tmp_path, "a")[0].split()[0])
-        queue.at_work(job, number)  # as slipstream does itself
+        queue.set_pid(job, number)  # as slipstream does itself
         process, last = psutil.Process(number), max(os.sched_getaffinity(0))
         ticks(supervisor, lambda: process.children())
         assert working.bind_to_cores(queue.job(job.id), [last])
@@ -349,7 +349,7 @@ def test_a_job_that_was_resumed_by_hand_is_listed_as_it_is(
     queue, added, tmp_path, monkeypatch, left
 ):
     job = added("a", "true")
-    queue.want(job, STOPPED)
+    queue.set_target(job, STOPPED)
     status = Status("run", left, pid=os.getpid(), host=platform.node(), started=time.time())
     monkeypatch.setattr("slipstream.jobs.job_list.get_status", lambda _: status)
     (tmp_path / "a").mkdir()
@@ -385,7 +385,7 @@ def test_a_list_of_many_jobs_reads_the_table_once_and_each_status_once(
         folder.mkdir()
         (folder / "status.json").write_text(status)
         (folder / "provenance.json").write_text(json.dumps({"id": f"{n}"}))
-        register_folder(folder, "run", "x", say=print) if n % 2 else queue.want(job, STOPPED)
+        register_folder(folder, "run", "x", say=print) if n % 2 else queue.set_target(job, STOPPED)
     queue._table.execute("COMMIT")
     queries, read = [], []
     queue._table.set_trace_callback(queries.append)
@@ -450,7 +450,7 @@ def test_shares_are_disjoint_and_leave_nothing_that_somebody_may_use(wanted, man
 
 def test_it_is_not_idle_while_another_supervisors_job_has_not_left(queue, tmp_path):
     job = queue.add("run", tmp_path / "a", ["train"], ["resume"], HERE)
-    handle = queue.take(job)  # its process began under a supervisor that was killed
+    handle = queue.acquire_lock(job)  # its process began under a supervisor that was killed
     with Supervisor(queue) as supervisor:
         assert supervisor.tick() == 1
         queue.end(job, COMPLETE)

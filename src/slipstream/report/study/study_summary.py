@@ -159,7 +159,7 @@ def _trial_counts(result: Mapping[str, Any]) -> str:
     violating = f", violating a constraint {told['violating']}" if told.get("violating") else ""
     cut = f"; cut by the time budget {told['timed_out']}" if told.get("timed_out") else ""
     return (
-        f"Trials tried: {told['asked']}; finished {told['complete']}, of these inactive "
+        f"Trials tried: {told['started']}; finished {told['complete']}, of these inactive "
         f"{told['inactive']}{violating}; stopped early {told['pruned']}; failed {told['failed']}"
         f"{cut}{outcome_text.describe_earlier_runs(before_it)}.{outcome_text.describe_earlier_studies(told.get('earlier'))}"
         f"{warm or ''}"
@@ -252,7 +252,7 @@ def expected_best_sentences(view: StudyView) -> list[str]:
     the same with the least deviation that trials can have.
     """
     behind = (view.result.get("warm_start") or {}).get("num_started", 0)
-    trials = view.result["trials"]["asked"] + behind
+    trials = view.result["trials"]["started"] + behind
     told = (view.result.get("evidence") or {}).get("deflated_sharpe") or {}
     findable = view.result.get("detectable")
     bar, periods = None, view.result["days_per_year"]

@@ -276,7 +276,7 @@ def rungs(told: Sequence[Mapping[str, Any]]) -> Table:
 
 def counts(told: Mapping[str, Any]) -> Table:
     """What became of the trials."""
-    names = {"asked": "asked", "complete": "finished", "inactive": "of these inactive"}
+    names = {"started": "started", "complete": "finished", "inactive": "of these inactive"}
     if told.get("violating"):
         names["violating"] = "of these violating"
     names |= {"pruned": "stopped early", "failed": "failed"}

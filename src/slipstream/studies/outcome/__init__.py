@@ -1,1 +1,1 @@
-"""What a study concludes: confirmation, hold-out, winner, result."""
+"""Outcome of a study: confirmation, hold-out, final model, result."""

@@ -1,4 +1,4 @@
-"""Confirmation: the best trials on fresh seeds, and whether one of them wins.
+"""Confirmation: retrain the best trials on fresh seeds and select a winner.
 
 See docs/rules.md, section 13.
 """
@@ -39,24 +39,23 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ConfirmationResult:
-    """What the confirmation found.
+    """Result of the confirmation.
 
     Attributes:
-        winner: the trial with the highest lower bound; None where it beats nothing (markets).
-        best: the one with the highest lower bound, winner or not.
+        winner: trial with the highest lower bound; None if no trial passes every test.
+        best: trial with the highest lower bound, winner or not.
         candidates: per trial `trial`, `search_score`, `value` (information ratio against equal
-            weight, or cash where there is none; games: mean return), `lcb`, `sharpe_lcb` (of its
-            Sharpe ratio, where there is equal weight), `timing_lcb` (of its timing, if it is
-            judged), `seeds` (the value of each), `excluded` (why).
-        cash: lower bound of holding cash, 0 where it is the benchmark; None for games, and where
-            there are too few days for a bound.
-        chance: of the one with the highest bounds above 0: `trial`, `trials` that were begun,
-            `full` ones that ran their whole budget, and p that so many would show as much without
-            skill, `excess` over equal weight where there is one, `own`, and `timing` if it is
-            judged; None without such one.
+            weight, or cash without equal weight; games: mean return), `lcb`, `sharpe_lcb` (of the
+            Sharpe ratio, with equal weight), `timing_lcb` (of timing, if it is tested), `seeds`
+            (value of each seed), `excluded` (reason).
+        cash: lower bound of holding cash, 0 if cash is the benchmark; None for games and with too
+            few days for a bound.
+        chance: for the trial with the highest bounds above 0: `trial`, number of `trials` started,
+            number of `full` trials with their whole budget, and p-values of Hansen's test: `excess`
+            over equal weight, `own` returns and `timing` if it is tested; None without such a
+            trial.
         reason: why there is no winner.
-        closest: where nothing was left to choose from, which trial is the least beyond a
-            constraint; empty where none is beyond one.
+        closest: the trial with the smallest violation of a constraint, if no candidate is left.
     """
 
     winner: int | None
@@ -74,17 +73,17 @@ def confirm_best(
     fold_metadata: Mapping[str, Any] | None,
     max_candidates: int | None = None,
 ) -> ConfirmationResult:
-    """Trains the best trials again on fresh seeds and chooses among them.
+    """Retrain the best trials on fresh seeds and select a winner.
 
     Args:
-        session: who trains.
-        search: that has ended.
-        fold_facts: which fold tests what; None for games.
-        top: candidates at most; those of the config by default.
+        session: session that trains.
+        search: the finished search.
+        fold_metadata: tested groups of the folds; None for games.
+        max_candidates: maximum number of candidates; default: the config's.
     """
     plan = session.plan
     best = rank_eligible(search.decisions.values())[: max_candidates or plan.study.confirmation.top]
-    chosen = [verdict.trial for verdict in best]
+    chosen = [decision.trial for decision in best]
     configs = {trial: plan.config(search.suggestions()[trial].overrides) for trial in chosen}
     jobs = {slot: configs[slot.trial] for slot in confirmation_slots(plan, chosen)}
     later = (plan.study.final_seeds, plan.study.final_refit)
@@ -100,7 +99,7 @@ def confirm_best(
 
 
 def confirmation_slots(plan: StudyPlan, chosen: Sequence[int]) -> list[Slot]:
-    """The members of the confirmation: every fold of every fresh seed of every candidate."""
+    """Return the members of the confirmation: each fold of each fresh seed of each candidate."""
     return [
         Slot("confirm", trial, repeat, fold)
         for trial in chosen
@@ -118,16 +117,16 @@ def confirm(
     full: Mapping[int, Sequence[DailyReturns]],
     begun: int,
 ) -> ConfirmationResult:
-    """Judges the candidates.
+    """Select a winner among the candidates.
 
     Args:
-        plan: confirmation settings, market.
-        chosen: the candidates, by search score.
+        plan: confirmation settings and market.
+        chosen: candidates, by search score.
         scores: search score by trial.
-        outcomes: of all `confirmation_slots`.
+        outcomes: outcomes of all `confirmation_slots`.
         facts: ``provenance["folds"]``: groups and paths; None for games.
         full: test passes by fold of the search's trials that ran their whole budget.
-        begun: how many trials the search began, and those behind its warm start.
+        begun: number of trials started, including those behind the warm start.
     """
     if not chosen:
         what = "" if plan.market is None else " with a policy that trades"
@@ -198,7 +197,7 @@ def _test_by_chance(
     begun: int,
     layout: FoldMap,
 ) -> ConfirmationResult:
-    """The same with its winner only where so many trials would hardly show as much by luck."""
+    """Drop the winner if trials without skill would probably show as much."""
     assert plan.market is not None and found.winner is not None
     settings, number = plan.study.confirmation, found.winner
     excess, benchmark, timing = _align_returns([[folds] for folds in full.values()], layout)
@@ -228,9 +227,9 @@ def _test_by_chance(
 def _align_returns(
     trials: Sequence[Sequence[Sequence[DailyReturns]]], layout: FoldMap
 ) -> tuple[list[Floats], Floats, list[Floats] | None]:
-    """Daily returns minus equal weight's for each trial [R, n], and equal weight's [n].
+    """Return daily excess returns over equal weight per trial [R, n], and equal weight's [n].
 
-    The last are each trial's timing [R, n]; None if a pass has none.
+    The last value is the timing of each trial [R, n]; None if a pass has none.
     """
     paths = [backtest_paths(folds, layout) for seeds in trials for folds in seeds]
     _, excess, benchmark = align_series([(one.days, one.excess, one.benchmark) for one in paths])
@@ -247,7 +246,7 @@ def _confirm_games(
     rows: Mapping[int, dict[str, Any]],
     passes: Mapping[int, Sequence[Sequence[DailyReturns]]],
 ) -> ConfirmationResult:
-    """Lower bounds of mean returns over seeds: there is nothing else to beat."""
+    """Select by lower bounds of mean returns over seeds; games have no benchmark."""
     settings = plan.study.confirmation
     best, highest = kept[0], -np.inf
     for trial in kept:
@@ -261,7 +260,7 @@ def _confirm_games(
 
 
 def mean_lower_bound(values: Floats, settings: ConfirmationConfig, tried: int, seed: int) -> float:
-    """The (level / tried) quantile of the mean of `values` resampled with replacement."""
+    """Return the (level / tried) quantile of the mean of `values` resampled with replacement."""
     random = np.random.Generator(np.random.PCG64(seed))
     drawn = random.integers(0, len(values), (settings.bootstrap, len(values)))
     return float(np.quantile(values[drawn].mean(axis=1), settings.level / tried))
@@ -270,7 +269,7 @@ def mean_lower_bound(values: Floats, settings: ConfirmationConfig, tried: int, s
 def _passes_by_seed(
     plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]
 ) -> list[list[DailyReturns]]:
-    """Test passes by fresh seed, then fold."""
+    """Return test passes by fresh seed, then fold."""
     found = []
     for repeat in range(plan.study.confirmation.seeds):
         each = [outcomes[Slot("confirm", trial, repeat, k)].passes for k in range(plan.num_folds)]
@@ -279,10 +278,10 @@ def _passes_by_seed(
 
 
 def _exclusion_reason(plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]) -> str:
-    """Why a candidate cannot win; empty where it can.
+    """Return why a candidate cannot win; empty if it can.
 
-    The rules of the search, on every fresh seed: one inactive or violating fold is enough. Whoever
-    deploys one seed may get the one that does not trade.
+    The rules of the search apply to every fresh seed: one inactive or violating fold is enough,
+    because a deployed seed could be the one that does not trade.
     """
     for repeat in range(plan.study.confirmation.seeds):
         for fold in range(plan.num_folds):
@@ -310,7 +309,7 @@ def _exclusion_reason(plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outco
 def _constraint_values(
     plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]
 ) -> dict[str, tuple[float, float]]:
-    """The largest figures of constrained metrics on fresh seeds, where they are known."""
+    """Return the largest known values of constrained metrics over fresh seeds."""
     every = [p for seed in _passes_by_seed(plan, trial, outcomes) for p in seed]
     return largest_values(constraint_values(one, plan.study.constraints) for one in every)
 

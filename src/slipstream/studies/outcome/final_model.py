@@ -1,4 +1,4 @@
-"""The winner deployed: the hold-out, which is opened once, final training, policy."""
+"""Final model: final training of the winner, the hold-out, and the deployable policy."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ from slipstream.training.settings.config import RunConfig
 
 @dataclass(frozen=True)
 class FinalModel:
-    """What came of the final training; None or empty where nothing was recommended.
+    """Result of the final training; empty if nothing was recommended.
 
     Attributes:
-        winner: the trial that was trained again; `forced` although nothing was recommended.
-        holdout: what its seeds did on the hold-out, see `holdout_facts`.
-        policies: `policy` and `label`, folder of the deployable one and which it is; `refit` and
-            `refit_label`, the one trained on everything.
+        winner: the trial that was retrained.
+        forced: the trial was deployed although nothing was recommended.
+        holdout: results of its seeds on the hold-out, see `evaluate_holdout`.
+        policies: `policy` and `label`: folder and description of the deployable policy; `refit` and
+            `refit_label`: the policy trained on everything.
     """
 
     winner: int | None = None
@@ -52,7 +53,7 @@ class FinalModel:
 
 
 def final_slots(plan: StudyPlan, winner: int) -> list[Slot]:
-    """The seeds of the final training; the first that does not fail is deployed."""
+    """Return the seeds of the final training; the first that does not fail is deployed."""
     return [Slot("final", winner, repeat, 0) for repeat in range(plan.study.final_seeds)]
 
 
@@ -63,24 +64,23 @@ def evaluate_holdout(
     opening: Opening,
     forced: bool,
 ) -> dict[str, Any]:
-    """What the final seeds did on the hold-out; games: on fresh episodes.
+    """Evaluate the final seeds on the hold-out; games: on fresh episodes.
 
     Args:
         plan: objective and market.
-        slots: the seeds.
-        outcomes: theirs.
-        opening: which opening of these days this is, and which of them were opened before.
-        forced: nothing was recommended: such a policy is never promoted.
+        slots: slots of the seeds.
+        outcomes: outcomes of the seeds.
+        opening: number of this opening, and days that were opened before.
+        forced: nothing was recommended; such a policy is never promoted.
 
     Returns:
-        `opening`, what else is known of it, `seeds` (a mapping each), and over the seeds that did
-        not fail the means: games `mean`; markets `mean_return`, `benchmark_return`, `ratio` and
-        `lcb` (information ratio against equal weight and its lower bound), `sharpe_lcb` (of the
-        Sharpe ratio itself), `timing_lcb` (of timing, if it is judged), all None of fewer than 60
-        `fresh_days`, `beats_equal_weight`, `beats_cash`, `promoted`, and `violates` where a seed is
-        beyond a constraint, which promotes nothing.
-        Where there is no equal weight, nothing says `benchmark` or `equal_weight`, and
-        the ratio is against cash.
+        `opening` and its metadata, `seeds` (a mapping each), and means over the seeds that did not
+        fail. Games: `mean`. Markets: `mean_return`, `benchmark_return`, `ratio` and `lcb`
+        (information ratio against equal weight and its lower bound), `sharpe_lcb` (of the Sharpe
+        ratio), `timing_lcb` (of timing, if it is tested), bounds None with fewer than 60
+        `fresh_days`, `beats_equal_weight`, `beats_cash`, `promoted`, and `violates` if a seed
+        violates a constraint, which prevents promotion. Without equal weight the keys of
+        `benchmark` and `equal_weight` are missing, and the ratio is against cash.
     """
     seeds = [_evaluate_seed(plan, slot, outcomes[slot]) for slot in slots]
     facts: dict[str, Any] = {**opening.as_dict(), "seeds": seeds}
@@ -155,7 +155,7 @@ def _evaluate_seed(plan: StudyPlan, slot: Slot, outcome: Outcome) -> dict[str, A
 def save_policy(
     folder: Path, pool: Pool, name: str, config: RunConfig, facts: Mapping[str, Any]
 ) -> None:
-    """Writes a policy with where it comes from; `slipstream.load_policy` reads it."""
+    """Save a policy with its provenance; `slipstream.load_policy` reads it."""
     tensors, manifest = pool.policy(name)
     known = {"policy": dict(manifest), "run": config.as_mapping(), "member": name}
     checkpoint.save(folder, tensors, {**known, **facts})
@@ -170,18 +170,18 @@ def train_final_model(
     study_config: str,
     register: HoldoutRegister,
 ) -> FinalModel:
-    """Trains the winner on all development data; saves the policy of the first seed that trained.
+    """Train the winner on all development data and save the policy of the first trained seed.
 
-    The hold-out's opening is written down first, because final members are scored on it where their
-    training ends: whoever may have seen it has said so, even if the process is killed meanwhile.
+    The opening of the hold-out is recorded first, because final members are scored on it when their
+    training ends. It is recorded even if the process is killed meanwhile.
 
     Args:
-        session: who trains.
-        search: that has ended.
-        confirmed: who won.
-        force: deploy the best candidate even when nothing is recommended.
-        study_config: hash of what decides the study, for the policy's provenance.
-        register: of the hold-out.
+        session: session that trains.
+        search: the finished search.
+        confirmed: result of the confirmation.
+        force: deploy the best candidate even if nothing is recommended.
+        study_config: hash of the study's identity, for the policy's provenance.
+        register: register of the hold-out.
     """
     plan, pool = session.plan, session.pool
     winner, forced = confirmed.winner, False
@@ -233,7 +233,7 @@ def train_final_model(
 
 
 def _open_holdout(session: Session, what: str, register: HoldoutRegister) -> Opening:
-    """Writes down that the hold-out is looked at, before it is: in the ledger and for the user."""
+    """Record that the hold-out is opened, in the ledger and in the user's register."""
     own, folder = session.ledger.open_holdout(what), session.folder
     key = f"{folder.provenance.get('id', folder.path)}/{what}"
     found = register.open(key, f"study {folder.path}", folder.path.parent, own)
@@ -243,7 +243,7 @@ def _open_holdout(session: Session, what: str, register: HoldoutRegister) -> Ope
 
 
 def _environment_metadata(known: Mapping[str, Any]) -> dict[str, Any]:
-    """What scoring a deployed policy elsewhere must know of the study's prices.
+    """Return the metadata that is required to score a deployed policy on other prices.
 
     Windows are half open, UTC seconds.
     """
@@ -255,7 +255,7 @@ def _environment_metadata(known: Mapping[str, Any]) -> dict[str, Any]:
 def _refit(
     session: Session, winner: int, config: RunConfig, facts: Mapping[str, Any]
 ) -> tuple[str | None, str]:
-    """The winner trained on everything, where it was asked for: its folder, and what it is."""
+    """Train the winner on everything; return the policy's folder and its description."""
     slot = Slot("refit", winner, 0, 0)
     outcomes = session.train({slot: config}, "refit on everything")
     if outcomes[slot].failed:

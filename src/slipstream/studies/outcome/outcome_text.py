@@ -1,4 +1,4 @@
-"""The outcome of a study in words, as a terminal says it."""
+"""Sentences on the outcome of a study, for terminals and reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_TIMING = (
 
 
 def summary_sentences(result: Mapping[str, Any]) -> list[str]:
-    """The outcome in words."""
+    """Return the outcome as sentences, most important first."""
     found, holdout, winner = [], result["holdout"], result["winner"]
     if holdout is not None and holdout["opening"] > 1:
         found += describe_openings(holdout)
@@ -57,20 +57,20 @@ def summary_sentences(result: Mapping[str, Any]) -> list[str]:
 
 
 def describe_deployment(winner: Mapping[str, Any]) -> str:
-    """Which trial was deployed, and whether it was confirmed."""
+    """Describe the deployed trial and whether it was confirmed."""
     how = "Deployed by force" if winner["forced"] else "Confirmed winner"
     return f"{how}: trial {winner['trial']}."
 
 
 def describe_no_winner(result: Mapping[str, Any]) -> str:
-    """That nothing is recommended, and what nothing beat."""
+    """Return the sentence for a study without recommendation."""
     if not result["market"]:
         return NO_GAME_WINNER
     return NO_WINNER if result.get("benchmark", True) else NO_CASH_WINNER
 
 
 def explain_no_winner(result: Mapping[str, Any]) -> list[str]:
-    """Why nothing is recommended, and what to do now."""
+    """Explain why nothing is recommended, and suggest next steps."""
     told, study = result["confirmation"], result["handle"]
     near = told.get("closest")
     reason = f"{told['reason']}; {near}" if near else told["reason"]
@@ -98,7 +98,7 @@ def explain_no_winner(result: Mapping[str, Any]) -> list[str]:
 
 
 def describe_chance(result: Mapping[str, Any]) -> list[str]:
-    """What the number of trials makes of the winner, in words; nothing for games."""
+    """Describe the p-value of the winner among all trials; empty for games."""
     told = result["confirmation"].get("chance")
     if told is None:
         return []
@@ -111,11 +111,11 @@ def describe_chance(result: Mapping[str, Any]) -> list[str]:
 
 
 def format_p_values(told: Mapping[str, Any], draws: int) -> str:
-    """ "p = 0.01 in excess of equal weight and p < 0.0005 of own returns".
+    """Format "p = 0.01 in excess of equal weight and p < 0.0005 of own returns".
 
     Args:
-        told: chances by name.
-        draws: resamples that they were counted in: less than one of them is not told from none.
+        told: p-values by kind of returns.
+        draws: number of resamples; smaller p-values are reported as below one of them.
     """
     found = []
     for name, words in RETURN_KINDS.items():
@@ -126,9 +126,9 @@ def format_p_values(told: Mapping[str, Any], draws: int) -> str:
 
 
 def describe_market_exposure(result: Mapping[str, Any]) -> str:
-    """The market's own return on the same days, mean net exposure, and correlation with it.
+    """Describe the market's return, mean net exposure and correlation on the same days.
 
-    Of the hold-out if it was opened, otherwise of the folds of the trial that is shown.
+    On the hold-out if it was opened, otherwise on the folds of the reported trial.
     """
     if not result["market"]:
         return ""
@@ -156,7 +156,7 @@ def describe_market_exposure(result: Mapping[str, Any]) -> str:
 
 
 def describe_openings(holdout: Mapping[str, Any]) -> list[str]:
-    """Which opening of these days it is, by which studies before, and what else showed them."""
+    """Describe the number of this hold-out opening, earlier studies, and earlier accesses."""
     number, found = holdout["opening"], []
     if holdout.get("unknown"):
         found.append(f"{holdout['unknown']}. {UNKNOWN_OPENINGS}")
@@ -191,7 +191,7 @@ def describe_openings(holdout: Mapping[str, Any]) -> list[str]:
 
 
 def describe_earlier_runs(names: Sequence[str]) -> str:
-    """A clause on runs and studies that showed the same days before; empty without any."""
+    """Return a clause on runs and studies that showed the same days before; empty without any."""
     if not names:
         return ""
     looks = plural(len(names), "earlier outcome")
@@ -213,7 +213,7 @@ def describe_earlier_studies(told: Mapping[str, Any] | None) -> str:
 
 
 def describe_holdout(result: Mapping[str, Any]) -> list[str]:
-    """What the hold-out shows; of a market, whether its bounds are above 0, what is promoted."""
+    """Describe the hold-out results; for markets, the bounds and the promotion."""
     holdout, benchmark = result["holdout"], result["benchmark"]
     if holdout.get("mean") is not None:
         told = f"Mean return of the final seeds on fresh episodes: {holdout['mean']:.4g}."
@@ -230,7 +230,7 @@ def describe_holdout(result: Mapping[str, Any]) -> list[str]:
 
 
 def describe_promotion(result: Mapping[str, Any]) -> str:
-    """Whether the winner is promoted, or why not: the one sentence of console and page."""
+    """Return the sentence on promotion that console and report share."""
     holdout = result["holdout"]
     if holdout["promoted"]:
         return "Promoted: the lower bounds on the hold-out are above 0."
@@ -255,7 +255,7 @@ def describe_promotion(result: Mapping[str, Any]) -> str:
 
 
 def _describe_folds(result: Mapping[str, Any]) -> str:
-    """Each fold of a trial beside its benchmark."""
+    """Describe each fold of the reported trial beside its benchmark."""
     shown = result["shown"]
     if shown is None or not result["market"]:
         return ""
@@ -268,12 +268,12 @@ def _describe_folds(result: Mapping[str, Any]) -> str:
 
 
 def _format_ratio(value: float) -> str:
-    """Return a ratio as text; exactly 0 stands for returns without a deviation."""
+    """Format a ratio; exactly 0 means returns without deviation."""
     return f"{value:.2f}" if value else NOTHING
 
 
 def describe_holdout_bounds(holdout: Mapping[str, Any], benchmark: bool) -> str:
-    """Whether the lower bound on the hold-out is above 0, in words; empty where there is none."""
+    """Describe the lower bounds on the hold-out; empty without bounds."""
     lcb = holdout.get("lcb")
     if lcb is None:
         return ""

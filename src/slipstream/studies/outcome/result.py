@@ -1,31 +1,32 @@
-"""result.json: what a study found, complete for its page and for whoever reads it later.
+"""result.json: the complete result of a study.
 
 ::
 
     study, finished            name; ISO time, UTC
-    handle, ends               what `slipstream evaluate` calls it; UTC date from which on bars are
-                               new to it, null for games
+    handle, ends               name for `slipstream evaluate`; UTC date from which bars are new to
+                               the study, null for games
     config_hash, data_sha256   of the identity, of the prices (null for games)
     market                     whether it has prices; games have no hold-out and no benchmark
-    benchmark                  whether equal weight is traded beside it (forex: only cash); where it
-                               is not, no key below says `benchmark` or `equal_weight`
-    days_per_year              what annual figures were made with; null for games
+    benchmark                  whether equal weight is a benchmark (forex: only cash); otherwise the
+                               keys with `benchmark` or `equal_weight` are missing
+    days_per_year              for annual values; null for games
     objective, penalty, folds  how a trial is scored, and on how many folds
-    trials                     {asked, complete, pruned, failed, inactive, violating, limit, cut,
+    trials                     {started, complete, pruned, failed, inactive, violating, limit, cut,
                                earlier: {studies, trials, unknown} on some of the same days}
-    warm_start                 {study, told, left_out, begun} finished trials of another study that
-                               the sampler was told of, those that did not fit, and all behind
-                               them, which count as tried in `evidence` and `chance`; or null
+    warm_start                 {study, num_trials, num_skipped, num_started} finished trials of
+                               another study given to the sampler, those that did not fit, and all
+                               started trials, which count as tried in `evidence` and `chance`; or
+                               null
     best                       {trial, score, folds: [{score, sharpe, benchmark_sharpe, inactive}]}
                                by search score: optimistic by construction; null without one
     shown                      {trial, folds} of the winner, else the best candidate, else the best
-    findable                   {folds, holdout: {years, candidates, sharpe}} the test data, how
+    detectable                 {folds, holdout: {years, candidates, sharpe}} the test data, how
                                many candidates share the level of its bound, and the smallest annual
                                Sharpe ratio that it can confirm; null for games
     rungs                      [{share, rollouts, same_as, judged, pruned, armed, rho}] rollouts:
                                where it is scored, and of how many; rho: the last one known;
                                same_as: "the rung before" or "the end" of trials, where the budget
-                               has too few rollouts to tell them apart; else null
+                               has too few rollouts to separate them; else null
     evidence                   {pbo: {...} | {reason}, deflated_sharpe: {...} | {reason}}; the
                                latter the smallest of daily returns minus equal weight's (if there
                                is one), own ones and timing (if it was recorded), `of`: "excess",
@@ -39,9 +40,9 @@
                                sharpe_lcb: of the Sharpe ratio itself, where there is equal weight;
                                timing_lcb: of returns minus mean net exposure times the market's,
                                if the environment declares one position a symbol;
-                               chance: p that so many trials without skill would show as much as
-                               the best candidate; closest: which trial is the least beyond a
-                               constraint, where no candidate is left
+                               chance: p-value of the best candidate among all trials (Hansen);
+                               closest: trial with the smallest violation of a constraint, if no
+                               candidate is left
     winner                     {trial, params, overrides, forced} | null
     holdout                    {opening, before, looks, unknown (which opening of these days, after
                                which studies and looks, or why that is not known), fresh_days,
@@ -54,7 +55,7 @@
     seconds                    wall clock by phase; workers: {search: {env, policy, update,
                                evaluate, overhead}, ...}
     steps                      environment steps of training by phase
-    forecast                   what was said before the start
+    forecast                   the forecast before the start
     sentences                  the outcome in words, most important first
 
 Daily returns are not in it: `slipstream.studies.record.ledger.Ledger.passes` gives them.
@@ -101,7 +102,7 @@ def build_result(
     confirmed: ConfirmationResult,
     deployed: FinalModel,
 ) -> dict[str, Any]:
-    """What `result.json` says."""
+    """Return the content of `result.json`."""
     trials = ledger.trials()
     evidence = (
         overfitting_evidence(plan, ledger, trials, deployed.winner)
@@ -125,7 +126,7 @@ def build_result(
         "penalty": plan.study.fold_dispersion_penalty,
         "folds": plan.num_folds,
         "trials": {
-            "asked": len(trials),
+            "started": len(trials),
             **count_states(trial.last_decision for trial in trials),
             "limit": plan.study.n_trials,
             "cut": ledger.get_metadata("cut"),
@@ -193,7 +194,7 @@ def _detectable(
     confirmed: ConfirmationResult,
     holdout: Mapping[str, Any] | None,
 ) -> dict[str, Any] | None:
-    """Ratios that tested groups and hold-out can confirm: by its days, where it was opened."""
+    """Return the smallest detectable ratios of folds and hold-out, the latter by its fresh days."""
     told = facts.get("folds")
     if plan.market is None or told is None:
         return None
@@ -207,9 +208,10 @@ def _detectable(
 
 
 def _rung_summaries(plan: StudyPlan, trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Each rung: trials judged and pruned there, and the last correlation that was known.
+    """Return for each rung the trials judged and pruned there and the last known correlation.
 
-    Budgets of few rollouts lay rungs on one iteration: the later one is no rung of its own.
+    Short budgets can place two rungs on one iteration; the later one then has no results of its
+    own.
     """
     pruning, end = plan.study.pruning, num_iterations(plan.base)
     if not (pruning.enabled or pruning.record):
@@ -219,17 +221,17 @@ def _rung_summaries(plan: StudyPlan, trials: Sequence[Trial]) -> list[dict[str, 
     for share in pruning.rungs:
         milestone = math.ceil(share * end)
         twin = milestone == before < end
-        verdicts = [] if twin else _decisions_at(trials, stage)
+        decisions = [] if twin else _decisions_at(trials, stage)
         same = "the rung before" if twin else "the end" if milestone == end else None
-        known = [v.rho for v in verdicts if v.rho is not None]
+        known = [v.rho for v in decisions if v.rho is not None]
         rho = known[-1] if known else None
         found.append(
             {
                 "share": share,
-                "rollouts": [milestone, end] if verdicts or same is None else [],
-                "same_as": None if verdicts else same,
-                "judged": len(verdicts),
-                "pruned": sum(v.kind == "pruned" for v in verdicts),
+                "rollouts": [milestone, end] if decisions or same is None else [],
+                "same_as": None if decisions else same,
+                "judged": len(decisions),
+                "pruned": sum(v.kind == "pruned" for v in decisions),
                 "rho": rho,
                 "armed": pruning.enabled and rho is not None and rho >= pruning.min_correlation,
             }
@@ -239,10 +241,10 @@ def _rung_summaries(plan: StudyPlan, trials: Sequence[Trial]) -> list[dict[str, 
 
 
 def _decisions_at(trials: Sequence[Trial], stage: int) -> list[TrialDecision]:
-    """Verdicts at a rung in the order of virtual time."""
-    verdicts = [v for trial in trials for v in trial.decisions if v.stage == stage]
-    verdicts = [v for v in verdicts if v.kind in ("continued", "pruned")]
-    return sorted(verdicts, key=lambda v: (v.time, v.trial))
+    """Return the decisions at a rung in the order of virtual time."""
+    decisions = [v for trial in trials for v in trial.decisions if v.stage == stage]
+    decisions = [v for v in decisions if v.kind in ("continued", "pruned")]
+    return sorted(decisions, key=lambda v: (v.time, v.trial))
 
 
 def _winner(chosen: Mapping[int, Trial], deployed: FinalModel) -> dict[str, Any] | None:
@@ -264,17 +266,20 @@ def _select_fields(one: object, *names: str) -> dict[str, Any]:
 def overfitting_evidence(
     plan: StudyPlan, ledger: Ledger, trials: Sequence[Trial], deployed: int | None = None
 ) -> dict[str, Any]:
-    """PBO and deflated Sharpe over the trials that finished all folds at full budget.
+    """Compute PBO and the deflated Sharpe ratio over trials that finished all folds.
 
-    PBO ranks trials among each other by their net returns. The deflated Sharpe ratio is the
-    smallest of those of own returns, of returns in excess of equal weight's, and of timing: a
-    market that rises makes every long position look skilled, and one that falls makes cash look so.
+    PBO ranks trials by their net returns. The deflated Sharpe ratio is the smallest of those of net
+    returns, of returns in excess of equal weight, and of timing. A rising market makes every long
+    position look skilled, and a falling one makes cash look skilled.
 
     Args:
+        plan: plan of the study.
+        ledger: ledger of the study.
+        trials: all trials.
         deployed: trial whose ratio is deflated; None: the one with the highest score.
 
     Returns:
-        `pbo` and `deflated_sharpe`: their figures, or `reason` where they are not computed.
+        `pbo` and `deflated_sharpe`: their values, or `reason` if they are not computed.
     """
     whole = ledger.complete_passes()
     complete, columns = list(whole), list(whole.values())
@@ -304,9 +309,9 @@ def _smallest_deflated_sharpe(
     behind: int,
     deployed: int | None,
 ) -> dict[str, Any]:
-    """The smallest ratio, and `of` which returns it is; none where one cannot be computed.
+    """Return the smallest deflated ratio and the kind of returns `of` it; or a `reason`.
 
-    Trials `behind` a warm start count as tried: whoever was told of them need not lose by them.
+    Trials `behind` a warm start count as tried.
     """
     scores = {trial.number: trial.score for trial in trials if trial.last_decision.is_eligible}
     known = [number for number in complete if scores.get(number) is not None]

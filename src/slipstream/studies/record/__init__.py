@@ -1,1 +1,1 @@
-"""What a study keeps: its folder, its ledger, Optuna's storage; what its status and exports say."""
+"""Records of a study: folder, ledger, Optuna storage, status and exports."""

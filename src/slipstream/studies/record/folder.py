@@ -1,4 +1,4 @@
-"""StudyFolder: a study's files, who may write them, and whether two starts are of one study.
+"""StudyFolder: the files of a study, its lock, and the identity check on resume.
 
 study.yaml has the sections of a run and the `study` section.
 """
@@ -59,7 +59,7 @@ _SHAPES: dict[str, Any] = {
         "market": bool,
         "objective": str,
         "folds": int,
-        "trials": dict.fromkeys(("asked", "complete", "pruned", "failed"), int),
+        "trials": dict.fromkeys(("started", "complete", "pruned", "failed"), int),
         "rungs": [{}],
         "confirmation": {"candidates": [{}], "seeds": int},
         "seconds": {"workers": {}},
@@ -95,16 +95,16 @@ class StudyFolder(SummaryRepr):
         study.yaml        the resolved config with its `study` section: env, agent, training, ...
         provenance.json   command, code, libraries, machine, data hashes, identity
         study.db          Optuna's storage, for optuna-dashboard; others by --storage
-        ledger.db         asks, outcomes, verdicts: everything that decides
+        ledger.db         suggestions, outcomes, decisions: the record that results depend on
         live/             state of members under way
         weights/          final weights of finished members
         policy/           the deployable policy; policy-refit/ with --final-refit
         result.json       written at the end, see `slipstream.studies.outcome.result`
         study.html        the page
-        machine.csv       what its sessions took of the machine
-        status.json       where it stands, for other processes; see `Logbook`
-        events.jsonl      what happened when, for machines
-        log.txt           the same for people, and all that was said; log.txt.1 what was before it
+        machine.csv       resource usage of its sessions
+        status.json       current status, for other processes; see `Logbook`
+        events.jsonl      events with times, for programs
+        log.txt           events and messages for people; log.txt.1 is the older part
         stop.json         a request by `slipstream stop` or `study stop`
 
     Attributes:
@@ -124,10 +124,10 @@ class StudyFolder(SummaryRepr):
 
     @classmethod
     def from_name(cls, name: str, parent: Path | None = None) -> StudyFolder:
-        """``studies/NAME``, or the folder itself where a path is given.
+        """Return ``studies/NAME``, or the folder itself if a path is given.
 
         Raises:
-            ConfigError: a name that cannot be a folder's.
+            ConfigError: the name cannot be a folder name.
         """
         if "/" in name or Path(name).is_absolute():
             return cls(Path(name))
@@ -141,12 +141,12 @@ class StudyFolder(SummaryRepr):
 
     @classmethod
     def open(cls, name: str, parent: Path | None = None, trust: bool = False) -> StudyFolder:
-        """Open an existing study; arguments as for `of`, and `trust`, see the class.
+        """Open an existing study; arguments as for `from_name`, and `trust`, see the class.
 
         A name that is not below ``./studies`` is looked up in the register.
 
         Raises:
-            CheckpointError: there is none, or several have that name.
+            CheckpointError: there is no such study, or several have that name.
         """
         folder = cls.from_name(name, parent)
         if parent is None and not folder.exists and not folder.config.is_file():
@@ -156,7 +156,7 @@ class StudyFolder(SummaryRepr):
                 f"{folder.config} is missing, without which the study cannot be read. Its trials "
                 "are intact in ledger.db: restore the file from a backup, or run the `slipstream "
                 "tune` command that began the study again with --study-name "
-                f"{folder.handle}, which writes it anew and goes on."
+                f"{folder.handle}: it writes the file again and resumes the study."
             )
         if not folder.exists:
             place = folder.path.parent
@@ -170,35 +170,35 @@ class StudyFolder(SummaryRepr):
         return folder
 
     def summary(self) -> dict[str, object]:
-        """Where it is, where it stands, and what came of it."""
+        """Return folder, state, number of trials and outcome of the study."""
         result, status = self.result or {}, read_status(self.path)
         state = "complete" if result else "new" if status is None else status.liveness()
         trials, winner = result.get("trials", {}), result.get("winner") or {}
         return {
             "folder": self.path,
             "state": state,
-            "trials": trials.get("asked"),
+            "trials": trials.get("started"),
             "winner": f"trial {winner['trial']}" if winner else None,
             "outcome": next(iter(result.get("sentences", ())), None),
         }
 
     @property
     def handle(self) -> str:
-        """What a command line calls it from here: its name, or its path elsewhere; quoted."""
+        """Name for commands in this directory, or the path elsewhere; quoted for a shell."""
         here = self.path == Path(STUDIES).absolute() / self.name
         return shlex.quote(self.name if here else str(self.path))
 
     @property
     def exists(self) -> bool:
-        """Whether a study was begun here: its ledger is the last of its first files."""
+        """True if the study was created; the ledger is the last of its first files."""
         return self.ledger.is_file()
 
     @property
     def is_occupied(self) -> bool:
-        """Whether the place is taken by something else than a study.
+        """True if the folder contains something other than a study.
 
         Raises:
-            ResourceError: it may not be looked at.
+            ResourceError: the folder cannot be read.
         """
         if self.ledger.is_file() or not self.path.exists():
             return False
@@ -209,27 +209,27 @@ class StudyFolder(SummaryRepr):
         return bool(names - {LOCK, STATUS, EVENTS, LOG})
 
     def discard(self) -> None:
-        """Removes a study that never asked a trial."""
+        """Remove a study without trials."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     @property
     def has_report(self) -> bool:
-        """Whether the page was written since the study is complete."""
+        """True if the report is newer than the result."""
         return is_at_least_as_new(self.report_path, self.path / "result.json")
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What `result.json` says; None before the end."""
+        """Content of `result.json`; None before the end."""
         return self._json("result.json")
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What `provenance.json` says."""
+        """Content of `provenance.json`."""
         return self._json("provenance.json") or {}
 
     @cached_property
     def base(self) -> RunConfig:
-        """What the trials vary; reading it imports what it names."""
+        """The config that trials vary; reading it imports what it names."""
         return read_study(self.config, self.trust)[0]
 
     @cached_property
@@ -238,32 +238,32 @@ class StudyFolder(SummaryRepr):
         return read_section(self.config)
 
     def update_provenance(self, **facts: Any) -> None:
-        """Adds JSON-able facts to `provenance.json`."""
+        """Add JSON-able values to `provenance.json`."""
         write_hashed(self.path / "provenance.json", {**self.provenance, **facts})
 
     def save_result(self, result: dict[str, Any]) -> None:
-        """Writes `result.json`."""
+        """Write `result.json`."""
         write_hashed(self.path / "result.json", result)
 
     def request_stop(self, now: bool) -> None:
-        """Leaves a request for the process that runs the study, or for the next one."""
+        """Request a stop from the process that runs the study, or from the next one."""
         request_stop(self.path, now)
 
     @property
     def is_cut_requested(self) -> bool:
-        """Whether `study stop` asked that no further trial begins, and nobody has followed yet."""
+        """True if `study stop` requested that no further trial starts, until it is followed."""
         request = self._json(STOP)
         return bool(request and not request.get("now"))
 
     def clear_stop_request(self) -> None:
-        """The request was followed."""
+        """Clear a request that was followed."""
         (self.path / STOP).unlink(missing_ok=True)
 
     def lock(self) -> None:
-        """Makes this process the only one that runs the study, until `unlock` or its death.
+        """Lock the study for this process until `unlock` or its death.
 
         Raises:
-            ConfigError: another process runs it.
+            ConfigError: another process runs the study.
         """
         make_folder(self.path)
         self._lock = acquire_lock(
@@ -276,11 +276,11 @@ class StudyFolder(SummaryRepr):
 
     @property
     def is_locked(self) -> bool:
-        """Whether some process runs the study now."""
+        """True if a process runs the study."""
         return is_locked(self.path)
 
     def unlock(self) -> None:
-        """Lets another process run it."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -297,27 +297,27 @@ def _build_configs(values: Mapping[str, Any]) -> tuple[RunConfig, StudyConfig]:
 
 
 def write_study(base: RunConfig, study: StudyConfig, space: SearchSpace) -> str:
-    """The resolved file: `read_study` gives the same back."""
+    """Return the text of study.yaml; `read_study` restores the configs from it."""
     section = {**study.model_dump(mode="json"), "space": space.to_mapping()}
     return yaml_file.dump({**base.as_mapping(), STUDY: section})
 
 
 def read_section(path: Path) -> StudyConfig:
-    """The `study` section alone of a study.yaml: nothing that the others name is imported."""
+    """Read only the `study` section of a study.yaml; other sections import nothing."""
 
     return _read(path, lambda values: validate(StudyConfig, section_of(values, STUDY), STUDY))
 
 
 def read_study(path: Path, trust: bool = False) -> tuple[RunConfig, StudyConfig]:
-    """Base config and `study` section of a study.yaml.
+    """Read the base config and the `study` section of a study.yaml.
 
     Args:
-        path: of the file.
-        trust: code that it names may run, see `check_trust`.
+        path: path of the file.
+        trust: allow code that the file names, see `check_trust`.
 
     Raises:
-        CheckpointError: it was damaged or edited to something that is no study.
-        TrustError: code of somebody else's would run.
+        CheckpointError: the file is damaged or holds no study.
+        TrustError: it names untrusted code.
     """
 
     def build(values: dict[str, Any]) -> tuple[RunConfig, StudyConfig]:
@@ -335,14 +335,15 @@ def _read(path: Path, build: Callable[[dict[str, Any]], _Built]) -> _Built:
         return build(values)
     except ConfigError as error:
         raise CheckpointError(
-            f"{path} cannot be used: {error} The study's trials are intact in ledger.db: mend the "
+            f"{path} cannot be used: {error} The study's trials are intact in ledger.db: fix the "
             "file, restore it from a backup, or run the `slipstream tune` command that began the "
-            f"study again with --study-name {path.parent.name}, which writes it anew and goes on."
+            f"study again with --study-name {path.parent.name}: it writes the file again and "
+            "resumes the study."
         ) from None
 
 
 def study_identity(base: RunConfig, config: StudyConfig, space: SearchSpace) -> dict[str, Any]:
-    """JSON-able facts that decide every trial, apart from the data."""
+    """Return the JSON-able settings that decide every trial, apart from the data."""
     sections = base.as_mapping()
     for name in _IGNORED_TRAINING:
         del sections["training"][name]
@@ -352,7 +353,7 @@ def study_identity(base: RunConfig, config: StudyConfig, space: SearchSpace) -> 
 
 
 def describe_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs, in words: ```agent.n_epochs` was 4 and is 8``; empty if nothing does."""
+    """Describe the changed settings, ```agent.n_epochs` was 4 and is 8``; empty without changes."""
     old, new = ({**_ADDED, **flatten(one)} for one in (before, now))
     keys = [key for key in {**old, **new} if key not in _RETIRED]
     changed = [key for key in keys if old.get(key, _MISSING) != new.get(key, _MISSING)]
@@ -370,23 +371,25 @@ def check_identity(
     read_command: str,
     restart_command: str,
 ) -> None:
-    """Refuses to go on with a study under another config or space.
+    """Check that a study resumes with the config and the space that it began with.
 
     Args:
-        name: of the study; before, now: its `identity`.
-        read: a command that still reads it; again: one that begins anew.
+        name: name of the study.
+        stored: stored `study_identity`.
+        current: current `study_identity`.
+        read_command: command that still reads the study.
+        restart_command: command that starts a new study.
 
     Raises:
-        CheckpointError: nothing says what it began with.
-        VersionError: another version of Optuna began it.
+        CheckpointError: the stored identity is missing.
+        VersionError: another version of Optuna began the study.
         ConfigError: with the difference.
     """
     if not stored:
         raise CheckpointError(
-            f"provenance.json of the study {name} is missing or says nothing of what it began with "
-            "(`identity`), so nothing says that these settings are its own. Its trials are intact "
-            "in ledger.db: restore the file from a backup, or begin another study with "
-            "--study-name."
+            f"provenance.json of the study {name} is missing or has no `identity`, so its original "
+            "settings cannot be compared. Its trials are intact in ledger.db: restore the file "
+            "from a backup, or start another study with --study-name."
         )
     if stored.get(OPTUNA) != current[OPTUNA]:
         version = stored.get(OPTUNA, "an unknown version")
@@ -394,21 +397,21 @@ def check_identity(
         raise VersionError(
             f"The study {name} was begun with Optuna {version}, and this is Optuna "
             f"{current[OPTUNA]}: "
-            "another minor version may suggest other trials (5.0 changed TPE). To go on with it, "
-            f"install the one that it began with (`{line}`); to begin "
-            f"anew, `{restart_command}`. What is there can still be read: `{read_command}`."
+            "another minor version may suggest other trials (5.0 changed TPE). To resume it, "
+            f"install its version (`{line}`). To start a new study, run `{restart_command}`. Its "
+            f"results can still be read: `{read_command}`."
         )
     found = describe_difference(stored, current)
     if found:
         raise ConfigError(
-            f"There is a study {name} already, begun with other settings: {found}. Give it those "
-            "that it began with (its study.yaml has them, unless it was edited) to go on with it, "
-            "or name this one otherwise with --study-name."
+            f"There is a study {name} already, begun with other settings: {found}. To resume it, "
+            "use its original settings (study.yaml has them, unless it was edited). Otherwise "
+            "choose another name with --study-name."
         )
 
 
 def check_data(name: str, before: str | None, now: str | None) -> None:
-    """Refuses to go on with a study on other prices.
+    """Check that a study resumes on the same prices.
 
     Raises:
         DataError: with both hashes.
@@ -416,13 +419,13 @@ def check_data(name: str, before: str | None, now: str | None) -> None:
     if before != now:
         raise DataError(
             f"The prices of study {name} changed since it began: their sha256 was {before} and is "
-            f"{now}. Put the files back to go on with it; for the new prices begin another study "
-            "with --study-name. Nothing was lost."
+            f"{now}. Restore the files to resume it, or start another study with --study-name for "
+            "the new prices. Nothing was lost."
         )
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by dotted name."""
+    """Return settings by dotted name."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:

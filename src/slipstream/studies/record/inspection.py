@@ -1,7 +1,4 @@
-"""What people ask of a run or study by its name.
-
-Where it stands, its best config, its trials as a table, to stop it.
-"""
+"""Inspection of a run or study by name: status, best config, export, stop."""
 
 from __future__ import annotations
 
@@ -46,11 +43,13 @@ _MAX_LISTED = 5
 
 
 def status_lines(folder: StudyFolder) -> list[str]:
-    """Where a study stands, in lines."""
+    """Return the status of a study in lines."""
     with Ledger(folder.ledger, read_only=True) as ledger:
         trials, result = ledger.trials(), folder.result
         status, ranked = read_status(folder.path), best_trials(trials)
-        if status is not None and not folder.is_locked:  # the ledger knows what a kill left unsaid
+        if (
+            status is not None and not folder.is_locked
+        ):  # after a kill the ledger is newer than the status
             counts = count_states(trial.last_decision for trial in trials)
             limit = int(ledger.get_metadata("cut") or folder.study.n_trials)
             done = sum(trial.state != "running" for trial in trials)
@@ -78,15 +77,15 @@ def status_lines(folder: StudyFolder) -> list[str]:
 
 
 def best_config(folder: StudyFolder, number: int | None = None) -> str:
-    """YAML that `slipstream train` takes: of a trial, else the winner, else the best one so far.
+    """Return YAML for `slipstream train`: of a trial, else the winner, else the best trial so far.
 
     Raises:
-        CheckpointError: no trial has finished, or there is none of that number.
+        CheckpointError: no trial has finished, or there is no such trial.
     """
     with Ledger(folder.ledger, read_only=True) as ledger:
         trials = {trial.number: trial for trial in ledger.trials()}
         winner = (folder.result or {}).get("winner") or {}
-        why = "as asked for"
+        why = "requested"
         if number is None and winner:
             number, why = int(winner["trial"]), "the confirmed winner"
             if winner["forced"]:
@@ -116,8 +115,8 @@ def best_config(folder: StudyFolder, number: int | None = None) -> str:
             )
         config = resolve(folder.base, trials[number].suggestion.overrides)
         score = trials[number].score
-        told = "none" if score is None else f"{score:.6g}"
-        head = f"# Study {printable(folder.name)}, trial {number}: {why}; score {told}.\n"
+        score_text = "none" if score is None else f"{score:.6g}"
+        head = f"# Study {printable(folder.name)}, trial {number}: {why}; score {score_text}.\n"
         return head + config.to_yaml()
 
 
@@ -126,12 +125,12 @@ def _short(value: Any) -> str:
 
 
 def export_text(folder: StudyFolder, kind: str) -> str:
-    """All trials by number.
+    """Export all trials by number.
 
     Args:
-        folder: the study's.
+        folder: folder of the study.
         kind: ``csv`` (a column for each param and fold; a text that a spreadsheet would run as a
-            formula has an apostrophe before it) or ``json`` (everything, as it is).
+            formula gets a leading apostrophe) or ``json`` (everything, unchanged).
     """
     with Ledger(folder.ledger, read_only=True) as ledger:
         trials = ledger.trials()
@@ -171,7 +170,7 @@ def _row(trial: Trial) -> dict[str, Any]:
 
 
 def status(name: str | Path) -> Status | None:
-    """What a run or a study last said of itself; None before its first word.
+    """Return the last status of a run or study; None before the first.
 
     Args:
         name: a run's directory, or a study's name or folder.
@@ -180,10 +179,10 @@ def status(name: str | Path) -> Status | None:
 
 
 def stop(name: str | Path) -> bool:
-    """Asks whoever works on a run or study to end after the iteration under way, as Ctrl-C does.
+    """Request that a run or study stops after the current iteration, as Ctrl-C does.
 
     Returns:
-        Whether a process works on it; otherwise nothing is asked.
+        True if a process works on it; otherwise nothing is requested.
     """
     folder, _ = lookup(name)
     if not is_running(folder):
@@ -193,11 +192,11 @@ def stop(name: str | Path) -> bool:
 
 
 def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
-    """The folder that a name means, and the study where it is one.
+    """Return the folder of a name, and the study if it is one.
 
     Args:
         name: a path, the name of a study below ``./studies`` or of a deployment below
-            ``./deployments``, or that of a folder which commands of this user made, wherever it is.
+            ``./deployments``, or the name of a folder that this user's commands created anywhere.
 
     Raises:
         CheckpointError: it is neither a run, a study nor a deployment, or several have that name.
@@ -228,22 +227,22 @@ def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
 
 
 def _watches(folder: Path) -> bool:
-    """Return whether a process that watches studies for a deployment has this folder."""
+    """Return whether a process in this folder watches studies for a deployment."""
     found = read_status(folder)
     return found is not None and found.kind == DEPLOYMENT
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a process works there, as far as can be seen from here."""
+    """Return whether a process works in a folder, as far as this machine can see."""
     found = read_status(folder)
     if found is None:  # just begun
         return is_locked(folder)
-    # Where the clock was set, a living process seems to be another one: its lock is asked, too.
+    # After a clock change a living process can look like another one, so the lock is checked.
     return found.liveness() in ("running", "silent") or is_locked(folder)
 
 
 def describe(name: str | Path) -> list[str]:
-    """Where a run or a study stands, for people."""
+    """Return the status of a run or study in lines."""
     folder, study = lookup(name)
     if study is not None:
         return status_lines(study)
@@ -254,8 +253,10 @@ def describe(name: str | Path) -> list[str]:
 
 
 def _forced(deployment: Path) -> list[str]:
-    """What the version in force of a deployment was deployed in spite of."""
-    from slipstream.training.runs.policies import forced_gate_warnings  # copies and networks
+    """Return the reasons for which failed gates of the deployed version were overridden."""
+    from slipstream.training.runs.policies import (
+        forced_gate_warnings,
+    )  # imports environments and networks
 
     number = current_version(deployment)
     return forced_gate_warnings(read_manifest(deployment / VERSIONS / str(number)))

@@ -1,8 +1,8 @@
-"""The ledger: what a study asked, what came out, what was decided; one SQLite file, one writer.
+"""Ledger: suggestions, outcomes and decisions of a study in one SQLite file with one writer.
 
-The scheduler is a pure function of the outcomes in here, so a study that was killed goes on by
-replaying it: what is in the ledger is not computed again, and what is not was never counted. A row
-is written once, in a transaction that is on disk before anything is built on it.
+The scheduler is a pure function of the outcomes in the ledger. A killed study resumes by replaying
+it: recorded results are not computed again, and unrecorded results never counted. A row is written
+once, in a transaction that is on disk before anything depends on it.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ CREATE TABLE IF NOT EXISTS openings (
     number INTEGER PRIMARY KEY, what TEXT NOT NULL UNIQUE, at REAL NOT NULL);
 """
 _REMEDY = (
-    "Restore the file from a backup, or begin another study with --study-name; what other "
-    "studies did is not touched."
+    "Restore the file from a backup, or start another study with --study-name. Other studies are "
+    "not affected."
 )
 _NUMBER, _NULL, _ANY = (int, float), type(None), (object, bool)
 _MAYBE = (*_NUMBER, _NULL)
@@ -111,7 +111,7 @@ _SHAPES: dict[str, Any] = {  # of facts by name; others are what a command was g
     **{name: {"*": _NUMBER} for name in ("seconds", "cpu", "answers", "bytes")},
     "warm_start": {
         "study": str,
-        "trials": [{"params": {}, "score": _NUMBER, "excess": [_NUMBER]}],
+        "trials": [{"params": {}, "score": _NUMBER, "violations": [_NUMBER]}],
         "num_skipped": int,
         "num_started": int,
     },
@@ -119,7 +119,7 @@ _SHAPES: dict[str, Any] = {  # of facts by name; others are what a command was g
 
 
 def count_outcomes(path: Path) -> int:
-    """How many outcomes a ledger holds, whoever writes it now; 0 where there is none."""
+    """Return the number of outcomes in a ledger, also while it is written; 0 without one."""
     try:
         with closing(database.connect_reader(path)) as table:
             return int(table.execute("SELECT count(*) FROM outcomes").fetchone()[0])
@@ -128,13 +128,13 @@ def count_outcomes(path: Path) -> int:
 
 
 class Slot(NamedTuple):
-    """Which member an outcome belongs to.
+    """Identifies the member of an outcome.
 
     Attributes:
         phase: ``search``, ``confirm``, ``final`` or ``refit``.
-        trial: number of the trial whose params it has.
-        repeat: which fresh seed; 0 in the search.
-        fold: number of the fold; 0 where there is none.
+        trial: number of the trial whose params the member has.
+        repeat: index of the fresh seed; 0 in the search.
+        fold: index of the fold; 0 without folds.
     """
 
     phase: str
@@ -144,13 +144,13 @@ class Slot(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Unique and safe as a file's name: ``search-00012-3``, ``confirm-00012-1-3``."""
+        """Unique name, safe as a file name: ``search-00012-3``, ``confirm-00012-1-3``."""
         repeat = "" if self.phase == "search" else f"-{self.repeat}"
         return f"{self.phase}-{self.trial:05d}{repeat}-{self.fold}"
 
     @classmethod
     def from_name(cls, name: str) -> Slot:
-        """The slot of a name."""
+        """Return the slot of a name."""
         phase, trial, *rest = name.split("-")
         numbers = [int(one) for one in rest]
         return cls(phase, int(trial), numbers[0] if len(numbers) == 2 else 0, numbers[-1])
@@ -158,15 +158,15 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A suggestion.
+    """A suggestion of the sampler.
 
     Attributes:
-        trial: its number.
+        trial: number of the trial.
         time: virtual time, in steps of one member.
         params: values by searched name.
-        overrides: the same for `resolve`, by dotted name.
-        notes: sentences on what was rounded.
-        at: UTC seconds of the wall clock; decides nothing.
+        overrides: the same as settings for `resolve`, by dotted name.
+        notes: sentences on rounded values.
+        at: UTC seconds of the wall clock; informational.
     """
 
     trial: int
@@ -179,19 +179,21 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class TrialDecision:
-    """What was decided at a trial's stage.
+    """Decision on a trial at a stage.
 
     Attributes:
-        trial, stage, milestone: where; a milestone is a number of iterations.
+        trial: number of the trial.
+        stage: index of the stage.
+        milestone: iterations of a member at the stage.
         time: virtual time, in steps of one member.
-        kind: ``continued``, ``pruned``, ``complete``, ``failed``, or ``timed_out`` if a time budget
-            ended it.
-        score: the trial's score there, None where it failed.
+        kind: ``continued``, ``pruned``, ``complete``, ``failed``, or ``timed_out`` at the end of a
+            time budget.
+        score: score of the trial at the stage; None if it failed.
         folds: per fold score, sharpe, benchmark_sharpe, inactive, constrained.
-        rho: rank correlation of this rung's scores with final ones, None where it is not known.
-        reason: why it was pruned or failed, why the rung stops nothing, or what violates a
-            constraint.
-        at: UTC seconds of the wall clock; decides nothing.
+        rho: rank correlation of this rung's scores with final scores; None if unknown.
+        reason: why the trial was pruned or failed, why the rung does not prune, or which constraint
+            is violated.
+        at: UTC seconds of the wall clock; informational.
     """
 
     trial: int
@@ -207,17 +209,17 @@ class TrialDecision:
 
     @property
     def is_inactive(self) -> bool:
-        """Whether a fold hardly traded, so that the score is not one of a strategy."""
+        """True if a fold has almost no trades, so that its score is not that of a strategy."""
         return any(fold.get("inactive") for fold in self.folds)
 
     @property
     def constraint_values(self) -> dict[str, tuple[float, float]]:
-        """The largest figure of each constrained metric over the folds, and its limit."""
+        """Largest value of each constrained metric over the folds, and its limit."""
         return largest_values(fold.get(CONSTRAINED, {}) for fold in self.folds)
 
     @property
     def final_state(self) -> str:
-        """Its kind; of complete trials ``inactive`` and ``violating`` ones, which cannot win."""
+        """`kind`, or ``inactive`` or ``violating`` for complete trials that cannot win."""
         if self.kind == "complete" and self.is_inactive:
             return "inactive"
         violates = self.kind == "complete" and describe_violations(self.constraint_values)
@@ -225,17 +227,17 @@ class TrialDecision:
 
     @property
     def is_eligible(self) -> bool:
-        """Whether it can win: complete, active in every fold and within its constraints."""
+        """True if the trial can win: complete, active in every fold and within its constraints."""
         return self.final_state == "complete"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial as it stands.
+    """A trial and its decisions.
 
     Attributes:
-        ask: its number, `params` by searched name, and what the config gets for them.
-        stages: all verdicts on it, by stage.
+        suggestion: its number, `params` by searched name, and the settings made of them.
+        decisions: all decisions on it, by stage.
     """
 
     suggestion: Suggestion
@@ -243,12 +245,12 @@ class Trial:
 
     @property
     def number(self) -> int:
-        """0, 1, ..."""
+        """Number of the trial, from 0."""
         return self.suggestion.trial
 
     @property
     def last_decision(self) -> TrialDecision:
-        """The newest verdict; before the first, one that it goes on."""
+        """The newest decision; ``continued`` before the first."""
         at = self.suggestion.time
         return (
             self.decisions[-1]
@@ -263,72 +265,72 @@ class Trial:
 
     @property
     def final_state(self) -> str:
-        """Its state, with ``inactive`` and ``violating`` ones told apart."""
+        """`state`, or ``inactive`` or ``violating`` for complete trials that cannot win."""
         return "running" if self.state == "running" else self.last_decision.final_state
 
     @property
     def score(self) -> float | None:
-        """Its score now or at its end; None before the first stage and where it failed."""
+        """Current or final score; None before the first stage and if the trial failed."""
         return self.last_decision.score
 
     @property
     def reason(self) -> str:
-        """Why it was pruned or failed, or what violates a constraint."""
+        """Why the trial was pruned or failed, or which constraint it violates."""
         return "" if self.state == "running" else self.last_decision.reason
 
 
-def rank_eligible(verdicts: Iterable[TrialDecision]) -> list[TrialDecision]:
-    """Last verdicts of trials that can win, the best first; equal scores go by number."""
-    able = [one for one in verdicts if one.is_eligible]
+def rank_eligible(decisions: Iterable[TrialDecision]) -> list[TrialDecision]:
+    """Return last decisions of trials that can win, best first; ties are ordered by number."""
+    able = [one for one in decisions if one.is_eligible]
     return sorted(able, key=lambda one: (-(one.score or 0.0), one.trial))
 
 
 def best_trials(trials: Sequence[Trial]) -> list[Trial]:
-    """Trials that can win, see `ranked`."""
+    """Return trials that can win, best first, see `rank_eligible`."""
     by_number = {trial.number: trial for trial in trials}
     return [by_number[one.trial] for one in rank_eligible(trial.last_decision for trial in trials)]
 
 
-def nearest_violation(verdicts: Iterable[TrialDecision]) -> str:
-    """Which of the trials that only a constraint keeps from winning is the least beyond it."""
+def nearest_violation(decisions: Iterable[TrialDecision]) -> str:
+    """Describe the trial with the smallest violation, of trials excluded only by a constraint."""
     return describe_nearest_violation(
-        {one.trial: one.constraint_values for one in verdicts if one.final_state == "violating"}
+        {one.trial: one.constraint_values for one in decisions if one.final_state == "violating"}
     )
 
 
-def count_states(verdicts: Iterable[TrialDecision]) -> dict[str, int]:
-    """Count trials that are complete, pruned, failed or timed out, and inactive or violating ones.
+def count_states(decisions: Iterable[TrialDecision]) -> dict[str, int]:
+    """Count complete, pruned, failed, timed-out, inactive and violating trials.
 
     Args:
-        verdicts: the last one on each trial.
+        decisions: the last decision on each trial.
     """
     counts = dict.fromkeys(
         ("complete", "pruned", "failed", "timed_out", "inactive", "violating"), 0
     )
-    for one in verdicts:
+    for one in decisions:
         for kind in {one.kind, one.final_state} & counts.keys():
             counts[kind] += 1
     return counts
 
 
 def suggestion_to_row(ask: Suggestion) -> tuple[Any, ...]:
-    """A row of the table `asks`, written now."""
+    """Return a row of the table `suggestions` with the current time."""
     texts = (to_jsonable(ask.params), to_jsonable(ask.overrides), list(ask.notes))
     return (ask.trial, ask.time, *(json.dumps(text) for text in texts), time.time())
 
 
-def decision_to_row(verdict: TrialDecision) -> tuple[Any, ...]:
-    """A row of the table `verdicts`, written now."""
+def decision_to_row(decision: TrialDecision) -> tuple[Any, ...]:
+    """Return a row of the table `decisions` with the current time."""
     facts = {
-        **vars(verdict),
-        "folds": json.dumps(to_jsonable(list(verdict.folds))),
+        **vars(decision),
+        "folds": json.dumps(to_jsonable(list(decision.folds))),
         "at": time.time(),
     }
     return tuple(facts.values())
 
 
 def outcome_to_row(outcome: Outcome) -> tuple[Any, ...]:
-    """A row of the table `outcomes`, written now."""
+    """Return a row of the table `outcomes` with the current time."""
     slot, passes = Slot.from_name(outcome.name), outcome.passes
     head = (outcome.name, outcome.milestone, *slot, int(outcome.failed), outcome.reason)
     seconds = json.dumps(to_jsonable(dict(outcome.seconds)))
@@ -391,15 +393,15 @@ def _from_bytes(content: bytes, dtype: type) -> NDArray[Any]:
 
 
 class Ledger:
-    """The study's own file.
+    """The ledger file of a study.
 
     Args:
         path: ``ledger.db``.
-        read_only: for another process, while the study runs.
+        read_only: open for reading while another process writes.
 
     Raises:
-        CheckpointError: it cannot be read, or another version wrote it.
-        ResourceError: the disk is full; what was written before is intact.
+        CheckpointError: the file cannot be read, or another version wrote it.
+        ResourceError: the disk is full; earlier rows are intact.
     """
 
     def __init__(self, path: Path, read_only: bool = False) -> None:
@@ -416,7 +418,7 @@ class Ledger:
             raise
 
     def _begin(self, read_only: bool) -> None:
-        """Makes the tables; checks the format."""
+        """Create the tables and check the format."""
         if not read_only:
             with self._errors():
                 self._db.execute("PRAGMA journal_mode=WAL")
@@ -432,7 +434,7 @@ class Ledger:
             )
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._db.close()
 
     def __enter__(self) -> Self:
@@ -442,12 +444,12 @@ class Ledger:
         self.close()
 
     def set_metadata(self, **facts: Any) -> None:
-        """Writes JSON-able facts by name, replacing older ones."""
+        """Write JSON-able metadata by name, replacing older values."""
         rows = [(name, json.dumps(to_jsonable(value))) for name, value in facts.items()]
         self._write("INSERT OR REPLACE INTO metadata VALUES (?, ?)", rows)
 
     def get_metadata(self, name: str, default: Any = None) -> Any:
-        """What was recorded under a name."""
+        """Return the metadata of a name."""
         rows = self._read(_METADATA, "WHERE name = ?", (name,))
         problem = schema_mismatch(rows[0][1], _SHAPES.get(name, _ANY)) if rows else None
         if problem is not None:
@@ -455,11 +457,11 @@ class Ledger:
         return rows[0][1] if rows else default
 
     def add_suggestion(self, ask: Suggestion) -> None:
-        """Writes a suggestion down."""
+        """Record a suggestion."""
         self._write("INSERT INTO suggestions VALUES (?, ?, ?, ?, ?, ?)", [suggestion_to_row(ask)])
 
     def suggestions(self) -> dict[int, Suggestion]:
-        """All suggestions by trial."""
+        """Return all suggestions by trial."""
         asks = {
             one.trial: one
             for one in self._read(_SUGGESTIONS, "ORDER BY trial", make=lambda row: Suggestion(*row))
@@ -474,37 +476,37 @@ class Ledger:
         return asks
 
     def add_outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Writes outcomes down, all or none; one that is there already stays as it is."""
+        """Record outcomes in one transaction; existing outcomes are kept."""
         rows = [outcome_to_row(outcome) for outcome in outcomes]
         marks = ", ".join("?" * 16)
         self._write(f"INSERT OR IGNORE INTO outcomes VALUES ({marks})", rows)
 
     def outcomes(self, phase: str) -> dict[tuple[str, int], Outcome]:
-        """All outcomes of a phase by (member's name, milestone)."""
+        """Return all outcomes of a phase by (member's name, milestone)."""
         rest = "WHERE phase = ? ORDER BY trial, repeat, fold, milestone"
         found = self._read(_OUTCOMES, rest, (phase,), make=outcome_from_row)
         return {(one.name, one.milestone): one for one in found}
 
     def outcome(self, name: str, milestone: int) -> Outcome | None:
-        """One outcome; None where it is not known yet."""
+        """Return an outcome; None if it is not recorded."""
         rest = "WHERE name = ? AND milestone = ?"
         found = self._read(_OUTCOMES, rest, (name, milestone), make=outcome_from_row)
         return found[0] if found else None
 
     def failed_by_outcome(self, phase: str) -> dict[tuple[str, int], bool]:
-        """(Member's name, milestone) of every outcome of a phase -> whether it failed."""
+        """Return for every outcome of a phase, by (member's name, milestone), whether it failed."""
         rows = self._outcome_columns(phase, "name", "milestone", "failed")
         return {(name, milestone): bool(failed) for name, milestone, failed in rows}
 
     def steps(self, phase: str) -> dict[str, int]:
-        """Steps of every member of a phase that came back, by its name."""
+        """Return the steps of every recorded member of a phase, by name."""
         found: dict[str, int] = {}
         for name, steps in self._outcome_columns(phase, "name", "steps"):
             found[name] = max(found.get(name, 0), steps)
         return found
 
     def seconds(self, phase: str) -> dict[str, float]:
-        """Sums of the workers' seconds over a phase's outcomes, by kind."""
+        """Return the workers' seconds over a phase's outcomes, by kind."""
         found: dict[str, float] = {}
         for (spent,) in self._outcome_columns(phase, "seconds"):
             for kind, seconds in spent.items():
@@ -512,39 +514,39 @@ class Ledger:
         return found
 
     def _outcome_columns(self, phase: str, *names: str) -> list[Sequence[Any]]:
-        """Columns of a phase's outcomes."""
+        """Return columns of a phase's outcomes."""
         return self._read(_OUTCOMES, "WHERE phase = ?", (phase,), names)
 
-    def add_decision(self, verdict: TrialDecision) -> None:
-        """Writes a decision down; a replay writes the same one again."""
-        row = decision_to_row(verdict)
+    def add_decision(self, decision: TrialDecision) -> None:
+        """Record a decision; a replay records the same decision again."""
+        row = decision_to_row(decision)
         marks = ", ".join("?" * len(row))
         self._write(f"INSERT OR IGNORE INTO decisions VALUES ({marks})", [row])
 
     def row_counts(self) -> tuple[int, int, int]:
-        """How many asks, verdicts and openings of the hold-out there are: what rises as it goes."""
+        """Return the numbers of suggestions, decisions and hold-out openings."""
         tables = ("suggestions", "decisions", "openings")
         with self._errors():
             words = (f"SELECT count(*) FROM {name}" for name in tables)
-            asks, verdicts, openings = (self._db.execute(one).fetchone()[0] for one in words)
-        return asks, verdicts, openings
+            asks, decisions, openings = (self._db.execute(one).fetchone()[0] for one in words)
+        return asks, decisions, openings
 
     def decisions(self) -> list[TrialDecision]:
-        """All decisions in virtual order."""
+        """Return all decisions in virtual order."""
         return self._read(_DECISIONS, "ORDER BY time, trial", make=lambda row: TrialDecision(*row))
 
     def trials(self) -> list[Trial]:
-        """All trials asked so far, by number."""
-        verdicts: dict[int, list[TrialDecision]] = {}
-        for verdict in self.decisions():
-            verdicts.setdefault(verdict.trial, []).append(verdict)
-        return [Trial(ask, verdicts.get(number, ())) for number, ask in self.suggestions().items()]
+        """Return all trials so far, by number."""
+        decisions: dict[int, list[TrialDecision]] = {}
+        for decision in self.decisions():
+            decisions.setdefault(decision.trial, []).append(decision)
+        return [Trial(ask, decisions.get(number, ())) for number, ask in self.suggestions().items()]
 
     def passes(self, phase: str) -> dict[tuple[int, int, int], DailyReturns]:
-        """Test passes with final weights by (trial, repeat, fold).
+        """Return test passes with final weights by (trial, repeat, fold).
 
-        Phases: ``search`` (repeat 0; complete trials only), ``confirm`` (repeat = which fresh
-        seed), ``final`` (fold 0: the hold-out). Pruned and failed members are not in it.
+        Phases: ``search`` (repeat 0, complete trials only), ``confirm`` (repeat is the fresh seed),
+        ``final`` (fold 0 is the hold-out). Pruned and failed members are not included.
         """
         ends = {name: one for (name, _), one in self.outcomes(phase).items()}  # the last one stays
         complete = {one.trial: one.milestone for one in self.decisions() if one.kind == "complete"}
@@ -557,17 +559,17 @@ class Ledger:
         return found
 
     def complete_passes(self) -> dict[int, list[DailyReturns]]:
-        """Test passes by fold of each complete trial, by number."""
+        """Return the test passes of each complete trial by fold."""
         found: dict[int, list[DailyReturns]] = {}
         for (trial, _, _), passes in sorted(self.passes("search").items(), key=lambda one: one[0]):
             found.setdefault(trial, []).append(passes)
         return found
 
     def open_holdout(self, purpose: str) -> int:
-        """Notes that the hold-out is looked at for `what`; the same `what` is one opening.
+        """Record that the hold-out is opened; the same purpose counts once.
 
         Returns:
-            Which opening this is, 1 for the first.
+            Number of this opening, from 1.
         """
         self._write(
             "INSERT OR IGNORE INTO openings (what, at) VALUES (?, ?)", [(purpose, time.time())]
@@ -577,7 +579,7 @@ class Ledger:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What the body writes is on disk when it ends: one wait for the disk instead of many."""
+        """Write everything of the body in one transaction: one disk sync instead of many."""
         with self._errors():
             self._db.execute("BEGIN IMMEDIATE")
         try:

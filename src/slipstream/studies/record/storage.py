@@ -1,7 +1,7 @@
-"""The study as Optuna's tools know it: a storage that others may read and one process writes.
+"""StorageMirror: writes a study from the ledger to an Optuna storage.
 
-The ledger decides; the storage is its mirror. So a storage that is locked for a while, lags or
-fills its disk costs no result, and a resumed study leaves no trial RUNNING that nobody runs.
+Results depend on the ledger alone. A storage that is locked, lags or fills its disk costs no
+result, and a resumed study leaves no trial in the state RUNNING that no process runs.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def running_trial(
     distributions: Mapping[str, BaseDistribution],
     attributes: Mapping[str, Any] | None = None,
 ) -> FrozenTrial:
-    """A running trial with these suggestions, as Optuna keeps it.
+    """Return a running Optuna trial with these suggestions.
 
     Args:
         params: suggestions by searched name.
-        distributions: what is searched.
-        attributes: JSON-able facts.
+        distributions: the search space.
+        attributes: JSON-able user attributes.
     """
     return optuna.create_trial(
         state=TrialState.RUNNING,
@@ -56,24 +56,25 @@ def running_trial(
 
 
 class StorageMirror:
-    """Keeps one study of a storage equal to what is told.
+    """Mirrors one study in an Optuna storage.
 
     Args:
         url: None or ``sqlite`` (a file in `folder`), ``journal``, ``sqlite:///FILE``,
             ``journal:FILE`` or ``postgresql://...``.
         folder: the study's folder.
         name: the study's name.
-        identity: JSON-able facts that must not differ between two starts of a study.
-        say: told in a sentence when the storage has to wait.
+        identity: JSON-able settings that must not differ between two starts of a study.
+        notify: called with a message if the storage has to wait.
         timeout: seconds to wait for a locked file.
 
     Attributes:
-        pause: seconds between two writings.
-        share: of a core that writing takes at most; what is left waits, at last for the last time.
+        min_interval: minimum seconds between two writes.
+        max_cpu_share: maximum share of a core for writes; the rest waits, at most until the last
+            one.
 
     Raises:
-        ConfigError: the storage has a study of this name that is another one.
-        ResourceError: it cannot be opened.
+        ConfigError: the storage has another study of this name.
+        ResourceError: the storage cannot be opened.
     """
 
     min_interval, max_cpu_share = _PAUSE_SECONDS, _SHARE
@@ -115,7 +116,7 @@ class StorageMirror:
             how = describe_difference(json.loads(theirs[_IDENTITY]), identity)
             if not how:
                 return study_id
-        if (  # new, or as a kill leaves it that came before it was said whose it is
+        if (  # new, or left by a kill before its identity was written
             theirs
             or self._storage.get_study_directions(study_id) != [StudyDirection.MAXIMIZE]
             or self._storage.get_n_trials(study_id)
@@ -128,13 +129,13 @@ class StorageMirror:
         return study_id
 
     def check_trials(self, trials: Mapping[int, Mapping[str, Any]]) -> None:
-        """Checks that the storage's trials are the ledger's.
+        """Check that the storage's trials match the ledger.
 
         Args:
-            trials: params by trial number, all that the ledger has asked.
+            trials: params by trial number, all that the ledger has.
 
         Raises:
-            ConfigError: it has trials that the ledger does not know, or knows otherwise.
+            ConfigError: the storage has other trials.
         """
         for number, trial in self._existing.items():
             if number not in trials or dict(trial.params) != dict(trials[number]):
@@ -148,17 +149,17 @@ class StorageMirror:
             self._written[number] = trial
 
     def update(self, trial: int, frozen_trial: FrozenTrial) -> None:
-        """What is known of a trial now; written by the next `flush`, as it is by then."""
+        """Queue the current state of a trial; the next `flush` writes it as it is then."""
         self._trials[trial] = frozen_trial
         self._pending.add(trial)
 
     def flush(self, last: bool = False) -> None:
-        """Writes what is waiting, trial by trial; trouble is said once and tried again later.
+        """Write pending trials one by one; errors are logged once and retried later.
 
-        Not at once: a trial that begins and ends between two writings is written in one go.
+        Writes are delayed: a trial that begins and ends between two writes is written once.
 
         Args:
-            last: nothing will be tried later.
+            last: there is no later retry.
         """
         now = time.monotonic()
         early = now < max(self._retry, self._flushed + self.min_interval)
@@ -175,7 +176,7 @@ class StorageMirror:
         except _ForeignError as error:
             self._given_up = True
             self._notify(
-                f"{redact_password(self.url)} is no longer written: {error} The study goes on; "
+                f"{redact_password(self.url)} is no longer written: {error} The study continues; "
                 "its own folder has all results."
             )
             return
@@ -191,36 +192,36 @@ class StorageMirror:
             return
         self._retry = 0.0
 
-    def _write(self, number: int, told: FrozenTrial) -> None:
-        """Tells the storage what is new about a trial."""
+    def _write(self, number: int, frozen_trial: FrozenTrial) -> None:
+        """Write new values of a trial to the storage."""
         storage, before = self._storage, self._written.get(number)
         if before is None:
-            self._create(number, told)
+            self._create(number, frozen_trial)
         elif not before.state.is_finished():
             trial_id = storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
-            for step, value in told.intermediate_values.items():
+            for step, value in frozen_trial.intermediate_values.items():
                 if step not in before.intermediate_values:
                     storage.set_trial_intermediate_value(trial_id, step, value)
-            for key, fact in told.user_attrs.items():
+            for key, fact in frozen_trial.user_attrs.items():
                 if before.user_attrs.get(key) != fact:
                     storage.set_trial_user_attr(trial_id, key, fact)
-            if told.state.is_finished():
-                storage.set_trial_state_values(trial_id, told.state, told.values)
-        kept = self._written[number] = copy.copy(told)
+            if frozen_trial.state.is_finished():
+                storage.set_trial_state_values(trial_id, frozen_trial.state, frozen_trial.values)
+        kept = self._written[number] = copy.copy(frozen_trial)
         kept.user_attrs, kept.intermediate_values = (
-            dict(told.user_attrs),
-            dict(told.intermediate_values),
+            dict(frozen_trial.user_attrs),
+            dict(frozen_trial.intermediate_values),
         )
 
-    def _create(self, number: int, told: FrozenTrial) -> None:
+    def _create(self, number: int, frozen_trial: FrozenTrial) -> None:
         storage, study = self._storage, self._study_id
-        trial_id = storage.create_new_trial(study, told)
+        trial_id = storage.create_new_trial(study, frozen_trial)
         try:  # to ask the new trial for its number would read all of it
             known = storage.get_trial_id_from_study_id_trial_number(study, number)
         except KeyError:
             known = -1
         if known != trial_id:
-            if not told.state.is_finished():
+            if not frozen_trial.state.is_finished():
                 storage.set_trial_state_values(trial_id, TrialState.FAIL)
             given = storage.get_trial_number_from_id(trial_id)
             raise _ForeignError(
@@ -228,7 +229,7 @@ class StorageMirror:
             )
 
     def close(self) -> None:
-        """Lets go of the storage."""
+        """Close the storage."""
         self._storage.remove_session()
 
 
@@ -237,10 +238,10 @@ class _ForeignError(Exception):
 
 
 def storage_url(url: str | None, folder: Path) -> str:
-    """What a user may write after --storage, completed.
+    """Complete the value of --storage to a URL.
 
     Raises:
-        ConfigError: a kind that cannot hold a study.
+        ConfigError: the kind of storage is not supported.
     """
     if url in (None, "", "sqlite"):
         return f"sqlite:///{(folder / DATABASE).absolute()}"
@@ -261,7 +262,7 @@ def storage_url(url: str | None, folder: Path) -> str:
 
 
 def open_storage(url: str, timeout: float = 10.0) -> BaseStorage:
-    """Optuna's storage of a completed URL; it holds no connection between two writes."""
+    """Open the Optuna storage of a URL; it holds no connection between two writes."""
     if url.startswith("journal:"):
         path = Path(url.removeprefix("journal:"))
         return JournalStorage(JournalFileBackend(str(path)))
@@ -270,13 +271,13 @@ def open_storage(url: str, timeout: float = 10.0) -> BaseStorage:
     else:
         patience = {"connect_timeout": max(2, round(timeout))}
     options = {"poolclass": NullPool, "connect_args": patience}
-    # Optuna fills in what stands in braces, which are a folder's name here.
+    # Optuna formats URLs, but braces in this URL belong to a folder name.
     plain = url.replace("{", "{{").replace("}", "}}")
     return RDBStorage(plain, engine_kwargs=options)
 
 
 def redact_password(url: str) -> str:
-    """A storage's URL without its password."""
+    """Return a storage URL without its password."""
     scheme, separator, rest = url.partition("://")
     login, at, place = rest.rpartition("@")
     if not at:

@@ -1,4 +1,4 @@
-"""WarmStart: finished trials of another study, which tell the sampler of this one."""
+"""WarmStart: finished trials of another study, given to the sampler of this one."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ METADATA_KEY = "warm_start"  # of the ledger
 
 @dataclass(frozen=True)
 class WarmStart:
-    """What was taken from a study when this one began; what becomes of it later changes nothing.
+    """Trials taken from another study when this one began; later changes there have no effect.
 
     Attributes:
-        study: its name.
-        trials: of each its `params` in this study's space, its `score`, and its `excess`: what it
-            is beyond each constraint of this study.
+        study: name of that study.
+        trials: for each trial `params` in this study's space, `score`, and `violations`: metric
+            minus limit of each constraint of this study.
         num_skipped: finished trials whose settings are not in this study's space.
         num_started: trials started by that study, and by the studies that warm-started it.
     """
@@ -47,34 +47,36 @@ class WarmStart:
 
     @property
     def sentence(self) -> str:
-        """What was taken, for the user."""
-        told = f"The sampler knows {plural(len(self.trials), 'finished trial')} of {self.study}"
+        """Message on the trials taken."""
+        told = f"The sampler has {plural(len(self.trials), 'finished trial')} of {self.study}"
         if self.num_skipped:
             told += f"; {self.num_skipped} more have settings outside this search space"
         return f"{told}."
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """JSON-able, all of it."""
+        """All fields as a JSON-able mapping."""
         return asdict(self)
 
     @property
     def digest(self) -> str:
-        """sha256 of all of it."""
+        """sha256 of all fields."""
         return digest(self.metadata)
 
 
 def warm_start(
     folder: StudyFolder, base: RunConfig, config: StudyConfig, space: SearchSpace
 ) -> WarmStart | None:
-    """What `study.from_study` tells: as this study's ledger has it, or else read there now.
+    """Return the trials of `study.from_study`, from this study's ledger or read from that study.
 
     Args:
-        folder: of this study, new or not.
-        base, config, space: of this study.
+        folder: folder of this study, new or not.
+        base: config that trials vary.
+        config: `study` section.
+        space: search space.
 
     Raises:
-        ConfigError: that study cannot tell this one anything.
+        ConfigError: the trials of that study do not fit this one.
         CheckpointError: there is no such study, or it cannot be read.
     """
     if config.from_study is None:
@@ -88,9 +90,11 @@ def warm_start(
     path, source = lookup(config.from_study)
     named = f"`study.from_study: {config.from_study}`"
     if source is None:
-        raise ConfigError(f"{named}: {path} is no study, so that it has no trials to tell of.")
+        raise ConfigError(f"{named}: {path} is not a study.")
     if source.path.resolve() == folder.path.resolve():
-        raise ConfigError(f"{named}: a study is told of by others. `resume` goes on with this one.")
+        raise ConfigError(
+            f"{named}: a study cannot warm-start itself. Use `resume` to continue this one."
+        )
     values, section = read_config(source.config), read_section(source.config)
     for key, theirs, ours in (
         ("env.name", get_by_path(values, "env.name"), base.env_name),
@@ -113,9 +117,9 @@ def warm_start(
         found = []
         for trial in done:
             params = _params(trial, searched, values, space, base)
-            excess = _excess(ledger, trial, config.constraints)
-            if params is not None and len(excess) == len(config.constraints):
-                found.append({"params": params, "score": trial.score, "excess": excess})
+            violations = _violations(ledger, trial, config.constraints)
+            if params is not None and len(violations) == len(config.constraints):
+                found.append({"params": params, "score": trial.score, "violations": violations})
         behind = (ledger.get_metadata(METADATA_KEY) or {}).get("num_started", 0)
     if not found:
         why = "no finished trial"
@@ -129,12 +133,13 @@ def check_holdout(config: StudyConfig, folds: Mapping[str, Any], register: Holdo
     """Refuse `study.from_study` if that study searched on days of this study's hold-out.
 
     Args:
-        config: of this study.
+        config: `study` section of this study.
         folds: `development` and `holdout` of this study, UTC seconds; empty without prices.
-        register: of this study's data.
+        register: register of this study's data.
 
     Raises:
-        ConfigError: it did; a register that does not know it leaves the dates of its folds.
+        ConfigError: the days overlap. Without an entry in the register, the dates of that study's
+            folds decide.
     """
     source = None if config.from_study is None else lookup(config.from_study)[1]
     if source is None or "holdout" not in folds:
@@ -167,9 +172,9 @@ def _params(
     space: SearchSpace,
     base: RunConfig,
 ) -> dict[str, Any] | None:
-    """A trial's settings as this study would suggest them; None where it never could.
+    """Return a trial's settings as a suggestion of this study; None if it is not in the space.
 
-    What only one of the studies searches has one value in the other's config.
+    A setting that only one of the studies searches has one value in the other's config.
     """
     own = base.as_mapping()
     try:
@@ -190,8 +195,8 @@ def _params(
         return None
 
 
-def _excess(ledger: Ledger, trial: Trial, constraints: Mapping[str, float]) -> list[float]:
-    """By how much a trial is beyond each constraint; less of them where its passes do not say."""
+def _violations(ledger: Ledger, trial: Trial, constraints: Mapping[str, float]) -> list[float]:
+    """Return the violation of each constraint; fewer values if metrics are missing."""
     folds = []
     for fold in range(len(trial.last_decision.folds) if constraints else 0):
         name = Slot("search", trial.number, 0, fold).name

@@ -1,1 +1,1 @@
-"""Forecast and session of a study; who is asked and judged when, in virtual time."""
+"""Search of a study: forecast, session, sampler, pruner and scheduler in virtual time."""

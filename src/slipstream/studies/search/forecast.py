@@ -1,6 +1,6 @@
-"""What a study will take, and what it can find, said before it starts.
+"""Forecast of a study: duration, memory, disk and detectable effects, before it starts.
 
-What memory or disk cannot hold is refused here, before anything is trained.
+A study that memory or disk cannot hold is refused here, before anything is trained.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from slipstream.training.settings.sizing import agent_terms, format_suggestions
 
 DAY_HOURS = 24.0  # hours
 _DISK_RESERVE = 256 * 2**20  # bytes that a disk must have left
-# What a study may have less of: to end sooner, and how that is told; to take less of a disk.
+# Settings that shorten a study, with their wording; below, settings that reduce its disk usage.
 _TIME_SETTINGS = {
     "study.n_trials": "{:,} trials",
     "training.total_timesteps": "{:,} steps a fold",
@@ -53,7 +53,7 @@ _MEASURED_SECONDS = 1.0  # of training, where a stretch of the study takes as lo
 _TRAINING_PHASES = ("env", "policy", "update")  # phases of training
 _OUTCOME_BYTES = 900  # a row of the ledger without its days
 _PAGE_BYTES = 4_096  # of SQLite: what is longer than a row's share of one takes whole ones
-_WAL_BYTES = 4 * 2**20  # after which SQLite goes on at the beginning of its log
+_WAL_BYTES = 4 * 2**20  # at which SQLite wraps its log
 _DATABASES = 200_000, 3_000  # bytes of both without anything in them; Optuna's of a trial
 _POLICY_BYTES = 2_500  # of a policy beside its weights
 _REPORT_BYTES = 2_000_000  # a page with its figures
@@ -61,15 +61,15 @@ _POLL_SECONDS = 0.5
 
 
 def check_disk(folder: Path, needs: ResourceEstimate | None = None, suggestion: str = "") -> None:
-    """Refuses to begin what the disk cannot hold.
+    """Check that the disk can hold the study.
 
     Args:
-        folder: of the study.
-        needs: what it takes; None: little.
-        advice: what would need less, in sentences.
+        folder: folder of the study.
+        needs: estimated resources; None: only the reserve is checked.
+        suggestion: sentences on what would need less.
 
     Raises:
-        ResourceError: with what is free and what is needed.
+        ResourceError: with the free and the required bytes.
     """
     needed = needs.disk if needs else 0
     free = free_disk(folder)
@@ -88,7 +88,7 @@ def check_disk(folder: Path, needs: ResourceEstimate | None = None, suggestion: 
 
 
 def free_disk(folder: Path) -> int:
-    """Bytes that are free where a folder is, or will be."""
+    """Return the free bytes of the disk of a folder, which may not exist yet."""
     place = folder
     while not place.exists():
         place = place.parent
@@ -102,16 +102,17 @@ def check_memory(
     suggestion: str = "",
     memory: int | None = None,
 ) -> None:
-    """Refuses to begin where a single member does not fit, or its replay: batches are made to.
+    """Check that a single member and its replay fit in memory; batches are sized to fit.
 
     Args:
-        plan, spec: of the study; observed: bytes that a replay may keep in
-            place of an observation, see `Environment`.
-        advice: what else would need less, in sentences.
-        memory: bytes that it may have; those that are free unless given.
+        plan: plan of the study.
+        spec: spec of the environment.
+        observed_bytes: bytes that a replay may store in place of an observation, see `Environment`.
+        suggestion: sentences on what else would need less.
+        memory: available bytes; None: the free memory.
 
     Raises:
-        ResourceError: with the size, its main term and what to lower.
+        ResourceError: with the size, its largest term and the settings to lower.
     """
     free = free_memory() if memory is None else memory
     terms = max(_member_memory_terms(plan, spec, observed_bytes), key=lambda one: sum(one.values()))
@@ -129,14 +130,14 @@ def check_memory(
 
 
 def _member_bytes(plan: StudyPlan, spec: EnvSpec, observed_bytes: int | None) -> int:
-    """Of the largest member while it is trained."""
+    """Return the bytes of the largest member while it is trained."""
     return max(sum(terms.values()) for terms in _member_memory_terms(plan, spec, observed_bytes))
 
 
 def _member_memory_terms(
     plan: StudyPlan, spec: EnvSpec, observed_bytes: int | None
 ) -> list[dict[str, int]]:
-    """Bytes of a member of each draw while it is trained, by what takes them."""
+    """Return the bytes of a member of each sampled config while it is trained, by purpose."""
     found = []
     for config in plan.sampled_configs:
         own = agent_terms(config.agent, spec, 1, config.num_envs)
@@ -146,7 +147,7 @@ def _member_memory_terms(
 
 
 def describe_replay(draws: Sequence[RunConfig], kept: int) -> str:
-    """What members keep of their experience, what is lost by that, and what it takes."""
+    """Describe the replay capacity of members, lost transitions and disk usage."""
     plans = [plan for config in draws if (plan := config.agent.replay(config.num_envs))]
     most = max(plan.capacity for plan in plans)
     text = f"Of it are replays: a member keeps its last {most:,} transitions"
@@ -161,7 +162,14 @@ def describe_replay(draws: Sequence[RunConfig], kept: int) -> str:
 def replay_memory(
     config: RunConfig, spec: EnvSpec, observed_bytes: int | None, steps: int | None = None
 ) -> int:
-    """What of it is a replay, which is saved with the member's state; filled by so many steps."""
+    """Return the bytes of a member's replay, which is saved with its state.
+
+    Args:
+        config: config of the member.
+        spec: spec of the environment.
+        observed_bytes: see `check_memory`.
+        steps: steps after which the replay is measured; None: when it is full.
+    """
     plan, n = config.agent.replay(config.num_envs), config.num_envs
     if plan is not None and steps is not None:
         plan = plan._replace(capacity=min(plan.capacity, steps))
@@ -170,16 +178,15 @@ def replay_memory(
 
 @dataclass(frozen=True)
 class MeasuredSpeed:
-    """What a slice of the study did on this machine, with the base config.
+    """Speed of a slice of the study on this machine, with the base config.
 
     Attributes:
-        steps: environment steps of training per second, all members together.
-        test_seconds: of one member's stretch without its training: it is put together with others,
-            scored and saved.
-        passes: the pass of one member, for what it says about the market.
-        members: how many were trained side by side.
-        shares: of the training time by env, policy, update.
-        state: bytes on the disk of the member that had most there, after `_FIRST` iterations.
+        steps_per_second: environment steps of training per second, all members together.
+        test_seconds: seconds of a member's segment besides training: batching, scoring, saving.
+        passes: test pass of one member, used for market figures.
+        members: number of members trained side by side.
+        phase_shares: shares of the training time by env, policy and update.
+        state_bytes: largest state of a member on disk, after `_TIMED_ITERATIONS` iterations.
     """
 
     steps_per_second: float
@@ -192,12 +199,13 @@ class MeasuredSpeed:
 
 @dataclass(frozen=True)
 class ResourceEstimate:
-    """What a study takes.
+    """Estimated resources of a study.
 
     Attributes:
-        search, confirm: minutes: the mean over the space, without pruning; of all after the search.
-        memory: bytes if as many as can be are trained at once; data and libraries come on top.
-        on_disk: bytes of the whole folder at its largest, by what takes them.
+        search_minutes: mean over the space, without pruning.
+        confirm_minutes: minutes of everything after the search.
+        memory: bytes with as many members trained at once as possible, without data and libraries.
+        on_disk: bytes of the whole folder at its largest, by purpose.
     """
 
     search_minutes: float
@@ -207,7 +215,7 @@ class ResourceEstimate:
 
     @property
     def total_minutes(self) -> float:
-        """To the end."""
+        """Minutes to the end."""
         return self.search_minutes + self.confirm_minutes
 
     @property
@@ -217,22 +225,22 @@ class ResourceEstimate:
 
     @property
     def largest_on_disk(self) -> tuple[str, int]:
-        """What takes most of the disk, and its bytes."""
+        """The largest item on disk, and its bytes."""
         return max(self.on_disk.items(), key=lambda one: one[1])
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Minutes, bytes and sentences.
+    """Minutes, bytes and sentences of a forecast.
 
     Attributes:
-        search_minutes: without pruning, for the mean over the space; with pruning less.
+        search_minutes: mean over the space, without pruning; less with pruning.
         confirm_minutes: confirmation, final training and hold-out.
-        memory_bytes: if as many as can be are trained at once; data and libraries come on top.
-        disk_bytes: of the whole folder at its largest.
+        memory_bytes: with as many members trained at once as possible, without data and libraries.
+        disk_bytes: whole folder at its largest.
         sentences: for the user.
-        fitting: of them what would end in time, where these settings do not; else empty.
-        warnings: for the user, to be heeded.
+        warnings: for the user.
+        fit_suggestion: settings that would end in time; empty if these settings do.
     """
 
     search_minutes: float
@@ -247,14 +255,15 @@ class Forecast:
 def measure_speed(
     pool: Pool, plan: StudyPlan, tick: Callable[[], None] = lambda: None
 ) -> MeasuredSpeed:
-    """Trains a slice: as many members as the study has in flight, a stretch or a second of one.
+    """Measure the speed of a slice: all concurrent members, one segment or one second of it.
 
-    What a stretch takes beside its iterations is told apart: short iterations are over in
-    milliseconds. Its members are none of the study's and are forgotten.
+    Time besides the iterations is measured apart, because short iterations end in milliseconds. The
+    members of the slice are not part of the study and are discarded.
 
     Args:
-        pool, plan: of the study.
-        tick: called now and then; it may raise to leave.
+        pool: pool of workers.
+        plan: plan of the study.
+        tick: called regularly; it may raise to leave.
     """
     count = min(plan.study.max_concurrent_trials, plan.study.n_trials) * plan.num_folds
     slots = [Slot("measure", k // plan.num_folds, 0, k % plan.num_folds) for k in range(count)]
@@ -282,14 +291,14 @@ def measure_speed(
 
 @dataclass(frozen=True)
 class _SegmentTiming:
-    """Members that went on to a milestone: seconds until all were there, and what came of them."""
+    """Seconds until all members reached a milestone, and their outcomes."""
 
     wall: float
     outcomes: list[Outcome]
 
     @property
     def spent(self) -> dict[str, float]:
-        """Workers' seconds, by kind."""
+        """Seconds of workers, by phase."""
         return {kind: sum(one.seconds.get(kind, 0.0) for one in self.outcomes) for kind in SPENT_ON}
 
     @property
@@ -319,11 +328,12 @@ def _run_segment(
 def num_confirmation_members(
     plan: StudyPlan, trials: int, top: int | None = None
 ) -> tuple[int, int, int]:
-    """Return the members of confirmation, final training and refit after so many trials.
+    """Return the numbers of members of the confirmation, the final training and the refit.
 
     Args:
-        plan: of the study; trials: of its search.
-        top: candidates of the confirmation; those of the config by default.
+        plan: plan of the study.
+        trials: number of trials of its search.
+        top: candidates of the confirmation; default: those of the config.
     """
     study, confirmation = plan.study, plan.study.confirmation
     again = min(top or confirmation.top, trials) * confirmation.seeds * plan.num_folds
@@ -331,14 +341,14 @@ def num_confirmation_members(
 
 
 def confirmation_load(plan: StudyPlan, trials: int, workers: int, top: int | None = None) -> float:
-    """Return the members of `confirm_members`, weighted by how many workers they leave idle.
+    """Return `num_confirmation_members`, weighted by the workers that they leave idle.
 
-    The confirmation, the final training and the refit follow each other. A few members are one
-    worker's batch, so each of them takes as long as several do side by side.
+    Confirmation, final training and refit follow each other. A few members are one worker's batch,
+    so each of them takes as long as several do side by side.
 
     Args:
-        plan, trials, top: see `confirm_members`.
-        workers: processes that train.
+        plan, trials, top: see `num_confirmation_members`.
+        workers: number of processes that train.
     """
     return sum(
         effective_members(each, workers) for each in num_confirmation_members(plan, trials, top)
@@ -346,14 +356,14 @@ def confirmation_load(plan: StudyPlan, trials: int, workers: int, top: int | Non
 
 
 def max_candidates(plan: StudyPlan, trials: int, workers: int, load: float) -> int:
-    """Return the most candidates whose confirmation, with all after it, is at most such a load.
+    """Return the largest number of candidates whose confirmation load is at most `load`.
 
     Args:
-        plan, trials, workers: see `load_after`.
-        load: members.
+        plan, trials, workers: see `confirmation_load`.
+        load: number of members, see `confirmation_load`.
 
     Returns:
-        At least 1, at most those of the config.
+        At least 1, at most the number of the config.
     """
     most = min(plan.study.confirmation.top, trials)
     fits = [
@@ -372,16 +382,20 @@ def forecast(
     workers: int | None = None,
     hours: float = DAY_HOURS,
 ) -> Forecast:
-    """Adds it up.
+    """Forecast the resources of a study.
 
     Args:
-        plan, spec, speed, provenance, folder: of the study.
-        observed: bytes that a replay may keep in place of an observation, see `Environment`.
-        workers: processes; None: one per core.
-        hours: for which it says what would fit, where these settings do not.
+        plan: plan of the study.
+        spec: spec of the environment.
+        speed: measured speed.
+        provenance: metadata of the environment.
+        folder: folder of the study.
+        observed_bytes: see `check_memory`.
+        workers: number of processes; None: one per core.
+        hours: time limit for which settings are suggested.
 
     Raises:
-        ResourceError: memory or the disk cannot hold it.
+        ResourceError: memory or the disk cannot hold the study.
     """
     study, draws = plan.study, plan.sampled_configs
 
@@ -433,7 +447,7 @@ def _describe_fit(
     needed: Callable[[StudyPlan], ResourceEstimate],
     hours: float,
 ) -> str:
-    """What would end within so many hours, where these settings do not."""
+    """Describe settings that would end within the hours; empty if these settings do."""
     if found.total_minutes <= 60 * hours:
         return ""
     less = plan.suggest_sizes(_TIME_SETTINGS, lambda one: needed(one).total_minutes <= 60 * hours)
@@ -446,10 +460,14 @@ def _describe_fit(
 def forecast_other_space(
     name: str, rival: StudyPlan, measured: StudyPlan, spec: EnvSpec, speed: MeasuredSpeed
 ) -> str:
-    """What the search of another space would take, from the speed of this study's slice.
+    """Forecast the search of another space from the measured speed of this study.
 
     Args:
-        name: of the space; rival: the study with it; measured, spec, speed: of the study itself.
+        name: name of the other space.
+        rival: the study with that space.
+        measured: the study whose speed was measured.
+        spec: spec of the environment.
+        speed: measured speed.
     """
     taken = format_minutes(_search_minutes(rival, measured.base, spec, speed))
     sizes = [config.agent.weight_bytes(spec) for config in rival.sampled_configs]
@@ -461,7 +479,7 @@ def forecast_other_space(
 
 
 def _update_range(plan: StudyPlan) -> tuple[int, int]:
-    """Fewest and most optimiser updates that a member makes."""
+    """Return the smallest and the largest number of optimizer updates of a member."""
     each = [
         num_iterations(config) * config.agent.updates(config.num_envs)
         for config in plan.sampled_configs
@@ -470,7 +488,7 @@ def _update_range(plan: StudyPlan) -> tuple[int, int]:
 
 
 def _describe_updates(plan: StudyPlan, provenance: Mapping[str, Any]) -> list[str]:
-    """Updates and passes over the data."""
+    """Describe updates and passes over the training data."""
     least, most = _update_range(plan)
     text = f"Each member makes {least:,}{f' to {most:,}' * (most > least)} updates"
     folds = (provenance.get("folds") or {}).get("folds") or []
@@ -495,7 +513,7 @@ def _warnings(plan: StudyPlan) -> tuple[str, ...]:
 def _describe_detectable(
     plan: StudyPlan, speed: MeasuredSpeed, provenance: Mapping[str, Any]
 ) -> list[str]:
-    """The effect that the test data can show, and how long a position must be held to pay."""
+    """Describe the effect that the test data can confirm, and the break-even holding time."""
     market, folds, found = plan.market, provenance.get("folds"), list[str]()
     if market is None:
         return found
@@ -521,7 +539,7 @@ def _describe_detectable(
 def mean_bar_move(
     market: MarketSpec, speed: MeasuredSpeed, provenance: Mapping[str, Any]
 ) -> float | None:
-    """Basis points by which a bar moves: the mean of symbols, or by equal weight's days."""
+    """Return the mean move of a bar in basis points, over symbols or from equal weight's days."""
     moves = provenance.get("bar_move")
     if isinstance(moves, Mapping) and moves:
         return float(np.mean(list(moves.values())))
@@ -533,19 +551,19 @@ def mean_bar_move(
 
 
 def mean_round_trip_cost(provenance: Mapping[str, Any]) -> float | None:
-    """Basis points that buying and selling costs, the mean over symbols; None without prices."""
+    """Return the mean cost of a round trip in basis points over symbols; None without prices."""
     found = provenance.get("round_trip") or {}
     return float(np.mean([one["basis_points"] for one in found.values()])) if found else None
 
 
 def _sample_reuse(config: RunConfig) -> float:
-    """How often a member learns from a step."""
+    """Return how often a step is used for learning."""
     n = config.num_envs
     return config.agent.updates(n) * config.agent.rows(n) / config.iteration_steps
 
 
 def _search_minutes(plan: StudyPlan, base: RunConfig, spec: EnvSpec, speed: MeasuredSpeed) -> float:
-    """Of a search without pruning; `speed` is what `base` did."""
+    """Return the minutes of a search without pruning; `speed` was measured with `base`."""
     train, test = _mean_member_seconds(plan, base, spec, speed)
     stages = len(plan.stages(plan.base).milestones)
     return plan.study.n_trials * plan.num_folds * (train + stages * test) / 60
@@ -554,7 +572,7 @@ def _search_minutes(plan: StudyPlan, base: RunConfig, spec: EnvSpec, speed: Meas
 def _mean_member_seconds(
     plan: StudyPlan, base: RunConfig, spec: EnvSpec, speed: MeasuredSpeed
 ) -> tuple[float, float]:
-    """Mean of `_seconds` over the space."""
+    """Return the mean of `_member_seconds` over the space."""
     costs = [_member_seconds(config, base, spec, speed) for config in plan.sampled_configs]
     train, test = (float(np.mean(column)) for column in zip(*costs, strict=True))
     return train, test
@@ -563,10 +581,10 @@ def _mean_member_seconds(
 def _member_seconds(
     config: RunConfig, base: RunConfig, spec: EnvSpec, speed: MeasuredSpeed
 ) -> tuple[float, float]:
-    """Seconds of a member's training and of its test pass, from what the base config's took.
+    """Return seconds of a member's training and of its test pass, scaled from the base config.
 
-    Acting and learning cost by the networks' numbers, learning by a step's uses too, stepping
-    neither.
+    Acting and learning scale with the size of the networks, learning also with the reuse of a step.
+    Stepping scales with neither.
     """
     work = config.agent.weight_bytes(spec) / base.agent.weight_bytes(spec)
     reuse = _sample_reuse(config) / _sample_reuse(base)
@@ -583,18 +601,18 @@ def estimate_resources(
     workers: int | None = None,
     speed: MeasuredSpeed | None = None,
 ) -> ResourceEstimate:
-    """What a study takes.
+    """Estimate the resources of a study.
 
-    On the disk, every finished member of the search leaves its policy; members under way have a
-    state, and every worker writes one more in its place. In the search all that are in flight have
-    a whole one, for they wait for each other at rungs; in the confirmation those that are being
-    trained, and of who is done what acts. What a state has beside networks and replay is as the
-    slice's members had it.
+    On disk, every finished member of the search leaves its policy. Running members have a state,
+    and every worker writes one more in its place. In the search, all concurrent members have a full
+    state, because they wait for each other at rungs. In the confirmation only members in training
+    have one; finished members keep their policy. Fixed bytes of a state are taken from the measured
+    slice.
 
     Args:
-        plan, spec, observed: as for `forecast`.
-        workers: processes; None: one per core.
-        speed: None where minutes are not asked for.
+        plan, spec, observed_bytes: as for `forecast`.
+        workers: number of processes; None: one per core.
+        speed: measured speed; None: minutes are not estimated.
     """
     study, draws, count = plan.study, plan.sampled_configs, plan.study.n_trials
     searched, confirmed = count * plan.num_folds, sum(num_confirmation_members(plan, count))
@@ -649,19 +667,19 @@ def estimate_resources(
 
 
 def _state_bytes(config: RunConfig, spec: EnvSpec, observed_bytes: int | None, steps: int) -> int:
-    """Bytes of a member's networks and of its replay after so many steps, as its state has them."""
+    """Return the bytes of a member's networks and replay after `steps` steps."""
     return config.agent.state_bytes(spec) + replay_memory(config, spec, observed_bytes, steps)
 
 
 def _format_size(value: float) -> str:
-    """``0.4 MiB``, ``85 MiB``, ``3.2 GiB``."""
+    """Format bytes: ``0.4 MiB``, ``85 MiB``, ``3.2 GiB``."""
     if value < 0.1 * 2**30:
         return f"{value / 2**20:.{int(value < 10 * 2**20)}f} MiB"
     return f"{value / 2**30:,.1f} GiB"
 
 
 def format_minutes(value: float) -> str:
-    """``under 10 s``, ``40 s``, ``12 min``, ``3.4 h``, ``5.2 days``."""
+    """Format minutes: ``under 10 s``, ``40 s``, ``12 min``, ``3.4 h``, ``5.2 days``."""
     if value < 1 / 6:
         return "under 10 s"
     if value < 1.5:

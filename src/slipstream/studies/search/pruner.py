@@ -1,8 +1,9 @@
-"""Judge: a trial's score at a stage, and whether it goes on (docs/rules.md, sections 11 and 12).
+"""Pruner: scores a trial at a stage and decides whether it continues.
 
-A rung stops trials only while it predicts their ends. The rule was chosen by replaying several
-over recorded scores; docs/pruning.md has the comparison. No p-value of folds is computed: two folds
-share a tested group in 12 of 15 pairs.
+See docs/rules.md, sections 11 and 12. A rung prunes trials only while its scores predict final
+scores. The rule was selected by replaying several rules over recorded scores; docs/pruning.md has
+the comparison. No p-value over folds is computed, because two folds share a tested group in 12 of
+15 pairs.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ BEHIND_BEST = "behind the best trial in every fold at equal steps"
 
 
 def rank_correlation(first: Floats, second: Floats) -> float | None:
-    """Spearman's, mid ranks for ties; None with fewer than 3 pairs or where one is constant."""
+    """Return Spearman's rank correlation with mid ranks for ties.
+
+    None with fewer than 3 pairs or if one of the arrays is constant.
+    """
     fine = np.isfinite(first) & np.isfinite(second)
     if fine.sum() < MIN_FINISHED_TRIALS:
         return None
@@ -58,21 +62,22 @@ def _mid_ranks(values: Floats) -> Floats:
 def is_rung_armed(
     rung_scores: Floats, final_scores: Floats, min_correlation: float = MIN_CORRELATION
 ) -> tuple[bool, float | None]:
-    """Whether a rung may stop trials: its scores rank finished trials as their ends did.
+    """Return whether a rung may prune trials, and its rank correlation with final scores.
 
     Args:
-        rung_scores, final_scores: of the trials that have finished by now, in one order.
-        least: rank correlation from which on the rung is armed.
+        rung_scores: rung scores of the trials that have finished.
+        final_scores: final scores of the same trials, in the same order.
+        min_correlation: rank correlation at which the rung is armed.
 
     Returns:
-        Whether it is, and the correlation (None: not known, and then it is disarmed).
+        Whether the rung is armed, and the correlation. None: unknown, the rung is disarmed.
     """
     rho = rank_correlation(rung_scores, final_scores)
     return rho is not None and rho >= min_correlation, rho
 
 
 def share_ahead(score: float, others: Floats) -> float:
-    """Share of the others that are ahead; equal ones count half, without others nobody is."""
+    """Return the share of other scores above `score`; equal scores count half. 0 without others."""
     known = others[np.isfinite(others)]
     if not len(known):
         return 0.0
@@ -80,13 +85,13 @@ def share_ahead(score: float, others: Floats) -> float:
 
 
 def prune_reason(score: float, earlier: Floats, folds: Floats, best: Floats | None) -> str:
-    """Why a trial stops at an armed rung; empty where it goes on.
+    """Return why a trial is pruned at an armed rung; empty if it continues.
 
     Args:
-        score: the trial's at this rung.
-        earlier: scores of those that reached this rung earlier in virtual time, in that order.
-        folds: the trial's fold scores at this rung.
-        best: fold scores of the best finished trial at this rung; None where there is none.
+        score: score of the trial at this rung.
+        earlier: scores of trials that reached this rung earlier in virtual time, in that order.
+        folds: fold scores of the trial at this rung.
+        best: fold scores of the best finished trial at this rung; None without one.
     """
     if (
         share_ahead(score, earlier[-RECENT_TRIALS:]) > 0.5
@@ -98,10 +103,10 @@ def prune_reason(score: float, earlier: Floats, folds: Floats, best: Floats | No
 
 
 class Pruner:
-    """Remembers verdicts in the order of events and decides by what it remembers.
+    """Decides on trials from the decisions recorded so far.
 
     Args:
-        study: objective and pruning.
+        study: objective and pruning settings.
         market: None for games.
     """
 
@@ -111,37 +116,37 @@ class Pruner:
         self._final: dict[int, float] = {}
         self._best: int | None = None
 
-    def record(self, verdict: TrialDecision) -> None:
-        """Takes a verdict as happened."""
-        if verdict.score is None:
+    def record(self, decision: TrialDecision) -> None:
+        """Record a decision."""
+        if decision.score is None:
             return
-        if verdict.kind == "complete":
-            self._final[verdict.trial] = verdict.score
+        if decision.kind == "complete":
+            self._final[decision.trial] = decision.score
             best = self._best
-            if verdict.is_eligible and (best is None or verdict.score > self._final[best]):
-                self._best = verdict.trial
+            if decision.is_eligible and (best is None or decision.score > self._final[best]):
+                self._best = decision.trial
             return
-        self._rungs.setdefault(verdict.stage, {})[verdict.trial] = verdict
+        self._rungs.setdefault(decision.stage, {})[decision.trial] = decision
 
     def decide(self, event: Event, outcomes: Sequence[Outcome], last: bool) -> TrialDecision:
-        """The verdict on a trial whose folds' outcomes are there."""
+        """Return the decision on a trial whose fold outcomes are available."""
         milestone = max(outcome.milestone for outcome in outcomes)
-        verdict = TrialDecision(event.trial, event.stage, milestone, event.time, "failed", None)
+        decision = TrialDecision(event.trial, event.stage, milestone, event.time, "failed", None)
         failed = [outcome for outcome in outcomes if outcome.failed]
         if failed:
             more = f" (and {len(failed) - 1} more folds)" if len(failed) > 1 else ""
             reason = f"{failed[0].name}: {failed[0].reason}{more}"
-            return replace(verdict, reason=reason)
+            return replace(decision, reason=reason)
         passes = [outcome.passes for outcome in outcomes if outcome.passes is not None]
         assert len(passes) == len(outcomes)
         results = [fold_score(one, self._market, self._study.objective) for one in passes]
         score = trial_score([one.score for one in results], self._study.fold_dispersion_penalty)
         if not math.isfinite(score):
-            return replace(verdict, reason="a test return is not a number")
+            return replace(decision, reason="a test return is not a number")
         figures = [constraint_values(one, self._study.constraints) for one in passes]
         odd = [name for one in figures for name in one if not math.isfinite(one[name][0])]
         if odd:
-            return replace(verdict, reason=f"the metric {odd[0]} is not a number")
+            return replace(decision, reason=f"the metric {odd[0]} is not a number")
         kind, rho, reason = "complete" if last else "continued", None, ""
         if not last:
             stop, rho, reason = self.should_prune(event, score, [one.score for one in results])
@@ -149,7 +154,7 @@ class Pruner:
         folds = [one.to_dict() for one in results]
         if self._study.constraints:
             folds = [{**fold, CONSTRAINED: one} for fold, one in zip(folds, figures, strict=True)]
-        found = replace(verdict, kind=kind, score=score, folds=folds, rho=rho, reason=reason)
+        found = replace(decision, kind=kind, score=score, folds=folds, rho=rho, reason=reason)
         return (
             replace(found, reason=describe_violations(found.constraint_values)) if last else found
         )
@@ -157,11 +162,12 @@ class Pruner:
     def should_prune(
         self, event: Event, score: float, folds: Sequence[float]
     ) -> tuple[bool, float | None, str]:
-        """Whether the trial is stopped at this rung, the rung's correlation, and why.
+        """Return whether the trial is pruned at this rung, the rung's correlation, and the reason.
 
         Args:
-            event: that it reached the rung.
-            score, folds: the trial's and its folds' there.
+            event: the event of the trial at the rung.
+            score: score of the trial at the rung.
+            folds: scores of its folds at the rung.
         """
         pruning = self._study.pruning
         if not pruning.enabled:
@@ -176,53 +182,56 @@ class Pruner:
             pruning.min_correlation,
         )
         if not is_armed:
-            told = "not known" if rho is None else f"{rho:.2f}"
-            return False, rho, f"{DISARMED}: rank correlation with final scores {told}"
+            known = "unknown" if rho is None else f"{rho:.2f}"
+            return False, rho, f"{DISARMED}: rank correlation with final scores {known}"
         incumbent = earlier.get(self._best) if self._best is not None else None
         rivals = None
         if incumbent is not None:
             rivals = np.array([fold["score"] for fold in incumbent.folds], np.float64)
-        scores = np.array([verdict.score for verdict in earlier.values()], np.float64)
+        scores = np.array([decision.score for decision in earlier.values()], np.float64)
         found = prune_reason(score, scores, np.array(folds, np.float64), rivals)
         return bool(found), rho, found
 
 
 class RungLog:
-    """Looks at verdicts as they fall.
+    """Logs when a rung is armed or disarmed.
 
     Args:
-        pruning: of the study.
-        say: told in a sentence whenever a rung's state changes, and the first time.
+        pruning: pruning settings of the study.
+        notify: called with a sentence when the state of a rung changes, and the first time.
     """
 
     def __init__(self, pruning: PruningConfig, notify: Callable[[str], None]) -> None:
         self._pruning, self._notify = pruning, notify
         self._armed: dict[int, bool] = {}
 
-    def update(self, verdict: TrialDecision, stages: Stages) -> None:
-        """A new verdict on a trial that is scored at these stages."""
-        rung = verdict.stage < len(stages.shares) and verdict.kind in ("continued", "pruned")
-        if not (rung and self._pruning.enabled) or verdict.trial < self._pruning.startup:
+    def update(self, decision: TrialDecision, stages: Stages) -> None:
+        """Update the state of a rung from a new decision on a trial with these stages."""
+        rung = decision.stage < len(stages.shares) and decision.kind in ("continued", "pruned")
+        if not (rung and self._pruning.enabled) or decision.trial < self._pruning.startup:
             return
-        armed = not verdict.reason.startswith(DISARMED)
-        if self._armed.get(verdict.stage) == armed:
+        armed = not decision.reason.startswith(DISARMED)
+        if self._armed.get(decision.stage) == armed:
             return
-        self._armed[verdict.stage] = armed
-        least, number = self._pruning.min_correlation, verdict.stage
+        self._armed[decision.stage] = armed
+        least, number = self._pruning.min_correlation, decision.stage
         known = "not known yet"
-        if verdict.rho is not None:
-            known = f"{verdict.rho:.2f}, {'at least' if armed else 'below'} {least:g}"
+        if decision.rho is not None:
+            known = f"{decision.rho:.2f}, {'at least' if armed else 'below'} {least:g}"
         rollouts = (stages.milestones[number], stages.milestones[-1])
         place = describe_rung(stages.shares[number], rollouts)
         does = "stops trials from here on" if armed else "is disarmed and stops no trial"
         self._notify(
-            f"Trial {verdict.trial}: the rung at {place} of the budget {does} (its rank "
+            f"Trial {decision.trial}: the rung at {place} of the budget {does} (its rank "
             f"correlation with final scores is {known})."
         )
 
 
 def describe_rung(share: float, rollouts: Sequence[int] = ()) -> str:
-    """ "33 %" of the budget, and where it lies in whole rollouts, where that is elsewhere."""
+    """Return "33 %" for a rung's share of the budget.
+
+    The share in whole rollouts is added if it differs.
+    """
     text = f"{100 * share:.0f} %"
     scored = rollouts[0] / rollouts[1] if rollouts else share
     near = round(100 * scored) == round(100 * share)

@@ -1,4 +1,4 @@
-"""Asker: Optuna's samplers suggest, from a study in memory with what the order of events allows."""
+"""TrialSampler: suggestions from Optuna's samplers, reproducible from the ledger."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from slipstream.studies.space import SearchSpace
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _SEEDS = 2**32  # what NumPy's generators take
-_STATEFUL = ("cmaes", "qmc")  # what they asked is in their own state, which no ledger has
+_STATEFUL = ("cmaes", "qmc")  # their suggestions depend on internal state that no ledger has
 _MODEL_BASED = ("tpe", "gp")  # from constraints, and from trials that they did not suggest
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "tpe": (),
@@ -46,16 +46,17 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
 
 
 class TrialSampler:
-    """Suggests params for trials in the order of their numbers.
+    """Suggests params for trials, in the order of their numbers.
 
-    The study it samples from is rebuilt from the ledger, never read from a storage: what a
-    storage rounds, delays or lets others write cannot reach a suggestion. The sampler is made anew
-    for each trial, from the study's seed, what it was told before trial 0, and the trial's number.
+    The Optuna study that it samples from is held in memory and rebuilt from the ledger. It is never
+    read from a storage: what a storage rounds, delays or lets others write cannot reach a
+    suggestion. A new sampler is created for each trial. It is seeded by the study's seed, the warm
+    start and the trial's number.
 
     Args:
-        space: what is searched.
-        config: sampler and seed, and what the first trials start with.
-        warm_start: what the sampler is told of before trial 0.
+        space: the search space.
+        config: sampler, seed and settings of the first trials.
+        warm_start: trials of another study, added before trial 0.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class TrialSampler:
         self._space, self._config = space, config
         self._start_params = space.start_params(config.start_with)
         self._violations: dict[int, Sequence[float]] = {}
-        # Of a study that was told of another one: the other's draws are not to come again.
+        # A warm-started study must not repeat the samples of the other study.
         self._seed_keys = ("sampler",) if warm_start is None else ("sampler", warm_start.digest)
         self._study = optuna.create_study(
             sampler=self._optuna_sampler(0), direction="maximize", pruner=optuna.pruners.NopPruner()
@@ -76,13 +77,13 @@ class TrialSampler:
                     params=dict(one["params"]),
                     distributions=space.distributions,
                     value=one["score"],
-                    system_attrs={"constraints": one["excess"]} if config.constraints else {},
+                    system_attrs={"constraints": one["violations"]} if config.constraints else {},
                 )
             )
         self._num_prior_trials = len(told)  # the study's own trial 0, as Optuna numbers it here
 
     def ask(self, trial: int) -> dict[str, Any]:
-        """A suggestion for every searched name, knowing what was told so far."""
+        """Return a suggestion for every searched name, given the trials reported so far."""
         self._study.sampler = self._optuna_sampler(trial)
         if trial < len(self._start_params):
             self._study.enqueue_trial(self._start_params[trial])
@@ -92,10 +93,10 @@ class TrialSampler:
         return dict(asked.params)
 
     def restore(self, trial: int, params: Mapping[str, Any]) -> None:
-        """Takes an earlier suggestion as asked; samplers that remember what they asked ask it anew.
+        """Restore an earlier suggestion. Stateful samplers (CMA-ES, QMC) repeat the suggestion.
 
         Raises:
-            VersionError: such a sampler suggests something else by now.
+            VersionError: a stateful sampler suggests other values than before.
         """
         if self._config.sampler not in _STATEFUL:
             self._study.add_trial(running_trial(params, self._space.distributions))
@@ -109,12 +110,12 @@ class TrialSampler:
             )
 
     def tell(self, trial: int, score: float | None, violations: Sequence[float] = ()) -> None:
-        """What became of a trial.
+        """Report the result of a trial.
 
         Args:
             trial: its number.
-            score: also of a pruned one; None where it failed.
-            excess: for each constraint the metric minus its limit: above 0 it is violated.
+            score: the trial's score, also of a pruned trial; None if the trial failed.
+            violations: for each constraint the metric minus its limit; positive if violated.
         """
         self._violations[trial] = violations
         if score is None:
@@ -123,13 +124,13 @@ class TrialSampler:
             self._study.tell(self._num_prior_trials + trial, score)
 
     def _optuna_sampler(self, trial: int) -> BaseSampler:
-        """The sampler of one trial: what of it Optuna takes as an argument is said here.
+        """Create the sampler of one trial with every Optuna argument set explicitly.
 
-        So other defaults of Optuna's change nothing. What is said is what its defaults were when
-        this was written, but for TPE's `group` and points of `qmc` that are scrambled (Owen 1998),
-        without which all studies would have the same ones. What cannot be said follows Optuna's
-        version: the kernel of `gp` and how its maximum is found, and that `cmaes` begins in the
-        middle of the ranges (its `x0` would be rounded where a setting is a whole number).
+        Other defaults in a later Optuna version therefore change nothing. The values are the
+        defaults at the time of writing, except TPE's `group` and scrambled points for `qmc` (Owen
+        1998), without which all studies would share the same points. Some choices cannot be set:
+        the kernel of `gp` and its optimizer, and the start of `cmaes` in the middle of the ranges
+        (its `x0` would be rounded for integer settings).
         """
 
         def excess(told: FrozenTrial) -> Sequence[float]:
@@ -140,7 +141,7 @@ class TrialSampler:
         seed = derive_seed(config.seed, *self._seed_keys, trial) % _SEEDS
         random = RandomSampler(seed=seed)
         with warnings.catch_warnings():
-            # `group` is marked experimental since 2021; 4.9 knows constraints by a function alone.
+            # `group` is experimental since 2021; Optuna 4.9 takes constraints only as a function.
             # What is deprecated without a successor goes with Optuna 6.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             warnings.simplefilter("ignore", FutureWarning)
@@ -196,29 +197,29 @@ class TrialSampler:
 
 
 def _tpe_gamma(trials: int) -> int:
-    """How many of the finished trials TPE takes for good ones."""
+    """Return the number of finished trials that TPE treats as good."""
     return min(math.ceil(0.1 * trials), 25)
 
 
 def _tpe_weights(trials: int) -> NDArray[np.float64]:
-    """TPE's weights of trials, oldest first: the last 25 count whole."""
+    """Return TPE's weights of trials, oldest first; the last 25 have full weight."""
     old = max(trials - 25, 0)
     return np.concatenate([np.linspace(1.0 / max(trials, 1), 1.0, old), np.ones(trials - old)])
 
 
 def _single_torch_thread() -> AbstractContextManager[None]:
-    """As torch's sums depend on the number of threads, and forked workers cannot use them."""
+    """Limit torch to one thread: its sums depend on the number of threads."""
     from slipstream.rl.nets.torch_device import one_thread  # torch: only where it is needed
 
     return one_thread()
 
 
 def check_sampler(config: StudyConfig, space: SearchSpace) -> None:
-    """Refuses a sampler that cannot search this space, or not here.
+    """Check that the configured sampler is available and can search this space.
 
     Raises:
-        ConfigError: the space has nothing for it.
-        ResourceError: what it is made with is not installed.
+        ConfigError: the sampler cannot search the space or learn from the configured trials.
+        ResourceError: a library that the sampler requires is not installed.
     """
     named = f"`study.sampler: {config.sampler}`"
     for key, asked in (("constraints", config.constraints), ("from_study", config.from_study)):
@@ -238,6 +239,6 @@ def check_sampler(config: StudyConfig, space: SearchSpace) -> None:
 
 
 def _num_numeric_params(space: SearchSpace) -> int:
-    """Numbers among the settings that are searched; choices and single values are none."""
+    """Count the searched numbers; choices and single values are not counted."""
     found = space.distributions.values()
     return sum(not isinstance(one, CategoricalDistribution) and not one.single() for one in found)

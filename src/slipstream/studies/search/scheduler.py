@@ -1,11 +1,11 @@
-"""Which trial is asked, judged and ended when: in virtual time, the steps of one member.
+"""Scheduler: the order of trial events in virtual time, the environment steps of one member.
 
-A study has a fixed number of trials in flight. A trial that begins at virtual time v reaches its
-rungs and its end at v + the steps that a member of it has made by then, however long the
-machine took. Events are keyed (virtual time, trial number) and happen in that order, each one after
-the outcomes that it needs are there: so an ask, a rung or an end sees exactly the results with a
-smaller key, and group sizes, workers, speed and kills change nothing. A trial whose outcome came
-early is parked: it is not run further before its event has happened.
+A study has a fixed number of concurrent trials. A trial that starts at virtual time v reaches a
+rung at v plus the steps that one of its members has made by then, however long the machine takes.
+Events are ordered by (virtual time, trial number). Each event happens after the outcomes that it
+requires are available. A suggestion, rung or end therefore depends exactly on the results with a
+smaller key. Group sizes, workers, speed and kills change nothing. A trial whose outcome arrives
+early is parked: it does not train further before its event has happened.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ StagePredicate = Callable[[int, int], bool]  # of a trial and a stage
 
 
 class Event(NamedTuple):
-    """Something that happens at a virtual time; tuples order by time, then trial number.
+    """An event at a virtual time; events are ordered by time, then trial number.
 
     Attributes:
         time: steps of one member since the study's start.
-        trial: its number.
-        stage: `ASK`, else index of the rung that is reached; the last one is the trial's end.
+        trial: number of the trial.
+        stage: `ASK`, or the index of the rung that is reached; the last one is the trial's end.
     """
 
     time: int
@@ -33,18 +33,18 @@ class Event(NamedTuple):
 
 
 class Scheduler:
-    """The order of a study: a pure function of the outcomes that are known.
+    """Order of events of a study: a pure function of the known outcomes.
 
-    `due` hands out one event after the other; whoever takes one says with `begin` or `settle` what
-    came of it, before the next.
+    `pop_event` returns one event after the other. The caller reports each result with `start_trial`
+    or `finish_stage` before it takes the next event.
 
     Args:
-        in_flight: trials in flight at most.
-        limit: trials asked at most; `cut` lowers it.
+        max_concurrent_trials: number of trials that run at the same time.
+        limit: total number of trials; `stop_asking` lowers it.
 
     Attributes:
-        limit: as given, or cut.
-        asked: trials asked so far.
+        limit: total number of trials.
+        num_asked: number of trials started so far.
     """
 
     def __init__(self, max_concurrent_trials: int, limit: int) -> None:
@@ -57,24 +57,24 @@ class Scheduler:
 
     @property
     def running(self) -> list[int]:
-        """Trials in flight, ascending."""
+        """Numbers of running trials, ascending."""
         return sorted(self._starts)
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to happen."""
+        """True if no events are left."""
         return not self._starts and not any(e.trial < self.limit for e in self._events)
 
     def stop_asking(self) -> int:
-        """Asks no further trial; those in flight go on to their ends. Returns the number asked."""
+        """Start no further trials; running trials finish. Return the number of trials started."""
         self.limit = min(self.limit, self.num_asked)
         return self.limit
 
     def pop_event(self, ready: StagePredicate) -> Event | None:
-        """Takes out the next event, in order; None where it waits for outcomes, or nothing is left.
+        """Pop the next event; None if its outcomes are missing or no events are left.
 
         Args:
-            ready: whether the outcomes of a trial's stage are known.
+            ready: returns whether the outcomes of a trial's stage are known.
         """
         while self._events:
             event = self._events[0]
@@ -86,11 +86,11 @@ class Scheduler:
         return None
 
     def start_trial(self, event: Event, steps: Sequence[int]) -> None:
-        """A trial was asked.
+        """Start a trial.
 
         Args:
-            event: that was due.
-            steps: of a member at each of its stages, ascending; none: the trial was refused.
+            event: the event returned by `pop_event`.
+            steps: steps of a member at each stage, ascending; empty if the config is invalid.
         """
         self.num_asked = event.trial + 1
         if not steps:
@@ -100,7 +100,7 @@ class Scheduler:
         self._push(event.trial, 0)
 
     def finish_stage(self, event: Event, goes_on: bool) -> None:
-        """A stage was judged; after its last one no trial goes on."""
+        """Finish a stage of a trial; after the last stage the trial's slot is freed."""
         if goes_on and event.stage + 1 < len(self._starts[event.trial][1]):
             self._push(event.trial, event.stage + 1)
             return
@@ -110,14 +110,15 @@ class Scheduler:
     def pending_stages(
         self, ready: StagePredicate, certain: StagePredicate
     ) -> list[tuple[int, int]]:
-        """(trial, stage) pairs whose outcomes are to be computed now, by trial.
+        """Return (trial, stage) pairs to compute now, ordered by trial.
 
-        A trial's next stage is wanted when its event is the next one of that trial, or when it is
-        certain that the trial gets there.
+        A trial's next stage is pending if its event is the next one of that trial, or if the trial
+        is certain to get there.
 
         Args:
-            ready: see `due`.
-            certain: whether a trial with known outcomes goes on after a stage whatever others do.
+            ready: see `pop_event`.
+            certain: returns whether a trial with known outcomes continues after a stage regardless
+                of other trials.
         """
         found = []
         for event in sorted(self._events, key=lambda e: e.trial):

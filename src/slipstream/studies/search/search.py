@@ -1,4 +1,4 @@
-"""The search: asks trials, trains their folds, stops the hopeless, in virtual time."""
+"""The search: asks for suggestions, trains folds and prunes trials, in virtual time."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ _INTERVAL_SHARE = 0.002  # of a core that they take at most
 
 
 class Search:
-    """Trials of a study from the first ask to the last end; also from any point after a kill.
+    """Runs the trials of a study; restarts from any point after a kill.
 
     Args:
-        plan: what is searched, on which folds.
-        ledger: what is known already; everything new is written there first.
-        pool: who trains.
-        judge: who decides; it remembers nothing yet.
-        mirror: the storage that other tools read.
-        limit: trials asked at most.
-        in_flight: trials in flight at most; those of the config by default.
+        plan: search space, configs and folds.
+        ledger: known results; every new result is written there first.
+        pool: workers that train members.
+        pruner: decides on trials; it must be new.
+        mirror: the Optuna storage that other tools read.
+        limit: maximum number of trials.
+        max_concurrent_trials: maximum number of running trials; default: the config's.
 
     Attributes:
-        scheduler: whose order decides.
-        verdicts: by trial, the last decision on it.
-        on_outcome: called with every new outcome; on_verdict: with every new decision.
-        may_ask: called before a trial takes the place of one that ended; False ends the asking.
+        scheduler: defines the order of events.
+        decisions: the last decision on each trial.
+        on_outcome: called with every new outcome; on_decision: with every new decision.
+        can_start_trial: called before a trial replaces one that ended; False stops the search.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Search:
             plan.study.pruning.startup if plan.study.pruning.enabled else limit
         )
         self.on_outcome: Callable[[Outcome], None] = lambda outcome: None
-        self.on_decision: Callable[[TrialDecision], None] = lambda verdict: None
+        self.on_decision: Callable[[TrialDecision], None] = lambda decision: None
         if mirror is not None:
             mirror.check_trials({number: ask.params for number, ask in self._suggestions.items()})
         self.can_start_trial: Callable[[], bool] = lambda: True
@@ -92,10 +92,10 @@ class Search:
         self.scheduler = Scheduler(self._max_concurrent_trials, limit)
 
     def run(self, tick: Callable[[], None] = lambda: None) -> None:
-        """Trains until every trial asked has ended; a mirror's last `flush` is the caller's.
+        """Train until every started trial has ended. The caller makes the mirror's last `flush`.
 
         Args:
-            tick: called after every wait; it may call `cut`, or raise to leave things as they are.
+            tick: called after every wait; it may call `stop_asking`, or raise to leave the search.
         """
         outcomes: Sequence[Outcome] = ()
         while True:
@@ -112,11 +112,11 @@ class Search:
             outcomes = self._pool.collect(_POLL_SECONDS)
 
     def stop_asking(self) -> None:
-        """Asks no further trial; the number is recorded, so that a resumed study keeps to it."""
+        """Start no further trials; the number is recorded, so that a resumed study keeps it."""
         self._ledger.set_metadata(cut=self.scheduler.stop_asking())
 
     def abort(self, reason: str) -> None:
-        """Ask no further trial and end those in flight where they are; they cannot win.
+        """Start no further trials and stop the running ones; they cannot win.
 
         Args:
             reason: recorded with each of them.
@@ -126,16 +126,16 @@ class Search:
             while (event := self.scheduler.pop_event(lambda trial, stage: True)) is not None:
                 milestone = self._stages[event.trial].milestones[event.stage]
                 head = event.trial, event.stage, milestone, event.time
-                verdict = TrialDecision(*head, "timed_out", None, reason=reason)
-                self._ledger.add_decision(verdict)
-                self._past_decisions[event.trial, event.stage] = verdict
-                self._finish_trial(verdict)
+                decision = TrialDecision(*head, "timed_out", None, reason=reason)
+                self._ledger.add_decision(decision)
+                self._past_decisions[event.trial, event.stage] = decision
+                self._finish_trial(decision)
                 self.scheduler.finish_stage(event, False)
         self._publish()
         self._pool.abandon()
 
     def _advance(self) -> None:
-        """Lets every event happen whose outcomes are known, in order."""
+        """Process every event whose outcomes are known, in order."""
         while (event := self.scheduler.pop_event(self._is_ready)) is not None:
             new = event.stage == ASK and event.trial not in self._suggestions
             if new and event.trial >= self._max_concurrent_trials and not self.can_start_trial():
@@ -146,7 +146,7 @@ class Search:
                 self.scheduler.finish_stage(event, self._decide(event))
 
     def _ask(self, event: Event) -> Sequence[int]:
-        """Begins a trial, with a new suggestion or the one in the ledger: steps of its stages."""
+        """Start a trial with a new or recorded suggestion; return the steps of its stages."""
         number = event.trial
         ask = self._suggestions.get(number)
         if ask is None:
@@ -166,9 +166,9 @@ class Search:
         try:
             config = self._plan.config(ask.overrides)
         except ConfigError as error:
-            verdict = TrialDecision(number, 0, 0, event.time, "failed", None, reason=str(error))
-            self._ledger.add_decision(verdict)
-            self._finish_trial(verdict)
+            decision = TrialDecision(number, 0, 0, event.time, "failed", None, reason=str(error))
+            self._ledger.add_decision(decision)
+            self._finish_trial(decision)
             return ()
         self._configs[number] = config
         self._stages[number] = self._plan.stages(config)
@@ -176,27 +176,27 @@ class Search:
         return self._stages[number].steps
 
     def _decide(self, event: Event) -> bool:
-        """Decides whether a trial goes on; on disk before anybody is trained because of it."""
-        verdict = self._past_decisions.get((event.trial, event.stage))
-        if verdict is None:
+        """Return whether a trial continues; the decision is on disk before anything is trained."""
+        decision = self._past_decisions.get((event.trial, event.stage))
+        if decision is None:
             outcomes = self._outcomes(event.trial, event.stage)
             last = event.stage + 1 == len(self._stages[event.trial].milestones)
-            verdict = self._pruner.decide(event, outcomes, last)
-            self._ledger.add_decision(verdict)
-            self.on_decision(verdict)
-        self._pruner.record(verdict)
-        if verdict.score is not None:
+            decision = self._pruner.decide(event, outcomes, last)
+            self._ledger.add_decision(decision)
+            self.on_decision(decision)
+        self._pruner.record(decision)
+        if decision.score is not None:
             step = self._stages[event.trial].steps[event.stage]
-            self._frozen_trials[event.trial].intermediate_values[step] = verdict.score
-        if verdict.kind == "continued":
-            self.decisions[event.trial] = verdict
+            self._frozen_trials[event.trial].intermediate_values[step] = decision.score
+        if decision.kind == "continued":
+            self.decisions[event.trial] = decision
             self._changed.add(event.trial)
             return True
-        self._finish_trial(verdict)
+        self._finish_trial(decision)
         return False
 
     def _is_ready(self, trial: int, stage: int) -> bool:
-        """Whether every fold's outcome at a stage is in the ledger, or the trial was cut there."""
+        """Return whether every outcome at a stage is recorded, or the trial timed out there."""
         past = self._past_decisions.get((trial, stage))
         if past is not None and past.kind == "timed_out":
             return True
@@ -204,7 +204,7 @@ class Search:
         return all((slot.name, milestone) in self._failed for slot in self._plan.trial_slots(trial))
 
     def _is_certain(self, trial: int, stage: int) -> bool:
-        """Whether a trial goes on after a stage whatever becomes of others."""
+        """Return whether a trial continues after a stage regardless of other trials."""
         pruning = self._plan.study.pruning
         if pruning.enabled and trial >= pruning.startup:
             return False
@@ -213,34 +213,34 @@ class Search:
 
     @property
     def best(self) -> TrialDecision | None:
-        """The best trial so far of those that can win."""
+        """The best trial so far that can win."""
         return next(iter(rank_eligible(self.decisions.values())), None)
 
     def suggestions(self) -> Mapping[int, Suggestion]:
-        """Suggestions so far, by trial."""
+        """Return the suggestions so far, by trial."""
         return self._suggestions
 
     def stages(self, trial: int) -> Stages:
-        """Where a trial is scored."""
+        """Return the stages of a trial."""
         return self._stages[trial]
 
     def final_passes(self, trial: int) -> list[DailyReturns]:
-        """Test passes of a complete trial, by fold."""
+        """Return the test passes of a complete trial, by fold."""
         found = self._outcomes(trial, len(self._stages[trial].milestones) - 1)
         return [outcome.passes for outcome in found if outcome.passes is not None]
 
     def remaining_steps(self, include_future: bool = True) -> float:
-        """Environment steps to the search's end, by the survival seen so far.
+        """Return the environment steps left in the search, given the survival seen so far.
 
         Args:
-            to_come: count trials that are not asked yet; each is expected to take the mean share of
-                its budget that those took which ended and could have been stopped early.
+            include_future: include trials not started yet. Each is expected to take the mean share
+                of its budget, measured over ended trials that could have been pruned.
         """
         shares = []
-        for trial, verdict in self.decisions.items():
-            if verdict.kind in ("complete", "pruned") and trial >= self._num_startup_trials:
+        for trial, decision in self.decisions.items():
+            if decision.kind in ("complete", "pruned") and trial >= self._num_startup_trials:
                 steps = self._stages[trial].steps
-                shares.append(steps[verdict.stage] / steps[-1])
+                shares.append(steps[decision.stage] / steps[-1])
         survival = float(np.mean(shares)) if shares else 1.0
         left = 0.0
         for trial in self.scheduler.running:
@@ -254,11 +254,11 @@ class Search:
         return left * self._plan.num_folds
 
     def status(self, session: Session, after_steps: float) -> Status:
-        """Where the search stands.
+        """Return the status of the search.
 
         Args:
-            session: whose speed and members under way are told.
-            after_steps: to be trained after the search.
+            session: provides speed and running members.
+            after_steps: steps to train after the search.
         """
         meter, best = session.throughput, self.best
         counts = count_states(self.decisions.values())
@@ -281,9 +281,9 @@ class Search:
         )
 
     def _interval(self, trial: int, elapsed: float) -> tuple[float, float] | None:
-        """95 % interval of a trial's score; None where it is not known yet, or there is none.
+        """Return the 95 % interval of a trial's score; None if it is unknown.
 
-        It is calculated rarely: nobody hands out work meanwhile.
+        It is computed rarely, because no work is handed out meanwhile.
         """
         if trial not in self._intervals and elapsed >= self._next_interval:
             began, study = time.thread_time(), self._plan.study
@@ -324,38 +324,38 @@ class Search:
             for outcome in outcomes:
                 self.on_outcome(outcome)
 
-    def _finish_trial(self, verdict: TrialDecision) -> None:
-        number, told = verdict.trial, self._frozen_trials[verdict.trial]
-        facts: dict[str, Any] = {"folds": [fold.get("score") for fold in verdict.folds]}
-        self._ended_now += (number, verdict.stage) not in self._past_decisions
-        self.decisions[number] = verdict
-        excess = [figure - most for figure, most in verdict.constraint_values.values()]
-        self._sampler.tell(number, verdict.score, excess)
-        if verdict.kind in ("failed", "pruned", "timed_out"):
-            facts[verdict.kind] = verdict.reason
-        elif verdict.is_inactive:
-            facts["inactive"] = "hardly traded in a fold: it cannot win"
-        elif not verdict.is_eligible:
-            facts["violates"] = f"{verdict.reason}: it cannot win"
+    def _finish_trial(self, decision: TrialDecision) -> None:
+        number, told = decision.trial, self._frozen_trials[decision.trial]
+        facts: dict[str, Any] = {"folds": [fold.get("score") for fold in decision.folds]}
+        self._ended_now += (number, decision.stage) not in self._past_decisions
+        self.decisions[number] = decision
+        excess = [figure - most for figure, most in decision.constraint_values.values()]
+        self._sampler.tell(number, decision.score, excess)
+        if decision.kind in ("failed", "pruned", "timed_out"):
+            facts[decision.kind] = decision.reason
+        elif decision.is_inactive:
+            facts["inactive"] = "almost no trades in a fold: it cannot win"
+        elif not decision.is_eligible:
+            facts["violates"] = f"{decision.reason}: it cannot win"
         told.user_attrs |= facts
-        scored = verdict.kind not in ("failed", "timed_out")
+        scored = decision.kind not in ("failed", "timed_out")
         told.state = TrialState.COMPLETE if scored else TrialState.FAIL
-        told.value, told.datetime_complete = verdict.score, datetime.now()
+        told.value, told.datetime_complete = decision.score, datetime.now()
         self._changed.add(number)
-        self._ended.append(verdict)
+        self._ended.append(decision)
 
     def _publish(self) -> None:
-        """Follows what is on disk now: the storage is told, the pool moves or deletes what is left.
+        """Update the storage and the pool after results are on disk.
 
-        Not before: a storage that has a trial which the ledger lost could not be gone on with.
+        A study could not resume from a storage with a trial that the ledger lost.
         """
         if self._mirror is not None:
             for trial in sorted(self._changed):
                 self._mirror.update(trial, self._frozen_trials[trial])
         self._changed.clear()
-        for verdict in self._ended:
-            kept = verdict.kind == "complete" and self._plan.study.keep_weights
+        for decision in self._ended:
+            kept = decision.kind == "complete" and self._plan.study.keep_weights
             leave = self._pool.finish if kept else self._pool.drop
-            for slot in self._plan.trial_slots(verdict.trial):
+            for slot in self._plan.trial_slots(decision.trial):
                 leave(slot.name)
         self._ended.clear()

@@ -1,6 +1,6 @@
-"""Session: one process at work on a study; what it trains, how far it is, what it tells.
+"""Session: one process that runs a study; its training, progress and status.
 
-`Pools` loads the study's data once in this process, and opens pools of workers on them.
+`PoolFactory` loads the study's data once in this process and opens pools of workers on it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from slipstream.training.population.pool_worker import SERVICE
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import check_learner
 
-_MAX_PROGRESS_BYTES = 2**15  # bytes in which members say where they are between two looks
+_MAX_PROGRESS_BYTES = 2**15  # bytes of progress that are read at once
 _POLL_SECONDS = 0.5
 _OTHER_MEMBERS = (
     "Other members of the study may be halved likewise, without a word; --group-size puts fewer "
@@ -52,15 +52,15 @@ _OTHER_MEMBERS = (
 
 
 class Throughput:
-    """Measures a session: steps, seconds and what the processes use.
+    """Measures steps, seconds and resource use of a session.
 
     Args:
-        clock: seconds; replaced in tests.
-        before: steps per second of earlier sessions; None where there were none.
+        clock: returns seconds; replaced in tests.
+        before: steps per second of earlier sessions; None without any.
 
     Attributes:
-        done: steps of this session.
-        seconds: of its workers, by kind.
+        steps_done: steps of this session.
+        seconds: seconds of its workers, by phase.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class Throughput:
 
     @property
     def machine(self) -> ResourceUsage:
-        """What this session takes of the machine, a few seconds old."""
+        """Resource use of this session, a few seconds old."""
         return self._sampler.sample()
 
     def record(self, name: str, steps: int, before: int, seconds: Mapping[str, float]) -> None:
-        """An outcome came in: a member's steps so far, and those that an earlier session made."""
+        """Record an outcome: a member's steps so far, and those of earlier sessions."""
         self._last = self._clock()
         if not self._steps:  # what this process did before any came in is done once
             self._cpu = time.process_time()
@@ -97,33 +97,33 @@ class Throughput:
 
     @property
     def speed(self) -> float | None:
-        """Steps per second up to the last outcome; before this session's first, of earlier ones."""
+        """Steps per second up to the last outcome; of earlier sessions before the first outcome."""
         if not self.steps_done or self._last <= self._began:
             return self._before
         return self.steps_done / (self._last - self._began)
 
     def capacity(self, workers: int) -> float:
-        """Return steps per second with so many workers at work: few members keep few of them busy.
+        """Return steps per second if all workers were busy; few members keep few of them busy.
 
-        The seconds of this process between their stretches count in full.
+        Seconds of this process between segments count in full.
         """
         spent = sum(self.seconds.values()) / workers + time.process_time() - self._cpu
         return self.steps_done / max(spent, 1e-9)
 
     def eta(self, steps: float) -> float | None:
-        """Seconds that so many steps take, of which some are done since the last outcome."""
+        """Return the seconds that `steps` take; part of them is done since the last outcome."""
         speed = self.speed
         if not speed:
             return None
         whole = steps / speed
-        return max(whole - (self._clock() - self._last), whole / 20)  # somebody is late
+        return max(whole - (self._clock() - self._last), whole / 20)  # the outcome is late
 
 
 class ProgressReader:
-    """Knows what workers last said of members under way; a look reads what is new.
+    """Reads the latest progress of running members.
 
     Args:
-        path: of the file that they append to.
+        path: the file to which workers append.
     """
 
     def __init__(self, path: Path) -> None:
@@ -131,7 +131,7 @@ class ProgressReader:
         self._said: dict[str, MemberProgress] = {}
 
     def running_members(self, slots: Sequence[Slot]) -> list[dict[str, Any]]:
-        """Each member as `Status.running` tells it, with its numbers where it said some."""
+        """Return each member as in `Status.running`, with its progress if any was reported."""
         if time.monotonic() - self._looked >= EVERY_SECONDS:
             self._looked = time.monotonic()
             known = {**self._said, **read_progress(self._path, _MAX_PROGRESS_BYTES)}
@@ -146,20 +146,23 @@ class ProgressReader:
 
 @dataclass
 class Session:
-    """One process at work on a study; it begins when the study's forecast is told.
+    """One process that runs a study; it begins when the forecast is reported.
 
     Attributes:
-        folder, plan, ledger, pool: of the study.
-        asked: whether to leave.
-        logbook: what other processes are told.
-        say: told in sentences.
-        show: told where the study stands, often.
-        notes: sentences that the user must see.
-        meter: steps and seconds of this session.
-        watcher: knows how far members are.
-        found: where the search ended: its counts and its best are told to the study's end.
+        folder: folder of the study.
+        plan: plan of the study.
+        ledger: ledger of the study.
+        pool: pool of workers.
+        interruption: requests to stop.
+        logbook: status for other processes.
+        notify: called with messages.
+        on_status: called with the status, often.
+        warnings: sentences that the user must see.
+        throughput: steps and seconds of this session.
+        progress: progress of running members.
+        last_status: status at the end of the search; its counts and best trial are kept.
         deadline: end of the time budget by `time.monotonic`; infinite without one.
-        workers: processes that train.
+        workers: number of processes that train.
     """
 
     folder: StudyFolder
@@ -183,7 +186,7 @@ class Session:
         self.start_timer()
 
     def start_timer(self) -> None:
-        """A phase begins: its seconds count from here."""
+        """Start the timer of a phase."""
         self._began, self._status_pending = self._counters(), True
 
     @property
@@ -192,21 +195,21 @@ class Session:
         return self.deadline - time.monotonic()
 
     def eta(self, steps: float) -> float | None:
-        """Seconds to the end if so many steps are left, at most to the end of the time budget."""
+        """Return the seconds until `steps` are done, at most until the end of the time budget."""
         eta = self.throughput.eta(steps)
         return eta if eta is None else min(eta, max(0.0, self.time_left))
 
     def train(
         self, configs: Mapping[Slot, RunConfig], phase: str, later_load: float = 0
     ) -> dict[Slot, Outcome]:
-        """Outcomes of members that need nobody's verdict, at the end of their budgets.
+        """Train members without pruning to the end of their budgets and return their outcomes.
 
-        Those that the ledger has are not trained again.
+        Members whose outcomes are in the ledger are not trained again.
 
         Args:
-            jobs: config of each.
-            phase: what they are trained for.
-            later: members of the phases after this one, each phase's `weighed`.
+            configs: config of each member.
+            phase: name of the phase.
+            later_load: load of the phases after this one, see `effective_members`.
         """
         self.start_timer()
         self.logbook.note(
@@ -253,10 +256,10 @@ class Session:
         return {slot: outcome for slot, outcome in found.items() if outcome is not None}
 
     def outcome_counter(self, phase: str) -> Callable[[Outcome], None]:
-        """Adds new outcomes of a phase to the meter, without what earlier sessions trained.
+        """Return a callback that counts new outcomes of a phase, without steps of earlier sessions.
 
-        What the first of them has to say of its calculation is said, recorded and shown: later
-        populations begin whole, so that theirs say the same with other numbers.
+        The warnings of the first outcome that has any are logged, recorded and shown. Later
+        populations repeat them with other numbers.
         """
         before = self.ledger.steps(phase)
 
@@ -275,7 +278,7 @@ class Session:
         return count
 
     def publish_status(self, look: Callable[[], Status]) -> None:
-        """Shows where things stand, also to other processes: at once, then once a second."""
+        """Publish the status, also to other processes: immediately, then once a second."""
         if not (self._status_pending or self.logbook.due):
             return
         machine, notes = self.throughput.machine, self.last_status.notes
@@ -287,10 +290,10 @@ class Session:
         self._status_pending = False
 
     def check_interruption(self, phase: str) -> None:
-        """End the session if a signal or `slipstream stop` asks for it, or the time budget is over.
+        """Stop the session on a signal, on `slipstream stop`, or at the end of the time budget.
 
         Raises:
-            Interrupted: with the command that goes on.
+            Interrupted: with the command that resumes.
         """
         if self.interruption.requested or self.time_left <= 0.0:
             self.record_time(phase)
@@ -301,7 +304,7 @@ class Session:
             raise Interrupted(self.folder.path, command, how, final=True)
 
     def record_time(self, phase: str) -> None:
-        """Adds what this session spent on a phase to what earlier ones did."""
+        """Add the time of a phase in this session to that of earlier sessions."""
         spent = {name: now - self._began.get(name, 0.0) for name, now in self._counters().items()}
         self.start_timer()
         known = {name: self.ledger.get_metadata(name, {}) for name in spent}
@@ -310,7 +313,7 @@ class Session:
         self.ledger.set_metadata(**known)
 
     def _counters(self) -> dict[str, float]:
-        """Seconds of the clock and of this process; of a cluster, how much was carried."""
+        """Return wall and process seconds; with a cluster, also the transferred data."""
         nodes = self.pool.nodes
         carried = {name: float(sum(node[name] for node in nodes)) for name in ("answers", "bytes")}
         return {
@@ -322,16 +325,16 @@ class Session:
 
 @dataclass(frozen=True)
 class EnvInfo:
-    """What a study must know about its environment.
+    """Properties of a study's environment.
 
     Attributes:
-        spec: its outside.
-        folds: how many folds a trial has.
+        spec: its spec.
+        num_folds: number of folds of a trial.
         metadata: JSON-able: `market_sha256`, `folds` (groups, paths, ranges), `round_trip`, ...
-        notes: sentences that the user must see.
+        warnings: sentences that the user must see.
         observed_bytes: see `Environment`.
-        backend: how copies are stepped; ``auto`` where that is measured later.
-        register: of the days that are searched on and opened.
+        backend: stepping backend; ``auto`` if it is measured later.
+        holdout_register: register of searched and opened days.
     """
 
     spec: EnvSpec
@@ -344,15 +347,15 @@ class EnvInfo:
 
 
 class PoolFactory:
-    """Loads a study's data once in this process, and opens pools of workers on them.
+    """Loads a study's data once in this process and opens pools of workers.
 
-    Workers that are forked share the data, a cluster is sent them.
+    Forked workers share the data; a cluster receives it.
 
     Args:
-        workers: processes; None: one per core, see `Pool`. None of them where there is a cluster.
-        group_size: members of a population; None: by measurement.
-        cluster: who trains instead.
-        say: told in sentences when nodes come and go.
+        workers: number of processes; None: one per core, see `Pool`. Must be None with a cluster.
+        group_size: members of a population; None: measured.
+        cluster: cluster that trains instead.
+        notify: called with a message when nodes join or leave.
     """
 
     def __init__(
@@ -368,7 +371,7 @@ class PoolFactory:
         self._base: RunConfig | None = None
 
     def load_env(self, base: RunConfig, study: StudyConfig) -> EnvInfo:
-        """Loads what the environment reads."""
+        """Load the environment's data and return its properties."""
         self._source, self._base = EnvironmentSource(study.folds, study.fold_seeds), base
         environment = self._source.environment(base)
         check_learner(base.training, environment.spec.is_image)
@@ -390,7 +393,7 @@ class PoolFactory:
 
     @contextmanager
     def pool(self, folder: StudyFolder) -> Iterator[Pool]:
-        """Workers that share what was loaded.
+        """Open a pool of workers on the loaded data.
 
         Raises:
             ConfigError: another process of the cluster runs the study.

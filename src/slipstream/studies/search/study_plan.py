@@ -1,4 +1,4 @@
-"""StudyPlan: what a study varies, on which folds, and what its members are."""
+"""StudyPlan: the configs, folds and members of a study."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from slipstream.training.settings.sizing import limited, size_of, size_suggestio
 
 
 class Stages(NamedTuple):
-    """Where a trial is scored.
+    """Milestones at which a trial is scored.
 
     Attributes:
-        milestones: iterations of a member, ascending; the last one is its end.
+        milestones: iterations of a member, ascending; the last one is the end.
         steps: the same in steps of a member.
-        shares: of the budget, as the rungs among them are configured.
+        shares: shares of the budget at the rungs, as configured.
     """
 
     milestones: tuple[int, ...]
@@ -42,10 +42,10 @@ class StudyPlan:
     Attributes:
         base: the config that trials vary; `members` is 1 and `num_envs` a number.
         study: the `study` section.
-        space: what is searched.
-        folds: how many folds a trial has.
-        market: what annualisation needs; None for games, whose folds are seeds.
-        warm_start: what the sampler is told of other trials.
+        space: the search space.
+        num_folds: number of folds of a trial.
+        market: values for annualisation; None for games, whose folds are seeds.
+        warm_start: trials of another study given to the sampler.
     """
 
     base: RunConfig
@@ -57,28 +57,28 @@ class StudyPlan:
 
     @property
     def num_prior_trials(self) -> int:
-        """Trials of other studies that helped this one to its own: luck had as many more tries."""
+        """Number of trials of earlier studies behind the warm start; they count as tried."""
         return 0 if self.warm_start is None else self.warm_start.num_started
 
     @cached_property
     def sampled_configs(self) -> tuple[RunConfig, ...]:
-        """Configs of random trials: what they cost is what trials cost on average."""
+        """Configs of random trials; their mean cost estimates the mean cost of trials."""
         return tuple(self.config(values) for values in self.space.sample_overrides(self.base))
 
     def with_configs(
         self, draws: Sequence[RunConfig], study: StudyConfig | None = None
     ) -> StudyPlan:
-        """The same with other configs as its random trials, and with other fields of the study."""
+        """Return a copy with other sampled configs, and optionally another `study` section."""
         made = replace(self, study=study or self.study)
         vars(made)["sampled_configs"] = tuple(draws)
         return made
 
     def with_limit(self, path: str, most: int) -> StudyPlan | None:
-        """The same with a setting of at most that value; None where sizes do not agree with it.
+        """Return a copy with a setting capped at `most`; None if the sizes do not agree.
 
         Args:
-            path: of a run's setting, or of a field of the study, such as study.confirmation.top.
-            most: draws of the space that have more have that.
+            path: a setting of a run, or a field of the study, such as study.confirmation.top.
+            most: maximum value; sampled configs with larger values are capped.
         """
         if path.startswith("study."):
             return self.with_configs(
@@ -91,7 +91,7 @@ class StudyPlan:
     def suggest_sizes(
         self, paths: Iterable[str], enough: Callable[[StudyPlan], bool]
     ) -> dict[str, int]:
-        """What each setting may be at most so that the study is small enough; see `mends`."""
+        """Return the maximum of each setting with which the study is small enough."""
 
         def size(path: str) -> int:
             if path.startswith("study."):
@@ -109,19 +109,19 @@ class StudyPlan:
 
     @cached_property
     def mean_steps(self) -> float:
-        """Steps that a trial's member takes, on average over the space."""
+        """Mean number of steps of a trial's member over the space."""
         return sum(map(num_steps, self.sampled_configs)) / len(self.sampled_configs)
 
     def config(self, overrides: Mapping[str, Any]) -> RunConfig:
-        """The config of a trial.
+        """Return the config of a trial.
 
         Raises:
-            ConfigError: the combination is not possible.
+            ConfigError: the combination of settings is invalid.
         """
         return resolve(self.base, overrides)
 
     def stages(self, config: RunConfig) -> Stages:
-        """Rungs and end of a trial with this config."""
+        """Return rungs and end of a trial with this config."""
         pruning, end = self.study.pruning, num_iterations(config)
         shares = pruning.rungs if pruning.enabled or pruning.record else ()
         rungs = {math.ceil(share * end): share for share in reversed(shares)}
@@ -131,7 +131,7 @@ class StudyPlan:
         return Stages(milestones, steps, tuple(rungs[one] for one in milestones[:-1]))
 
     def member(self, slot: Slot, config: RunConfig) -> Member:
-        """The member in a slot; its seed follows from the study's seed and the slot alone."""
+        """Return the member in a slot; its seed depends only on the study's seed and the slot."""
         fold = f"{FOLD}{slot.fold}"
         test: str | None = test_split(fold)
         if slot.phase == "final":
@@ -149,22 +149,22 @@ class StudyPlan:
         )
 
     def trial_slots(self, trial: int) -> list[Slot]:
-        """The members of a trial in the search, by fold."""
+        """Return the slots of a trial in the search, by fold."""
         return [Slot("search", trial, 0, fold) for fold in range(self.num_folds)]
 
 
 def _with_value(part: Config, names: Sequence[str], most: int) -> Any:
-    """A section with one of its numbers lowered."""
+    """Return a copy of a section with one number replaced."""
     name, *rest = names
     value = getattr(part, name)
     return part.model_copy(update={name: _with_value(value, rest, most) if rest else most})
 
 
 def num_iterations(config: RunConfig) -> int:
-    """Iterations of a member's whole budget."""
+    """Return the number of iterations of a member's budget."""
     return math.ceil(config.training.total_timesteps / config.iteration_steps)
 
 
 def num_steps(config: RunConfig) -> int:
-    """Steps of a member's whole budget."""
+    """Return the number of steps of a member's budget."""
     return num_iterations(config) * config.iteration_steps

@@ -1,1 +1,1 @@
-"""Bootstrap, intervals, deflated Sharpe ratio, overfitting, importance."""
+"""Statistics of a study: bootstrap, intervals, deflated Sharpe ratio, overfitting."""

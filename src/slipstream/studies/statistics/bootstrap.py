@@ -1,4 +1,4 @@
-"""Confidence bounds by resampling seeds and days, and who wins by them.
+"""Confidence bounds by resampling seeds and days, and the selection of a winner.
 
 Sources: Politis and Romano 1994, "The Stationary Bootstrap" (blocks of geometric length keep the
 dependence between neighbouring days); Mertens 2002 and Opdyke 2007 (the standard error of a Sharpe
@@ -44,7 +44,7 @@ RESAMPLED, MERTENS, NEWEY_WEST = "stationary bootstrap", "Mertens' error", "Newe
 def stationary_bootstrap_rows(
     days: int, draws: int = NUM_RESAMPLES, mean_block: float = MEAN_BLOCK, seed: int = SEED
 ) -> NDArray[np.int64]:
-    """Rows [draws, days] resampled in circular blocks of geometric length with the given mean."""
+    """Return rows [draws, days] resampled in circular blocks of geometric length."""
     random = np.random.Generator(np.random.PCG64(seed))
     fresh = random.random((draws, days)) < 1.0 / mean_block
     fresh[:, 0] = True
@@ -57,13 +57,13 @@ def stationary_bootstrap_rows(
 
 @dataclass(frozen=True)
 class Bounds:
-    """Annualised information ratios of some candidates and their lower confidence bounds.
+    """Annualised information ratios of candidates and their lower confidence bounds.
 
     Attributes:
-        ratio: of all seeds and days, [K].
-        lower: the lowest of the resampled ratios' quantile, `normal_bound` and
-            `autocorrelated_bound`, [K]; NaN, which is not above 0, where there are too few days.
-        methods: name of the method that gave each of them; empty where there are too few days.
+        ratio: over all seeds and days, [K].
+        lower: the lowest of the bootstrap quantile, `mertens_bound` and `newey_west_bound`, [K];
+            NaN with too few days.
+        methods: method that gave each bound; empty with too few days.
     """
 
     ratio: Floats
@@ -79,19 +79,20 @@ def lower_bounds(
     mean_block: float = MEAN_BLOCK,
     seed: int = SEED,
 ) -> Bounds:
-    """Bounds over seeds and days: the strictest of three, none of fewer than `FEWEST_DAYS`.
+    """Compute lower bounds over seeds and days: the strictest of three methods.
 
-    A resample draws a candidate's seeds with replacement, and days in stationary blocks: the same
-    days for all candidates. Its ratio is that of one policy, a seed drawn at random, and not that
-    of the mean over seeds, whose deviation nobody who deploys one seed would see.
+    A resample draws a candidate's seeds with replacement, and days in stationary blocks, the same
+    days for all candidates. Its ratio is that of one policy with a random seed. The mean over seeds
+    has a smaller deviation than the one seed that is deployed. With fewer than `MIN_BOUND_DAYS`
+    there are no bounds.
 
     Args:
-        excess: for each candidate the daily returns to judge [R, n], the same days for all.
+        excess: for each candidate the daily returns to test [R, n], the same days for all.
         periods: days a year.
-        level: of the bound: how often it may lie above the truth.
-        draws: resamples.
-        mean_block: days.
-        seed: of the resampling.
+        level: probability that a bound is above the true value.
+        draws: number of resamples.
+        mean_block: mean block length, days.
+        seed: seed of the resampling.
     """
     days = excess[0].shape[1]
     if days < MIN_BOUND_DAYS:
@@ -116,7 +117,7 @@ def lower_bounds(
 
 
 def day_weights(days: int, draws: int, mean_block: float, seed: int) -> Floats:
-    """How often each stationary resample has each day, [draws, days]."""
+    """Return how often each stationary resample contains each day, [draws, days]."""
     rows = stationary_bootstrap_rows(days, draws, mean_block, seed)
     flat = (rows + days * np.arange(draws)[:, None]).ravel()
     return np.bincount(flat, minlength=draws * days).reshape(draws, days).astype(np.float64)
@@ -125,9 +126,9 @@ def day_weights(days: int, draws: int, mean_block: float, seed: int) -> Floats:
 def mertens_bound(excess: Floats, periods: float, level: float) -> float:
     """SR - z sqrt((1 - skew SR + (kurtosis - 1)/4 SR^2) / days + variance over seeds / R), annual.
 
-    SR is of a day, moments are those of all seeds' days [R, n] together, and kurtosis is not in
-    excess. A skew does not take the first term below 1: of heavy tails the skew that comes with a
-    lucky mean would make the bound of few days twice as often too high as its level says.
+    SR is daily, moments are those of all seeds' days [R, n] together, and kurtosis is not in
+    excess. The first term is at least 1: with heavy tails, the skew that comes with a lucky mean
+    would make the bound of few days too high twice as often as its level allows.
     """
     ratio, scaled = _standardize(excess)
     skew, kurtosis = float(np.mean(scaled**3)), float(np.mean(scaled**4))
@@ -136,7 +137,7 @@ def mertens_bound(excess: Floats, periods: float, level: float) -> float:
 
 
 def newey_west_bound(excess: Floats, periods: float, level: float) -> float:
-    """Compute `normal_bound` with the long-run variance of the ratio instead of its first term.
+    """Compute `mertens_bound` with the long-run variance of the ratio instead of its first term.
 
     It is that of the ratio's influence, z - SR (z^2 - 1)/2 with z the standardised return, a mean
     over seeds.
@@ -211,16 +212,16 @@ def _resampled_ratios(
 
 @dataclass(frozen=True)
 class WinnerSelection:
-    """Who wins among candidates, equal weight and cash.
+    """Result of comparing candidates, equal weight and cash.
 
     Attributes:
-        bounds: of the candidates, against equal weight.
+        bounds: bounds of the candidates, against equal weight.
         own: lower bounds of their own Sharpe ratios at the same level [K].
-        timing: the same of their timing [K]; None if it is not judged.
+        timing: lower bounds of their timing [K]; None if it is not tested.
         cash: lower bound of holding cash, against equal weight; equal weight's own is 0.
         best: index of the candidate with the highest lower bound; without bounds, ratio.
-        winner: of the candidates that beat equal weight, cash and zero by all these bounds the one
-            with the highest; None where there is none.
+        winner: index of the best candidate whose bounds all beat equal weight, cash and zero; None
+            without one.
         reason: why there is no winner.
     """
 
@@ -244,12 +245,13 @@ def select_winner(
     rival: str = "equal weight",
     timing: Sequence[Floats] | None = None,
 ) -> WinnerSelection:
-    """Chooses the candidate with the highest lower bound, if it beats equal weight and cash.
+    """Select the candidate with the highest lower bound, if it beats equal weight and cash.
 
-    To beat equal weight is not enough where equal weight loses: the candidate's own Sharpe ratio
-    must be above zero by the same bound. To beat cash is not enough where the market rises or
-    falls: what is left without the candidate's mean exposure must be above zero. The bounds rank;
-    they do not undo that the candidates were chosen among many trials on the same days.
+    Three bounds must hold. Beating equal weight is not enough if equal weight loses: the
+    candidate's own Sharpe ratio must be above zero by the same bound. Beating cash is not enough if
+    the market rises or falls: the returns without the candidate's mean exposure must be above zero.
+    The bounds rank; they do not correct for the selection of candidates among many trials on the
+    same days.
 
     Args:
         excess: for each of K candidates its daily net returns minus equal weight's, averaged over
@@ -258,9 +260,9 @@ def select_winner(
         periods: days a year.
         level: the bound is the level / K quantile.
         draws, mean_block, seed: of the bootstrap.
-        rival: what the benchmark is called; where it is cash, its returns are 0.
-        timing: each candidate's daily returns minus its mean net exposure times the market's,
-            [R, n]; None if they are not judged.
+        rival: name of the benchmark; if it is cash, its returns are 0.
+        timing: each candidate's daily returns minus its mean net exposure times the market's, [R,
+            n]; None if they are not tested.
     """
     shared = level / len(excess)
     found = lower_bounds([*excess, -benchmark[None]], periods, shared, draws, mean_block, seed)
@@ -301,17 +303,17 @@ def select_winner(
 
 
 def spa_p_value(returns: Floats, chosen: int, weight: Floats) -> float:
-    """p value of Hansen's test of superior predictive ability, for one of many trials.
+    """Return the p-value of Hansen's test of superior predictive ability for one of many trials.
 
-    The share of resamples in which the best of trials without skill reaches the studentised mean
-    of the chosen one. Trials that are far below zero are not lifted to it (consistent recentring).
-    A deviation counts as at least that of independent days: of few days in blocks the resampled
-    one is too small, and the test rejected 10 % of studies without skill at a level of 5 %.
+    It is the share of resamples in which the best of trials without skill reaches the studentised
+    mean of the selected trial. Trials far below zero are not lifted to it (consistent recentring).
+    A deviation is at least that of independent days: with few days in blocks the resampled
+    deviation is too small, and the test rejected 10 % of studies without skill at a level of 5 %.
 
     Args:
-        returns: daily returns [n, trials], over the rival's.
-        chosen: whose.
-        weight: of `day_weights`, [draws, n].
+        returns: daily returns [n, trials], in excess of the benchmark.
+        chosen: column of the selected trial.
+        weight: `day_weights`, [draws, n].
     """
     days, spread = len(returns), returns.std(axis=0, ddof=1)
     if not spread[chosen] > MIN_STD:
@@ -333,12 +335,13 @@ def score_interval(
     objective: Objective = "sharpe",
     penalty: float = 0.1,
 ) -> tuple[float, float] | None:
-    """95 % interval of a trial's score by resampling days in blocks, the same days in all folds.
+    """Return the 95 % interval of a trial's score by resampling days in blocks.
 
-    Games: of the mean over folds, by resampling folds. None with fewer than 60 days or 2 folds.
+    All folds resample the same days. Games: interval of the mean over folds, by resampling folds.
+    None with fewer than 60 days or 2 folds.
 
     Args:
-        folds: test passes of each.
+        folds: test passes of each fold.
         market: None for games.
         objective, penalty: of the study.
     """

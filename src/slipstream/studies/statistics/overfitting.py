@@ -1,11 +1,11 @@
-"""What chance alone would show of the best of many trials, by two measures.
+"""Overfitting of the best of many trials: PBO and the deflated Sharpe ratio.
 
 Sources: Bailey, Borwein, Lopez de Prado and Zhu 2017, "The Probability of Backtest Overfitting"
 (PBO); Bailey and Lopez de Prado 2014, "The Deflated Sharpe Ratio". For PBO the days are cut into
-blocks; every half of the blocks picks the trial with the best Sharpe ratio, and the other half
-tells what rank that trial has there. The moments of a half are sums of its blocks' moments, so
-12,870 halves of 500 trials are a few matrix products. Ratios are of daily returns, in excess of
-the benchmark's where there is one, and not annualised unless a name says so.
+blocks. Each half of the blocks selects the trial with the best Sharpe ratio; its rank is measured
+in the other half. The moments of a half are sums of its blocks' moments, so 12,870 halves of 500
+trials are a few matrix products. Ratios are of daily returns, in excess of the benchmark if there
+is one, and annualised only if the name contains `annual`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TIE = 1e-12  # Sharpe ratios closer than this are equal: a product's rounding d
 MIN_DAYS = 20
 MIN_TRIALS = 2
 _EULER = 0.5772156649015329
-MIN_DSR, MAX_PBO = 0.95, 0.2  # what a deployment asks of a study
+MIN_DSR, MAX_PBO = 0.95, 0.2  # required for a deployment
 _MAX_DAYS = 10**7
 _NORMAL = NormalDist()
 _YEAR = 365.25 * DAY  # seconds
@@ -43,13 +43,14 @@ _YEAR = 365.25 * DAY  # seconds
 
 @dataclass(frozen=True)
 class PBO:
-    """How often the trial that is best on one half of the days is no better than most on the other.
+    """Probability of backtest overfitting.
 
     Attributes:
         value: share of halves whose best trial has at most the middle rank in the other half.
-        columns, days, blocks: trials, rows and blocks it was computed with.
+        columns, days, blocks: numbers of trials, days and blocks.
         logits: log(w / (1 - w)) with w = rank / (columns + 1), one for each half.
-        inside, outside: daily Sharpe ratio of the chosen trial in its half and in the other one.
+        in_sample: daily Sharpe ratio of the selected trial in its half.
+        out_of_sample: daily Sharpe ratio of the selected trial in the other half.
     """
 
     value: float
@@ -68,17 +69,17 @@ class PBO:
 
 @dataclass(frozen=True)
 class NotComputed:
-    """A figure that there is too little data for, and why."""
+    """A value that requires more data, with the reason."""
 
     reason: str
 
 
 def compute_pbo(matrix: Floats, blocks: int = BLOCKS) -> PBO | NotComputed:
-    """PBO of finished trials.
+    """Compute PBO over finished trials.
 
     Args:
-        matrix: daily returns [days, trials]; rows as in `daily_matrix`.
-        blocks: of days, even; their lengths differ by one day at most.
+        matrix: daily returns [days, trials]; rows as in `daily_return_matrix`.
+        blocks: number of blocks, even; their lengths differ by at most one day.
 
     Raises:
         ValueError: a return is not a number, or `blocks` is odd.
@@ -126,7 +127,10 @@ def compute_pbo(matrix: Floats, blocks: int = BLOCKS) -> PBO | NotComputed:
 
 
 def _block_moments(matrix: Floats, blocks: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """Days [blocks], sums and sums of squares [blocks, trials] about a column's mean [trials]."""
+    """Return days [blocks], sums and sums of squares [blocks, trials], and column means [trials].
+
+    Sums are about the column means.
+    """
     shift = matrix.mean(axis=0)
     edges = np.linspace(0, len(matrix), blocks + 1).astype(np.int64)
     centred = matrix - shift  # no cancellation where means are large beside deviations
@@ -138,7 +142,7 @@ def _block_moments(matrix: Floats, blocks: int) -> tuple[Floats, Floats, Floats,
 def _sharpe_of_halves(
     halves: Floats, counts: Floats, sums: Floats, squares: Floats, shift: Floats
 ) -> Floats:
-    """Daily Sharpe ratios [halves, trials]; 0 without a deviation."""
+    """Return daily Sharpe ratios [halves, trials]; 0 without deviation."""
     n = (halves @ counts)[:, None]
     mean = halves @ sums / n
     variance = (halves @ squares - n * mean * mean) / (n - 1.0)
@@ -148,28 +152,28 @@ def _sharpe_of_halves(
 
 
 def _argmax_first(values: Floats) -> NDArray[np.int64]:
-    """Column of the highest value of each row; the first of equal ones."""
+    """Return the column of the highest value of each row; the first of equal values."""
     best = values >= values.max(axis=1, keepdims=True) - _TIE
     return np.asarray(np.argmax(best, axis=1), np.int64)
 
 
 @dataclass(frozen=True)
 class DeflatedSharpe:
-    """How sure a Sharpe ratio is to be above what the best of N skill-less trials would show.
+    """Deflated Sharpe ratio of the selected trial.
 
     Attributes:
-        sharpe: the chosen trial's, daily.
-        days: it was measured on.
-        skew, kurtosis: of its daily returns (a normal distribution has 0 and 3).
-        deviation: of the Sharpe ratios over finished trials, daily; at least 1 / sqrt(days), which
-            is what luck alone makes of trials that have nothing in common.
-        measured_deviation: the same as the finished trials show it. Survivors of pruning, and
+        sharpe: daily Sharpe ratio of the selected trial.
+        days: number of days.
+        skew, kurtosis: of its daily returns (0 and 3 for a normal distribution).
+        deviation: standard deviation of the daily Sharpe ratios over finished trials; at least
+            1 / sqrt(days), which chance alone gives independent trials.
+        measured_deviation: the same without the lower limit. Trials that survived pruning, and
             variations of one strategy, are more alike than independent trials.
-        trials: N, all that were started: the headline.
-        expected: Sharpe ratio that the best of them is expected to show without skill.
+        trials: N, the number of trials started.
+        expected: expected Sharpe ratio of the best of N trials without skill.
         value: probability that the true ratio is above `expected`.
-        effective_trials: rho + (1 - rho) N, with rho the trials' mean correlation.
-        effective_expected, effective_value: the same with that number.
+        effective_trials: rho + (1 - rho) N, with rho the mean correlation of trials.
+        effective_expected, effective_value: `expected` and `value` with `effective_trials`.
     """
 
     sharpe: float
@@ -187,7 +191,7 @@ class DeflatedSharpe:
 
 
 def expected_maximum(num_trials: float) -> float:
-    """Highest of N independent standard normal numbers, expected: (1-g) Z(1-1/N) + g Z(1-1/(Ne)).
+    """Return the expected maximum of N standard normals: (1-g) Z(1-1/N) + g Z(1-1/(Ne)).
 
     Z is the inverse of the normal distribution, g Euler's constant; 0 for a single trial.
     """
@@ -201,19 +205,19 @@ def expected_maximum(num_trials: float) -> float:
 
 
 def min_detectable_sharpe(days: int, periods: float, level: float = LEVEL) -> float | None:
-    """Annual Sharpe ratio whose `normal_bound` on so many normal days would just be above 0.
+    """Return the annual Sharpe ratio whose `mertens_bound` on normal returns is just above 0.
 
     Args:
-        days: of test data; None is returned where they are too few for a bound.
+        days: number of test days; None is returned if they are too few for a bound.
         periods: days a year.
-        level: of the bound; one of K candidates is judged at a K-th of it.
+        level: level of the bound; each of K candidates uses level / K.
     """
     z = _NORMAL.inv_cdf(1.0 - level)
     return z * math.sqrt(periods / (days - 0.5 * z * z)) if days >= MIN_BOUND_DAYS else None
 
 
 def tested_years(folds: Mapping[str, Any]) -> dict[str, float]:
-    """Years of test data: ``folds``, groups counted once however many folds test them; ``holdout``.
+    """Return years of test data of ``folds`` (each group counted once) and ``holdout``.
 
     Args:
         folds: ``provenance["environment"]["folds"]``; see `markets/folds.py`.
@@ -229,16 +233,16 @@ def tested_years(folds: Mapping[str, Any]) -> dict[str, float]:
 def detectable_sharpe(
     years: Mapping[str, float], candidates: int, per_year: float, level: float = LEVEL
 ) -> dict[str, dict[str, Any]]:
-    """Each span of test data: its `years` and the smallest `sharpe` that it can confirm, if any.
+    """Return `years` and the smallest detectable `sharpe` of each part of the test data.
 
-    The `span` says the same in words: days, where they are no year.
+    `span` is the length as text: days if it is less than a year.
 
     Args:
         years: of ``folds`` and ``holdout``.
-        candidates: K, who are confirmed on the folds and share the level there; the hold-out is
-            shown to one.
-        per_year: trading days of a year.
-        level: of the bounds.
+        candidates: K, the number of candidates that share the level on the folds; the hold-out is
+            used for one.
+        per_year: trading days a year.
+        level: level of the bounds.
     """
     shared = {"folds": max(candidates, 1), "holdout": 1}
     return {
@@ -252,15 +256,15 @@ def detectable_sharpe(
     }
 
 
-def describe_detectable(told: Mapping[str, Any] | None) -> str:
-    """The effect that this much test data can show.
+def describe_detectable(values: Mapping[str, Any] | None) -> str:
+    """Describe the smallest effect that the test data can confirm.
 
     Args:
-        told: `span`, `candidates` and `sharpe` of ``folds`` and ``holdout``; None: nothing to say.
+        values: `span`, `candidates` and `sharpe` of ``folds`` and ``holdout``; None: empty.
     """
-    if told is None:
+    if values is None:
         return ""
-    folds, holdout = told["folds"], told["holdout"]
+    folds, holdout = values["folds"], values["holdout"]
     return (
         "The smallest annual Sharpe ratio that the test data can confirm: "
         f"{format_detectable(folds)} on the folds for {describe_candidates(folds['candidates'])} "
@@ -268,18 +272,18 @@ def describe_detectable(told: Mapping[str, Any] | None) -> str:
     )
 
 
-def format_detectable(told: Mapping[str, Any]) -> str:
-    """The Sharpe ratio of a part of `findable`."""
-    return "none" if told["sharpe"] is None else f"{told['sharpe']:.1f}"
+def format_detectable(values: Mapping[str, Any]) -> str:
+    """Format the Sharpe ratio of a part of `detectable_sharpe`."""
+    return "none" if values["sharpe"] is None else f"{values['sharpe']:.1f}"
 
 
 def describe_candidates(candidates: int) -> str:
-    """Who shares the level of a bound, in words."""
+    """Describe how many candidates share the level of a bound."""
     return "the only candidate" if candidates == 1 else f"one of {candidates} candidates"
 
 
 def expected_best_sharpe(trials: int, years: float) -> float | None:
-    """Annual Sharpe ratio that the best of N skill-less trials is expected to show."""
+    """Return the expected annual Sharpe ratio of the best of N trials without skill."""
     if trials < MIN_TRIALS or years <= 0.0:
         return None
     return expected_maximum(trials) / math.sqrt(years)
@@ -288,14 +292,14 @@ def expected_best_sharpe(trials: int, years: float) -> float | None:
 def probabilistic_sharpe(
     sharpe: float, against: float, days: int, skew: float = 0.0, kurtosis: float = 3.0
 ) -> float:
-    """Probability that the true ratio is above `against`, given its estimate on so many days."""
+    """Return the probability that the true ratio is above `against`, given its estimate."""
     variance = 1.0 - skew * sharpe + 0.25 * (kurtosis - 1.0) * sharpe * sharpe
     gap = (sharpe - against) * math.sqrt(days - 1)
     return float(_NORMAL.cdf(gap / math.sqrt(max(variance, 1e-12))))
 
 
 def effective_trials(matrix: Floats, trials: float) -> float:
-    """rho + (1 - rho) N with rho the mean correlation of pairs of columns, in [0, 1].
+    """Return rho + (1 - rho) N with rho the mean correlation of pairs of columns, in [0, 1].
 
     Args:
         matrix: daily returns [days, finished trials].
@@ -313,13 +317,13 @@ def effective_trials(matrix: Floats, trials: float) -> float:
 
 
 def deflated_sharpe(matrix: Floats, chosen: int, started: int) -> DeflatedSharpe | NotComputed:
-    """Deflates the Sharpe ratio of the trial that was chosen.
+    """Compute the deflated Sharpe ratio of the selected trial.
 
     Args:
-        matrix: daily returns of the finished trials [days, trials], in excess of the benchmark's
-            where there is one: a rising market is no skill.
-        chosen: its column.
-        started: all trials that were started, pruned and failed ones included.
+        matrix: daily returns of the finished trials [days, trials], in excess of the benchmark if
+            there is one: a rising market is no skill.
+        chosen: column of the selected trial.
+        started: number of trials started, including pruned and failed trials.
     """
     days, columns = matrix.shape
     if columns < MIN_TRIALS:
@@ -360,39 +364,39 @@ def deflated_sharpe(matrix: Floats, chosen: int, started: int) -> DeflatedSharpe
     )
 
 
-def days_to_min_dsr(told: Mapping[str, Any]) -> int | None:
-    """Return the days at which a deflated Sharpe ratio reaches `LEAST_DSR`; None at no number.
+def days_to_min_dsr(values: Mapping[str, Any]) -> int | None:
+    """Return the number of days at which the ratio reaches `MIN_DSR`; None if it never does.
 
     Args:
-        told: fields of `Deflated`; ratio, skew, kurtosis and number of trials stay as they are.
+        values: fields of `DeflatedSharpe`; ratio, skew, kurtosis and number of trials are kept.
     """
-    low, high = int(told["days"]), 2 * int(told["days"])
-    while _deflated_value(told, told["sharpe"], high) < MIN_DSR:
+    low, high = int(values["days"]), 2 * int(values["days"])
+    while _deflated_value(values, values["sharpe"], high) < MIN_DSR:
         low, high = high, 2 * high
         if high > _MAX_DAYS:
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        enough = _deflated_value(told, told["sharpe"], middle) >= MIN_DSR
+        enough = _deflated_value(values, values["sharpe"], middle) >= MIN_DSR
         low, high = (low, middle) if enough else (middle, high)
     return high
 
 
-def sharpe_to_min_dsr(told: Mapping[str, Any]) -> float | None:
-    """Return the daily ratio with which it reaches `LEAST_DSR` on the same days; None with none."""
-    days, low = int(told["days"]), float(told["sharpe"])
+def sharpe_to_min_dsr(values: Mapping[str, Any]) -> float | None:
+    """Return the daily ratio that reaches `MIN_DSR` on the same days; None if none does."""
+    days, low = int(values["days"]), float(values["sharpe"])
     high = max(1.0, 2.0 * low)
-    if _deflated_value(told, high, days) < MIN_DSR:
+    if _deflated_value(values, high, days) < MIN_DSR:
         return None
     for _ in range(60):
         middle = 0.5 * (low + high)
-        enough = _deflated_value(told, middle, days) >= MIN_DSR
+        enough = _deflated_value(values, middle, days) >= MIN_DSR
         low, high = (low, middle) if enough else (middle, high)
     return high
 
 
-def _deflated_value(told: Mapping[str, Any], ratio: float, days: int) -> float:
-    """The deflated Sharpe ratio of another daily ratio or number of days."""
-    measured = told.get("measured_deviation", told["deviation"])
-    bar = max(measured, 1.0 / math.sqrt(days)) * expected_maximum(told["trials"])
-    return probabilistic_sharpe(ratio, bar, days, told["skew"], told["kurtosis"])
+def _deflated_value(values: Mapping[str, Any], ratio: float, days: int) -> float:
+    """Return the deflated Sharpe ratio for another daily ratio or number of days."""
+    measured = values.get("measured_deviation", values["deviation"])
+    bar = max(measured, 1.0 / math.sqrt(days)) * expected_maximum(values["trials"])
+    return probabilistic_sharpe(ratio, bar, days, values["skew"], values["kurtosis"])

@@ -1,4 +1,4 @@
-"""Daily returns of a trial's folds: a score of each, one of the trial, and one series of days.
+"""Returns of a trial's folds: fold scores, trial scores and daily series.
 
 See docs/rules.md, sections 11 and 13.
 """
@@ -27,22 +27,22 @@ _MIN_GROWTH = 1e-6  # of a day's start, as in the log reward: a lost account has
 
 
 class FoldResult(NamedTuple):
-    """A fold's score and what it is made of.
+    """Score of a fold and its components.
 
     Attributes:
-        score: by the objective; 0 where the fold is inactive, NaN where a return is not a number.
+        score: by the objective; 0 if the fold is inactive, NaN if a return is not a number.
         sharpe: annual Sharpe ratio of daily returns; games: 0.
-        benchmark_sharpe: of equal weight on the same days; None where there is none.
-        inactive: hardly invested or hardly traded, so that its score is not one of a strategy.
+        benchmark_sharpe: Sharpe ratio of equal weight on the same days; None without it.
+        inactive: almost no positions or trades, so that the score is not that of a strategy.
         growth: compounded return over the fold's days, a fraction; games: 0.
-        benchmark_growth: of equal weight; None where there is none.
+        benchmark_growth: compounded return of equal weight; None without it.
         exposure: mean gross exposure, share of equity; games: 0.
         fills: orders filled; games: 0.
-        days: of all test passes; games: episodes.
+        days: days of all test passes; games: episodes.
         net_exposure: mean exposure, shorts below 0; None if it was not recorded.
-        market_growth: of the market, each symbol bought once; None if it was not recorded.
-        follows: correlation of daily returns with the market's, which is equal weight's if there
-            is a benchmark; None if it was not recorded or one of them never moves.
+        market_growth: return of the market, each symbol bought once; None if it was not recorded.
+        market_correlation: correlation of daily returns with the market's, which is equal weight's
+            if there is a benchmark; None if it was not recorded or a series is constant.
     """
 
     score: float
@@ -59,17 +59,17 @@ class FoldResult(NamedTuple):
     market_correlation: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """What is there, by name."""
+        """Return the fields that are not None, by name."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 def sharpe(returns: Floats, periods: float) -> float:
-    """Mean over deviation (ddof 1) times the root of periods a year; 0 without a deviation.
+    """Return mean / standard deviation (ddof 1) * sqrt(periods); 0 without deviation.
 
     Args:
-        returns: of one policy, or of a day of many policies [R, n]; in excess of a rival's it is
-            the information ratio.
-        periods: of a year.
+        returns: of one policy, or of many policies [R, n]; excess returns give the information
+            ratio.
+        periods: periods a year.
     """
     if returns.size < 2:
         return 0.0
@@ -80,19 +80,19 @@ def sharpe(returns: Floats, periods: float) -> float:
 
 
 def correlation(first: Floats, second: Floats) -> float | None:
-    """Correlation of two series of returns; None with fewer than three or where one never moves."""
+    """Return the correlation of two return series; None with fewer than 3 or a constant series."""
     if len(first) < 3 or not min(float(np.std(first)), float(np.std(second))) > MIN_STD:
         return None
     return float(np.corrcoef(first, second)[0, 1])
 
 
 def compound_return(returns: Floats) -> float:
-    """Return what simple returns that follow each other make together, a fraction."""
+    """Return the compound of simple returns, a fraction."""
     return float(np.prod(1.0 + returns)) - 1.0
 
 
 def log_growth(returns: Floats, periods: float) -> float:
-    """Mean log return times periods a year."""
+    """Return the mean log return times periods a year."""
     if not len(returns):
         return 0.0
     return float(np.mean(np.log(np.maximum(1.0 + returns, _MIN_GROWTH)))) * periods
@@ -101,14 +101,14 @@ def log_growth(returns: Floats, periods: float) -> float:
 def fold_score(
     passes: DailyReturns, market: MarketSpec | None, objective: Objective = "sharpe"
 ) -> FoldResult:
-    """Scores a fold by all its test passes together; no return lies between two of them.
+    """Score a fold over all its test passes.
 
     Args:
         passes: daily returns and equal weight's, and `mean_exposure` and `fills` of each group.
         market: for annualisation; None for games, whose score is the mean episode return.
         objective: `sharpe` is Sharpe(policy) - Sharpe(equal weight); `information_ratio` is the
-            Sharpe ratio of the daily differences; `log_growth` is that of the policy minus equal
-            weight's. Where there is no equal weight, cash takes its place: 0 on all days.
+            Sharpe ratio of the daily differences; `log_growth` is the policy's minus equal
+            weight's. Without equal weight, cash replaces it: 0 on all days.
     """
     mine, other = passes.returns, passes.benchmark
     if not (len(mine) and np.isfinite(mine).all() and np.isfinite(other).all()):
@@ -144,14 +144,15 @@ def fold_score(
 
 
 def check_constraints(constraints: Iterable[str], available: Sequence[str], reporter: str) -> None:
-    """Refuses constraints on what is not reported.
+    """Check that constrained metrics are reported.
 
     Args:
-        constraints: metrics that a study constrains.
-        known: metrics that there are; name: whose.
+        constraints: constrained metrics.
+        available: reported metrics.
+        reporter: name of what reports them.
 
     Raises:
-        ConfigError: with those that there are.
+        ConfigError: a metric is not reported; with those that are.
     """
     odd = next((one for one in constraints if one not in available), None)
     if odd is not None:
@@ -164,10 +165,10 @@ def check_constraints(constraints: Iterable[str], available: Sequence[str], repo
 def constraint_values(
     passes: DailyReturns, constraints: Mapping[str, float]
 ) -> dict[str, tuple[float, float]]:
-    """Constrained metrics: the largest of a fold's tested blocks, and what it may be at most.
+    """Return the largest value of each constrained metric over tested blocks, and its limit.
 
-    Each block is an account of its own (games: their mean episode), and none may go beyond: a mean
-    would let a quiet block pay for a ruinous one.
+    Each block is a separate account (games: their mean episode). A mean over blocks would let a
+    quiet block compensate for a ruinous one.
     """
     return {
         name: (float(np.max([one[name] for one in passes.metrics])), float(most))
@@ -178,7 +179,7 @@ def constraint_values(
 def largest_values(
     found: Iterable[Mapping[str, Sequence[float]]],
 ) -> dict[str, tuple[float, float]]:
-    """The largest figure of each constrained metric over several folds, and its limit."""
+    """Return the largest value of each constrained metric over several folds, and its limit."""
     largest: dict[str, tuple[float, float]] = {}
     for figures in found:
         for name, (figure, most) in figures.items():
@@ -187,7 +188,7 @@ def largest_values(
 
 
 def describe_violations(figures: Mapping[str, Sequence[float]]) -> str:
-    """Which constrained metrics are larger than they may be, in words; empty where none is."""
+    """Describe violated constraints; empty without violations."""
     return ", ".join(
         f"{name} is {figure:.4g} (at most {most:.4g})"
         for name, (figure, most) in figures.items()
@@ -196,10 +197,11 @@ def describe_violations(figures: Mapping[str, Sequence[float]]) -> str:
 
 
 def describe_nearest_violation(trials: Mapping[int, Mapping[str, Sequence[float]]]) -> str:
-    """Which of the trials beyond a constraint is the least beyond, in words; empty without one.
+    """Describe the trial with the smallest violation of a constraint; empty without any.
 
     Args:
-        trials: by number what `worst` finds; a metric is compared in parts of its limit.
+        trials: by number the values of `largest_values`; a metric is compared relative to its
+            limit.
     """
     over = {
         number: max((figure - most) / (abs(most) or 1.0) for figure, most in figures.values())
@@ -213,9 +215,9 @@ def describe_nearest_violation(trials: Mapping[int, Mapping[str, Sequence[float]
 
 
 def trial_score(scores: Sequence[float], penalty: float = 0.1) -> float:
-    """Mean over folds - penalty x deviation over folds (ddof 1); NaN where a fold has none.
+    """Return mean - penalty * standard deviation (ddof 1) over folds; NaN if a fold has no score.
 
-    Not divided by the root of the number of folds: four groups give at most four independent
+    It is not divided by the root of the number of folds: four groups give at most four independent
     pieces, however many folds are made of them.
     """
     values = np.asarray(scores, np.float64)
@@ -225,7 +227,7 @@ def trial_score(scores: Sequence[float], penalty: float = 0.1) -> float:
 
 
 class FoldMap(NamedTuple):
-    """Which fold tests what.
+    """Tested groups of the folds.
 
     Attributes:
         groups: for each fold the numbers of its tested groups, in the order of its passes.
@@ -237,7 +239,7 @@ class FoldMap(NamedTuple):
 
     @classmethod
     def from_metadata(cls, facts: Mapping[str, Any]) -> FoldMap:
-        """The map in ``provenance["environment"]["folds"]``; see `markets/folds.py`."""
+        """Return the map in ``provenance["environment"]["folds"]``; see `markets/folds.py`."""
         return cls(
             tuple(tuple(fold["groups"]) for fold in facts["folds"]),
             tuple(tuple(path) for path in facts["paths"]),
@@ -245,12 +247,12 @@ class FoldMap(NamedTuple):
 
 
 class BacktestPaths(NamedTuple):
-    """Backtest paths of one trial: every group tested once in each.
+    """Backtest paths of a trial; each tests every group once.
 
     Attributes:
         days: UTC day numbers [n], ascending.
         returns: daily net returns [paths, n].
-        benchmark: equal weight's [n]; it is the same on all paths.
+        benchmark: equal weight's [n]; the same on all paths.
         timing: daily returns minus mean net exposure times the market's, averaged over the paths
             [n]; None if a fold has none.
     """
@@ -262,7 +264,7 @@ class BacktestPaths(NamedTuple):
 
     @property
     def mean(self) -> Floats:
-        """Averaged over the paths [n]."""
+        """Daily returns averaged over the paths [n]."""
         return np.asarray(self.returns.mean(axis=0))
 
     @property
@@ -272,13 +274,13 @@ class BacktestPaths(NamedTuple):
 
 
 def backtest_paths(folds: Sequence[DailyReturns], fold_map: FoldMap) -> BacktestPaths:
-    """The paths of a trial whose folds have all been tested.
+    """Return the backtest paths of a trial whose folds have all been tested.
 
-    A day that two groups share (one ends in it, the next begins) has both parts compounded.
+    The two parts of a day that two groups share are compounded.
 
     Args:
         folds: test passes by fold.
-        layout: which fold tests what.
+        fold_map: tested groups of the folds.
     """
     lines = []
     for path in fold_map.paths:
@@ -304,7 +306,7 @@ def backtest_paths(folds: Sequence[DailyReturns], fold_map: FoldMap) -> Backtest
 
 
 def compound_by_day(days: Days, returns: Floats) -> tuple[Days, Floats]:
-    """Days once each, ascending, with all their returns compounded."""
+    """Return unique days, ascending, and the compounded returns of each."""
     unique, place = np.unique(days, return_inverse=True)
     growth = np.ones(len(unique))
     np.multiply.at(growth, place, 1.0 + returns)
@@ -314,10 +316,10 @@ def compound_by_day(days: Days, returns: Floats) -> tuple[Days, Floats]:
 def mean_daily_returns(
     folds: Sequence[DailyReturns], series: Literal["returns", "timing"] = "returns"
 ) -> tuple[Days, Floats]:
-    """A trial's return on every tested day.
+    """Return a trial's return on every tested day.
 
-    That of an equal-capital mix of the fold policies for which the day is a test day: the mean of
-    what each of them made of it.
+    It is that of an equal-capital mix of the fold policies for which the day is a test day: their
+    mean.
     """
     return _mean_by_day([compound_by_day(passes.days, getattr(passes, series)) for passes in folds])
 
@@ -331,13 +333,13 @@ def _mean_by_day(parts: Sequence[tuple[Days, Floats]]) -> tuple[Days, Floats]:
 def daily_return_matrix(
     trials: Sequence[Sequence[DailyReturns]], series: Literal["returns", "timing"] = "returns"
 ) -> tuple[Days, Floats]:
-    """Days [n] and daily returns [n, trials] of trials that finished all folds at full budget.
+    """Return days [n] and daily returns [n, trials] of trials that finished all folds.
 
-    A trial that has nothing on a day, because its account was closed before, earns 0 there.
+    A trial without a return on a day, because its account was closed before, earns 0 there.
 
     Args:
-        trials: each one's test passes by fold; pruned and failed trials are left out by the caller.
-        series: which returns; `timing` if `all_timed`.
+        trials: test passes by fold of each trial; without pruned and failed trials.
+        series: kind of returns; `timing` requires `has_timing`.
     """
     mixes = [mean_daily_returns(folds, series) for folds in trials]
     if not mixes:
@@ -350,16 +352,16 @@ def daily_return_matrix(
 
 
 def has_timing(trials: Iterable[Sequence[DailyReturns]]) -> bool:
-    """Whether every pass of every trial has its timing."""
+    """Return whether every pass of every trial has its timing."""
     return all(passes.timing is not None for folds in trials for passes in folds)
 
 
 def daily_benchmark_returns(trials: Sequence[Sequence[DailyReturns]], days: Days) -> Floats:
-    """What the benchmark returned on each of these days [n]: mixed as the trials' returns are.
+    """Return the benchmark's returns on these days [n], mixed like the trials' returns.
 
     Args:
-        trials: as for `daily_matrix`; the first one that lived to see a day tells of it.
-        days: of the matrix.
+        trials: as for `daily_return_matrix`; the first trial with a day provides its value.
+        days: days of the matrix.
     """
     found = np.zeros(len(days))
     for folds in reversed(trials):
@@ -371,12 +373,12 @@ def daily_benchmark_returns(trials: Sequence[Sequence[DailyReturns]], days: Days
 
 
 def align_series(series: Sequence[tuple[Days, Floats, Floats]]) -> tuple[Days, Floats, Floats]:
-    """R series on all days of any: days [n], returns in excess [R, n], and the benchmark's [n].
+    """Align R series on the union of days: days [n], excess returns [R, n], benchmark [n].
 
-    On a day that a policy did not live to see, it earns nothing.
+    A policy earns nothing on days after its end.
 
     Args:
-        series: each one's days, daily returns minus the benchmark's, and the benchmark's.
+        series: days, daily returns minus the benchmark's, and the benchmark's, of each series.
     """
     days = np.unique(np.concatenate([own for own, _, _ in series]))
     benchmark = np.zeros(len(days))

@@ -56,7 +56,7 @@ def new_study(
         "market": True,
         "objective": "sharpe",
         "folds": 6,
-        "trials": dict.fromkeys(("asked", "complete", "pruned", "failed"), 30),
+        "trials": dict.fromkeys(("started", "complete", "pruned", "failed"), 30),
         "rungs": [],
         "confirmation": {"candidates": [], "seeds": 5, "winner": 3},
         "winner": {"trial": 3, "forced": False},

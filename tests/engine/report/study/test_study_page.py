@@ -501,7 +501,7 @@ def test_counts_and_failures(view, page):
     told = view.result["trials"]
     assert (told["inactive"], told["failed"]) == (1, 1)
     assert [int(n) for n in cells(page, "Trials").rows[0]] == [
-        told[name] for name in ("asked", "complete", "inactive", "pruned", "failed")
+        told[name] for name in ("started", "complete", "inactive", "pruned", "failed")
     ]
     assert "its loss is NaN" in cells(page, "Failed trials").rows[0][1]
 
@@ -632,7 +632,7 @@ def test_a_study_whose_trials_hardly_trade_has_a_page_and_no_best_trial(tmp_path
     assert NO_WINNER[:40] in text_of(study_page(read_view(folder)))
     with pytest.raises(CheckpointError, match=r"policies that trade in every fold.*--trial N"):
         best_config(folder)
-    assert best_config(folder, 2).startswith("# Study idle, trial 2: as asked for")
+    assert best_config(folder, 2).startswith("# Study idle, trial 2: requested")
     (folder.path / "result.json").unlink()
     with pytest.raises(CheckpointError, match=r"no result yet; go on with `slipstream res"):
         write_study_page(folder)
