@@ -1,6 +1,6 @@
-"""How a run is executed: the backend that steps its copies, and the workers of its shards.
+"""Execution of a run: the backend that steps its environments and the workers of its shards.
 
-No result depends on either.
+Results depend on neither.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from slipstream.training.settings.sizing import select_learner
 from slipstream.training.shard import split_members
 from slipstream.training.workers import LocalWorker, ProcessWorkers, Workers, never_stop
 
-_WITH_THREADS = THREADED | {"torch"}  # libraries whose threads what learns would miss in a fork
+_WITH_THREADS = THREADED | {"torch"}  # libraries whose threads a fork would lose
 
 
 def resolve_backend(config: RunConfig, environment: Environment) -> tuple[RunConfig, str | None]:
-    """The config with one backend, and a sentence where another one was wanted first.
+    """Return the config with a single backend, and a notice if a preferred backend failed.
 
-    Nothing but the way of stepping is ever replaced, and only if `backend_fallback` names it.
+    Only the way of stepping is replaced, and only if `backend_fallback` lists alternatives.
 
     Raises:
-        ConfigError: the environment has no such backend; none of those to be tried works.
+        ConfigError: the environment has no such backend, or none of the listed backends works.
     """
     training = config.training
     if not training.backend_fallback:
@@ -45,7 +45,7 @@ def resolve_backend(config: RunConfig, environment: Environment) -> tuple[RunCon
         except SlipstreamError as error:
             failed.append(f"`{name}` does not work here ({error})")
             continue
-        said = f"Backend `{name}` steps the copies: {'; '.join(failed)}." if failed else None
+        said = f"Backend `{name}` steps the environments: {'; '.join(failed)}." if failed else None
         return config.with_training(backend=name, backend_fallback=()), said
     raise ConfigError(
         f"None of training.backend and training.backend_fallback works: {'; '.join(failed)}"
@@ -53,22 +53,23 @@ def resolve_backend(config: RunConfig, environment: Environment) -> tuple[RunCon
 
 
 def apply_autotune(config: RunConfig, environment: Environment) -> tuple[Environment, str | None]:
-    """The same environment, stepped as the machine file says where the config leaves that open.
+    """Return the environment, stepped as the autotune cache recommends where the config is "auto".
 
     Args:
-        config: whose `num_envs` is a number.
-        environment: the config's.
+        config: resolved config; `num_envs` is a number.
+        environment: environment of the config.
 
     Returns:
-        It, and a sentence about what was found there or passed over; None where there is nothing.
+        The environment, and a notice about the cached measurement or why it was ignored; None if
+        there is nothing to report.
     """
     training = config.training
     num_envs = int(training.num_envs)
     if training.members > 1 or training.backend != "auto":
-        return environment, None  # members share the cores by shards
+        return environment, None  # the shards of a population use all cores
     one_thread = config.agent.parts(num_envs) == 1 or config.agent.replay(num_envs) is not None
     if environment.kind.compiled and one_thread:
-        return environment, None  # trains them, but for updates from a replay
+        return environment, None  # one thread trains; only updates from a replay use more
     tunable = environment.part(Tunable)
     identity = None if tunable is None else tunable.identity
     if tunable is None or identity is None:
@@ -81,7 +82,7 @@ def apply_autotune(config: RunConfig, environment: Environment) -> tuple[Environ
     if way is None:
         return environment, (
             f"`slipstream tune-machine` measured {environment.name} on {measured.date}, but not "
-            f"with about {num_envs} copies: `auto` goes by the time that a step takes."
+            f"with about num_envs {num_envs}: `auto` uses the measured time of a step."
         )
     noun = "thread" if way.backend == "compiled" else "worker"
     workers = int(training.workers) if training.workers != "auto" else way.workers
@@ -97,21 +98,21 @@ def make_workers(
     cluster: ClusterOptions | None = None,
     run: Run | None = None,
 ) -> Workers:
-    """As many workers as the config says and the members allow; results do not depend on it.
+    """Create the workers that the config asks for and the members allow; results are the same.
 
     Args:
-        config, environment: of the run.
-        check_stop: called now and then in an evaluation, in whichever process runs it; it may raise
+        config, environment: config and environment of the run.
+        check_stop: called regularly during evaluations, in the process that runs them; may raise
             `StoppedError`.
-        cluster: whose actors do it; None: this process or its children.
-        run: what a cluster is asked for, and who is told of its nodes.
+        cluster: cluster whose actors run the shards; None for this process or its children.
+        run: run whose state a cluster requests, and which receives notices about its nodes.
     """
     if cluster is not None and run is not None:
         return ClusterWorkers(config, environment, cluster, run, check_stop)
     training = config.training
     wanted = usable_cores() if training.shards == "auto" else int(training.shards)
     if training.device != "cpu":
-        wanted = 1  # a card's members are calculated together
+        wanted = 1  # a GPU computes its members together
     members = split_members(training.members, wanted)
     if len(members) == 1 and not _watched(config, environment):
         return LocalWorker(config, environment, check_stop)
@@ -119,10 +120,10 @@ def make_workers(
 
 
 def _watched(config: RunConfig, environment: Environment) -> bool:
-    """Whether a lone shard is a child's: its environment may hang, or end the process it is in.
+    """Return whether a lone shard needs a child process: its environment may hang or crash.
 
-    Nothing is slower by it, as a worker process would be that is asked for each step. A fork has
-    no threads of libraries that run some, of torch neither: what learns would miss them.
+    A child is as fast as this process, unlike a worker process that is called for each step. It is
+    not used after a library with threads was loaded, including torch: a fork would lose them.
     """
     training, image = config.training, environment.spec.is_image
     tunable = environment.part(Tunable)

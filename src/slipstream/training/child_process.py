@@ -1,8 +1,8 @@
-"""Child: a process forked from this one that works for it over a pipe, and never outlives it.
+"""Child process: forked from this one, served over a pipe, and terminated with its parent.
 
-Shards of a run and workers of a study are such children. A child may have children of its own:
-those that are made here end with it, whoever kills it. What is started otherwise (a fork server's
-workers, another program) must look for its parent's end itself.
+Shards of a run and workers of a study are child processes. A child may have children of its own.
+Children created here end with their parent, however it is killed. Processes started in other ways
+(workers of a fork server, other programs) must watch for the end of their parent themselves.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from weakref import WeakSet
 from slipstream.core.child_process import describe_exit, follow_parent, worker_start_error
 from slipstream.core.errors import SlipstreamError
 
-_BEFORE_WAITING = 100  # at exit: before multiprocessing waits for its children
+_BEFORE_WAITING = 100  # exit priority: before multiprocessing waits for its children
 _children: WeakSet[ChildProcess] = WeakSet()
 
 THREADED = frozenset({"jax", "ray", "tensorflow"})
-"""Libraries whose threads do not outlive a fork, nor bear one."""
+"""Libraries whose threads do not survive a fork and do not allow one."""
 
 
 class ChildProcess:
-    """A forked process; it shares what was loaded before.
+    """A forked process that shares everything loaded before the fork.
 
     Args:
-        serve: runs in the child with its end of the pipe, until it returns or the pipe ends; what
-            it raises otherwise ends the child with exit code 1.
-        name: of the process, for tracebacks.
-        remedy: what a user may do where no more processes can be started: ``give fewer --workers``.
+        serve: runs in the child with its end of the pipe, until it returns or the pipe is closed.
+            Any
+            other exception ends the child with exit code 1.
+        name: name of the process, for tracebacks.
+        remedy: suggestion if no more processes can be started, such as ``give fewer --workers``.
 
     Attributes:
-        pipe: this process's end.
+        pipe: the parent's end of the pipe.
 
     Raises:
         ResourceError: the system allows no more processes, open files or memory.
@@ -50,8 +51,8 @@ class ChildProcess:
         try:
             self.pipe, theirs = ends = context.Pipe()
             _children.add(self)
-            # No daemon: multiprocessing forbids those to have children, and ends them by a signal
-            # that they ignore. `Finalize` does it.
+            # Not a daemon: multiprocessing forbids children of daemons and stops them by a signal
+            # that they ignore. `Finalize` stops this process instead.
             self._process = context.Process(
                 target=_run, args=(serve, theirs, os.getpid()), name=name, daemon=False
             )
@@ -61,19 +62,19 @@ class ChildProcess:
                 end.close()
             raise worker_start_error(error, remedy) from error
         theirs.close()
-        # If `terminate` is never called: at exit Python waits for children that wait for a message.
+        # If `terminate` is never called, Python waits at exit for children that wait for a message.
         self._abandoned = Finalize(
             self, _abandon, (self.pipe, self._process), exitpriority=_BEFORE_WAITING
         )
 
     @property
     def pid(self) -> int:
-        """Number of the process, for the system."""
+        """Process id."""
         assert self._process.pid is not None
         return self._process.pid
 
     def send(self, message: Any) -> bool:
-        """Hands it a message; False where it is gone."""
+        """Send a message; return False if the process has ended."""
         try:
             self.pipe.send(message)
         except OSError:  # broken, or closed by `terminate`
@@ -81,34 +82,37 @@ class ChildProcess:
         return True
 
     def receive(self) -> Any:
-        """Its next message, which is never None; None where it is gone."""
+        """Return the next message, which is never None; None if the process has ended."""
         try:
             return self.pipe.recv()
         except (EOFError, OSError):
             return None
 
     def request_stop(self) -> None:
-        """Sends it None: `serve` returns after what is under way."""
-        with suppress(OSError, ValueError):  # it is gone, or was cut off in a message
+        """Send None: `serve` returns after its current work."""
+        with suppress(OSError, ValueError):  # the process has ended, or a message was cut off
             self.pipe.send(None)
 
     def terminate(self, timeout: float) -> str:
-        """Waits for its end, kills it after `timeout` seconds.
+        """Wait for the process to end; kill it after `timeout` seconds.
 
         Returns:
-            How it ended: ``was killed by SIGKILL (out of memory?)``, ``ended with exit code 1``.
+            Description of the exit: ``was killed by SIGKILL (out of memory?)``, ``ended with exit
+            code 1``.
         """
         try:
-            self.pipe.close()  # it may be waiting to be heard
+            self.pipe.close()  # the child may be blocked in a write
             self._process.join(timeout)
-        finally:  # also when interrupted
+        finally:  # runs on an interrupt as well
             self._abandoned()
         return describe_exit(self._process.exitcode)
 
 
 def _run(serve: Callable[[Connection], None], pipe: Connection, parent: int) -> None:
-    """The child."""
-    for child in list(_children):  # their ends would keep them alive when the parent is gone
+    """Run `serve` in the child process."""
+    for child in list(
+        _children
+    ):  # inherited pipe ends would keep them alive after the parent's end
         child.pipe.close()
     _children.clear()
     follow_parent(parent)
@@ -116,8 +120,8 @@ def _run(serve: Callable[[Connection], None], pipe: Connection, parent: int) -> 
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         serve(pipe)
     with suppress(Exception):
-        sys.stdout.flush()  # what an environment printed
-    os._exit(0)  # nothing of the parent's may be flushed or closed twice
+        sys.stdout.flush()  # output of an environment
+    os._exit(0)  # skips flushing and closing the parent's files a second time
 
 
 def _abandon(pipe: Connection, process: Any) -> None:
@@ -128,9 +132,9 @@ def _abandon(pipe: Connection, process: Any) -> None:
 
 
 def picklable_error(error: Exception) -> Exception:
-    """What a parent is sent of an error: users' mistakes as they are, others with their trace.
+    """Return an error that can be sent to the parent: user errors unchanged, others with traceback.
 
-    A pipe loses what an error was raised from, so the trace of that goes along as a note.
+    A pipe loses the cause of an error, so its traceback is added as a note.
     """
     if isinstance(error, SlipstreamError):
         if error.__cause__ is not None:
@@ -141,7 +145,7 @@ def picklable_error(error: Exception) -> Exception:
 
 
 def call_safely(do: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
-    """Call a function in a child; return what its parent is sent, for `result_of`."""
+    """Call a function in a child; return its result or error in a form for `unwrap_result`."""
     try:
         return True, do(*arguments)
     except Exception as error:
@@ -149,16 +153,16 @@ def call_safely(do: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
 
 
 def unwrap_result(answer: tuple[bool, Any]) -> Any:
-    """Return what a function returned in a child, or raise what it raised there."""
+    """Return the result of a function called in a child, or raise its error."""
     if not answer[0]:
         raise answer[1]
     return answer[1]
 
 
 def set_torch_threads(wanted: int) -> int:
-    """Gives PyTorch so many threads, where it is loaded; how many it had.
+    """Set the number of PyTorch threads if torch is loaded; return the previous number.
 
-    One before a fork: a child must not inherit a pool of threads that it cannot use.
+    Use one thread before a fork: a child must not inherit a thread pool that it cannot use.
     """
     torch = sys.modules.get("torch")
     if torch is None:

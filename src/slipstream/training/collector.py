@@ -1,8 +1,8 @@
-"""The one place where policy meets environments: for a rollout, or a replay to learn from.
+"""Collectors step agent and environments together, for a rollout or a replay buffer.
 
-Where it can, an iteration runs without a step of Python: `kernels/fused.py` links acting and
-stepping for a rollout, and `FusedReplayLoop` links acting, stepping, writing a replay and learning
-from it. The numbers are bit for bit those of separate calls at every row.
+If possible, an iteration runs without a step of Python. `kernels/fused.py` links acting and
+stepping for a rollout. `FusedReplayLoop` links acting, stepping, writing to the replay buffer and
+learning from it. Results are bit-identical to separate calls for every row.
 """
 
 from __future__ import annotations
@@ -38,34 +38,36 @@ from slipstream.rl.experience.replay.plan import ReplayPlan, updates_due
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
 
-# Bound by the renderer.
+# Bound by the code generator.
 act: Any = None
 advance: Any = None  # of the kernel's batch loop
 write: Any = None  # of the replay
 learn: Any = None
 seconds: Any = None  # a clock
 
-MASKED = False  # whether the kernel has a mask; Numba drops the branches that are not taken
+MASKED = False  # True if the kernel has an action mask; Numba removes unused branches
 
-SAMPLED = 16  # acting is timed at every 16th row: a reading costs as much as a small policy
+SAMPLED = 16  # acting is timed every 16 rows: reading the clock costs as much as a small policy
 
-# Places of `ReplayLoopState.spent`.
+# Indices into `ReplayLoopState.spent`.
 ACTING = 0
 LEARNING = 1
 REPLAY = "replay."
-_TIMED_BLOCKS = 64  # of a loop that acts and steps at once, from one whose first row is timed
+_TIMED_BLOCKS = 64  # fused blocks between two whose first row is timed
 
 
 class ReplayLoopState(NamedTuple):
-    """What is kept of each row, and when members learn.
+    """State of the loop that stores rows and schedules updates.
 
     Attributes:
-        ring: the replay's Ring; schedule: its Schedule.
-        learned: int64 [M], updates that each member was told to make so far.
-        due: int64 [M], those of one row, overwritten.
-        valid: bool [E], all true; nothing: bool [E, 0].
-        final_of: int64 [E], all -1, overwritten in between.
-        spent: float64 [2], seconds of acting (in rows that are timed) and learning so far.
+        ring: Ring of the replay buffer.
+        schedule: its Schedule.
+        learned: int64 [M], updates that each member has been assigned so far.
+        due: int64 [M], updates due after one row; overwritten.
+        valid: bool [E], all true.
+        nothing: bool [E, 0].
+        final_of: int64 [E], all -1; overwritten in between.
+        spent: float64 [2], seconds of acting (in timed rows) and learning so far.
     """
 
     ring: Any
@@ -78,21 +80,24 @@ class ReplayLoopState(NamedTuple):
     spent: NDArray[np.float64]
 
 
-# Long: what happens at a row, in the order in which it happens, stands in one place.
+# One long function: it shows the order of events in a row.
 def collect(
     begin: int, end: int, batch: Any, block: Any, by: Any, sent: Any, keeping: Any, store: Any,
     feed: Any, learner: Any,
 ) -> int:  # fmt: skip
-    """Rows begin..end-1.
+    """Collect rows begin..end-1.
 
     Args:
-        batch: of the kernel's loop; block: RolloutRows; by: see `Acting`.
-        sent: [E, K], what the copies receive, overwritten.
-        keeping: ReplayLoopState
-        store: of the replay's `ReplayLoops`; feed, learner: see `Learning`.
+        batch: arrays of the kernel's loop.
+        block: RolloutRows.
+        by: see `CompiledActor`.
+        sent: [E, K], actions that the environments receive; overwritten.
+        keeping: ReplayLoopState.
+        store: array of the replay buffer's loops.
+        feed, learner: see `Learning`.
 
     Returns:
-        The row that is next: `end`, unless there is no room for what ends, or a fault.
+        The next row: `end`, unless the buffer of episodes is full or a fault occurred.
     """
     obs, flat, mask, action, log_prob, reward, terminated, truncated = block
     final_obs, final_index, counts, copies = batch[4], batch[5], batch[7], len(sent)
@@ -139,12 +144,12 @@ def collect(
 
 
 class FusedReplayLoop:
-    """Runs the rows of an iteration for a kernel's copies.
+    """Runs the rows of an iteration for the environments of a kernel.
 
     Args:
-        env: all copies, which `FusedLoop.fits`.
-        replay: what is kept of them; it has `loops`.
-        acting, learning, block: examples of their types.
+        env: all environments; `FusedLoop.fits` must hold for them.
+        replay: replay buffer with compiled `loops`.
+        acting, learning, block: examples of the argument types.
         learned: see `ReplayLoopState`.
     """
 
@@ -196,7 +201,7 @@ class FusedReplayLoop:
     def _arguments(
         self, begin: int, end: int, block: RolloutRows, acting: CompiledActor, learning: Learning
     ) -> tuple[Any, ...]:
-        """Arguments of the loop, with the arrays that there are now."""
+        """Return the loop's arguments with the current arrays."""
         loops = self._replay.loops
         assert loops is not None
         return (
@@ -207,16 +212,16 @@ class FusedReplayLoop:
     def run(
         self, rollout: Rollout, acting: CompiledActor, learning: Learning, run_tasks: RunTasks
     ) -> tuple[float, float, float]:
-        """Fills all rows, keeps them, and learns as often as is due.
+        """Fill and store all rows, and run the updates that are due.
 
         Args:
-            run_tasks: whose threads may take part in updates.
+            run_tasks: provides threads that may take part in updates.
 
         Returns:
-            Seconds of acting (from every 16th row), stepping and keeping, and learning.
+            Seconds of acting (from every 16th row), of stepping and storing, and of learning.
 
         Raises:
-            KernelError: a number that nobody can train on, or an index beyond an array.
+            KernelError: an environment returned NaN or infinity, or indexed beyond an array.
         """
         end, began, before = len(rollout.reward), time.perf_counter(), self._keeping.spent.copy()
         learning.share(partial(self._run_rows, rollout, acting, learning), run_tasks)
@@ -224,13 +229,13 @@ class FusedReplayLoop:
         acted, learned = (self._keeping.spent - before).tolist()
         spent = time.perf_counter() - began
         acted *= end / -(-end // SAMPLED)
-        acted = min(acted, spent - learned)  # a sample may have met an interruption
+        acted = min(acted, spent - learned)  # an interruption may have inflated a sample
         return acted, spent - acted - learned, learned
 
     def _run_rows(self, rollout: Rollout, acting: CompiledActor, learning: Learning) -> None:
         env, t, end = self._env, 0, len(rollout.reward)
         while t < end:
-            env.ensure_capacity()  # by other arrays
+            env.ensure_capacity()  # may replace arrays
             try:
                 t = self._collect(*self._arguments(t, end, rollout.rows, acting, learning))
             except Exception as error:
@@ -247,38 +252,39 @@ def make_collector(
     num_envs: int,
     plan: ReplayPlan | None = None,
 ) -> Collector:
-    """What writes the experience that an agent wants.
+    """Create the collector for the experience that an agent requires.
 
     Args:
         agent, envs: see `Collector`.
-        spec: of the environments.
-        steps: of every copy, in one iteration.
+        spec: spec of the environments.
+        steps: steps of every environment per iteration.
         num_envs: N.
-        plan: of the replay, where the agent wants one.
+        plan: plan of the replay buffer, if the agent uses one.
 
     Raises:
-        ConfigError: it wants a replay, and its Config does not say which.
+        ConfigError: the agent uses a replay buffer, and its Config does not define one.
     """
     rollout = Rollout(spec, steps, agent.members, num_envs, envs[0].mask_size)
     if agent.wants == "rollout":
         return Collector(agent, envs, rollout)
     if plan is None:
         raise ConfigError(
-            f"The agent {type(agent).__name__} wants a replay, and the method `replay` of its "
-            "Config does not say how large: return a ReplayPlan from it (docs/extending-agents.md)."
+            f"The agent {type(agent).__name__} requires a replay buffer, but `replay` of "
+            "its Config returns None. Return a ReplayPlan from it (docs/extending-agents.md)."
         )
     replay = Replay(plan, spec, agent.members, num_envs, envs[0].mask_size, envs)
     return ReplayCollector(agent, envs, rollout, replay)
 
 
 class Collector:
-    """Fills a rollout: the policy acts on row t, environments write row t + 1, uncopied.
+    """Fills a rollout: the policy acts on row t, and environments write row t + 1 in place.
 
     Args:
-        agent: M members.
-        envs: the E = M x N copies in consecutive slices, which may be stepped side by side. Several
-            slices are for one member only: a slice must hold the same copies of every member.
-        experience: the rollout that is filled; it is used again for every block.
+        agent: agent of M members.
+        envs: the E = M x N sub-environments in consecutive slices, which may be stepped in
+            parallel.
+            Several slices are for a single member only.
+        experience: rollout to fill; it is reused for every block.
     """
 
     def __init__(self, agent: Agent, envs: Sequence[VectorEnv], experience: Rollout) -> None:
@@ -287,39 +293,40 @@ class Collector:
         self.agent, self.envs, self.experience = agent, list(envs), experience
         edges = np.cumsum([0, *(env.num_envs for env in envs)]).tolist()
         self._ranges = list(itertools.pairwise(edges))
-        self._follows = False  # row T of the rollout continues in row 0 of the next one
+        self._follows = False  # True if row 0 continues row T of the previous block
         self._loops: list[FusedLoop | None] | None = None
-        self._blocks = 0  # filled so far
-        self._acting = [0.5] * len(self.envs)  # share of a slice's seconds that the policy takes
+        self._blocks = 0  # blocks filled so far
+        self._acting = [0.5] * len(self.envs)  # policy's share of each slice's time
         self.seconds_env = 0.0
         self.seconds_policy = 0.0
         self.seconds_learning = 0.0  # between steps
 
     def prepare(self) -> None:
-        """Makes the loops that act and step; what they need is compiled where it never was."""
+        """Create and compile the loops that act and step."""
         if self._loops is None:
             self._loops = self._make_loops()
 
     def reset(self) -> None:
-        """Begins an episode everywhere."""
+        """Start an episode in every environment."""
         for env, _, obs, mask in self._latest_slices():
             env.reset(obs, mask)
 
     def restart(self, copies: NDArray[np.int64]) -> None:
-        """Begins new episodes of some copies between two blocks; what they were in is dropped."""
+        """Abort the episodes of some environments between two blocks and start new ones."""
         for env, (lo, hi), obs, mask in self._latest_slices():
             own = copies[(copies >= lo) & (copies < hi)] - lo
             if len(own):
                 env.restart(own, None, obs, mask)
 
     def forget(self, member: int) -> None:
-        """Drops what was kept of a member; a rollout keeps nothing."""
+        """Discard a member's stored experience; a rollout stores none."""
 
     def collect(self, run_tasks: RunTasks) -> Episodes:
-        """Fills the rollout with T steps of every copy, from the last block's last observation on.
+        """Fill the rollout with T steps of every environment, from the last block's last
+        observation.
 
         Returns:
-            The episodes that ended, in the order (t, e); `e` counts over all slices.
+            Completed episodes in the order (t, e); `e` counts over all slices.
         """
         if self._follows:
             self.experience.carry_over()
@@ -333,31 +340,33 @@ class Collector:
         return self._drained_episodes()
 
     def _drained_finals(self) -> list[FinalObs]:
-        """Final observations of each slice; copies count over all slices."""
+        """Return final observations of each slice; environments count over all slices."""
         finals = [env.drain_final_obs() for env in self.envs]
         for final, (lo, _) in zip(finals, self._ranges, strict=True):
             final.index[:, 1] += lo
         return finals
 
     def _drained_episodes(self) -> Episodes:
-        """Episodes that ended, in the order (t, e); `e` counts over all slices."""
+        """Return completed episodes in the order (t, e); `e` counts over all slices."""
         ended = zip((env.drain_episodes() for env in self.envs), self._ranges, strict=True)
         return concat_episodes([one._replace(e=one.e + lo) for one, (lo, _) in ended])
 
     def _filling(self, i: int, loop: FusedLoop | None) -> Callable[[], None]:
-        """What fills the rollout's rows of a slice."""
+        """Return the task that fills the rollout's rows of a slice."""
         if loop is None:
             env, halves = self.envs[i], self.agent.halves()
             if halves and isinstance(env, KernelVectorEnv):
                 return partial(self._collect_halves, env, halves)
             return partial(self._collect_slice, i, range(len(self.experience.reward)))
-        # Before the threads begin: two that run Python at once wait for each other.
+        # Prepared before the threads start, as Python code in two threads would block.
         acting = self.agent.acting(*self._ranges[i])
         assert acting is not None
         return partial(self._collect_fused, i, loop, acting)
 
     def _collect_fused(self, i: int, loop: FusedLoop, acting: CompiledActor) -> None:
-        """Acting and stepping are timed apart for the first row of some blocks."""
+        """Collect a slice in compiled code; some blocks time acting and stepping in their first
+        row.
+        """
         rollout, lo, began = self.experience, self._ranges[i][0], time.perf_counter()
         timed = self._blocks % _TIMED_BLOCKS == 0
         if timed:
@@ -376,7 +385,7 @@ class Collector:
         self._count_seconds(acted, stepped)
 
     def _collect_halves(self, env: KernelVectorEnv, halves: list[tuple[int, int]]) -> None:
-        """Steps one half of the copies while a card calculates the other one's actions."""
+        """Step one half of the environments while a GPU computes the actions of the other half."""
         rollout, agent, stepped = self.experience, self.agent, 0.0
         began = time.perf_counter()
         acting = [agent.begin_act(rollout, 0, lo, hi) for lo, hi in halves]
@@ -390,7 +399,7 @@ class Collector:
         self._count_seconds(time.perf_counter() - began - stepped, stepped)
 
     def _collect_row(self, i: int, t: int) -> tuple[float, float]:
-        """Acts and steps a slice once; returns the seconds of both."""
+        """Act and step a slice once; return the seconds of both."""
         env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.experience
         began = time.perf_counter()
         actions = self.agent.act(rollout, t, lo, hi)
@@ -403,7 +412,9 @@ class Collector:
         self.seconds_env += stepped / len(self.envs)
 
     def _make_loops(self) -> list[FusedLoop | None]:
-        """One loop a slice that acts and steps without Python; None where either cannot."""
+        """Create one compiled loop per slice; None if the policy or environment cannot be
+        compiled.
+        """
         loops: list[FusedLoop | None] = []
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
             acting = self.agent.acting(lo, hi) if FusedLoop.is_supported(env) else None
@@ -412,26 +423,28 @@ class Collector:
         return loops
 
     def _latest(self) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-        """Observations and masks of all copies as they stand between two blocks, [E, ...]."""
+        """Return current observations and masks of all environments between two blocks, [E,
+        ...].
+        """
         row, mask = len(self.experience.reward) if self._follows else 0, self.experience.mask
         return self.experience.obs[row], None if mask is None else mask[row]
 
     def _latest_slices(
         self,
     ) -> Iterator[tuple[VectorEnv, tuple[int, int], NDArray[Any], NDArray[np.bool_] | None]]:
-        """Each slice with its range and its part of `_latest`."""
+        """Iterate over the slices with their range and part of `_latest`."""
         obs, mask = self._latest()
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
             yield env, (lo, hi), obs[lo:hi], None if mask is None else mask[lo:hi]
 
     def _look_for_faults(self) -> None:
-        """`_check_observations`, whose time is the environments'."""
+        """Run `_check_observations` and count its time as environment time."""
         began = time.perf_counter()
         self._check_observations()
         self.seconds_env += time.perf_counter() - began
 
     def _check_observations(self) -> None:
-        """A NaN observation is named here: once a block is much cheaper than at every step."""
+        """Raise if an observation is NaN. Checking once per block is cheaper than at every step."""
         obs = self.experience.obs
         if obs.dtype.kind != "f":
             return
@@ -440,7 +453,7 @@ class Collector:
                 return
         bad = np.argwhere(~np.isfinite(self.experience.obs.reshape(len(obs), obs.shape[1], -1)))
         if len(bad) == 0:
-            return  # finite numbers whose sum overflowed
+            return  # all values are finite, and only their sum overflowed
         t, e, column = (int(place) for place in bad[0])
         last = self.experience.actions[t - 1, e].tolist() if t else "none (a new episode)"
         raise KernelError(
@@ -450,15 +463,15 @@ class Collector:
         )
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """State of all copies, [E, ...] by name."""
+        """Return the state of all environments, [E, ...] by name."""
         states = [env.get_state() for env in self.envs]
         return {name: np.concatenate([state[name] for state in states]) for name in states[0]}
 
     def bulk(self, member: int) -> Mapping[str, Callable[[], NDArray[Any]]]:
-        """The large part of a member's state: what makes each chunk, by name; a rollout has none.
+        """Return functions that create the large chunks of a member's state, by name; none here.
 
-        It never passes a pipe: the process that holds a chunk writes it. A name says what is in it,
-        for a chunk that has a file is not written again.
+        Chunks never pass a pipe: the process that holds a chunk writes it. A name identifies the
+        content, so a chunk that already has a file is not written again.
         """
         return {}
 
@@ -467,14 +480,14 @@ class Collector:
         state: dict[str, NDArray[Any]],
         bulk: Sequence[Iterable[tuple[str, NDArray[Any]]]] = (),
     ) -> int:
-        """Goes on from `get_state()`; the rollout's first row shows the copies as they stand.
+        """Restore `get_state()`; the rollout's first row then holds the current observations.
 
         Args:
-            state: as it was.
-            bulk: chunks of each member, by name; one is in memory at a time.
+            state: the state to restore.
+            bulk: chunks of each member by name; only one is in memory at a time.
 
         Returns:
-            Copies that could not be brought back and begin a fresh episode.
+            Number of environments that could not be restored and start a new episode.
         """
         self._follows = False
         for env, (lo, hi), obs, mask in self._latest_slices():
@@ -483,15 +496,15 @@ class Collector:
 
 
 class ReplayCollector(Collector):
-    """Steps every copy, keeps what happened, and lets the agent learn as often as is due.
+    """Steps every environment, stores the transitions, and runs the agent's updates when due.
 
     Args:
         agent, envs: as for `Collector`.
-        experience: of one iteration; its rows are what the policy acts on.
-        replay: of the same copies.
+        experience: rollout of one iteration; the policy acts on its rows.
+        replay: replay buffer of the same environments.
 
     Attributes:
-        learned: int64 [M], updates that each member was told to make so far.
+        learned: int64 [M], updates that each member has been assigned so far.
     """
 
     def __init__(
@@ -521,10 +534,10 @@ class ReplayCollector(Collector):
         self.replay.begin(*self._latest())
 
     def collect(self, run_tasks: RunTasks) -> Episodes:
-        """T times: every copy acts and is stepped, and what is due is learned.
+        """Step every environment T times and run the updates that are due.
 
         Returns:
-            The episodes that ended, in the order (t, e).
+            Completed episodes in the order (t, e).
         """
         rollout, everything = self.experience, []
         if self._follows:
@@ -551,7 +564,9 @@ class ReplayCollector(Collector):
         return self._drained_episodes()
 
     def _fused(self, run_tasks: RunTasks) -> Episodes | None:
-        """Collects in one compiled call where that can be done; else does nothing: None."""
+        """Collect in one compiled call; return None, without any change, if that is not
+        possible.
+        """
         ready, rollout = self._prepared(), self.experience
         if ready is None or self._pass is None:
             return None
@@ -565,9 +580,9 @@ class ReplayCollector(Collector):
         return concat_episodes([self.envs[0].drain_episodes()])
 
     def _prepared(self) -> tuple[CompiledActor, Learning] | None:
-        """What one compiled call needs, the call itself made; None where it cannot be."""
+        """Return the arguments of the compiled call; None if it is not possible."""
         env = self.envs[0]
-        # Asked also where steps lie between: `learn` uses what it compiles.
+        # Called even if the loop is not fused: `learn` uses the compiled function.
         learning = None if self.replay.loops is None else self.agent.learning(self.replay)
         if learning is None or len(self.envs) > 1 or not FusedLoop.is_supported(env):
             return None
@@ -581,7 +596,7 @@ class ReplayCollector(Collector):
         return acting, learning
 
     def _row_finals(self, t: int) -> FinalObs:
-        """Final observations of the copies whose episodes step t cut short."""
+        """Return final observations of the environments whose episodes step t truncated."""
         if not self.experience.truncated[t].any():
             return self._no_finals
         return concat_final_obs(self._drained_finals())
@@ -604,7 +619,7 @@ class ReplayCollector(Collector):
         return self.replay.bulk(member)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """State of all copies, and the small part of the replay's."""
+        """Return the state of all environments and the small part of the replay buffer's."""
         own = {**self.replay.state_dict(), "learned": self.learned.copy()}
         return {**super().get_state(), **add_prefix(REPLAY, own)}
 
@@ -613,9 +628,9 @@ class ReplayCollector(Collector):
         state: dict[str, NDArray[Any]],
         bulk: Sequence[Iterable[tuple[str, NDArray[Any]]]] = (),
     ) -> int:
-        """Goes on from `get_state()` and each member's `bulk`.
+        """Restore `get_state()` and each member's `bulk`.
 
-        Where a copy does not come back to where it stood, its episode was cut short there.
+        If an environment cannot be restored, its stored episode is truncated at that point.
         """
         own = strip_prefix(REPLAY, state)
         fresh = super().set_state({k: v for k, v in state.items() if not k.startswith(REPLAY)})

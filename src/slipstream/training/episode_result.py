@@ -1,4 +1,4 @@
-"""What one evaluation episode left behind."""
+"""Results of evaluation episodes and the scores computed from them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from numpy.typing import NDArray
 
 from slipstream.kernels.spec import EnvSpec
 
-_RUINED = 1e-6  # of the initial equity: the same floor as the log reward's
+_RUINED = 1e-6  # floor of equity / initial equity, the same as the log reward's
 
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """One evaluation episode: a symbol's continuous pass, or one episode of a game.
+    """Result of one evaluation episode: a backtest of one symbol, or one episode of a game.
 
     Attributes:
-        name: the symbol in a market, else "episode 3".
-        ret: sum of rewards, unscaled and undiscounted.
-        length: steps.
+        name: symbol in a market, else "episode 3".
+        episode_return: sum of rewards, unscaled and undiscounted.
+        length: number of steps.
         metrics: `EnvSpec.metrics` at the end, by name.
-        actions: [n, K], what the environment received; empty where not asked for.
-        trace: `EnvSpec.trace` STATE fields after each step, [n, ...] by name, or empty.
-        number: of the episode, j.
+        actions: [n, K], actions that the environment received; empty if not recorded.
+        trace: `EnvSpec.trace` STATE fields after each step, [n, ...] by name; empty if not
+            recorded.
+        number: episode number j.
     """
 
     name: str
@@ -39,7 +40,7 @@ class EpisodeResult:
 
 
 def score_values(tracks: Sequence[EpisodeResult], spec: EnvSpec) -> NDArray[np.float64]:
-    """What a score is the mean of, [J]: log returns in a market, else episode returns."""
+    """Return the values whose mean is the score, [J]: log returns in a market, else returns."""
     if spec.market is None:
         return np.array([track.episode_return for track in tracks])
     growth = [1.0 + track.metrics["total_return"] for track in tracks]
@@ -47,18 +48,19 @@ def score_values(tracks: Sequence[EpisodeResult], spec: EnvSpec) -> NDArray[np.f
 
 
 def finite_values(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Those of an evaluation's [J] values that are of episodes which were not lost."""
+    """Return the evaluation's values without those of lost episodes (NaN); all if all are lost."""
     return values[~np.isnan(values)] if np.isfinite(values).any() else values
 
 
 def score(tracks: Sequence[EpisodeResult], spec: EnvSpec) -> float:
-    """What the best policy is chosen by: mean log return in a market, else mean episode return."""
+    """Return the score that selects the best policy: mean log return in a market, else mean
+    return.
+    """
     return float(np.mean(score_values(tracks, spec)))
 
 
 def standard_error(sample: NDArray[np.float64]) -> float | None:
-    """Standard error of the mean of [n] independent values; None for fewer than two.
-
-    It is their deviation / sqrt(n).
+    """Return the standard error std / sqrt(n) of the mean of [n] values; None for fewer than
+    two.
     """
     return float(sample.std(ddof=1) / math.sqrt(len(sample))) if len(sample) > 1 else None

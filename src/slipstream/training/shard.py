@@ -1,4 +1,4 @@
-"""Some members with their environments, experience and learner: the loop over a slice of a run."""
+"""Shard: a range of a run's members with their environments, experience and learner."""
 
 from __future__ import annotations
 
@@ -30,37 +30,35 @@ from slipstream.training.environments.parts import MemberOpponents, Players
 from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.settings.sizing import select_learner
 
-RECENT = 100  # training episodes that the score is the mean of
-RATING_GAMES = (
-    32  # games of a member in a validation that rate it, at most as many as its own episodes
-)
+RECENT = 100  # training episodes in the mean that is the score
+RATING_GAMES = 32  # rating games per member and validation, at most as many as validation episodes
 
 
 class RecentEpisodes:
-    """Returns, lengths and metrics of the last `RECENT` episodes, oldest overwritten.
+    """Returns, lengths and metrics of the last `RECENT` episodes of each member (ring buffer).
 
     Args:
-        spec: of the environment; each of its metrics becomes a column ``episode/NAME``.
-        members: m.
-        num_envs: copies of each.
+        spec: spec of the environment; each of its metrics becomes a column ``episode/NAME``.
+        members: number of members m.
+        num_envs: sub-environments per member.
 
     Attributes:
-        counts: int64 [m], training episodes ended so far.
+        counts: int64 [m], training episodes completed so far.
     """
 
     def __init__(self, spec: EnvSpec, members: int, num_envs: int) -> None:
         self._names = [metric.name for metric in spec.metrics]
         self._num_envs = num_envs
-        # [m, RECENT, 2 + metrics]: return, length, the environment's own.
+        # [m, RECENT, 2 + metrics]: return, length, metrics of the environment.
         self._rows = np.full((members, RECENT, 2 + len(self._names)), np.nan)
         self.counts = np.zeros(members, np.int64)
-        self._before = self.counts.copy()  # the last `add`
+        self._before = self.counts.copy()  # before the last `add`
         self._cut = np.full(
             members * num_envs, spec.stagger_episodes
-        )  # first episodes, of a drawn length
+        )  # first episodes with a random length
 
     def add(self, ended: Episodes) -> None:
-        """Takes what ended, but for what a fault cut or a length that was drawn."""
+        """Add completed episodes, except those cut by a fault or started with a random length."""
         unknown = np.full(len(ended.e), np.nan)
         own = (ended.metrics.get(name, unknown) for name in self._names)
         columns = [ended.returns, ended.length, *own]
@@ -70,7 +68,7 @@ class RecentEpisodes:
         for k, e in enumerate(ended.e.tolist()):
             if lost is not None and lost[k]:
                 continue
-            if self._cut[e]:  # its return says little
+            if self._cut[e]:  # its return is not comparable
                 self._cut[e] = False
                 continue
             m = e // self._num_envs
@@ -78,9 +76,10 @@ class RecentEpisodes:
             self.counts[m] += 1
 
     def latest(self, m: int) -> list[dict[str, float]]:
-        """What the last `add` took of a member: ``return``, ``length`` and metrics of each episode.
+        """Return the member's episodes of the last `add`: ``return``, ``length`` and metrics of
+        each.
 
-        Of more than `RECENT` the last ones.
+        At most the last `RECENT`.
         """
         first = max(int(self._before[m]), int(self.counts[m]) - RECENT)
         rows = self._rows[m, np.arange(first, int(self.counts[m])) % RECENT]
@@ -89,15 +88,17 @@ class RecentEpisodes:
 
     @property
     def returns(self) -> NDArray[np.float64]:
-        """Returns of the recent episodes, [m, RECENT]; NaN where there are none yet."""
+        """Returns of the recent episodes, [m, RECENT]; NaN in unused entries."""
         return self._rows[..., 0]
 
     def scores(self) -> NDArray[np.float64]:
-        """Mean return of each member's recent episodes, [m]; NaN before the first."""
+        """Return the mean return of each member's recent episodes, [m]; NaN before the first."""
         return self._mean(0)
 
     def means(self) -> dict[str, NDArray[np.float64]]:
-        """Means of recent episodes, [m] each: ``length``, and ``episode/NAME`` of each metric."""
+        """Return means of recent episodes, [m] each: ``length`` and ``episode/NAME`` of each
+        metric.
+        """
         own = {f"{PREFIX}{name}": self._mean(2 + k) for k, name in enumerate(self._names)}
         return {"length": self._mean(1), **own}
 
@@ -108,7 +109,7 @@ class RecentEpisodes:
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """The first axis of every array counts members or copies."""
+        """Return arrays whose first axis counts members or sub-environments."""
         own = {"metrics": self._rows[:, :, 2:].copy()} if self._names else {}
         return {
             **own,
@@ -119,7 +120,9 @@ class RecentEpisodes:
         }
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from it; older states have no metrics, whose means begin anew."""
+        """Restore `get_state()`. States of older versions have no metrics; their means start
+        empty.
+        """
         self._rows[:, :, 0], self._rows[:, :, 1] = state["recent"], state["lengths"]
         kept = state.get("metrics")
         if kept is not None and kept.shape == self._rows[:, :, 2:].shape:
@@ -132,24 +135,25 @@ class Shard:
     """Members lo..hi-1 of a run.
 
     Args:
-        environment: what they train on.
-        config: the agent's settings, of the whole run.
-        seeds: [M], of the whole run.
-        members: which of them, a range.
-        num_envs: N, copies per member.
-        backend: how kernels are stepped.
-        run_tasks: runs the parts of a lone member side by side; members of a population take turns.
-        specs: of each member, where they differ in fixed scales; the environment's by default.
-        learner, device, precision: of the config's section `training`.
-        longest: steps after which an evaluation cuts an episode without a time limit.
-        drawn: evaluations draw actions.
-        check_stop: called now and then in an evaluation; it may raise `StoppedError` to leave it.
-        curriculum: for these members, where they have one.
+        environment: environment of the members.
+        config: agent settings of the whole run.
+        seeds: [M], seeds of the whole run.
+        members: range of members in this shard.
+        num_envs: N, sub-environments per member.
+        backend: backend that steps the environments.
+        run_tasks: runs the parts of a single member in parallel; members of a population run in
+            sequence.
+        specs: spec of each member if fixed scales differ; the environment's spec by default.
+        learner, device, precision: values of the config's section `training`.
+        max_steps: steps after which an evaluation truncates an episode without a time limit.
+        drawn: evaluations sample actions instead of taking the most likely ones.
+        check_stop: called regularly during evaluations; may raise `StoppedError`.
+        curriculum: curriculum of these members; None without phases.
 
     Attributes:
         agent: policies and their learner.
         collector: environments and experience.
-        recent: the last training episodes of each member.
+        recent: last training episodes of each member.
     """
 
     def __init__(
@@ -184,7 +188,7 @@ class Shard:
         make = load_agent(config, form, device, precision)
         self.agent: Agent = make(own_config, specs or spec, own, num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
-        # A lone member's copies may be cut into ranges, but where worker processes step them.
+        # Environments of a single member may be split into ranges, unless processes step them.
         alone = total == 1 and run_tasks is not None and backend != "process"
         players = environment.part(Players)
         self._opponents: MemberOpponents | None = None
@@ -193,7 +197,7 @@ class Shard:
         self._environment = environment
         slices = self._slices(self.agent.parts if alone else 1)
         self._curriculum, trained_on = curriculum, environment
-        if curriculum is not None:  # a record of its own for each member, which phases rewrite
+        if curriculum is not None:  # one record per member, rewritten by phases
             rules = environment.part(KernelEnvironment)
             assert rules is not None
             trained_on = rules.batched([(curriculum.params(m, 0),) for m in range(len(own))])
@@ -212,30 +216,30 @@ class Shard:
         self._measured: dict[str, NDArray[np.float64]] = {}
         self._rehearsed: list[
             list[EpisodeResult]
-        ] = []  # of the last validation, until they are rated
-        self._hashes: dict[str, str] = {}  # of the files that the last checkpoint named
+        ] = []  # rating games of the last validation that are not yet rated
+        self._hashes: dict[str, str] = {}  # sha256 of the files in the last checkpoint
 
     def _slices(self, parts: int) -> list[slice]:
-        """A lone member's environments are cut like its gradients; the cut changes no bit."""
+        """Split a single member's environments like its gradients; results do not depend on it."""
         e = len(self.members) * self._num_envs
-        # Fewer than 8 rows are padded when acting: nothing is gained.
+        # Acting pads fewer than 8 rows, so smaller slices gain nothing.
         parts = max(1, min(parts, e // 8))
         edges = np.linspace(0, e, parts + 1).astype(int).tolist()
         return [slice(lo, hi) for lo, hi in itertools.pairwise(edges)]
 
     def reset(self) -> None:
-        """Begins an episode everywhere."""
+        """Start an episode in every environment."""
         self.collector.reset()
 
     def iterate(self, fraction: float | NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-        """One iteration: experience and its update.
+        """Collect experience and update the members once.
 
         Args:
-            fraction: share of the budget spent before it, for schedules; one, or [m].
+            fraction: share of the budget spent before this iteration, for schedules; scalar or [m].
 
         Returns:
-            Metrics of each member, [m] by name; `score` is the mean recent return, `length` and
-            ``episode/...`` the mean length and metrics of the same episodes.
+            Metrics of each member, [m] by name. `score` is the mean recent return, `length` and
+            ``episode/...`` are mean length and metrics of the same episodes.
         """
         ended = self.collector.collect(self._run_tasks)
         self.recent.add(ended)
@@ -256,7 +260,7 @@ class Shard:
         }
 
     def _advance_curriculum(self) -> dict[str, NDArray[Any]]:
-        """Settings of the next iteration; copies of members whose phase changes begin anew."""
+        """Advance the phases; environments of members that change phase start new episodes."""
         curriculum = self._curriculum
         if curriculum is None:
             return {}
@@ -271,17 +275,17 @@ class Shard:
         return {"phase": curriculum.phase.astype(np.float64)}
 
     def _write_params(self) -> None:
-        """Let the copies of each member go on with the record of its phase."""
+        """Write the phase's parameters into each member's environments."""
         assert self._curriculum is not None
         for row in range(len(self.members)):
             record = self._curriculum.params(row, int(self.recent.counts[row]))
             for env in self.collector.envs:
-                game: Any = getattr(env, "game", env)  # of copies whose other seat somebody has
+                game: Any = getattr(env, "game", env)  # the game inside a wrapper with an opponent
                 for name in record._fields:
                     game.params[name][row] = getattr(record, name)
 
     def close(self) -> None:
-        """Releases the environments."""
+        """Close the environments."""
         for env in self.collector.envs:
             env.close()
         for evaluator in self._evaluators.values():
@@ -295,9 +299,9 @@ class Shard:
         num_envs: int | None = None,
         steps: int | None = None,
     ) -> NDArray[np.float64] | None:
-        """What each member's score is the mean of, [m, J], with its policy as it is now.
+        """Return the values whose mean is each member's current score, [m, J].
 
-        None where a signal came before all episodes had ended. Arguments as for `Evaluator`.
+        None if a stop was requested before all episodes ended. Arguments as for `Evaluator`.
         """
         key = (split, games, seed, num_envs, steps)
         if key not in self._evaluators:
@@ -323,7 +327,7 @@ class Shard:
         return values
 
     def _rate_members(self, most: int, seed: int) -> list[list[EpisodeResult]]:
-        """Play the games that rate each member; none without ratings."""
+        """Play the games that rate each member; empty without ratings."""
         met = None if self._opponents is None else self._opponents.rating_environment()
         if met is None:
             return []
@@ -341,10 +345,10 @@ class Shard:
             return evaluator.run(self.agent.policy)
 
     def evaluation_metrics(self) -> dict[str, NDArray[np.float64]]:
-        """A game's metrics in the last evaluation, means [m] by name; asked once for each.
+        """Return a game's metrics of the last evaluation, means [m] by name. Call it once for each.
 
-        Ratings follow here, when all shards have played: a validation that a signal cut short is
-        done again, and counts once.
+        Ratings are updated here, after all shards have played: a validation that was interrupted is
+        repeated and counts once.
         """
         if self._rehearsed:
             assert self._opponents is not None
@@ -355,31 +359,33 @@ class Shard:
     def policy(
         self, member: int, environment: Environment | None = None
     ) -> tuple[Tensors, dict[str, Any]]:
-        """Tensors and manifest of one member's policy.
+        """Return tensors and manifest of one member's policy.
 
         Args:
-            member: counts over the whole run.
-            environment: its own, where members have different ones.
+            member: member number within the run.
+            environment: environment of the member, if members have different ones.
         """
         training_context = (environment or self._environment).training_context
         return pack(self.agent.policy, member - self.members.start, training_context)
 
     def new_episodes(self, member: int) -> list[dict[str, float]]:
-        """A member's training episodes of the last iteration; `member` counts over the run."""
+        """Return a member's training episodes of the last iteration; `member` counts over the
+        run.
+        """
         return self.recent.latest(member - self.members.start)
 
     def faults(self) -> list[Any]:
-        """What failed in copies or their processes since the last call."""
+        """Return the faults of environments and their processes since the last call."""
         evaluators = self._evaluators.values()
         lists = [env.drain_faults() for env in self.collector.envs]
         return [fault for one in (*lists, *(e.drain_faults() for e in evaluators)) for fault in one]
 
     def notices(self) -> list[str]:
-        """What is to be said of how the agent calculates since the last call."""
+        """Return the agent's notices about its computation since the last call."""
         return self.agent.drain_notes()
 
     def stats(self) -> dict[str, Any]:
-        """Seconds spent so far by phase, and how the copies are stepped."""
+        """Return the seconds spent so far by phase, and the backend that steps the environments."""
         collector = self.collector
         return {
             "seconds_env": collector.seconds_env,
@@ -389,11 +395,13 @@ class Shard:
         }
 
     def scores(self) -> NDArray[np.float64]:
-        """Mean return of each member's recent training episodes, [m]; NaN before the first."""
+        """Return the mean return of each member's recent training episodes, [m]; NaN before the
+        first.
+        """
         return self.recent.scores()
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Everything needed to go on: the first axis of every array counts members or copies."""
+        """Return the state to resume from: first axes count members or sub-environments."""
         state = add_prefix("agent.", self.agent.state_dict())
         state |= add_prefix("env.", self.collector.get_state())
         if self._opponents is not None:
@@ -405,7 +413,9 @@ class Shard:
         return state
 
     def save_bulk(self, folder: Path) -> dict[str, str]:
-        """Writes what is too large for `get_state`; sha256 of the files by their paths there."""
+        """Write state that is too large for `get_state`; return the sha256 of each file by its
+        path.
+        """
         files: dict[str, str] = {}
         for row, member in enumerate(self.members):
             chunks = self.collector.bulk(row)
@@ -419,18 +429,19 @@ class Shard:
         bulk: tuple[Path, Mapping[str, str]] | None = None,
         chunks: Sequence[Iterable[tuple[str, NDArray[Any]]]] = (),
     ) -> int:
-        """Goes on from this shard's rows of `get_state()`, and from what is too large for it.
+        """Restore this shard's rows of `get_state()`, and the bulk state saved beside it.
 
         Args:
-            state: as it was.
+            state: the state to restore.
             bulk: folder and files of `save_bulk`.
-            chunks: instead of files, each member's own, by name.
+            chunks: instead of files, the chunks of each member by name.
 
-        Of a state with another number of copies, those that are here, too, go on; others begin, and
-        a replay, which is kept by copy, begins empty.
+        If the number of sub-environments differs, those present in both continue and the others
+        start
+        new episodes. A replay buffer, which is stored by sub-environment, starts empty.
 
         Returns:
-            Copies of a foreign environment that begin a fresh episode instead.
+            Number of sub-environments of a foreign environment that start a new episode instead.
         """
         if len(state["cut"]) != len(self.members) * self._num_envs:
             self.reset()
@@ -452,20 +463,20 @@ class Shard:
 
 
 def split_members(members: int, shards: int) -> list[range]:
-    """Members 0..M-1 in `shards` consecutive ranges of nearly equal length."""
+    """Split members 0..M-1 into `shards` consecutive ranges of nearly equal length."""
     edges = np.linspace(0, members, min(shards, members) + 1).round().astype(int).tolist()
     return [range(lo, hi) for lo, hi in itertools.pairwise(edges)]
 
 
 def join_states(states: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """One state for all members, whatever shards they were in."""
+    """Join the states of all shards into one state of all members."""
     return {name: np.concatenate([state[name] for state in states]) for name in states[0]}
 
 
 def select_members(
     state: Mapping[str, NDArray[Any]], members: range, total: int
 ) -> dict[str, NDArray[Any]]:
-    """The rows of some members: the first axis of an array counts members, or their copies."""
+    """Return the rows of some members; first axes count members or their sub-environments."""
     rows = {}
     for name, values in state.items():
         each = len(values) // total
@@ -476,11 +487,12 @@ def select_members(
 def resized(
     state: Mapping[str, NDArray[Any]], fresh: Mapping[str, NDArray[Any]], members: int
 ) -> dict[str, NDArray[Any]]:
-    """A state as it is with another number of copies per member.
+    """Return a state resized to another number of sub-environments per member.
 
     Args:
-        state: of n copies; what has a place for each has the shape [m n, ...] or [m, n, ...].
-        fresh: of N copies that have just begun; theirs are the places that `state` lacks.
+        state: state with n sub-environments; per-environment arrays have the shape [m n, ...] or
+            [m, n, ...].
+        fresh: state of N sub-environments that have just started; it fills the missing entries.
         members: m.
     """
     made = dict(state)
@@ -494,7 +506,9 @@ def resized(
         flat = len(own) != len(rows)
         if flat:
             own, rows = (v.reshape(members, len(v) // members, *v.shape[1:]) for v in (own, rows))
-        wide = np.maximum(own.shape[2:], rows.shape[2:])  # actions of an episode: more, or fewer
+        wide = np.maximum(
+            own.shape[2:], rows.shape[2:]
+        )  # the recorded actions of an episode vary in length
         joined = np.zeros((*rows.shape[:2], *wide), rows.dtype)
         for part in (rows, own[:, : rows.shape[1]]):
             joined[tuple(map(slice, part.shape))] = part

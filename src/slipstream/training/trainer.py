@@ -1,4 +1,4 @@
-"""The loop: collect, update, and let others listen, until the budget is spent."""
+"""The training loop: collect, update and notify callbacks until the budget is spent."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ from slipstream.training.settings.sizing import (
 from slipstream.training.shard import join_states, select_members
 from slipstream.training.workers import Workers
 
-_Scores: TypeAlias = NDArray[np.float64] | None  # what a score is the mean of, [J]
-_MEASURED = 3  # iterations from which it is known where time goes
+_Scores: TypeAlias = (
+    NDArray[np.float64] | None
+)  # values of evaluation episodes, [J]; their mean is the score
+_MEASURED = 3  # iterations measured before the time shares are reported
 
 
 def train(
@@ -48,17 +50,17 @@ def train(
     environment: Environment | None = None,
     cluster: ClusterOptions | None = None,
 ) -> dict[str, Any]:
-    """Trains the members of a new run and returns what is written to its `result.json`.
+    """Train the members of a new run and return the content of its `result.json`.
 
     Args:
-        config: resolved; `num_envs` is a number.
-        run: its fresh directory.
-        callbacks: told of every event (tables, curves, console).
-        environment: the config's, where it is loaded already.
-        cluster: whose actors train the members; None: processes of this machine.
+        config: resolved config; `num_envs` is a number.
+        run: the new run directory.
+        callbacks: called with every event (tables, curves, console).
+        environment: environment of the config, if it is loaded already.
+        cluster: cluster whose actors train the members; None for processes of this machine.
 
     Raises:
-        Interrupted: a signal or a request asked to stop; a checkpoint was written.
+        Interrupted: a signal or request stopped the run after writing a checkpoint.
     """
     return Trainer(config, run, callbacks, environment, cluster).train()
 
@@ -71,12 +73,11 @@ def resume(
     cluster: ClusterOptions | None = None,
     num_envs: int | None = None,
 ) -> dict[str, Any]:
-    """Goes on from a run's newest valid checkpoint, to the weights of a run that never stopped.
+    """Resume a run from its newest valid checkpoint; weights are as without the interruption.
 
     Args:
         run, callbacks, environment, cluster: as for `train`.
-        device, num_envs: where, and with how many copies per member, it is trained from now on; as
-            until now unless given.
+        device, num_envs: device and sub-environments per member from now on; None for no change.
     """
     config = run.resume_config(device, num_envs)
     trainer = Trainer(config, run, callbacks, environment, cluster)
@@ -85,14 +86,14 @@ def resume(
 
 
 class Trainer:
-    """All shards of one run.
+    """Trains all shards of one run.
 
     Attributes:
-        run: the directory that is written.
+        run: the run directory.
         progress: steps, updates and seconds so far.
-        plan: how much is evaluated.
-        best: float64 [M], highest validation score of each member so far; -inf before the first.
-        best_steps: int64 [M], where it was reached.
+        plan: evaluation plan.
+        best: float64 [M], highest validation score of each member; -inf before the first.
+        best_steps: int64 [M], steps at which it was reached.
     """
 
     def __init__(
@@ -120,23 +121,25 @@ class Trainer:
         self._failed = np.zeros(self.members, np.bool_)
         self._scores = np.full(self.members, np.nan)
         self._validated = 0  # steps at the last validation
-        self._episodes = np.zeros(self.members, np.int64)  # ended so far
+        self._episodes = np.zeros(self.members, np.int64)  # completed so far
         self._judged = self._episodes.copy()  # at the last validation
-        self._state: dict[str, NDArray[Any]] | None = None  # a checkpoint's, until workers have it
+        self._state: dict[str, NDArray[Any]] | None = (
+            None  # state of a checkpoint, until workers restore it
+        )
         self._before = self.progress.snapshot()  # seconds of earlier sessions
         self._began = time.perf_counter()
         self._pace = events.StepClock()
-        self._validation_seconds: float | None = None  # that the last one took
+        self._validation_seconds: float | None = None  # duration of the last validation
         self._first: events.Progress | None = None  # after the iteration that compiled the update
-        self._ceiling_said = False
+        self._update_share_logged = False
 
     @property
     def validation(self) -> str:
-        """The split by which the best policy is chosen."""
+        """Split that selects the best policy."""
         return "validation" if "validation" in self.environment.splits() else "train"
 
     def train(self) -> dict[str, Any]:
-        """Trains to the end of the budget; reads the test split once, with the best policies."""
+        """Train to the end of the budget, then read the test split once with the best policies."""
         self.run.lock()
         with (
             self.run.logbook,
@@ -146,13 +149,13 @@ class Trainer:
             ) as workers,
         ):
             self._start(workers)
-            if self._validate_if_due(workers):  # a signal cut the last validation short
-                self._checkpoint(workers)  # the one that was written then lacks its scores
+            if self._validate_if_due(workers):  # repeats a validation that a signal interrupted
+                self._checkpoint(workers)  # the previous checkpoint lacks its scores
             while not self.progress.finished and not stop.requested and not self._failed.all():
                 metrics = self._iterate(workers)
                 everyone, now = tuple(range(self.members)), self._snapshot(workers)
                 self._pace.add(now)
-                self._say_ceiling(now)
+                self._log_update_share(now)
                 updated = events.Updated(
                     progress=now,
                     members=everyone,
@@ -167,7 +170,7 @@ class Trainer:
                 self._report_failures(metrics["failed"])
                 self._validate_if_due(workers)
                 self._note_faults(workers)
-                self._say_notes(workers)
+                self._log_notices(workers)
                 if self._due(self.config.training.checkpoint_every):
                     self._checkpoint(workers)
             complete = self.progress.finished and self._validated == self.progress.steps
@@ -176,7 +179,7 @@ class Trainer:
                 raise Interrupted(self.run.path)
             try:
                 return self._finish(workers, stop)
-            except StoppedError:  # the checkpoint of the last iteration has everything
+            except StoppedError:  # the checkpoint of the last iteration is complete
                 raise Interrupted(self.run.path) from None
 
     def _emit(self, event: events.Event) -> None:
@@ -193,7 +196,7 @@ class Trainer:
             states = [
                 (select_members(self._state, part, self.members), bulk) for part in workers.members
             ]
-            self._say_fresh(sum(workers.call_each_shard("set_state", states)))
+            self._log_restarted_envs(sum(workers.call_each_shard("set_state", states)))
             self._scores = np.concatenate(workers.call("scores"))
         started = events.Started(
             progress=self._snapshot(workers),
@@ -212,44 +215,50 @@ class Trainer:
         self.run.record(backend=started.backend)
         self._emit(started)
 
-    def _say_fresh(self, copies: int) -> None:
-        """Says and records where a resumed run departs from one that was never stopped."""
-        if not copies:
+    def _log_restarted_envs(self, envs: int) -> None:
+        """Log and record that a resumed run differs from an uninterrupted one."""
+        if not envs:
             return
         before = int(self.run.provenance.get("fresh_episodes", 0))
         self.run.log_notice(
-            f"{copies} of {self.members * self.num_envs} copies of {self.environment.name} did not "
-            "come back to where they stood when their actions were taken again (it is not "
-            "deterministic, or its episodes are too long): they begin fresh episodes, and the run "
-            "differs from one that was never stopped.",
-            fresh_episodes=copies + before,
+            f"{envs} of {self.members * self.num_envs} environments ({self.environment.name}) did "
+            "not return to their state when their actions were replayed: the environment is not "
+            "deterministic, or its episodes are too long. They start new episodes, so the run "
+            "differs from an uninterrupted one.",
+            fresh_episodes=envs + before,
         )
 
     def _note_faults(self, workers: Workers, others: Sequence[Any] = ()) -> None:
         self.run.log_faults([*itertools.chain(*workers.call("faults")), *others])
 
-    def _say_notes(self, workers: Workers) -> None:
-        """What a card's agents say of how they calculate from now on; a processor's say nothing."""
+    def _log_notices(self, workers: Workers) -> None:
+        """Log notices of agents on a GPU about their computation; agents on the CPU have none."""
         if self.config.training.device == "cpu":
             return
         for sentence in itertools.chain.from_iterable(workers.call("notices")):
             self.run.log_notice(sentence)
 
-    def _say_ceiling(self, now: events.Progress) -> None:
-        """Says once a run where more copies cannot help: by the shares of the line beside it."""
+    def _log_update_share(self, now: events.Progress) -> None:
+        """Log once per run that more environments cannot help, based on the displayed time
+        shares.
+        """
         if self._first is None and now.updates and not self._before.updates:
             self._first = now
         first = self._first
-        if self._ceiling_said or first is None or now.iterations < first.iterations + _MEASURED:
+        if (
+            self._update_share_logged
+            or first is None
+            or now.iterations < first.iterations + _MEASURED
+        ):
             return
-        share = now.seconds_update / now.wall  # of short runs starting and compiling take much
+        share = now.seconds_update / now.wall  # start-up and compilation dominate short runs
         since = (now.seconds_update - first.seconds_update) / max(now.wall - first.wall, 1e-9)
         if min(share, since) >= UPDATE_SHARE:
-            self._ceiling_said = True
+            self._update_share_logged = True
             self.run.notify(update_share_warning(self.config, share))
 
     def _iterate(self, workers: Workers) -> dict[str, NDArray[Any]]:
-        """One rollout and update of every shard; members' metrics in order."""
+        """Run one rollout and update of every shard; return the members' metrics in order."""
         metrics = join_states(workers.call("iterate", self.progress.fraction))
         self.progress.advance(self.config.iteration_steps, int(metrics["updates"].max()))
         self._scores, self._episodes = metrics["score"], metrics["episodes"].astype(np.int64)
@@ -259,7 +268,7 @@ class Trainer:
         return metrics
 
     def _snapshot(self, workers: Workers) -> events.Progress:
-        """Progress with its seconds, summed over all sessions of the run, brought up to date."""
+        """Return progress with up-to-date seconds, summed over all sessions of the run."""
         progress, facts = self.progress, workers.call("stats")
         for name in ("seconds_env", "seconds_policy", "seconds_update"):
             seconds = sum(fact[name] for fact in facts) / len(facts)
@@ -268,12 +277,12 @@ class Trainer:
         return progress.snapshot()
 
     def _eta(self) -> float | None:
-        """Seconds to the end: training, validations and the last test, by what each took here."""
+        """Estimate the remaining seconds of training, validations and final test."""
         step, one, plan = self._pace.seconds_per_step, self._validation_seconds, self.plan
         settings, now, spec = self.config.evaluation, self.progress, self.environment.spec
         if step is None:
             return None
-        if one is None:  # no validation yet: it has a budget, and its steps cost no more
+        if one is None:  # before the first validation: estimated from its budget of steps
             if spec.market is not None or settings.episodes != "auto":
                 return None
             one = plan.num_envs * (plan.steps or spec.max_episode_steps or plan.max_steps) * step
@@ -282,7 +291,7 @@ class Trainer:
         else:
             every = plan.every * now.budget
         left, tests = self._steps_left(), 1.0
-        if spec.market is None:  # best and last policies, on other numbers of episodes
+        if spec.market is None:  # the best and last policies are tested
             tests = (
                 2
                 * plan.test_episodes
@@ -292,7 +301,7 @@ class Trainer:
         return left * step + (validations + tests) * one
 
     def _steps_left(self) -> float:
-        """Of a member; where phases end by episodes, by the lengths of those that were."""
+        """Return the remaining steps of a member; episode limits use the mean length so far."""
         now, ended = self.progress, float(self._episodes.min())
         left, episodes = float(max(0, now.budget - now.steps)), self.config.curriculum.episodes
         if episodes is None or not ended:
@@ -314,7 +323,7 @@ class Trainer:
         return self._due(plan.every)
 
     def _due(self, every: float) -> bool:
-        """Whether the last iteration crossed a multiple of this share of the budget, or the end."""
+        """Return whether the last iteration crossed a multiple of this budget share, or the end."""
         now, step = self.progress, self.config.iteration_steps
         if now.finished:
             return True
@@ -329,10 +338,10 @@ class Trainer:
             self._emit(events.Failed(self.progress.snapshot(), member, reason))
 
     def _validate_if_due(self, workers: Workers) -> bool:
-        """Score all members on the validation split and keep policies that are the best so far.
+        """Score all members on the validation split and save improved policies.
 
         Returns:
-            Whether a validation was due and ran to its end.
+            True if a validation was due and completed.
         """
         settings, steps = self.config.evaluation, self.progress.steps
         if self._validated == steps or not self._validation_due():
@@ -343,7 +352,7 @@ class Trainer:
             workers, self.validation, plan.max_episodes, settings.seed, plan.num_envs, plan.steps
         )
         self._validation_seconds = self.progress.seconds_validate - before
-        if values is None:  # a signal came; the checkpoint says that this is still to be done
+        if values is None:  # interrupted; the checkpoint records that it is still due
             return False
         self._validated, self._judged = steps, self._episodes.copy()
         measured = join_states(workers.call("evaluation_metrics"))
@@ -364,11 +373,12 @@ class Trainer:
         return True
 
     def _evaluate(self, workers: Workers, *asked: Any) -> NDArray[np.float64] | None:
-        """[M, J]: what the scores of the policies as they are now are the means of.
+        """Return the values whose means are the current policies' scores, [M, J]; None if
+        interrupted.
 
         Args:
-            workers: of all members.
-            asked: of `Shard.evaluate`.
+            workers: workers of all members.
+            asked: arguments of `Shard.evaluate`.
         """
         began = time.perf_counter()
         parts = workers.call("evaluate", *asked)
@@ -376,7 +386,7 @@ class Trainer:
         return None if any(part is None for part in parts) else np.concatenate(parts)
 
     def _checkpoint(self, workers: Workers) -> None:
-        """Everything needed to go on, written at once or not at all."""
+        """Write a checkpoint atomically."""
         progress = self._snapshot(workers)
         self._emit(events.Entered(progress, "writing"))
         state = join_states(workers.call("get_state"))
@@ -393,7 +403,7 @@ class Trainer:
         self._emit(events.Checkpointed(progress, path))
 
     def restore(self) -> None:
-        """Goes on from the newest valid checkpoint; from the start where there is none yet."""
+        """Restore the newest valid checkpoint; without one, training starts from the beginning."""
         found = self.run.load_checkpoint()
         if found is None:
             return
@@ -408,9 +418,9 @@ class Trainer:
         self._state = {name: value for name, value in tensors.items() if name not in own}
 
     def _finish(self, workers: Workers, stop: Interruption) -> dict[str, Any]:
-        """What chose nothing is scored here and only here, with the policies that were chosen.
+        """Score the selected policies on data that influenced no selection.
 
-        In a market that is the test split, in a game fresh episodes.
+        This is the test split in a market, and new episodes in a game.
         """
         self._emit(events.Entered(self._snapshot(workers), "testing"))
         market = self.environment.spec.market is not None
@@ -438,7 +448,7 @@ class Trainer:
         return result
 
     def _result(self, measured: Sequence[_Scores], last: Sequence[_Scores]) -> dict[str, Any]:
-        """The content of `result.json`."""
+        """Return the content of `result.json`."""
         config, plan, progress = self.config, self.plan, self.progress
         market = self.environment.spec.market is not None
         members = []
@@ -452,7 +462,9 @@ class Trainer:
                     "best_score": _finite(self.best[m]),
                     "best_steps": int(self.best_steps[m]),
                     "test_score": score,
-                    "test_error": None if market else error,  # a market's passes are no sample
+                    "test_error": None
+                    if market
+                    else error,  # backtests of a market are not an independent sample
                     "last_score": newest,
                     "last_error": newest_error,
                     "training_score": _finite(self._scores[m]),
@@ -473,12 +485,12 @@ class Trainer:
 
 
 def _finite(value: float) -> float | None:
-    """A number that JSON has, or None."""
+    """Return a finite number for JSON, or None."""
     return float(value) if np.isfinite(value) else None
 
 
 def _mean(values: _Scores) -> tuple[float | None, float | None]:
-    """Mean of an evaluation's values and its standard error."""
+    """Return the mean of an evaluation's values and its standard error."""
     if values is None:
         return None, None
     values = finite_values(values)

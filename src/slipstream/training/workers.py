@@ -1,10 +1,10 @@
-"""Who runs the shards: this process, one process per core, or a cluster's actors.
+"""Workers that run the shards: this process, one process per core, or the actors of a cluster.
 
-Threads would share the interpreter lock: the array operations of a small population take some ten
-microseconds each, and two threads handing the lock back and forth ran 8 members slower than one
-thread did (37,000 against 50,000 steps per second on 2 cores; two processes: 88,000). Processes are
-forked, so that all share one copy of the data. A lone member's parts are long operations and do
-well on threads.
+Shards do not use threads, which would share the interpreter lock. Array operations of a small
+population take about ten microseconds each. Two threads that hand over the lock ran 8 members
+slower than one thread (37,000 against 50,000 steps per second on 2 cores; two processes: 88,000).
+Processes are forked, so that all share the same data in memory. The parts of a single member are
+long operations and run well on threads.
 """
 
 from __future__ import annotations
@@ -45,29 +45,30 @@ from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import EvaluationPlan
 from slipstream.training.shard import Shard
 
-# Threads hand the interpreter lock to each other between array operations of some 10 microseconds;
-# Python's default of 5 ms would make the others wait for hundreds of them.
+# Threads hand over the interpreter lock between array operations of about 10 microseconds. With
+# Python's default of 5 ms the others would wait for hundreds of operations.
 _SWITCH_SECONDS = 1e-4
-_LOOK_SECONDS = 1.0  # between two looks at whether a child's environment hangs
-_PULSES = 64  # copies and evaluations of a child that are watched
+_LOOK_SECONDS = 1.0  # interval of the checks for a hanging environment
+_PULSES = 64  # watched environments and evaluations per child
 
 
 class ThreadPool:
-    """Runs tasks side by side, on one thread each, which begins when it is first needed."""
+    """Run tasks in parallel, one thread each; threads start when first needed."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        # A pool of the standard library takes twice as long to hand a task over.
+        # The standard library's pool takes twice as long to hand over a task.
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._threads: list[Thread] = []
         self._interval = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
 
     def run(self, tasks: Sequence[Callable[[], None]]) -> None:
-        """Runs all tasks and waits for them; the first task's error, in their order, is raised.
+        """Run all tasks and wait for them; raise the error of the first task that failed.
 
-        An interrupt of the caller's own task is raised at once: others may wait for what that task,
-        or whoever called, is to tell them.
+        An interrupt of the caller's own task is raised immediately: other tasks may wait for a
+        message
+        from that task or from the caller.
         """
         if self.workers == 1 or len(tasks) == 1:
             for task in tasks:
@@ -88,7 +89,7 @@ class ThreadPool:
 
         for k in range(1, len(tasks)):
             self._tasks.put(partial(attempt, k))
-        # The caller takes the first one: nobody is woken for it, and nobody waits for that.
+        # The caller runs the first task itself, which saves waking a thread.
         attempt(0)
         if 0 in errors and not isinstance(errors[0], Exception):
             raise errors[0]
@@ -108,7 +109,7 @@ class ThreadPool:
         self.close()
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Stop the threads."""
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:
@@ -118,33 +119,35 @@ class ThreadPool:
 
 
 class Workers(ABC):
-    """Calls methods of all shards at once.
+    """Interface that calls methods of all shards in parallel.
 
     Attributes:
-        members: the range of members of each shard, in order.
+        members: range of members of each shard, in order.
     """
 
     members: list[range]
 
     @property
     def nodes(self) -> Sequence[Mapping[str, Any]]:
-        """The nodes of a cluster, see `RayCluster.standing`; empty on one machine."""
+        """Return the nodes of a cluster, see `RayCluster.status`; empty on a single machine."""
         return ()
 
     @abstractmethod
     def call_each_shard(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Calls a method of every shard with its own arguments; results in the shards' order."""
+        """Call a method of every shard with its own arguments; results in the order of the
+        shards.
+        """
 
     @abstractmethod
     def call_member(self, member: int, method: str, *arguments: Any) -> Any:
-        """Calls a method of the one shard that has this member."""
+        """Call a method of the shard that contains this member."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ends what was started."""
+        """Stop the workers and release their resources."""
 
     def call(self, method: str, *arguments: Any) -> list[Any]:
-        """Calls a method of every shard with the same arguments."""
+        """Call a method of every shard with the same arguments."""
         return self.call_each_shard(method, [arguments] * len(self.members))
 
     def __enter__(self) -> Workers:
@@ -155,7 +158,7 @@ class Workers(ABC):
 
 
 def never_stop() -> None:
-    """Lets an evaluation go on: nobody asks to stop."""
+    """Do nothing: the default stop check."""
 
 
 def make_shard(
@@ -166,18 +169,21 @@ def make_shard(
     run_tasks: RunTasks | None = None,
     curriculum: Curriculum | None = None,
 ) -> Shard:
-    """Some members of a run.
+    """Create the shard of some members of a run.
 
     Args:
-        config, environment: of the run.
-        members: which.
+        config, environment: config and environment of the run.
+        members: range of members.
         check_stop, run_tasks: see `Shard`.
-        curriculum: of the run, for a machine that lacks what its settings name; None: made here.
+        curriculum: curriculum of the run, if this machine cannot load its settings; None: created
+            here.
     """
     training = config.training
     if curriculum is None:
         curriculum = curriculum_of(config, environment)
-    cores = usable_cores() * len(members) // training.members  # other shards compile, too
+    cores = (
+        usable_cores() * len(members) // training.members
+    )  # the other shards compile at the same time
     with ExitStack() as made:
         with compile_in_parallel(partial(compilers, cores)):
             shard = Shard(
@@ -202,7 +208,7 @@ def make_shard(
 
 
 def curriculum_of(config: RunConfig, environment: Environment) -> Curriculum | None:
-    """The curriculum of a run's members; None where its config has no phases."""
+    """Return the curriculum of a run's members; None if its config has no phases."""
     if not config.curriculum.phases:
         return None
     members = config.training.members
@@ -210,7 +216,7 @@ def curriculum_of(config: RunConfig, environment: Environment) -> Curriculum | N
 
 
 class LocalWorker(Workers):
-    """One shard in this process; the parts of a lone member run on a crew of threads."""
+    """One shard in this process; the parts of a single member run on a thread pool."""
 
     def __init__(
         self,
@@ -239,20 +245,20 @@ class LocalWorker(Workers):
 
 
 def _threads(config: RunConfig, environment: Environment) -> int:
-    """That share the parts of a lone member."""
+    """Return the number of threads that share the parts of a single member."""
     copies = int(config.training.num_envs)
     parts = config.agent.parts(copies) if config.training.members == 1 else 1
     tunable = environment.part(Tunable)
     way = None if tunable is None else tunable.step_config(copies)
-    # Measured were threads that step a kernel and learn from rollouts, with PPO: workers of foreign
-    # copies are processes of their own, and an update from a replay is shared by other rules.
+    # The measurement holds for threads that step a kernel and learn from rollouts (PPO). Foreign
+    # environments use worker processes, and updates from a replay are split differently.
     if way is None or way.backend != "compiled" or config.agent.replay(copies) is not None:
         return min(parts, usable_cores())
     return min(parts, way.workers)
 
 
 class ProcessWorkers(Workers):
-    """One child per shard."""
+    """One child process per shard."""
 
     def __init__(
         self,
@@ -264,7 +270,7 @@ class ProcessWorkers(Workers):
         self.members, self._name = members, environment.name
         self._threads = set_torch_threads(1)
         self._children: list[ChildProcess] = []
-        # Who asked for `serial` may sit in a debugger.
+        # With `serial` a user may be in a debugger, so no time limit applies.
         self._hang = config.training.hang_seconds if config.training.backend == "auto" else np.inf
         self._pages = [mmap.mmap(-1, 8 * HEARTBEAT_WORDS * _PULSES) for _ in members]
         try:
@@ -280,7 +286,9 @@ class ProcessWorkers(Workers):
         for i, own in enumerate(arguments):
             self._send(i, (method, own))
         answers = [self._receive(i) for i in range(len(self._children))]
-        return [unwrap_result(answer) for answer in answers]  # errors after all have answered
+        return [
+            unwrap_result(answer) for answer in answers
+        ]  # raise errors only after all have answered
 
     def call_member(self, member: int, method: str, *arguments: Any) -> Any:
         i = next(i for i, part in enumerate(self.members) if member in part)
@@ -305,20 +313,20 @@ class ProcessWorkers(Workers):
             raise self._lost(i)
         return answer
 
-    def _hung(self, i: int, copy: int) -> KernelError:
+    def _hung(self, i: int, env: int) -> KernelError:
         self._children[i].terminate(0.0)
         return KernelError(
-            f"{self._name}: a call of environment {copy} in the process of "
+            f"{self._name}: a call of environment {env} in the process of "
             f"{_named(self.members[i])} took more than {self._hang:g} s (training.hang_seconds), "
-            "and was ended with it. Mend the environment; with `training.backend: serial` it runs "
-            "in this process, under a debugger if need be, and with `process` one copy at a time "
-            "is given up and made again."
+            "and the process was stopped. Fix the environment. With `training.backend: serial` it "
+            "runs in this process, where a debugger works. With `process` a hanging environment "
+            "is stopped and created again while the others continue."
         )
 
     def _lost(self, i: int) -> ResourceError:
         child = self._children[i]
         called = self._words(i)[:, BEAT] % 2 == 1
-        where = f" while it called a copy of {self._name}" if called.any() else ""
+        where = f" while it called an environment of {self._name}" if called.any() else ""
         return ResourceError(
             f"The worker process of {_named(self.members[i])} (pid {child.pid}) "
             f"{child.terminate(TERMINATE_SECONDS)}{where}. "
@@ -326,7 +334,7 @@ class ProcessWorkers(Workers):
         )
 
     def _words(self, i: int) -> NDArray[np.uint64]:
-        """The pulses of its copies, [_PULSES, PULSE_WORDS]."""
+        """Return the pulse counters of a child's environments, [_PULSES, PULSE_WORDS]."""
         return np.frombuffer(self._pages[i], np.uint64).reshape(_PULSES, HEARTBEAT_WORDS)
 
     def close(self) -> None:
@@ -335,11 +343,11 @@ class ProcessWorkers(Workers):
         self._end(TERMINATE_SECONDS)
 
     def _end(self, patience: float) -> None:
-        """Leaves no child, whatever it does."""
+        """Terminate all children, whatever state they are in."""
         try:
             for child in self._children:
                 child.terminate(patience)
-        finally:  # also when interrupted
+        finally:  # runs on an interrupt as well
             for child in self._children:
                 child.terminate(0.0)
             set_torch_threads(self._threads)
@@ -358,7 +366,7 @@ def _serve(
     page: mmap.mmap,
     pipe: Connection,
 ) -> None:
-    """The child: answers until told to stop."""
+    """Answer requests in the child process until a stop is requested."""
     shard: Shard | None = None
     words = memoryview(page).cast("Q")
     HEARTBEATS[:] = [
@@ -379,23 +387,23 @@ def _serve(
 
 @contextmanager
 def compilers(cores: int, work: Callable[[], None], most: int) -> Iterator[None]:
-    """At most so many children do `work` until they are done; none outlives the block.
+    """Run `work` in at most `most` child processes; all are terminated at the end of the block.
 
     Args:
-        cores: that this process may use, one of them by itself.
+        cores: cores that this process may use; it uses one of them itself.
     """
     children: list[ChildProcess] = []
-    # A daemonic process, of a user's pool say, may have no children.
+    # A daemonic process, such as a worker of a user's pool, may have no children.
     alone = multiprocessing.current_process().daemon or not THREADED.isdisjoint(sys.modules)
     patience = 0.0
     try:
         with suppress(ResourceError):  # then this process compiles alone
             for _ in range(0 if alone else min(cores - 1, most)):
                 children.append(
-                    ChildProcess(lambda pipe: work(), "compiler", "compile with less beside")
+                    ChildProcess(lambda pipe: work(), "compiler", "close other programs")
                 )
         yield
-        patience = TERMINATE_SECONDS  # all is made: they are leaving
+        patience = TERMINATE_SECONDS  # everything is compiled, and the children are about to exit
     finally:
         until = time.monotonic() + patience
         for child in children:

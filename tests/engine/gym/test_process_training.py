@@ -146,7 +146,7 @@ def test_backends_are_tried_in_order_and_the_choice_is_said_and_recorded(
 ):
     run, said = trained(flaky, tmp_path / "one", backend="process", backend_fallback=["serial"])
     assert run.config.training.backend == "process"
-    assert not any("steps the copies" in sentence for sentence in said)
+    assert not any("steps the environments" in sentence for sentence in said)
 
     def absent(method):
         raise ConfigError("no files can be handed over")
@@ -154,8 +154,8 @@ def test_backends_are_tried_in_order_and_the_choice_is_said_and_recorded(
     monkeypatch.setattr(launcher, "check_method", absent)
     run, said = trained(flaky, tmp_path / "two", backend="process", backend_fallback=["serial"])
     assert run.config.training.backend == "serial"
-    wanted = r"Backend `serial` steps the copies: `process` does not work here (no files"
-    (sentence,) = [sentence for sentence in said if "steps the copies" in sentence]
+    wanted = r"Backend `serial` steps the environments: `process` does not work here (no files"
+    (sentence,) = [sentence for sentence in said if "steps the environments" in sentence]
     assert sentence.startswith(wanted) and sentence in run.provenance["notes"]
     with pytest.raises(ConfigError, match=r"None of training.backend.*no files"):
         trained(flaky, tmp_path / "three", backend="process", backend_fallback=["process"])
@@ -234,7 +234,10 @@ def test_first_steps_are_taken_by_a_worker(first, tmp_path, how, words):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("exit", "member 0 .*ended with exit code 0 while it called a copy of gym:first_steps"),
+        (
+            "exit",
+            "member 0 .*ended with exit code 0 while it called an environment of gym:first_steps",
+        ),
         ("crash", "killed by SIGSEGV while it called"),
         pytest.param("hang", "a call of environment 0 .* more than 0.5 s", marks=pytest.mark.long),
     ],

@@ -190,5 +190,5 @@ def test_what_does_not_fit_is_refused(tmp_path):
     environment = resolve_environment("cartpole", {})
     agent = load_agent(model())(model(), environment.spec, [0], 4)
     envs = [environment.make_envs(np.zeros(4, np.uint64), np.arange(4, dtype=np.uint64))]
-    with pytest.raises(ConfigError, match="does not say how large"):
+    with pytest.raises(ConfigError, match="but `replay` of"):
         make_collector(agent, envs, environment.spec, 32, 4)

@@ -1,11 +1,10 @@
-"""Test passes of members, all at once, and their daily returns, group by group.
+"""Backtests of members on their test splits, run together, and their daily returns by group.
 
-Passes over prices run without a step of Python where kernel and network allow it: networks and
-environments in one compiled loop, a template like `kernels/loop.py` that is rendered once for
-each kernel. A member runs through many steps before the next one's turn, so that its weights stay
-in the processor's nearest memory. Who decides is compiled into the loop: a call by symbol hands on
-a hundred numbers that describe arrays, which is 5 % of a step of two rows. The numbers are, bit for
-bit, those of `Policy.act` and the environments' own loop.
+If kernel and network allow it, backtests run without a step of Python: networks and environments
+in one compiled loop, a template like `kernels/loop.py` rendered once for each kernel. A member
+runs many steps before the next one, so that its weights stay in the nearest CPU cache. The policy
+is compiled into the loop, because a call by symbol passes a hundred array descriptors, which takes
+5 % of a step of two rows. Results are bit-identical to `Policy.act` and the environments' own loop.
 """
 
 from __future__ import annotations
@@ -38,33 +37,37 @@ from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments import evaluator
 from slipstream.training.environments.evaluator import PolicyInput, run_episodes
 from slipstream.training.environments.kernel_environment import KernelEnvironment, Timeline
-from slipstream.training.population.environment_source import Place, joined
+from slipstream.training.population.environment_source import MemberEnv, joined
 from slipstream.training.population.member import DailyReturns
 from slipstream.training.settings.sizing import EvaluationPlan
 
 Floats = NDArray[np.float64]
-_ADDED = ("count", "account currency", "bars")  # units of what is added up; others are averaged
+_ADDED = (
+    "count",
+    "account currency",
+    "bars",
+)  # units of metrics that are summed; others are averaged
 _NOTED: tuple[str, ...] = ("equity", "benchmark")
-_EXPOSURE = "exposure"  # signed notional over equity; noted if the pass is one position
-_NO_TIMING = 0.1  # deviation of timing over that of returns: a held position drifts by as much
-_COPIES = 128  # of games, per member at most
-_LOOK = 1_000  # steps between two looks at whether to go on
+_EXPOSURE = "exposure"  # signed notional / equity; recorded if the backtest is one position
+_NO_TIMING = 0.1  # std of timing / std of returns; a held position drifts by as much
+_COPIES = 128  # maximum number of parallel games per member
+_LOOK = 1_000  # steps between two stop checks
 
 
-# Bound by the renderer.
+# Bound by the code generator.
 advance: Any = None  # of the kernel's batch loop
 decide: Any = None  # of `rl/nets/action_selection.py`
 note: Any = None  # (s, row): copies what is recorded after each step; written for the kernel
 
 
-class Moves(NamedTuple):
-    """How the account and its market moved in one pass.
+class DailyMoves(NamedTuple):
+    """Movements of the account and its market in one backtest.
 
     Attributes:
-        own, market: float64 [n], sums over each day's bars of the account's returns, and of the
-            market's.
-        growth: float64 [n], factors by which the market grew on each day.
-        exposure: signed, summed over the bars; bars: how many there are.
+        own, market: float64 [n], daily sums over bars of the returns of the account and the market.
+        growth: float64 [n], daily growth factors of the market.
+        exposure: signed exposure, summed over the bars.
+        bars: number of bars.
     """
 
     own: Floats
@@ -75,16 +78,16 @@ class Moves(NamedTuple):
 
 
 class BacktestGrowth(NamedTuple):
-    """One test pass of one account.
+    """Daily growth of one account in one backtest.
 
     Attributes:
-        symbols: what it trades.
+        symbols: symbols that it trades.
         days: int64 [n], day numbers.
-        growth, benchmark: float64 [n], factors by which equity and equal weight grew on each day;
-            all 1, cash's, where the environment has no equal weight.
-        metrics: the environment's, at the end.
-        steps: bars.
-        moves: of the account and its market; None if the pass is not one position.
+        growth, benchmark: float64 [n], daily growth factors of equity and the equal-weight
+            portfolio; all 1 (cash) if the environment has no equal-weight portfolio.
+        metrics: metrics of the environment at the end.
+        steps: number of bars.
+        moves: movements of account and market; None if the backtest is not one position.
     """
 
     symbols: tuple[str, ...]
@@ -93,7 +96,7 @@ class BacktestGrowth(NamedTuple):
     benchmark: Floats
     metrics: Mapping[str, float]
     steps: int
-    moves: Moves | None = None
+    moves: DailyMoves | None = None
 
 
 def backtest_growth(
@@ -104,17 +107,17 @@ def backtest_growth(
     steps: int,
     returns: Floats | None = None,
 ) -> BacktestGrowth:
-    """Marks equity where days end. No day is left out, also after an account was closed.
+    """Compute daily growth factors. All days are included, even after an account was closed.
 
     Args:
-        time: int64 [n], UTC seconds at which the bars of the pass end.
-        values: `equity` and perhaps `benchmark` and `exposure` after each step, [k], k <= n.
-        market: capital at the start, and when days end.
-        metrics: at the end.
+        time: int64 [n], UTC seconds of the ends of the bars.
+        values: `equity`, and optionally `benchmark` and `exposure`, after each step, [k], k <= n.
+        market: initial capital and day roll.
+        metrics: metrics at the end.
         steps: k.
-        returns: the market's in each bar [n]; with them and `exposure` the pass has `moves`.
+        returns: market return of each bar [n]; required, with `exposure`, for `moves`.
     """
-    # A bar that ends where the day does belongs to that day.
+    # A bar that ends at the end of a day belongs to that day.
     day = day_number(time - 1, cast(DayRoll, market.day_roll))
     last = day_closes(day)
     marks = np.minimum(last, steps - 1)
@@ -134,18 +137,18 @@ def backtest_growth(
 
 def _moves(
     last: NDArray[np.int64], market: MarketSpec, values: Mapping[str, Floats], returns: Floats
-) -> Moves:
+) -> DailyMoves:
     """Sum the bars of each day.
 
     Args:
-        last: the last bar of each day.
-        market, values, returns: of `backtest_growth`.
+        last: last bar of each day.
+        market, values, returns: see `backtest_growth`.
     """
     own = _factors(np.concatenate([[market.initial_equity], values["equity"]])) - 1.0
-    own = np.pad(own, (0, len(returns) - len(own)))  # of an account that was closed before
+    own = np.pad(own, (0, len(returns) - len(own)))  # zero after an account was closed
     first = np.concatenate([[0], last[:-1] + 1])
     exposure = float(np.sum(values[_EXPOSURE]))
-    return Moves(
+    return DailyMoves(
         np.add.reduceat(own, first),
         np.add.reduceat(returns, first),
         np.multiply.reduceat(1.0 + returns, first),
@@ -157,14 +160,15 @@ def _moves(
 def join_backtests(
     accounts: Sequence[BacktestGrowth], groups: Sequence[int], units: Mapping[str, str]
 ) -> DailyReturns:
-    """All passes of a member, group by group.
+    """Join all backtests of a member, group by group.
 
-    Passes of one account follow each other within a group; accounts of other symbols run beside
-    it, begin the group with equal capital and are added up.
+    Backtests of one account follow each other within a group. Accounts of other symbols run in
+    parallel, start the group with equal capital and are summed.
 
     Args:
-        accounts: the passes; groups: the tested group of each.
-        units: of the metrics, by name.
+        accounts: the backtests.
+        groups: tested group of each.
+        units: unit of each metric by name.
     """
     parts, facts, numbers, beside = [], [], [], []
     moves = [one.moves for one in accounts if one.moves is not None]
@@ -198,7 +202,7 @@ def join_backtests(
 
 
 def _mean_exposures(accounts: Sequence[BacktestGrowth]) -> dict[tuple[str, ...], float]:
-    """Return the mean net exposure in each symbol over all its passes."""
+    """Return the mean net exposure in each symbol over all backtests."""
     sums: dict[tuple[str, ...], tuple[float, int]] = {}
     for one in accounts:
         if one.moves is not None:
@@ -212,9 +216,9 @@ def _timing(
     accounts: Sequence[BacktestGrowth],
     exposure: Mapping[tuple[str, ...], float],
 ) -> Floats:
-    """Return minus mean net exposure times the market's return, of all accounts' sum, each day.
+    """Return the daily return minus mean net exposure times market return, for the sum of accounts.
 
-    An account counts by its share of the equity at the day's start.
+    Accounts are weighted by their share of the equity at the start of the day.
     """
     worth = {one.symbols: np.ones(len(days) + 1) for one in accounts}
     timing = {one.symbols: np.zeros(len(days)) for one in accounts}
@@ -232,7 +236,7 @@ def _timing(
 def _together(
     days: NDArray[np.int64], accounts: Sequence[BacktestGrowth], factors: Sequence[Floats]
 ) -> Floats:
-    """Daily factors of all accounts' sum."""
+    """Return daily growth factors of the sum of all accounts."""
     each = {one.symbols: np.ones(len(days)) for one in accounts}
     for one, own in zip(accounts, factors, strict=True):
         each[one.symbols][np.searchsorted(days, one.days)] *= own
@@ -243,7 +247,7 @@ def _together(
 
 
 def _factors(worth: Floats) -> Floats:
-    """Ratio of each value to the one before; 1 once there is nothing left that could grow."""
+    """Return the ratio of each value to the previous one; 1 after the value reaches zero."""
     before, after = worth[:-1], worth[1:]
     return np.divide(after, before, out=np.ones(len(after)), where=before > 0.0)
 
@@ -251,7 +255,7 @@ def _factors(worth: Floats) -> Floats:
 def _combined(
     accounts: Sequence[BacktestGrowth], growth: Floats, benchmark: Floats, units: Mapping[str, str]
 ) -> dict[str, float]:
-    """Metrics of a group: counts and money are added, the others averaged by their steps."""
+    """Return the metrics of a group: counts and money are summed, others averaged by steps."""
     if len(accounts) == 1:
         return dict(accounts[0].metrics)
     found = {}
@@ -268,41 +272,41 @@ def _combined(
 
 
 def score(
-    places: Sequence[Place], policy: Policy, check_stop: Callable[[], None] = lambda: None
+    places: Sequence[MemberEnv], policy: Policy, check_stop: Callable[[], None] = lambda: None
 ) -> list[DailyReturns]:
-    """Scores every member of a policy on its own test split with its most likely actions.
+    """Score every member of a policy on its own test split with its most likely actions.
 
     Args:
-        places: [M], the policy's members; each has a `test` split and they are `alike`.
-        policy: of all of them.
-        check_stop: called now and then; it may raise to leave.
+        places: [M], members of the policy; each has a `test` split, and they are `alike`.
+        policy: policy of all members.
+        check_stop: called regularly; may raise to stop.
     """
     if places[0].environment.spec.market is None:
         return _games(places, policy, check_stop)
     return _market(places, policy, check_stop)
 
 
-def alike(place: Place) -> tuple[int, ...]:
-    """Members with equal ones can be scored together: number of test records, or of episodes."""
+def alike(place: MemberEnv) -> tuple[int, ...]:
+    """Return a key: members with equal keys can be scored together."""
     settings = place.member.config.evaluation
     if place.environment.spec.market is not None:
         return len(_records(place)), settings.deterministic, settings.seed
-    purpose = str(place.member.test).rpartition("/")[2]  # folds meet the same episodes
+    purpose = str(place.member.test).rpartition("/")[2]  # all folds use the same episodes
     max_steps = EvaluationPlan.from_config(place.member.config, place.environment).max_steps
     return derive_seed(settings.seed, purpose), settings.max_episodes, max_steps
 
 
-def _records(place: Place) -> tuple[Any, ...]:
+def _records(place: MemberEnv) -> tuple[Any, ...]:
     assert place.member.test is not None
     return place.environment.records(place.member.test)
 
 
-def _backend(place: Place) -> str:
+def _backend(place: MemberEnv) -> str:
     return place.member.config.training.resolved_backend
 
 
 def _market(
-    places: Sequence[Place], policy: Policy, check_stop: Callable[[], None]
+    places: Sequence[MemberEnv], policy: Policy, check_stop: Callable[[], None]
 ) -> list[DailyReturns]:
     own = [_records(place) for place in places]
     rules = places[0].environment.part(KernelEnvironment)
@@ -315,7 +319,7 @@ def _market(
     times = [timeline.ends(record) for record in records]
     moved = timeline.market_returns(set(records))
     env = together.make_eval_envs("train", each, len(places), _backend(places[0]))
-    assert isinstance(env, KernelVectorEnv)  # prices have one player
+    assert isinstance(env, KernelVectorEnv)  # markets have one player
     max_steps = max(len(time) for time in times)
     settings = places[0].member.config.evaluation
     noted = _NOTED if moved is None else (*_NOTED, _EXPOSURE)
@@ -349,11 +353,10 @@ def _run(
     check_stop: Callable[[], None],
     seed: int | None,
 ) -> tuple[dict[str, Floats], Episodes]:
-    """Steps all copies to the ends of their passes.
+    """Step all environments to the end of their backtests.
 
     Returns:
-        what was noted (where the environment has it) after every step, [max_steps, E] by name; all
-        passes, each ended.
+        Recorded fields after every step, [max_steps, E] by name, and all completed episodes.
     """
     spec, e = env.spec, env.num_envs
     noted = tuple(name for name in noted if name in spec.trace)
@@ -370,8 +373,8 @@ def _run(
     running = np.setdiff1d(np.arange(e), ended.e)
     if len(running):
         raise KernelError(
-            f"Kernel `{env.kernel.name}` does not end an evaluation where its `timeline` does: "
-            f"copy {int(running[0])} goes on after {max_steps:,} steps."
+            f"Kernel `{env.kernel.name}` does not end an evaluation at the end of its `timeline`: "
+            f"environment {int(running[0])} continues after {max_steps:,} steps."
         )
     return {name: values[..., k] for k, name in enumerate(noted)}, ended
 
@@ -379,11 +382,11 @@ def _run(
 def run_backtests(
     begin: int, end: int, copies: int, by: Any, mask: Any, batch: Any, out: Any, values: Any
 ) -> None:
-    """Steps `begin` to `end` of all members, `copies` environments each.
+    """Run steps `begin` to `end` of all members, `copies` environments each.
 
     Args:
-        by, mask: who decides, and what is allowed; see `rl/nets/action_selection.py`.
-        batch, out: of the kernel's loop; `kernels/loop.py` has the places in them.
+        by, mask: policy arrays and action mask; see `rl/nets/action_selection.py`.
+        batch, out: arrays of the kernel's loop; `kernels/loop.py` defines their indices.
         values: float64 [steps, E, noted], written.
     """
     state, counts, shown = batch[BATCH_STATE], batch[BATCH_COUNTS], out[OUT_OBS]
@@ -393,18 +396,18 @@ def run_backtests(
         for t in range(begin, end):
             decide(by, m, lo, hi, obs, mask, out[OUT_ACTIONS])
             advance(lo, hi, t, HOLD, batch, out)
-            if counts[FAULT] != 0:  # a reward is NaN or infinite: left as it is, to be named
+            if counts[FAULT] != 0:  # a reward is NaN or infinite; reported later
                 return
             for e in range(lo, hi):
                 note(state[e], values[t, e])
 
 
 class BacktestLoop:
-    """The compiled loop for some copies and the policies that act in them.
+    """Compiled loop of environments and the policies that act in them.
 
     Args:
-        env: M x R copies that hold at an episode's end.
-        policy: of M members.
+        env: M x R environments that hold at the end of an episode.
+        policy: policy of M members.
         noted: STATE fields recorded after each step.
     """
 
@@ -434,18 +437,18 @@ class BacktestLoop:
 
     @staticmethod
     def fits(env: KernelVectorEnv, policy: Policy) -> bool:
-        """Whether it covers this kernel and network."""
+        """Return whether the loop supports this kernel and network."""
         return env.backend == "compiled" and env.spec.players == 1 and not policy.is_image
 
     def reset(self) -> None:
-        """Begins all passes."""
+        """Start all backtests."""
         self._env.reset(self._out[OUT_OBS], self._mask if self._env.mask_size else None)
 
     def run(self, begin: int, end: int, values: NDArray[np.float64]) -> None:
-        """Takes steps `begin` to `end` and writes what is noted into values [steps, E, noted].
+        """Run steps `begin` to `end` and record into values [steps, E, noted].
 
         Raises:
-            KernelError: a number that nobody can train on, or an index beyond an array.
+            KernelError: an environment returned NaN or infinity, or indexed beyond an array.
         """
         batch, _ = self._env.loop_arguments()
         try:
@@ -463,7 +466,7 @@ def step_backtests(
     check_stop: Callable[[], None] = lambda: None,
     seed: int | None = None,
 ) -> None:
-    """What `BacktestLoop` does, step after step; with a seed, actions are drawn."""
+    """Step-by-step equivalent of `BacktestLoop`; with a seed, actions are sampled."""
     out, e = allocate_buffers(env), env.num_envs
     env.reset(out.obs, out.mask)
     episode = np.tile(np.arange(e // policy.members), policy.members)
@@ -476,8 +479,8 @@ def step_backtests(
             check_stop()
 
 
-def _groups_of(place: Place, times: Sequence[NDArray[np.int64]]) -> list[int]:
-    """Which tested group each record lies in, counted within the fold."""
+def _groups_of(place: MemberEnv, times: Sequence[NDArray[np.int64]]) -> list[int]:
+    """Return the tested group of each record, counted within the fold."""
     member = place.member
     fold = member.fold.removeprefix(FOLD)
     if not (fold.isdigit() and member.test == test_split(member.fold)):
@@ -488,9 +491,9 @@ def _groups_of(place: Place, times: Sequence[NDArray[np.int64]]) -> list[int]:
 
 
 def _games(
-    places: Sequence[Place], policy: Policy, check_stop: Callable[[], None] = lambda: None
+    places: Sequence[MemberEnv], policy: Policy, check_stop: Callable[[], None] = lambda: None
 ) -> list[DailyReturns]:
-    """Episode returns; every member meets the same episodes."""
+    """Return episode returns; every member plays the same episodes."""
     seed, episodes, max_steps = alike(places[0])
     copies = min(_COPIES, episodes)
     together = joined(places)
@@ -508,7 +511,7 @@ def _games(
     numbers = np.arange(episodes)
     found = []
     for own in tracks:
-        # One that was lost counts as the mean of the others: all have the same episodes.
+        # A lost episode counts as the mean of the others.
         returns = np.full(episodes, np.mean([track.episode_return for track in own]))
         returns[[int(track.name.split()[-1]) for track in own]] = [
             track.episode_return for track in own

@@ -1,8 +1,8 @@
-"""Which members are trained side by side next, by their shapes, memory and measured speeds.
+"""Batching of members by shape, memory and measured speed.
 
-Larger batches are assembled more rarely, smaller ones stay in nearer memory; which is faster
-depends on networks and machine, so it is measured while the study runs. Results do not depend on
-it: a member's numbers are the same in any company.
+Larger batches are assembled less often, smaller ones fit nearer caches. Which is faster depends on
+networks and machine, so it is measured during the study. Results do not depend on it: a member's
+weights are the same in any batch.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from slipstream.training.population.member import Member
 from slipstream.training.population.training_segment import Task
 
-SIZES = (64, 32, 16)  # members at most, the largest first: more than 64 were nowhere faster
+SIZES = (64, 32, 16)  # candidate batch sizes, largest first: more than 64 was never faster
 _TRIES = 3  # batches of a size before the next smaller one is tried
-_ENOUGH = 8  # iterations of a batch that say something: in fewer, assembling it is what counts
-_NEAR = 0.95  # of the best speed: what comes so close is as good, and the largest such is taken
+_ENOUGH = 8  # minimum iterations of a measurement; assembling dominates shorter batches
+_NEAR = 0.95  # fraction of the best speed; the largest size above it is used
 _UNLIKE = 4.0  # a machine's speed over the mean speed is clipped to 1/4..4
-_LEAST = 6  # fewer are slower per step, so that it does not pay to leave some to others
-_BYTES = 512 * 2**20  # of a worker's batch
+_LEAST = 6  # smaller batches are slower per step
+_BYTES = 512 * 2**20  # memory limit of a worker's batch
 
 
 class SpeedModel:
-    """Remembers speeds by machine, shape and size."""
+    """Measured training speeds by machine, shape and batch size."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], dict[int, list[float]]] = {}
@@ -33,15 +33,15 @@ class SpeedModel:
     def add(
         self, machine: str, shape: str, members: int, iterations: int, steps: int, seconds: float
     ) -> None:
-        """A batch was trained.
+        """Add the measurement of a trained batch.
 
         Args:
-            machine: where.
-            shape: of its members.
-            members: how many they were.
-            iterations: of the one that did fewest.
-            steps: of all members together.
-            seconds: spent on training them, the time to assemble and save them among it.
+            machine: machine of the worker.
+            shape: shape of the members.
+            members: number of members.
+            iterations: fewest iterations of any member.
+            steps: steps of all members together.
+            seconds: training time, including assembling and saving.
         """
         size = next((size for size in reversed(SIZES) if members <= size), None)
         if size is None or members <= size // 2 or iterations < _ENOUGH or seconds <= 0.0:
@@ -50,12 +50,12 @@ class SpeedModel:
         found[size].append(steps / seconds)
 
     def most(self, machine: str, shape: str) -> int:
-        """Members of the next batch of a shape at most."""
+        """Return the maximum number of members in the next batch of a shape."""
         found = self._known.get((machine, shape), {})
         for size in SIZES:
             if len(found.get(size, ())) < _TRIES:
                 return size
-        # The fastest of each: what slows one batch down is mostly somebody else at work.
+        # The fastest of each: slow outliers are usually caused by other processes.
         best = {size: max(speeds) for size, speeds in found.items()}
         fastest = max(best.values())
         return next(size for size in SIZES if best[size] >= _NEAR * fastest)
@@ -68,18 +68,20 @@ class WorkerSpeeds:
         self._known: dict[str, float] = {}
 
     def add(self, machine: str, speed: float) -> None:
-        """A batch was done."""
+        """Add the speed of a completed batch."""
         before = self._known.get(machine)
         self._known[machine] = speed if before is None else 0.5 * (before + speed)
 
     def get(self, machine: str) -> float | None:
-        """The last batches' mean; of any machine where this one did none yet."""
+        """Return the smoothed speed of a machine; the mean of all machines before its first
+        batch.
+        """
         if machine in self._known or not self._known:
             return self._known.get(machine)
         return sum(self._known.values()) / len(self._known)
 
     def workers(self, machine: str, machines: Sequence[str]) -> float:
-        """Workers on these machines, counted in workers as fast as those of `machine`."""
+        """Return the number of workers on these machines, in units of a worker on `machine`."""
         own = self.get(machine)
         if own is None:
             return float(len(machines))
@@ -88,16 +90,16 @@ class WorkerSpeeds:
 
 
 @dataclass
-class Job:
-    """A task that waits.
+class QueuedTask:
+    """A queued task.
 
     Attributes:
-        task: what to do.
-        shape: members of equal shape can be trained side by side.
-        load: environment steps to do; being scored counts like an iteration.
-        memory: bytes while it is trained.
-        generation: of the source, with the data that it needs.
-        iterations: of training to do.
+        task: the task.
+        shape: members of equal shape can be trained together.
+        load: environment steps to do; scoring counts as one iteration.
+        memory: bytes during training.
+        generation: generation of the source that contains its data.
+        iterations: training iterations to do.
     """
 
     task: Task
@@ -109,7 +111,7 @@ class Job:
 
     @property
     def member(self) -> Member:
-        """Whose."""
+        """Member of the task."""
         return self.task.member
 
     @property
@@ -121,67 +123,67 @@ class Job:
 
 @dataclass
 class MemberBatch:
-    """Jobs of one shape that a worker does together.
+    """Queued tasks of one shape that a worker runs together.
 
     Attributes:
-        jobs: which.
-        deaths: of workers that had them.
-        lost: how often a machine that had them went away.
-        began: when it was handed out, seconds of the monotonic clock.
+        jobs: the tasks.
+        deaths: number of workers that died with them.
+        lost: number of times their machine was lost.
+        began: start time in seconds of the monotonic clock.
     """
 
-    jobs: list[Job]
+    jobs: list[QueuedTask]
     deaths: int = 0
     lost: int = 0
     began: float = 0.0
 
     @property
     def load(self) -> int:
-        """Environment steps of all jobs."""
+        """Environment steps of all tasks."""
         return sum(job.load for job in self.jobs)
 
     def load_left(self, speed: float | None) -> float:
-        """Load still to do at `speed` steps per second; all of it where that is not known."""
+        """Return the remaining load at `speed` steps per second; the whole load if it is None."""
         done = 0.0 if speed is None else speed * (time.monotonic() - self.began)
         return max(0.0, self.load - done)
 
     def halves(self) -> list[MemberBatch]:
-        """Two smaller ones."""
+        """Split into two smaller batches."""
         middle = (len(self.jobs) + 1) // 2
         parts = [self.jobs[:middle], self.jobs[middle:]]
         return [MemberBatch(part, self.deaths, self.lost) for part in parts if part]
 
 
 def next_batch(
-    waiting: Sequence[Job],
+    waiting: Sequence[QueuedTask],
     others: Sequence[float],
     workers: float,
     group_size: int | None,
     pace: Callable[[str], int] = lambda shape: SIZES[0],
 ) -> MemberBatch | None:
-    """What an idle worker does next, so that all workers come to an end together.
+    """Return the next batch of an idle worker, sized so that all workers finish together.
 
-    It takes of the shape of which most is waiting, in the order of submission, as many as bring
-    its load nearest to a fair part of everything that is waiting or under way: one member left
-    over would be trained alone at the end, while everybody else waits for it.
+    The shape with the largest waiting load is used, in the order of submission. The batch takes as
+    many tasks as bring its load nearest to a fair share of all waiting and running work. A single
+    remaining member would otherwise be trained alone at the end while all other workers are idle.
 
     Args:
-        waiting: jobs.
-        others: load left of the batches under way.
-        workers: how many there are, in workers as fast as this one.
-        group_size: members at most; None: by memory and pace.
-        pace: members of a shape at most, by measured speed.
+        waiting: queued tasks.
+        others: remaining load of the running batches.
+        workers: number of workers, in units of this worker's speed.
+        group_size: maximum number of members; None for a limit by memory and speed.
+        pace: maximum number of members of a shape by measured speed.
     """
     if not waiting:
         return None
-    by_shape: dict[str, list[Job]] = {}
+    by_shape: dict[str, list[QueuedTask]] = {}
     for job in waiting:
         by_shape.setdefault(job.shape, []).append(job)
     jobs = max(by_shape.values(), key=_load)
     fair = (_load(waiting) + sum(others)) / workers
     room = max_members(max(job.memory for job in jobs))
     most = group_size or min(pace(jobs[0].shape), room)
-    taken: list[Job] = []
+    taken: list[QueuedTask] = []
     for job in jobs[:most]:
         if len(taken) >= _LEAST and _load(taken) + job.load / 2 > fair * (1 + 1e-9):
             break
@@ -190,14 +192,14 @@ def next_batch(
 
 
 def max_members(size: int) -> int:
-    """Members of a batch at most, each of which takes so many bytes while it is trained."""
+    """Return the maximum number of members in a batch if each takes `size` bytes."""
     return max(1, min(SIZES[0], _BYTES // max(1, size)))
 
 
 def effective_members(members: int, workers: int) -> float:
-    """Return a number of members, more if they are too few to give each worker a batch."""
+    """Return a number of members, increased if there are too few to give each worker a batch."""
     return members * workers / min(workers, max(1, members // _LEAST))
 
 
-def _load(jobs: Sequence[Job]) -> float:
+def _load(jobs: Sequence[QueuedTask]) -> float:
     return math.fsum(job.load for job in jobs)

@@ -1,4 +1,4 @@
-"""Where members of a study find their environments: data are read once, records made as needed."""
+"""Source of the environments of a study's members: data are loaded once, records made as needed."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from slipstream.training.settings.sizing import storage_bytes
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-_KEPT = 64  # environments whose records, and configs whose environments, are remembered
+_KEPT = 64  # cache sizes for records of environments and environments of configs
 
 
-class Recent(Generic[Key, Value]):
-    """Values made on demand, of which the last `size` that were asked for are kept."""
+class LruCache(Generic[Key, Value]):
+    """Cache of values created on demand that keeps the `size` most recently used ones."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._values: OrderedDict[Key, Value] = OrderedDict()
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        """The value of a key, made by `make` where it is not kept."""
+        """Return the value of a key, created by `make` if it is not cached."""
         if key not in self._values:
             self._values[key] = make()
             if len(self._values) > self._size:
@@ -45,22 +45,22 @@ class Recent(Generic[Key, Value]):
 
 
 class EnvironmentSource:
-    """Environments of a study's configs. Workers that are forked share what was loaded before.
+    """Environments of a study's configs. Forked workers share what was loaded before.
 
     Args:
-        plan: how markets are divided into folds.
-        fold_seeds: folds of an environment without prices, which differ in their seeds only.
+        plan: division of markets into folds.
+        fold_seeds: number of folds of an environment without prices; they differ in their seeds.
     """
 
     def __init__(self, plan: FoldPlan, fold_seeds: int) -> None:
         self._plan, self.fold_seeds = plan, fold_seeds
         self._read: list[KernelEnvironment] = []  # one for each distinct set of arrays
-        self._environments: Recent[str, Environment] = Recent(_KEPT)
-        # A trial's members share a config; what is kept here keeps it, and so its id.
-        self._of: Recent[int, tuple[RunConfig, Environment]] = Recent(_KEPT)
+        self._environments: LruCache[str, Environment] = LruCache(_KEPT)
+        # A trial's members share a config. The cache holds a reference, so its id stays unique.
+        self._of: LruCache[int, tuple[RunConfig, Environment]] = LruCache(_KEPT)
 
     def environment(self, config: RunConfig) -> Environment:
-        """The environment of a config, with the splits of all folds.
+        """Return the environment of a config, with the splits of all folds.
 
         Raises:
             ConfigError: a market without folds.
@@ -73,24 +73,26 @@ class EnvironmentSource:
         return self._environments.get(key, lambda: self._make(config))
 
     def folds(self, config: RunConfig) -> int:
-        """How many folds a trial has."""
+        """Return the number of folds of a trial."""
         timeline = self.environment(config).part(Timeline)
         return (timeline.folds if timeline else None) or self.fold_seeds
 
     @property
     def generation(self) -> int:
-        """Grows with every distinct set of arrays: what was forked before lacks the last ones."""
+        """Number of distinct data sets; a process forked at an earlier generation lacks the last
+        ones.
+        """
         return len(self._read)
 
     def data_number(self, environment: Environment) -> int:
-        """Number of the arrays that an environment reads; equal numbers, equal arrays."""
+        """Return the number of the data set of an environment; equal numbers mean equal arrays."""
         rules = environment.part(KernelEnvironment)
         if rules is None:
             return -1
         return next(k for k, known in enumerate(self._read) if _same(known, rules))
 
     def _make(self, config: RunConfig) -> Environment:
-        """A config's environment; its arrays are those there already, where the same ones are."""
+        """Create a config's environment; it reuses arrays that are already loaded."""
         name, settings = config.env_name, config.env_settings
         found = training_environment(get_kind(name).load_folds(settings, self._plan, self._read))
         if tunable := found.part(Tunable):
@@ -115,18 +117,18 @@ def _same(one: KernelEnvironment, other: KernelEnvironment) -> bool:
 
 
 def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Numbers that compare equal where bits do: NaN is a value like any other here."""
+    """Return a byte view for bitwise comparison: NaN compares equal to itself."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 @dataclass(frozen=True)
-class Place:
+class MemberEnv:
     """A member and its environment.
 
     Attributes:
-        member: who.
-        environment: of its config.
-        records: what it trains on.
+        member: the member.
+        environment: environment of its config.
+        records: Params records of its training data.
     """
 
     member: Member
@@ -134,12 +136,12 @@ class Place:
 
     @property
     def records(self) -> tuple[Any, ...]:
-        """Params records that it trains on, where there are any."""
+        """Params records of its training data, if there are any."""
         return self.environment.records(train_split(self.member.fold))
 
     @property
     def spec(self) -> EnvSpec:
-        """The outside of its records: folds differ in scales, settings in time limits."""
+        """Spec of its records: folds differ in scales, settings in time limits."""
         rules = self.environment.part(KernelEnvironment)
         return self.environment.spec if rules is None else rules.spec_for(self.records)
 
@@ -150,15 +152,17 @@ class Place:
 
     @property
     def memory(self) -> int:
-        """Bytes that a member more in a batch takes."""
+        """Bytes that an additional member in a batch takes."""
         agent, n = self.member.config.agent, self.member.config.num_envs
         learning = agent.bytes(self.environment.spec, 1, n)
         return learning + storage_bytes(agent, self.environment, 1, n)
 
 
 def batch_shape(member: Member, source: EnvironmentSource) -> str:
-    """Members of equal shape can be trained side by side: their numbers may differ, sizes not."""
-    place = Place(member, source.environment(member.config))
+    """Return a key: members with equal keys differ in numbers, not sizes, and can train
+    together.
+    """
+    place = MemberEnv(member, source.environment(member.config))
     spec, config = place.spec, member.config
     facts = [
         config.env_name,
@@ -186,8 +190,8 @@ def batch_shape(member: Member, source: EnvironmentSource) -> str:
     return json.dumps(facts)
 
 
-def joined(places: Sequence[Place]) -> Environment:
-    """The environment of all copies, member after member."""
+def joined(places: Sequence[MemberEnv]) -> Environment:
+    """Return one environment of all members' sub-environments, member after member."""
     first = places[0].environment
     rules = first.part(KernelEnvironment)
     return first if rules is None else rules.batched([place.records for place in places])

@@ -1,4 +1,4 @@
-"""What a study hands to its pool, and what comes back."""
+"""Members that a study submits to its pool, and their outcomes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Member:
     """One learner of a study.
 
     Attributes:
-        name: unique in the study and safe as a file's name: ``search-00012-3``.
-        config: its run; `members` is 1 and `num_envs` a number.
-        fold: what it trains on: ``fold3``, ``development`` or ``everything``.
-        test: split that is scored at milestones (``fold3/test``, ``holdout``); None: nothing is.
-        seed: of everything random in it.
-        budget: steps it is trained for in the end; schedules follow it.
+        name: unique in the study and safe as a file name: ``search-00012-3``.
+        config: run config; `members` is 1 and `num_envs` a number.
+        fold: training data: ``fold3``, ``development`` or ``everything``.
+        test: split scored at milestones (``fold3/test``, ``holdout``); None for no scoring.
+        seed: seed of all its random numbers.
+        budget: total training steps; schedules depend on it.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Member:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of everything that decides its weights."""
+        """sha256 of everything that determines the weights."""
         config = self.config
         env = {"name": config.env_name, **config.env_settings}
         facts: list[object] = [env, config.agent_name, config.agent.model_dump(mode="json")]
@@ -47,21 +47,21 @@ class Member:
 
 @dataclass(frozen=True)
 class DailyReturns:
-    """A member's test passes, one after the other; no return is taken between two of them.
+    """Daily returns of a member's backtests, concatenated; no return spans two backtests.
 
     In games an episode is a day: `returns` are episode returns and `benchmark` is zero.
 
     Attributes:
         days: int64 [n], UTC day numbers (forex: days that roll at 17:00 New York).
-        returns: float64 [n], the day's compounded net return.
-        benchmark: float64 [n], equal weight's on the same bars.
-        group: int64 [n], which tested group, 0, 1, ... in the order of the fold.
+        returns: float64 [n], compounded net return of the day.
+        benchmark: float64 [n], return of the equal-weight portfolio on the same bars.
+        group: int64 [n], tested group 0, 1, ... in the order of the fold.
         metrics: for each group the environment's metrics (mean_exposure, fills, turnover, ...),
             and `net_exposure` if `timing` is known.
-        timing: float64 [n], return minus mean net exposure times the market's return, summed over
-            the symbols; the exposure is the mean over all passes. None if it was not recorded.
-        market: float64 [n], the market's return: each symbol bought once with equal capital, free
-            of costs. None if it was not recorded.
+        timing: float64 [n], return minus mean net exposure times market return, summed over the
+            symbols; the exposure is the mean over all backtests. None if it was not recorded.
+        market: float64 [n], market return: each symbol bought once with equal capital, free of
+            costs. None if it was not recorded.
     """
 
     days: NDArray[np.int64]
@@ -75,18 +75,18 @@ class DailyReturns:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a member at a milestone.
+    """Outcome of a member at a milestone.
 
     Attributes:
-        name: the member's.
-        milestone: iterations done.
-        passes: of its `test` split with the weights at this milestone; None where there is none.
-        failed, reason: it could not be trained or scored, and why (weights or returns that are not
-            finite, an environment that could not be made); it was not trained further.
-        steps: environment steps done so far.
-        seconds: since its last milestone, by env, policy, update, evaluate, overhead; shares of its
-            population's.
-        notes: sentences about how its population was calculated, with its first member.
+        name: name of the member.
+        milestone: completed iterations.
+        passes: backtests on its `test` split with the weights at this milestone; None without one.
+        failed, reason: training or scoring failed, and the reason (weights or returns that are not
+            finite, an environment that could not be created). Training stops there.
+        steps: environment steps so far.
+        seconds: seconds since the last milestone, by env, policy, update, evaluate, overhead; the
+            member's share of its population's time.
+        notes: notices about the computation of its population, stored with its first member.
     """
 
     name: str

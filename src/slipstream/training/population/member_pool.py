@@ -1,4 +1,6 @@
-"""Trains members of a study in batches on every core; survives the loss of any process."""
+"""Pool that trains a study's members in batches on every core and survives the loss of
+processes.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,17 @@ from slipstream.training.child_process import set_torch_threads
 from slipstream.training.cluster.cluster import Lost
 from slipstream.training.cluster.ray_cluster import RayCluster
 from slipstream.training.population.batches import (
-    Job,
     MemberBatch,
+    QueuedTask,
     SpeedModel,
     WorkerSpeeds,
     next_batch,
 )
-from slipstream.training.population.environment_source import EnvironmentSource, Place, batch_shape
+from slipstream.training.population.environment_source import (
+    EnvironmentSource,
+    MemberEnv,
+    batch_shape,
+)
 from slipstream.training.population.member import Member, Outcome
 from slipstream.training.population.member_state import LiveStates, PolicyStore
 from slipstream.training.population.pool_worker import (
@@ -43,19 +49,19 @@ from slipstream.training.population.pool_worker import (
 )
 from slipstream.training.population.training_segment import Task
 
-_DEATHS = 4  # of workers in a row with the same members
-_LOSSES = 3  # of machines with the same members that are put down to networks
+_DEATHS = 4  # consecutive worker deaths with the same members before the pool gives up
+_LOSSES = 3  # lost machines with the same members that are attributed to the network
 
 
 @dataclass(eq=False)
 class WorkerSlot:
-    """A worker's place in a pool.
+    """Slot of a worker in a pool.
 
     Attributes:
-        worker: who works there; a local one that is gone is replaced, with a remote one the
-            workplace goes, too.
-        batch: what it does.
-        machine: the node of a cluster where it is; empty for this machine's own.
+        worker: worker in this slot. A local worker that ended is replaced; a remote one takes its
+            slot with it.
+        batch: current batch.
+        machine: node of a cluster; empty for this machine.
     """
 
     worker: Worker | ClusterWorker | None = None
@@ -64,25 +70,24 @@ class WorkerSlot:
 
     @property
     def lost(self) -> bool:
-        """Whether nobody will work there again."""
+        """Return whether the slot's worker ended and will not be replaced."""
         return self.worker is not None and self.worker.gone and self.batch is None
 
 
 class Pool:
     """Workers that train members to their milestones; use it in a `with` statement.
 
-    What it returns does not depend on the number of workers, on who is trained beside whom, or on
-    processes that were killed.
+    Results do not depend on the number of workers, on the composition of batches, or on processes
+    that were killed.
 
     Args:
-        folder: of the study: `live/` has the states of members under way, `weights/` what is left
-            of finished ones.
-        source: of environments; workers share what it has loaded.
-        workers: processes of this machine; None: one for each core that this process may use, asked
-            before each stretch, for a queue's supervisor gives cores and takes them. None of them
-            where there is a cluster.
-        group_size: members of a batch at most; None: by memory and measured speed.
-        cluster: whose actors do everything; None: there is none.
+        folder: study folder: `live/` has states of running members, `weights/` policies of finished
+            ones.
+        source: source of environments; workers share what it has loaded.
+        workers: processes on this machine; None for one per usable core, checked before each
+            segment because a job supervisor changes the cores. Unused with a cluster.
+        group_size: maximum members of a batch; None for a limit by memory and measured speed.
+        cluster: cluster whose actors do all work; None for this machine.
     """
 
     def __init__(
@@ -99,15 +104,15 @@ class Pool:
         self._threads = set_torch_threads(1)
         self._follows_cores = workers is None and cluster is None
         self._workplaces = [WorkerSlot() for _ in range(0 if cluster else max(1, workers or 1))]
-        self._waiting: list[Job] = []
+        self._waiting: list[QueuedTask] = []
         self._retries: list[MemberBatch] = []
         self._done: list[Outcome] = []
-        self._dropped: set[str] = set()  # while under way
-        self._finished: set[str] = set()  # policies not yet among the weights
+        self._dropped: set[str] = set()  # dropped while running
+        self._finished: set[str] = set()  # finished members whose policies are not yet stored
         self._speeds, self._pace = WorkerSpeeds(), SpeedModel()
-        remove_partials(folder / "live")  # of what workers wrote when they were killed
+        remove_partials(folder / "live")  # removes partial files of killed workers
         if cluster is None:
-            rng.preload()  # and Numba with them: workers that are forked need not do it again
+            rng.preload()  # loads Numba once, before workers are forked
 
     def __enter__(self) -> Pool:
         return self
@@ -117,13 +122,14 @@ class Pool:
 
     @property
     def nodes(self) -> Sequence[Mapping[str, Any]]:
-        """The nodes of a cluster, see `RayCluster.standing`; empty where there is none."""
+        """Return the nodes of a cluster, see `RayCluster.status`; empty without one."""
         return () if self._cluster is None else self._cluster.standing()
 
     def submit(self, members: Sequence[Member], until: Sequence[int]) -> None:
-        """Trains each member up to its milestone (iterations done) and scores it there.
+        """Train each member up to its milestone (completed iterations) and score it there.
 
-        A member that has got there before is only scored. One whose environment cannot be made
+        A member already at its milestone is only scored. A member whose environment cannot be
+        created
         fails.
         """
         for member, milestone in zip(members, until, strict=True):
@@ -132,17 +138,17 @@ class Pool:
                 self._waiting.append(self._job(member, milestone))
             except (ConfigError, DataError, KernelError) as error:
                 self._done.append(Outcome(member.name, milestone, None, True, str(error)))
-        self._hand_out()  # first: files are moved while the workers train
+        self._hand_out()  # first, so that files are moved while the workers train
         self._save_finished()
 
     def collect(self, timeout: float | None = None) -> list[Outcome]:
-        """Outcomes that came in since the last call.
+        """Return the outcomes since the last call.
 
         Args:
-            timeout: seconds to wait for the first of them; None: as long as it takes.
+            timeout: seconds to wait for the first outcome; None for no limit.
 
         Raises:
-            ResourceError: the disk is full, or workers with the same members die again and again.
+            ResourceError: the disk is full, or workers with the same members die repeatedly.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         self._hand_out()
@@ -168,20 +174,20 @@ class Pool:
         return found
 
     def finish(self, name: str) -> None:
-        """Keeps only the policy of a member that has reached its budget."""
+        """Keep only the policy of a member that has reached its budget."""
         self._finished.add(name)
 
     def drop(self, name: str) -> None:
-        """Forgets a member; nothing of it is kept."""
+        """Drop a member and delete its state."""
         self._waiting = [job for job in self._waiting if job.member.name != name]
         if any(job.member.name == name for batch in self._under_way() for job in batch.jobs):
             self._dropped.add(name)
         self._live.drop(name)
 
     def abandon(self) -> None:
-        """End the processes of this machine that train dropped members alone.
+        """Terminate local processes that train only dropped members.
 
-        Workers of a cluster finish their stretch.
+        Workers of a cluster finish their segment.
         """
         self._retries = [
             batch
@@ -201,11 +207,11 @@ class Pool:
                     self._live.drop(name)
 
     def state_bytes(self, name: str) -> int:
-        """Bytes of a member's state on the disk; 0 before there is one."""
+        """Return the size in bytes of a member's state on disk; 0 before the first."""
         return len(self._live.content(name) or b"")
 
     def policy(self, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Tensors and manifest of the policy of a member that has reached its budget.
+        """Return tensors and manifest of the policy of a member that has reached its budget.
 
         Raises:
             CheckpointError: there is none.
@@ -213,14 +219,14 @@ class Pool:
         found = self._live.policy(name) or self._weights.get(name)
         if found is None:
             raise CheckpointError(
-                f"There is no policy of {name} in {self._weights.folder}: it was never trained to "
-                "its end, or its file was deleted. Restore it from a backup, or search again under "
-                "another --study-name."
+                f"There is no policy of {name} in {self._weights.folder}: its training was not "
+                "completed, or its file was deleted. Restore it from a backup, or search again "
+                "under another --study-name."
             )
         return found
 
     def close(self) -> None:
-        """Ends the workers; states of members under way are saved."""
+        """Stop the workers; states of running members are saved."""
         self._save_finished()
         workers = [
             workplace.worker for workplace in self._workplaces if workplace.worker is not None
@@ -233,22 +239,22 @@ class Pool:
         self._workplaces = [WorkerSlot() for workplace in self._workplaces if not workplace.machine]
         set_torch_threads(self._threads)
 
-    def _job(self, member: Member, until: int) -> Job:
-        place = Place(member, self._source.environment(member.config))
+    def _job(self, member: Member, until: int) -> QueuedTask:
+        place = MemberEnv(member, self._source.environment(member.config))
         at = min(self._live.iteration(member), until)
         shape = batch_shape(member, self._source)
-        if not place.environment.kind.resumable:  # its copies are all begun anew at once
+        if not place.environment.kind.resumable:  # its environments all restart at once
             shape += f"/{at}/{until}"
         load = (until - at + (member.test is not None)) * place.iteration_steps
         task, generation = Task(member, until), self._source.generation
-        return Job(task, shape, load, place.memory, generation, until - at)
+        return QueuedTask(task, shape, load, place.memory, generation, until - at)
 
     def _under_way(self) -> list[MemberBatch]:
         running = [workplace.batch for workplace in self._workplaces if workplace.batch is not None]
         return [*self._retries, *running]
 
     def _hand_out(self) -> None:
-        """Gives every idle worker its fair part of what waits."""
+        """Give every idle worker its fair share of the waiting tasks."""
         self._workplaces = [workplace for workplace in self._workplaces if not workplace.lost]
         if self._cluster is not None and self._data is not None:
             for one in self._cluster.arrivals():
@@ -266,11 +272,11 @@ class Pool:
             if self._send(workplace, batch):
                 batch.began = time.monotonic()
                 workplace.batch = batch
-            else:  # its machine is gone
+            else:  # its machine was lost
                 self._retries.insert(0, batch)
 
     def _fit_cores(self) -> None:
-        """Makes as many workplaces as there are cores; who is at work finishes its stretch."""
+        """Adjust the number of slots to the usable cores; running workers finish their segment."""
         wanted = usable_cores()
         while len(self._workplaces) < wanted:
             self._workplaces.append(WorkerSlot())
@@ -298,7 +304,7 @@ class Pool:
         return batch
 
     def _send(self, workplace: WorkerSlot, batch: MemberBatch) -> bool:
-        """Hands a batch to the worker of a workplace; False where nobody works there any more."""
+        """Send a batch to the worker of a slot; return False if the worker is lost."""
         while not self._worker(workplace, batch).send([job.task for job in batch.jobs]):
             if workplace.machine:
                 return False
@@ -308,7 +314,7 @@ class Pool:
         return True
 
     def _worker(self, workplace: WorkerSlot, batch: MemberBatch) -> Worker | ClusterWorker:
-        """The workplace's worker, which has the data that the batch needs."""
+        """Return the slot's worker; it is replaced if it lacks the data of the batch."""
         worker, needed = workplace.worker, max(job.generation for job in batch.jobs)
         if worker is not None and worker.generation < needed:
             worker.request_stop()
@@ -320,7 +326,7 @@ class Pool:
         return worker
 
     def _take(self, workplace: WorkerSlot) -> None:
-        """The answer of a workplace's worker."""
+        """Process the answer of a slot's worker."""
         worker, batch = workplace.worker, workplace.batch
         assert worker is not None and batch is not None
         answer = worker.receive()
@@ -346,7 +352,9 @@ class Pool:
                     self._done.append(outcome)
 
     def _note_pace(self, machine: str, batch: MemberBatch, outcomes: Sequence[Outcome]) -> None:
-        """How fast a batch was trained; what a pass takes does not depend on its size."""
+        """Record the training speed of a batch; the time of backtests does not depend on its
+        size.
+        """
         seconds = sum(
             spent for one in outcomes for kind, spent in one.seconds.items() if kind != "evaluate"
         )
@@ -355,10 +363,11 @@ class Pool:
         self._pace.add(machine, batch.jobs[0].shape, len(batch.jobs), least, steps, seconds)
 
     def _return(self, batch: MemberBatch, lost: Lost) -> None:
-        """Takes back a batch that was not done.
+        """Requeue a batch that was not completed.
 
-        Networks and people who take their machine back are no fault of the members; what was lost
-        with a machine again and again may be one.
+        Network failures and reclaimed machines are not counted against the members. Repeated losses
+        of
+        machines with the same members may be their fault.
         """
         batch.lost += lost.cause == "silent"
         if lost.cause == "died" or batch.lost > _LOSSES:
@@ -367,12 +376,12 @@ class Pool:
             self._retries.append(batch)
 
     def _repeat(self, batch: MemberBatch, how: str) -> None:
-        """A worker is gone: what it did goes on from the last saved states, in smaller batches."""
+        """Requeue the batch of a dead worker from the last saved states, in smaller batches."""
         if batch.deaths + 1 >= _DEATHS and len(batch.jobs) == 1:
             raise ResourceError(
                 f"The worker that trained {batch.jobs[0].member.name} {how}, {_DEATHS} times in a "
-                "row. Nothing that was saved is lost: free some memory, or give --group-size and "
-                "--workers smaller numbers, and go on with `slipstream resume`."
+                "row. Saved states are intact. Free some memory, or reduce --group-size and "
+                "--workers, and continue with `slipstream resume`."
             )
         halves = batch.halves() if batch.deaths else [batch]
         for half in halves:
@@ -380,7 +389,7 @@ class Pool:
             self._retries.append(half)
 
     def _isolate(self, batch: MemberBatch, error: SlipstreamError) -> None:
-        """Some member cannot be trained; the others can."""
+        """Requeue the members separately: at least one of them cannot be trained."""
         if len(batch.jobs) > 1:
             self._retries += batch.halves()
             return
@@ -388,7 +397,7 @@ class Pool:
         self._done.append(Outcome(job.member.name, job.task.until, None, True, str(error)))
 
     def _save_finished(self) -> None:
-        """Moves policies of finished members to the weights; they are on disk when it returns."""
+        """Move policies of finished members to the weights; they are on disk on return."""
         policies = {}
         for name in self._finished:
             found = self._live.policy(name)

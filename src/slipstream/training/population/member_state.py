@@ -1,7 +1,7 @@
-"""Where members stand: their states between two stretches, their policies, and their progress.
+"""Member states between two segments, final policies, and live progress.
 
-Each member has a state file. `members.jsonl` is appended by workers for whoever watches; no result
-depends on it.
+Each member has a state file. Workers append to `members.jsonl` for viewers; no result depends on
+it.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from slipstream.core.storage.checkpoint import add_prefix, strip_prefix
 from slipstream.training.population.member import Member
 
 PROGRESS_FILE = "members.jsonl"
-LIMIT = 4 * 2**20  # bytes of the file; the oldest half is dropped
-EVERY_SECONDS = 2.0  # between two writings of a worker
-_NEWEST = 2**18  # bytes in which whoever is under way has spoken lately
+LIMIT = 4 * 2**20  # maximum bytes of the file; then the oldest half is dropped
+EVERY_SECONDS = 2.0  # interval between two writes of a worker
+_NEWEST = 2**18  # bytes at the end that contain every running member
 _NUMBER = (int, float)
 Tensors = Mapping[str, NDArray[Any]]
 _SUFFIX = ".safetensors"
-BULK = "bulk."  # in names of a state's tensors: chunks of a replay
-_CHECK = 4  # bytes of the checksum in front
+BULK = "bulk."  # prefix of tensors that are chunks of a replay buffer
+_CHECK = 4  # bytes of the leading checksum
 
 
 @dataclass(frozen=True, order=True)
 class MemberProgress:
-    """A member at a moment of its training.
+    """Progress of a member.
 
     Attributes:
-        name: of the member, see `slipstream.studies.record.ledger.Slot`.
-        step: environment steps that it has made.
-        score: mean return of its last training episodes; None before the first ended.
+        name: name of the member, see `slipstream.studies.record.ledger.Slot`.
+        step: environment steps so far.
+        score: mean return of its last training episodes; None before the first.
         at: UTC seconds.
     """
 
@@ -59,15 +59,15 @@ class MemberProgress:
 
     @classmethod
     def now(cls, name: str, step: int, score: float) -> MemberProgress:
-        """A member as it is."""
+        """Create the progress of a member at the current time."""
         told = float(f"{score:.6g}") if math.isfinite(score) else None
         return cls(name, step, told, round(time.time(), 2))
 
 
 def append(path: Path, members: Sequence[MemberProgress]) -> bool:
-    """Adds a line for each; False where another process writes just now, or nothing can be written.
+    """Append a line for each member; return False if another process is writing or writing failed.
 
-    Nobody waits: a process that stands still while it holds the lock stops no training.
+    It never waits: a process that stalls while holding the lock stops no training.
     """
     lines = [json.dumps([one.at, one.name, one.step, one.score]) for one in members]
     content = "\n".join(["", *lines, ""]).encode()
@@ -75,7 +75,9 @@ def append(path: Path, members: Sequence[MemberProgress]) -> bool:
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(handle).st_ino != path.stat().st_ino:  # shortened since it was opened
+            if (
+                os.fstat(handle).st_ino != path.stat().st_ino
+            ):  # replaced by a shorter file since it was opened
                 return False
             if os.fstat(handle).st_size + len(content) > LIMIT:
                 kept = os.pread(handle, LIMIT // 2, os.fstat(handle).st_size - LIMIT // 2)
@@ -88,11 +90,11 @@ def append(path: Path, members: Sequence[MemberProgress]) -> bool:
 
 
 def read_progress(path: Path, last: int = _NEWEST) -> dict[str, MemberProgress]:
-    """What each member last said, by name; those that have ended are among them.
+    """Return the last progress of each member by name, including finished members.
 
     Args:
-        path: of the file; without it there is nobody.
-        last: bytes at its end that are looked at.
+        path: path of the file; a missing file yields an empty mapping.
+        last: number of bytes read from its end.
     """
     try:
         size = regular_file(path).st_size
@@ -115,15 +117,14 @@ def read_progress(path: Path, last: int = _NEWEST) -> dict[str, MemberProgress]:
 
 @dataclass(frozen=True)
 class State:
-    """Where a member stands.
+    """State of a member.
 
     Attributes:
-        iteration: rollouts learned from.
-        tensors: everything needed to go on; the first axis counts the member or its copies. Of a
-            member that has reached its budget, what acts.
-        policy: tensors and manifest of its policy, where it has reached its budget.
-        whole: `tensors` has everything; false where a replay, which is large, is in the member's
-            file alone.
+        iteration: completed iterations.
+        tensors: everything needed to resume; first axes count the member or its environments. For
+            a member that has reached its budget, only the policy.
+        policy: tensors and manifest of its policy, if it has reached its budget.
+        whole: True if `tensors` is complete; False if a large replay buffer is only in the file.
     """
 
     iteration: int
@@ -133,49 +134,50 @@ class State:
 
     @property
     def small(self) -> dict[str, NDArray[Any]]:
-        """Its tensors but for a replay's."""
+        """Return the tensors without those of a replay buffer."""
         return {name: value for name, value in self.tensors.items() if not name.startswith(BULK)}
 
     @property
     def bulk(self) -> dict[str, NDArray[Any]]:
-        """Chunks of its replay, by name."""
+        """Return the chunks of its replay buffer, by name."""
         return strip_prefix(BULK, self.tensors)
 
     def lightened(self) -> State:
-        """Without what its file has and nobody needs in memory."""
+        """Return a copy without tensors that are in the file and not needed in memory."""
         if len(small := self.small) == len(self.tensors):
             return self
         return State(self.iteration, small, self.policy, whole=False)
 
 
 class LiveStates:
-    """Files of members under way, one each.
+    """State files of running members, one each.
 
-    What is lost or damaged is trained again, to the same bits; so files are checked when they are
-    read, and nobody waits for the disk when they are written. But a member whose last outcome the
-    ledger has is not trained again: its policy is on the disk before that outcome.
+    A lost or damaged state is trained again, with identical bits. Files are therefore verified when
+    read and written without fsync. A member whose last outcome is in the ledger is not trained
+    again,
+    so its policy is synced to disk before that outcome.
 
     Args:
-        folder: where they are; made if missing.
+        folder: folder of the files; created if missing.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._told = -math.inf  # when a process last said who is under way
+        self._told = -math.inf  # time of the last progress update
         make_folder(folder)
 
     @property
     def due(self) -> bool:
-        """Whether those who watch wait for `tell`."""
+        """Return whether a progress update is due."""
         return time.monotonic() - self._told >= EVERY_SECONDS
 
     def tell(self, members: Sequence[MemberProgress]) -> None:
-        """Says where members under way are, to whoever watches."""
+        """Write the progress of running members for viewers."""
         append(self.folder / PROGRESS_FILE, members)
         self._told = time.monotonic()
 
     def save(self, member: Member, state: State) -> None:
-        """Replaces a member's file.
+        """Replace a member's file.
 
         Raises:
             ResourceError: the disk is full; the old file is untouched.
@@ -192,7 +194,7 @@ class LiveStates:
         self._replace(member.name, state.policy is not None, check, content)
 
     def load(self, member: Member) -> State | None:
-        """Where a member stands; None where it begins, or what is there is not its own."""
+        """Return a member's state; None if it has none or the file belongs to another member."""
         facts, tensors = self._read(member.name)
         if facts.get("fingerprint") != member.fingerprint:
             return None
@@ -201,30 +203,31 @@ class LiveStates:
         )
 
     def iteration(self, member: Member) -> int:
-        """Rollouts that a member has learned from, as its file's head says; 0 without a file."""
+        """Return the completed iterations from the file's header; 0 without a file."""
         facts = self._head(member.name)
         return int(facts["iteration"]) if facts.get("fingerprint") == member.fingerprint else 0
 
     def slim(self, member: Member) -> None:
-        """Keeps the policy alone of a member that has reached its budget, and was scored.
+        """Keep only the policy of a member that has reached its budget and was scored.
 
-        Its weights are half of what is carried and written. Who must be scored again after all,
-        because the ledger was not told, is trained again.
+        The policy is half of what is transferred and written. A member that must be scored again,
+        because
+        its outcome did not reach the ledger, is trained again.
         """
         state = self.load(member)
         if state is not None and state.policy is not None:
             self.save(member, State(state.iteration, {}, state.policy))
 
     def policy(self, name: str) -> tuple[Tensors, Mapping[str, Any]] | None:
-        """The policy of a member that has reached its budget."""
+        """Return the policy of a member that has reached its budget."""
         return _policy(*self._read(name))
 
     def drop(self, name: str) -> None:
-        """Forgets a member."""
+        """Delete a member's state."""
         self._path(name).unlink(missing_ok=True)
 
     def content(self, name: str) -> bytes | None:
-        """A member's file as another machine may take it; None where there is none."""
+        """Return a member's file for transfer to another machine; None without a file."""
         try:
             with self._open(name) as file:
                 return file.read()
@@ -232,15 +235,15 @@ class LiveStates:
             return None
 
     def put(self, name: str, content: bytes, own: str | None = None) -> bool:
-        """Takes a file that another machine wrote, unless there is a later state of the same.
+        """Store a file from another machine, unless a later state of the same member exists.
 
         Args:
-            name: the member's.
+            name: name of the member.
             content: see `content`.
-            own: the member's fingerprint; None: any is taken, and compared when it is loaded.
+            own: fingerprint of the member; None to accept any and compare it when loading.
 
         Returns:
-            Whether it is whole and the member's.
+            True if the file is intact and belongs to the member.
         """
         try:
             facts = _facts(content)
@@ -259,7 +262,7 @@ class LiveStates:
         return open_regular(self._path(name))
 
     def _head(self, name: str) -> dict[str, str]:
-        """Facts of a file whose tensors are not looked at; nothing where it cannot be read."""
+        """Return the metadata of a file without reading its tensors; empty if it cannot be read."""
         try:
             with self._open(name) as file:
                 length = int.from_bytes(file.read(_CHECK + 8)[_CHECK:], "little")
@@ -275,14 +278,14 @@ class LiveStates:
         return self.folder / f"{name}.state"
 
     def _read(self, name: str) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
-        """Facts and tensors of a file; nothing where it is missing or damaged."""
+        """Return metadata and tensors of a file; empty if it is missing or damaged."""
         content = self.content(name)
         facts = {} if content is None else _facts(content)
         return (facts, safetensors.numpy.load(content[_CHECK:])) if content and facts else ({}, {})
 
 
 class InMemoryStates(LiveStates):
-    """The same in memory: they end with their process, which a kill leaves nothing of."""
+    """States kept in memory; they are lost with their process."""
 
     def __init__(self) -> None:
         self._held: dict[str, bytes] = {}
@@ -293,7 +296,7 @@ class InMemoryStates(LiveStates):
         self._said |= {one.name: one for one in members}
 
     def said(self) -> list[list[Any]]:
-        """What was told since the last call: fields of `MemberProgress`."""
+        """Return the progress since the last call, as fields of `MemberProgress`."""
         found, self._said = self._said, {}
         return [list(vars(one).values()) for one in found.values()]
 
@@ -313,10 +316,10 @@ class InMemoryStates(LiveStates):
 
 
 class PolicyStore:
-    """Final policies, a file for all folds of a trial: nothing else is kept of a finished member.
+    """Final policies, one file for all folds of a trial; nothing else of a finished member is kept.
 
     Args:
-        folder: where they are; made if missing.
+        folder: folder of the files; created if missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -324,7 +327,7 @@ class PolicyStore:
         make_folder(folder)
 
     def add(self, policies: Mapping[str, tuple[Tensors, Mapping[str, Any]]]) -> None:
-        """Adds members by name; on disk when it returns."""
+        """Add the policies of members by name; they are on disk on return."""
         by_file: dict[Path, list[str]] = {}
         for name in policies:
             by_file.setdefault(self._path(name), []).append(name)
@@ -337,14 +340,14 @@ class PolicyStore:
             write_bytes(path, safetensors.numpy.save(tensors, facts))
 
     def get(self, name: str) -> tuple[Tensors, Mapping[str, Any]] | None:
-        """Tensors and manifest of a member; None where it is not there."""
+        """Return tensors and manifest of a member's policy; None if it is missing."""
         tensors, facts = self._read(self._path(name))
         if name not in facts:
             return None
         return strip_prefix(f"{name}/", tensors), json.loads(facts[name])
 
     def _path(self, name: str) -> Path:
-        """A trial's file: members are called ``search-00012-3``, ``confirm-00012-1-3``."""
+        """Return a trial's file; members are named ``search-00012-3``, ``confirm-00012-1-3``."""
         return self.folder / f"{'-'.join(name.split('-')[:2])}{_SUFFIX}"
 
     def _read(self, path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
@@ -356,13 +359,13 @@ class PolicyStore:
                 return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
         except (SafetensorError, OSError, UnreadableError) as error:
             raise CheckpointError(
-                f"{path} cannot be read ({error}): delete it, and its trial's policies are gone, "
-                "or restore it from a backup."
+                f"{path} cannot be read ({error}). Restore it from a backup. "
+                "Deleting it loses the policies of its trial."
             ) from error
 
 
 def _facts(content: bytes) -> dict[str, str]:
-    """What the head of a state's file says; nothing where any of it is damaged."""
+    """Return the metadata in the header of a state file; empty if it is damaged."""
     body = memoryview(content)[_CHECK:]
     if zlib.crc32(body).to_bytes(_CHECK, "big") != content[:_CHECK]:
         return {}

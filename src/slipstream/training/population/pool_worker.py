@@ -1,8 +1,8 @@
-"""Workers of a pool: children of this process, and actors of a cluster seen from both sides.
+"""Workers of a pool: child processes, and actors of a cluster seen from both sides.
 
-The pool takes stretches to a `Worker`, or to an actor by a `ClusterWorker`, for which a
-`SegmentService` does them on its node. States come with the request and go back every minute; on
-the node they are in memory only.
+The pool sends segments to a `Worker`, or through a `ClusterWorker` to a `SegmentService` on another
+node. States are sent with the request and returned every minute; on the node they exist only in
+memory.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from slipstream.training.cluster.node_service import Arrays, NodeService, enviro
 from slipstream.training.cluster.ray_cluster import RayActor, RayCluster
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.population.environment_source import EnvironmentSource, Recent
+from slipstream.training.population.environment_source import EnvironmentSource, LruCache
 from slipstream.training.population.member import Outcome
 from slipstream.training.population.member_state import InMemoryStates, LiveStates, MemberProgress
 from slipstream.training.population.training_segment import Task, run_training_segment
 from slipstream.training.settings.config import RunConfig
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
 _LARGE = 4 * 2**20
-PATIENCE_SECONDS = 60.0  # for the iteration or the test pass under way, of who is asked to leave
+PATIENCE_SECONDS = 60.0  # for the current iteration or backtest after a stop request
 Answer = list[Outcome] | Exception
-_BLAMED = (KernelError, ConfigError)  # what a member's own numbers can cause, on any machine
-_KEPT = 16  # environments that were made ready to be sent
+_BLAMED = (KernelError, ConfigError)  # errors that a member causes on any machine
+_KEPT = 16  # cached environment payloads
 SERVICE = "slipstream.training.population.pool_worker:SegmentService"
-# What is saved waits for the actor's next word; the rest is for the iteration under way.
+# A saved state waits for the actor's next message; the rest is for the current iteration.
 SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0
 
 
 class Worker(ChildProcess):
-    """A child that runs one stretch at a time.
+    """Child process that runs one segment at a time.
 
     Args:
-        source: of environments.
-        live: where states are kept.
+        source: source of environments.
+        live: state files.
 
     Attributes:
-        generation: of the source when it was forked.
+        generation: generation of the source at the fork.
     """
 
-    gone = False  # another one is forked in its place
+    gone = False  # a lost child is replaced by another fork
 
     def __init__(self, source: EnvironmentSource, live: LiveStates) -> None:
         self.generation = source.generation
@@ -69,32 +69,32 @@ class Worker(ChildProcess):
         super().__init__(serve, "study worker", "give fewer --workers")
 
     def receive(self) -> Answer | Lost:
-        """What came of its stretch."""
+        """Return the outcomes of its segment."""
         answer: Answer | None = super().receive()
         return Lost(self.terminate(1.0), "died") if answer is None else answer
 
 
-class _Leave(BaseException):
-    """The owner wants back what is under way, or is gone."""
+class _StopRequested(BaseException):
+    """The owner requested a stop, or has ended."""
 
 
 def _serve(source: EnvironmentSource, live: LiveStates, pipe: Connection) -> None:
-    """The child: runs stretches until told to stop."""
+    """Run segments in the child process until a stop is requested."""
     keep_memory()
-    gc.freeze()  # what was inherited stays: `gc.collect` below need not look at it
+    gc.freeze()  # excludes inherited objects from `gc.collect` below
     parent = os.getppid()
 
     def check_stop() -> None:
         if pipe.poll() or is_orphaned(parent):
-            raise _Leave
+            raise _StopRequested
 
     first = True
-    with suppress(_Leave):
+    with suppress(_StopRequested):
         while (tasks := pipe.recv()) is not None:
             pipe.send(_answer(tasks, source, live, check_stop))
-            gc.collect()  # populations are cyclic: they would wait for one another
+            gc.collect()  # frees populations, which have reference cycles
             if first:
-                gc.freeze()  # modules and compiled loops that the first stretch brought
+                gc.freeze()  # modules and compiled loops loaded by the first segment
                 first = False
 
 
@@ -107,17 +107,17 @@ def _answer(
     try:
         return run_training_segment(tasks, source, live, check_stop)
     except MemoryError:
-        os._exit(1)  # as the system would: the stretch is tried again with fewer members
+        os._exit(1)  # like the system would; the segment is retried with fewer members
     except Exception as error:
         return picklable_error(error)
 
 
 def keep_memory() -> None:
-    """Asks glibc to keep what is freed: the next stretch needs as much, and new pages are slow.
+    """Configure glibc to keep freed memory: the next segment needs as much, and new pages are slow.
 
-    Measured with 48 members: 0.12 instead of 0.32 seconds of CPU to assemble a population. Blocks
-    from `_LARGE` bytes on are given back: kept, they leave holes, and a worker grew from 440 to
-    700 MB in five stretches, where it now stays below 390.
+    With 48 members this takes 0.12 instead of 0.32 seconds of CPU to assemble a population. Blocks
+    of at least `_LARGE` bytes are returned to the system: kept, they fragment memory, and a worker
+    grew from 440 to 700 MB in five segments, compared with less than 390.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
@@ -127,15 +127,15 @@ def keep_memory() -> None:
 
 
 class DataStore:
-    """The arrays of a study's environments, handed to a cluster once each."""
+    """Arrays of a study's environments, sent to a cluster once each."""
 
     def __init__(self, source: EnvironmentSource, cluster: RayCluster) -> None:
         self._source, self._cluster = source, cluster
         self._shared: dict[int, Shared] = {}
-        self._sent: Recent[int, tuple[Environment, dict[str, Any]]] = Recent(_KEPT)
+        self._sent: LruCache[int, tuple[Environment, dict[str, Any]]] = LruCache(_KEPT)
 
     def sent(self, tasks: Sequence[Task]) -> tuple[dict[str, Any], list[Shared]]:
-        """The environments of tasks for a parcel, and the arrays that they need."""
+        """Return the environment payloads of tasks and the arrays that they need."""
         environments = [self._source.environment(task.member.config) for task in tasks]
         distinct = list({id(one): one for one in environments}.values())
         shared = [self._arrays(one) for one in distinct]
@@ -154,7 +154,9 @@ class DataStore:
         return self._shared.get(number)
 
     def _parcel(self, environment: Environment, shared: Shared | None) -> dict[str, Any]:
-        """See `environment_payload`; what is kept keeps its environment, and so its id."""
+        """Return the payload of an environment; the cache holds a reference, so its id stays
+        unique.
+        """
         made = self._sent.get(
             id(environment), lambda: (environment, environment_payload(environment, shared))
         )
@@ -162,13 +164,13 @@ class DataStore:
 
 
 @dataclass(frozen=True)
-class Word:
-    """What a stretch's service says of it.
+class Reply:
+    """Reply of a segment's service.
 
     Attributes:
-        states: of members, by name, as they are saved; newer ones than said before.
-        under_way: where members stand.
-        end: what came of it; None: it goes on.
+        states: states of members by name, newer than those of earlier replies.
+        under_way: progress of the members.
+        end: result of the segment; None while it runs.
     """
 
     states: Mapping[str, bytes]
@@ -177,16 +179,16 @@ class Word:
 
 
 class ClusterWorker:
-    """Has the face of `slipstream.training.population.pool_worker.Worker`.
+    """Remote counterpart of `slipstream.training.population.pool_worker.Worker`.
 
     Args:
-        actor: of a cluster.
-        data: of the study.
-        live: where members stand; states that come back are there before an answer is told.
+        actor: actor of a cluster.
+        data: arrays of the study.
+        live: member states; returned states are stored before an answer is reported.
 
     Attributes:
-        generation: of the source; a node is sent what it lacks.
-        gone: it takes no more work.
+        generation: newer than any source, because a node is sent what it lacks.
+        gone: True if it accepts no more work.
     """
 
     generation = sys.maxsize
@@ -198,16 +200,16 @@ class ClusterWorker:
 
     @property
     def pipe(self) -> Connection:
-        """Readable when `receive` has something."""
+        """Connection that is readable when `receive` has a result."""
         return self._actor.pipe
 
     @property
     def node(self) -> str:
-        """Its machine."""
+        """Node of the actor."""
         return self._actor.node
 
     def send(self, tasks: Sequence[Task]) -> bool:
-        """Hands it a stretch; False where it is gone."""
+        """Send a segment; return False if the actor is lost."""
         if self.gone:
             return False
         facts, shared = self._data.sent(tasks)
@@ -222,12 +224,12 @@ class ClusterWorker:
         return not self.gone
 
     def receive(self) -> list[Outcome] | Lost | SlipstreamError | None:
-        """What came of its stretch; None where it only handed over states, and goes on."""
+        """Return the outcomes of its segment; None if it only returned states and continues."""
         content = self._actor.receive()
         if isinstance(content, Lost):
             self.gone, self._tasks = True, ()
             return content
-        word: Word = pickle.loads(content)
+        word: Reply = pickle.loads(content)
         try:
             self._take(word.states)
             self._live.tell(word.under_way)
@@ -238,14 +240,14 @@ class ClusterWorker:
         except (CheckpointError, ValueError) as error:
             self.gone = True
             self._actor.end()
-            return Lost(f"on {self.node} sent something else than an answer ({error})", "silent")
+            return Lost(f"on {self.node} sent an invalid answer ({error})", "silent")
 
     def request_stop(self) -> None:
-        """It saves the members under way after their iteration, and gives them back."""
+        """Request a stop: members are saved after their iteration and returned."""
         self._actor.request_stop()
 
     def terminate(self, timeout: float) -> str:
-        """Waits for what it still does; says how it ended."""
+        """Wait for the current work; return how it ended."""
         how = "left"
         while self._tasks and not self.gone and self.pipe.poll(timeout):
             answer = self.receive()
@@ -263,7 +265,7 @@ class ClusterWorker:
 
 
 def _checked(found: list[Outcome], tasks: Sequence[Task]) -> list[Outcome]:
-    """They, if they are those of the tasks, or a ValueError."""
+    """Return the outcomes if they match the tasks, else raise a ValueError."""
     for one, task in zip(found, tasks, strict=True):
         member = task.member
         fine = one.failed or (one.passes is None) == (member.test is None)
@@ -273,7 +275,7 @@ def _checked(found: list[Outcome], tasks: Sequence[Task]) -> list[Outcome]:
 
 
 class _Sent(EnvironmentSource):
-    """Environments that came with a request."""
+    """Environments received with a request."""
 
     def __init__(self, tasks: Sequence[Task], environments: Sequence[Environment]) -> None:
         self._sent = {
@@ -285,11 +287,11 @@ class _Sent(EnvironmentSource):
 
 
 class _Request:
-    """A request's tasks, and where their members stand.
+    """Tasks of a request and the states of their members.
 
     Args:
-        tasks: of the request.
-        states: that came with it.
+        tasks: tasks of the request.
+        states: states received with it.
     """
 
     def __init__(self, tasks: Sequence[Task], states: Mapping[str, bytes]) -> None:
@@ -300,7 +302,7 @@ class _Request:
         self.told = dict(self.came)
 
     def newer(self, known: dict[str, int]) -> dict[str, bytes]:
-        """States of later iterations than `known`, which has them from now on."""
+        """Return states of later iterations than `known`, and update `known`."""
         found = {}
         for task in self._tasks:
             name, iteration = task.member.name, self.live.iteration(task.member)
@@ -311,7 +313,7 @@ class _Request:
 
 
 class SegmentService(NodeService):
-    """Does stretches for a `ClusterWorker`."""
+    """Runs segments for a `ClusterWorker`."""
 
     def __init__(self, needs: bytes, arrays: Arrays) -> None:
         super().__init__(needs, arrays)
@@ -320,7 +322,7 @@ class SegmentService(NodeService):
         set_torch_threads(1)
 
     def answer(self, request: bytes, arrays: Sequence[Arrays]) -> bytes:
-        """A stretch, or as much of it as was done when the owner wanted it back."""
+        """Run a segment, or the part of it before the owner requested a stop."""
         asked = pickle.loads(request)
         self._leaving.clear()
         tasks: list[Task] = asked["tasks"]
@@ -331,31 +333,31 @@ class SegmentService(NodeService):
         self._under_way = None
         for task in tasks if isinstance(end, list) else ():
             under_way.live.slim(task.member)
-        # All that is newer, for news that were asked for at this moment may be passed over.
-        answer = pickle.dumps(Word(under_way.newer(under_way.came), end=end))
+        # Includes all newer states: an update requested at this moment may be ignored.
+        answer = pickle.dumps(Reply(under_way.newer(under_way.came), end=end))
         del under_way
-        gc.collect()  # populations are cyclic: they would wait for one another
+        gc.collect()  # frees the population, which has reference cycles
         return answer
 
     def news(self) -> bytes:
-        """States that were saved since the owner last heard."""
+        """Return the states saved since the last call."""
         under_way = self._under_way
         states = {} if under_way is None else under_way.newer(under_way.told)
         said = [] if under_way is None else [MemberProgress(*one) for one in under_way.live.said()]
-        return pickle.dumps(Word(states, said)) if states or said else b""
+        return pickle.dumps(Reply(states, said)) if states or said else b""
 
     def _run(
         self, tasks: list[Task], source: EnvironmentSource, live: LiveStates
     ) -> list[Outcome] | SlipstreamError | Lost:
         try:
             return run_training_segment(tasks, source, live, self._check_stop, SAVE_SECONDS)
-        except _Leave:
-            return Lost("gave back what it did", "left")
+        except _StopRequested:
+            return Lost("returned its work", "left")
         except MemoryError:
-            os._exit(1)  # as the system would: the stretch is tried again with fewer members
+            os._exit(1)  # like the system would; the segment is retried with fewer members
         except _BLAMED as error:
             return error
 
     def _check_stop(self) -> None:
         if self._leaving.is_set():
-            raise _Leave
+            raise _StopRequested

@@ -1,6 +1,6 @@
-"""A stretch: members from where they stand to their milestones, and their scores there.
+"""Training segment: members are trained from their states to their milestones and scored there.
 
-Members of any trials and folds that have one shape are put together to a population of the moment.
+Members of any trials and folds that have the same shape form a temporary population.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.nets import networks
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.population.backtests import alike, score
-from slipstream.training.population.environment_source import EnvironmentSource, Place, joined
+from slipstream.training.population.environment_source import EnvironmentSource, MemberEnv, joined
 from slipstream.training.population.member import DailyReturns, Member, Outcome
 from slipstream.training.population.member_state import (
     BULK,
@@ -30,26 +30,26 @@ from slipstream.training.population.member_state import (
 from slipstream.training.shard import Shard, join_states, select_members
 
 SAVE_SECONDS = 60.0
-SAVE_SHARE = 0.03  # of the time at most: large replays are saved less often
+SAVE_SHARE = 0.03  # maximum share of time for saving; large replay buffers are saved less often
 DIVERGED = "its gradient became NaN or infinite"
 SPENT_ON = ("env", "policy", "update", "evaluate", "overhead")
 
 
 class Population:
-    """Members of one shape that are trained side by side.
+    """Members of one shape that are trained together.
 
     Args:
-        places: who, [M].
-        states: where each one stands, [M]; None at its beginning.
+        places: [M], the members.
+        states: [M], their states; None for a new member.
 
     Attributes:
-        iterations: int64 [M], rollouts that each member learned from.
-        failed: bool [M], members whose numbers are no longer finite; they stand still.
+        iterations: int64 [M], completed iterations of each member.
+        failed: bool [M], members with values that are not finite; they are no longer updated.
         scores: float64 [M], mean returns of the last training episodes.
-        resumable: between milestones; foreign environments may not come back to where they stood.
+        resumable: False if its environments may not be restorable between milestones.
     """
 
-    def __init__(self, places: Sequence[Place], states: Sequence[State | None]) -> None:
+    def __init__(self, places: Sequence[MemberEnv], states: Sequence[State | None]) -> None:
         self.places = list(places)
         first = places[0]
         training = first.member.config.training
@@ -78,23 +78,24 @@ class Population:
             self._restore(states)
 
     def _restore(self, states: Sequence[State | None]) -> None:
-        """Copies that begin keep what `reset` gave them.
+        """Restore the states; new members keep the state after `reset`.
 
-        Foreign environments take the actions of their episodes again, those that are not
-        deterministic begin fresh ones: at milestones only, so that kills change nothing.
+        Foreign environments replay the actions of their episodes; those that are not deterministic
+        start
+        new ones. This happens at milestones only, so that kills change no result.
         """
         fresh = self._shard.get_state()
         own = []
         for m, state in enumerate(states):
             known = {} if state is None else state.small
-            if state is None or state.policy is not None:  # of who is done, what acts was kept
+            if state is None or state.policy is not None:  # a finished member kept only its policy
                 known = {**select_members(fresh, range(m, m + 1), len(states)), **known}
             own.append(known)
         chunks = [() if state is None else state.bulk.items() for state in states]
         self._shard.set_state(join_states(own), chunks=chunks)
 
     def iterate(self) -> None:
-        """One rollout and update of every member."""
+        """Run one rollout and update of every member."""
         spent = self.iterations * self.places[0].iteration_steps / self._budgets
         metrics = self._shard.iterate(np.minimum(spent, 1.0))
         self.iterations += 1
@@ -103,15 +104,16 @@ class Population:
 
     @property
     def policy(self) -> Policy:
-        """All members' policies."""
+        """Return the policies of all members."""
         policy: Policy = self._shard.agent.policy
         return policy
 
     def states(self) -> Iterator[State]:
-        """Where each member stands, with its policy where it has reached its budget.
+        """Iterate over the members' states, with the policy if a member has reached its budget.
 
-        One replay is copied at a time. A member at its budget is not trained any more: what is
-        kept of it is what acts, for it may have to be scored again.
+        Only one replay buffer is copied at a time. A member at its budget is not trained further;
+        only
+        its policy is kept, because it may have to be scored again.
         """
         everything = self._shard.get_state()
         for m, place in enumerate(self.places):
@@ -129,27 +131,27 @@ class Population:
             yield State(iteration, tensors, policy)
 
     def notes(self) -> list[str]:
-        """What is to be said of how its members are calculated since the last call."""
+        """Return notices about the computation since the last call."""
         return self._shard.notices()
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds of stepping, acting and learning so far, all members together."""
+        """Return seconds of stepping, acting and learning so far, of all members together."""
         facts = self._shard.stats()
         return {name: facts[f"seconds_{name}"] for name in ("env", "policy", "update")}
 
     def close(self) -> None:
-        """Releases the environments."""
+        """Close the environments."""
         self._shard.close()
 
 
 def _acts(name: str) -> bool:
-    """Whether a tensor of a state is the agent's own, and not one of Adam's moments."""
+    """Return whether a tensor of a state is a policy weight, not a moment of Adam."""
     return name.startswith("agent.") and not name.endswith(("first_moment", "second_moment"))
 
 
-def policy_of(places: Sequence[Place], states: Sequence[State | None]) -> Policy:
-    """Policies of members that are not being trained."""
+def policy_of(places: Sequence[MemberEnv], states: Sequence[State | None]) -> Policy:
+    """Return the policies of members that are not being trained."""
     population = Population(places, states)
     population.close()
     return population.policy
@@ -157,7 +159,7 @@ def policy_of(places: Sequence[Place], states: Sequence[State | None]) -> Policy
 
 @dataclass(frozen=True)
 class Task:
-    """A member, and the milestone (iterations done) up to which it is trained and scored."""
+    """A member and the milestone (completed iterations) up to which it is trained and scored."""
 
     member: Member
     until: int
@@ -165,10 +167,10 @@ class Task:
 
 @dataclass(eq=False)
 class _Runner:
-    """A member under way."""
+    """A member during a segment."""
 
     task: Task
-    place: Place
+    place: MemberEnv
     state: State | None
     failed: bool = False
     passes: DailyReturns | None = None
@@ -188,20 +190,20 @@ def run_training_segment(
     check_stop: Callable[[], None] = lambda: None,
     save_seconds: float | None = None,
 ) -> list[Outcome]:
-    """Trains members of one shape side by side and scores each at its milestone.
+    """Train members of one shape together and score each at its milestone.
 
-    A member's numbers do not depend on the others; those with less to do leave earlier. States are
-    in `live` when this returns, and now and then before.
+    A member's results do not depend on the others; members with less work leave earlier. States are
+    saved in `live` on return, and regularly before.
 
     Args:
-        tasks: what to do.
-        source: of environments.
-        live: where members stand.
-        check_stop: called after every iteration; it may raise to leave. States are saved then.
-        save_seconds: between two times that states are saved; None: a minute.
+        tasks: members and milestones.
+        source: source of environments.
+        live: states of the members.
+        check_stop: called after every iteration; may raise to stop. States are saved then.
+        save_seconds: interval between two saves; None for a minute.
 
     Returns:
-        One outcome for each task, in their order.
+        One outcome per task, in their order.
     """
     began = time.perf_counter()
     runners = [_begin(task, source, live) for task in tasks]
@@ -217,9 +219,9 @@ def run_training_segment(
 
 
 def _begin(task: Task, source: EnvironmentSource, live: LiveStates) -> _Runner:
-    place = Place(task.member, source.environment(task.member.config))
+    place = MemberEnv(task.member, source.environment(task.member.config))
     state = live.load(task.member)
-    # Of a study that got further before, or `LiveStates.slim`: there is nothing to go on from.
+    # Only the policy is left, after `LiveStates.slim` or of a study that had got further.
     if state is not None and (state.iteration > task.until or not state.tensors):
         state = None
     return _Runner(task, place, state)
@@ -228,7 +230,7 @@ def _begin(task: Task, source: EnvironmentSource, live: LiveStates) -> _Runner:
 def _train(
     runners: Sequence[_Runner], live: LiveStates, check_stop: Callable[[], None], every: float
 ) -> Policy:
-    """Advances all by as many iterations as the nearest milestone is away; their policies then."""
+    """Train all members up to the nearest milestone; return their policies."""
     for one in runners:
         if one.state is not None and not one.state.whole:
             one.state = live.load(one.task.member)
@@ -265,7 +267,7 @@ def _train(
 
 
 def _under_way(population: Population) -> list[MemberProgress]:
-    """Where each member is."""
+    """Return the progress of each member."""
     each = zip(population.places, population.iterations, population.scores, strict=True)
     return [
         MemberProgress.now(one.member.name, int(n) * one.iteration_steps, float(s))
@@ -287,11 +289,11 @@ def _score(
     policy: Policy | None,
     check_stop: Callable[[], None],
 ) -> None:
-    """All members that have a test split, those that can be together at once.
+    """Score all members that have a test split, together where possible.
 
     Args:
-        runners: who is scored.
-        trained, policy: members that were trained last, and their policies.
+        runners: members to score.
+        trained, policy: members trained last, and their policies.
         check_stop: see `run_training_segment`.
     """
     tested = [one for one in runners if one.task.member.test is not None]

@@ -187,7 +187,7 @@ def test_a_users_own_choice_wins():
     assert told(backend="serial") == (environment, None)
     assert told(members=2) == (environment, None)
     assert "process, 3 workers" in told(workers=3)[1]
-    assert "not with about 64 copies" in told(num_envs=64)[1]
+    assert "not with about num_envs 64" in told(num_envs=64)[1]
 
 
 def test_threads_of_a_kernel():

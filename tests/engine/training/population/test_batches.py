@@ -6,8 +6,8 @@ import pytest
 
 from slipstream.training.population.batches import (
     SIZES,
-    Job,
     MemberBatch,
+    QueuedTask,
     SpeedModel,
     effective_members,
     next_batch,
@@ -16,7 +16,7 @@ from slipstream.training.population.training_segment import Task
 
 
 def jobs(count, shape="a", load=100, memory=1):
-    return [Job(Task(None, 1), shape, load, memory, 0) for _ in range(count)]
+    return [QueuedTask(Task(None, 1), shape, load, memory, 0) for _ in range(count)]
 
 
 def waves(waiting, workers, group_size=None):
@@ -120,7 +120,7 @@ def test_shapes_and_machines_are_apart():
 
 
 def test_a_batch_keeps_to_the_pace_unless_a_size_is_given():
-    waiting = [Job(Task(None, 1), "a", 100, 1, 0) for _ in range(96)]
+    waiting = [QueuedTask(Task(None, 1), "a", 100, 1, 0) for _ in range(96)]
     assert len(next_batch(waiting, [], 1, None, lambda shape: 16).jobs) == 16
     assert len(next_batch(waiting, [], 1, 48, lambda shape: 16).jobs) == 48
 

@@ -23,7 +23,7 @@ from slipstream.training.population.backtests import (
     score,
     step_backtests,
 )
-from slipstream.training.population.environment_source import Place
+from slipstream.training.population.environment_source import MemberEnv
 from slipstream.training.population.training_segment import Population, policy_of
 
 
@@ -66,7 +66,7 @@ def test_daily_returns_of_two_symbols_in_two_groups(engine):
         engine.member(0, fold=2, **{"env.fee": 0.001}),
         engine.member(1, fold=2, **{"env.ruin": 0.995}),
     ]
-    places = [Place(member, source.environment(member.config)) for member in members]
+    places = [MemberEnv(member, source.environment(member.config)) for member in members]
     population = Population(places, [None, None])
     for _ in range(3):
         population.iterate()
@@ -90,7 +90,7 @@ def test_daily_returns_of_two_symbols_in_two_groups(engine):
 def test_benchmark_is_the_market(engine):
     source = engine.source()
     member = engine.member(0, fold=0)
-    place = Place(member, source.environment(member.config))
+    place = MemberEnv(member, source.environment(member.config))
     passes = score([place], policy_of([place], [None]))[0]
     data = place.environment.loaded.data
     records = place.environment.loaded.params["fold0/test"]
@@ -103,7 +103,7 @@ def test_benchmark_is_the_market(engine):
 def test_holdout_is_one_group(engine):
     source = engine.source()
     member = engine.member(0, test="holdout")
-    place = Place(member, source.environment(member.config))
+    place = MemberEnv(member, source.environment(member.config))
     passes = score([place], policy_of([place], [None]))[0]
     assert set(passes.group.tolist()) == {0} and len(passes.metrics) == 1
 
@@ -113,7 +113,7 @@ def test_games_meet_the_same_episodes_in_every_fold_and_others_in_the_holdout(en
     places = []
     for k, test in ((0, "test"), (1, "test"), (2, "holdout")):
         member = engine.member(k, env="cartpole", test=test, **{"evaluation.episodes": 40})
-        places.append(Place(member, source.environment(member.config)))
+        places.append(MemberEnv(member, source.environment(member.config)))
     assert alike(places[0]) == alike(places[1]) != alike(places[2])
     policy = policy_of(places[:1], [None])
     first, second = (score([place], policy)[0] for place in (places[0], places[2]))
@@ -126,7 +126,7 @@ def test_compiled_passes_are_those_step_by_step(engine):
     """The loop without Python gives the same bits, whoever is beside whom."""
     source = engine.source()
     members = [engine.member(k, **{"env.fee": 0.002 * k}) for k in range(3)]
-    places = [Place(member, source.environment(member.config)) for member in members]
+    places = [MemberEnv(member, source.environment(member.config)) for member in members]
     population = Population(places, [None] * 3)
     for _ in range(2):
         population.iterate()
@@ -161,7 +161,7 @@ def test_passes_are_stepped_by_the_backend_of_the_config(engine, monkeypatch, en
     own = {"training.backend": wanted, "evaluation.episodes": 2, "evaluation.max_steps": 20}
     names = {} if env == "toy" else {"env": env}
     member = engine.member(0, **names, **own)
-    place = Place(member, engine.source().environment(member.config))
+    place = MemberEnv(member, engine.source().environment(member.config))
     policy = policy_of([place], [None])
     seen = []
     begin = KernelVectorEnv.__init__
@@ -182,7 +182,7 @@ def test_a_reward_that_is_not_finite_is_named(engine):
     split = member.test
     records = tuple(p._replace(fee=np.nan) for p in environment.loaded.params[split])
     loaded = replace(environment.loaded, params={**environment.loaded.params, split: records})
-    place = Place(member, replace(environment, loaded=loaded))
+    place = MemberEnv(member, replace(environment, loaded=loaded))
     with pytest.raises(KernelError, match=r"NaN or infinite.*step 0,"):
         score([place], policy_of([place], [None]))
 
@@ -299,7 +299,7 @@ def test_passes(engine, tmp_path, monkeypatch, function, fused):
     path = tmp_path / "own_market.py"
     path.write_text(text.replace(old, late))
     member = engine.member(0, env=str(path), fold=1)
-    place = Place(member, engine.source().environment(member.config))
+    place = MemberEnv(member, engine.source().environment(member.config))
     with pytest.raises(KernelError) as error:
         score([place], policy_of([place], [None]))
     message = str(error.value)

@@ -21,7 +21,7 @@ from slipstream.training.population.member_state import (
     State,
     read_progress,
 )
-from slipstream.training.population.pool_worker import SERVICE, SegmentService, Word
+from slipstream.training.population.pool_worker import SERVICE, Reply, SegmentService
 
 LONG = 400_000  # iterations, more than any machine makes before it is stopped
 
@@ -146,10 +146,10 @@ def test_an_answer_that_is_none(engine, work, tmp_path):
     foreign = live.content(engine.member(1).name)
     done = Outcome(member.name, 9, None)
     lies = (
-        Word({}, end=[]),
-        Word({}, end=[done]),
-        Word({member.name: foreign}, end=[]),
-        Word({"../escape": foreign}, end=[]),
+        Reply({}, end=[]),
+        Reply({}, end=[done]),
+        Reply({member.name: foreign}, end=[]),
+        Reply({"../escape": foreign}, end=[]),
     )
     for k, lie in enumerate(lies):
         folder = tmp_path / str(k)

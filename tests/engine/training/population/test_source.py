@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.kernels.kernel_registry import load_kernel
-from slipstream.training.population.environment_source import Place, batch_shape
+from slipstream.training.population.environment_source import MemberEnv, batch_shape
 
 
 def test_data_are_read_once(engine):
@@ -39,11 +39,11 @@ def test_settings_without_data_are_no_new_data(engine):
 
 def test_folds_have_their_own_records_and_scales(engine):
     source = engine.source()
-    places = [Place(m, source.environment(m.config)) for m in map(engine.member, range(6))]
+    places = [MemberEnv(m, source.environment(m.config)) for m in map(engine.member, range(6))]
     assert len({place.records for place in places}) == 6
     assert len({float(place.spec.fixed_std[0]) for place in places}) == 6
     member = replace(places[0].member, fold="development", test="holdout")
-    whole = Place(member, places[0].environment)
+    whole = MemberEnv(member, places[0].environment)
     assert whole.records == places[0].environment.loaded.params["development/train"]
 
 
