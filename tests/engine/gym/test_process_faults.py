@@ -337,7 +337,7 @@ def test_an_episode_that_always_fails_counts_as_lost(how):
     assert all((track.length, track.episode_return) == (4, 4.0) for track in tracks)
     assert len({track.name for track in tracks}) == len(tracks), "each episode once"
     assert len(faults) - len(lost) >= MAX_ATTEMPTS * len(lost)
-    assert f"episodes that were lost: {len(lost)};" in lost_sentence(faults)
+    assert f"Lost evaluation episodes: {len(lost)}." in lost_sentence(faults)
 
 
 @pytest.mark.long

@@ -1,1 +1,1 @@
-"""What can be trained on: made from names, stepped, evaluated."""
+"""Environments for training: creation from names, stepping and evaluation."""

@@ -1,9 +1,9 @@
-"""The machine file: what `slipstream tune-machine` measured, which `backend: auto` goes by.
+"""Cache of the measurements of `slipstream tune-machine`, which `backend: auto` uses.
 
-One file an environment, in `machine/` of the cache folder, with an entry for each machine that it
-was measured on: a folder may be shared. It says how copies are stepped and never how many there
-are, so no result depends on it. What is damaged, of another machine or of another state of the
-environment is passed over, with a sentence.
+Each environment has one file in `machine/` of the cache folder, with an entry per machine, because
+the folder may be shared. An entry states how environments are stepped and never their number, so no
+result depends on it. Damaged entries, and those of another machine or another version of the
+environment, are ignored with a notice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from slipstream.jit.cache import private_folder
 from slipstream.training.environments.environment import Environment, Part, SteppingConfig
 
 _FORMAT = 1
-_NEAR = 2.0  # times as many copies, or as few, that a measurement still speaks for
+_NEAR = 2.0  # factor of num_envs within which a measurement applies
 _SHAPE: dict[str, Any] = {
     "format": int,
     "environment": {},
@@ -39,7 +39,7 @@ _SHAPE: dict[str, Any] = {
 
 
 class StepConfig(NamedTuple):
-    """How copies are stepped: a backend, and its worker processes, or threads where compiled."""
+    """Backend, and number of its worker processes or compiled threads."""
 
     backend: str
     workers: int
@@ -47,12 +47,12 @@ class StepConfig(NamedTuple):
 
 @dataclass(frozen=True)
 class Identity:
-    """Which environment was measured.
+    """Identity of a measured environment.
 
     Attributes:
-        name: as in a config.
-        settings: what it was made with, plain values.
-        source: hash of its rules, as far as they can be found; empty where not.
+        name: name as in a config.
+        settings: settings as plain values.
+        source: hash of its source files; empty if they cannot be determined.
     """
 
     name: str
@@ -62,18 +62,18 @@ class Identity:
 
 @dataclass(frozen=True)
 class AutotuneEntry:
-    """What was found fastest.
+    """Fastest step configs of an environment on one machine.
 
     Attributes:
-        date: when, ``2026-11-22``.
-        ways: by number of copies.
+        date: date of the measurement, ``2026-11-22``.
+        configs: step configs by num_envs.
     """
 
     date: str
     configs: Mapping[int, StepConfig]
 
     def near(self, num_envs: int) -> StepConfig | None:
-        """For so many copies, or for the nearest number within a factor of 2; None beyond."""
+        """Return the config of the nearest measured num_envs within a factor of 2, or None."""
 
         def apart(other: int) -> float:
             return max(num_envs, other) / min(num_envs, other)
@@ -84,12 +84,12 @@ class AutotuneEntry:
 
 @dataclass(frozen=True)
 class Tunable(Environment, Part):
-    """An environment whose copies can be stepped in several ways, with equal results.
+    """Environment that can be stepped in several ways with identical results.
 
     Attributes:
-        measured: how copies of a lone member are stepped fastest here, where the machine file says.
-        step_seconds: of one copy of foreign rules, as measured here; `backend: auto` goes by it.
-            None: its first steps are still to be taken.
+        measured: measured step configs of this machine for a single member, or None.
+        step_seconds: measured seconds of a step of one foreign environment, used by
+            `backend: auto`; None before its first steps.
     """
 
     measured: AutotuneEntry | None = field(default=None, kw_only=True)
@@ -98,35 +98,37 @@ class Tunable(Environment, Part):
     @property
     @abstractmethod
     def identity(self) -> Identity | None:
-        """What a machine file is kept under; None if stepping leaves no choice."""
+        """Key of the cache entry; None if there is only one way to step it."""
 
     def step_config(self, num_envs: int) -> StepConfig | None:
-        """How so many copies of a lone member are stepped, if that was measured."""
+        """Return the measured config for this number of sub-environments of a single member, or
+        None.
+        """
         found = None if self.measured is None else self.measured.near(num_envs)
         return found if found is not None and found.backend in self.kind.backends else None
 
     def probed(self, stepping: SteppingConfig | None = None) -> Self:
-        """This environment, once rules of somebody else's have taken their first steps.
+        """Return this environment after the first steps of foreign code were taken.
 
-        Copies that fail are dealt with as the fault policy of `stepping` says.
+        Failing environments are handled by the fault policy of `stepping`.
 
         Args:
-            stepping: its own unless given.
+            stepping: stepping config; None for its own.
 
         Raises:
-            KernelError: they break at once.
+            KernelError: the first steps fail.
         """
         return self
 
     def may_crash(self, num_envs: int) -> bool:
-        """Whether rules that nobody checked would be stepped by this process itself: `auto`."""
+        """Return whether `backend: auto` would step unchecked code in this process."""
         return False
 
 
 def load_entry(identity: Identity) -> tuple[AutotuneEntry | None, str | None]:
-    """What was measured of an environment on this machine, or a sentence why that is passed over.
+    """Return this machine's entry of an environment, or a notice why it is ignored.
 
-    Both are None where it was never measured.
+    Both are None if it was never measured.
     """
     again = f"run `slipstream tune-machine {shlex.quote(identity.name)}`"
     try:
@@ -136,8 +138,8 @@ def load_entry(identity: Identity) -> tuple[AutotuneEntry | None, str | None]:
             return None, None
         if found["format"] != _FORMAT:
             return None, (
-                f"{path} has format {found['format']}, and this version of slipstream reads "
-                f"{_FORMAT}: it is passed over; {again} to write it anew."
+                f"{path} has format {found['format']}, but this version of slipstream reads "
+                f"{_FORMAT}, so it is ignored: {again} to replace it."
             )
         entries, here = found["machines"], this_machine()
         mine = next((one for one in entries if one["machine"] == here), None)
@@ -145,24 +147,24 @@ def load_entry(identity: Identity) -> tuple[AutotuneEntry | None, str | None]:
             others = "; ".join(sorted({_described(one["machine"]) for one in entries}))
             return None, (
                 f"{path} was measured on another machine, or with other cores or memory "
-                f"({others}), than there are here ({_described(here)}), and is passed over; "
-                f"{again} to measure these."
+                f"({others}), than this one ({_described(here)}), so it is ignored: "
+                f"{again} to measure this machine."
             )
         if mine["source"] != identity.source or mine["version"] != __version__:
             return None, (
-                f"{path} is of {mine['measured']}, and {identity.name} or slipstream has changed "
-                f"since: it is passed over; {again} to measure anew."
+                f"{path} was measured on {mine['measured']}, and {identity.name} or slipstream has "
+                f"changed since, so it is ignored: {again} to update it."
             )
         return AutotuneEntry(mine["measured"], _ways(mine["copies"], path, again)), None
     except ResourceError as error:
-        return None, f"{error} Until then `auto` goes by the time that a step takes."
+        return None, f"{error} Until then `auto` uses the measured time of a step."
 
 
 def save_entry(identity: Identity, measured: AutotuneEntry) -> Path:
-    """Writes down what was measured here, in place of what was; returns the file.
+    """Write this machine's measurement, replacing an earlier one; return the file.
 
     Raises:
-        ResourceError: it cannot be written.
+        ResourceError: the file cannot be written.
         ConfigError: another process keeps its folder locked.
     """
     path, machine = _path(identity), this_machine()
@@ -178,9 +180,7 @@ def save_entry(identity: Identity, measured: AutotuneEntry) -> Path:
         f"Another process is writing into {path.parent}, and {path.name} was not written. Run "
         f"`slipstream tune-machine {shlex.quote(identity.name)}` again when it has ended."
     )
-    with acquire_lock(
-        path.parent, refusal
-    ):  # a process beside this one may add its machine's entry
+    with acquire_lock(path.parent, refusal):  # another process may add an entry at the same time
         others = [one for one in _entries(path) if one["machine"] != machine]
         write_hashed(
             path, {"format": _FORMAT, "environment": about, "machines": [*others, entry]}
@@ -189,7 +189,7 @@ def save_entry(identity: Identity, measured: AutotuneEntry) -> Path:
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:
-    """What is written; none of a file that is damaged or of another format: it is written anew."""
+    """Return the entries of a file; empty if it is damaged or has another format."""
     try:
         found = read_json(path, ResourceError, "", _SHAPE)
     except ResourceError:
@@ -198,7 +198,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
 
 
 def this_machine() -> dict[str, Any]:
-    """What a measurement speaks for: processor, cores that this process may use, memory."""
+    """Describe this machine: CPU, usable cores, memory."""
     return {
         "processor": cpu_model(),
         "cores": usable_cores(),
@@ -207,16 +207,16 @@ def this_machine() -> dict[str, Any]:
 
 
 def _described(machine: Mapping[str, Any]) -> str:
-    """``AMD EPYC, 2 cores, 24 GiB``."""
+    """Format a machine as ``AMD EPYC, 2 cores, 24 GiB``."""
     processor, cores, memory = (machine.get(key) for key in ("processor", "cores", "memory_gib"))
     return f"{processor}, {cores} {'core' if cores == 1 else 'cores'}, {memory} GiB"
 
 
 def _path(identity: Identity) -> Path:
-    """A file in `$SLIPSTREAM_MACHINE`, else in `machine` of the cache folder.
+    """Return the file in `$SLIPSTREAM_MACHINE`, else in `machine` of the cache folder.
 
     Raises:
-        ResourceError: the folder cannot be made.
+        ResourceError: the folder cannot be created.
     """
     about = json.dumps([identity.name, identity.settings], sort_keys=True, default=str)
     name = f"{hashlib.sha256(about.encode()).hexdigest()[:20]}.json"
@@ -229,10 +229,10 @@ def _path(identity: Identity) -> Path:
 
 
 def _ways(num_envs: Mapping[str, Any], path: Path, again: str) -> dict[int, StepConfig]:
-    """By copies.
+    """Parse step configs by num_envs.
 
     Raises:
-        ResourceError: what is written is no such thing.
+        ResourceError: the file has invalid content.
     """
     try:
         ways = {

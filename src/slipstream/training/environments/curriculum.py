@@ -1,4 +1,4 @@
-"""Curricula: phases of other settings of the same environment, and weights that change in time."""
+"""Curricula: phases with other settings of the same environment, and annealed parameters."""
 
 from __future__ import annotations
 
@@ -19,30 +19,37 @@ from slipstream.training.environments.kernel_environment import KernelEnvironmen
 
 
 class Anneal(Config):
-    """A number of the environment that changes within a phase, by a member's own episodes."""
+    """A parameter of the environment that changes within a phase, by a member's own episodes."""
 
-    start: float = Field(description="held for the first `hold` episodes")
-    final: float = Field(description="reached over the next `over` episodes, linearly, and kept")
-    hold: Natural = Field(0, description="episodes of the phase")
-    over: Natural = Field(0, description="episodes")
+    start: float = Field(description="Value during the first `hold` episodes.")
+    final: float = Field(
+        description="Value reached linearly over the next `over` episodes, and kept."
+    )
+    hold: Natural = Field(0, description="Episodes of the phase before the change starts.")
+    over: Natural = Field(0, description="Episodes over which the value changes.")
 
     def share(self, episodes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """How much of the way from start to final is done after that many episodes, [m]."""
+        """Return the fraction of the change completed after that many episodes, [m]."""
         past = (episodes - self.hold).astype(np.float64)
         return np.clip(past / self.over, 0.0, 1.0) if self.over else (past >= 0).astype(np.float64)
 
 
 class Phase(Config):
-    """Settings of the environment for some time."""
+    """Settings of the environment for part of the training."""
 
-    name: str = Field("", description="in tables")
-    episodes: Count | None = Field(None, description="of a member, that end it")
-    steps: Count | None = Field(None, description="of a member, that end it instead")
-    env: dict[str, Any] = Field(default_factory=dict, description="laid over the section `env`")
-    anneal: dict[str, Anneal] = Field(
-        default_factory=dict, description="numbers of `env` by dotted name, such as reward.touch"
+    name: str = Field("", description="Name of the phase in tables.")
+    episodes: Count | None = Field(None, description="Episodes of a member that end the phase.")
+    steps: Count | None = Field(None, description="Steps of a member that end the phase instead.")
+    env: dict[str, Any] = Field(
+        default_factory=dict, description="Settings that override the section `env`."
     )
-    clear_replay: bool = Field(False, description="forgets what was kept before this phase")
+    anneal: dict[str, Anneal] = Field(
+        default_factory=dict,
+        description="Annealed numbers of `env` by dotted name, such as reward.touch.",
+    )
+    clear_replay: bool = Field(
+        False, description="Clear the replay buffer at the start of the phase."
+    )
 
     @model_validator(mode="after")
     def _one_end(self) -> Phase:
@@ -52,13 +59,13 @@ class Phase(Config):
 
 
 class CurriculumConfig(Config):
-    """What is trained on, phase after phase; evaluations stay with the section `env`."""
+    """Training phases in sequence; evaluations use the section `env`."""
 
-    phases: tuple[Phase, ...] = Field((), description="one after another")
+    phases: tuple[Phase, ...] = Field((), description="Phases in order.")
 
     @property
     def episodes(self) -> int | None:
-        """Of a member, in all phases; None where not every phase ends after some."""
+        """Episodes of a member in all phases; None if any phase does not end by episodes."""
         each = [phase.episodes for phase in self.phases if phase.episodes is not None]
         return sum(each) if each and len(each) == len(self.phases) else None
 
@@ -77,8 +84,8 @@ class _Records:
     """A phase as Params records.
 
     Attributes:
-        first: where every annealed number has its start.
-        moves: of each annealed number, what is added to first's fields where it is final.
+        first: record with all annealed numbers at their start.
+        moves: for each annealed number, the change of the record's fields from start to final.
     """
 
     first: Any
@@ -86,19 +93,20 @@ class _Records:
 
 
 class Curriculum:
-    """Which phase each of m members is in, and their Params.
+    """Current phase of each of m members, and their Params.
 
-    A phase changes between iterations only: a member's copies begin new episodes then, and the
-    episodes that this cuts are counted nowhere.
+    A phase changes only between iterations. The member's environments then start new episodes, and
+    the
+    aborted episodes are not counted.
 
     Args:
         config: the phases.
-        environment: what the section `env` makes, a kernel.
-        settings: of that section.
+        environment: kernel environment of the section `env`.
+        settings: settings of that section.
         members: m.
 
     Attributes:
-        phase: int64 [m], the number of phases where all are done.
+        phase: int64 [m], index of the phase; the number of phases if all are completed.
     """
 
     def __init__(
@@ -111,23 +119,23 @@ class Curriculum:
         self.config = config
         self._records = [_records(environment, settings, phase) for phase in config.phases]
         self.phase = np.zeros(members, np.int64)
-        self._episodes = np.zeros(members, np.int64)  # at the phase's begin
+        self._episodes = np.zeros(members, np.int64)  # at the start of the phase
         self._steps = np.zeros(members, np.int64)
 
     def among(self, members: int) -> Curriculum:
-        """The same phases at their beginning, of another number of members."""
+        """Return the same curriculum at its start, for another number of members."""
         made = copy.copy(self)
         made.phase, made._episodes, made._steps = np.zeros((3, members), np.int64)
         return made
 
     def advance(self, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Ends the phases that have reached their length.
+        """End the phases that have reached their length.
 
         Args:
-            episodes, steps: int64 [m], of each member so far.
+            episodes, steps: int64 [m], totals of each member.
 
         Returns:
-            Members that go on in another phase.
+            Members that entered another phase.
         """
         changed = []
         for m in range(len(self.phase)):
@@ -144,11 +152,11 @@ class Curriculum:
         return np.array(changed, np.int64)
 
     def clears(self, member: int) -> bool:
-        """Whether the member's phase begins without what was kept before."""
+        """Return whether the member's phase starts with an empty replay buffer."""
         return self.config.phases[int(self.phase[member])].clear_replay
 
     def params(self, member: int, episodes: int) -> Any:
-        """The Params record of a member after that many episodes."""
+        """Return the Params record of a member after that many episodes."""
         number = min(int(self.phase[member]), len(self._records) - 1)
         records, phase = self._records[number], self.config.phases[number]
         begun = self._episodes[member] if number == self.phase[member] else 0
@@ -160,7 +168,7 @@ class Curriculum:
         return type(records.first)(**values)
 
     def get_state(self) -> dict[str, NDArray[np.int64]]:
-        """Where members stand, [m] by name."""
+        """Return the state of the members, [m] by name."""
         return {
             "phase": self.phase.copy(),
             "episodes": self._episodes.copy(),
@@ -168,7 +176,7 @@ class Curriculum:
         }
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from `get_state()`."""
+        """Restore `get_state()`."""
         self.phase[:], self._episodes[:] = state["phase"], state["episodes"]
         self._steps[:] = state["steps"]
 
@@ -176,10 +184,10 @@ class Curriculum:
 def check_curriculum(
     config: CurriculumConfig, environment: Environment, settings: Mapping[str, Any]
 ) -> None:
-    """Refuses phases that cannot be trained in.
+    """Validate that all phases can be trained.
 
     Raises:
-        ConfigError: the environment is no kernel's game, or a phase changes what is seen or done.
+        ConfigError: the environment is not a game's kernel, or a phase changes spaces or limits.
     """
     Curriculum(config, environment, settings, 1)
 
@@ -188,8 +196,8 @@ def _records(environment: Environment, settings: Mapping[str, Any], phase: Phase
     rules = environment.part(KernelEnvironment)
     if rules is None or rules.spec.market is not None:
         raise ConfigError(
-            f"`curriculum` is for kernels that are games, and {environment.name} is none: leave "
-            "the section out."
+            f"`curriculum` requires a kernel that is a game, and {environment.name} is not one. "
+            "Remove the section."
         )
     starts = {name: anneal.start for name, anneal in phase.anneal.items()}
     first = _params(rules, settings, phase, starts)
@@ -202,8 +210,8 @@ def _records(environment: Environment, settings: Mapping[str, Any], phase: Phase
             raise ConfigError(f"`curriculum`: `anneal.{name}` changes nothing in this environment.")
         if any(not isinstance(before[f], float) for f in moves[name]):
             raise ConfigError(
-                f"`curriculum`: `anneal.{name}` is no number that can change bit by bit; put it "
-                "into the `env` of a phase."
+                f"`curriculum`: `anneal.{name}` cannot change gradually. Set it in the `env` of a "
+                "phase."
             )
     return _Records(first, moves)
 
@@ -214,7 +222,7 @@ def _params(
     phase: Phase,
     numbers: Mapping[str, float],
 ) -> Any:
-    changed = {**settings, **phase.env}  # a weight that a mapping leaves out is gone
+    changed = {**settings, **phase.env}  # a phase replaces mappings as a whole
     try:
         for path, value in numbers.items():
             set_by_path(changed, path, value)
@@ -226,8 +234,8 @@ def _params(
     same = same and made.spec.max_episode_steps == environment.spec.max_episode_steps
     if not (same and made.spec.action_space == environment.spec.action_space):
         raise ConfigError(
-            f"`curriculum`, phase `{phase.name}` changes what is seen, what is done or the time "
-            "limit: phases may change rules, opponents and rewards, not spaces, limits or how many "
-            "players there are."
+            f"`curriculum`, phase `{phase.name}` changes observations, actions or the time limit. "
+            "Phases may change rules, opponents and rewards, but not spaces, limits or the number "
+            "of players."
         )
     return made.loaded.params["train"][0]

@@ -1,7 +1,7 @@
-"""What everything that trains, evaluates and searches knows of an environment.
+"""Interface of environments for training, evaluation and search.
 
-An `EnvironmentKind` is what a name means before anything is loaded, and `factory.kind_of` chooses
-it. It loads an `Environment`. What only some of these have is a `Part`.
+An `EnvironmentKind` is the meaning of a name before anything is loaded; `factory.get_kind` selects
+it. It loads an `Environment`. Features of only some environments are `Part`s.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from slipstream.kernels.kernel import Kernel
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import VectorEnv
 
-MAX_EVAL_STEPS = 10_000  # steps of an evaluation episode that nothing else ends
+MAX_EVAL_STEPS = 10_000  # default limit of evaluation episodes without a time limit
 
 PartT = TypeVar("PartT", bound="Part")
 
@@ -36,18 +36,18 @@ Sections: TypeAlias = Mapping[str, Mapping[str, Any]]
 _FILE = "gymnasium.yaml"  # suggestions for Gymnasium environments
 _REASONS = {
     "compiled": "only kernels can be compiled",
-    "process": "a kernel is compiled, and processes would only add to what a step costs",
-    "cuda": "stepping on a GPU does not exist yet",
+    "process": "a kernel is compiled, and processes would only add overhead",
+    "cuda": "stepping on a GPU is not implemented",
 }
 
 
 class SteppingConfig(NamedTuple):
-    """What a run says about how copies of somebody else's rules are stepped.
+    """How a run steps foreign environments.
 
     Attributes:
-        workers: processes of backend `process`; None: by the cores.
-        policy: what follows when one of its copies fails there.
-        here: first steps are taken in this process.
+        workers: processes of backend `process`; None for a number by cores.
+        policy: handling of failing environments.
+        in_process: first steps are taken in this process.
     """
 
     workers: int | None = None
@@ -56,16 +56,17 @@ class SteppingConfig(NamedTuple):
 
 
 class Part:
-    """Something that only some environments offer: `environment.part(Kind)` returns it or None.
+    """Optional feature of an environment: `environment.part(Kind)` returns it or None.
 
     Each kind is a subclass. It is a base class of the environments that offer it, or it overrides
-    `of` and makes itself from what it finds there, such as optional functions of a kernel, or a
-    plugin makes it; see `core/plugins.py`.
+    `from_environment` and builds itself, for example from optional functions of a kernel, or a
+    plugin
+    creates it; see `core/plugins.py`.
     """
 
     @classmethod
     def from_environment(cls, environment: Environment) -> Self | None:
-        """The part of an environment; None if it does not offer it."""
+        """Return the part of an environment; None if it does not offer it."""
         if isinstance(environment, cls):
             return environment
         found = (part(cls, environment) for part in iter_offers("part"))
@@ -74,15 +75,15 @@ class Part:
 
 @dataclass(frozen=True)
 class EnvironmentKind(ABC):
-    """What the name of an environment means, before anything is loaded.
+    """Meaning of an environment's name before anything is loaded.
 
     Attributes:
         name: a kernel's name or path, or ``gym:ID``.
-        compiled: its rules are a kernel, which threads step.
-        backends: how its copies can be stepped; a further one is named here and made in `copies`.
-        open_section: below this key of `env`, nobody knows beforehand which keys there are.
-        leaves: a copy can leave an episode before its end and begin another one.
-        resumable: its copies can be saved and come back to where they stood, at every step.
+        compiled: True if it is a kernel, which threads step.
+        backends: backends that can step it, implemented in `make_envs`.
+        open_section: key of `env` below which any keys are allowed.
+        can_abort: True if an episode can be aborted and another one started.
+        resumable: True if its state can be saved and restored at every step.
     """
 
     name: str
@@ -96,22 +97,22 @@ class EnvironmentKind(ABC):
     @property
     @abstractmethod
     def is_known(self) -> bool:
-        """Whether the name says by itself that an environment is meant."""
+        """Whether the name alone identifies an environment."""
 
     @property
     def kernel(self) -> Kernel | None:
-        """The rules, loaded; None if they are no kernel."""
+        """The loaded kernel; None if it is not a kernel."""
         return None
 
     @property
     @abstractmethod
     def model(self) -> type[Config]:
-        """Fields of the section `env`, besides the name."""
+        """Model of the section `env`, without the name."""
 
     @property
     @abstractmethod
     def short_name(self) -> str:
-        """The name as part of a file's name."""
+        """Name for use in file names."""
 
     @property
     def has_folds(self) -> bool:
@@ -120,33 +121,35 @@ class EnvironmentKind(ABC):
 
     @property
     def code(self) -> Mapping[str, str | None]:
-        """What it imports by a user's words: absolute paths with None, or words with a module."""
+        """User code that it imports: absolute paths mapped to None, or setting values to a
+        module.
+        """
         return {}
 
     @property
     @abstractmethod
     def module(self) -> ModuleType | None:
-        """The user's module that defines it; None if slipstream or a library has it.
+        """User module that defines it; None if slipstream or a library does.
 
         Raises:
-            ConfigError: only this process can make it.
+            ConfigError: it exists only in this process.
         """
 
     @abstractmethod
     def resolve_settings(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """A name that holds everywhere, and complete settings."""
+        """Return a name that is valid everywhere, and complete settings."""
 
     @abstractmethod
     def default_hyperparams(self, agent_name: str) -> Sections:
-        """Suggestions for the sections `agent` and `training`, if this agent is trained."""
+        """Return defaults of the sections `agent` and `training` for this agent."""
 
     def preset_note(self, agent_name: str, resolved: Sections) -> str | None:
-        """A sentence about suggestions that nobody would look for; None without any in force."""
+        """Return a notice about unexpected presets in force; None without any."""
         return None
 
     @abstractmethod
     def load(self, settings: Mapping[str, Any]) -> Environment:
-        """Load what the section `env` names, besides the name."""
+        """Load the environment with the settings of section `env`, without the name."""
 
     def load_folds(
         self, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
@@ -154,18 +157,20 @@ class EnvironmentKind(ABC):
         """Load an environment whose splits are a study's folds.
 
         Args:
-            settings: of the section `env`.
-            plan: how markets are divided.
-            known: environments of other settings, whose data may serve.
+            settings: settings of section `env`.
+            plan: division of markets.
+            known: environments of other settings, whose data may be reused.
         """
         return self.load(settings)
 
     @abstractmethod
     def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
-        """Run a kernel under watch; refuse what is none."""
+        """Run the checks of a kernel; raise if it is not a kernel."""
 
     def renderer(self, settings: Mapping[str, Any]) -> Any:
-        """An object with Gymnasium's interface whose `render` returns pictures; None: a kernel."""
+        """Return an object with Gymnasium's interface whose `render` returns images; None for a
+        kernel.
+        """
         return None
 
     @abstractmethod
@@ -215,37 +220,37 @@ class Environment(ABC):
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Facts about its data, plain values."""
+        """Metadata about its data as plain values."""
         return {}
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What decides its numbers besides the config; `sources` are hashes of files."""
+        """Everything besides the config that determines results; `sources` are file hashes."""
         return {"name": self.name}
 
     @property
     def training_context(self) -> dict[str, Any]:
-        """What a policy that is trained here takes along, plain values; see `TrainingContext`."""
+        """Plain values stored with a policy trained here; see `TrainingContext`."""
         return {"environment": self.kind.short_name}
 
     def with_stepping(self, stepping: SteppingConfig) -> Environment:
-        """A copy that is stepped as a run's config says."""
+        """Return a copy with the stepping config of a run."""
         return self
 
     def check(
         self, settings: Mapping[str, Any], say: Callable[[str], None] = lambda sentence: None
     ) -> bool | None:
-        """Runs rules that a user wrote under watch, unless they have passed before.
+        """Run the checks of user code, unless it has passed them before.
 
         Args:
-            settings: of the section `env`.
-            say: told when they pass.
+            settings: settings of section `env`.
+            say: called with a message when it passes.
 
         Returns:
-            Whether they were run now; None: there is nothing to check.
+            True if the checks ran now; None if there is nothing to check.
 
         Raises:
-            KernelError: the first rule found broken, with file, line and remedy.
+            KernelError: the first broken rule, with file, line and fix.
         """
         return None
 
@@ -258,12 +263,12 @@ class Environment(ABC):
         *,
         stagger: bool = True,
     ) -> VectorEnv:
-        """Training copies with the given member seeds and indices, each uint64 [E].
+        """Create training environments with the given member seeds and indices, each uint64 [E].
 
         Args:
-            seeds, indices: of each copy.
+            seeds, indices: seed and index of each environment.
             backend: one of `backends`.
-            stagger: first episodes may be cut short, so that copies do not end together.
+            stagger: shorten first episodes at random, so that environments do not end together.
         """
 
     @abstractmethod
@@ -275,16 +280,19 @@ class Environment(ABC):
         backend: str = "auto",
         max_steps: int = MAX_EVAL_STEPS,
     ) -> VectorEnv:
-        """Copies that hold at the end of an episode; see `run_episodes`.
+        """Create environments that hold at the end of an episode; see `run_episodes`.
 
-        There may be fewer of a member than `copies`, which changes nothing but speed. A game
-        without a time limit of its own is cut after `longest` steps, a market's pass never.
+        A member may get fewer than `num_envs`, which changes only speed. A game without a time
+        limit is
+        truncated after `max_steps` steps, a market's backtest never.
         """
 
     def records(self, split: str) -> tuple[Any, ...]:
-        """Params records of a split; nothing where there are no records.
+        """Return the Params records of a split; empty if there are no records.
 
-        What is no market gives its records of "train" for a split that it lacks: see `splits`.
+        An environment that is not a market returns its "train" records for splits that it lacks,
+        see
+        `splits`.
 
         Raises:
             ConfigError: a market has no such split.
@@ -292,17 +300,19 @@ class Environment(ABC):
         return ()
 
     def splits(self) -> tuple[str, ...]:
-        """Names of the data's splits, each of which can be evaluated.
+        """Names of the splits that can be evaluated.
 
-        A market's are ranges of time. What is no market (a game, CartPole) mostly declares "train"
-        alone, and its records serve for every split. There the names choose the seed from which
-        episodes start: "train" those by which the best policy is chosen, "test" fresh ones.
+        Splits of a market are time ranges. Other environments (a game, CartPole) mostly declare
+        only
+        "train", whose records serve for every split. There the split selects the seed of the
+        episodes:
+        "train" those that select the best policy, "test" new ones.
         """
         return ("train",)
 
 
 def for_gymnasium(env_id: str, agent_name: str) -> Sections:
-    """For the sections `agent` and `training`: a default for all, presets for some ids."""
+    """Return defaults of sections `agent` and `training`, with presets for some ids."""
     default = _gymnasium()["default"].get(agent_name, {})
     preset = gymnasium_preset(env_id, agent_name) or {}
     return {
@@ -312,9 +322,9 @@ def for_gymnasium(env_id: str, agent_name: str) -> Sections:
 
 
 def gymnasium_preset(env_id: str, agent_name: str) -> Sections | None:
-    """What replaces the default for this id; None where nothing does."""
+    """Return the preset of an id; None if there is none."""
     presets: Mapping[str, Mapping[str, Sections]] = _gymnasium()["ids"]
-    found = presets.get(env_id.rpartition(":")[2], {})  # `module:ID` imports first
+    found = presets.get(env_id.rpartition(":")[2], {})  # `module:ID` imports the module first
     return found.get(agent_name)
 
 

@@ -1,7 +1,4 @@
-"""Evaluation: runs chosen episodes of policies to their end, one member or many at once.
-
-A `Track` is what an episode leaves behind.
-"""
+"""Evaluation: run selected episodes of policies to their end, for one or many members."""
 
 from __future__ import annotations
 
@@ -21,18 +18,18 @@ from slipstream.training.environments.kernel_environment import KernelEnvironmen
 from slipstream.training.environments.parts import NUMBERS, opponent_names, outcome_shares
 from slipstream.training.episode_result import EpisodeResult, finite_values, score_values
 
-_LOOK = 16  # steps between two looks at whether to go on
-MAX_EVAL_ENVS = 128  # of each member at most, however many episodes there are
+_LOOK = 16  # steps between two stop checks
+MAX_EVAL_ENVS = 128  # maximum sub-environments per member
 
 
 class PolicyInput(NamedTuple):
-    """What a decision may depend on.
+    """Inputs of a policy.
 
     Attributes:
         obs: [E, *shape].
-        mask: bool [E, n] of allowed choices, None where all are.
-        episode: int64 [E], the episode that each copy runs.
-        step: int64 [E], steps taken within it.
+        mask: bool [E, n] of allowed discrete actions, None if all are allowed.
+        episode: int64 [E], current episode of each environment.
+        step: int64 [E], steps within it.
     """
 
     obs: NDArray[Any]
@@ -42,7 +39,7 @@ class PolicyInput(NamedTuple):
 
 
 Act: TypeAlias = Callable[[PolicyInput], NDArray[Any]]
-"""Chooses actions [E, K]."""
+"""Function from policy inputs to actions [E, K]."""
 
 
 def run_episodes(
@@ -58,32 +55,32 @@ def run_episodes(
     names: Sequence[str] | None = None,
     check_stop: Callable[[], None] = lambda: None,
 ) -> list[list[EpisodeResult]]:
-    """Runs episodes 0..J-1 once for every member and returns them in that order.
+    """Run episodes 0..J-1 once for every member and return them in that order.
 
-    With `lanes` L, lane l is the episodes l, l + L, l + 2 L and so on, one after another, as long
-    as each ends within `steps` of the lane's steps; what does not is not among the tracks.
-
-    Episode j has the random stream (seed, j, 0) and Params record j % P whichever copy steps it, so
-    the number of copies changes nothing but speed.
+    With `num_envs` L, lane l runs the episodes l, l + L, l + 2 L and so on in sequence, as long as
+    each ends within `steps` of the lane's steps; others are not returned. Episode j has the random
+    stream (seed, j, 0) and Params record j % P in any environment, so the number of environments
+    changes only speed.
 
     Args:
-        env: E = members x C copies that hold where an episode ends (`at_end=HOLD`).
-        act: what decides.
+        env: E = members x C environments that hold at the end of an episode
+            (`autoreset_mode=HOLD`).
+        act: the policy.
         episodes: J, for each member.
         seed: evaluation seed, the same for all members.
         members: M.
-        lanes: L; J unless given.
-        steps: of each lane; None: however many its episodes take.
-        record: keep actions and traces.
-        names: [J] of the tracks; "episode j" unless given.
-        check_stop: called now and then; it may raise to leave.
+        num_envs: number of lanes L; None for J.
+        steps: steps of each lane; None for no limit.
+        record: store actions and traces.
+        names: [J], names of the results; None for "episode j".
+        check_stop: called regularly; may raise to stop.
 
     Returns:
-        [M][J] tracks, without those that were lost: a fault ended each of their tries; fewer
-        where `steps` is given.
+        [M][J] results, without episodes lost because a fault ended each try; fewer if `steps` is
+        given.
 
     Raises:
-        KernelError: more than half of a member's were lost.
+        KernelError: more than half of a member's episodes were lost.
     """
     out = allocate_buffers(env)
     dealt = _EpisodeScheduler(env.num_envs, members, episodes, num_envs or episodes, steps, names)
@@ -116,13 +113,13 @@ def run_episodes(
 
 
 class _EpisodeScheduler:
-    """Lanes of episodes of every member, dealt to its copies: who runs which, and what came out.
+    """Assigns episodes of every member to environments and collects the results.
 
     Attributes:
-        episode, time: int64 [E], the episode that each copy runs, and steps within it.
-        running: bool [E], copies that still have one.
+        episode, time: int64 [E], current episode of each environment and steps within it.
+        running: bool [E], environments with an episode.
         tracks: [M][J], None until an episode has ended.
-        finished: (copy, member, episode, first step, step past the last) of each that has.
+        finished: (environment, member, episode, first step, end step) of each completed episode.
     """
 
     def __init__(
@@ -139,23 +136,23 @@ class _EpisodeScheduler:
         self.episode = np.tile(np.arange(self._copies, dtype=np.int64), members)
         self.running = self.episode < num_envs
         self.time, self._began = np.zeros(e, np.int64), np.zeros(e, np.int64)
-        self._spent = np.zeros(e, np.int64)  # of the lane, by episodes that have ended
+        self._spent = np.zeros(e, np.int64)  # steps of the lane's completed episodes
         self._pending = np.full(members, min(self._copies, num_envs))  # each member's next lane
         self.tracks: list[list[EpisodeResult | None]] = [[None] * episodes for _ in range(members)]
         self.finished: list[tuple[int, int, int, int, int]] = []
-        self.lost, self._ended = np.zeros((2, members), np.int64)  # episodes of each
+        self.lost, self._ended = np.zeros((2, members), np.int64)  # episodes of each member
 
     def stepped(self, out: StepBuffers, t: int) -> None:
-        """Counts a step; `t` is the number of the next one."""
+        """Count a step; `t` is the number of the next one."""
         self.time += 1
-        again = self.running & ~out.valid  # after a fault: at the beginning of the same episode
+        again = self.running & ~out.valid  # after a fault the same episode restarts
         self.time[again], self._began[again] = 0, t
 
     def ended(self, done: Episodes, t: int) -> list[int]:
-        """Takes what ended.
+        """Store completed episodes.
 
         Returns:
-            Copies that begin another episode.
+            Environments that start another episode.
         """
         next_ones = []
         lost = np.zeros(len(done.e), np.bool_) if done.lost is None else done.lost
@@ -185,10 +182,10 @@ class _EpisodeScheduler:
         return next_ones
 
     def cut(self, t: int) -> list[int]:
-        """Leaves episodes that cannot end within their lane.
+        """Abort episodes that cannot end within their lane.
 
         Returns:
-            Copies that begin another lane.
+            Environments that start another lane.
         """
         if self._steps is None:
             return []
@@ -212,33 +209,33 @@ class _EpisodeScheduler:
         self.episode[copy], self.time[copy], self._began[copy] = episode, 0, t
 
     def check_lost(self, env: VectorEnv) -> None:
-        """Raises where so few episodes are left that their mean would say little of all."""
+        """Raise if too few episodes are left for a meaningful mean."""
         member = int(self.lost.argmax())
         most, ended = int(self.lost[member]), max(self._num_envs, int(self._ended[member]))
         if 2 * most > ended:
             fault = next(one for one in reversed(env.drain_faults()) if one.kind == "given up")
             raise KernelError(
                 f"More than half of an evaluation's {ended} episodes were lost ({most} so "
-                f"far), each after several tries. The last: {fault}\nMend the environment there: "
-                "a score would be the mean of the episodes that happen to work. One that fails at "
-                "random, now and then, loses fewer of shorter ones: "
+                f"far), each after several tries. The last: {fault}\nFix the environment there: a "
+                "score would be the mean of the episodes that happen to work. If it fails at "
+                "random, shorter episodes lose fewer: "
                 "`--set env.kwargs.max_episode_steps=100`."
             )
 
 
 def lost_sentence(faults: Sequence[Any]) -> str | None:
-    """What to say of an evaluation's lost episodes; None where there are none among the faults."""
+    """Return a notice about an evaluation's lost episodes; None without any."""
     lost = [fault for fault in faults if fault.kind == "given up"]
     if not lost:
         return None
     return (
-        f"Evaluation episodes that were lost: {len(lost)}; scores are means of the others. The "
-        f"first: {str(lost[0]).splitlines()[0]}"
+        f"Lost evaluation episodes: {len(lost)}. Scores are means of the others. The first: "
+        f"{str(lost[0]).splitlines()[0]}"
     )
 
 
 def episode_names(environment: Environment, split: str) -> list[str] | None:
-    """Names of a market split's passes, by the symbols of each record; None for games."""
+    """Return names of a market split's backtests, by the symbols of each record; None for games."""
     rules = environment.part(KernelEnvironment)
     if rules is None:
         return None
@@ -247,7 +244,7 @@ def episode_names(environment: Environment, split: str) -> list[str] | None:
 
 
 def count_episodes(environment: Environment, split: str, games: int) -> int:
-    """Number of evaluation episodes of a split: one per record in a market, else `games`."""
+    """Return the evaluation episodes of a split: one per record in a market, else `games`."""
     return games if environment.spec.market is None else len(environment.records(split))
 
 
@@ -257,7 +254,7 @@ def _attach(
     actions: list[NDArray[Any]],
     traces: list[dict[str, NDArray[Any]]],
 ) -> None:
-    """Cuts each episode's own stretch out of what was recorded for all copies."""
+    """Extract each episode's actions and traces from the recordings of all environments."""
     all_actions = np.stack(actions)
     all_traces = {
         name: np.stack([trace[name] for trace in traces]) for name in (traces[0] if traces else {})
@@ -270,20 +267,20 @@ def _attach(
 
 
 class Evaluator:
-    """Evaluates the policies of M members on the same episodes, again and again.
+    """Evaluates the policies of M members on the same episodes, repeatedly.
 
     Args:
-        environment: what they are evaluated on.
-        split: which data, or which purpose where there are none: see `Environment.splits`.
+        environment: environment of the evaluation.
+        split: split of the data, or purpose without data: see `Environment.splits`.
         members: M.
-        games: episodes of an environment without prices, at most.
-        lanes, steps: how they are cut short; see `run_episodes`.
-        seed: evaluation seed: every evaluation sees the same episodes.
-        copies: of each member; it changes nothing but speed.
-        backend: how kernels are stepped.
-        longest: steps after which an episode without a time limit of its own is cut.
-        drawn: actions are drawn instead of the most likely ones, by episode and step.
-        check_stop: called now and then; it may raise to leave.
+        games: maximum episodes of an environment without prices.
+        num_envs, steps: limits of the lanes; see `run_episodes`.
+        seed: evaluation seed; every evaluation uses the same episodes.
+        max_envs: maximum environments per member; changes only speed.
+        backend: backend that steps the environments.
+        max_steps: steps after which an episode without a time limit is truncated.
+        drawn: sample actions, by episode and step, instead of taking the most likely ones.
+        check_stop: called regularly; may raise to stop.
     """
 
     def __init__(
@@ -308,7 +305,7 @@ class Evaluator:
         self._num_envs, self._steps = min(num_envs or self.episodes, self.episodes), steps
         self._names = episode_names(environment, split)
         self._opponents = opponent_names(environment)
-        self.metrics: dict[str, NDArray[np.float64]] = {}  # [M] by name, of the last `values`
+        self.metrics: dict[str, NDArray[np.float64]] = {}  # [M] by name, set by `values`
         self._env: VectorEnv = environment.make_eval_envs(
             split, min(max_envs, self._num_envs), members, backend, max_steps
         )
@@ -316,7 +313,9 @@ class Evaluator:
     def run(
         self, policy: Policy, *, record: bool = False, drawn: bool | None = None
     ) -> list[list[EpisodeResult]]:
-        """[M][J] tracks of the most likely actions, or of drawn ones; as made unless given."""
+        """Return [M][J] results with the most likely or with sampled actions; None for `self`'s
+        mode.
+        """
         drawn = self._drawn if drawn is None else drawn
 
         def act(seen: PolicyInput) -> NDArray[Any]:
@@ -336,10 +335,11 @@ class Evaluator:
         )
 
     def values(self, policy: Policy) -> NDArray[np.float64]:
-        """[M, lanes]: means of log returns in a market, else of episode returns; NaN of those lost.
+        """Return [M, lanes] means of log returns in a market, else of returns; NaN if lost.
 
-        In a game that has metrics, `metrics` then holds their means over the same episodes, and the
-        scores' deviation; in a game of two also the shares won and lost against each opponent.
+        In a game with metrics, `metrics` then holds their means over the same episodes and the
+        scores'
+        standard deviation. In a two-player game it also holds the shares won and lost per opponent.
         """
         rows = self.run(policy)
         self._numbers = [[t.number % self._num_envs for t in own] for own in rows]
@@ -361,7 +361,7 @@ class Evaluator:
         return self._means(found)
 
     def _means(self, rows: Sequence[Sequence[float] | NDArray[Any]]) -> NDArray[np.float64]:
-        """Mean of each lane, [M, lanes]: one of short episodes has more, and no more say."""
+        """Return the mean of each lane, [M, lanes]; lanes with more episodes have equal weight."""
         found = np.full((len(rows), self._num_envs), np.nan)
         for own, means, num_envs in zip(rows, found, self._numbers, strict=True):
             counts = np.bincount(num_envs, minlength=self._num_envs)
@@ -370,18 +370,18 @@ class Evaluator:
         return found
 
     def drain_faults(self) -> list[Any]:
-        """What went wrong in its copies; see `VectorEnv.drain_faults`."""
+        """Return the faults of its environments; see `VectorEnv.drain_faults`."""
         return self._env.drain_faults()
 
     def close(self) -> None:
-        """Releases the copies."""
+        """Close the environments."""
         self._env.close()
 
 
 def predict(policy: Policy, seen: PolicyInput, seed: int | None) -> NDArray[Any]:
-    """The most likely actions [E, K], or with a seed drawn ones.
+    """Return the most likely actions [E, K], or with a seed sampled ones.
 
-    The draw of a copy's row has the stream of (seed, episode, step), whichever copy it is.
+    A sample has the stream of (seed, episode, step), in any environment.
     """
     if seed is None or not policy.actions.drawn:
         return policy.act_rows(seen.obs, mask=seen.mask)
@@ -389,7 +389,7 @@ def predict(policy: Policy, seen: PolicyInput, seed: int | None) -> NDArray[Any]
     keys = rng.keys_at_steps(np.array([seed % 2**64], np.uint64), rng.SAMPLE, place)
     found = np.zeros((len(seen.obs), policy.actions.width), policy.actions.dtype)
     num_envs = len(found) // policy.members
-    for copy in range(num_envs):  # an Actor's stream is a member's: one row of each at a time
+    for copy in range(num_envs):  # an Actor has one stream per member, so one row of each at a time
         at = slice(copy, None, num_envs)
         mask = None if seen.mask is None else np.ascontiguousarray(seen.mask[at])
         rows = np.ascontiguousarray(seen.obs[at])

@@ -1,4 +1,4 @@
-"""The one place where environments are made: from a name and its settings."""
+"""Creation of environments from names and settings."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from slipstream.training.environments.parts import Players
 
 
 class DataWindow(NamedTuple):
-    """A window of an environment's data, or of other data of the same kind.
+    """Window of an environment's data, or of other data of the same kind.
 
     Attributes:
         data: folder of other data.
-        symbols: which of them; those of the section `env` unless given.
+        symbols: symbols in it; None for those of the section `env`.
         start, stop: half-open range of bars, UTC seconds.
         frozen: settings measured on the training window, which belong to the policy and not to
-            the chosen bars; see `frozen_settings`.
-        market: data that are in memory, in place of those of any folder.
+            the selected bars; see `frozen_settings`.
+        market: data in memory, instead of those of a folder.
     """
 
     data: str | Path | None = None
@@ -38,17 +38,17 @@ class DataWindow(NamedTuple):
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """Arguments of a kernel's `load_window`; empty if the section's own splits hold."""
+        """Arguments of a kernel's `load_window`; empty if the section's own splits apply."""
         given = self._asdict()
         return {k: v for k, v in given.items() if v is not None and k != "frozen"}
 
 
 def get_kind(name: str) -> EnvironmentKind:
-    """What a name means; nothing is loaded, and the name may turn out to be none.
+    """Return the kind of a name without loading it; the name may turn out to be invalid.
 
     Args:
         name: a kernel's name, a path ending in ``.py``, ``gym:ID``, ``vec:MODULE:FUNCTION``
-            or what `register` returned, ``object:NAME``.
+            or the name returned by `register`, ``object:NAME``.
     """
     prefix, colon, _ = name.partition(":")
     make = merge_offers("environments").get(prefix + colon) if colon else None
@@ -57,7 +57,7 @@ def get_kind(name: str) -> EnvironmentKind:
 
 
 def get_game_class(name: str) -> type[Players] | None:
-    """Load a kernel for the class of its environments as players; None if it is no game."""
+    """Load a kernel and return the class of its environments as players; None if it is no game."""
     kind = get_kind(name)
     kernel = kind.kernel if kind.is_known else None
     found = None if kernel is None else environment_class(kernel)
@@ -65,43 +65,43 @@ def get_game_class(name: str) -> type[Players] | None:
 
 
 def make_environment(name: str, settings: Mapping[str, Any]) -> Environment:
-    """Loads what the `env` section names; for kernels the only place that reads data.
+    """Load the environment of a section `env`; for kernels the only place that reads data.
 
     Args:
-        name: as for `kind_of`.
-        settings: the section's other keys: the kernel's own Config, or a Gymnasium environment's
-            ``kwargs``.
+        name: as for `get_kind`.
+        settings: other keys of the section: the kernel's own Config, or ``kwargs`` of a Gymnasium
+            environment.
     """
     return get_kind(name).load(settings)
 
 
 def resolve_environment(name: str, settings: Mapping[str, Any]) -> Environment:
-    """The same, to be trained on; see `trainable`."""
+    """Load an environment for training; see `training_environment`."""
     return training_environment(make_environment(name, settings))
 
 
 def training_environment(environment: Environment) -> Environment:
-    """The same environment, if agents can be trained on it.
+    """Return the environment if agents can be trained on it.
 
     Raises:
-        ConfigError: it has more players than one.
+        ConfigError: it has more than one player.
     """
     players = environment.spec.players
     if players > 1:
         raise ConfigError(
-            f"`{environment.name}` has {players} players, and an agent is trained in one seat. Say "
-            "who acts in the other one: `env.self_play: {}` is its own past, "
-            "`env.self_play: {opponents: {random: 1}}` anything allowed (docs/self-play.md); or "
-            "step all of them with slipstream.make_vec."
+            f"`{environment.name}` has {players} players, and an agent trains in one seat. Choose "
+            "an opponent: `env.self_play: {}` for its own past, or "
+            "`env.self_play: {opponents: {random: 1}}` for random actions (docs/self-play.md). Or "
+            "step all players with slipstream.make_vec."
         )
     return environment
 
 
 def load_environment(name: str, settings: Mapping[str, Any], window: DataWindow) -> Environment:
-    """A run's environment; with one window of (other) data if that names any.
+    """Load a run's environment, with one window of (other) data if the window is not empty.
 
     Raises:
-        ConfigError: the environment has no data to choose from.
+        ConfigError: the environment has no data to select from.
     """
     return (
         load_window(name, settings, window)
@@ -114,24 +114,24 @@ def load_window(name: str, settings: Mapping[str, Any], window: DataWindow) -> K
     """Load an environment with one window of (other) data as its only test data.
 
     Raises:
-        ConfigError: it has no data to choose from.
+        ConfigError: it has no data to select from.
     """
     kind = get_kind(name)
     load = kind.kernel.hook("load_window") if isinstance(kind, KernelKind) else None
     if not isinstance(kind, KernelKind) or load is None:
         raise ConfigError(
-            f"Chosen bars were asked for, but {kind.short_name} has no prices to choose from; "
-            "leave out --data, --symbols, --from and --to."
+            f"{kind.short_name} has no prices to select from. Leave out --data, --symbols, "
+            "--from and --to."
         )
     carried = {
         key: value
         for key, value in (window.frozen or {}).items()
-        if settings.get(key) is None  # left to the data
+        if settings.get(key) is None  # determined by the data
     }
     config = kind.kernel.configure({**settings, **carried})
     return KernelEnvironment.from_loaded(kind, kind.kernel, load(config, **window.overrides))
 
 
 def frozen_settings(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run's training window decided for its policies, from the run's provenance."""
+    """Return the settings that a run's training window determined, from its provenance."""
     return dict((provenance.get("environment") or {}).get("carried") or {})

@@ -1,4 +1,4 @@
-"""A kernel with its data: rules of ours, or of a user's file, that are compiled."""
+"""Kernel environments: a kernel, built in or of a user's file, with its data."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from slipstream.training.environments.environment import (
     for_gymnasium,
 )
 
-# Of a member at most. In 100,000 steps 12 copies reach 95 % of a market's optimum, 256 86 %.
+# Maximum per member. In 100,000 steps 12 envs reach 95 % of a market's optimum, 256 only 86 %.
 MARKET_COPIES, KERNEL_COPIES = 64, 256
 
 
 class RecordShares(NamedTuple):
-    """What each of M members has of the records, and how long its episodes are.
+    """Records and episode length of each of M members.
 
     Attributes:
         ranges: int64 [M, 2], first record and number of records.
@@ -56,13 +56,15 @@ class RecordShares(NamedTuple):
 
     @classmethod
     def from_counts(cls, counts: Sequence[int], limits: Sequence[int]) -> RecordShares:
-        """Records that lie member after member: how many each has, and its time limit."""
+        """Create from the number of consecutive records and the time limit of each member."""
         each = np.array(counts, np.int64)
         ranges = np.stack([np.cumsum(each) - each, each], axis=1)
         return cls(ranges, np.array(limits, np.int64))
 
     def from_num_envs(self, num_envs: int, max_steps: int = 0) -> dict[str, NDArray[np.int64]]:
-        """Of each of `copies` copies, member after member; `longest` where there is no limit."""
+        """Return arrays per environment, member after member; `max_steps` applies without a
+        limit.
+        """
         each = num_envs // len(self.ranges)
         limits = np.where(self.limits > 0, self.limits, max_steps)
         return {
@@ -73,12 +75,12 @@ class RecordShares(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelEnvironment(Tunable):
-    """A kernel and what it has loaded.
+    """A kernel and its loaded data.
 
     Attributes:
-        kernel: the rules.
+        kernel: the kernel.
         loaded: the data.
-        shares: what each member has of the records; None: all have all.
+        shares: records of each member; None if all members share all.
     """
 
     kind: KernelKind
@@ -90,11 +92,11 @@ class KernelEnvironment(Tunable):
     def from_loaded(
         cls, kind: KernelKind, kernel: Kernel, loaded: KernelData, config: Config | None = None
     ) -> KernelEnvironment:
-        """Make what a kernel is, with the spec of its first training record.
+        """Create a kernel's environment with the spec of its first training record.
 
         Args:
             kind, kernel, loaded: see the class.
-            config: the section `env`; None leaves out what is not the kernel's own.
+            config: section `env`; None to ignore keys that are not the kernel's own.
         """
         records = loaded.params.get("train") or next(iter(loaded.params.values()))
         spec = kernel.spec(records[0], loaded.data)
@@ -102,20 +104,20 @@ class KernelEnvironment(Tunable):
         found = environment_class(kernel)(kind, spec, kernel, loaded)
         return found if config is None else found.with_config(config)
 
-    # What a subclass adds to the section `env` of kernels.
+    # Extensions of the section `env` by subclasses.
 
     @staticmethod
     def extended(kernel: Kernel) -> Kernel:
-        """Return a kernel with further keys in its Config."""
+        """Return a kernel with additional keys in its Config."""
         return kernel
 
     def with_config(self, config: Config) -> Self:
-        """Return a copy that follows the further keys."""
+        """Return a copy that applies the additional keys."""
         return self
 
     @property
     def has_params(self) -> bool:
-        """Whether copies in one batch may have different settings."""
+        """Whether environments in one batch may have different settings."""
         return True
 
     @property
@@ -128,7 +130,7 @@ class KernelEnvironment(Tunable):
 
     @property
     def sources(self) -> dict[str, str]:
-        """Hashes of the files that its rules come from."""
+        """Return hashes of its source files."""
         return source_hashes(self.kernel.module)
 
     @property
@@ -147,25 +149,25 @@ class KernelEnvironment(Tunable):
 
     @property
     def observed_bytes(self) -> int | None:
-        """Bytes of what a replay may keep in place of an observation; None if it keeps that."""
+        """Return the bytes that a replay buffer stores instead of an observation, or None."""
         return storage_bytes(self.kernel, self.loaded, self.spec)
 
     @property
     def data(self) -> tuple[Any, ...]:
-        """Arrays that all copies share."""
+        """Arrays shared by all environments."""
         data: tuple[Any, ...] = self.loaded.data
         return data
 
     def with_data(self, data: Any) -> Self:
-        """A copy that reads equal arrays which are in memory already."""
+        """Return a copy that uses equal arrays already in memory."""
         return replace(self, loaded=replace(self.loaded, data=data))
 
     def without_rules(self) -> Self:
-        """A copy without arrays and functions, for a parcel to another process."""
+        """Return a copy without arrays and functions, to send to another process."""
         return replace(self, kernel=cast(Any, None), loaded=replace(self.loaded, data=None))
 
     def with_rules(self, kernel: Kernel, arrays: Sequence[NDArray[Any]]) -> Self:
-        """The environment of a parcel, with a kernel and arrays that are in memory here."""
+        """Return the received environment with a kernel and arrays of this process."""
         loaded = replace(self.loaded, data=kernel.Data(*arrays))
         return replace(self, kernel=kernel, loaded=loaded)
 
@@ -174,7 +176,7 @@ class KernelEnvironment(Tunable):
         return Identity(self.name, {}, payload_hash(self.sources))
 
     def with_records(self, split: str, records: tuple[Any, ...]) -> Self:
-        """A copy with other Params records in a split: other costs, say."""
+        """Return a copy with other Params records in a split, such as other costs."""
         params = {**self.loaded.params, split: records}
         return replace(self, loaded=replace(self.loaded, params=params))
 
@@ -183,7 +185,7 @@ class KernelEnvironment(Tunable):
     ) -> bool | None:
         """See `Environment.check`.
 
-        What a kernel passed with is kept in the cache folder: sources, settings and data.
+        Passed checks are cached by sources, settings and data.
         """
         kernel, loaded = self.kernel, self.loaded
         if kernel.built_in:
@@ -198,7 +200,7 @@ class KernelEnvironment(Tunable):
             passed.touch()
         except OSError as error:
             raise cannot_write(passed.parent, error, "A passed check") from error
-        say(f"{kernel.module.__file__} passed its check (run once for each version of it).")
+        say(f"{kernel.module.__file__} passed its check (run once per version).")
         return True
 
     def make_envs(
@@ -217,7 +219,7 @@ class KernelEnvironment(Tunable):
         return self.stepped(env, evaluation=False)
 
     def stepped(self, env: KernelVectorEnv, evaluation: bool) -> VectorEnv:
-        """Return what steps new copies of the kernel: themselves, or a wrapper of a subclass."""
+        """Return the stepper of new environments: themselves, or a wrapper of a subclass."""
         return env
 
     def make_eval_envs(
@@ -239,7 +241,7 @@ class KernelEnvironment(Tunable):
             self.kernel,
             self.loaded,
             np.zeros(total, np.uint64),
-            np.tile(np.arange(num_envs, dtype=np.uint64), members),  # of a market: its record
+            np.tile(np.arange(num_envs, dtype=np.uint64), members),  # record number of a market
             split=self._split(split),
             backend=self.kind.select_backend(backend),
             stagger=False,
@@ -250,10 +252,10 @@ class KernelEnvironment(Tunable):
         return self.stepped(env, evaluation=True)
 
     def batched(self, records: Sequence[tuple[Any, ...]]) -> Self:
-        """Copies of several members in one batch, each member with its own records.
+        """Return one batch of several members, each with its own records.
 
         Args:
-            records: [M], as `records` gives them.
+            records: [M], as returned by `records`.
         """
         counts = [len(own) for own in records]
         limits = [self.spec_for(own).max_episode_steps or 0 for own in records]
@@ -269,7 +271,7 @@ class KernelEnvironment(Tunable):
         return self.loaded.params[self._split(split)]
 
     def _split(self, split: str) -> str:
-        """The split itself; for what is no market "train": its episodes' numbers are fresh.
+        """Return the split; "train" for environments that are not markets.
 
         Raises:
             ConfigError: a market without this split.
@@ -279,13 +281,13 @@ class KernelEnvironment(Tunable):
         if self.spec.market is None:
             return "train"
         raise ConfigError(
-            f"`{self.kernel.name}` has no split `{split}`, but {', '.join(self.loaded.params)}. "
-            "Have its `load`, for a study its `load_folds`, put Params records under that name: "
-            "docs/extending-markets.md names the splits of a study."
+            f"`{self.kernel.name}` has no split `{split}`, only {', '.join(self.loaded.params)}. "
+            "Its `load`, or `load_folds` for a study, must return Params records of that name: "
+            "docs/extending-markets.md lists the splits of a study."
         )
 
     def spec_for(self, records: tuple[Any, ...]) -> EnvSpec:
-        """The spec that some records have: folds differ in scales, settings in time limits."""
+        """Return the spec of some records: folds differ in scales, settings in time limits."""
         return self.kernel.spec(records[0], self.loaded.data)
 
     def splits(self) -> tuple[str, ...]:
@@ -294,7 +296,7 @@ class KernelEnvironment(Tunable):
 
 @dataclass(frozen=True)
 class KernelKind(EnvironmentKind):
-    """The name of a kernel, or the path of a user's file with one."""
+    """Name of a kernel, or path of a user's file with one."""
 
     compiled: ClassVar[bool] = True
     backends: ClassVar[tuple[str, ...]] = ("auto", "compiled", "serial")
@@ -330,7 +332,7 @@ class KernelKind(EnvironmentKind):
         return None if self.kernel.built_in else self.kernel.module
 
     def resolve_settings(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """See `EnvironmentKind.section`; what is on disk has absolute paths.
+        """See `EnvironmentKind.resolve_settings`; paths become absolute.
 
         Raises:
             ConfigError: unknown keys, bad values, or no prices for a market.
@@ -344,13 +346,15 @@ class KernelKind(EnvironmentKind):
         complete = kernel.configure(settings).model_dump(mode="json")
         data = complete["data"] if isinstance(complete.get("data"), dict) else {}
         folder = data.get("folder")
-        if isinstance(folder, str) and ":" not in folder.split("/")[0]:  # `package:NAME` stays
+        if (
+            isinstance(folder, str) and ":" not in folder.split("/")[0]
+        ):  # `package:NAME` is not a path
             data["folder"] = str(Path(folder).expanduser().resolve())
         return name, complete
 
     def default_hyperparams(self, agent_name: str) -> Sections:
         by_agent: Mapping[str, Sections] | None = self.kernel.hook("DEFAULT_HYPERPARAMS")
-        if by_agent is None:  # copies follow from budget and records
+        if by_agent is None:  # num_envs follows from budget and records
             return {"agent": for_gymnasium(self.name, agent_name)["agent"]}
         return by_agent.get(agent_name, {})
 
@@ -374,9 +378,9 @@ class KernelKind(EnvironmentKind):
             return found
         if kernel.load_folds is None:
             raise ConfigError(
-                f"`{kernel.name}` has prices and no `load_folds`: a study needs folds that leave "
-                "out what an observation remembers. Define it as docs/extending-markets.md shows, "
-                "or train with `slipstream train`."
+                f"`{kernel.name}` has prices but no `load_folds`. A study needs folds separated by "
+                "the length of an observation's history. Define it as in "
+                "docs/extending-markets.md, or train with `slipstream train`."
             )
         market = replace(market, benchmark="benchmark" in found.spec.trace)
         return replace(found, spec=replace(found.spec, market=market))
@@ -392,10 +396,10 @@ class KernelKind(EnvironmentKind):
 
 @dataclass(frozen=True)
 class Timeline(Part):
-    """When the steps of each record happen, and how the data are divided for a study.
+    """Times of each record's steps, and the division of the data for a study.
 
     Attributes:
-        kernel, loaded: the rules, and the data with the records of each split.
+        kernel, loaded: the kernel, and the data with the records of each split.
     """
 
     kernel: Kernel
@@ -411,17 +415,19 @@ class Timeline(Part):
 
     @property
     def folds(self) -> int | None:
-        """Number of folds; None if the data are not divided."""
+        """Return the number of folds; None if the data are not divided."""
         divided = self.loaded.provenance.get("folds")
         return None if divided is None else len(divided["folds"])
 
     def ends(self, record: Any) -> NDArray[np.int64]:
-        """UTC seconds [n] at which equity is marked after each step of an evaluation record."""
+        """Return the UTC seconds [n] after each step of an evaluation record."""
         assert self.kernel.timeline is not None
         return np.asarray(self.kernel.timeline(record, self.loaded.data))
 
     def market_returns(self, records: Iterable[Any]) -> dict[Any, NDArray[np.float64]] | None:
-        """Return of the market in each bar by record; None if passes are not one position each."""
+        """Return the market return of each bar by record; None unless backtests are one position
+        each.
+        """
         found, declared = {}, self.kernel.hook("backtest_spec")
         for record in records:
             one = None if declared is None else declared(record, self.loaded.data)
@@ -433,6 +439,6 @@ class Timeline(Part):
 
 
 def environment_class(kernel: Kernel) -> type[KernelEnvironment]:
-    """Return the class of a kernel's environments, which may be a plugin's."""
+    """Return the class of a kernel's environments, which may come from a plugin."""
     named = (kernel_class(kernel) for kernel_class in iter_offers("kernel_class"))
     return next(filter(None, named), KernelEnvironment)

@@ -1,8 +1,8 @@
-"""Parts that applications add to environments: the players of a game, the register of its data.
+"""Parts that applications add to environments: players of a game, and a register of holdout data.
 
-Who may act in the seat that a policy leaves is the part `Players`. A hold-out proves something
-once, and only on days that nobody searched on: an application that can identify its data offers
-the part `HoldoutRegister`.
+`Players` defines the opponent in the seat that a policy leaves open. A holdout is valid only once,
+and only on days that no search has used: an application that can identify its data offers the part
+`HoldoutRegister`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments.environment import Environment, Part
 from slipstream.training.episode_result import EpisodeResult
 
-SNAPSHOTS = "snapshots"  # the opponent that is the learner's own past
-RANDOM = "random"  # the opponent that takes any allowed action
-NUMBERS = ("seat", "opponent", "snapshot")  # metrics of a game whose means say nothing
-FEWEST_SHARED = 60  # common days without which data are not compared
+SNAPSHOTS = "snapshots"  # opponent: earlier weights of the learner
+RANDOM = "random"  # opponent: uniformly random allowed actions
+NUMBERS = ("seat", "opponent", "snapshot")  # metrics of a game whose means are meaningless
+FEWEST_SHARED = 60  # common days required to compare data
 
 
 class MemberOpponents(Protocol):
-    """Opponents that members meet in training, and the results against them."""
+    """Opponents that members play in training, and the results against them."""
 
     def record_games(self, ended: Episodes, copies: int) -> None:
-        """Add the games of one iteration, of all members with `copies` each."""
+        """Add the games of one iteration, of all members with `copies` environments each."""
 
     def advance(self) -> None:
         """End an iteration."""
@@ -44,27 +44,29 @@ class MemberOpponents(Protocol):
         """Return the environment of games that rate the members; None without ratings."""
 
     def rate(self, games: Sequence[Sequence[EpisodeResult]]) -> dict[str, NDArray[Any]]:
-        """Rate the members by such games [M][J]; columns of the validation, [M] by name."""
+        """Rate the members by such games [M][J]; return validation columns, [M] by name."""
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return everything that training continues from, member axis first."""
+        """Return the state to resume from, member axis first."""
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict()`."""
+        """Restore `state_dict()`."""
 
 
 class Players(Part):
-    """An environment that is a game: class methods take its name, all others need it loaded."""
+    """Environment that is a game: class methods take its name, other methods a loaded
+    environment.
+    """
 
     @classmethod
     @abstractmethod
     def with_opponent(
         cls, name: str, settings: Mapping[str, Any]
     ) -> tuple[Mapping[str, Any], str | None]:
-        """Return a complete section `env` with a player in the second seat, if that is left open.
+        """Return a complete section `env`, with a default opponent if the second seat is open.
 
         Returns:
-            The section, and a sentence that names the player; None if nothing was open.
+            The section, and a sentence that names the player; None if no seat was open.
         """
 
     @classmethod
@@ -83,14 +85,14 @@ class Players(Part):
         drawn: bool = False,
         past: Any = None,
     ) -> Environment:
-        """Load the game as a policy plays it that has `seat`, against one opponent.
+        """Load the game as seen by a policy in `seat`, against one opponent.
 
         Args:
-            name, settings: of the section `env`.
+            name, settings: name and settings of section `env`.
             seat: 0 or 1.
-            opponent: a bot, a place of a policy on disk, or SNAPSHOTS.
-            drawn: the opponent draws its actions.
-            past: snapshots, as `past` returns them.
+            opponent: a bot, the path of a policy, or SNAPSHOTS.
+            drawn: the opponent samples its actions.
+            past: snapshots, as returned by `past`.
 
         Raises:
             ConfigError: the opponent does not fit the game, or the game does not declare a winner.
@@ -99,7 +101,7 @@ class Players(Part):
     @classmethod
     @abstractmethod
     def best_response_settings(cls, name: str, opponent: str, drawn: bool) -> dict[str, Any]:
-        """Return keys of `env` under which a best response to one opponent is trained."""
+        """Return the keys of `env` for training a best response to one opponent."""
 
     @classmethod
     @abstractmethod
@@ -109,8 +111,8 @@ class Players(Part):
         """Return the snapshots in a state of `MemberOpponents`; None if it has none.
 
         Args:
-            settings: of the section `env`.
-            policy: of one member.
+            settings: settings of section `env`.
+            policy: policy of one member.
             state: rows of that member.
         """
 
@@ -122,22 +124,22 @@ class Players(Part):
     @property
     @abstractmethod
     def deterministic_opponents(self) -> frozenset[str]:
-        """Opponents in evaluations against whom all games from one side are the same game.
+        """Opponents against whom all evaluation games from one seat are identical.
 
-        Neither they nor the game draw anything, and nor may the policy that meets them.
+        Neither they nor the game may be random; the policy that plays them must not be either.
         """
 
     @property
     @abstractmethod
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about a training that the user must see."""
+        """Warnings about a training run."""
 
     @abstractmethod
     def for_training(self, policy: Policy) -> tuple[Environment, MemberOpponents | None]:
-        """Return the environment in which members are trained, and the opponents they meet there.
+        """Return the training environment and the opponents of the members.
 
         Args:
-            policy: of the members, as it is trained: opponents may be its earlier weights.
+            policy: policy of the members during training; opponents may be earlier weights of it.
         """
 
 
@@ -148,7 +150,7 @@ def opponent_names(environment: Environment) -> Mapping[int, str]:
 
 
 def short_name(text: str) -> str:
-    """What a run, a policy's folder or an ONNX file is called; before a member's name its run's."""
+    """Return the display name of a run, policy folder or ONNX file, as RUN/MEMBER for a member."""
     path = Path(text).absolute()
     own = path.parent.name == BEST
     return f"{path.parents[1].name}/{path.name}" if own else path.name.removesuffix(".onnx")
@@ -157,14 +159,14 @@ def short_name(text: str) -> str:
 def group_by_opponent(
     tracks: Sequence[EpisodeResult], names: Mapping[int, str]
 ) -> dict[str, list[EpisodeResult]]:
-    """Games of two by the opponent's name, those that were met; empty for other environments.
+    """Group games of two players by the opponent's name; empty for other environments.
 
     Args:
-        tracks: of one member.
-        names: of the numbers in the metric `opponent`; none where it is no game.
+        tracks: results of one member.
+        names: names of the numbers in the metric `opponent`; empty if it is no game.
     """
     found: dict[str, list[EpisodeResult]] = {}
-    # Anybody's environment may call its metrics so; only games have names for the numbers.
+    # Any environment may have such metrics; only games have names for the numbers.
     if not names or not {"won", "lost", "opponent"} <= set(tracks[0].metrics):
         return found
     for track in tracks:
@@ -176,12 +178,12 @@ def group_by_opponent(
 def outcome_shares(
     rows: Sequence[Sequence[EpisodeResult]], names: Mapping[int, str]
 ) -> dict[str, NDArray[np.float64]]:
-    """Shares [M] of games won and lost against each opponent: `won_NAME`, `lost_NAME`.
+    """Return shares [M] of games won and lost against each opponent: `won_NAME`, `lost_NAME`.
 
-    Empty where there is one opponent only: `won` and `lost` say the same.
+    Empty if there is only one opponent, because `won` and `lost` are the same then.
 
     Args:
-        rows: [M][J], of the same episodes for each member.
+        rows: [M][J], results of the same episodes for each member.
     """
     games = [group_by_opponent(tracks, names) for tracks in rows]
     met = sorted({name for own in games for name in own})
@@ -200,16 +202,16 @@ def _share(tracks: Sequence[EpisodeResult], what: str) -> float:
 
 @dataclass(frozen=True)
 class Opening:
-    """What is known of one opening of a hold-out.
+    """One opening of a holdout.
 
     Attributes:
-        number: which opening of these days it is; 0 where there is nothing to open.
-        before: the studies that opened some of them before.
-        opened: days that were opened or searched: none of them is fresh.
-        looks: runs and evaluations that showed an outcome of some of them.
-        unknown: why it is not known whether others opened them; empty where it is.
-        searched: the studies that used some of them for development.
-        compared_days: days by which prices were identified, if they are fewer than needed.
+        number: number of this opening of these days; 0 if there is nothing to open.
+        before: studies that opened some of the days before.
+        opened: days that were opened or searched before.
+        accesses: runs and evaluations that showed results on some of the days.
+        unknown: reason if other openings are unknown; else empty.
+        searched: studies that used some of the days for development.
+        compared_days: days by which prices were identified, if fewer than required.
     """
 
     number: int = 0
@@ -221,7 +223,7 @@ class Opening:
     compared_days: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """As in `result.json`; `opening` alone where there is nothing more."""
+        """Return the values for `result.json`; only `opening` if there is nothing else."""
         names = ("before", "searched", "accesses", "unknown", "compared_days")
         told = {name: getattr(self, name) for name in names}
         return {"opening": self.number, **{k: v for k, v in told.items() if v}}
@@ -231,30 +233,32 @@ class HoldoutRegister(Part):
     """Register of an environment's data. This base registers nothing."""
 
     def record_access(self, what: str) -> tuple[str, ...]:
-        """Record that an outcome of a test split or of a chosen window was shown.
+        """Record that a result on a test split or selected window was shown.
 
         Args:
-            what: who showed it: ``run PATH``.
+            what: source of the access: ``run PATH``.
 
         Returns:
-            The runs and studies that showed or opened some of these days before.
+            Runs and studies that showed or opened some of these days before.
         """
         return ()
 
     def begin_search(
         self, window: Sequence[float] | None, study: str, name: str, beside: Path, trials: int
     ) -> Mapping[str, Any]:
-        """Record a study's development days, on disk when this returns; once per study.
+        """Record a study's development days once per study; on disk on return.
 
         Args:
-            window: the development days, UTC seconds, half open; None: all of the hold-out split.
-            study: its id; name: of the study, for others.
-            beside: the folder that its studies lie in.
-            trials: number of trials that it plans; `end_search` replaces it.
+            window: development days, UTC seconds, half open; None for all of the holdout split.
+            study: id of the study.
+            name: display name of the study.
+            beside: folder that contains the studies.
+            trials: planned number of trials; `end_search` replaces it.
 
         Returns:
             Earlier searches on some of these days: their `studies`, their number of `trials`, and
-            of how many studies that is `unknown`; nothing without any.
+            the
+            number of studies for which that is `unknown`; empty without any.
         """
         return {}
 
@@ -262,23 +266,23 @@ class HoldoutRegister(Part):
         """Record the number of trials of a search that has stopped."""
 
     def searched_days(self, study: str, beside: Path) -> frozenset[int] | None:
-        """Return the days of the hold-out that a study of this id searched on.
+        """Return the days of the holdout that a study used for its search.
 
         None if no register contains the study.
         """
         return frozenset()
 
     def open(self, key: str, name: str, beside: Path, own: int) -> Opening:
-        """Record an opening of the hold-out, on disk when this returns.
+        """Record an opening of the holdout; on disk on return.
 
         Args:
-            key: the same for the same opening: a resumed study opens once.
+            key: id of the opening: a resumed study opens once.
             name, beside: as for `begin_search`.
-            own: which opening of its hold-out the study itself counts.
+            own: the study's own count of its openings.
         """
         return Opening(own)
 
 
 def get_holdout_register(environment: Environment) -> HoldoutRegister:
-    """Return an application's register of the data, or one that registers nothing."""
+    """Return an application's register of the data, or a register that does nothing."""
     return environment.part(HoldoutRegister) or HoldoutRegister()

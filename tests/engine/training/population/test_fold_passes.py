@@ -316,6 +316,6 @@ def test_a_split_that_a_market_lacks_is_named(engine):
     kept = {k: v for k, v in environment.loaded.params.items() if k != "development/train"}
     lacking = replace(environment, loaded=replace(environment.loaded, params=kept))
     with pytest.raises(
-        ConfigError, match=r"has no split `development/train`, but train, fold0/train"
+        ConfigError, match=r"has no split `development/train`, only train, fold0/train"
     ):
         lacking.records("development/train")
