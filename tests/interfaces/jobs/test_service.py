@@ -72,7 +72,7 @@ def test_a_job_at_work_is_scaled_at_a_checkpoint(service):
     assert service.wait(job, SECONDS) == "stopped"
     (folder,) = (service.folder / "runs").iterdir()
     log = (folder / "log.txt").read_text()
-    assert "has 8 copies per member, before that it had 4" in log
+    assert "has num_envs 8 per member, before 4" in log
     assert read_status(folder).state == "stopped"
     found = service.results(job)
     assert (found["state"], found["scores"], found["folder"]) == ("stopped", [], folder)

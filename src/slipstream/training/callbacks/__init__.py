@@ -1,1 +1,1 @@
-"""Who is told what happens in a run: events, console, curves, tables. Nothing depends on them."""
+"""Callbacks of a run: events, console, curves, tables. No result depends on them."""

@@ -21,21 +21,21 @@ from slipstream.training.callbacks.events import Evaluated, Event, Progress, Upd
 from slipstream.training.callbacks.output import is_interactive, robust_stream
 from slipstream.training.callbacks.progress_reporter import ProgressReporter
 
-_REDRAWS = 8  # of the live lines, per second
-_PLAIN_SECONDS = 10.0  # between plain lines
-_SECONDS = 0.5  # between drawings
-_MOST = 400  # points of a curve
-_WIDTH, _HEIGHT = 640, 150  # of the curves, pixels
-_COLUMNS = 100  # of the lines
+_REDRAWS = 8  # redraws of the live lines per second
+_PLAIN_SECONDS = 10.0  # interval of plain lines
+_SECONDS = 0.5  # interval of redraws
+_MOST = 400  # maximum points of a curve
+_WIDTH, _HEIGHT = 640, 150  # pixels of the curves
+_COLUMNS = 100  # width of the lines
 _COLOURS = {"training": "#0072b2", "validation": "#d55e00"}
 
 
 class ConsoleCallback:
-    """Shows progress on a terminal, folded to its width.
+    """Shows progress on a terminal, wrapped to its width.
 
     Args:
-        console: where to.
-        clock: seconds; replaced in tests.
+        console: output console.
+        clock: time in seconds; replaced in tests.
     """
 
     def __init__(
@@ -51,17 +51,17 @@ class ConsoleCallback:
         self._shown = ""
 
     def __call__(self, event: Event) -> None:
-        """Listens to a training."""
+        """Handle an event of a training."""
         self._telling(event)
 
     @property
     def due(self) -> bool:
-        """Whether `show` would do anything now."""
+        """Return whether `show` would draw now."""
         wait = 1 / _REDRAWS if self._console.is_terminal else _PLAIN_SECONDS
         return self._clock() - self._drawn >= wait
 
     def show(self, status: Status, at_once: bool = False) -> None:
-        """Redraws the lines; where nobody can redraw, prints one now and then if it changed."""
+        """Redraw the live lines; without a terminal, print a line at intervals if it changed."""
         parts = progress_parts(status)
         if self._console.is_terminal:
             if not (at_once or self.due):
@@ -77,7 +77,7 @@ class ConsoleCallback:
                 self._live.start()
             lines = "\n".join(wrap_parts(parts, self._console.width))
             self._live.update(Text(lines, no_wrap=True, overflow="ellipsis"), refresh=True)
-        # What begins is said in a sentence: nothing is planned yet.
+        # The start is reported as a message.
         elif not (
             status.of > 0
             and parts[0] != self._shown
@@ -90,25 +90,25 @@ class ConsoleCallback:
         self._drawn = self._clock()
 
     def say(self, line: str, style: str = "") -> None:
-        """Prints a sentence above the live lines."""
+        """Print a message above the live lines."""
         self._console.print(Text(printable_lines(line), style=style), soft_wrap=True)
 
     def note(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
-        """Prints an event that has a line."""
-        if event == "finished":  # live lines have no more to tell
+        """Print an event that has a line."""
+        if event == "finished":  # the live lines are complete
             self.close()
         if line:
             self.say(line, style)
 
     def close(self) -> None:
-        """Takes the live lines away; also safe after an interruption."""
+        """Remove the live lines. Safe after an interruption."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
 
 def default_callback() -> ConsoleCallback | NotebookCallback | None:
-    """Who shows progress where nobody else is named: None where nobody watches."""
+    """Return the default progress callback; None without a terminal or notebook."""
     module = sys.modules.get("IPython")
     shell = None if module is None else module.get_ipython()
     if type(shell).__name__ == "ZMQInteractiveShell":
@@ -117,22 +117,22 @@ def default_callback() -> ConsoleCallback | NotebookCallback | None:
 
 
 class NotebookCallback:
-    """Shows progress and the curves of the score in the cell that trains.
+    """Shows progress and the score curves in the notebook cell that trains.
 
     Args:
-        clock: seconds; replaced in tests.
+        clock: time in seconds; replaced in tests.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        module: Any = import_module("IPython.display")  # a notebook has it
+        module: Any = import_module("IPython.display")  # always available in a notebook
         self._html, self._display = module.HTML, module.display
         self._clock, self._drawn = clock, -1e9
-        self._handle: Any = None  # of the place that is drawn again; IPython's own
+        self._handle: Any = None  # IPython's handle of the redrawn output
         self._telling = ProgressReporter(self, clock)
         self._curves: dict[str, list[tuple[int, float]]] = {name: [] for name in _COLOURS}
 
     def __call__(self, event: Event) -> None:
-        """Listens to a training."""
+        """Handle an event of a training."""
         if isinstance(event, Updated) and "score" in event.metrics:
             self._add("training", event.progress, event.metrics["score"])
         elif isinstance(event, Evaluated):
@@ -141,11 +141,11 @@ class NotebookCallback:
 
     @property
     def due(self) -> bool:
-        """Whether `show` would do anything now."""
+        """Return whether `show` would draw now."""
         return self._clock() - self._drawn >= _SECONDS
 
     def show(self, status: Status, at_once: bool = False) -> None:
-        """Draws the lines and the curves again."""
+        """Redraw the lines and the curves."""
         if not (at_once or self.due or status.is_done):
             return
         lines = "\n".join(wrap_parts(progress_parts(status), _COLUMNS))
@@ -157,19 +157,19 @@ class NotebookCallback:
         self._drawn = self._clock()
 
     def say(self, line: str, style: str = "") -> None:
-        """Prints a sentence below."""
+        """Print a message below."""
         print(printable_lines(line))
 
     def note(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
-        """Prints an event that has a line; what a curve shows is not said, too."""
+        """Print an event that has a line, unless a curve shows it."""
         if line and event != "validated":
             self.say(line)
 
     def close(self) -> None:
-        """Nothing is held: what was drawn stays in the notebook."""
+        """Do nothing: the output stays in the notebook."""
 
     def _add(self, name: str, progress: Progress, scores: NDArray[np.float64]) -> None:
-        """A point of a curve: the mean of the members that have a score."""
+        """Add a point to a curve: the mean over members with a score."""
         known, points = scores[np.isfinite(scores)], self._curves[name]
         apart = progress.budget / _MOST
         if len(known) and (not points or progress.steps - points[-1][0] >= apart):
@@ -177,10 +177,10 @@ class NotebookCallback:
 
 
 def curves(known: Mapping[str, Sequence[tuple[int, float]]]) -> str:
-    """The curves as SVG, in colours that show on white and on black; empty before a second point.
+    """Return the curves as SVG, in colours for light and dark themes; empty before a second point.
 
     Args:
-        known: by name, steps and score of each point.
+        known: steps and score of each point, by name.
     """
     shown = {name: points for name, points in known.items() if len(points) > 1}
     if not shown:

@@ -1,6 +1,7 @@
-"""What a trainer tells the world: how far it has come, in small records for whoever listens.
+"""Events of a trainer: small records of its progress, passed to callbacks.
 
-The trainer knows nothing about tables, curves or terminals; they listen (see `metrics`, `console`).
+The trainer is independent of tables, curves and terminals; callbacks write them (see `metrics`,
+`console`).
 """
 
 from __future__ import annotations
@@ -16,73 +17,73 @@ import numpy as np
 
 from slipstream.core.storage.resource_monitor import ResourceUsage
 
-PREFIX = "episode/"  # of the names of an environment's own metrics
-_MARKS = 256  # iterations remembered by `StepClock`
+PREFIX = "episode/"  # prefix of an environment's own metrics
+_MARKS = 256  # iterations stored by `StepClock`
 
 
 @dataclass
 class Progress:
-    """Where a shard (or the whole run) stands.
+    """Progress of a shard or of the whole run.
 
-    Every count is per member, as is the budget; seconds are wall-clock seconds summed over all
-    sessions of the run, so that a resumed run carries on counting.
+    Every count is per member, as is the budget. Seconds are wall-clock seconds summed over all
+    sessions of the run.
     """
 
     budget: int
-    """Environment steps that each member may spend."""
+    """Environment steps per member in total."""
     steps: int = 0
-    """Environment steps that each member has spent."""
+    """Environment steps per member so far."""
     iterations: int = 0
     """Collect-and-update rounds."""
     updates: int = 0
-    """Optimiser updates of each member."""
+    """Optimizer updates per member so far."""
     seconds_env: float = 0.0
     seconds_policy: float = 0.0
     seconds_update: float = 0.0
     wall: float = 0.0
     seconds_validate: float = 0.0
-    """Seconds of scoring policies: validations, and what is scored at the end."""
+    """Seconds of validations and of the final test."""
 
     def advance(self, steps: int, updates: int = 0) -> None:
-        """Count one iteration of `steps` environment steps and `updates` optimiser updates."""
+        """Count one iteration of `steps` environment steps and `updates` optimizer updates."""
         self.steps += steps
         self.updates += updates
         self.iterations += 1
 
     @property
     def finished(self) -> bool:
-        """True from the first whole iteration at or past the budget."""
+        """True if the budget is reached at the end of an iteration."""
         return self.steps >= self.budget
 
     @property
     def fraction(self) -> float:
-        """Share of the budget that is spent, at most 1."""
+        """Fraction of the budget that is spent, at most 1."""
         return min(1.0, self.steps / self.budget) if self.budget > 0 else 1.0
 
     def snapshot(self) -> Progress:
-        """A copy that later advances do not change; what events carry."""
+        """Return a copy for an event, which later updates do not change."""
         return dataclasses.replace(self)
 
 
 class StepClock:
-    """Seconds of training that a step takes, validations apart, over the last half of a session.
+    """Seconds of training per step, without validations, over the last half of a session.
 
-    The first iteration that learns compiles what is not cached, and counts in nothing.
+    The first iteration with an update is ignored, because it compiles code that is not cached.
     """
 
     def __init__(self) -> None:
-        self._marks: list[tuple[int, float]] = []  # steps, seconds of training
+        self._marks: list[tuple[int, float]] = []  # steps and seconds of training
 
     def add(self, progress: Progress) -> None:
-        """After an iteration."""
+        """Add the progress after an iteration."""
         if progress.updates > 0:
             self._marks.append((progress.steps, progress.wall - progress.seconds_validate))
-        if len(self._marks) > _MARKS:  # long since: every second one will do
+        if len(self._marks) > _MARKS:  # halves the resolution
             self._marks[:-1] = self._marks[:-1:2]
 
     @property
     def seconds_per_step(self) -> float | None:
-        """None before the second iteration that learns."""
+        """Seconds per step; None before the second iteration with an update."""
         if len(self._marks) < 2:
             return None
         (s0, t0), (s1, t1) = self._marks[len(self._marks) // 2 - 1], self._marks[-1]
@@ -95,29 +96,29 @@ Values: TypeAlias = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Started:
-    """Training begins, or begins again after a resume."""
+    """Training has started or was resumed."""
 
     progress: Progress
     members: int
     num_envs: int
-    """Copies per member."""
+    """Sub-environments per member."""
     shards: int
     backend: str
     device: str
     resumed: bool = False
     notes: tuple[str, ...] = ()
-    """Sentences that the user must see (what loading did, what was chosen and why)."""
+    """Notices about loading and automatic choices."""
     best: float = -math.inf
-    """Score of the best policy of the sessions before."""
+    """Score of the best policy of earlier sessions."""
     episodes: int | None = None
-    """Of each member, where a curriculum's phases end after so many in all."""
+    """Episodes per member at which the curriculum ends, or None."""
     ended: int = 0
-    """Episodes of all members in the sessions before."""
+    """Episodes of all members in earlier sessions."""
 
 
 @dataclass(frozen=True)
 class Entered:
-    """Something begins that may take long: ``validating``, ``writing`` or ``testing``."""
+    """A phase that may take long has started: ``validating``, ``writing`` or ``testing``."""
 
     progress: Progress
     phase: str
@@ -125,7 +126,7 @@ class Entered:
 
 @dataclass(frozen=True)
 class Updated:
-    """One iteration (a rollout and its update) of some members is done."""
+    """Some members completed one iteration (a rollout and its update)."""
 
     progress: Progress
     """A snapshot; its counts are per member."""
@@ -133,16 +134,16 @@ class Updated:
     metrics: Values
     """Arrays [len(members)]; `score` is the mean return of recent training episodes."""
     nodes: Sequence[Mapping[str, Any]] = ()
-    """The nodes of a cluster, see `RayCluster.standing`."""
+    """Nodes of a cluster, see `RayCluster.status`."""
     machine: ResourceUsage | None = None
-    """What all processes of the run take; the same object until there is a new look."""
+    """Resource usage of all processes; the same object until the next measurement."""
     eta: float | None = None
-    """Seconds to the end of everything; None before it is known."""
+    """Estimated seconds to the end of the run; None before it is known."""
     policy: Callable[[int], tuple[Any, Mapping[str, Any]]] | None = None
-    """Tensors and manifest of a member's policy as it is now; asked while the event is told."""
+    """Returns tensors and manifest of a member's policy; callable during the event."""
     ended: Callable[[int], Sequence[Mapping[str, float]]] | None = None
-    """A member's training episodes that ended in this iteration, see `RecentEpisodes.added`;
-    asked while the event is told."""
+    """Returns a member's training episodes of this iteration, see `RecentEpisodes.latest`;
+    callable during the event."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Checkpointed:
-    """The whole state is safe on disk."""
+    """A checkpoint is on disk."""
 
     progress: Progress
     path: Path
@@ -169,7 +170,7 @@ class Checkpointed:
 
 @dataclass(frozen=True)
 class Failed:
-    """One member stopped alone (say a NaN in its weights); the others go on."""
+    """A member stopped, for example because of NaN in its gradient; the others continue."""
 
     progress: Progress
     member: int

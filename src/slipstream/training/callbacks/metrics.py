@@ -1,4 +1,4 @@
-"""Listeners that write files beside training: tables of metrics, and policies now and then."""
+"""Callbacks that write files during training: tables of metrics, and periodic policies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS = ("wall", "seconds_env", "seconds_policy", "seconds_update", "seconds_
 class TableWriter:
     """Writes `metrics.csv` (one row per member and iteration) and `evaluations.csv`.
 
-    Columns of the machine hold something where there was a new look at it.
+    Columns of resource usage are filled only in rows with a new measurement.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
@@ -30,9 +30,9 @@ class TableWriter:
         self._seen: ResourceUsage | None = None
 
     def __call__(self, event: Event) -> None:
-        """Listens."""
+        """Handle an event."""
         if isinstance(event, Started):
-            # Rows written after the checkpoint that training goes on from will come again.
+            # Rows after the checkpoint that training resumes from will be written again.
             self.metrics.truncate("steps", event.progress.steps)
             self.evaluations.truncate("steps", event.progress.steps)
         elif isinstance(event, Updated):
@@ -45,7 +45,7 @@ class TableWriter:
             self.close()
 
     def sync(self) -> None:
-        """Waits until all rows are on the disk.
+        """Sync all rows to disk.
 
         Raises:
             ResourceError: the disk is full.
@@ -54,7 +54,7 @@ class TableWriter:
         self.evaluations.sync()
 
     def close(self) -> None:
-        """Closes both files, on the disk."""
+        """Sync and close both files."""
         self.sync()
         self.metrics.close()
         self.evaluations.close()
@@ -93,17 +93,19 @@ def _evaluation_rows(event: Evaluated) -> list[dict[str, Any]]:
 
 
 class PeriodicPolicies:
-    """Writes ``RUN_epNNNNNN`` beside a run, NNNNNN being the episodes that had ended.
+    """Writes policies ``RUN_epNNNNNN`` beside a run, where NNNNNN is the number of episodes.
 
-    One is written by the first iteration past each multiple of `every`, and one by the last; each
+    A policy is written by the first iteration past each multiple of `every`, and by the last one.
+    Each
     has a ``RUN_epNNNNNN_metadata.json`` with `episode`, `phase_index` (of the curriculum, from
-    zero), `phase_episode` and `run`.
+    zero),
+    `phase_episode` and `run`.
 
     Args:
-        run: its directory.
-        every: episodes of member 0.
-        phases: of the curriculum.
-        metrics: gives the columns of `metrics.csv`, asked when training begins or goes on.
+        run: the run directory.
+        every: episodes of member 0 between policies.
+        phases: number of phases of the curriculum.
+        metrics: returns the columns of `metrics.csv`, called when training starts or resumes.
     """
 
     def __init__(
@@ -115,10 +117,14 @@ class PeriodicPolicies:
     ) -> None:
         self._run, self._every, self._last = run, every, max(phases - 1, 0)
         self._metrics = metrics
-        self._episodes, self._phase, self._begun = 0, 0, 0  # the last two: and when it began
+        self._episodes, self._phase, self._begun = (
+            0,
+            0,
+            0,
+        )  # episodes, phase, and episodes at its start
 
     def __call__(self, event: Event) -> None:
-        """Looks at every iteration."""
+        """Handle an event."""
         if isinstance(event, Started):
             self._recall(self._metrics())
         if not isinstance(event, Updated) or event.policy is None:
@@ -135,14 +141,14 @@ class PeriodicPolicies:
         write_json(where, {"episode": self._episodes, **facts, "run": str(self._run)})
 
     def _recall(self, table: Mapping[str, Sequence[Any]]) -> None:
-        """Counts the iterations of the sessions before."""
+        """Count the iterations of earlier sessions."""
         for i, member in enumerate(table.get("member", ())):
             if member == 0:
                 phase = table["phase"][i] if "phase" in table else 0
                 self._count(int(float(table["episodes"][i] or 0)), int(float(phase or 0)))
 
     def _count(self, episodes: int, phase: int) -> None:
-        phase = min(phase, self._last)  # one more when the last is over
+        phase = min(phase, self._last)  # exceeds the last index at the end
         if phase != self._phase:
             self._phase, self._begun = phase, episodes
         self._episodes = episodes

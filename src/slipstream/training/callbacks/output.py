@@ -1,4 +1,4 @@
-"""Output that is never in the way of the work: a reader who leaves loses what is said, no more."""
+"""Output stream that never interrupts the work: if the reader is gone, only output is lost."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, TextIO
 
 
 class Output(io.TextIOBase):
-    """A text stream that swallows what can no longer be written.
+    """A text stream that ignores write errors.
 
-    A closed pipe, a terminal that is gone or a full disk is noted in `lost`, once. Characters that
-    the stream's encoding lacks become question marks, and a plus-minus sign becomes ``+-``.
+    A closed pipe, a lost terminal or a full disk is recorded in `lost`, once. Characters that the
+    stream's encoding lacks become question marks, and a plus-minus sign becomes ``+-``.
 
     Args:
-        stream: where to; None where the process was started without one.
-        on_loss: told the reason at that moment; set it to None to end that.
+        stream: underlying stream; None if the process was started without one.
+        on_loss: called with the error when the stream is lost; set it to None to disable.
     """
 
     def __init__(
@@ -29,30 +29,30 @@ class Output(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """Of the stream."""
+        """Encoding of the stream."""
         return getattr(self._stream, "encoding", None) or "utf-8"
 
     @property
     def errors(self) -> str:  # type: ignore[override]
-        """Nothing that can be said is an error."""
+        """Error mode "replace"."""
         return "replace"
 
     def writable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def isatty(self) -> bool:
-        """Whether somebody sits there."""
+        """Return whether the stream is a terminal."""
         return self.lost is None and bool(self._try(lambda stream: stream.isatty()))
 
     def fileno(self) -> int:
-        """Of the stream."""
+        """Return the stream's file descriptor."""
         if self._stream is None:
             raise io.UnsupportedOperation("fileno")
         return self._stream.fileno()
 
     def write(self, text: str) -> int:
-        """Writes, or lets it be."""
+        """Write, ignoring errors."""
         known = text.encode(self.encoding, "replace").decode(self.encoding)
         if known != text:
             known = text.replace("±", "+-").encode(self.encoding, "replace").decode(self.encoding)
@@ -60,18 +60,18 @@ class Output(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Flushes, or lets it be."""
+        """Flush, ignoring errors."""
         self._try(lambda stream: stream.flush())
 
     def close(self) -> None:
-        """Leaves the stream as it is: it is somebody else's."""
+        """Do nothing: the stream belongs to the caller."""
 
     def _try(self, do: Callable[[TextIO], Any]) -> Any:
         if self._stream is None or self.lost is not None:
             return None
         try:
             return do(self._stream)
-        except ValueError as error:  # it was closed
+        except ValueError as error:  # the stream is closed
             self._lose(OSError(str(error)))
         except OSError as error:
             self._lose(error)
@@ -79,7 +79,7 @@ class Output(io.TextIOBase):
 
     def _lose(self, error: OSError) -> None:
         self.lost = error
-        with suppress(OSError, ValueError):  # nor shall what it still holds fail at exit
+        with suppress(OSError, ValueError):  # its buffered output must not fail at exit
             assert self._stream is not None
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
@@ -89,10 +89,10 @@ class Output(io.TextIOBase):
 
 
 def is_interactive() -> bool:
-    """Whether a person sees what is written while it is written: a notebook, prompt or terminal."""
+    """Return whether a person sees the output immediately: a notebook, prompt or terminal."""
     return hasattr(sys, "ps1") or bool(sys.stdout and sys.stdout.isatty())
 
 
 def robust_stream(stream: TextIO | None) -> Output:
-    """The stream as `Output`; as it is where it is one already."""
+    """Wrap a stream as `Output`, unless it is one already."""
     return stream if isinstance(stream, Output) else Output(stream)

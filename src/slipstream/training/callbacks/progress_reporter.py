@@ -1,4 +1,4 @@
-"""Telling: a training's events as a `Status` and as lines, for terminals and logbooks alike."""
+"""Progress reporter: a training's events as a `Status` and as lines, for terminals and logbooks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from slipstream.core.text import (
 from slipstream.training.callbacks import events as on
 from slipstream.training.callbacks.events import PREFIX, Progress
 
-_SHOWN = 2  # of an environment's own metrics; the tables have all
-_RECENT_SECONDS = 5.0  # what steps/s is the mean of
+_SHOWN = 2  # displayed metrics of an environment; the tables have all
+_RECENT_SECONDS = 5.0  # window of the mean steps/s
 
 
 class ProgressSink(Protocol):
-    """A terminal, or a logbook; see `ConsoleCallback` and `Logbook`."""
+    """Output of a progress reporter: a terminal or a logbook; see `ConsoleCallback` and
+    `Logbook`.
+    """
 
     @property
     def due(self) -> bool: ...
@@ -35,29 +37,29 @@ class ProgressSink(Protocol):
 
 
 class ProgressReporter:
-    """A callback that makes a status and lines of a training's events.
+    """Callback that turns events into a status and lines.
 
     Args:
-        voice: who shows and writes them.
-        clock: seconds; replaced in tests.
+        voice: sink of status and lines.
+        clock: time in seconds; replaced in tests.
     """
 
     def __init__(self, voice: ProgressSink, clock: Callable[[], float] = time.monotonic) -> None:
         self._voice, self._clock = voice, clock
         self._members = 1
-        self._episodes: int | None = None  # of each member, where they end the run
-        self._ended = 0  # episodes of all members
-        self._marks: list[tuple[float, int]] = []  # seconds and steps of all members, lately
+        self._episodes: int | None = None  # episodes per member that end the run, or None
+        self._ended = 0  # completed episodes of all members
+        self._marks: list[tuple[float, int]] = []  # recent seconds and steps of all members
         self._status = Status("run")
 
     def __call__(self, event: on.Event) -> None:
-        """Listens."""
+        """Handle an event."""
         voice, progress = self._voice, event.progress
         steps = progress.steps * self._members
         if isinstance(event, on.Updated):
             self._mark(steps)
             self._ended = int(sum(event.metrics.get("episodes", ())))
-            compiled = self._status.phase == "compiling"  # until now
+            compiled = self._status.phase == "compiling"  # up to this event
             if voice.due or progress.finished or compiled:
                 self._show(progress, compiled, **self._news(event))
         elif isinstance(event, on.Entered):
@@ -93,7 +95,7 @@ class ProgressReporter:
             voice.note("result", "", "", **found)
 
     def _show(self, progress: Progress, at_once: bool = True, **changes: Any) -> None:
-        done = progress.steps * self._members  # the last rollout may end beyond the budget
+        done = progress.steps * self._members  # the last rollout may exceed the budget
         of = max(done, progress.budget * self._members)
         if self._episodes is not None:
             done = min(self._ended, of := self._episodes * self._members)
@@ -123,14 +125,14 @@ class ProgressReporter:
 
 
 def phases_of(progress: Progress) -> dict[str, float]:
-    """Seconds by what they were spent on; `other` is compiling and writing."""
+    """Return seconds by phase; `other` is compiling and writing."""
     names = ("env", "policy", "update", "validate")
     seconds: dict[str, float] = {name: getattr(progress, f"seconds_{name}") for name in names}
     return {**seconds, "other": max(0.0, progress.wall - sum(seconds.values()))}
 
 
 def started_lines(event: on.Started) -> tuple[str, str]:
-    """What begins, in words."""
+    """Format the start of a training."""
     progress, each = event.progress, "" if event.members == 1 else " each"
     long = (
         f"{progress.budget:,} steps" if event.episodes is None else f"{event.episodes:,} episodes"
@@ -144,12 +146,12 @@ def started_lines(event: on.Started) -> tuple[str, str]:
 
 
 def vectorized_line(num_envs: int, backend: str) -> str:
-    """``Using Vectorized Environments: 8 parallel envs (compiled)``."""
+    """Return ``Using Vectorized Environments: 8 parallel envs (compiled)``."""
     return f"Using Vectorized Environments: {num_envs} parallel envs ({backend})"
 
 
 def evaluation_line(event: on.Evaluated) -> str:
-    """A split's score at a step, and whether it is the best so far."""
+    """Format a split's score at a step, and whether it is the best so far."""
     score = f"{split_name(event.split)} score {mean_and_range(event.scores)}"
     better, of = sum(event.best), len(event.scores)
     best = ("  best" if of == 1 else f"  best for {better} of {of}") if better else ""
@@ -157,7 +159,7 @@ def evaluation_line(event: on.Evaluated) -> str:
 
 
 def finished_line(progress: Progress, members: int) -> str:
-    """What the whole training took."""
+    """Format the steps, time and speed of the whole training."""
     steps = progress.steps * members
     speed = format_count(steps / max(progress.wall, 1e-9))
     shares = phases_part(phases_of(progress))
@@ -165,7 +167,7 @@ def finished_line(progress: Progress, members: int) -> str:
 
 
 def result_lines(result: Mapping[str, Any]) -> list[str]:
-    """`result.json` in words: the best score of every member and what the unseen split says."""
+    """Format `result.json`: the best score of every member and the test result."""
     members, episodes = result.get("members") or [], result.get("test_episodes")
     columns = ("best_score", "test_score", "last_score", "test_error")
     best, test, last, error = (
@@ -186,5 +188,5 @@ def result_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def split_name(split: str) -> str:
-    """What people call a split; a game without splits is simply evaluated."""
+    """Return the display name of a split; "evaluation" for a game without splits."""
     return "evaluation" if split == "train" else split

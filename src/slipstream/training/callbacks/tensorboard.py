@@ -1,4 +1,4 @@
-"""A callback that writes curves for TensorBoard, under the names that Stable-Baselines3 uses."""
+"""Callback that writes TensorBoard curves under the names of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from slipstream.training.callbacks.events import (
 if TYPE_CHECKING:
     from slipstream.training.settings.config import RunConfig
 
-_POINTS = 500  # of a curve at most
-_EVENTS = 5_000  # of all members together: writing one costs about 0.1 ms
+_POINTS = 500  # maximum points of a curve
+_EVENTS = 5_000  # maximum events of all members: writing one takes about 0.1 ms
 _FLUSH_SECONDS = 5.0
 _LOADING = threading.Lock()
 
-# Metric of an update -> SB3's tag; what it has no name for stands under train/ by its own.
+# Metric of an update -> SB3's tag; metrics without one are written as train/NAME.
 _TAGS = {
     "score": "rollout/ep_rew_mean",
     "length": "rollout/ep_len_mean",
     "episodes": "rollout/episodes",
     "policy_loss": "train/policy_gradient_loss",
-    "updates": "",  # the count of all of them is train/n_updates
+    "updates": "",  # written as train/n_updates
 }
 _REWARD, _EVALUATED = "rollout/ep_rew_mean", "eval/mean_reward"
 
 
 def get_hyperparams(config: RunConfig) -> list[dict[str, float | str | bool]]:
-    """What each member was trained with, by name: the agent's settings and the copies, its seed."""
+    """Return the hyperparameters of each member by name: agent settings, num_envs and seed."""
     training, members = config.training, range(config.training.members)
     shared = {
         "env": config.env_name,
@@ -69,17 +69,19 @@ def _plain(value: Any) -> float | str | bool:
 
 
 class TensorBoardWriter:
-    """Writes event files, one folder a member; long runs are thinned to some hundred points.
+    """Writes event files, one folder per member; long runs are thinned to a few hundred points.
 
-    ``rollout/ep_rew_mean``, ``ep_len_mean`` and an environment's own metrics (``rollout/NAME``)
-    are means of the last training episodes,
-    ``time/fps`` this member's steps a second, ``eval/`` scores on the split that chooses, ``test/``
-    those on the test split, ``machine/`` what all processes take. The tab HPARAMS shows members by
-    their settings. tensorboardX is imported with the first point, off the way to the first update.
+    ``rollout/ep_rew_mean``, ``ep_len_mean`` and an environment's own metrics (``rollout/NAME``) are
+    means of the last training episodes. ``time/fps`` is the member's steps per second, ``eval/``
+    are
+    scores on the validation split, ``test/`` those on the test split, ``machine/`` is the resource
+    usage of all processes. The tab HPARAMS shows members by their settings. tensorboardX is
+    imported
+    with the first point, so it does not delay the first update.
 
     Args:
-        folder: where.
-        parameters: of each member, as `get_hyperparams` gives them.
+        folder: folder of the files.
+        parameters: hyperparameters of each member, see `get_hyperparams`.
     """
 
     def __init__(
@@ -88,12 +90,12 @@ class TensorBoardWriter:
         self._folder = folder
         self._parameters = parameters
         self._files: dict[int, _EventFile] = {}
-        self._begun = 0  # steps at which this session began
-        self._next = 0.0  # steps from which the next point is written
+        self._begun = 0  # steps at the start of this session
+        self._next = 0.0  # steps of the next point
         self._flushed = time.monotonic()
 
     def __call__(self, event: Event) -> None:
-        """Listens."""
+        """Handle an event."""
         if isinstance(event, Started):
             self._begun = event.progress.steps
         elif isinstance(event, Updated) and event.progress.steps >= self._next:
@@ -116,19 +118,19 @@ class TensorBoardWriter:
             self.close()
 
     def sync(self) -> None:
-        """Writes what is buffered; nobody waits for the disk: a power cut costs a few points."""
+        """Write the buffer without fsync: a power failure loses a few points."""
         for file in self._files.values():
             file.flush()
 
     def close(self) -> None:
-        """Writes what is buffered and closes the files."""
+        """Write the buffer and close the files."""
         files = list(self._files.values())
         self._files.clear()
         for file in files:
             file.close()
 
     def _add(self, member: int, steps: int, values: Mapping[str, float]) -> None:
-        """Points of one member; a number that there is not, is none."""
+        """Add finite values of one member."""
         _load_without_torch()
         from tensorboardX.proto import event_pb2, summary_pb2
 
@@ -150,7 +152,7 @@ class TensorBoardWriter:
             now = time.time()
             file = _EventFile(folder / f"events.out.tfevents.{now:.0f}.{os.getpid()}")
             file.add(event_pb2.Event(wall_time=now, file_version="brain.Event:2"))
-            # Tells TensorBoard to forget the points of a session that was killed.
+            # Makes TensorBoard discard the later points of a killed session.
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             file.add(event_pb2.Event(wall_time=now, step=self._begun + 1, session_log=start))
             if member < len(self._parameters):
@@ -166,16 +168,16 @@ class TensorBoardWriter:
 
 
 def _tagged(values: Mapping[str, float]) -> dict[str, float]:
-    """Metrics of an update under SB3's names."""
+    """Return metrics of an update under SB3's names."""
     tagged = {_TAGS.get(name, _own_tag(name)): value for name, value in values.items()}
     tagged.pop("", None)
-    if "train/entropy" in tagged:  # SB3 minimises its negative
+    if "train/entropy" in tagged:  # SB3 minimizes its negative
         tagged["train/entropy_loss"] = -tagged.pop("train/entropy")
     return tagged
 
 
 def _own_tag(name: str) -> str:
-    """Of what SB3 has no name for: metrics of episodes stand beside their returns."""
+    """Return the tag of a metric unknown to SB3; metrics of episodes are under rollout/."""
     if name.startswith(PREFIX):
         return f"rollout/{name.removeprefix(PREFIX)}"
     return f"train/{name}"
@@ -192,10 +194,12 @@ def _time(progress: Progress) -> dict[str, float]:
 
 
 def _load_without_torch() -> None:
-    """tensorboardX imports torch where it finds it: seconds, and nothing here asks for it."""
-    with _LOADING:  # trainings in several threads
+    """Import tensorboardX without torch, which it would import if installed and which takes
+    seconds.
+    """
+    with _LOADING:  # several threads may train
         if not {"tensorboardX", "torch"} & sys.modules.keys():
-            sys.modules["torch"] = None  # type: ignore[assignment]  # not to be found
+            sys.modules["torch"] = None  # type: ignore[assignment]  # makes the import fail
             try:
                 import tensorboardX  # noqa: F401
             finally:
@@ -203,10 +207,10 @@ def _load_without_torch() -> None:
 
 
 def _session(parameters: Mapping[str, float | str | bool]) -> Sequence[Any]:
-    """What the tab HPARAMS reads: the settings, and which curves are their outcome."""
+    """Return the summaries for the tab HPARAMS: the settings and their result curves."""
     from tensorboardX.summary import hparams
 
-    # A path that this locale cannot decode has surrogates, which protobuf refuses.
+    # A path that this locale cannot decode has surrogates, which protobuf rejects.
     written = {
         key: as_utf8(value) if isinstance(value, str) else value
         for key, value in parameters.items()
@@ -216,7 +220,7 @@ def _session(parameters: Mapping[str, float | str | bool]) -> Sequence[Any]:
 
 
 class _EventFile:
-    """Records as TensorBoard reads them: length, its checksum, the event, its checksum."""
+    """TensorBoard event file: records of length, its checksum, event, its checksum."""
 
     def __init__(self, path: Path) -> None:
         self._file = AppendOnlyFile(path)

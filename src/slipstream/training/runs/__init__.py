@@ -1,1 +1,1 @@
-"""A run and its directory: what it left behind, and what can be done with it."""
+"""A run and its directory, its policies and their matches."""

@@ -1,4 +1,4 @@
-"""Whole games of policies for two: against another one or a bot, and of everybody in turn."""
+"""Matches of policies for two players, against another policy or a bot."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from slipstream.training.runs.policies import DeployedPolicy, deployed_folder
 from slipstream.training.runs.run import CONFIG, Run
 from slipstream.training.settings.config import RunConfig
 
-MAX_ENVS = 1_024  # at once; their number changes nothing but speed
+MAX_ENVS = 1_024  # parallel games; changes only speed
 DETERMINISTIC_NOTE = (
-    "all games of a side are the same one, as neither the game nor the players draw anything"
+    "all games of a side are identical, as neither the game nor the players are random"
 )
 _FILE = "games.json"
-_OPPONENTS = "opponents."  # in a checkpoint
-_SHARE: list[Any] = [(int, float)]  # with both ends of its interval
+_OPPONENTS = "opponents."  # prefix in a checkpoint
+_SHARE: list[Any] = [(int, float)]  # share and interval
 _SHAPE: dict[str, Any] = {
     "games": [
         {
@@ -49,14 +49,15 @@ _SHAPE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Player:
-    """Who plays: a policy, or a bot by its name.
+    """A player: a policy, or a bot by its name.
 
     Attributes:
-        name: in tables.
-        policy: whose games are counted; the second player needs none.
-        run: of the policy; member: of the run, None for the best one.
-        place: of a policy on disk; None for a bot.
-        past: snapshots of a run, if those play.
+        name: name in tables.
+        policy: policy of the first player; the second player needs none.
+        run: run of the policy.
+        member: member of the run; None for the best one.
+        path: path of a policy on disk; None for a bot.
+        snapshots: snapshots of a run as opponents.
     """
 
     name: str
@@ -69,14 +70,14 @@ class Player:
 
 @dataclass(frozen=True)
 class MatchResult:
-    """J games as `one` sees them.
+    """J games from the view of `one`.
 
     Attributes:
-        one, two: the players' names.
+        one, two: names of the players.
         result: int64 [J]: 1 won, 0 drawn, -1 lost.
-        left: bool [J], where `one` played.
+        left: bool [J], True if `one` played on the left.
         length: int64 [J], steps.
-        alike: all games of a side are the same one, as neither the game nor the players draw.
+        deterministic: all games of a side are identical, as neither game nor players are random.
     """
 
     one: str
@@ -87,7 +88,7 @@ class MatchResult:
     deterministic: bool = False
 
     def shares(self) -> dict[str, tuple[float, float, float]]:
-        """Share of games won, drawn and lost, each with the ends of `share_interval`."""
+        """Return the shares of games won, drawn and lost, each with its interval."""
         names = {"won": 1, "drawn": 0, "lost": -1}
         counts = {name: int((self.result == value).sum()) for name, value in names.items()}
         total = len(self.result)
@@ -96,7 +97,7 @@ class MatchResult:
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for a file."""
+        """Return plain values for a file."""
         decided, steps = int((self.result != 0).sum()), int(self.length.sum())
         sides = {"won_left": self.left, "won_right": ~self.left}
         return {
@@ -112,7 +113,7 @@ class MatchResult:
 
 
 def wilson(count: int, total: int, z: float = 1.959964) -> tuple[float, float, float]:
-    """A share and the ends of its 95 % interval (Wilson 1927)."""
+    """Return a share and its 95 % interval (Wilson 1927)."""
     share, square = count / total, z * z / total
     middle = share + square / 2.0
     half = z * math.sqrt(share * (1.0 - share) / total + square / (4.0 * total))
@@ -121,12 +122,14 @@ def wilson(count: int, total: int, z: float = 1.959964) -> tuple[float, float, f
 
 
 def share_interval(count: int, total: int, alike: bool = False) -> tuple[float, float, float]:
-    """A share of games and the ends of its 95 % interval (Wilson): itself where all are `alike`."""
+    """Return a share of games and its 95 % interval (Wilson), without width if all are
+    identical.
+    """
     return (count / total,) * 3 if alike else wilson(count, total)
 
 
 def load_player(path: str | Path | Run, member: int | None = None) -> Player:
-    """The policy that validation chose in a run, of the best member unless one is given."""
+    """Load the best policy of a run, of a member or of the best member."""
     run = path if isinstance(path, Run) else Run.open(path)
     if member is None:
         return Player(run.path.name, run.best_policy(), run, str(run.path))
@@ -138,41 +141,45 @@ def load_player(path: str | Path | Run, member: int | None = None) -> Player:
 def load_learner(
     path: str | Path | Run, member: int | None = None, trust: bool = False
 ) -> tuple[RunConfig, Player]:
-    """A policy for two, of a run or handed on by one, and the config that it was trained under.
+    """Load a policy for two players, of a run or exported, and its training config.
 
     Args:
         path: a run, a folder in its `best`, or the folder of a policy that has a config.
-        member: of the run; the best one's policy unless given.
+        member: member of the run; None for the best one.
         trust: as for `Run.open`.
 
     Raises:
-        ConfigError: it is no policy for two, or a member is named of what is one policy.
+        ConfigError: it is not a policy for two players, or `member` is given for a single policy.
         CheckpointError: there is no policy yet, or it is damaged.
     """
     run, own = (path, None) if isinstance(path, Run) else find_run(path, trust) or (None, None)
     deployed = None if run is not None else deployed_folder(Path(str(path)))
     if member is not None and (own is not None or deployed is not None):
-        raise ConfigError(f"{path} is one policy: leave out --member, or give its run's directory.")
+        raise ConfigError(
+            f"{path} is a single policy. Remove --member, or give its run's directory."
+        )
     if deployed is not None:
         found = DeployedPolicy.open(deployed, trust)
         check_game(found.config.env_name)
         return found.config, Player(deployed.absolute().name, found.policy, path=str(deployed))
-    run = run or Run.open(str(path))  # says what is wrong with it
+    run = run or Run.open(str(path))  # raises an error that explains the problem
     check_game(run.config.env_name)
     return run.config, load_player(run, own if member is None else member)
 
 
 def list_bots(env_name: str) -> list[str]:
-    """Opponents that need no training: a game's own, else `random`; none where it is no game."""
+    """Return the opponents that need no training: a game's bots, else `random`; empty if no
+    game.
+    """
     players = get_game_class(env_name)
     return [] if players is None else players.bots(env_name)
 
 
 def load_snapshots(run: Run) -> Player:
-    """The snapshots that the last checkpoint of a run's best member has, met as in training.
+    """Load the snapshots in the last checkpoint of a run's best member, as used in training.
 
     Raises:
-        ConfigError: it was not trained against any.
+        ConfigError: it was not trained against snapshots.
     """
     member, found = run.best.highest, run.load_checkpoint()
     tensors = {} if found is None else found[0]
@@ -181,23 +188,23 @@ def load_snapshots(run: Run) -> Player:
     past = game.past(run.config.env_settings, run.best_policy(member), state)
     if past is None:
         raise ConfigError(
-            f"{run.path} was not trained against snapshots of its own, and has none: name another "
-            "opponent."
+            f"{run.path} was not trained against its own snapshots, so it has none. Choose "
+            "another opponent."
         )
     return Player(SNAPSHOTS, snapshots=past)
 
 
 def load_opponent(env_name: str, text: str, trust: bool = False) -> Player:
-    """A bot by its name; a trained policy by a run's directory, its own folder, or an ONNX file.
+    """Load a bot by name, or a policy by run directory, policy folder or ONNX file.
 
     Args:
-        env_name: of the game.
-        text: which one.
-        trust: see `Run.open`; only settings of the game are read from a run's config, and only
-            where the policy is the first player.
+        env_name: name of the game.
+        text: name or path of the opponent.
+        trust: see `Run.open`; only settings of the game are read from a run's config, and only if
+            the policy is the first player.
 
     Raises:
-        ConfigError: it is none of these, or of another game.
+        ConfigError: it is none of these, or belongs to another game.
         CheckpointError: the run has no policy yet.
     """
     check_game(env_name)
@@ -207,8 +214,8 @@ def load_opponent(env_name: str, text: str, trust: bool = False) -> Player:
     if not path_exists(Path(text).expanduser()) and folder_registry.find_folder(text, RUN) is None:
         game = get_kind(env_name).short_name
         raise ConfigError(
-            f"There is no opponent `{text}`: it is neither a bot of `{game}` nor the directory of "
-            f"a run; {did_you_mean(text, known)}"
+            f"There is no opponent `{text}`: it is neither a bot of `{game}` nor a run "
+            f"directory; {did_you_mean(text, known)}"
         )
     found = find_run(text, trust)
     if found is None:
@@ -217,10 +224,10 @@ def load_opponent(env_name: str, text: str, trust: bool = False) -> Player:
 
 
 def find_run(path: str | Path, trust: bool = False) -> tuple[Run, int | None] | None:
-    """The run that a path means, and the member whose own folder it is; None where it means none.
+    """Return the run of a path, and the member if it is a member's folder; None if it is no run.
 
     Args:
-        path: a run's directory (no member), or a folder in its `best`.
+        path: a run directory (no member), or a folder in its `best`.
         trust: see `Run.open`.
     """
     folder = Path(path).expanduser().absolute()
@@ -236,13 +243,14 @@ def find_run(path: str | Path, trust: bool = False) -> tuple[Run, int | None] | 
 
 
 def best_response_config(config: RunConfig, place: str, drawn: bool) -> dict[str, Any]:
-    """The config under which a best response to a policy is trained: the policy's own, with it in
-    the other seat, and without a curriculum, whose phases might name others.
+    """Return the training config of a best response: the policy's config with it as the opponent.
+
+    A curriculum is removed, because its phases might name other opponents.
 
     Args:
-        config: that the policy was trained under.
-        place: of the policy on disk.
-        drawn: it draws its actions.
+        config: config that the policy was trained with.
+        place: path of the policy.
+        drawn: the policy samples its actions.
     """
     values = config.as_mapping()
     values["env"] |= _game(config.env_name).best_response_settings(config.env_name, place, drawn)
@@ -251,13 +259,13 @@ def best_response_config(config: RunConfig, place: str, drawn: bool) -> dict[str
 
 
 def check_game(env_name: str, games: int = 1) -> None:
-    """Refuses what is no game of two, and to play none of it.
+    """Validate the game and the number of games.
 
     Raises:
-        ConfigError: nobody can act in a second seat of it, or `games` is below 1.
+        ConfigError: it is not a game for two players, or `games` is below 1.
     """
     if games < 1:
-        raise ConfigError(f"--games {games}: give 1 or more.")
+        raise ConfigError(f"--games must be at least 1, got {games}.")
     _game(env_name)
 
 
@@ -265,8 +273,8 @@ def _game(env_name: str) -> type[Players]:
     players = get_game_class(env_name)
     if players is None:
         raise ConfigError(
-            f"`{env_name}` is no game for two: `slipstream evaluate RUN` without --games and "
-            "--opponent scores its policies."
+            f"`{env_name}` is not a game for two players. Score its policies with `slipstream "
+            "evaluate RUN`, without --games and --opponent."
         )
     return players
 
@@ -283,24 +291,25 @@ def play(
     num_envs: int = MAX_ENVS,
     drawn: bool = False,
 ) -> MatchResult:
-    """Plays `games` games with the most likely actions, `one` on the left in every other one.
+    """Play `games` games with the most likely actions; `one` is on the left in every second game.
 
-    Game j has the random stream (seed, j, 0), whichever copy plays it: the number of copies changes
-    nothing. On the left, or first to move, is who has seat 0.
+    Game j has the random stream (seed, j, 0), so the number of environments changes no result. Seat
+    0
+    is on the left, or moves first.
 
     Args:
-        env_name: of a kernel for two.
-        one: has a policy.
+        env_name: name of a kernel for two players.
+        one: player with a policy.
         two: a policy or a bot.
-        games: how many.
-        seed: of the games.
-        settings: of the kernel; those that `one` was trained under unless given.
-        backend: how the copies are stepped.
-        copies: at once.
-        drawn: `two` draws its actions.
+        games: number of games.
+        seed: seed of the games.
+        settings: settings of the kernel; None for those that `one` was trained with.
+        backend: backend that steps the environments.
+        num_envs: parallel games.
+        drawn: `two` samples its actions.
 
     Raises:
-        ConfigError: no game is asked for, or a player does not fit the game.
+        ConfigError: `games` is below 1, or a player does not fit the game.
     """
     check_game(env_name, games)
     assert one.policy is not None
@@ -327,10 +336,10 @@ def play(
 def environment_against(
     env_name: str, settings: Mapping[str, Any], seat: int, two: Player, drawn: bool = False
 ) -> Environment:
-    """The game as a policy plays it that has `seat` in it and `two`, `drawn` or not, beside it.
+    """Load the game as seen by a policy in `seat`, with `two` as its opponent.
 
     Raises:
-        ConfigError: `two` does not fit the game, or the game does not say who won.
+        ConfigError: `two` does not fit the game, or the game does not declare a winner.
     """
     met, game = two.path or two.name, _game(env_name)
     return game.load_against(env_name, settings, seat, met, drawn, two.snapshots)
@@ -343,15 +352,15 @@ def _check_fit(environment: Environment, player: Player) -> None:
     acts, wanted = policy.actions.description(), ActionMap(spec.action_space).description()
     if (here, wanted) != (theirs, acts):
         raise ConfigError(
-            f"{player.name} sees {theirs} numbers and acts in {acts}; this game shows {here} and "
-            f"takes {wanted}: choose a policy that was trained with the same settings of `env`."
+            f"{player.name} has observations {theirs} and actions {acts}, but this game has {here} "
+            f"and {wanted}. Choose a policy that was trained with the same settings of `env`."
         )
 
 
 def _block(
     env: VectorEnv, policy: Policy, numbers: NDArray[np.int64], seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Result and length of some games, as the policy sees them."""
+    """Return result and length of some games, as seen by the policy."""
     out, copies = allocate_buffers(env), np.arange(len(numbers))
     env.begin(copies, numbers, seed, out.obs, out.mask)
     running = np.ones(len(numbers), np.bool_)
@@ -370,26 +379,25 @@ def _block(
 def write_match_results(
     run: Run, played: Sequence[MatchResult], seed: int, member: int | None = None
 ) -> None:
-    """Keeps what came of games in the run's directory, in place of what was there.
+    """Write match results to the run's directory, replacing earlier ones.
 
     Args:
-        member: of the run, whose policy played; the best one unless given.
+        member: member of the run whose policy played; None for the best one.
     """
     said = {"seed": seed, "policy": _weights_of(run, member)}
     write_hashed(run.path / _FILE, {**said, "games": [games.as_dict() for games in played]})
 
 
 def _weights_of(run: Run, member: int | None = None) -> str:
-    """Which weights a member's best policy has: the sha256 of their file."""
+    """Return the sha256 of the weights file of a member's best policy."""
     _, manifest = run.best.load(run.best.highest if member is None else member)
     return str(manifest["files"][STATE]["sha256"])
 
 
 def read_match_results(run: Run) -> list[dict[str, Any]]:
-    """What `write_match_results` wrote of the best policy: `Games.as_dict` for each opponent.
+    """Return the results of `write_match_results` for the best policy: `MatchResult.as_dict` each.
 
-    Nothing without a file, or where another policy played: another member's, or one that a longer
-    training has bettered.
+    Empty without a file, or if it is of another policy, such as one before further training.
 
     Raises:
         CheckpointError: the file is damaged.

@@ -1,4 +1,4 @@
-"""Trained policies: the best of a run's members, and those that a study or a run handed on.
+"""Trained policies: the best of a run's members, and those exported by a study or run.
 
 They are loaded, evaluated, and described from their own files.
 """
@@ -50,24 +50,24 @@ from slipstream.training.settings.sizing import final_evaluator
 from slipstream.training.settings.trust import check_trust
 
 EpisodeResults: TypeAlias = Mapping[str, list[list[EpisodeResult]]]
-"""Evaluation episodes by split, then by member that has a policy, then by episode."""
+"""Episode results by split, then by member with a policy, then by episode."""
 
 _ORDER = ("train_window", "train", "validation", "test", "window")
-# Parts of the names of settings that say what an order or a position costs.
+# Parts of the names of settings for the costs of orders and positions.
 _COSTS = ("commission", "slippage", "spread", "swap", "fee", "cost", "interest", "funding")
-_REMEDY = "Give a run's directory, a study's, or a policy's own folder."
+_REMEDY = "Give the directory of a run, study or policy."
 
 
 def evaluate_best(run: Run, environment: Environment, *, record: bool = True) -> EpisodeResults:
-    """Runs every member's best policy through every split, in the order of time.
+    """Evaluate every member's best policy on every split, in the order of time.
 
-    What is no market gives "test" alone, fresh episodes that chose no policy: see
-    `Environment.splits`. Deterministic: equal however many copies evaluate.
+    Environments other than markets have only "test", new episodes that selected no policy: see
+    `Environment.splits`. Results are deterministic and do not depend on the number of environments.
 
     Args:
-        run: has at least one best policy.
+        run: run with at least one best policy.
         environment: the run's own, or one of the same kind with other prices.
-        record: keep actions and traces.
+        record: store actions and traces.
     """
     policies = [run.best_policy(member) for member in run.best.present]
     get_holdout_register(environment).record_access(f"run {run.path}")
@@ -81,20 +81,20 @@ def evaluate_policies(
     *,
     record: bool = True,
 ) -> EpisodeResults:
-    """Runs policies at hand, each in the place of a member, as `evaluate_best` does a run's.
+    """Evaluate policies like the members of a run in `evaluate_best`.
 
     Args:
-        policies: each of one member.
-        config: how they are evaluated, and the backend.
+        policies: policies of one member each.
+        config: evaluation settings and backend.
         environment, record: as for `evaluate_best`.
 
     Raises:
-        ConfigError: the environment means something else to a policy than what it was trained on.
+        ConfigError: the environment's spaces differ from those of the policy.
     """
     known = environment.splits() if environment.spec.market is not None else ("test",)
     splits = [split for split in _ORDER if split in known]
     if {"train_window", "window"} & set(splits):
-        splits.remove("train")  # random starts: the whole window says more
+        splits.remove("train")  # random starts; the whole window is more informative
     tracks: dict[str, list[list[EpisodeResult]]] = {}
     for policy in policies:
         check_fit(policy, environment)
@@ -108,13 +108,13 @@ def evaluate_policies(
 
 
 def check_fit(policy: Policy, environment: Environment) -> None:
-    """Refuses data that mean something else to the policy than what it was trained on."""
+    """Raise a ConfigError if the environment's spaces differ from those of the policy."""
     check_training_context(policy.training_context, environment.training_context)
     here = environment.spec.observation_shape
     if here != policy.observation_shape:
         raise ConfigError(
-            f"The policy was trained on observations of shape {policy.observation_shape}, and "
-            f"these prices make {here}: choose as many symbols, with the same columns, as in "
+            f"The policy was trained on observations of shape {policy.observation_shape}, but "
+            f"these prices have {here}. Choose the same number of symbols and columns as in "
             "training."
         )
     own, theirs = (
@@ -123,20 +123,20 @@ def check_fit(policy: Policy, environment: Environment) -> None:
     )
     if own != theirs:
         raise ConfigError(
-            f"The policy acts in {own}, and this environment takes {theirs}: choose settings that "
-            "give the same actions as in training."
+            f"The policy has actions {own}, but this environment requires {theirs}. Choose "
+            "settings with the same actions as in training."
         )
 
 
 def sample_observations(
     policy: Policy, environment: Environment, most: int = 1_000
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Rows that a policy meets as it acts in the first split, [n, *shape], and their masks.
+    """Return observations of a policy acting in the first split, [n, *shape], and their masks.
 
     Args:
-        policy: of one member.
+        policy: policy of one member.
         environment: its own, or one of the same kind.
-        most: rows, about.
+        most: approximate number of rows.
     """
     check_fit(policy, environment)
     split, seen = environment.splits()[0], list[PolicyInput]()
@@ -156,7 +156,7 @@ def sample_observations(
 
 
 def data_mismatch(run: Run, environment: Environment) -> list[str]:
-    """Sentences about data that the best policies were not trained on, and yet act on here."""
+    """Return warnings about data that differ from the training data of the best policies."""
     trained = run.best_policy(run.best.present[0]).training_context
     same = "window" not in environment.splits()
     return context_differences(trained, environment.training_context, same_data=same)
@@ -164,14 +164,14 @@ def data_mismatch(run: Run, environment: Environment) -> list[str]:
 
 @dataclass(frozen=True)
 class DeployedPolicy:
-    """A policy with the config that it was trained under.
+    """A policy with its training config.
 
     Attributes:
         path: its folder.
-        policy: of one member.
-        config: of its final training.
-        facts: where it comes from: `study`, `trial`, `label`, `environment`, ...; of a run's, that
-            was handed on, `environment` and `test`.
+        policy: policy of one member.
+        config: config of its final training.
+        metadata: origin: `study`, `trial`, `label`, `environment`, ...; for a policy exported by a
+            run `environment` and `test`.
     """
 
     path: Path
@@ -187,18 +187,18 @@ class DeployedPolicy:
 
     @classmethod
     def open(cls, folder: Path, trust: bool = False) -> DeployedPolicy:
-        """Reads it.
+        """Load it from a folder.
 
         Raises:
-            CheckpointError: damaged, or neither deployed by a study nor handed on by a run.
-            TrustError: code of somebody else's would run, and `trust` does not allow it.
+            CheckpointError: damaged, or neither deployed by a study nor exported by a run.
+            TrustError: untrusted code would run, and `trust` does not allow it.
         """
         tensors, manifest = checkpoint.load(folder)
         if not isinstance(manifest.get("run"), Mapping):
             raise CheckpointError(
-                f"{folder} is a policy without the config that it was trained under: one of a "
-                "run's members. Evaluate the run's directory, which has the config; `slipstream "
-                "card RUN --out FOLDER` writes both into a folder to hand on."
+                f"{folder} is a policy of a run's member, without its training config. Evaluate "
+                "the run's directory, which has the config. `slipstream card RUN --out FOLDER` "
+                "exports both."
             )
         made = manifest.get("id")
         check_trust(folder, manifest["run"], trust, made if isinstance(made, str) else "-")
@@ -213,10 +213,10 @@ class DeployedPolicy:
         start: int | None = None,
         stop: int | None = None,
     ) -> Environment:
-        """What it is scored on; arguments as for `DataWindow`.
+        """Load the environment for its evaluation; arguments as for `DataWindow`.
 
         Raises:
-            ConfigError: bars that the study has used, which scored them itself.
+            ConfigError: the study has used these bars and scored the policy on them itself.
         """
         known = self.policy.training_context
         if known.get("symbols") and (data is None or self._is_own(Path(data))):
@@ -228,42 +228,42 @@ class DeployedPolicy:
         )
         digest = known.get("data_sha256")
         if digest is not None and found.training_context.get("data_sha256") == digest:
-            self._check_new(start)  # the same prices in another folder
+            self._check_new(start)  # these are the same prices in another folder
         return found
 
     def _is_own(self, folder: Path) -> bool:
-        """Whether these are the study's own prices, named again."""
+        """Return whether a folder contains the study's own prices."""
         own = (self.config.env_settings.get("data") or {}).get("folder")
         return own is not None and Path(own).expanduser().resolve() == folder.expanduser().resolve()
 
     def _check_new(self, start: int | None) -> None:
-        """Refuses a window of the study's own prices that begins before these end."""
+        """Raise if a window of the study's own prices begins before their end."""
         windows = (self.metadata.get("environment") or {}).get("windows_utc_seconds") or {}
         end = max((int(window[1]) for window in windows.values()), default=None)
         if start is not None and (end is None or start >= end):
             return
         new = "DATE" if end is None else _iso(end)
-        known = "" if end is None else f"; bars from {new} (UTC) on are new to it"
-        by = "study, on a hold-out that is opened once: see study.html"
+        known = "" if end is None else f"; bars from {new} (UTC) on are unseen"
+        by = "study, on a hold-out that is opened once (see study.html)"
         if self.metadata.get("study") is None:
-            by = "run, on a split that every look makes less of a proof: see its card"
+            by = "run, on a test split that loses value with every access (see its card)"
         raise ConfigError(
             f"{self.path} was scored by its {by}{known}. Give other prices with `--data FOLDER`, "
-            f"or newer bars of the same ones with `--from {new}`."
+            f"or newer bars of the same prices with `--from {new}`."
         )
 
     def evaluate(self, environment: Environment, *, record: bool = True) -> EpisodeResults:
-        """Its tracks by split, as `evaluate_policies` returns them."""
+        """Return its results by split, see `evaluate_policies`."""
         get_holdout_register(environment).record_access(f"policy {self.path.absolute()}")
         return evaluate_policies([self.policy], self.config, environment, record=record)
 
     def warnings(self, environment: Environment) -> list[str]:
-        """Sentences about data that it was not trained on, and yet acts on here."""
+        """Return warnings about data that differ from its training data."""
         return context_differences(self.policy.training_context, environment.training_context)
 
 
 def forced_gate_warnings(facts: Mapping[str, Any]) -> list[str]:
-    """What a policy was deployed in spite of, from its manifest; every page of it says so."""
+    """Return warnings about forced gates from a policy's manifest, shown on every page of it."""
     found = ["The study recommended nothing; deployed by --force-deploy."]
     found *= bool(facts.get("forced"))
     for gate in facts.get("gates", ()):
@@ -274,7 +274,7 @@ def forced_gate_warnings(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _check_facts(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Refuses facts that neither a study nor a run writes beside a policy."""
+    """Raise a CheckpointError if the metadata of a policy is invalid."""
     known: dict[str, Any] = {"carried?": {}, "windows_utc_seconds?": {}}
     problem = schema_mismatch(
         manifest, {"policy": {}, "study?": str, "trial?": int, "environment?": known, "test?": {}}
@@ -283,19 +283,19 @@ def _check_facts(folder: Path, manifest: Mapping[str, Any]) -> None:
     for name, window in ((facts or {}).get("windows_utc_seconds") or {}).items():
         problem = problem or schema_mismatch(window, [int], f"`{name}`")
         if problem is None and len(window) != 2:
-            problem = f"`{name}` is no window"
+            problem = f"`{name}` is not a valid window"
     if problem is not None:
         raise CheckpointError(f"{folder / checkpoint.MANIFEST} cannot be used: {problem}.")
 
 
 def _iso(second: int) -> str:
-    """A moment as `--from` takes it: the date alone at midnight UTC."""
+    """Format a time as for `--from`: only the date at midnight UTC."""
     moment = datetime.fromtimestamp(second, UTC).replace(tzinfo=None)
     return moment.isoformat().removesuffix("T00:00:00")
 
 
 def deployed_folder(path: Path) -> Path | None:
-    """The folder of a study's deployable policy that a path means; None where it means a run."""
+    """Return the folder of a study's deployed policy; None if the path is a run."""
     if (path / checkpoint.MANIFEST).is_file():
         return path
     if (path / LEDGER).is_file():
@@ -304,9 +304,9 @@ def deployed_folder(path: Path) -> Path | None:
             force = f"slipstream resume {name} --force-deploy"
             why = (
                 "it is complete and recommends nothing. `slipstream study status "
-                f"{name}` says why; `{force}` deploys its best candidate all the same"
+                f"{name}` shows why; `{force}` deploys its best candidate anyway"
                 if (path / "result.json").is_file()
-                else f"it is not complete. Go on with `slipstream resume {name}`"
+                else f"it is not complete. Continue with `slipstream resume {name}`"
             )
             raise CheckpointError(f"The study {path} has deployed no policy: {why}.")
         return path / "policy"
@@ -314,11 +314,10 @@ def deployed_folder(path: Path) -> Path | None:
 
 
 def policy_metadata(path: Path, member: int | None = None) -> dict[str, str]:
-    """Facts by their name, in the order in which they are shown.
+    """Return metadata of a policy by name, in display order.
 
     Args:
-        path: a run, of which the best member's policy is meant unless `member` is given; a study;
-            or a policy's own folder.
+        path: a run (the best member's policy if `member` is None), a study, or a policy folder.
 
     Raises:
         CheckpointError: there is no policy, or it is damaged.
@@ -340,7 +339,7 @@ def policy_metadata(path: Path, member: int | None = None) -> dict[str, str]:
     facts = {"policy": str(folder), **dict(_network(policy, manifest["policy"], config))}
     facts |= dict(_training_context(policy.training_context))
     windows = ((made | manifest).get("environment") or {}).get("windows_utc_seconds") or {}
-    if manifest.get("trained"):  # of a deployment
+    if manifest.get("trained"):  # a deployment
         windows = {"training": manifest["trained"]}
     facts |= {f"{name} bars": " to ".join(map(stamp, span)) for name, span in windows.items()}
     facts |= dict(
@@ -353,7 +352,7 @@ def policy_metadata(path: Path, member: int | None = None) -> dict[str, str]:
 def _network(
     policy: Policy, own: Mapping[str, Any], config: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """What it is, sees and does."""
+    """Describe agent, network, observations and actions."""
     agent = (config.get("agent") or {}).get("name")
     yield "agent", f"{agent or 'unknown'}, seed {own['seed']}, format {own['format']}"
     kind = own["network"]["kind"]
@@ -374,7 +373,7 @@ def _network(
 
 
 def _training_context(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What it was trained under."""
+    """Describe the training data and trading rules."""
     words = {
         "environment": "environment",
         **{"bar_seconds": "seconds of a bar", "symbols": "symbols"},
@@ -398,7 +397,7 @@ def _training_context(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _listed(values: Mapping[str, Any]) -> str:
-    """Values by dotted name, however deep they lie."""
+    """Format nested values by dotted name."""
     found = [
         _listed({f"{name}.{key}": one for key, one in value.items()})
         if isinstance(value, Mapping) and value
@@ -409,7 +408,7 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 
 def _words(value: Any) -> str:
-    """A plain value without Python's brackets and quotes."""
+    """Format a plain value without Python's brackets and quotes."""
     if value is None or value in ([], {}):
         return "none"
     if isinstance(value, bool):
@@ -418,9 +417,9 @@ def _words(value: Any) -> str:
 
 
 def _scores(own: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What it was chosen by, and what was measured afterwards."""
+    """Describe the scores that selected the policy and those measured afterwards."""
     if "score" in own:
-        test = own.get("test") or {}  # of a policy that was handed on
+        test = own.get("test") or {}  # an exported policy
         what = test.get("score_is") or result.get("score_is", "score")
         yield (
             "chosen by",
@@ -445,7 +444,7 @@ def _scores(own: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[tuple
         yield f"gate {gate['name']}", f"{word}, {gate['figure']}{forced}"
     for one in (result.get("confirmation") or {}).get("candidates", ()):
         if one.get("trial") == own.get("trial") and "value" in one:
-            # A ratio of few days has no bound.
+            # A ratio over few days has no bound.
             bound = f", lower bound {one['lcb']:.6g}" if "lcb" in one else ""
             yield "confirmation", f"{result.get('objective')} {one['value']:.6g}{bound}"
     holdout = result.get("holdout") or {}
@@ -456,7 +455,7 @@ def _scores(own: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[tuple
 
 
 def _origin(own: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Who made it, where and when."""
+    """Describe version, time and machine of origin."""
     yield "hash", str(own["policy"]["hash"])
     yield "written by", f"slipstream {own['policy']['slipstream']}"
     for key, name in (("study", "study"), ("id", "id")):

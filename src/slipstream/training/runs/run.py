@@ -1,4 +1,4 @@
-"""Run: one directory that holds everything about one training of M members."""
+"""Run: the directory of one training of M members."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from slipstream.training.environments.evaluator import lost_sentence
 from slipstream.training.settings.config import RunConfig, read_config
 from slipstream.training.settings.trust import check_trust, enter
 
-# Goes up when what shards and the trainer keep beside the agent's state changes its meaning; an
-# agent has a number of its own.
+# Incremented when the meaning of state of shards or trainer changes; agents have their own
+# version.
 STATE_VERSION = 1
 
 STATE_SHAPE = {"slipstream": str, "training": int, "agent": int}
 CONFIG, PROVENANCE, CHECKPOINTS = "config.yaml", "provenance.json", "checkpoints"
 RESULT, TENSORBOARD, REPORT = "result.json", "tensorboard", "report.html"
-EPISODES = "episodes.csv"  # of the report, a row each
-_FAULTS, _LONGEST = 20, 2_000  # faults whose texts are kept, and characters of one
+EPISODES = "episodes.csv"  # episodes of the report, one row each
+_FAULTS, _LONGEST = 20, 2_000  # maximum number of stored faults, and characters of each
 _SHAPES: dict[str, Any] = {
     RESULT: {
         **{"members": [{}], "progress": {}, "score_is": str, "chosen_on": str},
@@ -70,7 +70,7 @@ _PROGRESS = {
 
 
 def _to_stderr(message: str) -> None:
-    with suppress(OSError):  # nobody reads it: what is said matters less than what is done
+    with suppress(OSError):  # a lost message must not stop the run
         print_to_stderr(message)
 
 
@@ -80,23 +80,23 @@ class Run(SummaryRepr):
     ::
 
         config.yaml       resolved config, `slipstream train` reproduces the run from it
-        provenance.json   command, code, libraries, machine, data hashes, notes
+        provenance.json   command, code, libraries, machine, data hashes, notices
         metrics.csv       one row per member and iteration
         evaluations.csv   one row per member and evaluation
-        tensorboard/      curves under SB3's names and the settings, one folder a member
-        checkpoints/      step-*/ with the whole state, to resume from; bulk/ with its large parts
-        best/             member-*/ with the policy that validation chose
+        tensorboard/      curves under SB3's names and the settings, one folder per member
+        checkpoints/      step-*/ with the complete state; bulk/ with its large parts
+        best/             member-*/ with the best policy by validation
         result.json       written at the end
-        status.json       where it stands, for other processes; see `logbook`
-        events.jsonl      what happened when, for machines
-        log.txt           the same for people, and all that was said; log.txt.1 what was before it
-        stop.json         a request to end
+        status.json       current status for other processes; see `logbook`
+        events.jsonl      events with times, machine-readable
+        log.txt           events and messages as text; log.txt.1 holds the older part
+        stop.json         stop request
 
     Attributes:
-        path: the directory, absolute.
+        path: absolute path of the directory.
         callback: writes tables, curves and the logbook; the trainer's first callback.
-        logbook: what other processes are told; a trainer keeps it.
-        best: the policies that validation chose, by member.
+        logbook: status for other processes, held by a trainer.
+        best: best policies by validation, by member.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class Run(SummaryRepr):
         self._policies: PeriodicPolicies | None = None
         self._log = ProgressReporter(self.logbook)
         self._lock: TextIO | None = None
-        self.chunks: dict[str, str] = {}  # files in `bulk` of the checkpoint in use, and sha256
+        self.chunks: dict[str, str] = {}  # files in `bulk` of the current checkpoint, with sha256
         self.best = BestPolicies(path, self.notify)
 
     def notify(self, sentence: str) -> None:
-        """Tells what had to be passed over; in a session, the log too."""
+        """Report a message to the user, and to the log during a session."""
         self._say(sentence)
         self.logbook.say(sentence)
 
@@ -130,26 +130,27 @@ class Run(SummaryRepr):
         overwrite: bool = False,
         **facts: Any,
     ) -> Run:
-        """Makes a new directory: `out`, else `training.out`, else one named by the time.
+        """Create a new directory: `out`, else `training.out`, else a name with the time.
 
-        The config is written last: with it the directory is a run. What a kill left without it is
-        taken over.
+        The config is written last and makes the directory a run. A directory left without it by a
+        killed
+        process is reused.
 
         Args:
-            config: resolved.
-            out: where.
+            config: resolved config.
+            out: path of the directory.
             say: see `Run`.
-            overwrite: a run that is there already is removed first.
-            facts: JSON-able, added to `provenance.json`.
+            overwrite: remove an existing run first.
+            facts: JSON-able values, added to `provenance.json`.
 
         Raises:
-            ConfigError: there is a run or anything else already.
+            ConfigError: the path exists already.
         """
         path = free_path(config, out, overwrite)
         run = cls(path, config.with_training(out=str(path)), say)
         try:
             if path_exists(path / CONFIG):
-                run.lock()  # refused while a process trains it
+                run.lock()  # raises while another process trains it
                 atomic_io.remove(path)
                 run.close()
             with atomic_io.disk_errors(path):
@@ -169,15 +170,15 @@ class Run(SummaryRepr):
     def open(
         cls, path: str | Path, say: Callable[[str], None] = _to_stderr, trust: bool = False
     ) -> Run:
-        """An existing run directory; nothing that its config names is imported yet.
+        """Open an existing run directory, without importing anything that its config names.
 
         Args:
-            path: the directory, or the name of one that a command of this user made.
+            path: the directory, or the name of one created by a command of this user.
             say: see `Run`.
-            trust: code that the config names may run, whoever made the run.
+            trust: allow code named by the config to run, whoever created the run.
 
         Raises:
-            CheckpointError: it is none.
+            CheckpointError: it is not a run.
         """
         folder = Path(path).expanduser().absolute()
         if not path_exists(folder):
@@ -186,10 +187,10 @@ class Run(SummaryRepr):
             name = shlex.quote(str(path))
             if path_exists(folder / CHECKPOINTS) and is_not_a_run(folder):
                 raise CheckpointError(
-                    f"{folder} has no {CONFIG}: its training was ended before it began. Give the "
-                    f"same `slipstream train` command again, with --out {name}."
+                    f"{folder} has no {CONFIG}: its training was stopped during start-up. Repeat "
+                    f"the `slipstream train` command, with --out {name}."
                 )
-            study = f"It is a study's: `slipstream study status {name}` says where that stands."
+            study = f"It is a study: `slipstream study status {name}` shows its progress."
             given = "Give the directory that `slipstream train` printed."
             raise CheckpointError(
                 f"{folder} is not a run directory: it has no {CONFIG}. "
@@ -199,10 +200,10 @@ class Run(SummaryRepr):
 
     @property
     def config(self) -> RunConfig:
-        """Resolved; reading it imports what it names.
+        """Resolved config; reading it imports the code that it names.
 
         Raises:
-            TrustError: that is code of somebody else's.
+            TrustError: the code is not trusted.
         """
         if self._config is None:
             values = read_config(self.path / CONFIG)
@@ -211,7 +212,7 @@ class Run(SummaryRepr):
         return self._config
 
     def summary(self) -> dict[str, object]:
-        """Where it is, where it stands, and what its chosen policy scores."""
+        """Return path, status and score."""
         result = self.result or {}
         status = read_status(self.path)
         state = "complete" if result else "new" if status is None else status.liveness()
@@ -227,10 +228,11 @@ class Run(SummaryRepr):
 
     @property
     def score(self) -> float | None:
-        """What the policy that validation chose scores on data that chose nothing.
+        """Score of the best policy on data that selected nothing.
 
-        Those are fresh episodes, or the test split; without either, the validation that chose it.
-        Of several members the one whose validation was best. None before the training's end.
+        These are new episodes, or the test split; without either, the validation that selected it.
+        With
+        several members it is the member with the best validation. None before the end of training.
         """
         members = [one for one in (self.result or {}).get("members", ()) if "best_score" in one]
         known = [one for one in members if one["best_score"] is not None]
@@ -242,16 +244,16 @@ class Run(SummaryRepr):
 
     @property
     def members(self) -> list[int]:
-        """Members that were ever validated, as their best policies lie there."""
+        """Members with a best policy, that is with at least one validation."""
         return self.best.members
 
     def best_policy(self, member: int | None = None) -> Policy:
-        """The policy that validation chose: of a member, else of the best one."""
+        """Load the best policy of a member, or of the best member."""
         tensors, manifest = self.best.load(self.best.highest if member is None else member)
         return unpack(tensors, manifest.get("policy"))
 
     def callback(self, event: Event) -> None:
-        """Writes the event down."""
+        """Write the event to tables, curves and logbook."""
         if not self._writers:
             self.lock()
             self._writers = (
@@ -269,7 +271,7 @@ class Run(SummaryRepr):
         self._log(event)
 
     def close(self) -> None:
-        """Closes what is open; the tables are on disk already, the last points of curves follow."""
+        """Close open files. Tables are on disk already; the last points of curves are flushed."""
         self._close_writers()
         if self._lock is not None:
             self._lock.close()
@@ -277,11 +279,11 @@ class Run(SummaryRepr):
 
     def _close_writers(self) -> None:
         for writer in self._writers:
-            with suppress(ResourceError):  # said before: the disk was full
+            with suppress(ResourceError):  # the full disk was reported before
                 writer.close()
 
     def discard_if_unused(self) -> None:
-        """Removes the directory when training ended before its first iteration: nothing is lost."""
+        """Remove the directory if training ended before its first iteration."""
         if not path_exists(self.path / METRICS) and not checkpoint.checkpoints(
             self.path / CHECKPOINTS
         ):
@@ -289,21 +291,21 @@ class Run(SummaryRepr):
             shutil.rmtree(self.path, ignore_errors=True)
 
     def lock(self) -> None:
-        """Makes this process the only one that trains this run, until `close` or its death.
+        """Lock the run for training by this process, until `close` or its end.
 
-        What a killed process left half written is removed.
+        Partial files of a killed process are removed.
 
         Raises:
             ConfigError: another process trains it.
         """
         if self._lock is None:
             refusal = (
-                f"Another process is training {self.path}: wait for it, or stop it first, with "
+                f"Another process is training {self.path}. Wait for it, or stop it with "
                 f"`slipstream stop {shlex.quote(str(self.path))}`."
             )
             self._lock = acquire_lock(self.path, refusal)
             atomic_io.remove_partials(self.path)
-            clear_stop_request(self.path)  # it was for the process before
+            clear_stop_request(self.path)  # a request to an earlier process
             for leftover in self.best.folder.glob(".member-*"):
                 atomic_io.remove(leftover)
 
@@ -313,14 +315,14 @@ class Run(SummaryRepr):
         progress: Mapping[str, Any],
         bulk: Sequence[Mapping[str, str]] = (),
     ) -> Path:
-        """Writes the whole state, then deletes the oldest beyond `training.keep_last`.
+        """Write the complete state, then delete the oldest checkpoints beyond `training.keep_last`.
 
-        The rows up to here are on the disk before: who goes on from it finds them.
+        Table rows up to here are synced to disk first, so a resumed run finds them.
 
         Args:
             tensors: the state, NumPy arrays or CPU tensors.
             progress: fields of `Progress`; its `steps` names the folder.
-            bulk: of each shard the chunks that belong to it, see `write_chunks`.
+            bulk: chunks of each shard that belong to it, see `write_chunks`.
         """
         for writer in self._writers:
             writer.sync()
@@ -338,14 +340,14 @@ class Run(SummaryRepr):
 
     @property
     def bulk(self) -> Path:
-        """Where chunks of the agent's state are that checkpoints share."""
+        """Folder of state chunks shared by checkpoints."""
         return self.path / "bulk"
 
     def load_checkpoint(self) -> tuple[checkpoint.Tensors, dict[str, Any]] | None:
-        """Tensors and progress of the newest valid checkpoint; None before the first one.
+        """Return tensors and progress of the newest valid checkpoint; None before the first one.
 
         Raises:
-            CheckpointError: there are some and none is valid.
+            CheckpointError: checkpoints exist, but none is valid.
             VersionError: another version wrote them.
         """
         read_table = f"slipstream evaluate {shlex.quote(str(self.path))}"
@@ -354,11 +356,13 @@ class Run(SummaryRepr):
         def check(manifest: Mapping[str, Any]) -> None:
             check_state_version(manifest, self.config, f"{self.path}", read_table, again)
             budget, most = manifest["progress"]["budget"], self.config.training.total_timesteps
-            if budget > max(most, manifest["progress"]["steps"]):  # a curriculum ends at its steps
+            if budget > max(
+                most, manifest["progress"]["steps"]
+            ):  # a curriculum may end before its budget
                 raise CheckpointError(
-                    f"A checkpoint of {self.path} has a budget of {budget:,} steps, and the run's "
-                    f"config {most:,}: the checkpoint is not the run's. Use another one, or "
-                    f"train again with `{again}`."
+                    f"A checkpoint of {self.path} has a budget of {budget:,} steps, but the run's "
+                    f"config has {most:,}: it belongs to another run. Use another checkpoint, "
+                    f"or train again with `{again}`."
                 )
 
         shape = {"progress": _PROGRESS, "bulk?": {}, "state": STATE_SHAPE}
@@ -369,67 +373,67 @@ class Run(SummaryRepr):
             return None
         folder, tensors, manifest = found
         if folder != checkpoint.checkpoints(folder.parent)[-1]:
-            self.notify(f"Going on from {folder}, the newest checkpoint that is whole.")
+            self.notify(f"Continuing from {folder}, the newest valid checkpoint.")
         self.chunks = manifest.get("bulk", {})
         return tensors, manifest["progress"]
 
     def save_result(self, result: Mapping[str, Any]) -> None:
-        """Writes `result.json`: the run is complete, and its tables and curves are whole."""
+        """Write `result.json`: the run is complete, and its tables and curves are on disk."""
         self._close_writers()
         atomic_io.write_hashed(self.path / RESULT, result)
 
     @property
     def mark_reported(self) -> bool:
-        """Whether a report was written since the run is complete."""
+        """Whether a report was written after the run was completed."""
         return atomic_io.is_at_least_as_new(self.path / REPORT, self.path / RESULT)
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What `result.json` says; None before the end."""
+        """Content of `result.json`; None before the end."""
         return _read_json(self.path / RESULT)
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What `provenance.json` says."""
+        """Content of `provenance.json`."""
         return _read_json(self.path / PROVENANCE) or {}
 
     @property
     def num_envs_history(self) -> list[dict[str, int]]:
-        """From which step on there were how many copies per member: ``steps`` and ``num_envs``."""
+        """Sub-environments per member over time: ``num_envs`` from ``steps`` on."""
         first = [{"steps": 0, "num_envs": self.config.num_envs}]
         return self.provenance.get("copies") or first
 
     @property
     def test_reads(self) -> int:
-        """How often the test split was scored: by the end of training, and by every evaluation."""
+        """Number of times the test split was scored, by the end of training and by evaluations."""
         return max(0, int(self.provenance.get("test_reads", 0)))
 
     def count_test_read(self) -> int:
-        """Writes down one more look at the test split, where that can be written; their number."""
+        """Record an access to the test split, if possible; return the number of accesses."""
         reads = self.test_reads + 1
-        with suppress(ResourceError):  # a directory that may only be read is still evaluated
+        with suppress(ResourceError):  # a read-only directory can still be evaluated
             self.record(test_reads=reads)
         return reads
 
     def record(self, **facts: Any) -> None:
-        """Adds JSON-able facts to `provenance.json`: data hashes, notes."""
+        """Add JSON-able values to `provenance.json`, such as data hashes and notices."""
         atomic_io.write_hashed(self.path / PROVENANCE, {**self.provenance, **facts})
 
     @property
     def device(self) -> str:
-        """Device that it was trained on last; it is resumed there unless another one is given."""
+        """Device of the last training session; default for resuming."""
         return str(self.provenance.get("device", self.config.training.device))
 
     def resume_config(self, device: str | None = None, num_envs: int | None = None) -> RunConfig:
-        """Return the config with the device and the copies per member that it is resumed with.
+        """Return the config with the device and the sub-environments per member for resuming.
 
-        On a CPU a GPU's run is resumed in float32, the one precision that every form has there.
+        A run of a GPU is resumed on a CPU in float32, the only precision available there.
 
         Args:
-            device, num_envs: as until now unless given.
+            device, num_envs: new values; None for no change.
 
         Raises:
-            ConfigError: the agent's sizes do not fit so many copies.
+            ConfigError: the agent's sizes do not fit this number of sub-environments.
         """
         copies = self.num_envs_history[-1]["num_envs"] if num_envs is None else num_envs
         device = device or self.device
@@ -438,19 +442,19 @@ class Run(SummaryRepr):
         return self.config.with_num_envs(copies).with_training(**changes)
 
     def log_notice(self, sentence: str, **facts: Any) -> None:
-        """Say a sentence about the run's results, and record it with facts."""
+        """Log a notice about the run's results, and record it with metadata."""
         self.notify(sentence)
         self.record(notes=[*self.provenance.get("notes", []), sentence], **facts)
 
     def log_changes(self, config: RunConfig, steps: int) -> None:
-        """Note another device, and another number of copies, from so many steps on."""
+        """Log a change of the device or of the number of sub-environments from these steps on."""
         before, device = self.device, config.training.device
         if device != before:
             rounded = self.config.training.precision != "float32"
             where = f"{device} in {config.training.precision}" if rounded else device
             self.log_notice(
-                f"From step {steps:,} on this run is trained on {where}, before that it was on "
-                f"{before}: it agrees to rounding only with a run that was never moved.",
+                f"From step {steps:,} on this run is trained on {where}, before on {before}. It "
+                "agrees with a run that was never moved only up to rounding.",
                 device=device,
             )
         copies, now = self.num_envs_history, config.num_envs
@@ -458,15 +462,15 @@ class Run(SummaryRepr):
             more = now > copies[-1]["num_envs"]
             empty = config.agent.replay(now) is not None
             self.log_notice(
-                f"From step {steps:,} on this run has {now} copies per member, before that it had "
-                f"{copies[-1]['num_envs']}: {'more begin' if more else 'those beyond are dropped'}"
-                f"{' and its replay begins empty' if empty else ''}, and its results differ from "
-                "those of any run whose copies were not changed.",
+                f"From step {steps:,} on this run has num_envs {now} per member, before "
+                f"{copies[-1]['num_envs']}: environments are {'added' if more else 'dropped'}"
+                f"{', its replay buffer starts empty,' if empty else ''} and its results differ "
+                "from those of any run with a constant num_envs.",
                 copies=[*copies, {"steps": steps, "num_envs": now}],
             )
 
     def log_faults(self, faults: Sequence[Any]) -> None:
-        """Say and record what failed in copies or their processes."""
+        """Log and record faults of environments and their processes."""
         lost = lost_sentence(faults)
         if lost:
             self.notify(lost)
@@ -477,17 +481,17 @@ class Run(SummaryRepr):
         number = known["number"] + len(texts)
         self.record(faults={"number": number, "last": [*known["last"], *texts][-_FAULTS:]})
         self.notify(
-            f"{len(texts)} failures of copies or their processes ({number} in this run), the "
-            f"first: {texts[0].splitlines()[0]} Their steps are not learned from, their episodes "
-            "count as truncated; the texts are in provenance.json."
+            f"{len(texts)} failures of environments or their processes ({number} in this run), "
+            f"the first: {texts[0].splitlines()[0]} Their steps are not used for learning, and "
+            "their episodes count as truncated. The texts are in provenance.json."
         )
 
     def metrics(self) -> dict[str, list[float | str | None]]:
-        """Columns of `metrics.csv`."""
+        """Return the columns of `metrics.csv`."""
         return read_table(self.path / METRICS, numbers=("member", "steps", "score"))
 
     def resource_usage(self) -> dict[str, float | None]:
-        """Means over its rows of what it took of the machine; None where nobody measured."""
+        """Return mean resource usage over its rows; None if it was not measured."""
         columns = self.metrics()
         found: dict[str, float | None] = {}
         for name in ("cpu_percent", "memory_gib", "gpu_percent", "vram_gib"):
@@ -496,26 +500,26 @@ class Run(SummaryRepr):
         return found
 
     def evaluations(self) -> dict[str, list[float | str | None]]:
-        """Columns of `evaluations.csv`."""
+        """Return the columns of `evaluations.csv`."""
         return read_table(
             self.path / EVALUATIONS, numbers=("member", "steps", "score"), names=("split",)
         )
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
-    remedy = "Restore it, or delete it: `slipstream resume` then goes on without what it said."
+    remedy = "Restore it, or delete it: `slipstream resume` then continues without it."
     return read_json(path, CheckpointError, remedy, _SHAPES[path.name])
 
 
 def free_path(config: RunConfig, out: str | Path | None = None, overwrite: bool = False) -> Path:
-    """The absolute path of a new run: `out`, else `training.out`, else a name by the time.
+    """Return the absolute path of a new run: `out`, else `training.out`, else a name with the time.
 
     Args:
         config, out: see above.
-        overwrite: a run may be there already; anything else may not.
+        overwrite: an existing run is allowed; anything else is not.
 
     Raises:
-        ConfigError: there is something already.
+        ConfigError: the path exists already.
     """
     wanted = out if out is not None else config.training.out
     if not wanted:
@@ -523,22 +527,22 @@ def free_path(config: RunConfig, out: str | Path | None = None, overwrite: bool 
     path = Path(wanted).expanduser().absolute()
     if path_exists(path) and not path.is_dir():
         raise ConfigError(
-            f"{path} is a file, and a run is written into a directory of its own: name one that "
-            "does not exist with --out."
+            f"{path} is a file, but a run needs a directory of its own. Give --out a path that "
+            "does not exist."
         )
     if overwrite and path_exists(path / CONFIG) and path_exists(path / PROVENANCE):
         return path
     if path_exists(path) and not is_not_a_run(path):
         held = "holds a run" if path_exists(path / CONFIG) else "is not empty"
         raise ConfigError(
-            f"{path} {held} already and is not overwritten. Go on with it by `slipstream resume "
-            f"{shlex.quote(str(path))}`, or name another directory with --out."
+            f"{path} {held} already and is not overwritten. Continue it with `slipstream resume "
+            f"{shlex.quote(str(path))}`, or give another directory with --out."
         )
     return path
 
 
 def is_not_a_run(path: Path) -> bool:
-    """Whether a directory is empty, or holds no more than a run that was killed as it began."""
+    """Return whether a directory is empty or contains only a run that was killed at its start."""
     with atomic_io.disk_errors(path):
         names = {one.name for one in path.iterdir() if not atomic_io.is_partial(one)}
         begun = not any(
@@ -548,7 +552,7 @@ def is_not_a_run(path: Path) -> bool:
 
 
 def _fresh_name(name: str) -> Path:
-    """``runs/<env>-<date>-<time>``, numbered where two begin in one second."""
+    """Return ``runs/<env>-<date>-<time>``, numbered if it exists."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     base = Path(os.getcwd()) / "runs" / f"{name}-{stamp}"
     path, number = base, 2
@@ -559,7 +563,7 @@ def _fresh_name(name: str) -> Path:
 
 
 def state_version(config: RunConfig) -> dict[str, Any]:
-    """JSON-able numbers of what this version writes, and its name."""
+    """Return the versions of the state that this version writes, JSON-able."""
     agent = agent_class(config.agent).state_version
     return {"slipstream": __version__, "training": STATE_VERSION, "agent": agent}
 
@@ -567,16 +571,17 @@ def state_version(config: RunConfig) -> dict[str, Any]:
 def check_state_version(
     written: Mapping[str, Any], config: RunConfig, what: str, read_table: str, again: str
 ) -> None:
-    """Refuses to go on from a state of another meaning.
+    """Raise if a state was written by a version with another meaning of states.
 
     Args:
-        written: JSON that may hold a `state_version` as ``state``.
-        config: of the run or study.
+        written: JSON that may contain the result of `state_version` as ``state``.
+        config: config of the run or study.
         what: its name for the user.
-        read: a command that still reads it; again: one that begins anew.
+        read_table: command that still reads it.
+        again: command that starts again.
 
     Raises:
-        VersionError: with the version that wrote it.
+        VersionError: names the version that wrote it.
     """
     now = state_version(config)
     before = written.get("state", now)
@@ -585,8 +590,8 @@ def check_state_version(
         return
     old, new = (" and ".join(f"{n} {v[n]}" for n in numbers) for v in (before, now))
     raise VersionError(
-        f"{what} was written by slipstream {before['slipstream']}, whose states (of {old}) mean "
-        f"something else than those of this one ({now['slipstream']}: {new}): it cannot be gone on "
-        f"with here. Use the version that wrote it, or begin anew with `{again}`. What is there "
-        f"can still be read_table: `{read_table}`."
+        f"{what} was written by slipstream {before['slipstream']}, whose states ({old}) are "
+        f"incompatible with this version ({now['slipstream']}: {new}), so it cannot be resumed "
+        f"here. Use the version that wrote it, or start again with `{again}`. Its results can "
+        f"still be read: `{read_table}`."
     )

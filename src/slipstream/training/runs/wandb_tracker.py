@@ -1,4 +1,4 @@
-"""A run at Weights & Biases: curves as they come, then report, episodes and policies."""
+"""Weights & Biases tracker: live curves, and the report, episodes and policies at the end."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from slipstream.training.callbacks.events import Callback, Event, Started
 from slipstream.training.callbacks.tensorboard import TensorBoardWriter, get_hyperparams
 from slipstream.training.runs.run import EPISODES, REPORT, Run
 
-WANDB, TRACKED = "wandb", "wandb.json"  # what tracks, and what a run keeps of it
+WANDB, TRACKED = "wandb", "wandb.json"  # tracker name, and the run's file with its id
 
 
 def check_tracker(name: str | None) -> None:
-    """Refuses a tracker that there is not, before anything takes time.
+    """Validate the tracker's name before a long run.
 
     Raises:
-        ConfigError: slipstream knows no such tracker.
+        ConfigError: the tracker is unknown.
         ResourceError: it is not installed.
     """
     if name is not None and name != WANDB:
         raise ConfigError(
-            f"--track {name!r}: `{WANDB}` is known; others are callbacks of your own."
+            f"--track {name!r} is unknown. Use `{WANDB}`, or write a callback for another tracker."
         )
     if name is not None:
         import_optional(WANDB, "Tracking by Weights & Biases", WANDB)
@@ -39,10 +39,10 @@ def check_tracker(name: str | None) -> None:
 
 @contextmanager
 def start_tracking(run: Run, name: str | None) -> Iterator[Sequence[Callback]]:
-    """The listener that tracks a run, where one is named or tracked it before.
+    """Yield the tracker of a run as a callback, if one is given or tracked the run before.
 
-    What the run has at the end, a report with its episodes, and policies, goes along; also after
-    an interruption.
+    The report with its episodes and the policies are uploaded at the end, and after an
+    interruption.
     """
     if name is None and not path_exists(run.path / TRACKED):
         yield ()
@@ -55,43 +55,43 @@ def start_tracking(run: Run, name: str | None) -> Iterator[Sequence[Callback]]:
 
 
 class WandbTracker(TensorBoardWriter):
-    """Sends what TensorBoard gets, under the same names; several members stand side by side.
+    """Sends the TensorBoard metrics to Weights & Biases; several members appear side by side.
 
-    Offline unless WANDB_MODE says otherwise: then files lie in the run's folder `wandb`, and
-    `wandb sync` sends them. A resumed run goes on under the id that the run's directory keeps.
-    Whatever fails here is said once, and training goes on.
+    Offline unless WANDB_MODE is set: files are then in the run's folder `wandb`, and `wandb sync`
+    uploads them. A resumed run continues under the id stored in its directory. The first failure is
+    reported, and training continues without the tracker.
 
     Args:
-        run: the directory.
+        run: the run directory.
     """
 
     def __init__(self, run: Run) -> None:
         super().__init__(run.path, get_hyperparams(run.config))
         self._run, self._failed = run, False
-        self._there: Any = None  # wandb's run: its own types are no part of this package
+        self._there: Any = None  # wandb's run, untyped because wandb is optional
 
     def __call__(self, event: Event) -> None:
-        """Listens. Workers are forked before the first event, and know nothing of it."""
+        """Handle an event. Workers are forked before the first event."""
         if isinstance(event, Started):
             self._safely(self._begin)
         if self._there is not None:
             self._safely(partial(super().__call__, event))
 
     def close(self) -> None:
-        """What the last event closes elsewhere: here a report is to come."""
+        """Do nothing: the session ends in `end`, after the report."""
 
     def sync(self) -> None:
-        """It sends by itself."""
+        """Do nothing: wandb uploads by itself."""
 
     def end(self) -> None:
-        """Adds the report, its episodes and the policies, and ends the session."""
+        """Upload the report, its episodes and the policies, and end the session."""
         if self._there is not None:
             self._safely(self._finish)
 
     def _begin(self) -> None:
         wandb: Any = import_module(WANDB)
         place = self._run.path / TRACKED
-        known = read_json(place, CheckpointError, f"Remove {place} to begin another one.") or {}
+        known = read_json(place, CheckpointError, f"Remove {place} to start a new one.") or {}
         number = str(known.get("id") or secrets.token_hex(4))
         write_json(place, {"id": number})
         self._there = wandb.init(
@@ -104,7 +104,7 @@ class WandbTracker(TensorBoardWriter):
             mode=os.environ.get("WANDB_MODE", "offline"),
             settings=wandb.Settings(silent=True, console="off"),
         )
-        self._there.define_metric("*", step_metric="steps")  # they go back where a run is resumed
+        self._there.define_metric("*", step_metric="steps")  # steps decrease when a run is resumed
 
     def _add(self, member: int, steps: int, values: Mapping[str, float]) -> None:
         several = len(self._parameters) > 1
@@ -130,14 +130,14 @@ class WandbTracker(TensorBoardWriter):
         self._there.finish()
 
     def _safely(self, do: Callable[[], None]) -> None:
-        """Does it, unless something failed before."""
+        """Call a function unless an earlier call failed."""
         if self._failed:
             return
         try:
             do()
-        except Exception as error:  # somebody else's program, network and disk
+        except Exception as error:  # third-party code, network and disk
             self._failed = True
             self._run.notify(
-                f"Weights & Biases failed ({type(error).__name__}: {error}); the run goes on "
+                f"Weights & Biases failed ({type(error).__name__}: {error}); the run continues "
                 "without it."
             )

@@ -165,7 +165,7 @@ def test_features_that_differ_are_refused(deployed, prices, tmp_path):
 
 def test_games_and_members_of_runs(deployed, tmp_path, capsys):
     assert command("evaluate", deployed, "--games", 3) == 2
-    assert "`forex` is no game for two" in " ".join(capsys.readouterr().err.split())
+    assert "`forex` is not a game for two players" in " ".join(capsys.readouterr().err.split())
     tensors, manifest = checkpoint.load(deployed / "policy")
     del manifest["run"]
     place = checkpoint.save(tmp_path / "member-000", tensors, manifest)
@@ -174,7 +174,7 @@ def test_games_and_members_of_runs(deployed, tmp_path, capsys):
     (tmp_path / "ledger.db").touch()
     assert command("evaluate", tmp_path) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert "has deployed no policy: it is not complete. Go on with `slipstream resume" in told
+    assert "has deployed no policy: it is not complete. Continue with `slipstream resume" in told
     (tmp_path / "result.json").write_text("{}")
     assert command("evaluate", tmp_path) == 2
     told = " ".join(capsys.readouterr().err.split())
