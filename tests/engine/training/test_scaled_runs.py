@@ -84,7 +84,7 @@ def test_a_run_goes_on_with_other_copies_and_says_so(tmp_path, case, copies):
     assert f"4 copies each, {copies} from step {at:,} on" in page
     (note,) = (one for one in run.provenance["notes"] if "num_envs" in one)
     assert f"From step {at:,}" in note and "differ" in note
-    assert ("replay begins empty" in note) == (settings.get("agent.name") in ("dqn", "td3"))
+    assert ("replay buffer starts empty" in note) == (settings.get("agent.name") in ("dqn", "td3"))
     ended = state(run)
     assert len(ended["cut"]) == members * copies
     weights = [key for key in before if key.startswith("agent.") and "moment" not in key]

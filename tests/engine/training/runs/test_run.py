@@ -93,7 +93,7 @@ def test_falling_back_to_an_older_checkpoint_is_said(run):
     tensors, _ = run.load_checkpoint()
     assert tensors["x"][0] == 100
     assert "is corrupt" in run.said[0]
-    assert "Going on from" in run.said[1]
+    assert "Continuing from" in run.said[1]
 
 
 @pytest.mark.parametrize(
