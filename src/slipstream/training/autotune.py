@@ -1,7 +1,8 @@
-"""Autotune: which way of stepping an environment's copies is fastest on this machine.
+"""Autotune: measure the fastest way of stepping an environment on this machine.
 
-Each way is measured in a child of its own, within a budget. The measurements give the knee, the
-ceiling, the number of copies that fit, and the fastest way of each number of copies.
+Each way is measured in its own child process, within a time budget. The result contains the
+smallest num_envs at nearly full speed, the limit by Amdahl's law, the num_envs that fits into
+memory, and the fastest way for each num_envs.
 """
 
 from __future__ import annotations
@@ -41,34 +42,33 @@ from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import check_memory, fits, resolve_num_envs, storage_bytes
 from slipstream.training.workers import ThreadPool
 
-_PIECE = 0.1  # share of the time to measure for, between two joints of threads
+_PIECE = 0.1  # share of the measuring time between two joins of the threads
 _MOST_ROWS = 64
-BUSY = 0.25  # cores that others take, from which on a measurement says so
-_LEAST_ITERATIONS = 2  # after the first one, which compiles
+BUSY = 0.25  # cores used by other programs from which a notice is added
+_LEAST_ITERATIONS = 2  # iterations after the first one, which compiles
 _FOREIGN = (1, 2, 4, 8, 16, 32, 64)
 _KERNEL = (1, 8, 64, 256, 1024, 4096)
-_EACH = 60  # part of the budget that one measurement takes, without what it takes to start
-_LEAST, _MOST = 0.1, 3.0  # seconds of it
-# Seconds of starting and stepping a little, after which a measurement is ended: a part of the
-# budget within bounds.
+_EACH = 60  # one measurement takes 1/60 of the budget, without start-up
+_LEAST, _MOST = 0.1, 3.0  # bounds in seconds
+# Timeout of start-up and first steps: a share of the budget within bounds in seconds.
 _PATIENCE, _LEAST_PATIENCE, _MOST_PATIENCE = 1 / 6, 3.0, 10.0
 _COMPILING = 300.0  # seconds
 _MEMORY_SECONDS = 30.0  # budget of `measure_memory`
-_LOADING = 0.4  # share of the budget in which a foreign environment must have been tried out
-_WAITS = 0.2  # share of waiting from which more workers than cores are tried
-GOOD_ENOUGH = 0.9  # of the best: the fewest copies that reach it are the knee
-_BETTER = 1.05  # times as fast must worker processes or threads be to be preferred
-_IDLE = 0.5  # share of waiting that is worth a sentence
-_MEMORY_SHARE = 0.8  # of what is free
+_LOADING = 0.4  # share of the budget for the first steps of a foreign environment
+_WAITS = 0.2  # waiting share from which more workers than cores are measured
+GOOD_ENOUGH = 0.9  # share of the best speed that the recommended num_envs must reach
+_BETTER = 1.05  # speed-up required to prefer worker processes or threads
+_IDLE = 0.5  # waiting share from which a notice is added
+_MEMORY_SHARE = 0.8  # usable share of the free memory
 _LABELS = {"env": "environments", "policy": "acting", "update": "the update", "other": "all else"}
 
 
 class Cell(NamedTuple):
-    """One way of stepping so many copies.
+    """A way of stepping a number of sub-environments.
 
     Attributes:
         backend: serial, process or compiled.
-        copies: of a lone member.
+        copies: sub-environments of a single member.
         workers: processes of process, threads of compiled, else 1.
     """
 
@@ -78,15 +78,16 @@ class Cell(NamedTuple):
 
 
 class StepSpeed(NamedTuple):
-    """What stepping with random actions gave.
+    """Result of stepping with random actions.
 
     Attributes:
         rate: steps per second.
-        cores: busy on average, of all processes together.
-        waiting: share of the time, 0 to 1, in which the processes or threads that step did nothing:
-            they slept in the environment, or waited for each other; not that for which others had
-            their cores.
-        memory: bytes of all processes, pages that are shared counted in parts (PSS).
+        cores: mean number of busy cores of all processes together.
+        waiting: share of the time, 0 to 1, in which the stepping processes or threads were idle:
+            they
+            slept in the environment or waited for each other. Time in which other programs used
+            their cores is excluded.
+        memory: bytes of all processes, with shared pages counted proportionally (PSS).
     """
 
     rate: float
@@ -96,11 +97,11 @@ class StepSpeed(NamedTuple):
 
 
 class LearnSpeed(NamedTuple):
-    """An iteration of training.
+    """Time of one training iteration.
 
     Attributes:
-        steps: of all copies.
-        env, policy, update, other: seconds in environments, acting, learning, and all else.
+        steps: steps of all environments.
+        env, policy, update, other: seconds of stepping, acting, learning, and everything else.
     """
 
     steps: int
@@ -111,12 +112,12 @@ class LearnSpeed(NamedTuple):
 
     @property
     def apart(self) -> float:
-        """Seconds that environments have no part in."""
+        """Seconds without the environments."""
         return self.policy + self.update + self.other
 
 
 def measure_steps(environment: Environment, cell: Cell, seconds: float) -> StepSpeed:
-    """Steps copies for some time, each thread a slice of them."""
+    """Step environments for some time, one slice per thread."""
     threads = cell.workers if cell.backend == "compiled" else 1
     edges = np.linspace(0, cell.copies, threads + 1).astype(int).tolist()
     seeds, indices = member_indices([0], cell.copies)
@@ -131,7 +132,7 @@ def measure_steps(environment: Environment, cell: Cell, seconds: float) -> StepS
 
 def _run(slices: list[_Slice], crew: ThreadPool, seconds: float) -> StepSpeed:
     tasks = [one.run for one in slices]
-    crew.run(tasks)  # compiles, and fills caches
+    crew.run(tasks)  # compiles and warms up caches
     began = time.perf_counter()
     crew.run(tasks)
     each = time.perf_counter() - began
@@ -147,7 +148,7 @@ def _run(slices: list[_Slice], crew: ThreadPool, seconds: float) -> StepSpeed:
     wall = time.perf_counter() - began
     steppers = len(workers) or len(slices)
     busy = (_busy(workers) - stepping) / (wall * steppers)
-    left = usable_cores() - others.took()  # cores that steppers could have at once
+    left = usable_cores() - others.took()  # cores available for stepping
     without = max(0.0, min(steppers, usable_cores()) - left) / steppers
     pids = [child.pid for child in psutil.Process().children(recursive=True)]
     return StepSpeed(
@@ -159,7 +160,7 @@ def _run(slices: list[_Slice], crew: ThreadPool, seconds: float) -> StepSpeed:
 
 
 class _Slice:
-    """Copies with actions for them, drawn beforehand where all are allowed at all times."""
+    """Environments with actions, sampled in advance if all are always allowed."""
 
     def __init__(self, env: VectorEnv) -> None:
         self.env, self.rows = env, 1
@@ -172,7 +173,7 @@ class _Slice:
         return random_actions(self.env.spec, self.env.num_envs, self._draw, self._out.mask)
 
     def run(self) -> None:
-        """Steps `rows` times."""
+        """Step `rows` times."""
         for t in range(self.rows):
             actions = self._actions() if self.env.mask_size else next(self._next)
             self.env.step(actions, self._out, t)
@@ -180,51 +181,51 @@ class _Slice:
 
     @property
     def pids(self) -> list[int]:
-        """Numbers of its worker processes."""
+        """Return the process ids of its workers."""
         workers = getattr(self.env, "workers", None)
         return [] if workers is None else [link.pid for link in workers.links]
 
 
 class Others:
-    """What other programs take of the cores that this one may use, from now on."""
+    """Measures the cores that other programs use, from its creation on."""
 
     def __init__(self) -> None:
         self._began, self._all, self._own = time.perf_counter(), _machine_seconds(), _own_seconds()
 
     def took(self) -> float:
-        """Of those cores, how many on average since the beginning; 0.0 to all of them."""
+        """Return the mean number of usable cores taken by other programs."""
         wall = max(time.perf_counter() - self._began, 1e-9)
         busy = _machine_seconds() - self._all - (_own_seconds() - self._own)
         cores = psutil.cpu_count() or 1
-        # What lies beyond this process's cores takes nothing from it.
+        # Load on other cores does not affect this process.
         return float(np.clip(busy / wall - (cores - usable_cores()), 0.0, usable_cores()))
 
 
 def busy_sentence(others: float) -> str:
-    """What to know of a measurement while others took so many cores; empty where they took few."""
+    """Return a notice about other programs during a measurement; empty if they used few cores."""
     if others < BUSY:
         return ""
     return (
-        f" Other programs took {others:.1f} of {usable_cores()} cores meanwhile, so that not only "
-        "the environment may have been slow: measure again when they have ended."
+        f" Other programs used {others:.1f} of {usable_cores()} cores meanwhile, which may have "
+        "slowed the measurement. Measure again when they have ended."
     )
 
 
 def _machine_seconds() -> float:
-    """Processor seconds that this machine has given to anybody."""
+    """Return the CPU seconds used by all programs of this machine."""
     times = psutil.cpu_times()
     names = ("user", "nice", "system", "irq", "softirq", "steal")
     return float(sum(getattr(times, name, 0.0) for name in names))
 
 
 def _own_seconds() -> float:
-    """Processor seconds of this process, of the children that have ended and of those that live."""
+    """Return the CPU seconds of this process and of its ended and running children."""
     ended = os.times()
     return _busy(None) + ended.children_user + ended.children_system
 
 
 def _busy(pids: list[int] | None) -> float:
-    """Processor seconds of these processes, of this one where there are none; None: of all here."""
+    """Return the CPU seconds of some processes; empty: this process; None: this process tree."""
     if pids is None:
         children = psutil.Process().children(recursive=True)
         return time.process_time() + sum(_seconds(child) for child in children)
@@ -240,9 +241,9 @@ def _seconds(process: psutil.Process) -> float:
 
 
 def measure_learning(config: RunConfig, environment: Environment, seconds: float) -> LearnSpeed:
-    """Trains a lone member for some iterations; `num_envs` is a number, `members` is 1."""
+    """Train a single member for some iterations; `num_envs` is a number, `members` is 1."""
     starts = getattr(config.agent, "learning_starts", None)
-    if starts is not None:  # from the second iteration on it learns
+    if starts is not None:  # updates start in the second iteration
         soon = {"learning_starts": min(starts, config.iteration_steps)}
         config = replace(config, agent=config.agent.model_copy(update=soon))
     walls: list[float] = []
@@ -265,19 +266,19 @@ def measure_learning(config: RunConfig, environment: Environment, seconds: float
 
 @dataclass
 class Measurements:
-    """What was measured.
+    """Results of the measurements.
 
     Attributes:
-        config: of a lone member; `num_envs` is a number.
-        environment: the config's.
-        stepped: by cell.
-        learned: an iteration by copies, and threads where the environment is compiled, else 1; a
-            foreign environment's is without the time that its copies take.
-        problems: why a cell could not be measured.
-        left_out: cells for which no time was left.
-        seconds: that all of it took.
-        interrupted: Ctrl-C ended it.
-        others: cores that other programs took meanwhile.
+        config: config of a single member; `num_envs` is a number.
+        environment: environment of the config.
+        stepped: stepping speed by cell.
+        learned: training iteration by num_envs, and threads if the environment is compiled, else 1.
+            For a foreign environment it excludes the time of the environments.
+        problems: reasons why a cell could not be measured.
+        left_out: cells skipped for lack of time.
+        seconds: total duration.
+        interrupted: stopped by Ctrl-C.
+        others: cores used by other programs meanwhile.
     """
 
     config: RunConfig
@@ -294,27 +295,27 @@ class Measurements:
 def tune(
     config: RunConfig, seconds: float, say: Callable[[str], None] = lambda what: None
 ) -> Measurements:
-    """Measures backends, copies, workers and threads for a config's environment.
+    """Measure backends, num_envs, workers and threads for a config's environment.
 
     Args:
-        config: whose `num_envs` and `members` are set aside: one member is measured.
-        seconds: budget; what it is too short for is left out. Starting takes a few more.
-        say: told what is being measured.
+        config: config; its `num_envs` and `members` are ignored, as one member is measured.
+        seconds: time budget. Cells beyond it are skipped. Start-up takes a few seconds more.
+        say: called with the current step.
 
     Raises:
-        ConfigError: the environment takes too long to be tried out.
-        SlipstreamError: it cannot be made, or fails in its first steps.
+        ConfigError: the first steps of the environment take too long.
+        SlipstreamError: the environment cannot be created, or fails in its first steps.
     """
-    say("making one copy")
+    say("creating one environment")
     others, began = Others(), time.monotonic()
     found = _findings(config, seconds, others)
     try:
-        say("compiling, where that was not done before")
+        say("compiling if needed")
         _compile(found)
         began = time.monotonic()
         tuner = _Tuner(found, seconds, began + seconds)
         for cell in _cells(found):
-            say(f"{cell.copies} copies, {cell.backend}, {cell.workers} at a time")
+            say(f"num_envs {cell.copies}, {cell.backend}, {cell.workers} in parallel")
             tuner.measure(cell)
     except KeyboardInterrupt:
         found.interrupted = True
@@ -323,7 +324,7 @@ def tune(
 
 
 def measure_memory(config: RunConfig) -> Measurements:
-    """Steps few copies and many, for what each takes; errors as for `tune`."""
+    """Measure the memory of a few and of many environments; errors as for `tune`."""
     found = _findings(config, _MEMORY_SECONDS, Others())
     tuner = _Tuner(found, _MEMORY_SECONDS, time.monotonic() + _COMPILING)
     backend, counts = (
@@ -335,7 +336,7 @@ def measure_memory(config: RunConfig) -> Measurements:
 
 
 def _findings(config: RunConfig, seconds: float, others: Others) -> Measurements:
-    """None yet, of an environment that was tried out."""
+    """Return empty measurements after the first steps of the environment."""
     agent = config.agent.select([0], config.training.members)
     config = replace(config, agent=agent).with_training(members=1, device="cpu")
     step = _try_out(config, seconds, others)
@@ -347,10 +348,12 @@ def _findings(config: RunConfig, seconds: float, others: Others) -> Measurements
 
 
 def _try_out(config: RunConfig, seconds: float, others: Others) -> float:
-    """Makes a foreign environment where it can be ended, for some take for ever; seconds a step."""
+    """Create a foreign environment in a child process, as it may hang; return the seconds per
+    step.
+    """
     if get_kind(config.env_name).compiled:
         return 0.0
-    here = config.with_training(backend="serial")  # in the child
+    here = config.with_training(backend="serial")  # steps within the child
     limit, began = _LOADING * seconds, time.monotonic()
 
     def loaded() -> float:
@@ -362,21 +365,21 @@ def _try_out(config: RunConfig, seconds: float, others: Others) -> float:
     step = _in_child(loaded, limit)
     if step is None and time.monotonic() - began < limit:
         raise KernelError(
-            f"The process that made one copy of {config.env_name} and stepped it ended without a "
-            "word, as it does after `os._exit` or a crash in C: mend the environment."
+            f"The process that created {config.env_name} and stepped it ended without an error, "
+            "as after `os._exit` or a crash in C. Fix the environment."
         )
     if step is None:
         raise ConfigError(
-            f"One copy of {config.env_name} could not be made and stepped 34 times within "
-            f"{limit:.0f} s, which is {_LOADING:.0%} of the budget. If it is slow and does not "
-            f"hang, give it more: `slipstream tune-machine {shlex.quote(config.env_name)} "
+            f"{config.env_name} could not be created and stepped 34 times within {limit:.0f} s, "
+            f"which is {_LOADING:.0%} of the budget. If it is slow but does not hang, increase "
+            f"the budget: `slipstream tune-machine {shlex.quote(config.env_name)} "
             f"--seconds {10 * seconds:.0f}`.{busy_sentence(others.took())}"
         )
     return float(step)
 
 
 def _compile(found: Measurements) -> None:
-    """What is compiled once is no part of the budget; what fails here fails again and says so."""
+    """Compile before the budget starts; errors are raised again later."""
     kernel = found.environment.kind.compiled
     place = (
         found.environment
@@ -388,7 +391,7 @@ def _compile(found: Measurements) -> None:
 
 
 def _cells(found: Measurements) -> Iterator[Cell]:
-    """In the order of what is most worth knowing: the config's own number of copies first."""
+    """Iterate over the cells by importance, starting with the config's own num_envs."""
     own, cores = int(found.config.training.num_envs), usable_cores()
     kernel = found.environment.kind.compiled
     counts = _KERNEL if kernel else _FOREIGN
@@ -417,7 +420,7 @@ class _Tuner:
         self._patience = min(_MOST_PATIENCE, max(_LEAST_PATIENCE, _PATIENCE * seconds))
 
     def measure(self, cell: Cell) -> None:
-        """Stepping, then learning from so many copies, unless that is known."""
+        """Measure stepping, then learning with this num_envs unless it is known."""
         left, expected = self._until - time.monotonic(), self._expected(cell)
         if left < expected:
             self.found.left_out.append(cell)
@@ -426,7 +429,7 @@ class _Tuner:
             self._learn(cell, self._environment(cell))
 
     def step(self, cell: Cell, limit: float) -> bool:
-        """Stepping alone, within so many seconds; whether that was measured."""
+        """Measure stepping within a time limit; return whether it succeeded."""
         found, others = self.found, Others()
         measure = partial(measure_steps, self._environment(cell), cell, self._each)
         try:
@@ -436,13 +439,15 @@ class _Tuner:
             return False
         if stepped is None:
             busy = busy_sentence(others.took())
-            found.problems[cell] = f"not done within {limit:.0f} s.{busy}"
+            found.problems[cell] = f"not completed within {limit:.0f} s.{busy}"
             return False
         found.stepped[cell] = stepped
         return True
 
     def _environment(self, cell: Cell) -> Environment:
-        """StepResult by so many workers or threads; what fails there ends the measurement."""
+        """Return the environment with a number of workers or threads; faults stop the
+        measurement.
+        """
         training = self.found.config.with_training(
             backend=cell.backend, on_fault="raise", hang_seconds=0.8 * self._patience
         ).training
@@ -451,7 +456,7 @@ class _Tuner:
         return self.found.environment.with_stepping(training.stepping)
 
     def _expected(self, cell: Cell) -> float:
-        """Seconds that it takes at least, from what one copy was found to take."""
+        """Return the minimum duration in seconds, based on the measurements so far."""
         rates = [s.rate for c, s in self.found.stepped.items() if c.workers <= cell.workers]
         return self._each + (4.0 * cell.copies / max(rates) if rates else 0.0)
 
@@ -470,16 +475,16 @@ class _Tuner:
             limit = max(self._each, self._until - time.monotonic())
             learned = _in_child(partial(measure_learning, config, place, self._each), limit)
         except (SlipstreamError, RuntimeError):
-            return  # it does not fit: the table has no figure for training
+            return  # does not fit into memory; the table has no training speed
         if learned is not None:
             self.found.learned[key] = learned
 
 
 def _in_child(measure: Callable[[], Any], limit: float) -> Any:
-    """What it returns, from a forked process; None where that took too long or was lost.
+    """Return the result of a forked process; None if it exceeded the limit or was lost.
 
     Raises:
-        SlipstreamError: what was raised there.
+        SlipstreamError: the error raised in the process.
     """
     child = ChildProcess(
         lambda pipe: pipe.send(call_safely(measure)), "measurement", "close other programs"
@@ -487,12 +492,12 @@ def _in_child(measure: Callable[[], Any], limit: float) -> Any:
     try:
         answer = child.receive() if child.pipe.poll(limit) else None
     finally:
-        child.terminate(0.0)  # also when interrupted; its own workers end with it
+        child.terminate(0.0)  # runs on an interrupt as well; its workers end with it
     return None if answer is None else unwrap_result(answer)
 
 
 class FreeVectorEnv(VectorEnv):
-    """Copies that show the same drawn observations at every step, and whose episodes never end."""
+    """Environments with constant random observations and endless episodes."""
 
     backend = "serial"
 
@@ -522,7 +527,7 @@ class FreeVectorEnv(VectorEnv):
         return Episodes(whole, whole, np.zeros(0), whole, none)
 
     def begin(self, *arguments: Any) -> None:
-        raise NotImplementedError("nothing is evaluated here")
+        raise NotImplementedError("evaluation is not supported")
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         return {}
@@ -538,22 +543,23 @@ class FreeVectorEnv(VectorEnv):
 
 @dataclass(frozen=True)
 class FreeEnvironment(Environment):
-    """In place of a foreign environment, whatever it shows and takes."""
+    """Cost-free replacement of a foreign environment with the same spaces."""
 
     def make_envs(self, seeds: NDArray[np.uint64], *how: Any, **more: Any) -> VectorEnv:
         return FreeVectorEnv(self.spec, len(seeds))
 
     def make_eval_envs(self, split: str, num_envs: int, *how: Any, **more: Any) -> VectorEnv:
-        raise NotImplementedError("nothing is evaluated here")
+        raise NotImplementedError("evaluation is not supported")
 
 
 class Iteration(NamedTuple):
-    """Training with so many copies, each stepped in its fastest way: shares of the time, 0 to 1.
+    """Training speed with a num_envs stepped in its fastest way.
 
     Attributes:
-        cell: that way.
+        cell: fastest way.
         rate: steps per second.
-        shares: of environments, acting, learning and all else, by `LearnSpeed`'s names.
+        shares: time shares 0 to 1 of environments, acting, learning and the rest, by the names of
+            `LearnSpeed`.
     """
 
     cell: Cell
@@ -562,12 +568,12 @@ class Iteration(NamedTuple):
 
     @property
     def most(self) -> float:
-        """How many times faster it could be if environments took no time at all (Amdahl 1967)."""
+        """Maximum speed-up if environments took no time (Amdahl 1967)."""
         return 1.0 / max(1.0 - self.shares["env"], 1e-3)
 
 
 def fastest(found: Measurements, copies: int) -> Cell | None:
-    """Of the ways in which so many copies were stepped; serial unless another is clearly better."""
+    """Return the fastest measured way for a num_envs; serial unless another is clearly faster."""
     rates = {cell: s.rate for cell, s in found.stepped.items() if cell.copies == copies}
     plain = [cell for cell in rates if cell.workers == 1 and cell.backend != "process"]
     if not rates:
@@ -579,10 +585,10 @@ def fastest(found: Measurements, copies: int) -> Cell | None:
 
 
 def iteration(found: Measurements, copies: int) -> Iteration | None:
-    """Training with so many copies; None where it was not measured.
+    """Return the training speed with a num_envs; None if it was not measured.
 
-    A foreign environment's is put together: what acting and learning take without it, and the time
-    that its copies were measured to take. A kernel's was trained on.
+    For a foreign environment it is combined from the times of acting and learning without it and of
+    stepping alone. A kernel is measured in training.
     """
     if found.environment.kind.compiled:
         trained = {n: one for (c, n), one in found.learned.items() if c == copies}
@@ -608,19 +614,21 @@ def _shared(cell: Cell, learned: LearnSpeed) -> Iteration:
 
 
 def iterations(found: Measurements) -> dict[int, Iteration]:
-    """By copies, ascending."""
+    """Return training speeds by num_envs, ascending."""
     made = {n: iteration(found, n) for n in sorted({cell.copies for cell in found.stepped})}
     return {n: one for n, one in made.items() if one is not None}
 
 
 def knee(rates: dict[int, float]) -> int:
-    """The fewest copies that are nearly fastest: fewer leave more updates to a budget."""
+    """Return the smallest num_envs at nearly full speed; a budget then has more updates."""
     best = max(rates.values())
     return min(n for n, rate in rates.items() if rate >= GOOD_ENOUGH * best)
 
 
 def bytes_per_env(found: Measurements, cell: Cell) -> float | None:
-    """Bytes that one more copy takes, from the fewest that were stepped alike; None for those."""
+    """Return the bytes of an additional environment compared with the smallest num_envs, or
+    None.
+    """
     alike = [
         (other.copies, one.memory)
         for other, one in found.stepped.items()
@@ -633,7 +641,7 @@ def bytes_per_env(found: Measurements, cell: Cell) -> float | None:
 
 
 def fitting(found: Measurements) -> tuple[int, float, float] | None:
-    """(copies that fit the memory that is free, bytes of each, free bytes), experience included."""
+    """Return (num_envs that fits into free memory, bytes of each, free bytes), with experience."""
     largest = fastest(found, max((cell.copies for cell in found.stepped), default=0))
     own = None if largest is None else bytes_per_env(found, largest)
     if largest is None or own is None:
@@ -646,16 +654,16 @@ def fitting(found: Measurements) -> tuple[int, float, float] | None:
 
 
 def rollout_each(found: Measurements, n: int = 1_024) -> float:
-    """Bytes of one more copy's part of a rollout and its update, beside n copies'."""
+    """Return the bytes of an additional environment's share of a rollout and its update."""
     agent, spec = found.config.agent, found.environment.spec
     return (agent.bytes(spec, 1, 2 * n) - agent.bytes(spec, 1, n)) / n
 
 
 def envs_on_gpu(found: Measurements, memory: float) -> int | None:
-    """Copies whose experience fits a card of so many bytes: 0.8 memory / bytes of a copy's rollout.
+    """Return the num_envs whose experience fits into GPU memory: 0.8 memory / bytes per rollout.
 
-    Copies are stepped by the processor, and a replay stays there. None where nothing of a copy lies
-    on the card for longer than a step.
+    Environments run on the CPU, where a replay buffer is also stored. None if nothing of an
+    environment stays on the GPU for longer than a step.
     """
     if found.config.agent.replay(1) is not None:
         return None
@@ -664,7 +672,7 @@ def envs_on_gpu(found: Measurements, memory: float) -> int | None:
 
 
 def measured(found: Measurements) -> AutotuneEntry:
-    """What the machine file keeps: the fastest way of each number of copies."""
+    """Return the cache entry: the fastest way for each num_envs."""
     ways = {}
     for copies in sorted({cell.copies for cell in found.stepped}):
         one = iteration(found, copies)
@@ -675,7 +683,7 @@ def measured(found: Measurements) -> AutotuneEntry:
 
 
 def sentences(found: Measurements) -> list[str]:
-    """What is to be known, in words."""
+    """Return the recommendations as sentences."""
     trained = iterations(found)
     said = []
     own = trained.get(int(found.config.training.num_envs))
@@ -694,8 +702,8 @@ def _fastest(found: Measurements, own: Iteration) -> str:
     if cell.backend == "process" and plain is not None:
         beside = f", {found.stepped[cell].rate / plain.rate:.1f}x `serial`"
     return (
-        f"{_copies(cell.copies)} (what num_envs is) step fastest by {_way(cell)}: "
-        f"{found.stepped[cell].rate:,.0f} steps/s{beside}; a training makes about "
+        f"{_copies(cell.copies)} (num_envs of the config) step fastest with {_way(cell)}: "
+        f"{found.stepped[cell].rate:,.0f} steps/s{beside}. Training runs at about "
         f"{own.rate:,.0f} steps/s."
     )
 
@@ -705,8 +713,8 @@ def _ceiling(own: Iteration) -> str:
     largest = max(rest, key=lambda name: rest[name])
     shown = ", ".join(f"{_LABELS[name]} {share:.0%}" for name, share in own.shares.items())
     return (
-        f"Of that training's time: {shown}. More environments, or faster ones, cannot give more "
-        f"than {own.most:.1f}x; {_LABELS[largest]} is {rest[largest]:.0%}."
+        f"Shares of the training time: {shown}. More or faster environments cannot give more than "
+        f"{own.most:.1f}x; {_LABELS[largest]} takes {rest[largest]:.0%}."
     )
 
 
@@ -714,43 +722,43 @@ def _knee(trained: dict[int, Iteration]) -> str:
     rates = {n: one.rate for n, one in trained.items()}
     at, best = knee(rates), max(rates, key=lambda n: rates[n])
     return (
-        f"The knee: {_copies(at)} are the fewest that train at {GOOD_ENOUGH:.0%} of the fastest "
+        f"Smallest num_envs at {GOOD_ENOUGH:.0%} of the best training speed: {at:,} "
         f"({rates[at]:,.0f} of {rates[best]:,.0f} steps/s, with {best:,})."
     )
 
 
 def _waiting(found: Measurements, own: Iteration | None) -> list[str]:
-    """What long waiting means."""
+    """Return a notice about long waiting."""
     stepped: StepSpeed | None = None if own is None else found.stepped.get(own.cell)
     if own is None or stepped is None or stepped.waiting < _IDLE:
         return []
     if own.cell.backend == "compiled":
-        return []  # its threads wait for each other where copies are few
+        return []  # with few environments threads wait for each other
     if own.cell.backend == "process":
         return [
-            f"Workers wait {stepped.waiting:.0%} of the time: the environment sleeps, or steps are "
-            "too short for processes."
+            f"Workers are idle {stepped.waiting:.0%} of the time: the environment sleeps, or steps "
+            "are too short for processes."
         ]
     return [
-        f"The process that steps waits {stepped.waiting:.0%} of the time: the environment sleeps "
-        "(a simulator, a network), and more workers than cores overlap that."
+        f"The stepping process is idle {stepped.waiting:.0%} of the time: the environment sleeps "
+        "(a simulator, a network). More workers than cores would overlap this time."
     ]
 
 
 def fit_sentence(found: Measurements) -> str:
-    """How many copies fit into memory; empty where that was not measured."""
+    """Return a sentence with the num_envs that fits into memory; empty if not measured."""
     fit = fitting(found)
     if fit is None:
         return ""
     copies, each, free = fit
     return (
-        f"About {float(f'{copies:.2g}'):,.0f} copies fit into the {free / 2**30:.1f} GiB of "
-        f"memory that are free ({each / 2**10:,.0f} KiB each, with their share of the experience)."
+        f"About {float(f'{copies:.2g}'):,.0f} environments fit into the {free / 2**30:.1f} GiB of "
+        f"free memory ({each / 2**10:,.0f} KiB each, including their share of the experience)."
     )
 
 
 def _copies(n: int) -> str:
-    return "1 copy" if n == 1 else f"{n:,} copies"
+    return "1 environment" if n == 1 else f"{n:,} environments"
 
 
 def _way(cell: Cell) -> str:

@@ -30,8 +30,10 @@ def test_what_will_help_follows_from_the_agent():
     told = update_share_warning(
         resolve("hockey", {"agent.name": "td3", "training.num_envs": 8}), 0.993
     )
-    assert told.startswith("The update takes 99% of the time: more copies will not help; smaller ")
-    assert "train_freq" in told and told.endswith("PPO or a card (training.device) will.")
+    assert told.startswith(
+        "Updates take 99% of the time: more environments will not help; smaller "
+    )
+    assert "train_freq" in told and told.endswith("PPO or a GPU (training.device) will.")
     told = update_share_warning(resolve("cartpole", {"training.num_envs": 8}), 0.96)
     assert "n_epochs" in told and "PPO" not in told and "train_freq" not in told
 

@@ -34,4 +34,4 @@ def test_a_strangers_run_is_not_ranked_without_trust(place, monkeypatch, capsys)
     assert left.value.code == 2
     told = " ".join(capsys.readouterr().err.split())
     assert not file.with_name("game.ran").exists()
-    assert f"runs code that its config names: {file}" in told and "--trust" in told
+    assert f"runs code named by its config: {file}" in told and "--trust" in told

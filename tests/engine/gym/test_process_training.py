@@ -289,7 +289,7 @@ def test_this_process_steps_no_copy_unless_that_is_asked_for(first):
 
 def test_a_machine_is_not_measured_with_what_ends_its_process(first):
     name, kwargs, _ = first
-    with pytest.raises(KernelError, match="ended without a word"):
+    with pytest.raises(KernelError, match="ended without an error"):
         autotune.tune(resolve({"env": {"name": name, "kwargs": kwargs("exit")}}), 100.0)
 
 

@@ -59,7 +59,7 @@ def test_the_compiled_form_refuses_what_it_cannot_do(device, image, why):
     ("settings", "words"),
     [
         ({"precision": "bfloat16_products"}, "compiled form.*Set training.learner to torch"),
-        ({"precision": "tf32", "learner": "torch"}, "device is cpu: only a card has TF32"),
+        ({"precision": "tf32", "learner": "torch"}, "device is cpu: only GPUs support TF32"),
     ],
 )
 def test_a_precision_that_form_or_device_lacks_is_refused(settings, words):

@@ -30,8 +30,11 @@ def test_what_was_measured_is_told_and_remembered(slipstream, measured):
     outcome = slipstream("tune-machine", "gym:CartPole-v1", "--write", "fast.yaml")
     assert outcome.code == 0, outcome.err
     assert "process *" in outcome.out and "1,900" in outcome.out
-    assert "8 copies (what num_envs is) step fastest by `process`, 2 workers" in outcome.out
-    assert "The knee: 16 copies" in outcome.out and "copies fit into" in outcome.out
+    assert (
+        "8 environments (num_envs of the config) step fastest with `process`, 2 workers"
+        in outcome.out
+    )
+    assert "speed: 16 (" in outcome.out and "environments fit into" in outcome.out
     assert resolve("fast.yaml") == resolve("gym:CartPole-v1", {"training.num_envs": 16})
     identity = measured.environment.identity
     assert autotune_cache.load_entry(identity)[0].configs[16] == ("process", 2)

@@ -1,1 +1,1 @@
-"""What a config says, and what follows where it leaves something open."""
+"""Config of a run, and values derived from it."""

@@ -1,7 +1,7 @@
-"""Config of a run: its sections, what a target stands for, and the frozen `RunConfig`.
+"""Config of a run: its sections, targets, and the frozen `RunConfig`.
 
-`read_target` and `read_sections` give plain sections in which no key is checked. `resolve` applies
-overrides to them and validates the result.
+`read_target` and `read_sections` return plain sections with unchecked keys. `resolve` applies
+overrides and validates the result.
 """
 
 from __future__ import annotations
@@ -35,78 +35,81 @@ from slipstream.training.environments.factory import get_game_class, get_kind
 Backend = Literal["auto", "serial", "compiled", "process"]
 
 RETIRED = {"double_buffer": False}
-"""Settings of `training` that are gone, and their defaults: files that we wrote have them. They
-changed no result."""
+"""Removed settings of `training` and their defaults, which occur in stored configs. They changed
+no result."""
 
 ADDED = {"precision": "float32"}
-"""Settings of `training` that files which we wrote may lack, and what those were trained with."""
+"""Settings of `training` that stored configs may lack, and the values that applied then."""
 SECTIONS = ("env", "agent", "training", "evaluation", "curriculum")
 CONFIGS = (".yaml", ".yml", ".json")
-STUDY = "study"  # a sixth section, which `slipstream tune` reads and a run passes over
-CRYPTO = "crypto"  # what Cappuccino's command calls a portfolio of coins
+STUDY = "study"  # a sixth section, read by `slipstream tune` and ignored by a run
+CRYPTO = "crypto"  # Cappuccino's name of a portfolio of coins
 Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
-"""Dotted path -> value, or ``a.b=c`` strings whose right side is YAML."""
-_COPIES_OF_AUTO = 8  # what every environment may have; where it divides, `auto` finds a number
+"""Mapping of dotted paths to values, or ``a.b=c`` strings with YAML values."""
+_COPIES_OF_AUTO = 8  # allowed for every environment; used to check sizes before `auto` is resolved
 
 
 class TrainingConfig(Config):
-    """How much is trained, with what, and where it is kept."""
+    """Training budget, population, execution and output."""
 
     num_envs: Count | Literal["auto"] = Field(
         "auto",
-        description="copies of the environment, per member; auto: by budget and time limit",
+        description="Sub-environments per member; auto: by budget and time limit.",
     )
-    members: Count = Field(1, description="independent learners trained together, seeds seed + m")
-    total_timesteps: Count = Field(500_000, description="environment steps, per member")
-    seed: Seed = Field(0, description="of member 0")
+    members: Count = Field(
+        1, description="Independent learners trained together, with seeds seed + m."
+    )
+    total_timesteps: Count = Field(500_000, description="Environment steps per member.")
+    seed: Seed = Field(0, description="Seed of member 0.")
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = Field(
-        "cpu", description="cpu, or a card that learns: cuda, cuda:1"
+        "cpu", description="Device of the learner: cpu, or a GPU such as cuda or cuda:1."
     )
     learner: Literal["auto", "compiled", "torch"] = Field(
-        "auto", description="form of the algorithm; auto: torch for images and cards, else compiled"
+        "auto", description="Implementation; auto: torch for images and GPUs, else compiled."
     )
     precision: Literal["float32", "tf32", "bfloat16_products"] = Field(
         "float32",
-        description="of hidden layers' products in the torch form; tf32: of all, on cards only",
+        description="Precision of hidden layers' products in torch; tf32: all products, GPU only.",
     )
     backend: Backend = Field(
         "auto",
-        description="how copies are stepped, changes no result; auto compiles kernels; process: "
-        "gym: in worker processes",
+        description="Backend that steps the environments; changes no result. auto compiles "
+        "kernels; process uses worker processes for gym:.",
     )
     backend_fallback: tuple[Backend, ...] = Field(
         (),
         description="Backends to try in this order if `backend` does not work here; empty: raise.",
     )
     workers: Count | Literal["auto"] = Field(
-        "auto", description="processes of backend process; auto: one a core, one in each shard"
+        "auto",
+        description="Worker processes of backend process; auto: one per core, one per shard.",
     )
     on_fault: Literal["restart", "raise"] = Field(
-        "restart", description="what follows when a copy or worker of backend process fails"
+        "restart", description="Reaction to a failing environment or worker of backend process."
     )
     hang_seconds: Annotated[float, Field(gt=0)] = Field(
-        60.0, description="of one call, after which backend process gives a copy up"
+        60.0, description="Seconds of a call after which backend process restarts an environment."
     )
     faults_per_minute: Count = Field(
         100,
-        description="of copies and workers of backend process; more end the run where they cost "
-        "more than a twentieth of its steps",
+        description="Maximum faults per minute of backend process; more stop the run if they "
+        "cost more than a twentieth of its steps.",
     )
     shards: Count | Literal["auto"] = Field(
-        "auto", description="workers that members are dealt to; changes no result"
+        "auto", description="Worker processes that members are split into; changes no result."
     )
-    checkpoint_every: Share = Field(0.1, description="share of the budget between checkpoints")
-    keep_last: Count = Field(2, description="checkpoints kept")
+    checkpoint_every: Share = Field(0.1, description="Share of the budget between checkpoints.")
+    keep_last: Count = Field(2, description="Number of checkpoints kept.")
     policy_every_episodes: Count | None = Field(
         None,
-        description="episodes after which member 0's policy is written beside the run, as "
-        "RUN_epNNNNNN, and at the end",
+        description="Episodes between policies of member 0, written beside the run as "
+        "RUN_epNNNNNN and at the end.",
     )
-    out: str | None = Field(None, description="run directory; null: runs/<env>-<date>-<time>")
+    out: str | None = Field(None, description="Run directory; null: runs/<env>-<date>-<time>.")
 
     @property
     def stepping(self) -> SteppingConfig:
-        """How copies of somebody else's rules are stepped."""
+        """How foreign environments are stepped."""
         return SteppingConfig(
             workers=None if self.workers == "auto" else self.workers,
             policy=FaultPolicy(self.on_fault, self.hang_seconds, self.faults_per_minute),
@@ -129,32 +132,33 @@ class TrainingConfig(Config):
 
 
 class EvaluationConfig(Config):
-    """How policies are scored while training."""
+    """Evaluation of policies during training."""
 
-    every: Share = Field(0.1, description="share of the budget between validations")
+    every: Share = Field(0.1, description="Share of the budget between validations.")
     every_steps: Count | None = Field(
-        None, description="instead of `every`: environment steps of a member between validations"
+        None, description="Steps of a member between validations, instead of `every`."
     )
     every_episodes: Count | None = Field(
-        None, description="instead of `every`: training episodes of every member between them"
+        None,
+        description="Training episodes of every member between validations, instead of `every`.",
     )
     episodes: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto"] = Field(
         "auto",
-        description="whole episodes a score is the mean of (not in markets); auto: 100, or as many "
-        "as end within `share` of the budget",
+        description="Complete episodes per score (not in markets); auto: 100, or as many as fit "
+        "into `share` of the budget.",
     )
     share: Share = Field(
-        0.2, description="of the budget's steps, that validation may take where `episodes` is auto"
+        0.2, description="Maximum share of the budget's steps for validation if `episodes` is auto."
     )
     deterministic: bool = Field(
         True,
         description="Score the most likely actions; false samples actions as in training.",
     )
-    seed: Seed = Field(1_000_003, description="the same episodes every time")
+    seed: Seed = Field(1_000_003, description="Seed of the evaluation episodes.")
     max_steps: Count | Literal["auto"] = Field(
         "auto",
-        description="cuts an episode of an environment without a time limit (not in markets); "
-        "auto: 1/500 of the budget, 100 to 10,000",
+        description="Truncates episodes of an environment without a time limit (not in markets); "
+        "auto: 1/500 of the budget, 100 to 10,000.",
     )
 
     @model_validator(mode="after")
@@ -165,17 +169,17 @@ class EvaluationConfig(Config):
 
     @property
     def max_episodes(self) -> int:
-        """That a score is the mean of, however short they are."""
+        """Maximum number of episodes per score."""
         return 100 if self.episodes == "auto" else self.episodes
 
     @property
     def test_seed(self) -> int:
-        """Of the fresh episodes that a game's result is measured on and nothing is chosen by."""
+        """Seed of the new episodes that measure a game's result and select nothing."""
         return (self.seed + 2**32) % 2**63
 
 
 def read_target(target: str) -> dict[str, Any]:
-    """The sections that a YAML file, a name, a ``.py`` file or ``gym:ID`` stands for."""
+    """Return the sections of a YAML file, a name, a ``.py`` file or ``gym:ID``."""
     if target.endswith(CONFIGS):
         return read_config(Path(target))
     if target == CRYPTO:
@@ -184,20 +188,20 @@ def read_target(target: str) -> dict[str, Any]:
         return {"env": {"name": target}}
     if path_exists(Path(target)):
         raise ConfigError(
-            f"{target} is not something to train: give a .yaml file, a kernel's .py file, the "
-            "name of an environment (`slipstream list`), or gym:ID."
+            f"{target} cannot be trained. Give a .yaml file, a kernel's .py file, the name of an "
+            "environment (`slipstream list`), or gym:ID."
         )
-    load_kernel(target)  # says what would work
+    load_kernel(target)  # raises an error that lists the alternatives
     return {"env": {"name": target}}
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The sections in a YAML or JSON file."""
+    """Return the sections of a YAML or JSON file."""
     return read_sections(parsed(path))
 
 
 def read_sections(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of our sections that may be changed; another project's are translated into them."""
+    """Return a mutable copy of the sections; those of another project are translated."""
     foreign = _format_of(values)
     if foreign is None:
         return copied(values)
@@ -206,14 +210,14 @@ def read_sections(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _format_of(values: Mapping[str, Any]) -> ModuleType | None:
-    """The module that reads the sections of another project; None where they are ours."""
+    """Return the module that reads another project's sections; None for our own."""
     names = (name for names in iter_offers("formats") for name in names)
     modules = (load("formats", name) for name in names)
     return next((module for module in modules if module.recognizes(values)), None)
 
 
 def parsed(path: Path) -> dict[str, Any]:
-    """What the file says, in its own words."""
+    """Return the parsed content of the file."""
     text = read_text(path, "The config file")
     parse = yaml_file.parse_json if path.suffix == ".json" else yaml_file.parse
     values = parse(text, str(path))
@@ -226,8 +230,9 @@ def parsed(path: Path) -> dict[str, Any]:
 
 
 def ignored_keys(target: object) -> str | None:
-    """A sentence for whoever trains a file that also describes a study, or that asks for what is
-    done otherwise; None for others."""
+    """Return a notice about parts of a file that training ignores or handles differently, or
+    None.
+    """
     if isinstance(target, (str, Path)) and str(target).endswith(CONFIGS):
         target = parsed(Path(target))
     if not isinstance(target, Mapping):
@@ -237,12 +242,14 @@ def ignored_keys(target: object) -> str | None:
         reader = foreign.__name__.removesuffix(".config")
         return f"`{reader}` reads this config. {foreign.differences(target) or ''}".strip()
     if STUDY in target:
-        return "The section `study` is read by `slipstream tune`; a run passes over it."
+        return "The section `study` is read by `slipstream tune` and ignored by a run."
     return None
 
 
 def parse_overrides(overrides: Overrides) -> dict[str, Any]:
-    """``["agent.n_epochs=2"]`` -> ``{"agent.n_epochs": 2}``; a mapping is taken as it is."""
+    """Parse ``["agent.n_epochs=2"]`` to ``{"agent.n_epochs": 2}``; a mapping is returned
+    unchanged.
+    """
     if isinstance(overrides, Mapping):
         return dict(overrides)
     parsed: dict[str, Any] = {}
@@ -253,23 +260,25 @@ def parse_overrides(overrides: Overrides) -> dict[str, Any]:
                 f"--set {one}: write it as section.key=value, such as agent.n_epochs=2."
             )
         if path.strip() in parsed:
-            raise ConfigError(f"{path.strip()} is set twice; leave one of the two out.")
+            raise ConfigError(f"{path.strip()} is set twice. Remove one of them.")
         parsed[path.strip()] = yaml_file.parse(text, f"--set {one}")
     return parsed
 
 
 def override(values: dict[str, Any], path: str, value: Any) -> None:
-    """Sets the dotted `path` in nested sections, making those that are missing."""
+    """Set the dotted `path` in nested sections, creating missing ones."""
     first, dot, _ = path.partition(".")
     if not dot and first not in SECTIONS:
         raise ConfigError(unknown_section(first))
     if dot and isinstance(values.get(first), str):
-        values[first] = {"name": values[first]}  # `env: cartpole` is short for its name
+        values[first] = {
+            "name": values[first]
+        }  # `env: cartpole` is short for `env: {name: cartpole}`
     set_by_path(values, path, value)
 
 
 def copied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of nested mappings that may be changed."""
+    """Return a mutable copy of nested mappings."""
     return {
         str(key): copied(value) if isinstance(value, Mapping) else value
         for key, value in values.items()
@@ -277,7 +286,7 @@ def copied(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unknown_section(name: str) -> str:
-    """Says which section was meant."""
+    """Return an error message with the nearest known section."""
     if (setting := agent_setting(name)) is not None:
         return f"`{name}` is not a known section; did you mean `{setting}`?"
     return f"`{name}` is not a known section; {did_you_mean(name, SECTIONS)}"
@@ -285,16 +294,17 @@ def unknown_section(name: str) -> str:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One frozen config of M members.
+    """Frozen config of M members.
 
     Attributes:
         env_name: a kernel's name, the absolute path of a user's kernel file, or ``gym:ID``.
-        env_settings: the rest of the `env` section, complete: every field of the kernel's Config as
-            plain values.
-        agent_name: which algorithm.
+        env_settings: rest of the `env` section, complete: every field of the kernel's Config as
+            plain
+            values.
+        agent_name: name of the algorithm.
         agent, training, evaluation: their sections.
-        curriculum: phases of other settings of the environment; most runs have none.
-        note: a sentence about what was passed over on the way here; None where nothing was.
+        curriculum: phases with other settings of the environment; mostly empty.
+        note: notice about ignored settings, or None.
     """
 
     env_name: str
@@ -308,7 +318,7 @@ class RunConfig:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Validates the five sections; what is retired is passed over.
+        """Validate the five sections; removed settings are ignored.
 
         Raises:
             ConfigError: unknown keys (with the nearest known one), bad values, impossible sizes.
@@ -344,20 +354,19 @@ class RunConfig:
 
     @property
     def iteration_steps(self) -> int:
-        """Steps of a member in an iteration, all copies together; `num_envs` is a number."""
+        """Steps of a member per iteration, over all environments; `num_envs` must be a number."""
         return self.agent.iteration_steps(self.num_envs) * self.num_envs
 
     @property
     def num_envs(self) -> int:
-        """Copies of a member, N; it is not left to ``auto``."""
+        """Sub-environments per member, N; `num_envs` must not be ``auto``."""
         assert isinstance(self.training.num_envs, int)
         return self.training.num_envs
 
     def check_sizes(self) -> None:
-        """Refuses per-member lists of a wrong length, sizes of the agent that do not fit, and a
-        budget that ends before the first update.
+        """Validate per-member lists, sizes of the agent, and that the budget allows an update.
 
-        With `num_envs: auto` only the lists are checked: the choice will fit.
+        With `num_envs: auto` only the lists are checked, as the automatic choice will fit.
         """
         for name in self.agent.PER_MEMBER:
             self.agent.check_length(name, self.training.members)
@@ -373,14 +382,15 @@ class RunConfig:
             )
 
     def with_training(self, **changes: Any) -> RunConfig:
-        """The same config with some fields of the `training` section changed and checked again."""
+        """Return the config with some fields of the `training` section changed and validated."""
         values = {**self.training.model_dump(), **changes}
         config = replace(self, training=validate(TrainingConfig, values, "training"))
         config.check_sizes()
         return config
 
     def with_num_envs(self, num_envs: int) -> RunConfig:
-        """The same with N copies per member; a minibatch that then does not fit gives way.
+        """Return the config with N sub-environments per member; the batch size is adapted if
+        needed.
 
         Raises:
             ConfigError: the agent's other sizes do not fit.
@@ -389,10 +399,11 @@ class RunConfig:
         return replace(self, agent=agent).with_training(num_envs=num_envs)
 
     def with_opponent(self) -> tuple[RunConfig, str | None]:
-        """The same with somebody in a game's second seat, where the section `env` leaves it open.
+        """Return the config with a default opponent if the section `env` leaves the second seat
+        open.
 
         Returns:
-            The config, and a sentence that says who it is; None where nothing was open.
+            The config, and a sentence that names the opponent; None if no seat was open.
         """
         players = get_game_class(self.env_name)
         if players is None:
@@ -401,7 +412,7 @@ class RunConfig:
         return replace(self, env_settings=env), sentence
 
     def as_mapping(self) -> dict[str, Any]:
-        """Plain values, complete: what `from_mapping` makes the identical config from."""
+        """Return complete plain values from which `from_mapping` creates the identical config."""
         phases = self.curriculum.model_dump(mode="json")
         return {
             "env": {"name": self.env_name, **self.env_settings},
@@ -412,28 +423,28 @@ class RunConfig:
         }
 
     def to_yaml(self) -> str:
-        """The resolved config file."""
+        """Return the resolved config as YAML."""
         return yaml_file.dump(self.as_mapping())
 
     @property
     def hash(self) -> str:
-        """sha256 of everything that decides the result, which place and workers do not."""
+        """sha256 of everything that determines the result; paths and workers do not."""
         values = self.as_mapping()
         for name in ("out", "shards", "keep_last", "policy_every_episodes"):
             del values["training"][name]
-        for name, before in ADDED.items():  # runs from before it was there are gone on with
+        for name, before in ADDED.items():  # earlier runs without it can be resumed
             if values["training"][name] == before:
                 del values["training"][name]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     @property
     def preset_note(self) -> str | None:
-        """A sentence about suggestions in force that nobody would look for; None without any."""
+        """Notice about unexpected presets in force; None without any."""
         return get_kind(self.env_name).preset_note(self.agent_name, self.as_mapping())
 
     @property
     def short_name(self) -> str:
-        """The environment's name as part of a file name."""
+        """Name of the environment for use in file names."""
         name = get_kind(self.env_name).short_name
         return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
 
@@ -441,7 +452,7 @@ class RunConfig:
 def resolve(
     target: str | Path | Mapping[str, Any] | RunConfig, overrides: Overrides = ()
 ) -> RunConfig:
-    """Makes the config of a run.
+    """Create the config of a run.
 
     Args:
         target: a YAML file, a kernel's name, a ``.py`` kernel file, ``gym:ID``, the sections as a
@@ -449,15 +460,15 @@ def resolve(
         overrides: applied before validation, each path once.
 
     Raises:
-        ConfigError: one paragraph that says what to write instead.
+        ConfigError: one paragraph with the problem and its fix.
     """
     if isinstance(target, RunConfig):
-        values = copied(target.as_mapping())  # nested settings stay as they are in `target`
+        values = copied(target.as_mapping())  # `target` must not change
     elif isinstance(target, Mapping):
         values = read_sections(target)
     else:
         values = read_target(str(target))
-    values.pop(STUDY, None)  # what a study varies is no part of a run
+    values.pop(STUDY, None)  # the section of a study is not part of a run
     changes = parse_overrides(overrides)
     note = switch_agent(values, changes)
     for path, value in changes.items():
@@ -467,10 +478,10 @@ def resolve(
 
 
 def switch_agent(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | None:
-    """Takes out of `values` what stands there for another agent than the one that `overrides` name.
+    """Remove settings of another agent than the one that `overrides` select from `values`.
 
     Returns:
-        A sentence that names the keys; None where there are none.
+        A notice that lists the keys; None without any.
     """
     new = overrides.get("agent.name")
     old, agent = _named_section(values.get("agent"), "agent", "ppo")
@@ -496,27 +507,27 @@ def switch_agent(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | 
         return None
     listed = ", ".join(f"{key}={value}" for key, value in gone.items())
     return (
-        f"`agent.name` is {new} now: what the config says for {old} is passed over, and {new} has "
-        f"its own settings ({listed})."
+        f"`agent.name` is {new} now: settings of {old} in the config are ignored, and {new} uses "
+        f"its own defaults ({listed})."
     )
 
 
 def refuse_retired(values: Mapping[str, Any]) -> None:
-    """Raises ConfigError where a user asks for a setting that is gone; its default asks nothing."""
+    """Raise a ConfigError if a user sets a removed setting to other than its default."""
     training = section_of(values, "training")
     for name, default in RETIRED.items():
         if training.get(name, default) != default:
             raise ConfigError(
-                f"`training.{name}` is gone: it made nothing faster where it was measured, and "
-                "never changed a result. Take it out."
+                f"`training.{name}` was removed: it never changed a result or made anything faster. "
+                "Remove it."
             )
 
 
 def section_of(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The plain section of that name; empty where there is none.
+    """Return the plain section of that name; empty if it is missing.
 
     Raises:
-        ConfigError: it is no section.
+        ConfigError: it is not a mapping.
     """
     section = values.get(name)
     if section is None:

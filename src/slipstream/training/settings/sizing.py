@@ -1,6 +1,6 @@
-"""What follows from a config: copies, evaluations and memory, and what a user must know of it.
+"""Values derived from a config: num_envs, evaluations, memory, and warnings for the user.
 
-Choices depend on the config and the environment's spec alone, never on the machine.
+They depend only on the config and the environment's spec, never on the machine.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from slipstream.training.environments.kernel_environment import KernelEnvironmen
 from slipstream.training.environments.parts import Players, opponent_names
 from slipstream.training.settings.config import RunConfig, TrainingConfig
 
-_HALVED = ("net_arch", "n_steps", "iteration", "num_envs")  # other values would seldom fit together
-LEAST_EPISODES = 4  # whole ones that a validation has time for, else there are fewer validations
-_SHORTEST = 100  # steps of an episode without a time limit
-MIN_ITERATIONS = 50  # as often, at least, is the policy improved and tried out
-MIN_EPISODES = 10  # of full length, that each copy has time for
+_HALVED = ("net_arch", "n_steps", "iteration", "num_envs")  # halving keeps these sizes compatible
+LEAST_EPISODES = 4  # complete episodes that a validation must fit; else there are fewer validations
+_SHORTEST = 100  # minimum step limit of evaluations without a time limit
+MIN_ITERATIONS = 50  # minimum number of updates of the policy
+MIN_EPISODES = 10  # minimum full-length episodes per environment
 _MEMORY_SHARE = 0.8
-UPDATE_SHARE = 0.9  # of a run's time, from which on that is said
+UPDATE_SHARE = 0.9  # share of a run's time from which a warning is logged
 _LESS = {
     "batch_size": "smaller batches (agent.batch_size)",
     "utd_ratio": "fewer updates a step (agent.utd_ratio; train_freq elsewhere)",
     "n_epochs": "fewer epochs (agent.n_epochs)",
     "net_arch": "smaller networks (agent.net_arch)",
 }
-_MORE = 1.01  # of the budget: whole iterations nearly always make a few steps more
+_MORE = 1.01  # tolerated excess over the budget: iterations are not split
 Learner = Literal["compiled", "torch"]
 
 
 @dataclass(frozen=True)
 class NumEnvsChoice:
-    """What was chosen and why.
+    """An automatic choice and its reason.
 
     Attributes:
-        num_envs: N, copies per member.
-        reason: a sentence for the user.
+        num_envs: N, sub-environments per member.
+        reason: sentence for the user.
     """
 
     num_envs: int
@@ -56,19 +56,20 @@ class NumEnvsChoice:
 
 
 def choose_num_envs(config: RunConfig, environment: Environment) -> NumEnvsChoice:
-    """The most copies, a power of two, that leave learning enough rollouts and episodes.
+    """Choose the largest power of two that leaves enough rollouts and episodes for learning.
 
-    The answer follows from the config and the environment's spec: neither the machine, nor how busy
-    it is, nor the number of members has a say, so the same command and seed train the same weights.
+    The choice depends only on the config and the environment's spec, not on the machine, its load
+    or
+    the number of members, so the same command and seed train the same weights.
 
     Raises:
-        ConfigError: no number of copies fits the agent's other sizes.
+        ConfigError: no number of sub-environments fits the agent's other sizes.
     """
     agent, spec, steps = config.agent, environment.spec, config.training.total_timesteps
     most, what = environment.kind.max_envs(spec)
     possible = [n for n in range(1, most + 1) if fits(agent, n)]
     if not possible:
-        raise no_num_envs_fits(config, most, f"No number of copies up to {most} fits")
+        raise no_num_envs_fits(config, most, f"No num_envs up to {most} fits")
     length = agent.iteration_steps(most)
     bounds = {
         f"the most for {what}": most,
@@ -76,15 +77,19 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> NumEnvsChoic
         // (length * MIN_ITERATIONS),
     }
     if agent.MOST_COPIES is not None:
-        # Copies take the records in turn: with fewer, some symbol would never be seen.
+        # Environments take the records in turn: with fewer, some symbol would never be used.
         kinds = len(environment.records("train"))
         if kinds > agent.MOST_COPIES:
             bounds[f"one for each of {kinds} training records"] = 1 << (kinds - 1).bit_length()
         else:
             bounds[f"the most for the agent {config.agent_name}"] = agent.MOST_COPIES
-    if spec.max_episode_steps is not None and spec.market is None:  # a market pays at every bar
+    if (
+        spec.max_episode_steps is not None and spec.market is None
+    ):  # a market has a reward at every bar
         limit = spec.max_episode_steps
-        reason = f"{MIN_EPISODES} episodes of {limit:,} steps in each copy's share of {steps:,}"
+        reason = (
+            f"{MIN_EPISODES} episodes of {limit:,} steps in each environment's share of {steps:,}"
+        )
         bounds[reason] = steps // (limit * MIN_EPISODES)
     reason, bound = min(bounds.items(), key=lambda item: item[1])
     powers = [n for n in possible if n & (n - 1) == 0] or possible
@@ -94,7 +99,7 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> NumEnvsChoic
 
 
 def fits(agent: AgentConfig, num_envs: int) -> bool:
-    """Whether the agent's `check` has nothing against this number of copies."""
+    """Return whether the agent's `check` accepts this num_envs."""
     try:
         agent.check(num_envs)
     except ConfigError:
@@ -103,18 +108,18 @@ def fits(agent: AgentConfig, num_envs: int) -> bool:
 
 
 def no_num_envs_fits(config: RunConfig, num_envs: int, lead: str) -> ConfigError:
-    """What to say where no number of copies fits the agent's other sizes; `copies` is one."""
+    """Return the error if no num_envs fits the agent's other sizes."""
     try:
         config.agent.check(num_envs)
     except ConfigError as error:
         return ConfigError(f"{lead} the sizes of the agent. With {num_envs}: {error}")
-    raise AssertionError(f"{num_envs} copies fit")
+    raise AssertionError(f"num_envs {num_envs} fits")
 
 
 def resolve_num_envs(config: RunConfig, environment: Environment) -> tuple[RunConfig, str | None]:
-    """The config with a number for `num_envs: auto`, and a sentence about the choice.
+    """Return the config with a number for `num_envs: auto`, and a notice about the choice.
 
-    Either number has one where it leaves out some of what could be trained on.
+    A notice is also returned if training records are left out.
     """
     n = config.training.num_envs
     if n != "auto":
@@ -126,32 +131,36 @@ def resolve_num_envs(config: RunConfig, environment: Environment) -> tuple[RunCo
 
 
 def _left_out(num_envs: int, environment: Environment) -> str | None:
-    """A sentence where there are more training records than copies that take them in turn."""
+    """Return a notice if there are more training records than sub-environments."""
     kinds = len(environment.records("train"))
     if num_envs >= kinds:
         return None
     return (
-        f"{num_envs} of {kinds} training records are trained on: copies take them (a market's "
-        f"symbols, say) in turn, and there are {num_envs}. Give training.num_envs at least {kinds}."
+        f"{num_envs} of {kinds} training records are used: environments take them (such as a "
+        f"market's symbols) in turn, and num_envs is {num_envs}. Set training.num_envs to at least "
+        f"{kinds}."
     )
 
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """How much is evaluated, from the config and the spec alone: in steps, not in seconds.
+    """Amount of evaluation, derived from config and spec, in steps and not in seconds.
 
-    A lane is a sequence of whole episodes that may take `steps` steps; the episode that would take
-    more is not counted. Lanes are independent, and the mean of a lane is that of all episodes
-    whatever their lengths have to do with their returns (Glynn and Heidelberger 1990, "Bias
-    properties of budget constrained simulations"): a lane has time for the longest episode.
+    A lane is a sequence of complete episodes within `steps` steps; an episode that would exceed
+    them is
+    not counted. Lanes are independent, and the mean of a lane is unbiased for any relation of
+    lengths
+    and returns (Glynn and Heidelberger 1990, "Bias properties of budget constrained simulations"),
+    as a
+    lane has time for the longest episode.
 
     Attributes:
         every: share of the budget between validations.
-        lanes: of a validation; a score is the mean of their means.
-        steps: of a lane; None where each is one episode, however long.
-        most: episodes of a validation, at most.
-        final: whole episodes of each policy that is scored at the end.
-        longest: steps after which an episode without a time limit of its own is cut.
+        num_envs: lanes of a validation; a score is the mean of their means.
+        steps: steps of a lane; None if each is one episode of any length.
+        max_episodes: maximum episodes of a validation.
+        test_episodes: complete episodes of each policy scored at the end.
+        max_steps: steps after which an episode without a time limit is truncated.
     """
 
     every: float
@@ -163,7 +172,7 @@ class EvaluationPlan:
 
     @classmethod
     def from_config(cls, config: RunConfig, environment: Environment) -> EvaluationPlan:
-        """For a run's validations; what the config gives as a number is taken as it is."""
+        """Create the plan of a run's validations; numbers in the config are used unchanged."""
         settings, budget, spec = (
             config.evaluation,
             config.training.total_timesteps,
@@ -195,7 +204,7 @@ def final_evaluator(
     split: str = "test",
     check_stop: Callable[[], None] = lambda: None,
 ) -> Evaluator:
-    """Make what scores policies that were chosen, on a market's split or on fresh episodes."""
+    """Create the evaluator of selected policies, on a market's split or on new episodes."""
     settings, plan = config.evaluation, EvaluationPlan.from_config(config, environment)
     return Evaluator(
         environment,
@@ -210,14 +219,14 @@ def final_evaluator(
 
 
 def check_memory(config: RunConfig, environment: Environment, memory: int | None = None) -> int:
-    """Bytes that the experience of all members and their updates take.
+    """Return the bytes of experience and updates of all members.
 
     Args:
-        config, environment: of a run.
-        memory: bytes that it may have, most of them; those that are free unless given.
+        config, environment: config and environment of a run.
+        memory: available bytes; None for the free memory.
 
     Raises:
-        ResourceError: they cannot fit into that memory; nothing has been allocated.
+        ResourceError: they do not fit; nothing has been allocated.
     """
     terms = _terms(config, environment)
     size = sum(terms.values())
@@ -234,18 +243,20 @@ def check_memory(config: RunConfig, environment: Environment, memory: int | None
         paths = ("training.members", *sizes, "training.num_envs")
         main, training = max(terms, key=lambda name: terms[name]), config.training
         raise ResourceError(
-            f"Training {training.members} members x {training.num_envs} copies needs {_gib(size)}, "
-            f"{_gib(terms[main])} of it for {main}, and {_gib(free)} are free. "
+            f"Training {training.members} members x {training.num_envs} environments needs "
+            f"{_gib(size)}, {_gib(terms[main])} of it for {main}, but {_gib(free)} are free. "
             f"{format_suggestions(size_suggestions(paths, partial(size_of, config), enough))}"
         )
     return size
 
 
 def _terms(config: RunConfig, environment: Environment) -> dict[str, int]:
-    """Bytes of a run by what takes them."""
+    """Return the bytes of a run by purpose."""
     agent, members, n = config.agent, config.training.members, config.num_envs
     spec, plan = environment.spec, agent.replay(n)
-    kept = f"replays of {plan.capacity:,} transitions a member" if plan else "replays"
+    kept = (
+        f"replay buffers of {plan.capacity:,} transitions per member" if plan else "replay buffers"
+    )
     return {
         kept: storage_bytes(agent, environment, members, n),
         **agent_terms(agent, spec, members, n),
@@ -253,17 +264,17 @@ def _terms(config: RunConfig, environment: Environment) -> dict[str, int]:
 
 
 def agent_terms(agent: AgentConfig, spec: EnvSpec, members: int, num_envs: int) -> dict[str, int]:
-    """Bytes of an agent of M members without a replay, by what takes them."""
+    """Return the bytes of an agent of M members without replay buffers, by purpose."""
     networks = members * agent.bytes(spec, 1, 1)
     return {
-        "networks and what an update needs": networks,
+        "networks and updates": networks,
         f"rollouts of {agent.iteration_steps(num_envs)} steps": agent.bytes(spec, members, num_envs)
         - networks,
     }
 
 
 def storage_bytes(agent: AgentConfig, environment: Environment, members: int, num_envs: int) -> int:
-    """Bytes of the replays of M members; 0 for an agent that wants rollouts."""
+    """Return the bytes of the replay buffers of M members; 0 for an on-policy agent."""
     plan = agent.replay(num_envs)
     if plan is None:
         return 0
@@ -279,15 +290,15 @@ def _gib(size: float) -> str:
 def size_suggestions(
     paths: Iterable[str], size: Callable[[str], int], enough: Callable[[str, int], bool]
 ) -> dict[str, int]:
-    """The largest value of each setting that mends it alone; without those that cannot.
+    """Return the largest value of each setting that is enough on its own; others are left out.
 
     Args:
-        paths: of settings that are to be lowered, such as agent.net_arch.
-        size: what a setting is; 0 where there is none.
-        enough: whether a setting of at most that value is small enough; then lower ones are, too.
+        paths: settings to reduce, such as agent.net_arch.
+        size: returns the value of a setting; 0 if there is none.
+        enough: returns whether a setting with at most that value is enough; then lower ones are.
 
     Returns:
-        Halves of what it is, where other sizes must agree with it; else two digits and zeros.
+        Halved values if other sizes must match, else values rounded to two digits.
     """
     found = {}
     for path in paths:
@@ -306,16 +317,16 @@ def size_suggestions(
 
 
 def size_of(config: RunConfig, path: str) -> int:
-    """A setting of a config, the largest layer of several; 0 where there is no such number."""
+    """Return a setting's value, the largest layer of several; 0 if it is not a number."""
     section, _, name = path.partition(".")
     value = getattr(getattr(config, section), name, None) or 0
     return max(value) if isinstance(value, tuple) else value
 
 
 def limited(config: RunConfig, path: str, most: int) -> RunConfig | None:
-    """A config with a setting, each layer of several, of at most a number.
+    """Return the config with a setting, or each of its layers, limited to a number.
 
-    None where the agent's other sizes do not agree with that.
+    None if the agent's other sizes do not fit.
     """
     section, _, name = path.partition(".")
     part = getattr(config, section)
@@ -329,19 +340,19 @@ def limited(config: RunConfig, path: str, most: int) -> RunConfig | None:
 
 
 def format_suggestions(found: Mapping[str, int]) -> str:
-    """What to do about a refusal, in a sentence."""
+    """Format size suggestions as a sentence."""
     if not found:
-        return "No setting mends that alone: lower several of them, or take a larger machine."
+        return "No single setting is enough: reduce several, or use a larger machine."
     listed = ", or ".join(f"{path} to {most:,}" for path, most in found.items())
-    return f"Each of these mends it alone: lower {listed}."
+    return f"Each of these is enough on its own: reduce {listed}."
 
 
 def run_warnings(config: RunConfig, environment: Environment) -> tuple[str, ...]:
-    """Sentences: steps trained beyond the budget, what is evaluated, episodes that nothing ends.
+    """Return warnings: steps beyond the budget, evaluation amounts, episodes without an end.
 
     Args:
-        config: resolved; `num_envs` is a number.
-        environment: the config's.
+        config: resolved config; `num_envs` is a number.
+        environment: environment of the config.
     """
     found = []
     copies, budget = int(config.training.num_envs), config.training.total_timesteps
@@ -350,18 +361,18 @@ def run_warnings(config: RunConfig, environment: Environment) -> tuple[str, ...]
     if trained > _MORE * budget:
         times = "one iteration" if trained == each else f"{trained // each} iterations"
         found.append(
-            f"total_timesteps is {budget:,}, and {trained:,} steps per member are trained: {times} "
-            f"of {each // copies} steps x {copies} copies."
+            f"total_timesteps is {budget:,}, but {trained:,} steps per member are trained: {times} "
+            f"of {each // copies} steps x {copies} environments."
         )
     if copies > 1 and getattr(config.agent, "utd_ratio", None) == VECTOR_STEP:
         found.append(
             f"agent.utd_ratio is vector_step: {copies} environment steps share one update. "
-            "Speeds and scores do not compare with runs of other num_envs: their work differs."
+            "Speeds and scores are not comparable with runs of another num_envs."
         )
     training = config.training
     processes = "process" in environment.kind.backends and training.backend != "serial"
     if training.workers != "auto" and not processes:
-        found.append("training.workers does nothing here: it needs worker processes.")
+        found.append("training.workers has no effect here: it requires worker processes.")
     plan, settings = EvaluationPlan.from_config(config, environment), config.evaluation
     spec = environment.spec
     if (
@@ -374,40 +385,39 @@ def run_warnings(config: RunConfig, environment: Environment) -> tuple[str, ...]
         )
         found.append(
             f"Validation takes at most {settings.share:g} of the budget's steps "
-            f"(evaluation.share): after every {plan.every:.3g} of it {many}, of which whole "
-            f"episodes count; the result is measured on {plan.test_episodes}. A number in "
-            "evaluation.episodes is taken as it is."
+            f"(evaluation.share): {many} after every {plan.every:.3g} of it. Only complete "
+            f"episodes count. The result is measured on {plan.test_episodes}. Set "
+            "evaluation.episodes for a fixed number."
         )
     if (players := environment.part(Players)) is not None:
         found += players.warnings
     if spec.market is None and spec.max_episode_steps is None:
         found.append(
-            f"{config.short_name} declares no time limit: an evaluation cuts an episode that did "
-            f"not end by itself after {plan.max_steps:,} steps (evaluation.max_steps), and counts "
-            "the rewards until then."
+            f"{config.short_name} declares no time limit: an evaluation truncates episodes after "
+            f"{plan.max_steps:,} steps (evaluation.max_steps) and counts the rewards until then."
         )
     return tuple(found)
 
 
 def update_share_warning(config: RunConfig, share: float) -> str:
-    """Where nearly all time goes into learning: what will help, and what will not."""
+    """Return a warning that updates take nearly all time, with settings that help."""
     ways = [way for name, way in _LESS.items() if hasattr(config.agent, name)]
     ways += ["PPO"] if config.agent.replay(config.num_envs) is not None else []
-    ways += ["a card (training.device)"] if config.training.device == "cpu" else []
+    ways += ["a GPU (training.device)"] if config.training.device == "cpu" else []
     listed = f"{', '.join(ways[:-1])} or {ways[-1]}" if len(ways) > 1 else "".join(ways)
     will = f"; {listed} will" if ways else ""
-    return f"The update takes {share:.0%} of the time: more copies will not help{will}."
+    return f"Updates take {share:.0%} of the time: more environments will not help{will}."
 
 
 def select_learner(learner: str, device: str, image: bool) -> Learner:
-    """The form that a config means: it follows from config and spaces, never from the machine.
+    """Return the implementation for a config; it never depends on the machine.
 
     Args:
-        learner, device: of the config's section `training`.
-        image: whether observations are images.
+        learner, device: values of the config's section `training`.
+        image: True if observations are images.
 
     Raises:
-        ConfigError: the compiled form is asked for and cannot do it.
+        ConfigError: the compiled implementation is required but does not support this.
     """
     needed = None
     if device != "cpu":
@@ -416,8 +426,8 @@ def select_learner(learner: str, device: str, image: bool) -> Learner:
         needed = "the observations are images"
     if learner == "compiled" and needed is not None:
         raise ConfigError(
-            f"training.learner is 'compiled', and {needed}: the compiled form learns from rows of "
-            "numbers on the processor. Leave training.learner at auto, which takes the torch form."
+            f"training.learner is 'compiled', but {needed}: the compiled implementation requires "
+            "vector observations on the CPU. Set training.learner to auto, which uses torch."
         )
     if learner == "auto":
         return "compiled" if needed is None else "torch"
@@ -425,22 +435,22 @@ def select_learner(learner: str, device: str, image: bool) -> Learner:
 
 
 def check_learner(training: TrainingConfig, image: bool | None) -> Learner:
-    """`learner_of`, refused in a paragraph where this machine lacks what it takes.
+    """Return `select_learner`, after checking that this machine supports it.
 
     Args:
-        training: the config's section.
-        image: whether observations are images; None before that is known: the rest is checked.
+        training: section of the config.
+        image: True if observations are images; None if unknown, the rest is checked.
 
     Raises:
-        ConfigError: as there; the form or device has no such precision.
-        ResourceError: no torch, no build of it for GPUs, or no such card.
+        ConfigError: see `select_learner`, or the precision is not supported.
+        ResourceError: torch, a GPU build of torch, or the GPU is missing.
     """
     learner = select_learner(training.learner, training.device, bool(image))
     if image is not None:
         _check_precision(training, learner)
     if learner == "torch":
         import_optional("torch", _purpose(training), "torch")
-        from slipstream.rl.nets.torch_device import device_of  # torch: only where it is used
+        from slipstream.rl.nets.torch_device import device_of  # imports torch
 
         device_of(training.device)
     return learner
@@ -450,14 +460,14 @@ def _check_precision(training: TrainingConfig, learner: Learner) -> None:
     precision = training.precision
     if precision != "float32" and learner == "compiled":
         raise ConfigError(
-            f"training.precision is {precision}, and the compiled form calculates in float32 "
-            "alone. Set training.learner to torch, name a card as training.device, or leave "
-            "training.precision at float32."
+            f"training.precision is {precision}, but the compiled implementation supports only "
+            "float32. Set training.learner to torch, training.device to a GPU, or "
+            "training.precision to float32."
         )
     if precision == "tf32" and training.device == "cpu":
         raise ConfigError(
-            "training.precision is tf32 and training.device is cpu: only a card has TF32. Name "
-            "one, or set training.precision to float32 or bfloat16_products."
+            "training.precision is tf32 but training.device is cpu: only GPUs support TF32. Set "
+            "training.device to a GPU, or training.precision to float32 or bfloat16_products."
         )
 
 

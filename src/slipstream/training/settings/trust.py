@@ -1,10 +1,10 @@
-"""Trust: whose code a stored config names, and whether this user's own command ran it before.
+"""Trust: code named by a stored config runs only if this user's own command ran it before.
 
-A config may name a ``.py`` file or a module, which run when the folder is opened. A folder that a
-command of this user made, whose files are still what that command ran, opens without a word; any
-other one says what would run, and waits for `--trust`. A folder is known by the `id` in its
-provenance (`core/storage/folder_registry.py`), never by its place, and what may run by the
-register's own hashes, never by the folder's.
+A config may name a ``.py`` file or a module, which run when the folder is opened. A folder created
+by a command of this user, with unchanged files, opens without a question. For any other folder an
+error lists the code that would run and requires `--trust`. Folders are identified by the `id` in
+their provenance (`core/storage/folder_registry.py`), never by path. Code is identified by the
+hashes in the registry, never by those in the folder.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from slipstream.training.environments.factory import get_kind
 
 _WRAPPERS = ("wrappers", "training_wrappers")  # keys of the section `env`
 _HOW = (
-    "Read them, and give `--trust` (in Python `trust=True`) if you would run them; "
-    "`slipstream.load_policy` runs nothing."
+    "Read them, and give `--trust` (in Python `trust=True`) to run them. "
+    "`slipstream.load_policy` runs no code."
 )
 
 
 def enter(
     folder: Path, kind: str, name: str, values: Mapping[str, Any], say: Callable[[str], None]
 ) -> None:
-    """Writes into the register that a command of this user made a folder, and what it ran for it.
+    """Register a folder created by a command of this user, and the code that it ran.
 
     Args:
-        folder, kind, name, say: see `register.enter`.
+        folder, kind, name, say: see the registry's function.
         values: sections of its config, whose environment and agent were loaded.
     """
     named, files = dict(_named(values)), dict[str, str]()
@@ -53,16 +53,16 @@ def enter(
 def check_trust(
     folder: Path, values: Mapping[str, Any], trust: bool, number: str | None = None
 ) -> None:
-    """Refuses a folder whose config would run code that no command of this user ran for it.
+    """Raise if a folder's config would run code that no command of this user ran for it.
 
     Args:
-        folder: of a run, a study or a policy.
-        values: sections of its config, of which nothing was imported yet.
-        trust: all of it may run.
-        number: the folder's `id`; from its provenance unless given.
+        folder: folder of a run, study or policy.
+        values: sections of its config, before anything is imported.
+        trust: allow all of it to run.
+        number: `id` of the folder; None to read it from its provenance.
 
     Raises:
-        TrustError: says what would run.
+        TrustError: lists the code that would run.
     """
     named = dict(_named(values))
     if trust or not named:
@@ -71,27 +71,27 @@ def check_trust(
     entry = None if number is None else folder_registry.find_entry(number, folder)
     places = {what: what if module is None else _place(module) for what, module in named.items()}
     if entry is None:
-        why = "No command of yours made it, as far as your register knows"
+        why = "Your registry has no command that created it"
     else:
         strange = [what for what in named if not _ran(what, places[what], entry)]
         changed = [path for path, digest in entry.files.items() if not _is(path, digest)]
         if not strange and not changed:
             return
-        why = f"Not what your command ran for it: {', '.join(dict.fromkeys(strange + changed))}"
+        why = f"Changed since your command ran it: {', '.join(dict.fromkeys(strange + changed))}"
     told = "; ".join(
         what if where in (what, None) else f"{what} ({where})" for what, where in places.items()
     )
-    raise TrustError(f"Opening {folder} runs code that its config names: {told}. {why}. {_HOW}")
+    raise TrustError(f"Opening {folder} runs code named by its config: {told}. {why}. {_HOW}")
 
 
 def is_code_setting(setting: str) -> bool:
-    """Whether a setting by its dotted name could name code, or hold one that could."""
+    """Return whether a setting could name code, or contain one that could."""
     section, _, key = setting.partition(".")
     return section in ("env", "agent") and key.partition(".")[0] in ("", "name", *_WRAPPERS)
 
 
 def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """What a config names as code: a file's absolute path and None, or words and their module."""
+    """Iterate over the code named by a config: file paths with None, or names with their module."""
     env, agent = values.get("env"), values.get("agent")
     name = env.get("name") if isinstance(env, Mapping) else env
     if isinstance(name, str):
@@ -107,7 +107,7 @@ def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 
 def _ran(what: str, place: str | None, entry: folder_registry.RegistryEntry) -> bool:
-    """Whether the user's command ran what a config names, where it is found now."""
+    """Return whether the user's command ran this code in its current version."""
     installed = place is not None and not is_user_file(Path(place))
     return what in entry.references and (installed or place in entry.files)
 
@@ -120,7 +120,7 @@ def _is(path: str, digest: str) -> bool:
 
 
 def _place(module: str) -> str | None:
-    """The file that importing a module would run; nothing is imported."""
+    """Return the file that importing a module would run, without importing it."""
     add_cwd_to_path()
     loaded = getattr(sys.modules.get(module), "__file__", None)
     if loaded is not None:

@@ -48,7 +48,7 @@ def test_a_busy_machine_is_said_before_anything_else(found):
     assert not any("Other programs" in one for one in autotune.sentences(found))
     found.others = 1.4
     first = autotune.sentences(found)[0]
-    assert first.startswith("Other programs took 1.4 of ") and "measure again" in first
+    assert first.startswith("Other programs used 1.4 of ") and "Measure again" in first
 
 
 def test_time_that_others_took_is_no_waiting(monkeypatch):

@@ -91,7 +91,7 @@ def test_what_hangs_is_ended(odd, monkeypatch):
         patch.setattr(autotune, "_LOADING", 50.0)  # where making a copy takes long
         found = autotune.tune(odd(good=40, then="hang"), 4.0)
     assert found.problems and not found.stepped
-    with pytest.raises(ConfigError, match=r"could not be made and stepped.*--seconds 40"):
+    with pytest.raises(ConfigError, match=r"could not be created and stepped.*--seconds 40"):
         autotune.tune(odd(good=5, then="hang"), 4.0)
 
 

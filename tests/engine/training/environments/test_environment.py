@@ -40,7 +40,9 @@ def test_networks_that_cannot_fit_are_refused_before_anything_is_allocated():
 def test_a_billion_members_are_refused_before_anything_is_allocated(name):
     config = resolve(name, {"training.members": 10**9, "training.num_envs": 16})
     environment = resolve_environment(config.env_name, config.env_settings)
-    with pytest.raises(ResourceError, match=r"1000000000 members x 16 copies.*training.members"):
+    with pytest.raises(
+        ResourceError, match=r"1000000000 members x 16 environments.*training.members"
+    ):
         check_memory(config, environment)
     with pytest.raises(ConfigError, match=r"training.members.*less than or equal"):
         resolve(name, {"training.members": 10**30})
@@ -61,5 +63,7 @@ def test_a_replay_that_cannot_fit_is_refused_with_its_size():
         check_memory(config, resolve_environment(config.env_name, config.env_settings))
 
     check(buffer_size=10_000)
-    with pytest.raises(ResourceError, match=r"replays of 100,000,000,000 .*lower .*buffer_size"):
+    with pytest.raises(
+        ResourceError, match=r"replay buffers of 100,000,000,000 .*lower .*buffer_size"
+    ):
         check(buffer_size=100_000_000_000)

@@ -91,7 +91,7 @@ def test_unknown_names_say_what_would_work(tmp_path):
     assert "There is no kernel file" in refusal(str(tmp_path / "absent.py"))
     other = tmp_path / "notes.txt"
     other.write_text("x")
-    assert "is not something to train" in refusal(str(other))
+    assert "cannot be trained" in refusal(str(other))
     assert "`env.name` is required" in refusal({"agent": {"n_epochs": 1}})
 
 

@@ -25,7 +25,7 @@ def test_values_are_round_and_the_largest_that_are_enough():
     assert "alone: lower study.n_trials to 61, or agent.net_arch to 256" in format_suggestions(
         found
     )
-    assert "No setting mends that alone" in format_suggestions({})
+    assert "No single setting is enough" in format_suggestions({})
 
 
 def test_a_config_is_limited_in_one_setting():
@@ -47,6 +47,6 @@ def test_what_is_said_to_mend_a_run_does(setting):
     with pytest.raises(ResourceError, match=f"{setting} to ") as refused:
         check_memory(config, environment, room)
     text = str(refused.value)
-    assert "networks and what an update needs" in text
+    assert "networks and updates" in text
     most = int(text.partition(f"{setting} to ")[2].split()[0].strip(",.").replace(",", ""))
     check_memory(limited(config, setting, most), environment, room)

@@ -89,7 +89,7 @@ def test_a_minibatch_that_is_the_users_is_kept():
     environment = resolve_environment(config.env_name, {})
     assert choose_num_envs(config, environment).num_envs == 6  # the only ones are 3 and 6
     impossible = resolve(config, {"agent.batch_size": 1100})
-    with pytest.raises(ConfigError, match="No number of copies up to 8"):
+    with pytest.raises(ConfigError, match="No num_envs up to 8"):
         choose_num_envs(impossible, environment)
 
 

@@ -69,8 +69,8 @@ def test_every_command_on_a_strangers_run_says_what_would_run(stranger, capsys, 
     (run / "result.json").unlink()  # else there is nothing to resume
     code, told = command(capsys, *(run if word == "RUN" else word for word in words))
     assert code == 2 and not ran(file), told
-    assert f"runs code that its config names: {file}" in told and "--trust" in told
-    assert "No command of yours made it" in told
+    assert f"runs code named by its config: {file}" in told and "--trust" in told
+    assert "Your registry has no command that created it" in told
 
 
 def test_python_says_the_same_and_trust_lets_it_run(stranger):
@@ -143,7 +143,7 @@ def test_another_folder_in_the_place_of_an_own_one_is_a_strangers(stranger, plac
     )
     shutil.rmtree(run.path)
     shutil.copytree(theirs, run.path)
-    with pytest.raises(TrustError, match="No command of yours"):
+    with pytest.raises(TrustError, match="Your registry has no command"):
         slipstream.evaluate(run.path)
     assert not ran(file)
 
@@ -155,7 +155,7 @@ def test_a_folder_with_the_id_of_an_own_one_runs_what_that_one_ran_and_no_more(s
     )
     facts = {**Run.open(theirs).provenance, "id": own.provenance["id"]}
     write_hashed(theirs / "provenance.json", facts)
-    with pytest.raises(TrustError, match=f"Not what your command ran for it: {file}"):
+    with pytest.raises(TrustError, match=f"Changed since your command ran it: {file}"):
         slipstream.evaluate(theirs)
     assert not ran(file)
 
@@ -172,7 +172,7 @@ def test_changed_sources_want_trust_also_those_beside_the_kernel(place, monkeypa
         changed.write_text(f"{before}# another\n")
         become(monkeypatch, place, "me")
         ran(file)
-        with pytest.raises(TrustError, match=f"Not what your command ran for it: {changed}"):
+        with pytest.raises(TrustError, match=f"Changed since your command ran it: {changed}"):
             slipstream.evaluate(run.path)
         assert not ran(file)
         if changed == file:
@@ -273,7 +273,7 @@ def test_a_deployed_policy_is_loaded_and_says_what_its_evaluation_would_run(stra
     assert DeployedPolicy.open(folder, trust=True).config.env_name == str(file)
     number = Run.open(run).provenance["id"]
     folder = checkpoint.save(place / "policy", tensors, {**known, "id": number})
-    with pytest.raises(TrustError, match="No command of yours"):
+    with pytest.raises(TrustError, match="Your registry has no command"):
         DeployedPolicy.open(folder)
 
 
