@@ -68,8 +68,8 @@ class RecordShares(NamedTuple):
         each = num_envs // len(self.ranges)
         limits = np.where(self.limits > 0, self.limits, max_steps)
         return {
-            "ranges": np.repeat(self.ranges, each, axis=0),
-            "limits": np.repeat(limits, each),
+            "param_ranges": np.repeat(self.ranges, each, axis=0),
+            "time_limits": np.repeat(limits, each),
         }
 
 
@@ -236,7 +236,7 @@ class KernelEnvironment(Tunable):
         if self.shares is not None:
             more = self.shares.from_num_envs(total, max_steps or 0)
         elif max_steps is not None and spec.market is None and spec.max_episode_steps is None:
-            more = {"limits": np.full(total, max_steps)}
+            more = {"time_limits": np.full(total, max_steps)}
         env = KernelVectorEnv(
             self.kernel,
             self.loaded,

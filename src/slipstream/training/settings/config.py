@@ -518,7 +518,7 @@ def refuse_retired(values: Mapping[str, Any]) -> None:
     for name, default in RETIRED.items():
         if training.get(name, default) != default:
             raise ConfigError(
-                f"`training.{name}` was removed: it never changed a result or made anything faster. "
+                f"`training.{name}` was removed: it changed no result and made nothing faster. "
                 "Remove it."
             )
 

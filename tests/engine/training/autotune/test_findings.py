@@ -25,8 +25,8 @@ def test_the_ceiling_is_amdahls(found):
     assert own.rate == pytest.approx(300.0) and own.most == pytest.approx(1 / 0.7)
     assert own.shares == pytest.approx({"env": 0.3, "policy": 0.1, "update": 0.5, "other": 0.1})
     text = " ".join(autotune.sentences(found))
-    assert "cannot give more than 1.4x; the update is 50%" in text
-    assert "a training makes about 300 steps/s" in text
+    assert "cannot give more than 1.4x; the update takes 50%" in text
+    assert "Training runs at about 300 steps/s" in text
 
 
 def test_processes_must_be_clearly_faster(found):

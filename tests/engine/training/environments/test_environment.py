@@ -64,6 +64,6 @@ def test_a_replay_that_cannot_fit_is_refused_with_its_size():
 
     check(buffer_size=10_000)
     with pytest.raises(
-        ResourceError, match=r"replay buffers of 100,000,000,000 .*lower .*buffer_size"
+        ResourceError, match=r"replay buffers of 100,000,000,000 .*reduce .*buffer_size"
     ):
         check(buffer_size=100_000_000_000)

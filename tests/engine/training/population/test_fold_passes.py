@@ -150,7 +150,7 @@ def test_compiled_passes_are_those_step_by_step(engine):
     assert len(np.unique(slow[..., 2])) > 1
     order = np.argsort(second.e)
     assert sorted(second.e.tolist()) == list(range(6))
-    assert np.array_equal(second.ret[order], first.ret[np.argsort(first.e)])
+    assert np.array_equal(second.returns[order], first.returns[np.argsort(first.e)])
 
 
 @pytest.mark.parametrize("env", ["toy", "cartpole"])

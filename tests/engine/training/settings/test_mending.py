@@ -22,8 +22,9 @@ def test_values_are_round_and_the_largest_that_are_enough():
         "study.n_trials": 61, "agent.net_arch": 256, "training.total_timesteps": 30_000
     }  # fmt: skip
     assert size_suggestions(asked, asked.__getitem__, lambda path, most: False) == {}
-    assert "alone: lower study.n_trials to 61, or agent.net_arch to 256" in format_suggestions(
-        found
+    assert (
+        "on its own: reduce study.n_trials to 61, or agent.net_arch to 256"
+        in format_suggestions(found)
     )
     assert "No single setting is enough" in format_suggestions({})
 

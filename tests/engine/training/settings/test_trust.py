@@ -189,7 +189,7 @@ def test_changed_sources_want_trust_also_those_beside_the_kernel(place, monkeypa
         ("gym:own_lights:Lights-v0", r"gym:own_lights:Lights-v0 \(.*own_lights\.py\)"),
         ("vec:own_lights:make", r"vec:own_lights:make \(.*own_lights\.py\)"),
         ("vec:subprocess:run", r"vec:subprocess:run \(.*subprocess\.py\)"),
-        ("gym:nowhere_at_all:Lights-v0", "names: gym:nowhere_at_all:Lights-v0"),
+        ("gym:nowhere_at_all:Lights-v0", "config: gym:nowhere_at_all:Lights-v0"),
         (
             {"name": "gym:CartPole-v1", "wrappers": ["own_lights:Dim", {"name": "own_lights:Red"}]},
             r"wrapper own_lights:Dim \(.*own_lights\.py\); wrapper own_lights:Red",
@@ -231,7 +231,7 @@ def study(place):
 def test_a_strangers_study_says_what_would_run(study, capsys):
     folder, file = study
     code, told = command(capsys, "resume", folder.path)
-    assert code == 2 and f"names: {file}" in told and not ran(file), told
+    assert code == 2 and f"config: {file}" in told and not ran(file), told
     found = StudyFolder.open(str(folder.path))
     assert found.study.n_trials == 2
     with pytest.raises(TrustError):  # pages, and the best trial's config, need it
