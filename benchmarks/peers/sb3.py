@@ -103,7 +103,7 @@ def ppo_faces(kind: str, num_envs: int, iterations: int) -> dict[str, float]:
     torch.set_num_threads(1)
     env: Any
     if kind == "ours":
-        env = slipstream.make_face("sb3", "cartpole", num_envs)
+        env = slipstream.make_adapter("sb3", "cartpole", num_envs)
     else:
         env = make_vec_env("CartPole-v1", n_envs=num_envs, seed=1)
     stepping, step = [0.0], env.step
@@ -245,7 +245,7 @@ def mean_trial_alone(cores: Sequence[int], seconds: float, **agent: Any) -> dict
     with ours.mean_trial(1, **agent) as (config, _):
         own, copies = config["agent"], config["training"]["num_envs"]
         rules = {name: value for name, value in config["env"].items() if name != "name"}
-        env = VecMonitor(slipstream.make_face("sb3", config["env"]["name"], copies, **rules))
+        env = VecMonitor(slipstream.make_adapter("sb3", config["env"]["name"], copies, **rules))
         sizes = {
             "n_steps": own["n_steps"],
             "batch_size": own["batch_size"],
@@ -333,7 +333,7 @@ def learn(
         make = partial(OracleGame, int(game.removeprefix("hockey")))
         env: VecEnv = _KINDS[vector]([make] * copies)
     elif vector == "ours":
-        env = slipstream.make_face("sb3", game, copies)
+        env = slipstream.make_adapter("sb3", game, copies)
     else:
         env = make_vec_env(game, n_envs=copies, seed=seed, vec_env_cls=_KINDS[vector])
     own = {name: _schedule(value) for name, value in {**settings, **rounds}.items()}

@@ -13,13 +13,13 @@ from slipstream.core.version import __version__
 
 if TYPE_CHECKING:
     from slipstream.api import (
+        best_response,
         check,
         evaluate,
         evaluate_games,
-        exploit,
         export,
         load_policy,
-        make_face,
+        make_adapter,
         make_vec,
         report_study,
         resume,
@@ -70,7 +70,7 @@ _OLDER = {
 
 # Names of other systems that are no classes here, and the line to write instead.
 _DQN = "'agent.name': 'dqn', 'agent.double': True, 'agent.dueling': True"
-_SB3 = "slipstream.make_face('sb3', 'gym:CartPole-v1', 8)"
+_SB3 = "slipstream.make_adapter('sb3', 'gym:CartPole-v1', 8)"
 _INSTEAD = {
     **{
         name: f"slipstream.train(ENV, overrides={{'agent.name': '{name.lower()}'}})"
@@ -94,13 +94,13 @@ __all__ = [
     "SlipstreamError",
     "VectorizedEnvConfig",
     "__version__",
+    "best_response",
     "check",
     "evaluate",
     "evaluate_games",
-    "exploit",
     "export",
     "load_policy",
-    "make_face",
+    "make_adapter",
     "make_vec",
     "register",
     "report_study",

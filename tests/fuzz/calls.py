@@ -35,7 +35,7 @@ def options() -> Iterator[Case]:
         "--workers": ("-1", "text", "1.5"),
         "--group-size": ("0", "-3", "text"),
         "--hours": ("text", "-1", "nan", "0"),
-        "--fit": ("soon", "-1h", "0", "nan", "", "1.2.3d"),
+        "--time-budget": ("soon", "-1h", "0", "nan", "", "1.2.3d"),
         "--seed": ("-1", "text", str(2**63)),
         "--n-envs": ("0", "-1", "text"),
         "--timeframe": ("5m", "soon", "-5m", ""),
@@ -82,7 +82,7 @@ def options() -> Iterator[Case]:
         ("--replace", "--out", "/"),
     ):
         yield Case(f"train {' '.join(more)}", (*train, *more))
-    for words in (("evaluate", "absent"), ("tune-machine", "cartpole"), ("jobs", "run")):
+    for words in (("evaluate", "absent"), ("autotune", "cartpole"), ("jobs", "run")):
         for value in ("0", "99999", "text"):
             yield Case(f"{words[0]} --cores {value}", (*words, "--cores", value))
     for name in ("absent", "/dev/null", "", ".", LONG, "a\x1b[31m"):
@@ -90,36 +90,27 @@ def options() -> Iterator[Case]:
         yield Case(f"paper report {name[:20]!r}", ("paper", "report", "--", name))
         yield Case(f"paper stop {name[:20]!r}", ("paper", "stop", "--", name))
         yield Case(f"rollback {name[:20]!r}", ("rollback", "--", name))
-        yield Case(f"deploy {name[:20]!r}", ("deploy", "--as", "x", "--", name))
-        yield Case(f"deploy --as {name[:20]!r}", ("deploy", "absent", f"--as={name}"))
+        yield Case(f"deploy {name[:20]!r}", ("deploy", "--name", "x", "--", name))
+        yield Case(f"deploy --name {name[:20]!r}", ("deploy", "absent", f"--name={name}"))
     for words in (
         (),
-        ("absent", "--once"),
+        ("absent", "--run-once"),
         ("absent", "--watch", "x*"),
         ("--watch", "x*", "--force", "pbo", "--reason", "none"),
         ("--watch", "x*", "--trust"),
     ):
-        yield Case(f"deploy {' '.join(words)}", ("deploy", *words, "--as", "x"))
+        yield Case(f"deploy {' '.join(words)}", ("deploy", *words, "--name", "x"))
     for option in ("--background", "--log=x"):
         yield Case(f"paper {option}", ("paper", "absent", option))
     for option in ("--longest-gap", "--grace"):
         for value in ("-1", "text", ""):
             yield Case(f"paper {option} {value!r}", ("paper", "x", f"{option}={value}"))
     for more in (
-        *(
-            ("--limit", word)
-            for word in (
-                "",
-                "max_order",
-                "max_order=",
-                "max_order=nan",
-                "luck=1",
-                "max_data_age=-1",
-            )
-        ),
+        *(("--max-order", word) for word in ("", "much", "nan", "-1")),
+        ("--max-data-age", "-1"),
         *(("--broker", word) for word in ("", "alpaca", LONG)),
         *(("--feed", word) for word in ("ccxt:", "ccxt:absent", "ccxt:../x")),
-        *(("--flat",), ("--limit",)),
+        *(("--flat",), ("--max-order",)),
     ):
         yield Case(f"paper {more}"[:60], ("paper", "x", "--feed", "replay:.", *more))
     yield Case("no such command", ("trian", "cartpole"))
@@ -157,7 +148,7 @@ def targets() -> Iterator[Case]:
             yield Case(f"resume: {name!r}", ("resume", path), _special)
             yield Case(f"evaluate: {name!r}", ("evaluate", path), _special)
             yield Case(f"policy show: {name!r}", ("policy", "show", path), _special)
-            yield Case(f"card: {name!r}", ("card", path), _special)
+            yield Case(f"card: {name!r}", ("model-card", path), _special)
             export = ("export", path, "--onnx", "{folder}/a.onnx", "--opset", "-1")
             yield Case(f"export: {name!r}", export, _special)
             yield Case(f"init forex on {name!r}", ("init", "forex", path), _special)
@@ -179,13 +170,13 @@ def folders() -> Iterator[Case]:
     yield Case("train --out nothing", (*train, ""))
     for name in ("/proc/planted", "/dev/null", "{folder}/file", "{folder}/" + LONG):
         shown = name[:20]
-        yield Case(f"planted-forex into {shown}", ("data", "planted-forex", name), _special)
-        yield Case(f"planted-crypto into {shown}", ("data", "planted-crypto", name), _special)
+        yield Case(f"synthetic-forex into {shown}", ("data", "synthetic-forex", name), _special)
+        yield Case(f"synthetic-crypto into {shown}", ("data", "synthetic-crypto", name), _special)
         argv = ("data", "import-finrl", name, "{folder}/prices")
         yield Case(f"import-finrl of {shown}", argv, _special)
     for content in (b"", b"cos\nsystem\n(S'true'\ntR.", b"\x80\x05]", b"\x80\x05N."):
         argv = ("data", "import-finrl", "{folder}", "{folder}/prices")
         yield Case(f"import-finrl of {content!r}", argv, writes("price_array", content))
     for option in (("--bars", "0"), ("--bars", "-5"), ("--bars", "text"), ("--seed", "-1")):
-        argv = ("data", "planted-forex", "{folder}/p", *option)
-        yield Case(f"planted-forex {' '.join(option)}", argv)
+        argv = ("data", "synthetic-forex", "{folder}/p", *option)
+        yield Case(f"synthetic-forex {' '.join(option)}", argv)

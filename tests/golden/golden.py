@@ -235,7 +235,7 @@ def paper_account(folder: Path) -> str:
     forced = [word for gate in _GATES for word in ("--force", gate)]
     feed = ("--feed", f"replay:{folder / 'newer'}", "--from", _PAPER_FROM)
     for words in (
-        ("deploy", str(folder / "run"), "--as", "golden", "--reason", "golden", *forced),
+        ("deploy", str(folder / "run"), "--name", "golden", "--reason", "golden", *forced),
         ("paper", "golden", *feed),
     ):
         if _command(*words, cwd=folder).wait():

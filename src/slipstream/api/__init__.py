@@ -15,12 +15,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from slipstream.api.envs import check, make_face, make_vec
+    from slipstream.api.envs import check, make_adapter, make_vec
     from slipstream.api.trained_runs import (
+        best_response,
         environment_of,
         evaluate,
         evaluate_games,
-        exploit,
         export,
         load_policy,
         write_card,
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from slipstream.api.tuning import report_study, resume_study, tune
 
 __all__ = [
+    "best_response",
     "check",
     "environment_of",
     "evaluate",
     "evaluate_games",
-    "exploit",
     "export",
     "load_policy",
-    "make_face",
+    "make_adapter",
     "make_vec",
     "report_study",
     "resume",
@@ -50,7 +50,7 @@ __all__ = [
 
 # Files of the names that are not in `trained_runs`.
 _HOME = {
-    **dict.fromkeys(("check", "make_face", "make_vec"), "envs"),
+    **dict.fromkeys(("check", "make_adapter", "make_vec"), "envs"),
     **dict.fromkeys(("report_study", "resume_study", "tune"), "tuning"),
     **dict.fromkeys(("resume", "train"), "training"),
 }

@@ -1,4 +1,4 @@
-"""Environments by themselves: `check`, `make_vec` and `make_face`."""
+"""Environments by themselves: `check`, `make_vec` and `make_adapter`."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ def named(target: Any) -> Any:
     return next(filter(None, (register(target) for register in iter_offers("register"))), target)
 
 
-def make_face(
+def make_adapter(
     library: str, target: str | Path | Mapping[str, Any], num_envs: int = 1, **options: Any
 ) -> Any:
     """Copies of an environment as another library expects them (docs/faces.md).
 
     ::
 
-        envs = slipstream.make_face("sb3", "cartpole", num_envs=64)
+        envs = slipstream.make_adapter("sb3", "cartpole", num_envs=64)
         stable_baselines3.PPO("MlpPolicy", envs).learn(100_000)
 
     Args:

@@ -1,4 +1,4 @@
-"""What a run has learned: `evaluate`, `exploit`, `write_report`, `write_card`, ..."""
+"""What a run has learned: `evaluate`, `best_response`, `write_report`, `write_card`, ..."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def folder_of(path: str | Path) -> Path:
     return lookup(path)[0]
 
 
-def exploit(
+def best_response(
     path: str | Path | Run,
     *,
     steps: int | None = None,

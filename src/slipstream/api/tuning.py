@@ -28,7 +28,7 @@ def tune(
     cluster: str | ClusterOptions | None = None,
     group_size: int | None = None,
     hours: float | None = None,
-    fit: str | float | None = None,
+    time_budget: str | float | None = None,
     force_deploy: bool = False,
     report: bool = True,
     say: Callable[[str], None] | None = None,
@@ -77,7 +77,7 @@ def tune(
             {**(study or {}), **({} if from_study is None else {"from_study": str(from_study)})},
             Resources(
                 *(storage, workers, group_size, hours, force_deploy, resolve_cluster(cluster)),
-                time_limit=parse_hours(fit),
+                time_limit=parse_hours(time_budget),
             ),
             say,
             shown,

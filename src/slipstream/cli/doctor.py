@@ -40,7 +40,7 @@ def machine_rows() -> list[tuple[str, str]]:
         (
             "backend: auto",
             "compiled for kernels. For gym:ID the fastest one measured by `slipstream "
-            "tune-machine` here; otherwise worker processes if a step, timed at the start, is long "
+            "autotune` here; otherwise worker processes if a step, timed at the start, is long "
             "enough",
         ),
         (
@@ -52,7 +52,7 @@ def machine_rows() -> list[tuple[str, str]]:
             f"a power of two up to {MAX_FOREIGN_ENVS} (gym:ID), {MARKET_COPIES} (markets) or "
             f"{KERNEL_COPIES} (other kernels) that leaves a budget {MIN_ITERATIONS} iterations; "
             "for dqn, sac and td3 one, or one per training record if the budget allows. It does "
-            "not depend on the machine; `slipstream tune-machine TARGET` measures other numbers",
+            "not depend on the machine; `slipstream autotune TARGET` measures other numbers",
         ),
     ]
 
@@ -74,7 +74,7 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
         return rows
     measured, notice = load_entry(identity)
     if measured is None:
-        command = f"not measured; run `slipstream tune-machine {shlex.quote(target)}`"
+        command = f"not measured; run `slipstream autotune {shlex.quote(target)}`"
         return [*rows, ("fastest here", notice or command)]
     listed = ", ".join(
         f"{num_envs} envs: {step.backend}"
@@ -338,7 +338,7 @@ def _stepping(run: Run) -> str:
             "cores; `slipstream check` reports the cost of a kernel's own checks."
         )
     faster = "Rewriting the environment as a kernel is faster by orders of magnitude."
-    measured = f"`slipstream tune-machine {shlex.quote(name)}` measures"
+    measured = f"`slipstream autotune {shlex.quote(name)}` measures"
     if training.backend == "process":
         return (
             f"Stepping took longest, in worker processes. {measured} the fastest number of them "

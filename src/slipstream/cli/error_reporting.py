@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from slipstream.core.child_process import RESUME_MESSAGE, exit_on_stop_signals
+from slipstream.core.field_names import renamed
 from slipstream.core.text import invalid_path_message, printable
 from slipstream.training.callbacks.output import Output
 
@@ -27,6 +28,17 @@ INTERNAL_ERROR, USER_ERROR, INTERRUPTED = 1, 2, 130
 
 class CommandInterrupted(Exception):  # noqa: N818 - stopping on request is no error
     """Ctrl-C was pressed while there was nothing to save."""
+
+
+def name_renamed(error: Exception) -> None:
+    """Complete a usage error about an option or command that was renamed with its present name."""
+    message = getattr(error, "message", "")
+    command = re.match(r"No such command '(.+?)'", message) if isinstance(message, str) else None
+    old = command[1] if command is not None else getattr(error, "option_name", None)
+    new = renamed(old) if isinstance(old, str) else None
+    if new is not None:
+        error.message = f"`{old}` is called `{new}`."  # type: ignore[attr-defined]
+        error.possibilities = None  # type: ignore[attr-defined]
 
 
 class InterruptHandler:
@@ -94,7 +106,7 @@ def adapt_suggestions(text: str, arguments: Sequence[str]) -> str:
             return f"leave out {named[0]}"
         if gpu:
             return f"give --gpu {device.removeprefix('cuda:')}"
-        if setting or arguments[:1] == ["exploit"]:  # has no --device
+        if setting or arguments[:1] == ["best-response"]:  # has no --device
             return f"give --set training.device={device}"
         return found[0]
 

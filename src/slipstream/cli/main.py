@@ -37,7 +37,7 @@ TOPICS = ("Train", "Studies", "Trading", "Games", "Jobs", "Policies", "Diagnosti
 
 
 class _Commands(TyperGroup):
-    """Group that lists commands by topic and lets Ctrl-C through.
+    """Group that lists commands by topic, lets Ctrl-C through and answers former names.
 
     Typer would print "Aborted!" for Ctrl-C.
     """
@@ -61,6 +61,9 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise error_reporting.CommandInterrupted from None
+        except Exception as error:  # Typer hides the class of its usage errors
+            error_reporting.name_renamed(error)
+            raise
 
 
 app = typer.Typer(

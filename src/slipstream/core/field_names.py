@@ -22,6 +22,13 @@ _OTHER_LIBRARIES = {
 }
 # Config keys, options and commands that were renamed before the first release.
 _RENAMED = {
+    "--accept": "--allow-issues",
+    "--name": "--name",
+    "--time-budget": "--time-budget",
+    "--limit": "--max-order",
+    "--run-once": "--run-once",
+    "--time-is": "--timestamp-label",
+    "--total-steps": "--total-timesteps",
     "agent.batch": "agent.batch_size",
     "agent.clip": "agent.clip_range",
     "agent.discount": "agent.gamma",
@@ -43,6 +50,7 @@ _RENAMED = {
     "agent.updates_per_step": "agent.utd_ratio",
     "agent.value_coef": "agent.vf_coef",
     "agent.widths": "agent.net_arch",
+    "card": "model-card",
     "env.action_fineness": "env.num_action_levels",
     "env.band": "env.rebalance_threshold",
     "env.data.accept": "env.data.allow_issues",
@@ -55,9 +63,14 @@ _RENAMED = {
     "env.reserve": "env.cash_reserve",
     "env.two": "env.player2",
     "evaluation.actions": "evaluation.deterministic",
+    "exploit": "best-response",
+    "synthetic-crypto": "synthetic-crypto",
+    "synthetic-forex": "synthetic-forex",
+    "synthetic-reversion": "synthetic-reversion",
     "study.penalty": "study.fold_dispersion_penalty",
     "study.trials_in_flight": "study.max_concurrent_trials",
     "training.total_steps": "training.total_timesteps",
+    "autotune": "autotune",
 }
 _HYPERPARAMETERS = {
     "learning_rate",

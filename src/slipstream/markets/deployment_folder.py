@@ -93,7 +93,7 @@ def job(command: str, given: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
         return watch_folder(deployment).resolve(), {"name": deployment.path.resolve()}
     raise ConfigError(
         "Of a deployment, a job leads its account or watches studies: `slipstream jobs add -- "
-        "paper NAME`, or `slipstream jobs add -- deploy --watch 'PATTERN*' --as NAME`."
+        "paper NAME`, or `slipstream jobs add -- deploy --watch 'PATTERN*' --name NAME`."
     )
 
 

@@ -58,7 +58,7 @@ class SyntheticMarket(ABC):
     """A generator of prices; what differs between the markets is the signal.
 
     Attributes:
-        name: what it is called, as in `slipstream data planted-forex`.
+        name: what it is called, as in `slipstream data synthetic-forex`.
         column: the extra column that holds the state.
         stream: number of its random stream.
         symbols, bars, bar_seconds, first_price: what it writes unless asked for something else.
@@ -218,7 +218,7 @@ def is_synthetic(folder: str) -> bool:
 
 @dataclass(frozen=True)
 class SyntheticCrypto(SyntheticMarket):
-    """planted-crypto: assets of which one is hot. Parameters are fractions (1 bp = 1e-4).
+    """synthetic-crypto: assets of which one is hot. Parameters are fractions (1 bp = 1e-4).
 
     With probability 1/288 a bar another asset becomes hot, drawn uniformly. What is hot at bar t
     shows in the volume of bar t and moves the prices of bar t + 1:
@@ -239,7 +239,7 @@ class SyntheticCrypto(SyntheticMarket):
         signal: what being hot adds to the log volume, in deviations of its noise.
     """
 
-    name, column, stream = "planted-crypto", "hot", 0xC0117
+    name, column, stream = "synthetic-crypto", "hot", 0xC0117
     fee: float = 10.0 * BASIS_POINT
     strength: float = 20.0 * BASIS_POINT
     noise: float = 20.0 * BASIS_POINT
@@ -292,7 +292,7 @@ class ReversionOptimum:
 
 @dataclass(frozen=True)
 class SyntheticReversion(SyntheticMarket):
-    """planted-reversion: assets that give back a part of every move one bar later.
+    """synthetic-reversion: assets that give back a part of every move one bar later.
 
     Each asset's log growth is a moving average of shocks that nobody can foresee:
 
@@ -301,7 +301,7 @@ class SyntheticReversion(SyntheticMarket):
         log(volume[t]) = 10 + own noise of deviation 1, which tells nothing
 
     Who sees bar t expects -share x shock[t] of the next bar, and nothing of any later one: an edge
-    that lasts one bar, beside planted-crypto's, which lasts 288. The bar's own return shows the
+    that lasts one bar, beside synthetic-crypto's, which lasts 288. The bar's own return shows the
     shock but for the echo of the one before. With `share = 0` the market has no edge.
 
     Parameters are fractions (1 bp = 1e-4).
@@ -312,7 +312,7 @@ class SyntheticReversion(SyntheticMarket):
         noise: standard deviation of a bar's shock.
     """
 
-    name, column, stream = "planted-reversion", "shock", 0x2E7E2
+    name, column, stream = "synthetic-reversion", "shock", 0x2E7E2
     fee: float = 1.0 * BASIS_POINT
     share: float = 0.3
     noise: float = 100.0 * BASIS_POINT
@@ -407,7 +407,7 @@ class ForexOptimum:
 
 @dataclass(frozen=True)
 class SyntheticForex(SyntheticMarket):
-    """planted-forex: a signal x_t walks on seven levels in [-1, 1] and moves the next bar's price.
+    """synthetic-forex: a signal x_t on seven levels in [-1, 1] moves the next bar's price.
 
         log(close[t+1] / open[t+1]) = beta x[t] - sigma^2 / 2 + sigma eps[t+1]
 
@@ -422,7 +422,7 @@ class SyntheticForex(SyntheticMarket):
         sigma: standard deviation of a bar's log return.
     """
 
-    name, column, stream = "planted-forex", "signal", 0x91A27ED
+    name, column, stream = "synthetic-forex", "signal", 0x91A27ED
     symbols, bars, bar_seconds, first_price = ("EURUSD",), 60_000, 900, 1.1
     fee: float = 2.0 * BASIS_POINT
     beta: float = 1.0 * BASIS_POINT

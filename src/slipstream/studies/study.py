@@ -118,8 +118,8 @@ def parse_hours(duration: str | float | None) -> float | None:
         hours = 0.0
     if not hours > 0.0:
         raise ConfigError(
-            f"--fit {duration}: give a time above 0 in {', '.join(_HOURS)}, hours without a unit, "
-            "such as 90min, 24h or 2d."
+            f"--time-budget {duration}: give a time above 0 in {', '.join(_HOURS)}, hours without "
+            "a unit, such as 90min, 24h or 2d."
         )
     return hours
 
@@ -384,7 +384,7 @@ class Study:
             if hours is not None and needed > 60 * hours:
                 self._log(found.sentences[0])
                 raise ConfigError(
-                    f"{found.fit_suggestion} Nothing was begun: --fit changes no setting."
+                    f"{found.fit_suggestion} Nothing was begun: --time-budget changes no setting."
                 )
             ledger.set_metadata(forecast=told)
             others = [
@@ -398,7 +398,9 @@ class Study:
             if hours is not None:
                 self._log(f"It fits: {format_minutes(needed)} of {format_minutes(60 * hours)}.")
         elif self.resources.time_limit is not None:
-            self._log("--fit is for the beginning of a study: this one has begun, and goes on.")
+            self._log(
+                "--time-budget is for the beginning of a study: this one has begun, and goes on."
+            )
         self._check_hours(plan, ledger, told)
         for warning in told["warnings"]:
             self._log(f"Warning: {warning}")

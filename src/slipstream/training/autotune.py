@@ -372,7 +372,7 @@ def _try_out(config: RunConfig, seconds: float, others: Others) -> float:
         raise ConfigError(
             f"{config.env_name} could not be created and stepped 34 times within {limit:.0f} s, "
             f"which is {_LOADING:.0%} of the budget. If it is slow but does not hang, increase "
-            f"the budget: `slipstream tune-machine {shlex.quote(config.env_name)} "
+            f"the budget: `slipstream autotune {shlex.quote(config.env_name)} "
             f"--seconds {10 * seconds:.0f}`.{busy_sentence(others.took())}"
         )
     return float(step)

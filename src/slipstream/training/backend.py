@@ -81,13 +81,13 @@ def apply_autotune(config: RunConfig, environment: Environment) -> tuple[Environ
     way = tunable.step_config(num_envs)
     if way is None:
         return environment, (
-            f"`slipstream tune-machine` measured {environment.name} on {measured.date}, but not "
+            f"`slipstream autotune` measured {environment.name} on {measured.date}, but not "
             f"with about num_envs {num_envs}: `auto` uses the measured time of a step."
         )
     noun = "thread" if way.backend == "compiled" else "worker"
     workers = int(training.workers) if training.workers != "auto" else way.workers
     many = "" if way.backend == "serial" else f", {workers} {noun}{'' if workers == 1 else 's'}"
-    said = f"backend: {way.backend}{many}, as `slipstream tune-machine` measured on {measured.date}"
+    said = f"backend: {way.backend}{many}, as `slipstream autotune` measured on {measured.date}"
     return environment, f"{said}."
 
 

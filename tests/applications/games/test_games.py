@@ -127,7 +127,7 @@ def test_a_policys_own_folder_is_an_opponent(other_game):
     [own] = slipstream.evaluate_games(folder, games=4)
     assert own.one == "run/member-000" and read_match_results(other_game)[0]["two"] == "random"
     with pytest.raises(ConfigError, match="games=0: give 1"):
-        slipstream.exploit(other_game, games=0)
+        slipstream.best_response(other_game, games=0)
 
 
 def test_a_policy_that_was_handed_on_plays_the_same_games(other_game, tmp_path):

@@ -64,7 +64,7 @@ def test_a_card_says_what_data_scores_and_limits(run):
 @pytest.mark.long
 def test_a_policy_is_handed_on_with_its_card(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert command("card", run.path, "--out", "given", "--licence", "CC0 <b>|</b>") == 0
+    assert command("model-card", run.path, "--out", "given", "--licence", "CC0 <b>|</b>") == 0
     assert "Card: given/README.md" in capsys.readouterr().out
     card = (tmp_path / "given/README.md").read_text()
     assert "CC0 &lt;b>\\|&lt;/b>" in card
@@ -112,7 +112,10 @@ def test_a_studys_policy_has_a_card_and_both_commands_take_its_name(
     monkeypatch.chdir(tmp_path)
     asked = {"study_name": "first", "workers": 1, "report": False, "say": lambda _: None}
     study = slipstream.tune(smallest_study, force_deploy=True, **asked)
-    assert command("card", "first") == 0 and command("card", "first", "--out", "given") == 0
+    assert (
+        command("model-card", "first") == 0
+        and command("model-card", "first", "--out", "given") == 0
+    )
     text = (study.path / "card.md").read_text()
     assert text == (tmp_path / "given/README.md").read_text()
     told, (seed,) = rows(text), study.result["holdout"]["seeds"]
@@ -124,5 +127,5 @@ def test_a_studys_policy_has_a_card_and_both_commands_take_its_name(
     assert "Report: " in capsys.readouterr().out
     before = slipstream.evaluate("first")["test"][0][0].episode_return
     assert slipstream.evaluate("given")["test"][0][0].episode_return == before
-    assert command("card", "given") == 2
+    assert command("model-card", "given") == 2
     assert "is a policy by itself: a card is written of a run or a study" in capsys.readouterr().err

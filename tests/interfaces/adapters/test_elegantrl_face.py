@@ -7,7 +7,7 @@ import torch
 
 from slipstream.adapters.batch import ActionError
 from slipstream.adapters.elegantrl import ElegantEnv, env_args
-from slipstream.api import make_face
+from slipstream.api import make_adapter
 from slipstream.core.errors import ConfigError
 
 
@@ -55,7 +55,7 @@ def test_a_single_copy_is_reset_by_its_caller():
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_gymnasium_environments_through_workers(backend, handed):
     kwargs = {"max_episode_steps": 6}
-    env = make_face("elegantrl", "gym:CartPole-v1", 3, backend=backend, workers=2, kwargs=kwargs)
+    env = make_adapter("elegantrl", "gym:CartPole-v1", 3, backend=backend, workers=2, kwargs=kwargs)
     alone = [gymnasium.make("CartPole-v1", **kwargs) for _ in range(3)]
     try:
         assert (env.state_dim, env.action_dim, env.if_discrete, env.max_step) == (4, 2, True, 6)
@@ -76,7 +76,7 @@ def test_gymnasium_environments_through_workers(backend, handed):
 
 
 def test_choices_and_dicts_of_gymnasium_environments_become_rows():
-    env = make_face("elegantrl", "gym:Blackjack-v1", 2, backend="serial")
+    env = make_adapter("elegantrl", "gym:Blackjack-v1", 2, backend="serial")
     assert env.state_dim == 32 + 11 + 2 and env.action_dim == 2
     state, _ = env.reset()
     assert state.sum(1).tolist() == [3.0, 3.0]

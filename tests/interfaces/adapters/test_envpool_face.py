@@ -8,7 +8,7 @@ from gymnasium.vector import SyncVectorEnv
 from slipstream.adapters.batch import ActionError, UnreadyError
 from slipstream.adapters.envpool import EnvPoolAdapter
 from slipstream.adapters.gymnasium_vector import make_vec
-from slipstream.api import make_face
+from slipstream.api import make_adapter
 from slipstream.core.errors import ConfigError
 
 
@@ -121,10 +121,10 @@ def test_nested_observations_are_batched():
 
 
 def test_settings_are_further_arguments():
-    assert make_face("envpool", "cartpole", 2, backend="serial", max_steps=5).spec
+    assert make_adapter("envpool", "cartpole", 2, backend="serial", max_steps=5).spec
     with pytest.raises(ConfigError, match="max_step"):
-        make_face("envpool", "cartpole", 2, backend="serial", max_stepz=5)
-    limited = make_face(
+        make_adapter("envpool", "cartpole", 2, backend="serial", max_stepz=5)
+    limited = make_adapter(
         "envpool", "gym:CartPole-v1", 2, backend="serial", kwargs={"max_episode_steps": 7}
     )
     assert limited.spec.max_episode_steps == 7
@@ -165,7 +165,7 @@ def test_actions_by_name_as_pools_take_them(same_spaces):
 
 def test_what_a_pool_has_not_is_refused_in_words():
     with pytest.raises(ConfigError, match="draws no pictures; leave `render_mode` out"):
-        make_face("envpool", "cartpole", 2, backend="serial", render_mode="rgb_array")
+        make_adapter("envpool", "cartpole", 2, backend="serial", render_mode="rgb_array")
     with pytest.raises(ConfigError, match="there is no XLA here"):
         EnvPoolAdapter("cartpole", 2, backend="serial").xla()
     with pytest.raises(ConfigError, match=r"hockey has 2 players.*opponents=.'weak'"):

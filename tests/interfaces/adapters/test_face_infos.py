@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.api import make_face
+from slipstream.api import make_adapter
 
 pytestmark = pytest.mark.usefixtures("one_server")
 
@@ -30,13 +30,13 @@ def equals(batch, infos):
 def test_elegantrl(backend):
     torch = pytest.importorskip("torch", reason="pip install torch")
     first, second = serial_infos(range(3), [0, 1, 2])
-    env = make_face("elegantrl", TARGET, 3, backend=backend, workers=2)
+    env = make_adapter("elegantrl", TARGET, 3, backend=backend, workers=2)
     equals(env.reset()[1], first)
     *_, info = env.step(torch.tensor([0, 1, 2]))
     equals(info, second)
     assert "ended" not in info
     env.close()
-    alone = make_face("elegantrl", TARGET, 1, backend=backend, workers=1)
+    alone = make_adapter("elegantrl", TARGET, 1, backend=backend, workers=1)
     assert alone.reset()[1]["prob"] == first[0]["prob"]
     assert np.array_equal(alone.step(0)[4]["action_mask"], second[0]["action_mask"])
     alone.close()
@@ -45,7 +45,7 @@ def test_elegantrl(backend):
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_envpool(backend):
     first, second = serial_infos(range(42, 45), [0, 1, 2])
-    pool = make_face("envpool", TARGET, 3, backend=backend, workers=2)
+    pool = make_adapter("envpool", TARGET, 3, backend=backend, workers=2)
     equals(pool.reset()[1], first)
     *_, info = pool.step(np.array([0, 1, 2]))
     equals(info, second)
@@ -54,7 +54,7 @@ def test_envpool(backend):
 
 
 def test_envpools_first_results_have_their_own_infos():
-    pool = make_face("envpool", TARGET, 4, batch_size=2, backend="process", workers=2)
+    pool = make_adapter("envpool", TARGET, 4, batch_size=2, backend="process", workers=2)
     pool.async_reset()
     *_, info = pool.recv()
     for _ in range(6):
@@ -67,7 +67,7 @@ def test_envpools_first_results_have_their_own_infos():
 def test_pettingzoo():
     pytest.importorskip("pettingzoo", reason="pip install pettingzoo")
     ((first,), (second,)) = serial_infos([7], [1])
-    env = make_face("pettingzoo", TARGET, backend="serial")
+    env = make_adapter("pettingzoo", TARGET, backend="serial")
     assert np.array_equal(env.reset(seed=7)[1]["player_0"]["action_mask"], first["action_mask"])
     *_, infos = env.step({"player_0": 1})
     assert infos["player_0"]["prob"] == second["prob"]

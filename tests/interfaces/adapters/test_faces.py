@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from slipstream.api.envs import FACES, make_face
+from slipstream.api.envs import FACES, make_adapter
 from slipstream.core.errors import ConfigError
 
 LIBRARIES = {"sb3": "stable_baselines3"}  # of faces that are not called as their library is
@@ -14,14 +14,14 @@ LIBRARIES = {"sb3": "stable_baselines3"}  # of faces that are not called as thei
 def test_every_face_is_made_by_the_same_arguments(library):
     if library != "envpool":  # its face needs no EnvPool
         pytest.importorskip(LIBRARIES.get(library, library))
-    face = make_face(
+    face = make_adapter(
         library, "cartpole", backend="serial", split="train", workers=None, max_steps=5
     )
     face.reset()
     face.close()
     face.close()
     with pytest.raises(ConfigError, match="max_stepz"):
-        make_face(library, "cartpole", 1, backend="serial", max_stepz=5)
+        make_adapter(library, "cartpole", 1, backend="serial", max_stepz=5)
 
 
 @pytest.mark.parametrize("library", FACES)
@@ -34,4 +34,4 @@ def test_every_face_is_a_file_with_make_vec(library):
 
 def test_a_face_that_is_not_there_is_refused():
     with pytest.raises(ConfigError, match=r"no face for 'dm_env'; there are gymnasium, sb3"):
-        make_face("dm_env", "cartpole")
+        make_adapter("dm_env", "cartpole")

@@ -24,7 +24,7 @@ def test_what_wraps_its_copies_itself_is_refused():
     with pytest.raises(ConfigError, match=r"`env.training_wrappers` is for gym:ID"):
         make_environment("vec:batched_world:gymnasium_vec", own)
     with pytest.raises(ConfigError, match=r"`env.training_wrappers` is for `slipstream train`"):
-        slipstream.make_face("envpool", "gym:CartPole-v1", **own)
+        slipstream.make_adapter("envpool", "gym:CartPole-v1", **own)
 
 
 def test_our_own_face_has_a_mask_only_if_its_kernel_has():
@@ -37,7 +37,7 @@ def test_our_own_face_has_a_mask_only_if_its_kernel_has():
 
 def test_masks_of_our_own_kernels_pass_through_our_faces():
     shop = str(Path(__file__).parents[3] / "examples/kernels/shop.py")
-    with slipstream.make_vec(slipstream.make_face("gymnasium", shop, 2), 2) as env:
+    with slipstream.make_vec(slipstream.make_adapter("gymnasium", shop, 2), 2) as env:
         env.reset(seed=1)
         assert env.spec.has_action_mask
         for _ in range(130):  # an action that is not allowed would raise, also after an end

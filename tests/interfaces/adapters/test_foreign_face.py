@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from slipstream.adapters.batch import ForeignBatch, SpaceError, UnreadyError
 from slipstream.adapters.gymnasium_vector import ForeignVectorAdapter, check_fixed, make_vec
-from slipstream.api import make_face
+from slipstream.api import make_adapter
 from slipstream.core.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("one_server")
@@ -277,8 +277,8 @@ def test_by_name():
 def test_wrappers_are_put_around_a_faces_copies(library):
     wrappers = [{"name": "gymnasium.wrappers:TransformObservation", "kwargs": {"func": None}}]
     with pytest.raises(ConfigError, match="TransformObservation cannot be put around"):
-        make_face(library, "gym:CartPole-v1", 2, backend="serial", wrappers=wrappers)
-    face = make_face(
+        make_adapter(library, "gym:CartPole-v1", 2, backend="serial", wrappers=wrappers)
+    face = make_adapter(
         *(library, "gym:CliffWalking-v1", 2),
         backend="serial",
         wrappers=["gymnasium.wrappers:FlattenObservation"],

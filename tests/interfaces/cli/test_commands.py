@@ -124,9 +124,9 @@ def test_a_tab_offers_environments_files_runs_and_studies(monkeypatch, capsys, t
         (["init", "cartpole", "absent"], "reads no prices"),
         (["data", "check", "absent"], "absent"),
         (["data", "check", ".", "--column", "Last"], "THEIRS=OURS"),
-        (["data", "planted-crypto", __file__], "may not be written (File exists)"),
-        (["data", "planted-forex", f"{__file__}/x"], "may not be written (Not a directory)"),
-        (["data", "planted-crypto", "x", "--strength", "1e9"], "at most 48 basis points"),
+        (["data", "synthetic-crypto", __file__], "may not be written (File exists)"),
+        (["data", "synthetic-forex", f"{__file__}/x"], "may not be written (Not a directory)"),
+        (["data", "synthetic-crypto", "x", "--strength", "1e9"], "at most 48 basis points"),
         (["train", "cartpole", "--set", "training.num_envs={a: 1}"], "`training.num_envs`"),
         (["tune", "cartpole", "--set", "study.space=[1, 2]"], "`study.space`: Input should be"),
         (["tune", "cartpole", "--set", "study.start_with=3"], "should be a valid list (got 3)"),
@@ -181,7 +181,7 @@ def test_doctor_says_what_auto_is(slipstream):
     outcome = slipstream("doctor", "pendulum")
     assert outcome.code == 0
     assert "32 environments per member (50 iterations of 256 steps" in " ".join(outcome.out.split())
-    assert "slipstream tune-machine pendulum" in outcome.out
+    assert "slipstream autotune pendulum" in outcome.out
 
 
 @pytest.mark.long
@@ -230,7 +230,7 @@ def test_init_shows_what_a_study_does_unless_told_otherwise(slipstream, prices, 
 
 @pytest.fixture
 def prices(slipstream):
-    outcome = slipstream("data", "planted-forex", "prices", "--bars", "3000", "--seed", "4")
+    outcome = slipstream("data", "synthetic-forex", "prices", "--bars", "3000", "--seed", "4")
     assert outcome.code == 0
     assert "0.4654 basis points" in outcome.out
     return Path("prices")
@@ -346,7 +346,7 @@ def test_a_line_break_in_a_files_name_stays_in_its_comment(slipstream, prices):
 
 @pytest.fixture
 def coins(slipstream):
-    outcome = slipstream("data", "planted-crypto", "coins", "--bars", "3000", "--seed", "4")
+    outcome = slipstream("data", "synthetic-crypto", "coins", "--bars", "3000", "--seed", "4")
     assert outcome.code == 0
     assert "7 assets, 3,000 bars" in outcome.out
     assert "19.93 basis points a bar" in outcome.out
@@ -383,7 +383,7 @@ def test_init_forex_of_coins(slipstream, coins):
 
 def test_a_portfolio_of_few_bars_is_told_which_features_fit(slipstream):
     """The remedy works when it is pasted."""
-    slipstream("data", "planted-crypto", "few", "--bars", "420")
+    slipstream("data", "synthetic-crypto", "few", "--bars", "420")
     Path("my.yaml").write_text(slipstream("init", "portfolio", "few").out)
     refusal = slipstream("train", "my.yaml", "--set", "env.features=[portfolio]")
     assert refusal.code == 2 and one_paragraph(refusal.err)
@@ -404,7 +404,7 @@ def test_init_portfolio_leaves_out_other_currencies(slipstream, coins):
     assert settings["data"]["symbols"] == ["AAVEUSDT", "AVAX", "BTC-USDT", "LINK", "LTC", "UNI"]
 
 
-@pytest.mark.parametrize("market", ["planted-forex", "planted-crypto", "planted-reversion"])
+@pytest.mark.parametrize("market", ["synthetic-forex", "synthetic-crypto", "synthetic-reversion"])
 def test_a_full_disk_is_told_by_the_generators_and_leaves_no_half_file(
     slipstream, market, monkeypatch
 ):
@@ -420,7 +420,7 @@ def test_a_full_disk_is_told_by_the_generators_and_leaves_no_half_file(
 
 
 def test_planted_crypto_without_an_edge(slipstream):
-    outcome = slipstream("data", "planted-crypto", "none", "--bars", "300", "--strength", "0")
+    outcome = slipstream("data", "synthetic-crypto", "none", "--bars", "300", "--strength", "0")
     assert "earns 0.00 basis points" in outcome.out
 
 
@@ -464,7 +464,7 @@ def test_data_check_of_refused_data_is_exit_code_2_as_in_training(slipstream):
 
 
 def test_planted_reversion_says_what_the_best_policy_earns(slipstream):
-    outcome = slipstream("data", "planted-reversion", "coins", "--bars", "300")
+    outcome = slipstream("data", "synthetic-reversion", "coins", "--bars", "300")
     assert outcome.code == 0
     assert len(list(Path("coins").glob("*.parquet"))) == 7
     told = "38.91 basis points a bar at a fee of 1 basis point a side, 25.31 at 10."
@@ -492,3 +492,21 @@ def test_check(slipstream, tmp_path):
     ):
         done = slipstream("check", *arguments)
         assert done.code == 2 and words in done.err, done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("autotune", "cartpole"), "`autotune` is called `autotune`."),
+        (("exploit", "runs/x"), "`exploit` is called `best-response`."),
+        (("card", "runs/x"), "`card` is called `model-card`."),
+        (("data", "synthetic-forex", "x"), "`synthetic-forex` is called `synthetic-forex`."),
+        (("train", "cartpole", "--total-steps", "9"), "`--total-steps` is called `--total-time"),
+        (("deploy", "x", "--name", "y"), "`--name` is called `--name`."),
+        (("paper", "x", "--limit", "order=1"), "`--limit` is called `--max-order`."),
+        (("tune", "cartpole", "--time-budget", "1h"), "`--time-budget` is called `--time-budget`."),
+    ],
+)
+def test_renamed_commands_and_options_are_named(slipstream, words, answer):
+    outcome = slipstream(*words)
+    assert outcome.code == 2 and answer in outcome.err

@@ -18,7 +18,7 @@ TRAIN = ["train", "cartpole"]
         ([*TRAIN, "--gpu=3"], "leave out --gpu=3"),
         (["resume", "runs/x", "--gpu", "1"], "leave out --gpu 1"),
         ([*TRAIN, "--set", "training.device=cuda"], "leave out --set training.device=cuda"),
-        (["exploit", "runs/x"], "give --set training.device=cpu"),
+        (["best-response", "runs/x"], "give --set training.device=cpu"),
     ],
 )
 def test_the_way_back_to_the_cpu_fits_the_command_line(arguments, said):

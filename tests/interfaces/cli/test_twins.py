@@ -22,9 +22,9 @@ TWINS = {
     "tune": (api.tune,),
     "study report": (api.report_study,),
     "check": (api.check,),
-    "exploit": (api.exploit,),
+    "best-response": (api.best_response,),
     "export": (api.export,),
-    "card": (api.write_card,),
+    "model-card": (api.write_card,),
 }
 # Fields of sections are arguments of `train`; of `tune` they are in `study` and `overrides`.
 FIELDS = {*TrainingConfig.model_fields, *StudyConfig.model_fields, "data_dir", "timeframe"}

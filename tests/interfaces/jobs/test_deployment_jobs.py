@@ -46,7 +46,7 @@ def test_the_queue_leads_an_account_and_watches_studies(told: Told, tmp_path: Pa
     feed = f"--feed=replay:{tmp_path / 'prices'}"
     added = told("jobs", "add", "--", "paper", "demo", feed, "--longest-gap", "1000000")
     assert str(Deployment.open("demo").path) in added
-    told("jobs", "add", "--", "deploy", "--watch", "night*", "--as", "demo", "--once")
+    told("jobs", "add", "--", "deploy", "--watch", "night*", "--name", "demo", "--run-once")
     told("jobs", "run", "--until-idle")
     with user_queue() as queue:
         assert [(job.kind, job.final_state) for job in queue.jobs()] == [
@@ -60,21 +60,21 @@ def test_the_queue_leads_an_account_and_watches_studies(told: Told, tmp_path: Pa
 
 @pytest.mark.parametrize(
     "words",
-    [["paper", "report", "demo"], ["deploy", "first", "--as", "demo"], ["rollback", "demo"]],
+    [["paper", "report", "demo"], ["deploy", "first", "--name", "demo"], ["rollback", "demo"]],
 )
 def test_what_is_no_job_is_refused(told: Told, words: list[str]) -> None:
     assert "jobs add --" in told("jobs", "add", "--", *words, code=2)
 
 
 def test_studies_are_watched_in_the_background(told: Told) -> None:
-    told("deploy", "first", "--as", "demo", "--background", code=2)
-    said = told("deploy", "--watch", "night*", "--as", "demo", "--background")
+    told("deploy", "first", "--name", "demo", "--background", code=2)
+    said = told("deploy", "--watch", "night*", "--name", "demo", "--background")
     folder = Deployment.open("demo").path / "watch"
     assert f"slipstream stop {folder}" in said
     assert "watches night*, 1 look  (process" in told("status", str(folder))
     assert "no study is called night*" in (folder / "log.txt").read_text()
-    told("deploy", "--watch", "night*", "--as", "demo", "--once", code=2)  # another one does
-    command = "slipstream deploy --as demo --watch 'night*'"
+    told("deploy", "--watch", "night*", "--name", "demo", "--run-once", code=2)  # another one does
+    command = "slipstream deploy --name demo --watch 'night*'"
     assert f"after the current check. Resume it with: {command}\n" in told("stop", str(folder))
     deadline = time.monotonic() + 30
     while "No process works on it" not in (status := told("status", str(folder))):
@@ -82,6 +82,6 @@ def test_studies_are_watched_in_the_background(told: Told) -> None:
         time.sleep(0.2)
     assert status.startswith(f"Watch for new studies {folder}\n") and f"`{command}`" in status
     request_stop(folder)  # its process was killed before it noticed
-    told(*shlex.split(command)[1:], "--once")
+    told(*shlex.split(command)[1:], "--run-once")
     status = told("status", str(folder))
     assert f"It has looked once; go on with `{command}`." in status and "1 look" in status

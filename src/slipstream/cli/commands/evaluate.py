@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from slipstream.training.runs.run import Run
 
 app = typer.Typer()
-FILE_COMMANDS = ("evaluate", "exploit")
+FILE_COMMANDS = ("evaluate", "best-response")
 
 
 # Long: one parameter per option.
@@ -148,8 +148,10 @@ def _split_names(text: str | None) -> list[str] | None:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-@app.command(rich_help_panel="Games", epilog="Example: slipstream exploit runs/first --games 500")
-def exploit(
+@app.command(
+    rich_help_panel="Games", epilog="Example: slipstream best-response runs/first --games 500"
+)
+def best_response(
     run: RunOrPolicy,
     steps: Annotated[
         int | None,
@@ -188,7 +190,7 @@ def exploit(
     from slipstream.training.runs.matches import DETERMINISTIC_NOTE
 
     with closing(open_console()) as progress:
-        response, played = api.exploit(
+        response, played = api.best_response(
             run,
             steps=steps,
             games=games,

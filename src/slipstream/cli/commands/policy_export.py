@@ -24,7 +24,7 @@ def policy() -> None:
 
 
 app.add_typer(policies)
-FILE_COMMANDS = ("export", "card")
+FILE_COMMANDS = ("export", "model-card")
 
 Member = Annotated[
     int | None,
@@ -72,8 +72,10 @@ def export(
     )
 
 
-@app.command(rich_help_panel="Policies", epilog="Example: slipstream card runs/first --out share")
-def card(
+@app.command(
+    rich_help_panel="Policies", epilog="Example: slipstream model-card runs/first --out share"
+)
+def model_card(
     run: RunOrStudy,
     out: Annotated[
         Path | None,

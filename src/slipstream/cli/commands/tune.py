@@ -191,7 +191,7 @@ def tune(
     gpu_share: arg.GpuShare = None,
     insecure_cluster: arg.Insecure = False,
     hours: arg.Hours = None,
-    fit: Annotated[
+    time_budget: Annotated[
         str | None,
         typer.Option(
             help="Refuse to start a study forecast to take longer than this, such as 24h."
@@ -230,7 +230,7 @@ def tune(
             cluster=arg.cluster_options(context.params),
             group_size=group_size,
             hours=hours,
-            fit=fit,
+            time_budget=time_budget,
             force_deploy=force_deploy,
             report=not no_report,
             say=shown.say,

@@ -191,7 +191,7 @@ def _of(env: Any) -> dict[str, Any]:
         raise ConfigError(
             f"`env_fn` made a {type(env).__name__}, which is no hockey: leave it out and give "
             "settings, VectorizedHockeyEnv(8, mode='TRAIN_SHOOTING'); what is no hockey is stepped "
-            "by slipstream.make_face('gymnasium', 'gym:ID', 8)."
+            "by slipstream.make_adapter('gymnasium', 'gym:ID', 8)."
         )
     found = {"mode": env.mode, "puck_hold": getattr(env, "keep_mode", True)}
     if hasattr(env, "opponent"):

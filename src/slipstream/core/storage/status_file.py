@@ -359,7 +359,7 @@ def resume_command(folder: Path, status: Status | None, name: str = "") -> str:
     if status is not None and status.pattern:
         below = folder.parent.parent == Path(DEPLOYMENTS).absolute()
         deployment = folder.parent.name if below else str(folder.parent)
-        return shlex.join(["slipstream", "deploy", "--as", deployment, "--watch", status.pattern])
+        return shlex.join(["slipstream", "deploy", "--name", deployment, "--watch", status.pattern])
     return f"slipstream resume {shlex.quote(name or str(folder))}"
 
 

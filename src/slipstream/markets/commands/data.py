@@ -152,8 +152,8 @@ def import_finrl(
         print_text(sentence)
 
 
-@app.command("planted-forex", epilog="Example: slipstream data planted-forex data/forex")
-def planted_forex(
+@app.command("synthetic-forex", epilog="Example: slipstream data synthetic-forex data/forex")
+def synthetic_forex(
     folder: Annotated[Path, typer.Argument(help="Where to write EURUSD.parquet.")],
     bars: Annotated[int, typer.Option(min=2, help="Bars of 15 minutes.")] = 60_000,
     seed: Annotated[int, typer.Option(min=0, help="Of the path.")] = 0,
@@ -168,8 +168,8 @@ def planted_forex(
     print_text(f"{file}: {bars:,} bars; the best policy earns {best * 1e4:.4f} basis points a bar.")
 
 
-@app.command("planted-crypto", epilog="Example: slipstream data planted-crypto data/crypto")
-def planted_crypto(
+@app.command("synthetic-crypto", epilog="Example: slipstream data synthetic-crypto data/crypto")
+def synthetic_crypto(
     folder: Annotated[Path, typer.Argument(help="Where to write one file for each asset.")],
     bars: Annotated[int, typer.Option(min=2, help="Bars of 5 minutes.")] = 125_000,
     seed: Annotated[int, typer.Option(min=0, help="Of the path.")] = 0,
@@ -198,9 +198,9 @@ def planted_crypto(
 
 
 @app.command(
-    "planted-reversion", epilog="Example: slipstream data planted-reversion data/reversion"
+    "synthetic-reversion", epilog="Example: slipstream data synthetic-reversion data/reversion"
 )
-def planted_reversion(
+def synthetic_reversion(
     folder: Annotated[Path, typer.Argument(help="Where to write one file for each asset.")],
     bars: Annotated[int, typer.Option(min=2, help="Bars of 5 minutes.")] = 125_000,
     seed: Annotated[int, typer.Option(min=0, help="Of the path.")] = 0,

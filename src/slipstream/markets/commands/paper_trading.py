@@ -17,14 +17,14 @@ FILE_COMMANDS = ("deploy", "paper")
 Name = Annotated[str, typer.Argument(help="Name of a deployment, or its folder.")]
 
 
-@app.command(rich_help_panel="Trading", epilog="Example: slipstream deploy night --as eurusd")
+@app.command(rich_help_panel="Trading", epilog="Example: slipstream deploy night --name eurusd")
 def deploy(
     context: typer.Context,
     source: Annotated[
         Path | None, typer.Argument(help="Name or folder of a study or run; a policy's folder.")
     ] = None,
     *,
-    name: Annotated[str, typer.Option("--as", help="Name, below ./deployments.")],
+    name: Annotated[str, typer.Option("--name", help="Name, below ./deployments.")],
     force: Annotated[
         list[str] | None, typer.Option(help="A gate that may fail; may be repeated.")
     ] = None,
@@ -33,7 +33,7 @@ def deploy(
         str | None,
         typer.Option(metavar="PATTERN", help="Go on: take the studies called so, where better."),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="With --watch: look once.")] = False,
+    once: Annotated[bool, typer.Option("--run-once", help="With --watch: look once.")] = False,
     trust: Trust = False,
     background: Background = False,
     log: LogFile = None,
@@ -51,8 +51,8 @@ def deploy(
     alone = (once or background or log) and not watch
     if (source is None) == (watch is None) or (watch and (force or trust)) or alone:
         raise ConfigError(
-            "Write `slipstream deploy STUDY --as NAME`, or `slipstream deploy --watch 'PATTERN*' "
-            "--as NAME`, which forces no gate and trusts no code of others."
+            "Write `slipstream deploy STUDY --name NAME`, or `slipstream deploy --watch 'PATTERN*' "
+            "--name NAME`, which forces no gate and trusts no code of others."
         )
     if watch is not None:
         found = Deployment.from_name(name)
@@ -111,16 +111,38 @@ def paper(
         str | None,
         typer.Option(help="alpaca-paper: send orders to that paper account; none: send none."),
     ] = None,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Of what may be sent; docs/paper.md."),
+    max_exposure: Annotated[
+        float | None, typer.Option(help="Limit the holdings to this share of the equity.")
+    ] = None,
+    max_order: Annotated[
+        float | None, typer.Option(help="Limit one purchase to this share of the equity.")
+    ] = None,
+    max_orders_per_day: Annotated[
+        int | None, typer.Option(help="Limit the number of orders in a UTC day.")
+    ] = None,
+    max_daily_loss: Annotated[
+        float | None,
+        typer.Option(help="Stop purchases after this fall of the equity within a day, as a share."),
+    ] = None,
+    max_data_age: Annotated[
+        float | None, typer.Option(help="Send no order later than this after a bar's end, seconds.")
+    ] = None,
+    max_clock_skew: Annotated[
+        float | None,
+        typer.Option(help="Send no order if the clocks differ by more than this, seconds."),
+    ] = None,
+    max_drift: Annotated[
+        float | None,
+        typer.Option(help="Send no order if a feature is further outside its training range."),
     ] = None,
     time_zone: Annotated[
         str | None,
         typer.Option(help="Zone of stamps that carry none in files of --feed, such as UTC."),
     ] = None,
     flat: Annotated[bool, typer.Option("--flat", help="With stop: sell what is held.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="End when what has closed is done.")] = False,
+    once: Annotated[
+        bool, typer.Option("--run-once", help="End when what has closed is done.")
+    ] = False,
     trust: Trust = False,
     background: Background = False,
     log: LogFile = None,
@@ -148,7 +170,16 @@ def paper(
             "Write `slipstream paper NAME --feed replay:DIR`, tail:FILE or ccxt:EXCHANGE; or "
             "`slipstream paper report NAME`; or `slipstream paper stop NAME --flat`."
         )
-    limits = Limits.from_words(limit) if limit else None
+    given = {
+        "max_exposure": max_exposure,
+        "max_order": max_order,
+        "max_orders_per_day": max_orders_per_day,
+        "max_daily_loss": max_daily_loss,
+        "max_data_age": max_data_age,
+        "max_clock_skew": max_clock_skew,
+        "max_drift": max_drift,
+    }
+    limits = Limits.from_options(given)
     if background or log:
         folder = Deployment.open(words[0]).path
         if context.obj(context, folder, words=[folder]):

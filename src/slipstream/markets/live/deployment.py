@@ -89,7 +89,7 @@ class Deployment:
             known = f"those there: {', '.join(names)}" if names else "there is none there"
             raise CheckpointError(
                 f"There is no deployment {found.path.name} in {found.path.parent}; {known}. Make "
-                f"one with `slipstream deploy STUDY --as {shlex.quote(found.path.name)}`."
+                f"one with `slipstream deploy STUDY --name {shlex.quote(found.path.name)}`."
             )
         return found
 

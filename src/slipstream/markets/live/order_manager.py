@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import time as clock
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
@@ -41,7 +41,7 @@ Share = Annotated[float, Field(gt=0.0, le=10.0)]
 
 
 class Limits(Config):
-    """Limits of an account that sends orders; `--limit NAME=VALUE`.
+    """Limits of an account that sends orders, options of `slipstream paper`.
 
     `max_exposure`, `max_order` and `max_daily_loss` forbid purchases only, because sales reduce
     all three. The other limits forbid every order.
@@ -71,22 +71,14 @@ class Limits(Config):
         return float(bar_seconds) if self.max_data_age is None else self.max_data_age
 
     @classmethod
-    def from_words(cls, words: Sequence[str]) -> Limits:
-        """From `NAME=VALUE` words.
+    def from_options(cls, values: Mapping[str, float | None]) -> Limits | None:
+        """Return limits from options by field name, or None if no option was given.
 
         Raises:
-            ConfigError: one is no limit, or has no such value.
+            ConfigError: a value is out of range.
         """
-        values = {}
-        for word in words:
-            name, equals, value = word.partition("=")
-            if not equals or name not in cls.model_fields:
-                raise ConfigError(
-                    f"--limit {word!r} is no limit: write NAME=VALUE with one of "
-                    f"{', '.join(cls.model_fields)}."
-                )
-            values[name] = value
-        return validate(cls, values, "limits")
+        given = {name: value for name, value in values.items() if value is not None}
+        return validate(cls, given, "limits") if given else None
 
 
 class OrderContext(NamedTuple):

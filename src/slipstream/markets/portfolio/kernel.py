@@ -177,7 +177,7 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     gain = reward(s, p, d, row, before, benchmark_before)
     terminated = False
     if p.discounted_end:
-        s.discounted = s.discounted * p.discount + gain
+        s.discounted = s.discounted * p.gamma + gain
         if ended:
             gain = s.discounted
             terminated = True

@@ -1,4 +1,4 @@
-"""Cache of the measurements of `slipstream tune-machine`, which `backend: auto` uses.
+"""Cache of the measurements of `slipstream autotune`, which `backend: auto` uses.
 
 Each environment has one file in `machine/` of the cache folder, with an entry per machine, because
 the folder may be shared. An entry states how environments are stepped and never their number, so no
@@ -130,7 +130,7 @@ def load_entry(identity: Identity) -> tuple[AutotuneEntry | None, str | None]:
 
     Both are None if it was never measured.
     """
-    again = f"run `slipstream tune-machine {shlex.quote(identity.name)}`"
+    again = f"run `slipstream autotune {shlex.quote(identity.name)}`"
     try:
         path = _path(identity)
         found = read_json(path, ResourceError, f"Delete it, or {again}.", _SHAPE)
@@ -178,7 +178,7 @@ def save_entry(identity: Identity, measured: AutotuneEntry) -> Path:
     about = {"name": identity.name, "settings": identity.settings}
     refusal = (
         f"Another process is writing into {path.parent}, and {path.name} was not written. Run "
-        f"`slipstream tune-machine {shlex.quote(identity.name)}` again when it has ended."
+        f"`slipstream autotune {shlex.quote(identity.name)}` again when it has ended."
     )
     with acquire_lock(path.parent, refusal):  # another process may add an entry at the same time
         others = [one for one in _entries(path) if one["machine"] != machine]

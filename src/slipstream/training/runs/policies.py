@@ -197,8 +197,8 @@ class DeployedPolicy:
         if not isinstance(manifest.get("run"), Mapping):
             raise CheckpointError(
                 f"{folder} is a policy of a run's member, without its training config. Evaluate "
-                "the run's directory, which has the config. `slipstream card RUN --out FOLDER` "
-                "exports both."
+                "the run's directory, which has the config. `slipstream model-card RUN --out "
+                "FOLDER` exports both."
             )
         made = manifest.get("id")
         check_trust(folder, manifest["run"], trust, made if isinstance(made, str) else "-")

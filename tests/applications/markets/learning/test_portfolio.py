@@ -1,4 +1,4 @@
-"""The portfolio's defaults on planted-crypto: fees do not keep an agent from the edge."""
+"""The portfolio's defaults on synthetic-crypto: fees do not keep an agent from the edge."""
 
 from __future__ import annotations
 

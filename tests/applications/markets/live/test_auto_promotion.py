@@ -206,16 +206,17 @@ def test_the_first_one_needs_its_gates_alone(
     assert not Deployment.from_name("other").exists and "pbo: 0.300" in said[0]
     new_study(tmp_path, prices, follows=1.0)
     with pytest.raises(SystemExit) as left:
-        main(["deploy", "--watch", "night*", "--as", "other", "--once"])
+        main(["deploy", "--watch", "night*", "--name", "other", "--run-once"])
     assert not left.value.code and Deployment.open("other").current == 1
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["first", "--watch", "x*"], ["--watch", "x*", "--force", "pbo"], ["x", "--once"]]
+    "words",
+    [[], ["first", "--watch", "x*"], ["--watch", "x*", "--force", "pbo"], ["x", "--run-once"]],
 )
 def test_what_deploy_is_not_given_together(words: list[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        main(["deploy", *words, "--as", "demo", "--reason", "none"])
+        main(["deploy", *words, "--name", "demo", "--reason", "none"])
     assert left.value.code == 2
 
 
@@ -239,7 +240,7 @@ def test_what_a_watch_logs_is_its_news(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(auto_promotion, "_complete_studies", complete)
     monkeypatch.setattr(auto_promotion, "promote_first_passing", busy)
-    with pytest.raises(Interrupted, match="slipstream deploy --as new --watch 'night"):
+    with pytest.raises(Interrupted, match="slipstream deploy --name new --watch 'night"):
         auto_promotion.watch("night*", "new")
     log = (folder / LOG).read_text().splitlines()
     assert len(rounds) == 5 and len(log) == 3  # begun, one refusal, stopped

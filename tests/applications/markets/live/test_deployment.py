@@ -70,7 +70,7 @@ def test_a_gate_that_fails_deploys_nothing(make: Make, prices: Path, tmp_path: P
     assert "cuts of the last year give the same bits" in said[-1]
     with pytest.raises(ConfigError, match=r"no such gate, but confirmed, holdout"):
         deploy(study, "demo", {"luck": "why not"})
-    assert command("deploy", study, "--as", "demo", "--force", "pbo") == 2  # without a reason
+    assert command("deploy", study, "--name", "demo", "--force", "pbo") == 2  # without a reason
 
 
 def test_a_cut_that_differs_in_a_bit_fails(

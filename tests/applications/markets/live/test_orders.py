@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import re
@@ -418,7 +419,7 @@ SITUATION = OrderContext(
 
 
 def test_each_limit() -> None:
-    limits = Limits.from_words(["max_order=0.3", "max_exposure=0.5", "max_orders_per_day=2"])
+    limits = Limits.from_options({"max_order": 0.3, "max_exposure": 0.5, "max_orders_per_day": 2})
     now = SITUATION._replace(positions={"A": 10.0, "B": 0.0})
     assert blocking_reason(limits, 60, now) == ""
     assert "61 s ago" in blocking_reason(limits, 60, now._replace(age=61.0))
@@ -433,9 +434,10 @@ def test_each_limit() -> None:
         "fell by 50.0 %" in rejection_reasons(limits, {"B": 1.0}, now._replace(daily_loss=0.5))["B"]
     )
     assert len(rejection_reasons(limits, {"A": -1.0, "B": 1.0}, now._replace(orders_today=1))) == 2
-    for word in ("max_order", "max_order=0", "max_order=much", "luck=1", ""):
-        with pytest.raises(ConfigError):
-            Limits.from_words([word])
+    for name, value in (("max_order", 0.0), ("max_order", math.nan), ("max_orders_per_day", 0)):
+        with pytest.raises(ConfigError, match=name):
+            Limits.from_options({name: value})
+    assert Limits.from_options({"max_order": None}) is None
 
 
 def test_whole_steps_are_sent_and_no_dust() -> None:

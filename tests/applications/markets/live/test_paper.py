@@ -384,7 +384,7 @@ def test_it_is_a_job_that_is_watched_stopped_and_resumed(
     told("watch", "demo")  # until it has ended
     assert "stopped" in told("jobs", "--all") and "No process works on it" in told("status", "demo")
     rows = decisions(Deployment.open("demo"))
-    told("paper", "demo", "--once", "--longest-gap=1000000")  # the feed that it had
+    told("paper", "demo", "--run-once", "--longest-gap=1000000")  # the feed that it had
     assert decisions(Deployment.open("demo")) == rows
     assert "No process works on" in told("stop", "demo")
     prices.rename(tmp_path / "elsewhere")

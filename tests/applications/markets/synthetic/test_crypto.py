@@ -1,4 +1,4 @@
-"""planted-crypto: its process, its optimum, its files, and that its features show what is hot."""
+"""synthetic-crypto: its process, its optimum, its files, and that its features show what is hot."""
 
 from __future__ import annotations
 

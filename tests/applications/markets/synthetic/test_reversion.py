@@ -1,4 +1,4 @@
-"""planted-reversion: its process, its optimum by equations and by brute force, its files."""
+"""synthetic-reversion: its process, its optimum by equations and by brute force, its files."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_written_files_hold_the_state_and_the_default_features_show_it(tmp_path)
 
 
 def test_other_files_have_no_shocks(frame, folder):
-    with pytest.raises(DataError, match="column `shock` that the generator of planted-reversion"):
+    with pytest.raises(DataError, match="column `shock` that the generator of synthetic-reversion"):
         STANDARD.state(load_panel(DataConfig(folder=folder(A=frame()))))
 
 

@@ -73,7 +73,7 @@ def test_another_format_is_passed_over_and_written_anew():
     path.write_text(json.dumps(_with_seal(values)))
     measured, said = load_entry(mine)
     assert measured is None and "has format 2" in said and "reads 1" in said
-    assert "run `slipstream tune-machine 'my envs/shop.py'`" in said  # as a shell takes it
+    assert "run `slipstream autotune 'my envs/shop.py'`" in said  # as a shell takes it
     save_entry(mine, FOUND)
     assert load_entry(mine) == (FOUND, None)
 
@@ -101,7 +101,7 @@ def test_what_has_changed_since_is_passed_over():
     save_entry(IDENTITY, FOUND)
     measured, said = load_entry(replace(IDENTITY, source="other"))
     assert measured is None and "has changed since" in said
-    assert "slipstream tune-machine gym:X-v0" in said
+    assert "slipstream autotune gym:X-v0" in said
 
 
 @pytest.mark.parametrize(
@@ -166,11 +166,11 @@ def test_no_result_depends_on_it(tmp_path):
         weights.append(pack(slipstream.load_policy(run))[0])
         hashes.append(run.config.hash)
         backends.append(started[0].backend)
-        announced = [one for one in said if "as `slipstream tune-machine` measured" in one]
+        announced = [one for one in said if "as `slipstream autotune` measured" in one]
         assert len(announced) == (way is not None)
     assert backends == ["serial", "serial", "process"] and len(set(hashes)) == 1
     assert announced == [
-        "backend: process, 2 workers, as `slipstream tune-machine` measured on 2026-11-22."
+        "backend: process, 2 workers, as `slipstream autotune` measured on 2026-11-22."
     ]
     for other in weights[1:]:
         assert all(np.array_equal(value, other[name]) for name, value in weights[0].items())

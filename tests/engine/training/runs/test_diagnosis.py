@@ -50,7 +50,7 @@ def test_shares_and_amdahls_ceiling():
         ((10, 5, 5, 100), {"evaluated": (3, 6)}, "--set evaluation.share=0.05"),
         ((10, 5, 5, 100), {"start": 80.0}, "Start-up took longest"),
         ((70, 10, 10, 100), {"name": "cartpole"}, "compiled already"),
-        ((70, 10, 10, 100), {}, "slipstream tune-machine gym:CartPole-v1"),
+        ((70, 10, 10, 100), {}, "slipstream autotune gym:CartPole-v1"),
         ((70, 10, 10, 100), {"backend": "process"}, "training.workers"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`slipstream tune-machine`: measure the fastest way to step an environment on this machine."""
+"""`slipstream autotune`: measure the fastest way to step an environment on this machine."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ training/s: environment steps per second, acting and learning included
 
 @app.command(
     rich_help_panel="Diagnostics",
-    epilog="Example: slipstream tune-machine gym:Acrobot-v1 --seconds 30",
+    epilog="Example: slipstream autotune gym:Acrobot-v1 --seconds 30",
 )
-def tune_machine(
+def autotune(
     target: Target,
     seconds: Annotated[
         float,
@@ -181,6 +181,6 @@ def _excluded(found: Measurements, seconds: float, target: str) -> list[str]:
 
     listed = ", ".join(dict.fromkeys(map(named, found.left_out)))
     return [
-        f"The time budget excluded: {listed}. `slipstream tune-machine {shlex.quote(target)} "
+        f"The time budget excluded: {listed}. `slipstream autotune {shlex.quote(target)} "
         f"--seconds {5 * seconds:.0f}` includes them."
     ]

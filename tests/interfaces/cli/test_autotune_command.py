@@ -1,4 +1,4 @@
-"""`slipstream tune-machine`: a table, sentences, a machine file, a config where one is named."""
+"""`slipstream autotune`: a table, sentences, a machine file, a config where one is named."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ def measured(monkeypatch, tmp_path):
 
 
 def test_what_was_measured_is_told_and_remembered(slipstream, measured):
-    outcome = slipstream("tune-machine", "gym:CartPole-v1", "--write", "fast.yaml")
+    outcome = slipstream("autotune", "gym:CartPole-v1", "--write", "fast.yaml")
     assert outcome.code == 0, outcome.err
     assert "process *" in outcome.out and "1,900" in outcome.out
     assert (
@@ -38,13 +38,13 @@ def test_what_was_measured_is_told_and_remembered(slipstream, measured):
     assert resolve("fast.yaml") == resolve("gym:CartPole-v1", {"training.num_envs": 16})
     identity = measured.environment.identity
     assert autotune_cache.load_entry(identity)[0].configs[16] == ("process", 2)
-    again = slipstream("tune-machine", "gym:CartPole-v1", "--write", "fast.yaml")
+    again = slipstream("autotune", "gym:CartPole-v1", "--write", "fast.yaml")
     assert again.code == 2 and "fast.yaml exists already" in again.err
 
 
 def test_ctrl_c_shows_what_there_is_and_writes_nothing(slipstream, measured, tmp_path):
     measured.interrupted = True
-    outcome = slipstream("tune-machine", "gym:CartPole-v1", "--write", "fast.yaml")
+    outcome = slipstream("autotune", "gym:CartPole-v1", "--write", "fast.yaml")
     assert outcome.code == 130 and "Interrupted: nothing was written" in outcome.out
     assert "process *" in outcome.out
     assert not Path("fast.yaml").exists()
@@ -57,7 +57,7 @@ def test_nothing_measured_is_an_error_that_says_why(slipstream, measured, monkey
     monkeypatch.setattr(
         autotune, "tune", lambda *_: replace(empty, left_out=[Cell("serial", 2, 1)])
     )
-    outcome = slipstream("tune-machine", "gym:CartPole-v1", "--seconds", "10")
+    outcome = slipstream("autotune", "gym:CartPole-v1", "--seconds", "10")
     assert outcome.code == 2 and outcome.out == ""
     assert "with 1 envs: The simulator is gone. The time budget excluded: 2 serial." in outcome.err
     assert "--seconds 50" in outcome.err
