@@ -1,1 +1,1 @@
-"""Machine code from plain Python functions."""
+"""Compilation of plain Python functions to machine code, with an on-disk cache."""

@@ -1,8 +1,8 @@
-"""Numbers that threads share inside compiled loops: what each operation does, and its machine form.
+"""Atomic operations on shared numbers in compiled loops: definitions and intrinsics.
 
-The definitions are for one thread, as an interpreter runs them. In compiled code no other thread
-sees half of an operation, and what a thread wrote before one is there for whoever reads the number
-after it (sequential consistency). All work on one element of an int64 array.
+The definitions are single-threaded, for the interpreter. In compiled code operations are atomic and
+sequentially consistent: a thread that reads a number sees all earlier writes of the thread that
+stored it. All operate on one element of an int64 array.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def add(numbers: Any, i: int, value: int) -> None:
 
 
 def replace(numbers: Any, i: int, expected: int, value: int) -> bool:
-    """numbers[i] = value if it is what was expected; whether it was."""
+    """Compare and exchange: set numbers[i] if it equals `expected`; return whether it did."""
     same = bool(numbers[i] == expected)
     if same:
         numbers[i] = value
@@ -39,23 +39,23 @@ def replace(numbers: Any, i: int, expected: int, value: int) -> bool:
 
 
 def pause() -> None:
-    """Waits for a moment without taking much from another thread of the same core."""
+    """Spin-wait hint for the CPU."""
 
 
 def give_way() -> None:
-    """Lets another thread of this core go on, where one is ready."""
+    """Yield this core to another ready thread."""
 
 
 def rest() -> None:
-    """Sleeps for some 50 microseconds, so that a thread that waits for long leaves its core."""
+    """Sleep for about 50 microseconds, so that a thread that waits for long frees its core."""
 
 
 def core() -> int:
-    """Number of the core that runs this thread now, or -1 where the system does not say."""
+    """Return the index of the current core, or -1 if unknown."""
     return -1
 
 
-# Long: the operations above, one after another.
+# Intrinsics of the operations above.
 def _typed() -> tuple[Callable[..., Any], ...]:
     ir, types, cgutils = llvm_modules()
     order, integer = "seq_cst", types.int64

@@ -1,7 +1,7 @@
-"""The user's own folder of compiled code.
+"""Cache of compiled code in the user's folder.
 
-A module is a folder in it that appears whole: it is filled under another name and then renamed.
-Its seal lists the hash of every file, and nothing is loaded (which is to say, run) that differs.
+A module is a folder that is created atomically: it is filled under another name and then renamed. A
+checksum file lists the hash of every file, and altered files are never loaded, that is executed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from slipstream.core.safe_io import UnreadableError, check_private, make_private
 log = logging.getLogger("slipstream")
 
 _DAYS_KEPT = 90
-_HOURS_UNFINISHED = 24  # after which a folder that was being filled belongs to a process long gone
+_HOURS_UNFINISHED = 24  # age after which an unfinished folder is removed
 _SEAL, _UNFINISHED, _LOCK = "seal.json", ".unfinished-", ".lock-"
 _LOOKS_A_SECOND = 20
-BUILD_TIMEOUT = 600.0  # far more than any module takes: who is so slow has been stopped
+BUILD_TIMEOUT = 600.0  # far more than any module takes: a slower builder hangs
 _HELD = (errno.EAGAIN, errno.EACCES)
-_REMEMBERED = ("bench", "checked", "leases", "machine")  # folders beside the modules, never swept
+_REMEMBERED = ("bench", "checked", "leases", "machine")  # folders beside the modules, never pruned
 
 
 def cache_folder() -> Path:
-    """`$SLIPSTREAM_CACHE`, else `~/.cache/slipstream`; made with mode 0700.
+    """Return `$SLIPSTREAM_CACHE`, else `~/.cache/slipstream`; created with mode 0700.
 
     Raises:
-        ResourceError: somebody else owns or may write it, and it holds code that runs.
+        ResourceError: another user owns it or may write it, and code is loaded from it.
     """
     try:
         folder = _wanted()
@@ -45,12 +45,12 @@ def cache_folder() -> Path:
         if not os.access(folder, os.W_OK):
             check_private(folder)
             raise PermissionError(folder)
-    except (OSError, RuntimeError):  # the latter of a user without a home
+    except (OSError, RuntimeError):  # RuntimeError: a user without a home folder
         user = getattr(os, "getuid", lambda: "user")()
         folder = Path(tempfile.gettempdir()) / f"slipstream-{user}"
-        if folder.is_symlink():  # anybody may write there: it could lead anywhere
+        if folder.is_symlink():  # the parent folder is world-writable
             raise ResourceError(
-                f"The cache folder {folder} is a link that somebody may have planted; remove it, "
+                f"The cache folder {folder} is a link, possibly of another user; remove it, "
                 "or set SLIPSTREAM_CACHE to another folder."
             ) from None
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -67,7 +67,7 @@ def _wanted() -> Path:
 
 
 def private_folder(name: str) -> Path:
-    """A folder of that name in the cache, for what is remembered beside compiled code."""
+    """Return a folder in the cache for data beside compiled code."""
     assert name in _REMEMBERED
     folder = cache_folder() / name
     try:
@@ -78,13 +78,13 @@ def private_folder(name: str) -> Path:
 
 
 class _Makers:
-    """Locks of modules that this process is making."""
+    """Build locks held by this process."""
 
     held = 0
 
     @classmethod
     def renew(cls) -> None:
-        """In a forked child, to which no lock of its parent belongs."""
+        """Reset in a forked child, which inherits no locks."""
         cls.held = 0
 
 
@@ -93,20 +93,19 @@ os.register_at_fork(after_in_child=_Makers.renew)
 
 @contextmanager
 def build_lock(folder: Path, waits: bool = True) -> Iterator[bool]:
-    """Lets one process at a time make a module; look once more whether it is there, inside.
+    """Let one process at a time build a module; check inside whether it exists by now.
 
-    The block is told whether this process is the one; without `waits`, another one may be.
+    Yields true if this process holds the lock. Other processes wait until the builder is done or
+    dead, at most `BUILD_TIMEOUT`, or not at all without `waits`. A process that is already building
+    a module never waits, which prevents deadlocks. If locking is impossible, two processes may
+    build the same module and the first one's is kept: only time depends on the lock.
 
-    Others wait until the maker is done or dead, at most `BUILD_TIMEOUT`. Nobody waits who makes
-    a module already, so that no two wait for each other. Where there can be no lock, two processes
-    make the same module, of which the first one's is kept: nothing but time depends on the lock.
-
-    It is a record lock (fcntl): a child that is forked meanwhile has no share in it.
+    It is a record lock (fcntl): forked children do not inherit it.
     """
     path = folder.parent / f"{_LOCK}{folder.name}"
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError:  # a full disk, or one that may not be written
+    except OSError:  # the disk is full or read-only
         yield False
         return
     try:
@@ -118,13 +117,13 @@ def build_lock(folder: Path, waits: bool = True) -> Iterator[bool]:
         finally:
             if own:
                 _Makers.held -= 1
-                path.unlink(missing_ok=True)  # who waits on it finds the module, or makes it
+                path.unlink(missing_ok=True)  # waiting processes load or build the module
     finally:
         os.close(handle)
 
 
 def _take(handle: int, name: str, patience: float) -> bool:
-    """Takes the lock of a module's file; False: it cannot be had."""
+    """Acquire the lock of a module's file; return False if it is not available."""
     deadline, told = time.monotonic() + patience, False
     while True:
         try:
@@ -140,21 +139,21 @@ def _take(handle: int, name: str, patience: float) -> bool:
 
 
 def _unfinished(pid: int) -> str:
-    """How folders are called that a process of this machine is staged_folder."""
+    """Return the name prefix of folders that a process of this machine is filling."""
     return f"{_UNFINISHED}{os.uname().nodename}-{pid}-"
 
 
 def remove_unfinished(pid: int) -> None:
-    """Takes away what a process of this machine left that was ended while it compiled."""
+    """Remove unfinished modules of a process of this machine that was ended while compiling."""
     for folder in cache_folder().glob(f"{_unfinished(pid)}*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def staged_folder(folder: Path) -> Iterator[Path]:
-    """A new folder to compile into, which becomes `folder`, sealed, when the block ends well.
+    """Yield a new folder to compile into; rename it to `folder`, with checksums, on success.
 
-    Where two processes make the same module at once (see `build_lock`), the first one's is kept.
+    If two processes build the same module (see `build_lock`), the first one's is kept.
 
     Raises:
         ResourceError: the folder cannot be written.
@@ -168,14 +167,14 @@ def staged_folder(folder: Path) -> Iterator[Path]:
         write_checksum(unfinished)
         os.rename(unfinished, folder)
     except OSError as error:
-        if not is_intact(folder):  # else another process was faster
+        if not is_intact(folder):  # otherwise another process was faster
             raise cannot_write(folder.parent, error) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def write_checksum(folder: Path) -> None:
-    """Writes down the hash of every file that is there now."""
+    """Write the hashes of all files of a folder."""
     hashes = {name: _hash(folder / name) for name in _files(folder)}
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=_UNFINISHED)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -184,7 +183,7 @@ def write_checksum(folder: Path) -> None:
 
 
 def is_intact(folder: Path) -> bool:
-    """Whether every file is what was sealed."""
+    """Return true if every file matches its checksum."""
     try:
         hashes = json.loads(read_bytes(folder / _SEAL))
         return bool(hashes) and all(_hash(folder / name) == was for name, was in hashes.items())
@@ -193,7 +192,7 @@ def is_intact(folder: Path) -> bool:
 
 
 def discard(folder: Path) -> None:
-    """Takes a damaged module away, at once for everybody.
+    """Remove a damaged module atomically.
 
     Raises:
         ResourceError: it cannot be moved.
@@ -218,7 +217,7 @@ def _hash(path: Path) -> str:
 
 
 def cannot_write(folder: Path, error: OSError, what: str = "Compiled code") -> ResourceError:
-    """What to tell a user whose disk is full or read-only."""
+    """Return the error for a full or read-only disk."""
     return ResourceError(
         f"{what} cannot be written to {folder}: {error.strerror or error}. Make room there, "
         "or set SLIPSTREAM_CACHE to a folder that can be written."
@@ -226,7 +225,7 @@ def cannot_write(folder: Path, error: OSError, what: str = "Compiled code") -> R
 
 
 def prune(folder: Path) -> None:
-    """Forgets compiled code that nobody has loaded for a long time, and what was never finished."""
+    """Remove compiled code that was not loaded for a long time, and unfinished modules."""
     now = time.time()
     for path in (*folder.glob("*/"), *folder.glob(f"{_LOCK}*")):
         if path.name in _REMEMBERED:

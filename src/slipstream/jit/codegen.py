@@ -1,14 +1,13 @@
-"""From plain scalar functions to compiled ones, cached on disk by the content of all they reach.
+"""Compile plain scalar functions, cached on disk by the content of all their dependencies.
 
-Numba's own cache does not survive closures over compiled functions: it compiles again in every
-process. So the text of the loop is written into a module of its own, named by a hash of every
-source and constant that the kernel reaches, in the user's cache folder; a second process then loads
-machine code in well under a second. What is found there and differs from what was written is
-compiled again.
+Numba's own cache does not support closures over compiled functions: every process would compile
+them again. Therefore the source of a loop is written to a module of its own, named by a hash of all
+its sources and constants, in the user's cache folder. A second process loads the machine code in
+well under a second. A cached module that has been altered is compiled again.
 
-A compiled module calls another one by symbol, as a linker does it. Numba would take the callee's
-code into the caller to optimise both together. With loops as large as an environment's that is most
-of the caller's time to compile, and gains nothing: they are called once for many rows.
+A compiled module calls another one by symbol, like a linker. Numba would inline the callee and
+optimise both together. For loops as large as an environment's that is most of the caller's compile
+time, without benefit: they are called once for many rows.
 """
 
 from __future__ import annotations
@@ -61,18 +60,18 @@ from slipstream.jit.intrinsics import llvm_modules, make_intrinsic, source_diges
 
 log = logging.getLogger("slipstream")
 
-# What this process has loaded: machine code is never unloaded, so a study that makes environments
-# by the hundred would hold it as often, and load it in 0.05 s each time.
+# Modules loaded by this process. Machine code is never unloaded, so a study with hundreds of
+# environments would hold as many copies, and spend 0.05 s on each.
 _loaded: dict[Path, dict[str, Any]] = {}
 
 
-# Kernels allocate nothing, so their arrays need no counting of references, which costs two atomic
-# additions at every read of `d.bars`; helpers are inlined wherever they are called. Measured on
-# forex, steps per second of one core: 1.3 M with counting and calls, 5.3 M without.
+# Kernels allocate nothing, so reference counting, two atomic additions per read of `d.bars`, is
+# disabled, and helpers are inlined. Measured on forex, steps per second of one core: 1.3 M with
+# reference counting and calls, 5.3 M without.
 _OPTIONS = {"error_model": "numpy", "_nrt": False}
-# Numba's wrapper for callbacks from C unpacks all arguments once more, and nobody calls it.
+# Numba's wrapper for C callbacks unpacks all arguments again and is never used.
 _ENTRY_OPTIONS = {**_OPTIONS, "cache": True, "nogil": True, "no_cfunc_wrapper": True}
-# Nobody calls a helper from Python: without the wrappers for that a large kernel compiles faster.
+# Helpers are never called from Python: a large kernel compiles faster without those wrappers.
 _HELPER_OPTIONS = {
     **_OPTIONS,
     "forceinline": True,
@@ -80,18 +79,18 @@ _HELPER_OPTIONS = {
     "no_cfunc_wrapper": True,
 }
 
-# Parts of Numba's messages: colours, places, and lines that say nothing to a kernel's author.
+# Parts of Numba's messages: colours, locations, and lines without use for a kernel's author.
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _PLACES = re.compile(r" at (/.+?|\w:.+?) \((\d+)\)")
 _FRAMES = ("Failed in nopython", "File ", "During:", "Traceback", "- Resolution failure", "[1]")
 
 
 def get_source(functions: Sequence[Callable[..., Any]]) -> str:
-    """The text of the functions, one after another."""
+    """Return the source of the functions, one after another."""
     return "\n\n".join(_source(function) for function in functions)
 
 
-@functools.cache  # populations are assembled again and again
+@functools.cache  # populations are assembled repeatedly
 def _source(function: Callable[..., Any]) -> str:
     return inspect.getsource(function)
 
@@ -99,7 +98,7 @@ def _source(function: Callable[..., Any]) -> str:
 def build_interpreted(
     text: str, bindings: Mapping[str, FunctionType], constants: Mapping[str, Any]
 ) -> ModuleType:
-    """A module made of `text` with the plain functions bound: the oracle of every other backend."""
+    """Return a module made of `text` with plain functions bound: the reference of all backends."""
     reached = ClosureBinder(lambda function: function)
     bound = {name: reached.bind(function) for name, function in bindings.items()}
     module = ModuleType("slipstream_interpreted")
@@ -123,28 +122,28 @@ def compile_module(
     returns: Any = None,
     struct_pointers: bool = False,
 ) -> dict[str, Any]:
-    """Compiles functions of `text`, or loads them from the cache.
+    """Compile functions of `text`, or load them from the cache.
 
     Args:
-        name: what is compiled, for file names and messages.
-        text: Python source that defines the entry functions; it may call the names of `bindings`.
-        entries: entry function -> example arguments, whose Numba types make its one signature.
+        name: for file names and messages.
+        text: Python source of the entry functions; it may call the names of `bindings`.
+        entries: entry function -> example arguments, whose Numba types define its only signature.
         bindings: plain functions by the name under which `text` calls them.
         constants: further globals of `text` (numbers, NamedTuple classes, dtypes).
-        inline: every helper at every call. Large helpers take twice as long to compile so.
-        checked: names of `bindings` that compare their indices with the sizes of arrays, and so do
-            the helpers they call: an index out of range is an IndexError there.
-        linked: functions that this one has compiled, by the name under which `text` calls them:
-            by symbol, see `by_symbol`.
-        given: plain functions for helpers' globals that are None.
-        apart: plain functions whose compiled forms helpers call by symbol, too.
-        returns: example of what the entry functions return, where other modules call them.
-        refers: helpers are given NamedTuples as one pointer, see `StructPointerType`. It takes less
-            time to compile, and does not pay in small loops that read many fields.
+        inline: inline every helper at every call. Large helpers then take twice as long to compile.
+        checked: names of `bindings` that are compiled with bounds checks, including their helpers:
+            an index out of range is an IndexError there.
+        linked: compiled functions called by symbol, by their name in `text`; see `call_by_symbol`.
+        bound_globals: plain functions that replace globals of helpers that are None.
+        noinline: plain functions whose compiled versions helpers also call by symbol.
+        returns: example of the entry functions' return value, if other modules call them.
+        struct_pointers: pass NamedTuples to helpers as one pointer, see `StructPointerType`.
+            Compiles faster, but is slower in small loops that read many fields.
 
     Returns:
-        Compiled functions by name. They release the interpreter lock. Within `together`, those of
-        a module that nobody compiled yet come later.
+        Compiled functions by name, which release the GIL. Within `compile_in_parallel`, functions
+            of
+        uncached modules are lazy.
     """
     numba = _numba()
     linked, noinline = linked or {}, noinline or {}
@@ -162,15 +161,15 @@ def compile_module(
     for entry, kinds in sorted(signatures.items()):
         facts += [entry, *map(type_layout, kinds)]
     facts += [repr(helpers.options), *sorted(helpers.forms)]
-    # Their modules are named by all that they reach.
+    # Names of their modules include the digests of their dependencies.
     others = {f"{f.__module__}.{f.__qualname__}": compiled for f, compiled in noinline.items()}
     elsewhere = {**linked, **others}
     facts += [f"{key}={signature_key(f)}" for key, f in sorted(elsewhere.items())]
     facts += [_digest_of_calls()] if elsewhere else []
-    # Machines that share a home folder: what Numba compares before it loads.
+    # For machines that share a home folder: what Numba compares before loading.
     facts += [repr(_processor()), repr(sorted(checked)), repr(numba.config.BOUNDSCHECK)]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:20]
-    # Symbols are made of it (`by_symbol`), and LLVM reads those as ASCII.
+    # Part of symbols (`call_by_symbol`), which LLVM reads as ASCII.
     stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
     folder = cache_folder() / f"{stem}_{digest}"
     if folder in _loaded:
@@ -199,7 +198,7 @@ def _make(
     name: str, folder: Path, text: str, load: _Load, calls: Sequence[Any], multiplies: bool, *,
     waits: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """The functions of a module, compiled or loaded once in this process; see `Module.make`."""
+    """Return the functions of a module, built or loaded once per process."""
     for function in calls:
         register_symbol(function)
     if multiplies:
@@ -214,21 +213,22 @@ def _make(
 
 
 def _home(own: str) -> str:
-    """The name of a module, of its folder's."""
+    """Return the name of a module from its folder's name."""
     return f"slipstream_rendered_{own}"
 
 
 class _HelperCompiler:
-    """Makes the compiled forms of helper functions.
+    """Compiler of helper functions.
 
     Args:
-        inline, refers: see `compile_module`; apart: what is called by symbol.
+        inline: see `compile_module`; apart: functions called by symbol; refers: pass NamedTuples as
+            pointers.
 
     Attributes:
-        options: of Numba, for the next one.
-        size: bytes of Python's code of all of them.
-        forms: digests of the machine forms that were reached.
-        multiplies: whether products were reached, which are a library of their own.
+        options: Numba options of the next function.
+        size: bytes of Python bytecode of all helpers.
+        forms: digests of the intrinsics in use.
+        multiplies: true if matrix products, which are a separate library, are in use.
     """
 
     def __init__(
@@ -252,9 +252,9 @@ class _HelperCompiler:
     def bound(
         self, reached: ClosureBinder, bindings: Mapping[str, FunctionType], checked: Collection[str]
     ) -> dict[str, Any]:
-        """The compiled forms of `bindings`; those `checked` compare indices with sizes."""
+        """Return the compiled versions of `bindings`; those in `checked` have bounds checks."""
         found = {}
-        # Those that are checked first: a helper of both kinds is checked.
+        # Checked functions first, so that helpers of both kinds are checked.
         for key in sorted(bindings, key=lambda key: key not in checked):
             self.options["boundscheck"] = key in checked
             found[key] = reached.bind(bindings[key])
@@ -283,17 +283,17 @@ def _load(
     helpers: _HelperCompiler,
     folder: Path,
 ) -> dict[str, Any]:
-    """The entry functions of the text, compiled, or as they lie in the folder.
+    """Return the compiled entry functions of the text, or load them from the folder.
 
     Args:
-        name: for messages; own: the module's, with its digest.
+        name: for messages; own: the module's name with its digest.
         text, names: its source and further globals; signatures: of the entry functions.
-        helpers: for functions that the text itself defines.
-        folder: where its files are, or are made.
+        helpers: compiler of functions defined by the text.
+        folder: location of its files.
     """
     path = folder / f"{own.rpartition('_')[0]}.py"
     module = _module(_home(own), path, text, names)
-    # Functions that the text itself defines are compiled where they are called.
+    # Functions defined by the text are compiled as helpers.
     for key, value in list(vars(module).items()):
         if isinstance(value, FunctionType) and value.__code__.co_filename == str(path):
             setattr(module, key, value if key in signatures else helpers.compiled(value))
@@ -317,7 +317,7 @@ _Load = Callable[[Path], dict[str, Any]]
 
 
 def _found(name: str, folder: Path, load: _Load) -> dict[str, Any] | None:
-    """What was compiled before; None where there is nothing, or nothing that may be loaded."""
+    """Return functions of an intact cached module, else None."""
     if not folder.exists():
         return None
     if not is_intact(folder):
@@ -326,19 +326,19 @@ def _found(name: str, folder: Path, load: _Load) -> dict[str, Any] | None:
         return None
     try:
         result = load(folder)
-    except KernelError as error:  # its types are of modules that have another name by now
+    except KernelError as error:  # its types are of modules that were renamed
         log.warning("%s cannot be loaded from %s: compiling it again (%s)", name, folder, error)
         discard(folder)
         return None
     if any(function.stats.cache_misses for function in result.values()):
-        write_checksum(folder)  # Numba thought otherwise, and wrote it again
+        write_checksum(folder)  # Numba considered it stale and wrote it again
     return result
 
 
 def _made(name: str, folder: Path, text: str, load: _Load, waits: bool) -> dict[str, Any] | None:
-    """Compiles it, unless another process does that already: then what that one made.
+    """Compile a module, or wait for the process that is compiling it and load its result.
 
-    None where it is not to be waited for, either.
+    Returns None if another process is compiling it and `waits` is false.
     """
     with build_lock(folder, waits) as own:
         if not own and not waits:
@@ -356,10 +356,10 @@ def _made(name: str, folder: Path, text: str, load: _Load, waits: bool) -> dict[
 
 
 def _numba() -> Any:
-    """Numba, imported here and not above: commands that step nothing need not wait for it.
+    """Return Numba, imported on first use because many commands do not need it.
 
     Raises:
-        ResourceError: it is told to compile nothing.
+        ResourceError: compilation is disabled.
     """
     _ignore_numba_config()
     import numba
@@ -372,16 +372,16 @@ def _numba() -> Any:
         )
     if is_enabled():
         _leave_scipy()
-    # Numba has the types of fixed arrays of bool, but for the width of their elements in memory.
+    # Numba's type of bool lacks the width in memory that fixed arrays need.
     numba.types.Boolean.bitwidth = 8  # type: ignore[attr-defined]
     return numba
 
 
 @functools.cache
 def _leave_scipy() -> None:
-    """Lets Numba look for SciPy's linear algebra without importing it, which takes 0.15 s.
+    """Let Numba find SciPy's linear algebra without importing it, which takes 0.15 s.
 
-    It does so once, to know whether there is any, and again where somebody's function needs it.
+    Numba checks once whether it exists, and again when a function needs it.
     """
     linear: Any = importlib.import_module("numba.np.linalg")
     ask = linear.ensure_blas
@@ -399,15 +399,15 @@ def _leave_scipy() -> None:
 
 @functools.cache
 def _ignore_numba_config() -> None:
-    """Imports Numba so that it obeys no `.numba_config.yaml` of the working folder, now or later.
+    """Import Numba such that it ignores a `.numba_config.yaml` in the working directory.
 
-    It reads that when it is imported and before it compiles: a folder that somebody else made could
-    switch compiling off, or change bits. Variables of the environment are the user's own.
+    Numba reads that file at import and before compiling: a folder of another user could disable
+    compilation or change results. Environment variables still apply.
     """
     here = os.open(".", os.O_RDONLY) if os.path.isfile(".numba_config.yaml") else None
     try:
         if here is not None:
-            os.chdir(Path(__file__).parent)  # our own, which has no such file
+            os.chdir(Path(__file__).parent)  # has no such file
         config: Any = importlib.import_module("numba.core.config")
         config._config_fname = os.devnull  # no regular file; there is no public switch
         config.reload_config()
@@ -418,16 +418,16 @@ def _ignore_numba_config() -> None:
 
 
 def _one_form(helper: Any, plain: Callable[[Any], Any]) -> Any:
-    """A helper compiled once for all integers: Numba would do it for each constant it is given.
+    """Compile a helper once for all integers; Numba would compile it for each literal constant.
 
     Args:
-        plain: the type that it is given for one that it is called with.
+        plain: returns the argument type to compile for.
     """
     numba: Any = importlib.import_module("numba")
     ask = helper.get_call_template
 
     def asked(args: Any, kws: Any) -> Any:
-        with compile_entries_only(()):  # a helper may have an entry's name
+        with compile_entries_only(()):  # a helper may share its name with an entry
             try:
                 return ask([plain(a) for a in args], {name: plain(a) for name, a in kws.items()})
             except numba.core.errors.TypingError:
@@ -439,14 +439,14 @@ def _one_form(helper: Any, plain: Callable[[Any], Any]) -> Any:
 
 @functools.cache
 def _processor() -> Any:
-    """What machine code is made for."""
+    """Return the target of machine code."""
     registry: Any = importlib.import_module("numba.core.registry")
     return registry.cpu_target.target_context.codegen().magic_tuple()
 
 
 @contextmanager
 def _own_folder(numba: Any) -> Iterator[None]:
-    """Numba keeps its files beside the module, wherever `NUMBA_CACHE_DIR` points."""
+    """Keep Numba's cache files beside the module, independent of `NUMBA_CACHE_DIR`."""
     kept = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = ""
     try:
@@ -456,7 +456,7 @@ def _own_folder(numba: Any) -> Iterator[None]:
 
 
 def explain(name: str, message: str, rendered: Path) -> str:
-    """One paragraph out of Numba's many: where, and what could not be compiled."""
+    """Summarise Numba's error message in one paragraph: location and reason."""
     message = _COLOURS.sub("", message)
     foreign = (str(rendered.parent), str(Path(inspect.getfile(np)).parents[1]))
     places = [m for m in _PLACES.findall(message) if not m[0].startswith(foreign)]
@@ -475,7 +475,7 @@ def explain(name: str, message: str, rendered: Path) -> str:
 
 
 def _module(name: str, path: Path, text: str, names: Mapping[str, Any]) -> ModuleType:
-    """A module of `text`, which also lies at `path`: no second file of bytecode beside it."""
+    """Return a module of `text`, also stored at `path`, without a bytecode file."""
     module = ModuleType(name)
     module.__file__ = str(path)
     vars(module).update(names)
@@ -486,14 +486,14 @@ def _module(name: str, path: Path, text: str, names: Mapping[str, Any]) -> Modul
 
 @functools.cache
 def _digest_of_calls() -> str:
-    """Return that of this file, which no caller's own code covers."""
+    """Return the digest of this file, which the digests of callers do not cover."""
     return source_digest(__name__)
 
 
 def register_symbol(function: Any) -> None:
-    """Tells the linker where a compiled function is, for modules that call it by its symbol.
+    """Register the address of a compiled function with LLVM, for modules that call it by symbol.
 
-    A helper of `together` compiles and calls nothing: it need not have what is called.
+    A helper process of `compile_in_parallel` calls nothing, so a stub is sufficient.
     """
     if isinstance(function, LazyFunction) and is_helper():
         register_stub(_symbol(function))
@@ -504,9 +504,9 @@ def register_symbol(function: Any) -> None:
     kind = _signature(compiled)
     if kind.return_type != _signature(function).return_type:
         raise KernelError(
-            f"{function.__module__}.{function.__name__} was said to return "
-            f"{function.kind.return_type}, for which its callers are compiled, and it returns "
-            f"{kind.return_type}: mend what its annotation says."
+            f"{function.__module__}.{function.__name__} is declared to return "
+            f"{function.kind.return_type}, for which its callers are compiled, but it returns "
+            f"{kind.return_type}: fix its annotation."
         )
     llvm: Any = importlib.import_module("llvmlite.binding")
     made = compiled.overloads[kind.args]
@@ -519,27 +519,27 @@ def _symbol(function: Any) -> str:
 
 
 def _signature(function: Any) -> Any:
-    """Numba's signature of a compiled function, there or to come; None of anything else."""
+    """Return Numba's signature of a compiled or lazy function; None for other objects."""
     if isinstance(function, LazyFunction):
         return function.kind
     return function.nopython_signatures[0] if hasattr(function, "overloads") else None
 
 
 def signature_key(function: Any) -> str:
-    """What a caller's code depends on: the symbol, and what it takes the function to return."""
+    """Return what a caller's code depends on: the symbol and its return type."""
     kind = _signature(function)
     return f"{_symbol(function)}: {None if kind is None else kind.return_type}"
 
 
 def call_by_symbol(function: Any) -> Any:
-    """What compiled code calls in order to call a compiled function of another module.
+    """Return an intrinsic that calls a compiled function of another module by its symbol.
 
-    A caller that lies in the cache finds its callee by the symbol, too: the name of its module says
-    all that it reaches. `announce` comes before the caller is compiled or loaded.
+    A cached caller also finds its callee by symbol: the module name identifies all dependencies.
+    `register_symbol` must run before the caller is compiled or loaded.
 
     Args:
-        function: compiled for one signature, and never unloaded, or to come later; anything else,
-            an intrinsic, is returned as it is.
+        function: compiled for one signature and never unloaded, or lazy; other objects, such as
+            intrinsics, are returned unchanged.
     """
     kind = _signature(function)
     if kind is None:
@@ -558,7 +558,7 @@ def call_by_symbol(function: Any) -> Any:
     def call(typing_context: Any, *args: Any) -> Any:
         return kind, emit
 
-    # Numba hands a function with `*args` one tuple; this one has as many arguments as the callee.
+    # Numba passes `*args` as one tuple; this signature has the callee's number of arguments.
     names = ("typing_context", *(f"a{i}" for i in range(len(kind.args))))
     parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

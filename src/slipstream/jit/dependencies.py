@@ -1,4 +1,4 @@
-"""Everything that a plain function reaches through its globals."""
+"""Dependencies of a plain function: all functions and constants reachable through its globals."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Decorator = Callable[[FunctionType], Any]
 
 
 class ClosureBinder:
-    """All that a function reaches through its globals: helper functions, constants, their modules.
+    """Binds a function and all helpers and constants that it reaches through its globals.
 
     Args:
-        decorate: makes the callable form of a plain function (compiles it, or leaves it as it is).
-        given: functions for globals that are None where they are read, by name.
-        apart: functions that are decorated as they are; what they reach counts elsewhere.
+        decorate: converts a plain function (compiles it, or returns it unchanged).
+        given: functions by name for globals that are None when they are read.
+        apart: functions that are decorated without binding their dependencies.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ClosureBinder:
         self._constants: dict[str, str] = {}
 
     def bind(self, function: FunctionType) -> Any:
-        """The decorated form of `function`, every helper that it calls decorated likewise."""
+        """Return the decorated version of `function`, with all its helpers decorated."""
         if function in self._bound:
             return self._bound[function]
         if function in self._open:
@@ -76,16 +76,16 @@ class ClosureBinder:
 
     @classmethod
     def reachable_functions(cls, function: Any) -> Collection[FunctionType]:
-        """A plain function and those that it calls, itself or by way of helpers."""
+        """Return a plain function and all functions that it calls, directly or indirectly."""
         reached = cls(lambda one: one)
         reached.bind(function)
         return reached._bound
 
     def digest(self) -> str:
-        """Hex SHA-256 of the functions and constants seen so far.
+        """Return the hex SHA-256 of the functions and constants seen so far.
 
-        Functions count as this process holds them, not as their files read now: a file that was
-        edited since its import must not lend its name to the old code.
+        Functions are hashed as loaded, not as their files read now: a file edited after its import
+        must not be associated with the old code.
         """
         lines = [f"{key}={value}" for key, value in sorted(self._constants.items())]
         lines += [
@@ -125,12 +125,12 @@ def _is_constant_tuple(value: Any) -> bool:
 
 
 def _parts(code: CodeType) -> tuple[Any, ...]:
-    """What code does, wherever it lies; of functions within it (comprehensions are some), too."""
+    """Return the content of a code object with nested functions, independent of its location."""
     consts = tuple(_parts(c) if isinstance(c, CodeType) else c for c in code.co_consts)
     return code.co_code.hex(), consts, code.co_names, code.co_varnames
 
 
-@functools.lru_cache(maxsize=4096)  # populations are assembled again and again
+@functools.lru_cache(maxsize=4096)  # populations are assembled repeatedly
 def _global_names(code: CodeType) -> frozenset[str]:
     names = frozenset(
         str(i.argval)
@@ -142,7 +142,7 @@ def _global_names(code: CodeType) -> frozenset[str]:
 
 
 def source_location(function: Any, line: int | None = None) -> str:
-    """``file:line`` of a function, or of a line within it."""
+    """Return ``file:line`` of a function, or of a line within it."""
     code = getattr(function, "__code__", None)
     if code is None:
         return repr(function)

@@ -1,18 +1,17 @@
-"""float32 arithmetic for kernels whose numbers are float64: definitions and their compiled forms.
+"""float32 arithmetic for kernels with float64 numbers: definitions and compiled versions.
 
-A float64 sum, difference, product, quotient or root of float32 numbers, rounded to float32, is the
-float32 operation's result: 53 bits are more than twice 24 and two. So a kernel that must repeat a
-program of single precision keeps its numbers in float64 fields and rounds after each operation.
-Compiled, `add`, `sub`, `mul`, `div` and `root` are the processor's float32 operations.
+A float64 sum, difference, product, quotient or root of float32 numbers, rounded to float32, equals
+the float32 result: 53 bits are more than twice 24 plus two. A kernel that reproduces a program of
+single precision stores numbers in float64 fields and rounds after each operation. Compiled, `add`,
+`sub`, `mul`, `div` and `root` are float32 instructions.
 
-The sine and cosine are those of the C library (`sinf`, `cosf`), interpreted and compiled: the
-rounded float64 sine differs from them in the last bit for one argument in a hundred.
+Sine and cosine are those of the C library (`sinf`, `cosf`), interpreted and compiled: the rounded
+float64 sine differs from them in the last bit for one argument in a hundred.
 
-On a processor sums, differences, products and quotients are an instruction each between roundings
-(`forms`): a kernel with hundreds of them compiles in half the time that it takes where each is a
-function to be typed, called and inlined. The others are plain functions to be compiled (`_FORMS`),
-of `np.float64`: Numba's `float` of a float32 number stays one, and what is calculated with it would
-be rounded.
+Sums, differences, products and quotients compile to one instruction each between roundings
+(`forms`): a kernel with hundreds of them compiles in half the time needed for functions that are
+typed, called and inlined. The other operations are plain functions (`_FORMS`) of `np.float64`:
+Numba's `float` of a float32 number stays float32, and later arithmetic on it would be rounded.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from slipstream.jit.intrinsics import IntrinsicSet, llvm_modules
 
 
 def single(x: float) -> float:
-    """The float32 number nearest to x."""
+    """Round x to float32."""
     return float(np.float32(x))
 
 
@@ -69,7 +68,7 @@ def cosine(x: float) -> float:
 
 
 def _from_library(name: str, double: Callable[[float], float]) -> Callable[[float], float]:
-    """The C library's function; the rounded float64 function where Python cannot reach it."""
+    """Return the C library's function, or the rounded float64 function if it is not accessible."""
     try:
         function: Any = getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):
@@ -98,19 +97,19 @@ _FORMS: dict[str, Any] = {"root": _root, "sine": _sine, "cosine": _cosine}
 
 
 def is_single(function: FunctionType) -> bool:
-    """Return whether it is one of the definitions, whose bodies no renderer looks into."""
+    """Return true for the definitions of this module, which are leaves of dependency analysis."""
     return function.__module__ == __name__
 
 
 def compiled_variant(function: FunctionType) -> FunctionType:
-    """Return what is compiled in place of a definition; any other function as it is."""
+    """Return the function that is compiled in place of a definition; other functions unchanged."""
     if is_single(function):
         function = _FORMS.get(function.__name__, function)
     return function
 
 
 def _typed() -> tuple[Callable[..., Any], ...]:
-    """Functions that Numba replaces by the operation between two roundings to float32."""
+    """Return typing functions of operations between two roundings to float32."""
     ir, types, _ = llvm_modules()
     narrow, wide = ir.FloatType(), ir.DoubleType()
 

@@ -1,18 +1,17 @@
-"""Matrix products inside compiled loops: their definitions, and what compiled code calls for them.
+"""Matrix products inside compiled loops: definitions and the library that compiled code calls.
 
-The definitions below are what an interpreter runs. Compiled code gets the same chains of fused
-multiply-adds in LLVM's language, for a tile of elements at once, which stays in registers. An
-element's chain does not depend on the tile, on the rows beside it or on the processor, so neither
-do its bits. Measured on one core with AVX-512, 256 x 112 times 112 x 64: 250 GFLOP/s, a BLAS called
-for the same product 100.
+The definitions below run in the interpreter. Compiled code executes the same chains of fused
+multiply-adds, written in LLVM IR, for a tile of elements that stays in registers. An element's
+chain does not depend on the tile, on other rows or on the CPU, so results are bit-identical.
+Measured on one core with AVX-512, 256 x 112 times 112 x 64: 250 GFLOP/s, a BLAS called for the same
+product 100.
 
-Copied into every module that multiplies, and optimised with each, the functions would take most of
-the time of a first start. They are a library of their own instead, kept beside the modules of the
-cache.
+Inlined and optimised in every module that multiplies, the functions would dominate the first start.
+They are a separate library in the cache instead.
 
-The columns of a large matrix that a tile needs are first copied side by side: rows a power of two
-apart would push each other out of the nearest memory. Sums of more terms than fit there are made in
-pieces; between two of them a sum rests in c, where it loses no bit.
+The columns of a large matrix that a tile needs are first packed contiguously: rows a power of two
+apart would evict each other from the L1 cache. Sums with more terms than fit there are computed in
+pieces; between two pieces the partial sums are stored in c without loss.
 """
 
 from __future__ import annotations
@@ -39,23 +38,23 @@ KINDS = (
     *("add_product", "add_transposed_product", "layer_product", "gated_product"),
     *("head_product", "transpose"),
 )
-_DEPTH = 32  # terms of a piece of a sum at most, for each number of a register
-_TURNED = 256  # where a is transposed: terms of a piece of a sum at most, and rows of c at once
+_DEPTH = 32  # maximum terms of a piece of a sum, per lane of a register
+_TURNED = 256  # for transposed a: maximum terms of a piece of a sum, and rows of c
 _ENDLESS = 2**62
 _SQUARE = 8  # numbers of a side
 _LINE = 16  # numbers of a cache line
 
 
 def fused(a: Any, b: Any, c: Any) -> Any:
-    """a b + c of float32 numbers, rounded once."""
+    """Return a b + c of float32 numbers, rounded once."""
     return np.float32(float(a) * float(b) + float(c))
 
 
 def add_product(a: Any, b: Any, c: Any) -> None:
-    """c += a b, each element by one fused multiply-add after another in the order of b's rows.
+    """Compute c += a b; each element is a chain of fused multiply-adds in the order of b's rows.
 
     Args:
-        a: float32 [R, >= K], rows may lie apart; b: [K, C], c: [R, C], C a multiple of COLUMNS.
+        a: float32 [R, >= K], rows may be strided; b: [K, C], c: [R, C], C a multiple of COLUMNS.
     """
     for i in range(c.shape[0]):
         for j in range(c.shape[1]):
@@ -64,10 +63,10 @@ def add_product(a: Any, b: Any, c: Any) -> None:
 
 
 def add_transposed_product(a: Any, b: Any, c: Any) -> None:
-    """c += a^T b, each element by one fused multiply-add after another in the order of the rows.
+    """Compute c += a^T b; each element is a chain of fused multiply-adds in the order of the rows.
 
     Args:
-        a: float32 [K, >= R], rows may lie apart; b: [K, C], c: [R, C], C a multiple of COLUMNS.
+        a: float32 [K, >= R], rows may be strided; b: [K, C], c: [R, C], C a multiple of COLUMNS.
     """
     for i in range(c.shape[0]):
         for j in range(c.shape[1]):
@@ -76,11 +75,11 @@ def add_transposed_product(a: Any, b: Any, c: Any) -> None:
 
 
 def layer_product(a: Any, b: Any, start: Any, floor: Any, c: Any) -> None:
-    """c = max(floor, start + a b), the sum in the order of b's rows; NaN stays NaN.
+    """Compute c = max(floor, start + a b), summed in the order of b's rows; NaN stays NaN.
 
     Args:
         a, b, c: as for `add_product`, K at least 1.
-        start: float32 [>= C], of every row; or [0] for zeros.
+        start: float32 [>= C], added to every row; or [0] for zeros.
         floor: float32.
     """
     for i in range(c.shape[0]):
@@ -93,7 +92,7 @@ def layer_product(a: Any, b: Any, start: Any, floor: Any, c: Any) -> None:
 
 
 def gated_product(a: Any, b: Any, gate: Any, c: Any) -> None:
-    """c = a b where gate [R, C] is above 0, and 0 elsewhere; else as `layer_product`."""
+    """Compute c = a b if gate [R, C] > 0, else 0; otherwise like `layer_product`."""
     layer_product(a, b, gate[0, :0], np.float32(-np.inf), c)
     for i in range(c.shape[0]):
         for j in range(c.shape[1]):
@@ -101,11 +100,11 @@ def gated_product(a: Any, b: Any, gate: Any, c: Any) -> None:
 
 
 def head_product(a: Any, b: Any, start: Any, c: Any) -> None:
-    """c = start + a b, as `layer_product`, of one or two columns; the others become 0.
+    """Compute c = start + a b, like `layer_product`, for one or two columns; the others become 0.
 
     Args:
         a, b, c: as for `add_product`, C = COLUMNS and K a multiple of it.
-        start: float32 [1 or 2], of the columns that count.
+        start: float32 [1 or 2], one per active column.
     """
     n = len(start)
     c[:, :n], c[:, n:] = start, 0.0
@@ -113,7 +112,7 @@ def head_product(a: Any, b: Any, start: Any, c: Any) -> None:
 
 
 def transpose(a: Any, b: Any) -> None:
-    """b = a^T; a: float32 [R, C], b: [C, R], both sizes multiples of COLUMNS."""
+    """Compute b = a^T; a: float32 [R, C], b: [C, R], both sizes multiples of COLUMNS."""
     for i in range(a.shape[0]):
         for j in range(a.shape[1]):
             b[j, i] = a[i, j]
@@ -144,7 +143,7 @@ def _typed() -> list[Callable[..., Any]]:
 
 @cache
 def digest() -> str:
-    """Of all that the library's code follows from, and of how it is called."""
+    """Return the digest of everything that the library's code and calls depend on."""
     numba: Any = importlib.import_module("numba")
     target = _codegen().magic_tuple()
     source = source_digest(__name__)
@@ -152,22 +151,22 @@ def digest() -> str:
 
 
 def symbol(kind: str) -> str:
-    """The name under which all compiled code finds a function."""
+    """Return the symbol under which compiled code finds a function."""
     return f"slipstream_{kind}_{digest()}"
 
 
 def library() -> PendingModule:
-    """The functions as a module that may be made with others."""
+    """Return the library as a module that may be built in parallel with others."""
     return PendingModule(cache_folder() / f"products_{digest()}", 0, (), load_library, own=True)
 
 
 def load_library(*, waits: bool = True) -> dict[str, Any]:
-    """Tells LLVM where the functions are; they are made, or come from the cache.
+    """Register the functions with LLVM, built or loaded from the cache.
 
-    A helper of `together` calls nothing, and so need not have them.
+    A helper of `compile_in_parallel` calls nothing, so stubs are sufficient.
 
     Args:
-        waits: see `Make`; it does, all the same.
+        waits: see `BuildFn`; ignored, it always waits.
     """
     if is_helper():
         for kind in KINDS:
@@ -220,7 +219,7 @@ def _emit_fused(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 
 def _emit_product(kind: str, context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """c += a b, or a^T b."""
+    """Emit c += a b, or a^T b."""
     a, b, c = _arrays(context, builder, signature.args, args)
     return _call(context, builder, kind, a, b, c)
 
@@ -248,7 +247,7 @@ def _emit_transpose(context: Any, builder: Any, signature: Any, args: Any) -> An
 
 
 class _Array(NamedTuple):
-    """An array's memory, shape, and the numbers from one row to the next."""
+    """Address, shape, and row stride in numbers of an array."""
 
     data: Any
     rows: Any
@@ -281,7 +280,7 @@ def _call_function(context: Any, builder: Any, kind: str, given: list[Any]) -> A
 
 
 class _Forms(IntrinsicSet):
-    """The machine forms of the products, of which all but `fused` call the library."""
+    """Intrinsics of the products; all except `fused` call the library."""
 
     @cached_property
     def digest(self) -> str:
@@ -292,7 +291,7 @@ forms = _Forms(__name__, _typed)
 
 
 def define(module: Any, kind: str, name: str) -> None:
-    """Adds the function of one of KINDS to a module."""
+    """Add the function of one of KINDS to an LLVM module."""
     ir, binding = llvm_modules().ir, importlib.import_module("llvmlite.binding")
 
     function = ir.Function(module, type_of(kind), name)
@@ -302,12 +301,12 @@ def define(module: Any, kind: str, name: str) -> None:
     a, b, c, a_row, b_row, c_row, all_rows, all_depth, columns, *rest = function.args
     integer, transposed = all_rows.type, kind == "add_transposed_product"
     builder = ir.IRBuilder(function.append_basic_block())
-    # Registers: 32 of 16 numbers, or 16 of 8. A tile's sums, two to four lines of b and a number of
-    # a take most of them. Vectors across, numbers in each, rows.
+    # Registers: 32 with 16 lanes, or 16 with 8. A tile's sums, two to four lines of b and a number
+    # of a take most of them. Vectors across, numbers in each, rows.
     wide = binding.get_host_cpu_features().get("avx512f", False)
     across, lanes = (2, 16) if wide else (3, 8)
     tall = ((across, lanes, (8, 4) if wide else (4,)), (2, 8, (4,)), (1, 8, (8, 4)))
-    # A few rows keep as many sums under way by going further across.
+    # With few rows, wider tiles keep as many sums in flight.
     flat = tuple((*strip, (2, 1)) for strip in ((4, lanes), (2, lanes), (1, 8)))
     most = (_TURNED, _TURNED) if transposed else (_DEPTH * lanes, _ENDLESS)
     with (
@@ -348,7 +347,7 @@ def define(module: Any, kind: str, name: str) -> None:
 
 
 def type_of(kind: str) -> Any:
-    """Of a function: matrices, from row to row of each, sizes, and what the kind takes besides."""
+    """Return the LLVM type: matrices, their row strides, sizes, and extra arguments of the kind."""
     ir = llvm_modules().ir
 
     number, integer = ir.FloatType(), ir.IntType(64)
@@ -363,7 +362,7 @@ def type_of(kind: str) -> Any:
 
 
 def _define_transpose(function: Any) -> None:
-    """By squares that stay in registers."""
+    """Define the transpose, by squares that stay in registers."""
     ir = llvm_modules().ir
 
     a, b, a_row, b_row, rows, columns = function.args
@@ -382,7 +381,7 @@ def _define_transpose(function: Any) -> None:
 
 
 def _define_head(function: Any) -> None:
-    """Rows in the lanes, by squares of a, turned: so few columns would leave most lanes idle."""
+    """Define products of few columns: rows in the SIMD lanes, by transposed squares of a."""
     ir, _, cgutils = llvm_modules()
 
     a, b, c, a_row, b_row, c_row, rows, depth, _, start, count = function.args
@@ -393,7 +392,7 @@ def _define_head(function: Any) -> None:
         same = builder.icmp_signed("==", count, integer(n))
         with builder.if_then(same), _steps(builder, integer(0), end, side) as (i, _):
             lines = [builder.add(i, integer(r)) for r in range(_SQUARE)]
-            # the last row stands in for those that there are not
+            # missing rows are replaced by the last one
             there = [builder.icmp_signed("<", line, last) for line in lines]
             lines = [builder.select(*pair, last) for pair in zip(there, lines, strict=True)]
             corners = [builder.gep(a, [builder.mul(line, a_row)]) for line in lines]
@@ -421,7 +420,7 @@ def _define_head(function: Any) -> None:
 
 
 def _turned(builder: Any, lines: Any) -> Any:
-    """The square whose rows begin at these places, transposed."""
+    """Return the transpose of the square whose rows start at these addresses."""
     ir = llvm_modules().ir
 
     vector, index = ir.VectorType(ir.FloatType(), _SQUARE), ir.IntType(32)
@@ -432,7 +431,7 @@ def _turned(builder: Any, lines: Any) -> Any:
         mask = ir.Constant(ir.VectorType(index, _SQUARE), order)
         return builder.shuffle_vector(square[r], square[r + apart], mask)
 
-    # Halves change places, then numbers within halves: processors have instructions for both.
+    # Swap halves, then numbers within halves: CPUs have instructions for both.
     halves = (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)
     within = (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)
     square = [mixed(r, 4, half) for half in halves for r in range(4)]
@@ -442,25 +441,26 @@ def _turned(builder: Any, lines: Any) -> Any:
 
 
 class _Rows:
-    """Where a tile's factors from a's rows are."""
+    """Addresses of a tile's factors from rows of a."""
 
     def __init__(self, builder: Any, a: Any, a_row: Any) -> None:
         self._builder, self._a, self._row = builder, a, a_row
 
     def at(self, i: Any) -> tuple[Any, Any, Any]:
-        """Those of row i, how far it is to the next row's, and to the next of a row."""
+        """Return the address of row i, the row stride, and the stride within a row."""
         builder, row = self._builder, self._row
         return builder.gep(self._a, [builder.mul(i, row)]), row, row.type(1)
 
 
 class _Columns:
-    """Where a tile's factors from a's columns are: where they are used often, in a copy.
+    """Addresses of a tile's factors from columns of a, packed if they are used often.
 
-    In the copy eight columns lie side by side, one row behind another, so that a tile reads on. The
-    next eight follow after a gap: a power of two apart they would push each other out as well.
+    The packed form has blocks of eight columns, row by row, so that a tile reads contiguously.
+    Blocks are separated by a gap: at power-of-two distances they would evict each other from the
+    cache.
     """
 
-    _OFTEN = 128  # columns of b, from which on copying pays
+    _OFTEN = 128  # minimum columns of b for packing
     _GAP = 2  # rows of the copy
 
     def __init__(
@@ -488,7 +488,7 @@ class _Columns:
                 builder.store(numbers, builder.bitcast(target, vector), align=4)
 
     def at(self, i: Any) -> tuple[Any, Any, Any]:
-        """As of `_Rows`."""
+        """Return the same as `_Rows.at`."""
         builder, integer = self._builder, i.type
         within = builder.and_(i, integer(_SQUARE - 1))
         place = builder.add(builder.mul(builder.sub(i, within), self._apart), within)
@@ -498,16 +498,16 @@ class _Columns:
 
 
 class _Panel:
-    """Some columns of b, copied side by side where b is large and its rows are used often.
+    """Columns of b, packed contiguously if b is large and its rows are used often.
 
     Args:
-        most: rows and columns that are copied at once; b_row, rows, depth: of the product.
+        most: rows and columns packed at a time; b_row, rows, depth: of the product.
 
     Attributes:
-        used: whether they are copied.
+        used: true if columns are packed.
     """
 
-    _LARGE, _OFTEN = 8192, 16  # numbers of b, rows of a: from which on copying pays
+    _LARGE, _OFTEN = 8192, 16  # minimum numbers of b and rows of a for packing
 
     def __init__(
         self, builder: Any, most: tuple[int, int], b_row: Any, rows: Any, depth: Any
@@ -523,7 +523,7 @@ class _Panel:
         self.used = builder.and_(large, often)
 
     def fill(self, strip: Any) -> tuple[Any, Any]:
-        """Where the columns that begin at `strip` are now, and from row to row."""
+        """Return the address of the columns that begin at `strip`, and their row stride."""
         ir, _, cgutils = llvm_modules()
 
         builder, integer = self._builder, self._depth.type
@@ -537,9 +537,9 @@ class _Panel:
         return strip, builder.select(self.used, integer(self.width), self._b_row)
 
     def ask(self, strip: Any, columns: Any, j: Any, i: Any, height: int, rows: Any) -> None:
-        """Asks for a part of the columns after those at j, while rows i.. of `rows` are made.
+        """Prefetch a part of the columns after those at j, while rows i.. of `rows` are computed.
 
-        They lie apart, where no processor foresees what comes next; the parts of all tiles are all.
+        They are not contiguous, so hardware prefetchers fail; the parts of all tiles cover them.
         """
         cgutils = llvm_modules().cgutils
 
@@ -554,11 +554,11 @@ class _Panel:
 
 
 class _Ends:
-    """What a tile's sums begin with, and what becomes of them.
+    """Initial values and post-processing of a tile's sums.
 
     Args:
         kind, c, c_row, rest: of the function.
-        first, last: whether a piece is; between two pieces sums are as they are.
+        first, last: flags of the current piece; partial sums between pieces are unmodified.
     """
 
     def __init__(
@@ -568,7 +568,7 @@ class _Ends:
         self._rest, self._first, self._last = rest, first, last
 
     def begin(self, i: Any, j: Any, vector: Any) -> Any:
-        """Sums of row i from column j on."""
+        """Return the initial sums of row i from column j on."""
         builder = self._builder
         place = builder.gep(self._c, [builder.add(builder.mul(i, self._c_row), j)])
         empty = self._first  # whether sums begin with zeros
@@ -583,21 +583,21 @@ class _Ends:
         return builder.select(empty, vector(None), numbers)
 
     def ask(self, i: Any, j: Any, height: int, width: int, *, gates: bool) -> None:
-        """Asks for what the tile to the right of the one at i and j begins with; or its gate."""
+        """Prefetch the initial values of the tile right of the one at i and j, or its gate."""
         builder = self._builder
-        if gates and self._kind == "gated_product":  # a tile's end waits for it
+        if gates and self._kind == "gated_product":  # needed at the end of the tile
             gate, row = self._rest
             for r in range(height):
                 line = builder.mul(builder.add(i, i.type(r)), row)
                 _ask(builder, builder.gep(gate, [builder.add(line, j)]), width)
-        if self._kind == "add_transposed_product":  # gradients; other sums are of a block of rows
+        if self._kind == "add_transposed_product":  # gradients; other kinds read a block of rows
             for r in range(height):
                 line = builder.mul(builder.add(i, i.type(r)), self._c_row)
                 place = builder.add(line, builder.add(j, j.type(width)))
                 _ask(builder, builder.gep(self._c, [place]), width)
 
     def end(self, i: Any, j: Any, sums: Any) -> None:
-        """Stores them."""
+        """Apply floor or gate, and store the sums."""
         builder, vector = self._builder, sums.type
         number = vector.element
         if self._kind == "layer_product":
@@ -620,10 +620,10 @@ class _Ends:
 
 @contextmanager
 def _pieces(builder: Any, total: Any, most: int) -> Iterator[tuple[Any, Any, Any]]:
-    """A loop over a total in pieces of at most so many.
+    """Loop over a total in pieces of at most `most`.
 
     Yields:
-        where a piece begins, how long it is, and whether it is the last one.
+        start and length of a piece, and whether it is the last one.
     """
     cgutils = llvm_modules().cgutils
 
@@ -638,10 +638,10 @@ def _pieces(builder: Any, total: Any, most: int) -> Iterator[tuple[Any, Any, Any
 
 @contextmanager
 def _steps(builder: Any, first: Any, end: Any, width: Any) -> Iterator[tuple[Any, Any]]:
-    """A loop over first, first + width, ... while a whole step fits before `end`.
+    """Loop over first, first + width, ... while a whole step fits before `end`.
 
     Yields:
-        where the step begins, and where the first step that did not fit would.
+        start of the step, and start of the first step that does not fit.
     """
     cgutils = llvm_modules().cgutils
 
@@ -655,7 +655,7 @@ def _emit_tile(
     builder: Any, shape: tuple[int, int, int], depth: Any, a: Any, row: Any, step: Any, b: Any,
     b_row: Any, ends: _Ends, i: Any, j: Any,
 ) -> None:  # fmt: skip
-    """`shape` = (rows, vectors, numbers in each): all of them stay in registers over k."""
+    """Emit a tile of `shape` (rows, vectors, lanes) whose sums stay in registers over k."""
     ir, _, cgutils = llvm_modules()
 
     height, vectors, lanes = shape
@@ -693,7 +693,7 @@ def _store(builder: Any, numbers: Any, place: Any) -> None:
 
 
 def _ask(builder: Any, place: Any, width: int) -> None:
-    """Asks for `width` numbers, which need not exist, before they are needed."""
+    """Prefetch `width` numbers, which need not exist."""
     ir = llvm_modules().ir
 
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)

@@ -1,7 +1,6 @@
-"""Machine forms: what compiled code calls in the place of plain functions that say what they do.
+"""Intrinsics: LLVM implementations that compiled code calls in place of plain functions.
 
-They are intrinsics of Numba, written in LLVM's language, so no digest of plain functions covers
-them: their file's source counts.
+Digests of plain functions do not cover them, so the source of their file is hashed.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 
 class Tools(NamedTuple):
-    """Modules that machine forms are written with: llvmlite's `ir`, Numba's `types`, `cgutils`."""
+    """Modules for writing intrinsics: llvmlite's `ir`, Numba's `types` and `cgutils`."""
 
     ir: Any
     types: Any
@@ -27,49 +26,49 @@ class Tools(NamedTuple):
 
 @cache
 def llvm_modules() -> Tools:
-    """Loaded when they are first asked for: commands that compile nothing need not wait."""
+    """Return the modules, loaded on first use: commands that compile nothing do not need them."""
     names = ("llvmlite.ir", "numba.types", "numba.core.cgutils")
     return Tools(*(importlib.import_module(name) for name in names))
 
 
 def type_layout(kind: Any) -> str:
-    """Numba's name of a type, and the fields of NamedTuples in it, whose order that leaves out."""
+    """Return Numba's name of a type, plus the field names of NamedTuples in it."""
     if not isinstance(kind, llvm_modules().types.BaseTuple):
         return str(kind)
     return f"{kind} {getattr(kind, 'fields', ())} [{', '.join(map(type_layout, kind))}]"
 
 
 def make_intrinsic(typed: Callable[..., Any]) -> Any:
-    """What compiled code calls, of a function from types to a signature and what emits code."""
+    """Return a Numba intrinsic from a function of types to a signature and a code emitter."""
     decorate: Any = importlib.import_module("numba.extending").intrinsic
     return decorate(typed)
 
 
 def call_symbol(builder: Any, name: str, returned: Any, *arguments: Any) -> Any:
-    """Emit the call of a function of C or LLVM by its name; return its value."""
+    """Emit a call of a C or LLVM function by name; return its value."""
     kind = llvm_modules().ir.FunctionType(returned, [one.type for one in arguments])
     function = llvm_modules().cgutils.get_or_insert_function(builder.module, kind, name)
     return builder.call(function, arguments)
 
 
 class IntrinsicSet:
-    """The machine forms of some functions of one module.
+    """Intrinsics of the functions of one module.
 
     Args:
-        module: of the plain functions, by name.
-        typed: makes the intrinsics' typing functions, which bear the plain functions' names.
+        module: name of the module of the plain functions.
+        typed: returns the typing functions, named like the plain functions.
     """
 
     def __init__(self, module: str, typed: Callable[[], Iterable[Callable[..., Any]]]) -> None:
         self._module, self._typed = module, typed
 
     def get(self, function: FunctionType) -> Any | None:
-        """What compiled code calls for a plain function; None for one that is compiled itself."""
+        """Return the intrinsic of a plain function, or None."""
         return self._made.get(function.__name__) if function.__module__ == self._module else None
 
     @cached_property
     def digest(self) -> str:
-        """Of the file, which the code of the definitions does not cover."""
+        """Digest of the module's file."""
         return source_digest(self._module)
 
     @cached_property
@@ -78,7 +77,7 @@ class IntrinsicSet:
 
 
 def source_digest(*modules: str) -> str:
-    """Hex SHA-256 of the source of modules that are imported, by their names."""
+    """Return the hex SHA-256 of the source of imported modules."""
     source = "".join(inspect.getsource(sys.modules[module]) for module in modules)
     return hashlib.sha256(source.encode()).hexdigest()
 
@@ -88,7 +87,7 @@ _MONOTONIC = time.CLOCK_MONOTONIC
 
 @cache
 def compiled_clock() -> Any:
-    """``seconds()`` for `compile_module`'s `linked`: C's `clock_gettime` of the monotonic clock."""
+    """Return ``seconds()`` for compiled code: `clock_gettime` of the monotonic clock."""
     ir, types, cgutils = llvm_modules()
     whole, word, real = ir.IntType(64), ir.IntType(32), ir.DoubleType()
 
@@ -104,6 +103,6 @@ def compiled_clock() -> Any:
     def seconds(typing_context: Any) -> Any:
         return types.float64(), emit
 
-    # The cache of what calls it goes by its name.
+    # The cache of its callers depends on its name.
     seconds.__name__ += source_digest(__name__)[:12]
     return make_intrinsic(seconds)

@@ -1,7 +1,7 @@
-"""Whole rows of random numbers from the counter streams: action noise and minibatch permutations.
+"""Rows of random numbers from counter-based streams: action noise and minibatch permutations.
 
-Each member draws from a key of its own (its seed, what the numbers are for, when), so what it draws
-does not depend on the members beside it. Compiled, in place, without the interpreter lock.
+Each member draws from its own key (seed, purpose, step), so its numbers do not depend on other
+members. Compiled, in place, with the GIL released.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from slipstream.core.random import stream, word
 from slipstream.jit import codegen
 from slipstream.jit.simd import cosine_of_turn, log_2
 
-# What a stream is for: the second part of its key. Environments use the number n of the copy there,
-# so purposes stand far above any number of copies.
+# Purposes of streams: the second part of the key. Environments use their index there, so purposes
+# are far above any number of environments.
 ACT = 2**32 + 1
 MINIBATCH = 2**32 + 2
 INIT = 2**32 + 3
 SAMPLE = 2**32 + 4  # actions of a finished policy
 LEARN = 2**32 + 5  # actions that an update draws
-REPLAY = 2**32 + 6  # which transitions are learned from
-OPPONENT = 2**32 + 7  # who sits in the other seat of an episode, and what it does
+REPLAY = 2**32 + 6  # sampling of transitions
+OPPONENT = 2**32 + 7  # choice of an episode's opponent, and its actions
 
 _SHIFT_11 = np.uint64(11)
 _SHIFT_12 = np.uint64(12)
@@ -40,13 +40,12 @@ _LOG_2 = math.log(2.0)
 def member_keys(
     seeds: Sequence[int] | NDArray[Any], purpose: int, step: int | NDArray[Any]
 ) -> NDArray[np.uint64]:
-    """Key of each member's stream: uint64 [M].
+    """Return the key of each member's stream: uint64 [M].
 
     Args:
-        seeds: [M] members' seeds; a uint64 array is used as it is.
+        seeds: [M] members' seeds; a uint64 array is used unchanged.
         purpose: ACT, MINIBATCH, INIT, SAMPLE or LEARN.
-        step: when the numbers are used; each step has its own stream. An array [T] gives
-            keys [T, M].
+        step: step of the draw; each step has its own stream. An array [T] gives keys [T, M].
     """
     if not (isinstance(seeds, np.ndarray) and seeds.dtype == np.uint64):
         seeds = np.array([int(seed) % 2**64 for seed in seeds], dtype=np.uint64)
@@ -59,11 +58,11 @@ def member_keys(
 def keys_at_steps(
     seeds: NDArray[np.uint64], purpose: int, steps: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """`member_keys` of members that stand at different steps.
+    """Return `member_keys` of members at different steps.
 
     Args:
         seeds: uint64 [M]; purpose: as above.
-        steps: [..., M], each member's own.
+        steps: [..., M], each member's step.
 
     Returns:
         uint64 [..., M].
@@ -96,18 +95,18 @@ def normal64_at(key: Any, place: int) -> float:
 
 
 def normal_at(key: Any, place: int) -> Any:
-    """Return the same as a float32."""
+    """Return the standard normal number at a place of a stream as float32."""
     return np.float32(normal64_at(key, place))
 
 
 def quick_normal(key: Any, place: int) -> float:
-    """The same to 1e-8, of which a processor makes several at once."""
+    """Return `normal64_at` to 1e-8, in a form that vectorizes."""
     u, v = _pair(key, place)
     return math.sqrt(-2.0 * _LOG_2 * log_2(u)) * cosine_of_turn(v)
 
 
 def _pair(key: Any, place: int) -> tuple[float, float]:
-    """Uniform numbers in (0, 1) and [0, 1)."""
+    """Return uniform numbers in (0, 1) and [0, 1)."""
     return _open_at(key, 2 * place), uniform_at(key, 2 * place + 1)
 
 
@@ -135,7 +134,7 @@ def permutation_rows(keys: Any, out: Any) -> None:
 
 
 def fill_gumbel(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]) -> None:
-    """Writes standard Gumbel numbers into out [M, n], row m from place `counter` of stream m.
+    """Write standard Gumbel numbers into out [M, n], row m from place `counter` of stream m.
 
     argmax(logits + gumbel) is a sample.
     """
@@ -143,17 +142,17 @@ def fill_gumbel(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]
 
 
 def fill_normal(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]) -> None:
-    """Writes standard normal numbers into out [M, n]."""
+    """Write standard normal numbers into out [M, n]."""
     _compiled(normal_rows)(keys, counter, out)
 
 
 def permute(keys: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
-    """Writes a permutation of 0..n-1 into each row of out [M, n] (Fisher and Yates 1938)."""
+    """Write a permutation of 0..n-1 into each row of out [M, n] (Fisher and Yates 1938)."""
     _compiled(permutation_rows)(keys, out)
 
 
 def preload() -> None:
-    """Loads what draws weights, and with it Numba: processes forked afterwards have both."""
+    """Load the sampler of initial weights and Numba: processes forked later inherit both."""
     _compiled(normal_rows)
 
 
@@ -168,7 +167,7 @@ _EXAMPLES: dict[Callable[..., None], tuple[Any, ...]] = {
 
 @functools.cache
 def _compiled(function: Callable[..., None]) -> Any:
-    """One of the loops, each in a module of its own: a run needs one or two of them."""
+    """Compile one of the loops; each is a module of its own, because a run needs one or two."""
     name, examples = function.__name__, _EXAMPLES[function]
     arguments = ", ".join(f"a{i}" for i in range(len(examples)))
     text = f"def run({arguments}):\n    {name}({arguments})\n"

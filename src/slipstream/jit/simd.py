@@ -1,9 +1,9 @@
-"""Arithmetic of which a processor does several at once: definitions, and their machine form.
+"""Vectorizable arithmetic: definitions and intrinsics.
 
-The definitions for sixteen float32 numbers, and for numbers as bits, are what an interpreter runs.
-Compiled code gets instructions of the processor that give the same bits: all sums are taken in the
-order that is written here. The functions of a float64 consist of arithmetic alone; their errors are
-below 2e-9: of a logarithm and a sine as such, of a power of two as a share of it.
+The definitions for 16 float32 numbers, and for the bits of numbers, run in the interpreter.
+Compiled code uses vector instructions with the same bits: the order of all sums is that of the
+definitions. The functions of a float64 consist of arithmetic only. Their errors are below 2e-9,
+absolute for logarithm and sine, relative for powers of two.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WIDTH = 16
 
 
 def sum_of(row: Any, first: int) -> Any:
-    """The sum of row[first : first + 16]: its halves are added until one number is left."""
+    """Return the sum of row[first : first + 16] by pairwise halving."""
     part, half = row[first : first + WIDTH].copy(), WIDTH // 2
     while half > 0:
         part, half = part[:half] + part[half:], half // 2
@@ -28,7 +28,7 @@ def sum_of(row: Any, first: int) -> Any:
 
 
 def least_of(row: Any, first: int) -> Any:
-    """The least of them that is above 0; infinity where none is."""
+    """Return the smallest positive number of row[first : first + 16], or infinity."""
     low = np.float32(math.inf)
     for size in row[first : first + WIDTH]:
         low = size if 0.0 < size < low else low
@@ -36,15 +36,15 @@ def least_of(row: Any, first: int) -> Any:
 
 
 def place_of(row: Any, first: int, sought: Any) -> tuple[int, float]:
-    """In which of them, laid end to end as intervals of their size, a float32 number falls.
+    """Return which of 16 consecutive intervals of these sizes contains a float32 number.
 
-    The last one of any size for a number beyond their end.
+    Numbers beyond the end belong to the last interval of positive size.
 
     Returns:
-        which, 0 to 15, and where its interval begins.
+        index, 0 to 15, and start of the interval.
     """
     end, shift = row[first : first + WIDTH].copy(), 1
-    while shift < WIDTH:  # sums of so many neighbours become sums of twice as many
+    while shift < WIDTH:  # prefix sum by doubling
         end[shift:] = end[shift:] + end[:-shift]
         shift *= 2
     chosen = 0
@@ -54,12 +54,12 @@ def place_of(row: Any, first: int, sought: Any) -> tuple[int, float]:
 
 
 def bits_of(x: float) -> int:
-    """The bits of a float64 number."""
+    """Return the bits of a float64 number."""
     return int(np.float64(x).view(np.int64))
 
 
 def float_of(bits: int) -> float:
-    """The float64 number of these bits."""
+    """Return the float64 number with these bits."""
     return float(np.int64(bits).view(np.float64))
 
 
@@ -83,7 +83,7 @@ def _typed() -> tuple[Callable[..., Any], ...]:
         return builder.shuffle_vector(one, other, mask)
 
     def halved(builder: Any, part: Any, join: Any) -> Any:
-        """One number from a vector: its halves are joined until one is left."""
+        """Reduce a vector to one number by joining halves."""
         half = WIDTH // 2
         while half > 0:
             low, high = (
@@ -166,14 +166,14 @@ _S1, _S3, _S5, _S7, _S9, _S11, _S13 = (
     (-1.0) ** (k // 2) * (2.0 * math.pi) ** k / math.factorial(k) for k in range(1, 14, 2)
 )
 _ROOT_HALF = 0x3FE6A09E667F3BCD  # the bits of sqrt(1/2)
-_EXPONENT = 52  # where a number's exponent begins
-_WHOLE = 6755399441055744.0  # 1.5 2^52: added and taken away again, it leaves a whole number
+_EXPONENT = 52  # position of the exponent bits
+_WHOLE = 6755399441055744.0  # 1.5 2^52: adding and subtracting it rounds to an integer
 _WHOLE_BITS = 0x4338000000000000
 _MOST = 1000.0
 
 
 def log_2(x: float) -> float:
-    """The logarithm to base 2 of a normal x > 0."""
+    """Return the base-2 logarithm of a normal x > 0."""
     exponent = (bits_of(x) - _ROOT_HALF) >> _EXPONENT
     m = float_of(bits_of(x) - (exponent << _EXPONENT))  # from sqrt(1/2) to sqrt(2)
     s = (m - 1.0) / (m + 1.0)
@@ -182,7 +182,7 @@ def log_2(x: float) -> float:
 
 
 def exp_2(t: float) -> float:
-    """2^t within 2^-1000 .. 2^1000; NaN stays NaN."""
+    """Return 2^t within 2^-1000 .. 2^1000; NaN stays NaN."""
     t = -_MOST if t < -_MOST else t
     t = _MOST if t > _MOST else t
     shifted = t + _WHOLE
@@ -193,7 +193,7 @@ def exp_2(t: float) -> float:
 
 
 def cosine_of_turn(x: float) -> float:
-    """cos 2 pi x of an x in 0..1."""
+    """Return cos 2 pi x for x in 0..1."""
     x = abs(x - 0.5) - 0.25
     z = x * x
     s = _S7 + z * (_S9 + z * (_S11 + z * _S13))

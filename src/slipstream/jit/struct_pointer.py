@@ -1,4 +1,4 @@
-"""NamedTuples as compiled functions take them by reference, see `struct_pointer_type.py`."""
+"""NamedTuples passed to compiled functions as one pointer, see `struct_pointer_type.py`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 
 
 class StructPointer:
-    """A NamedTuple of C-contiguous arrays, numbers and NamedTuples, written down in words.
+    """Memory image of a NamedTuple of C-contiguous arrays, numbers and NamedTuples.
 
-    Numba would take it apart at every call; here only what is new is looked at again.
+    Numba would unpack the tuple at every call; here only changed parts are written again.
 
     Args:
         value: the tuple.
 
     Attributes:
-        value: the present one; address: where its words begin.
+        value: the current tuple; address: address of its words.
     """
 
     def __init__(self, value: Any) -> None:
@@ -34,10 +34,10 @@ class StructPointer:
             at += self._write(part, at)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StructPointer, (self.value,)  # a copy has words of its own
+        return StructPointer, (self.value,)  # a copy has its own memory
 
     def update(self, value: Any) -> StructPointer:
-        """Itself, with another tuple of the same types in place of the present one."""
+        """Replace the tuple by another one of the same types; return self."""
         self.value = value
         for i, part in enumerate(_parts(value)):
             before, at = self._parts[i]
@@ -48,7 +48,7 @@ class StructPointer:
         return self
 
     def _write(self, part: Any, at: int) -> int:
-        """Returns how many words it takes."""
+        """Write a part and return its number of words."""
         if isinstance(part, np.ndarray):
             address, _ = part.__array_interface__["data"]
             numbers = (0, 0, part.size, part.itemsize, address, *part.shape, *part.strides)
@@ -59,7 +59,7 @@ class StructPointer:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Arrays and numbers of a tuple, in their order."""
+    """Yield the arrays and numbers of a tuple in order."""
     for part in value:
         if isinstance(part, tuple):
             yield from _parts(part)
@@ -68,7 +68,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _form(part: Any) -> Any:
-    """What its type for compiled code follows from."""
+    """Return what determines the part's compiled type."""
     if isinstance(part, np.ndarray):
         return part.dtype, part.ndim, part.flags.c_contiguous, part.flags.writeable
     return np.asarray(part).dtype

@@ -1,13 +1,12 @@
-"""NamedTuples that compiled functions are given as one pointer: Numba's type of it.
+"""Numba type of NamedTuples that are passed as one pointer.
 
-A NamedTuple of arrays is passed as all the numbers that these consist of. With hundreds of them,
-taken apart by every caller and put together by every helper, that was most of what a first start
-compiled. A reference is where they lie, and its fields are read from there when they are asked for;
-a NamedTuple in it is a reference, too. What is there does not change while it is read, so nobody
-can tell the difference.
+Numba passes a NamedTuple of arrays as all of their numbers. With hundreds of them, unpacked by
+every caller and packed by every helper, that dominated the compile time of a first start. A pointer
+refers to the words of the tuple, and fields are read on access; nested NamedTuples are pointers
+into it. The memory must not change while it is read.
 
-Every field takes whole words, as written by `struct_pointer.py`: an array in Numba's form, a number
-in one. This file imports Numba: only what compiles imports it.
+Every field occupies whole words, as written by `struct_pointer.py`: an array in Numba's own layout,
+a number in one. This file imports Numba, so only code that compiles imports it.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ WORD = 8  # bytes
 
 
 class StructPointerType(types.Type):  # type: ignore[misc, name-defined]
-    """Where a tuple lies; of: its own type."""
+    """Pointer to a tuple of type `of`."""
 
     def __init__(self, of: Any) -> None:
         self.of = of
-        # A short name: it is part of the names of all functions that take it.
+        # A short name, because it is part of the names of all functions with this argument.
         super().__init__(f"Reference_{hashlib.sha256(type_layout(of).encode()).hexdigest()[:16]}")
 
     @property
@@ -41,19 +40,19 @@ class StructPointerType(types.Type):  # type: ignore[misc, name-defined]
 
 
 def as_pointer_type(kind: Any) -> Any:
-    """What a helper is given for an argument of a type."""
+    """Return the type under which a helper receives an argument."""
     return StructPointerType(kind) if isinstance(kind, types.BaseNamedTuple) else kind
 
 
 def words(kind: Any) -> int:
-    """How many words something of a type takes."""
+    """Return the size of a type in words."""
     if isinstance(kind, types.BaseTuple):
         return sum(map(words, kind))
     return 5 + 2 * kind.ndim if isinstance(kind, types.Array) else 1
 
 
 def _offsets(kind: Any) -> list[int]:
-    """Where the parts of a tuple begin, in bytes."""
+    """Return the offsets of the parts of a tuple in bytes."""
     return [WORD * at for at in accumulate(map(words, kind), initial=0)]
 
 
@@ -93,7 +92,7 @@ def _item(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 
 def _read(context: Any, builder: Any, kind: Any, place: Any) -> Any:
-    """What lies at a place: of a tuple as it is, of a reference the place itself."""
+    """Read a value: tuples are loaded, pointers are the address itself."""
     if isinstance(kind, StructPointerType):
         return place
     if isinstance(kind, types.BaseTuple):
@@ -102,7 +101,7 @@ def _read(context: Any, builder: Any, kind: Any, place: Any) -> Any:
         return context.make_tuple(builder, kind, parts)
     data = context.get_data_type(kind)
     place = builder.bitcast(place, data.as_pointer())
-    if data == context.get_value_type(kind):  # all of an array at once
+    if data == context.get_value_type(kind):  # an array, loaded in one piece
         return builder.load(place)
     return context.data_model_manager[kind].load_from_data_pointer(builder, place)
 
@@ -118,7 +117,7 @@ def _write(context: Any, builder: Any, kind: Any, place: Any, value: Any) -> Non
 
 
 def _refer(context: Any, builder: Any, kind: Any, reference: Any, value: Any) -> Any:
-    """In the memory of the function that was given the tuple itself."""
+    """Store a tuple in the stack frame of the current function and return its address."""
     place = cgutils.alloca_once(builder, cgutils.intp_t, size=words(kind))
     place = builder.bitcast(place, context.get_value_type(reference))
     _write(context, builder, kind, place, value)
@@ -130,7 +129,7 @@ def _value(context: Any, builder: Any, reference: Any, kind: Any, place: Any) ->
 
 
 def _unbox(reference: Any, packed: Any, c: Any) -> Any:
-    """Of a `Packed`."""
+    """Unbox a `StructPointer`."""
     address = c.pyapi.object_getattr_string(packed, "address")
     place = c.pyapi.long_as_voidptr(address)
     c.pyapi.decref(address)

@@ -69,7 +69,7 @@ def test_a_run_tells_where_it_stands_to_its_end(tmp_path):
 
     train(run.config, run, [look])
     run.close()
-    assert {one.judged() for one in seen} == {"running"} and seen[0].pid == os.getpid()
+    assert {one.liveness() for one in seen} == {"running"} and seen[0].pid == os.getpid()
     assert seen[0].phase == "training" and seen[0].of == 2 * 384
     last = read_status(run.path)
     assert (last.state, last.done, last.of) == ("complete", 768, 768)
@@ -239,7 +239,7 @@ def test_a_full_disk_is_said_once_and_ends_nothing(tmp_path):
         logbook.note("checkpoint")
         logbook.show(Status("run", done=1))
     assert len(said) == 1
-    assert "The disk is full" in said[0] and "The work goes on" in said[0]
+    assert "The disk is full" in said[0] and "The work continues" in said[0]
 
 
 def test_a_damaged_status_is_one_paragraph_and_no_obstacle(tmp_path):

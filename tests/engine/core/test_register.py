@@ -88,7 +88,7 @@ def test_what_cannot_be_written_is_said_once(state, tmp_path):
     said = []
     enter(folder_of(tmp_path / "one", "a1"), said.append)
     enter(folder_of(tmp_path / "two", "b2"), said.append)
-    assert len(said) == 1 and str(state) in said[0] and "The work goes on" in said[0]
+    assert len(said) == 1 and str(state) in said[0] and "The work continues" in said[0]
 
 
 def test_it_is_bounded_and_forgets_what_is_gone_first(state, tmp_path, monkeypatch):

@@ -84,7 +84,7 @@ def test_an_error_is_told_by_whoever_asked():
 
 
 def test_a_wrong_return_type_is_an_error_and_its_callers_are_nobody_elses():
-    with pytest.raises(KernelError, match="was said to return int64"), compile_in_parallel(alone):
+    with pytest.raises(KernelError, match="is declared to return int64"), compile_in_parallel(alone):
         callers = [
             module("second", None, {"callee": module("first", twice, returns=returns)})
             for returns in (0, 0.0)
@@ -220,7 +220,7 @@ def test_helpers_that_hang_are_waited_for_once(cache, monkeypatch):
     for place, name in (
         (cache_module, "BUILD_TIMEOUT"),
         (together_module, "BUILD_TIMEOUT"),
-        (workers, "PATIENCE_SECONDS"),
+        (workers, "TERMINATE_SECONDS"),
     ):
         monkeypatch.setattr(place, name, 1.0)
     waited, take = [], cache_module._take

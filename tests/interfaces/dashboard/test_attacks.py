@@ -173,12 +173,12 @@ def test_torn_lines_wait_or_are_passed_by(run):
     before = read_table_tail(run, "metrics.csv", Cursor(), 500, 4_000)
     with (run / "metrics.csv").open("ab") as file:
         file.write(b"0,999")  # a kill, then a resumed writer's line, then half of one
-    half = read_table_tail(run, "metrics.csv", before.mark, 500, 4_000)
-    assert half.rows == [] and half.mark == before.mark and not half.restarted
+    half = read_table_tail(run, "metrics.csv", before.cursor, 500, 4_000)
+    assert half.rows == [] and half.cursor == before.cursor and not half.restarted
     row = b"0,41000,21,84,1.1,480.0,0.0,3.0,480.0,,\n"
     with (run / "metrics.csv").open("ab") as file:
         file.write(b"\n" + row + b"nonsense,\xff\xfe,\x00" + row[1:] + row[:9])
-    after = read_table_tail(run, "metrics.csv", half.mark, 500, 4_000)
+    after = read_table_tail(run, "metrics.csv", half.cursor, 500, 4_000)
     steps = [one[1] for one in after.rows]
     assert 41_000.0 in steps and 999.0 not in steps
     assert after.mark.offset < (run / "metrics.csv").stat().st_size

@@ -41,19 +41,19 @@ def nvml(monkeypatch):
 
 
 def test_cards_tell_use_memory_and_watts(nvml):
-    assert Gpus().use() == (37.0, 15 * 2**30, 310.4, 2)
+    assert Gpus().usage() == (37.0, 15 * 2**30, 310.4, 2)
     assert provenance.machine_info()["gpus"] == [
         {"name": "card 0", "memory_gib": 80.0},
         {"name": "card 1", "memory_gib": 80.0},
     ]
-    seen = ResourceSampler().look()
+    seen = ResourceSampler().sample()
     assert "GPU 37 %  VRAM 15.0 GiB  310 W" in str(seen)
     assert tuple(seen.columns()) == COLUMNS
     assert seen.columns()["vram_gib"] == 15.0 and seen.columns()["gpu_watts"] == 310.4
 
 
 def test_each_card_tells_of_itself(nvml):
-    first, second = Gpus().each()
+    first, second = Gpus().query()
     assert (first["name"], first["percent"], first["watts"]) == ("card 0", 37.0, 310.4)
     assert (first["vram"], first["vram_total"]) == (12 * 2**30, 80 * 2**30)
     assert (second["percent"], second["watts"], second["vram"]) == (None, None, 3 * 2**30)
@@ -81,7 +81,7 @@ def fake_amdsmi():
 def test_amds_cards_are_read_by_amdsmi(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setitem(sys.modules, "amdsmi", fake_amdsmi())
-    assert Gpus().use() == (55.0, 3 * 2**30, 390.0, 2)
+    assert Gpus().usage() == (55.0, 3 * 2**30, 390.0, 2)
     assert Gpus().describe() == [{"name": "MI300X", "memory_gib": 64.0}] * 2
     assert describe_machine(Gpus()).endswith("MI300X 55 % 2.0 GiB 300 W  MI300X 1.0 GiB 90 W")
 
@@ -119,7 +119,7 @@ def rocm_smi(monkeypatch, tmp_path):
 
 def test_amds_cards_are_read_by_rocm_smi_where_amdsmi_is_missing(rocm_smi):
     cards = Gpus()
-    assert cards.use() == (12.0, 7 * 2**30, 111.0, 2)
+    assert cards.usage() == (12.0, 7 * 2**30, 111.0, 2)
     assert cards.describe() == [{"name": "Radeon RX 7900 XTX", "memory_gib": 24.0}]
     line = describe_machine(cards)
     assert line.endswith("Radeon RX 7900 XTX 12 % 6.0 GiB 102 W  Radeon 680M 1.0 GiB 10 W")
@@ -128,7 +128,7 @@ def test_amds_cards_are_read_by_rocm_smi_where_amdsmi_is_missing(rocm_smi):
 
 def test_a_rocm_smi_that_fails_is_no_card(rocm_smi):
     (rocm_smi.parent / "cards.json").write_text("ERROR: no driver")
-    assert Gpus().each() == [] and Gpus().use() == (None, None, None, 0)
+    assert Gpus().query() == [] and Gpus().usage() == (None, None, None, 0)
 
 
 def test_an_amd_card_that_nothing_can_read_is_named_as_not_measured(rocm_smi, monkeypatch):
@@ -137,7 +137,7 @@ def test_an_amd_card_that_nothing_can_read_is_named_as_not_measured(rocm_smi, mo
     assert describe_machine(Gpus()).endswith(
         "neither the package amdsmi nor the command rocm-smi works here"
     )
-    assert str(ResourceSampler().look()).endswith("GPU not measured")
+    assert str(ResourceSampler().sample()).endswith("GPU not measured")
     assert Gpus().describe() == []
 
 
@@ -145,14 +145,14 @@ def test_a_card_that_falls_silent_ends_nothing(nvml):
     sampler = ResourceSampler()
     for name in ("UtilizationRates", "PowerUsage", "MemoryInfo"):
         setattr(nvml, f"nvmlDeviceGet{name}", lambda card: 1 / 0)  # the driver is gone
-    assert str(sampler.look()).endswith("GPU not measured")
+    assert str(sampler.sample()).endswith("GPU not measured")
 
 
 def test_no_card_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)  # as where it is not installed
     monkeypatch.setitem(sys.modules, "amdsmi", None)
     monkeypatch.setenv("PATH", "")
-    seen = ResourceSampler().look()
+    seen = ResourceSampler().sample()
     assert (seen.gpu, seen.vram, seen.watts) == (None, None, None)
     assert str(seen).endswith("no GPU") and list(seen.columns()) == list(COLUMNS[:2])
     assert provenance.machine_info()["gpus"] == []
@@ -161,11 +161,11 @@ def test_no_card_is_said(monkeypatch):
 def test_it_looks_every_ten_seconds_at_most():
     now = [100.0]
     sampler = ResourceSampler(lambda: now[0])
-    first = sampler.look()
+    first = sampler.sample()
     now[0] += 9.9
-    assert sampler.look() is first
+    assert sampler.sample() is first
     now[0] += 0.2
-    assert sampler.look() is not first
+    assert sampler.sample() is not first
 
 
 def _work(pipe, block):
@@ -190,7 +190,7 @@ def test_workers_count_also_after_their_end_and_shared_pages_once(exact_memory):
     for pipe, _ in pipes:
         pipe.recv()
     now[0] = 1.0
-    seen = sampler.look()
+    seen = sampler.sample()
     assert seen.cpu >= 85  # percent of a core: 3 x 0.3 s within what the clock says was a second
     assert seen.memory - before < 2**27  # and not three times the block
     for pipe, _ in pipes:
@@ -198,7 +198,7 @@ def test_workers_count_also_after_their_end_and_shared_pages_once(exact_memory):
     for worker in workers:
         worker.join()
     now[0] = 12.0
-    assert sampler.look().cpu < 50  # what the ended ones did counts once, not again
+    assert sampler.sample().cpu < 50  # what the ended ones did counts once, not again
 
 
 def test_a_run_writes_what_it_took(tmp_path):

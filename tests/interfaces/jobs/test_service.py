@@ -156,4 +156,4 @@ def test_a_killed_job_goes_on_after_it_was_scaled(service):
     while (status := service.status(job)[1]).pid == pid:
         assert time.monotonic() < deadline
         service.wait(job, 0.1)
-    assert status.judged() == "running"
+    assert status.liveness() == "running"

@@ -1,1 +1,1 @@
-"""What only shortens a first start."""
+"""Optional shortcuts that make the first start faster."""

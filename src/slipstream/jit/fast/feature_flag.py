@@ -1,7 +1,7 @@
-"""Whether the short cuts of this package are used: they need parts of Numba that it never promised.
+"""Feature flag of the shortcuts of this package, which use private parts of Numba.
 
-`SLIPSTREAM_PLAIN_NUMBA=1` switches them off; so does a Numba that lacks one of those parts. Results
-are bit-identical either way.
+`SLIPSTREAM_PLAIN_NUMBA=1` disables them, as does a Numba version that lacks one of those parts.
+Results are bit-identical either way.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PARTS: Mapping[str, str] = {
 
 @functools.cache
 def is_enabled() -> bool:
-    """Return whether the short cuts are used; logs the reason once if they are not."""
+    """Return true if the shortcuts are enabled; log the reason once if they are not."""
     if os.environ.get(PLAIN, "0") not in ("", "0"):
         reason = f"{PLAIN} is set"
     elif lacking := missing():

@@ -1,17 +1,15 @@
-"""Parts of Numba that are replaced while it compiles, so that a first start is shorter.
+"""Patches of Numba that make the first compilation faster.
 
-`without_repeats`: Numba's front end without repeated work, a fifth of what compiling takes. Each
-`a[i]` and `a + b` is offered to dozens of templates until one takes it, and to all of them again
-wherever the same types meet. After most passes it is found out again which variables live where,
-which matters in generators. All of Numba is imported again for every function. Each of the calls
-into LLVM is timed for every function that is being compiled, and nobody asks for the times.
+`skip_repeated_passes` removes repeated work of Numba's front end, a fifth of the compile time. Type
+inference of `a[i]` and `a + b` tries dozens of templates for every occurrence; results are cached.
+Per-pass liveness analysis, which only generators need, is skipped. Registries are not imported
+again for every function. Timers of LLVM calls are disabled.
 
-`only_entries`: helpers are linked into the function that is entered, and optimised there alone.
-Numba optimises each function by itself and again with everything it calls, and makes machine code
-of both, before it does the same for the caller. Only the functions that a helper is linked into
-call it, so a chain of ten helpers would be compiled ten times for the last one. A helper is kept
-as it was written down. A function that is entered from Python is linked with all that it reaches,
-and LLVM goes over that once. Outside, Numba's own class of libraries serves.
+`compile_entries_only` links helpers into the entry function and optimises them only there. Numba
+optimises each function alone and again with everything it calls, and generates machine code of
+both, before it does the same for the caller. A chain of ten helpers would be compiled ten times for
+the last one. Here a helper stays unoptimised, and LLVM optimises an entry function with all its
+helpers once. Outside the context Numba's own library class is active.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ from slipstream.jit.fast.feature_flag import is_enabled
 
 @contextmanager
 def skip_repeated_passes() -> Iterator[None]:
-    """Compiles within the block sooner, and what Numba does.
+    """Compile faster within the block, with the same result.
 
-    One thread of a process at a time may be within it, see `Compiling`; it nests.
+    One thread per process at a time may use it, see `CompileLock`; it nests.
     """
     if not is_enabled():
         yield
@@ -41,7 +39,7 @@ def skip_repeated_passes() -> Iterator[None]:
     lock: Any = importlib.import_module("llvmlite.binding.ffi").lib._lock
     cpu.target_context.refresh()
     resolve, finish = function.get_call_type, post.PostProcessor.run
-    # By identity, for a type's hash covers all its templates; the type is kept alive beside.
+    # Keyed by identity, because hashing a type is slow; the type is kept alive with it.
     known: dict[int, tuple[Any, dict[Any, Any]]] = {}
 
     def get_call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
@@ -51,7 +49,7 @@ def skip_repeated_passes() -> Iterator[None]:
         found = of_types.get(args)
         if found is None:
             found = resolve(self, context, args, kws)
-            # Else it is a function of Python's, which is compiled as the caller's options say.
+            # Otherwise it is a Python function, compiled with the caller's options.
             if self._impl_keys[found.args] is self.typing_key:
                 of_types[args] = found
         else:
@@ -93,7 +91,7 @@ def skip_repeated_passes() -> Iterator[None]:
 
 
 class _Thread(threading.local):
-    """What this thread compiles: other threads, and what they compile, are left alone."""
+    """Thread-local state: compilation of other threads is unaffected."""
 
     entries: Collection[str] | None = None
 
@@ -103,9 +101,9 @@ _thread = _Thread()
 
 @contextmanager
 def compile_entries_only(names: Collection[str]) -> Iterator[None]:
-    """Makes machine code of functions of these names only, of all that this thread compiles.
+    """Generate machine code only for functions of these names, among all that this thread compiles.
 
-    One thread of a process at a time may be within it; it nests.
+    One thread per process at a time may use it; it nests.
     """
     if not is_enabled():
         yield
@@ -131,10 +129,10 @@ def compile_entries_only(names: Collection[str]) -> Iterator[None]:
 
 @cache
 def _following(given: Any) -> Any:
-    """A class of libraries that follow `only_entries`, else as those given."""
+    """Return a library class that respects `compile_entries_only`, derived from the given one."""
 
     class Library(given):  # type: ignore[misc]
-        """One function's code; a helper's lies in each entry that it is called from."""
+        """Code of one function; helpers are linked into each entry that calls them."""
 
         def __init__(self, codegen: Any, name: str) -> None:
             super().__init__(codegen, name)

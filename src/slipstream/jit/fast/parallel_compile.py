@@ -1,8 +1,8 @@
-"""Modules that are asked for together are made together: side by side, by several processes.
+"""Parallel compilation of modules that are requested together, by several processes.
 
-A first training needs half a dozen modules that nobody has compiled on this machine. Within
-`together` such a module is not made when it is asked for: its functions come later. When the block
-ends, this process and its helpers go through all of them, each making what no other one is at.
+A first training needs half a dozen uncached modules. Within `compile_in_parallel`, requesting such
+a module returns lazy functions. When the block ends, this process and its helpers build all of
+them, each taking a module that no other process is building.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from slipstream.jit.fast.feature_flag import is_enabled
 
 
 class BuildFn(Protocol):
-    """See `Module.make`."""
+    """Build function, see `PendingModule.make`."""
 
     def __call__(self, *, waits: bool) -> Mapping[str, Any]: ...
 
 
 class PendingModule(NamedTuple):
-    """A module that is to be made.
+    """A module to be built.
 
     Attributes:
-        folder: where it will be.
-        size: of what it is made of, bytes of Python's code and of text; the largest is begun first.
+        folder: its future folder.
+        size: bytes of its bytecode and source; the largest is built first.
         calls: functions of other modules that it calls.
-        make: makes or loads it, and returns its functions by name; told not to wait, it leaves the
-            module to the process that is making it.
-        own: others call it from the moment they are loaded: this process makes it, before all else.
+        make: builds or loads it, and returns its functions by name; without `waits` it leaves a
+            module to the process that is already building it.
+        own: other modules call it when they are loaded, so this process builds it first.
     """
 
     folder: Path
@@ -49,11 +49,11 @@ class PendingModule(NamedTuple):
 
 
 class LazyFunction:
-    """A compiled function of a module that is still to be made; a call makes it.
+    """Compiled function of a module that is not built yet; a call builds it.
 
     Args:
-        module: whose function it is; home, name: its own names.
-        kind: Numba's signature of it.
+        module: its module; home, name: its own names.
+        kind: Numba's signature.
     """
 
     def __init__(self, module: PendingModule, home: str, name: str, kind: Any) -> None:
@@ -62,12 +62,12 @@ class LazyFunction:
 
     @cached_property
     def function(self) -> Any:
-        """The function itself."""
+        """The compiled function."""
         return self._module.make(waits=True)[self.__name__]
 
     @property
     def is_there(self) -> bool:
-        """Whether somebody has made it by now."""
+        """Return true if the module has been built."""
         return self._module.folder.exists()
 
     def __call__(self, *arguments: Any) -> Any:
@@ -75,15 +75,15 @@ class LazyFunction:
 
 
 def resolve(function: Any) -> Any:
-    """A function that may come later, now."""
+    """Return the compiled function of a possibly lazy one."""
     return function.function if isinstance(function, LazyFunction) else function
 
 
 class _Thread(threading.local):
-    """What this thread has asked for, by folder; None where it waits for each module.
+    """Modules requested by this thread, by folder; None outside `compile_in_parallel`.
 
     Attributes:
-        helps: it is a helper's.
+        helps: true in a helper process.
     """
 
     wanted: dict[Path, PendingModule] | None = None
@@ -94,43 +94,43 @@ _thread = _Thread()
 
 
 def pending_modules() -> dict[Path, PendingModule] | None:
-    """Where a module that nobody has compiled is put down within `together`; else None."""
+    """Return the queue of uncached modules within `compile_in_parallel`, else None."""
     return _thread.wanted
 
 
 def is_helper() -> bool:
-    """Whether this process makes modules for another one, and will never call them."""
+    """Return true if this process builds modules for another one and never calls them."""
     return _thread.helps
 
 
 def register_stub(symbol: str) -> None:
-    """Tells the linker of a process that `helps` of a place for what is called by a symbol."""
+    """Register a placeholder address for a symbol in a helper process."""
     llvm: Any = importlib.import_module("llvmlite.binding")
     llvm.add_symbol(symbol, ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value)
 
 
 class CompileLock:
-    """One thread compiles at a time: Numba's folder for its files is a global."""
+    """Lock that lets one thread compile at a time: Numba's cache folder is a global."""
 
     lock = threading.RLock()
 
     @classmethod
     def renew(cls) -> None:
-        """In a forked child, whose parent's other threads will never give the lock back."""
+        """Reset in a forked child, where the parent's threads never release the lock."""
         cls.lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=CompileLock.renew)
 
 Helpers: TypeAlias = Callable[[Callable[[], None], int], AbstractContextManager[None]]
-"""(work, most): up to so many forked processes do `work`, too; none is left after the block."""
+"""(work, most): up to `most` forked processes also run `work`; all end with the block."""
 
 
 @contextmanager
 def compile_in_parallel(helpers: Helpers) -> Iterator[None]:
-    """Makes at its end, side by side, what was asked for in the block and never compiled here.
+    """Build, at the end of the block and in parallel, the uncached modules requested in it.
 
-    Who finds an error leaves it: this process comes to it, too, and raises it.
+    A process that hits an error skips the module: this process builds it too and raises the error.
 
     Raises:
         KernelError: a function cannot be compiled.
@@ -146,7 +146,7 @@ def compile_in_parallel(helpers: Helpers) -> Iterator[None]:
     queue = sorted(modules.values(), key=lambda one: (not one.own, -one.size))
     with ExitStack() as helped:
         if len(queue) > 1:
-            # No thread compiles while processes are forked, which would inherit its locks.
+            # No thread may compile during a fork: children would inherit its locks.
             numba_locks: Any = importlib.import_module("numba.core.compiler_lock")
             llvm: Any = importlib.import_module("llvmlite.binding.ffi")
             with CompileLock.lock, numba_locks.global_compiler_lock, llvm.lib._lock:
@@ -158,7 +158,7 @@ def compile_in_parallel(helpers: Helpers) -> Iterator[None]:
             began = time.monotonic()
             module.make(waits=True)
             if time.monotonic() - began > BUILD_TIMEOUT:
-                break  # a helper hangs, and may hold other modules, too
+                break  # a helper hangs and may hold other locks
     for module in queue:
         module.make(waits=True)
 
@@ -172,7 +172,7 @@ def _help(queue: Sequence[PendingModule]) -> None:
     _thread.helps = True
     owner = os.getppid()
     for module in (one for one in queue if not one.own):
-        if is_orphaned(owner):  # what the system does not tell everywhere
+        if is_orphaned(owner):  # not every system kills orphans
             return
-        with suppress(Exception):  # whoever wants the module finds it, too, and says so
+        with suppress(Exception):  # the process that needs the module raises it again
             _make_if_free(module)
