@@ -89,6 +89,6 @@ def test_the_stop_button_keeps_a_checkpoint(tmp_path: Path, quiet: None) -> None
     (error,) = [out for out in notebook.cells[1].outputs if out.output_type == "error"]
     assert error.ename == "Interrupted"
     assert error.traceback == [error.evalue]  # the sentence alone
-    assert re.search(r"after a checkpoint\. Go on with: slipstream resume .*stopped", error.evalue)
+    assert re.search(r"after a checkpoint\. Resume with: slipstream resume .*stopped", error.evalue)
     (last,) = outputs(notebook.cells[2])
     assert int(last.data["text/plain"]) > 0

@@ -229,6 +229,6 @@ def _report(run: Run) -> Run:
     return run
 
 
-_AT_ONCE = "Stopped at once: what came after the last checkpoint is done again. Go on with:"
+_AT_ONCE = "Stopped at once: what came after the last checkpoint is done again. Resume with:"
 
 _UNREPORTED = "Training is complete, its report is not. Write it with:"

@@ -41,7 +41,7 @@ EXIT_TIME_BUDGET = 76
 _PR_SET_PDEATHSIG = 1  # Linux: signal sent to a process when its parent ends
 
 
-RESUME_MESSAGE = "What was written before is kept; `slipstream resume` goes on with what had begun."
+RESUME_MESSAGE = "Data written so far are kept; `slipstream resume` continues unfinished work."
 
 
 class FaultPolicy(NamedTuple):

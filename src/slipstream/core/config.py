@@ -53,9 +53,9 @@ def reject_bool(annotation: Any, value: Any) -> None:
     """Raise a ValueError for a bool, alone or in a list, if the annotation does not allow one."""
     if _contains_bool(value) and not _accepts_bool(annotation):
         kinds = str(annotation)
-        wanted = "a number" if "int" in kinds or "float" in kinds else "text, in quotes"
+        expected = "a number" if "int" in kinds or "float" in kinds else "text, in quotes"
         raise ValueError(
-            f"must be {wanted}, not true or false (which YAML also reads in yes, no, on and off)"
+            f"must be {expected}, not true or false (which YAML also reads in yes, no, on and off)"
         )
 
 

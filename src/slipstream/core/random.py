@@ -60,7 +60,7 @@ def uniform(s: Any) -> float:
 
 def normal(s: Any) -> float:
     """Return the next standard normal number of record `s` (Box, Muller 1958); advance by two."""
-    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(s)))  # 1 - u lies in (0, 1]: the log is finite
+    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(s)))  # 1 - u is in (0, 1]: the log is finite
     return radius * math.cos(_TWO_PI * uniform(s))
 
 

@@ -73,7 +73,7 @@ def private_folder(name: str) -> Path:
     try:
         make_private_folder(folder)
     except OSError as error:
-        raise cannot_write(folder, error, "What slipstream remembers") from error
+        raise cannot_write(folder, error, "Cached data") from error
     return folder
 
 

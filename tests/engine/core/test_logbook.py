@@ -113,7 +113,7 @@ def test_a_request_stops_a_run_which_resumes_to_the_same_weights(tmp_path, by):
     run.close()
     assert len(done) == 3 and not (run.path / STOP).exists()
     assert read_status(run.path).liveness() == "stopped"
-    assert "go on with `slipstream resume" in run_lines(run.path)[1]
+    assert "resume with `slipstream resume" in run_lines(run.path)[1]
     again = Run.open(run.path)
     resume(again)
     again.close()
@@ -177,7 +177,7 @@ def test_a_full_disk_that_took_its_last_event_alone_is_no_kill(tmp_path):
     (tmp_path / EVENTS).write_text(json.dumps(told) + "\n")
     assert read_status(tmp_path).liveness() == "failed"
     lines = run_lines(tmp_path)
-    assert lines[1].startswith("It failed: The disk is full. Mend it, then go on with `slipstream")
+    assert lines[1].startswith("It failed: The disk is full. Fix it, then resume with `slipstream")
     assert "gone" not in " ".join(lines)
     told["at"] = now - 1.0  # of the session before
     (tmp_path / EVENTS).write_text(json.dumps(told) + "\n")

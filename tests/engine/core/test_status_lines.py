@@ -167,6 +167,6 @@ def test_a_spread_before_there_is_a_value():
 def test_numbers_that_nobody_writes_are_no_traceback(tmp_path, change):
     (tmp_path / STATUS).write_text(json.dumps({**BUSY.as_dict(), **change}))
     try:
-        assert "gone without a word" in " ".join(run_lines(tmp_path))
+        assert "ended unexpectedly" in " ".join(run_lines(tmp_path))
     except CheckpointError as error:
         assert "is too large" in str(error)

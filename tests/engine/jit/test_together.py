@@ -84,7 +84,10 @@ def test_an_error_is_told_by_whoever_asked():
 
 
 def test_a_wrong_return_type_is_an_error_and_its_callers_are_nobody_elses():
-    with pytest.raises(KernelError, match="is declared to return int64"), compile_in_parallel(alone):
+    with (
+        pytest.raises(KernelError, match="is declared to return int64"),
+        compile_in_parallel(alone),
+    ):
         callers = [
             module("second", None, {"callee": module("first", twice, returns=returns)})
             for returns in (0, 0.0)

@@ -261,7 +261,7 @@ def test_no_home_at_all(tmp_path, monkeypatch):
 def test_what_is_remembered_cannot_be_written(cache, monkeypatch):
     cache.mkdir(mode=0o700)
     (cache / "machine").write_text("")
-    with pytest.raises(ResourceError, match="What slipstream remembers cannot be written"):
+    with pytest.raises(ResourceError, match="Cached data cannot be written"):
         private_folder("machine")
 
 

@@ -188,7 +188,7 @@ def test_ctrl_c_at_any_moment(tmp_path, moment):
     assert "Traceback" not in err, err
     assert process.returncode == 130
     if (tmp_path / "run" / "config.yaml").exists():
-        assert f"Go on with: slipstream resume {shlex.quote(str(tmp_path / 'run'))}" in err
+        assert f"Resume with: slipstream resume {shlex.quote(str(tmp_path / 'run'))}" in err
         assert Run.open(tmp_path / "run").load_checkpoint() is not None
     else:
         assert err.count("\n") <= 1
@@ -220,7 +220,7 @@ def test_ctrl_c_that_a_library_swallows_is_heard_by_the_training(slipstream, mon
     train = api.train
     monkeypatch.setattr("slipstream.api.training.train", swallow)
     outcome = slipstream(*TRAIN)
-    assert outcome.code == 130 and "Go on with: slipstream resume" in outcome.err
+    assert outcome.code == 130 and "Resume with: slipstream resume" in outcome.err
 
 
 def test_ctrl_c_before_there_is_a_command(slipstream, monkeypatch):
@@ -264,8 +264,8 @@ def test_a_limit_of_file_sizes_is_one_paragraph(tmp_path):
     [
         ("[" * 20_000, "nested more than 50 deep"),
         ("env: " + "{a: " * 2_000 + "1" + "}" * 2_000, "nested more than 50 deep"),
-        ("a: &a [*a]", "stands inside of what it names"),
-        ("env: &e {name: cartpole, more: *e}", "stands inside of what it names"),
+        ("a: &a [*a]", "is nested in its own anchor"),
+        ("env: &e {name: cartpole, more: *e}", "is nested in its own anchor"),
         ("a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
             f"{chr(98 + k)}: &{chr(98 + k)} [{','.join(['*' + chr(97 + k)] * 9)}]\n"
             for k in range(9)

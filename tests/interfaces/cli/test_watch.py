@@ -76,7 +76,7 @@ def test_a_killed_run_is_told_as_such(slipstream, training, tmp_path):
     training.send_signal(signal.SIGKILL)
     training.wait()
     told = slipstream("status", "run").out
-    assert f"Process {training.pid} on" in told and "gone without a word" in told
+    assert f"Process {training.pid} on" in told and "ended unexpectedly" in told
     assert "nothing to stop" in slipstream("stop", "run").out
     assert not (tmp_path / "run" / STOP).exists()
 

@@ -84,4 +84,4 @@ def test_studies_are_watched_in_the_background(told: Told) -> None:
     request_stop(folder)  # its process was killed before it noticed
     told(*shlex.split(command)[1:], "--run-once")
     status = told("status", str(folder))
-    assert f"It has looked once; go on with `{command}`." in status and "1 look" in status
+    assert f"It has looked once; resume with `{command}`." in status and "1 look" in status

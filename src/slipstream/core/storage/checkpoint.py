@@ -336,7 +336,7 @@ class ReceivedChunks:
 def _content(content: NDArray[Any] | None, name: str) -> NDArray[Any]:
     if content is None:
         raise CheckpointError(
-            f"The file of the chunk {name} was deleted while a run needed it: go on from the last "
+            f"The file of the chunk {name} was deleted while a run needed it: resume from the last "
             "checkpoint with `slipstream resume`."
         )
     return content

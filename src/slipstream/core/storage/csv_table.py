@@ -139,8 +139,8 @@ def _guarded(value: Any) -> Any:
     """Return finite numbers unchanged, and text that is never a formula."""
     if isinstance(value, Real):
         return value if math.isfinite(value) else None
-    told = "" if value is None else str(value)
-    return f"'{told}" if told.startswith(_FORMULA) else told
+    text = "" if value is None else str(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def read_table(

@@ -145,18 +145,18 @@ class StoredTable:
             CheckpointError: a column or a value is invalid.
             sqlite3.Error: the file cannot be read.
         """
-        wanted = names or tuple(self.cells)
+        columns = names or tuple(self.cells)
         cursor = db.execute(f"SELECT {', '.join(names) or '*'} FROM {self.name} {rest}", values)
         there = [column[0] for column in cursor.description]
-        for odd in sorted({*there} ^ {*wanted}):
+        for odd in sorted({*there} ^ {*columns}):
             which = "has another" if odd in there else "lacks the"
             raise self.refusal(db, f"{which} column `{odd}`")
         found = []
         for row in cursor.fetchall():
             cells = dict(zip(there, row, strict=True))
-            where = f"in the row with `{wanted[0]}` {describe_json(cells[wanted[0]])},"
+            where = f"in the row with `{columns[0]}` {describe_json(cells[columns[0]])},"
             try:
-                found.append(make([self._value(name, cells[name]) for name in wanted]))
+                found.append(make([self._value(name, cells[name]) for name in columns]))
             except (UnreadableError, ValueError) as error:
                 raise self.refusal(db, f"{where} {error}") from error
         return found

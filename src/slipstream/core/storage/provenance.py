@@ -133,11 +133,11 @@ def reproducibility_warning(before: Mapping[str, Any], what: str, libraries: Seq
     Returns:
         The warning; empty if nothing has changed.
     """
-    here, told = versions(), before.get("versions") or {}
+    here, recorded = versions(), before.get("versions") or {}
     changed = [
-        f"{name} was {told[name]} and is {here.get(name)}"
+        f"{name} was {recorded[name]} and is {here.get(name)}"
         for name in libraries
-        if told.get(name) is not None and told[name] != here.get(name)
+        if recorded.get(name) is not None and recorded[name] != here.get(name)
     ]
     old = ((before.get("git") or {}).get("slipstream") or {}).get("commit")
     new = (describe_commit(Path(__file__).absolute().parent) or {}).get("commit")

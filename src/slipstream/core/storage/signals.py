@@ -39,7 +39,7 @@ class Interrupted(Exception):  # noqa: N818 - stopping on request is no error
         self,
         run: Path,
         command: str | None = None,
-        how: str = "Stopped after a checkpoint. Go on with:",
+        how: str = "Stopped after a checkpoint. Resume with:",
         final: bool = False,
     ) -> None:
         self.final = final

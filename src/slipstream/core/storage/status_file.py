@@ -263,8 +263,8 @@ def phases_part(phases: Mapping[str, float]) -> str:
     """Format time shares: ``env 21 policy 30 update 49 %``, without shares below half a percent."""
     total = sum(phases.values()) or 1.0
     shares = {kind: 100 * value / total for kind, value in phases.items()}
-    told = " ".join(f"{kind} {share:.0f}" for kind, share in shares.items() if share >= 0.5)
-    return f"{told} %" if told else ""
+    text = " ".join(f"{kind} {share:.0f}" for kind, share in shares.items() if share >= 0.5)
+    return f"{text} %" if text else ""
 
 
 def machine_part(machine: Mapping[str, Any]) -> str:
@@ -289,8 +289,8 @@ def cluster_part(nodes: Sequence[Mapping[str, Any]], stretches: bool = True) -> 
         sum(node[key] for node in nodes) for key in ("seats", "busy", "answers", "losses")
     )
     held = f"{busy} of {plural(seats, 'seat')} busy" if stretches else plural(seats, "seat")
-    said = plural(answers, "stretch", "es") if stretches else plural(answers, "answer")
-    return f"{plural(there, 'node')}, {held}, {said}, {plural(losses, 'loss', 'es')}"
+    work = plural(answers, "stretch", "es") if stretches else plural(answers, "answer")
+    return f"{plural(there, 'node')}, {held}, {work}, {plural(losses, 'loss', 'es')}"
 
 
 def wrap_parts(parts: Sequence[str], width: int) -> list[str]:
@@ -318,9 +318,9 @@ def folder_status_lines(title: str, folder: Path, resume: str, status: Status | 
         silent = f", silent for {duration(status.age)}" if state == "silent" else ""
         who = f"(process {status.pid} on {status.host}{silent})"
         lines += wrap_parts([*progress_parts(status), who], _WIDTH)
-        told = [one for one in status.running if one.get("step") is not None]
-        lines += [f"{GAP}{_facts({**one, 'time': None}, ', ')}" for one in told[:_SHOWN]]
-        lines += [f"{GAP}and {len(told) - _SHOWN} more"] * (len(told) > _SHOWN)
+        members = [one for one in status.running if one.get("step") is not None]
+        lines += [f"{GAP}{_facts({**one, 'time': None}, ', ')}" for one in members[:_SHOWN]]
+        lines += [f"{GAP}and {len(members) - _SHOWN} more"] * (len(members) > _SHOWN)
         for node in status.nodes:
             part = cluster_part([node], status.kind == "study")
             lines.append(f"{GAP}{node['node']}: {part.partition(', ')[2]}")
@@ -365,11 +365,11 @@ def resume_command(folder: Path, status: Status | None, name: str = "") -> str:
 
 def idle_line(status: Status | None, resume: str) -> str:
     """Return why no process works on it, and the command that resumes it."""
-    go_on = f"go on with `{resume}`."
+    go_on = f"resume with `{resume}`."
     if status is None or status.state == "stopped":
         return f"No process works on it; {go_on}"
     if status.state == "failed":
-        return f"It failed: {status.reason} Mend it, then {go_on}"
+        return f"It failed: {status.reason} Fix it, then {go_on}"
     if status.state == "complete" and status.pattern:
         return f"It has looked once; {go_on}"
     if status.state == "complete" and status.kind == DEPLOYMENT:
@@ -377,7 +377,7 @@ def idle_line(status: Status | None, resume: str) -> str:
     if status.state == "complete":
         return f"It was complete, and its result is missing; {go_on}"
     return (
-        f"Process {status.pid} on {status.host} worked on it and is gone without a word (killed?), "
+        f"Process {status.pid} on {status.host} worked on it and ended unexpectedly (killed?), "
         f"{duration(status.age)} after it last wrote; {go_on}"
     )
 
@@ -385,16 +385,16 @@ def idle_line(status: Status | None, resume: str) -> str:
 def event_line(event: Mapping[str, Any]) -> str:
     """Format one event: ``2026-01-31 07:30:00 UTC  checkpoint  steps 1,000``."""
     facts = {name: value for name, value in event.items() if name not in ("at", "event")}
-    told = str(event.get("line") or f"{event['event']}{GAP}{_facts(facts, GAP)}")
-    return f"{log_time(event['at'])}{GAP}{printable(told.strip())}"
+    text = str(event.get("line") or f"{event['event']}{GAP}{_facts(facts, GAP)}")
+    return f"{log_time(event['at'])}{GAP}{printable(text.strip())}"
 
 
 def _best(best: Mapping[str, Any]) -> str:
     """Format the best score: ``best 1.234 (trial 145, -0.5 to 2.31)``."""
-    told = [f"trial {best['trial']}"] if "trial" in best else []
+    parts = [f"trial {best['trial']}"] if "trial" in best else []
     if best.get("low") is not None and best.get("high") is not None:
-        told.append(f"{format_significant(best['low'])} to {format_significant(best['high'])}")
-    return f"best {format_significant(best['score'])}" + (f" ({', '.join(told)})" if told else "")
+        parts.append(f"{format_significant(best['low'])} to {format_significant(best['high'])}")
+    return f"best {format_significant(best['score'])}" + (f" ({', '.join(parts)})" if parts else "")
 
 
 def _outcomes(counts: Mapping[str, int]) -> str:

@@ -49,7 +49,7 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(
                     None,
                     None,
-                    f"`{key}` stands here again (first on line {first})",
+                    f"`{key}` is repeated (first on line {first})",
                     key_node.start_mark,
                 )
             seen[key] = key_node
@@ -97,7 +97,7 @@ def parse(text: str, source: str) -> Any:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = str(error.problem or error.context or "it cannot be read").rstrip(".")
-        raise ConfigError(f"{source}{place}: {problem}. Mend that line of the YAML.") from None
+        raise ConfigError(f"{source}{place}: {problem}. Fix that line of the YAML.") from None
     except (KeyError, AttributeError, TypeError) as error:  # PyYAML's, of `!!bool "x"` and others
         raise ConfigError(
             f"{source} is not YAML: a value does not fit the tag in front of it, such as !!bool, "
@@ -120,7 +120,7 @@ def _check_size(text: str) -> None:
         total += 1
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in inside):
-                raise _problem(f"`*{event.anchor}` stands inside of what it names", event)
+                raise _problem(f"`*{event.anchor}` is nested in its own anchor", event)
             total += sizes.get(event.anchor or "", 0)
         elif isinstance(event, yaml.CollectionStartEvent):
             inside.append((event.anchor, total))
@@ -176,7 +176,7 @@ def parse_json(text: str, source: str) -> Any:
         return json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise ConfigError(f"{source}, {place}: {error.msg}. Mend that line of the JSON.") from None
+        raise ConfigError(f"{source}, {place}: {error.msg}. Fix that line of the JSON.") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{source} is not JSON that can be used: {error}.") from None
 
@@ -185,7 +185,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in pairs:
         if key in values:
-            raise ValueError(f"the key `{key}` stands in it twice")
+            raise ValueError(f"the key `{key}` is repeated")
         values[key] = value
     return values
 

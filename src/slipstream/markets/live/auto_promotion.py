@@ -100,7 +100,7 @@ def watch(
             while time.monotonic() < wake and not interruption.requested:
                 time.sleep(_STOP_SECONDS)
         command = resume_command(folder, Status(DEPLOYMENT, pattern=pattern))
-        raise Interrupted(deployment.path, command, "Go on with:")
+        raise Interrupted(deployment.path, command, "Resume with:")
 
 
 def watch_folder(deployment: Deployment) -> Path:

@@ -315,7 +315,10 @@ class _AccountRunner:
                 texts = (f"{key} {value:,.2f}" for key, value in account.equity.items())
                 self.log_and_notify(f"{stamp(account.last_decided)} UTC  equity {', '.join(texts)}")
             if self.interruption.requested:
-                command, how = f"slipstream paper {self.handle}", "Stopped after a bar. Go on with:"
+                command, how = (
+                    f"slipstream paper {self.handle}",
+                    "Stopped after a bar. Resume with:",
+                )
                 raise Interrupted(self.deployment.path, command, how)
             if update.groups and source.is_replay:
                 continue

@@ -300,7 +300,7 @@ class Session:
             command = f"slipstream resume {self.folder.handle}"
             if self.interruption.requested:
                 raise Interrupted(self.folder.path, command)
-            how = f"The time budget ended during: {phase}. What was trained is kept. Go on with:"
+            how = f"The time budget ended during: {phase}. What was trained is kept. Resume with:"
             raise Interrupted(self.folder.path, command, how, final=True)
 
     def record_time(self, phase: str) -> None:

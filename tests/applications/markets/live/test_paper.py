@@ -307,7 +307,7 @@ def test_a_kill_switch_ends_it_until_it_is_taken_back(make: Make, tmp_path: Path
     assert len(decisions(found)["EURUSD"]) == 1
     (found.path / KILL).unlink()
     assert paper("demo") == 9
-    assert run_lines(found.path)[1].startswith("Its feed has ended; go on with")
+    assert run_lines(found.path)[1].startswith("Its feed has ended; resume with")
     assert run_lines(found.path)[2].startswith("10 decisions")
     check_equal("demo", 9)
 

@@ -105,7 +105,7 @@ def test_a_gymnasium_target_takes_keyword_arguments():
 def test_yaml_errors_name_line_and_column(tmp_path):
     file = tmp_path / "my.yaml"
     file.write_text("env: cartpole\nagent:\n  n_epochs: 2\n  n_epochs: 3\n")
-    assert "line 4, column 3: `n_epochs` stands here again (first on line 3)" in refusal(str(file))
+    assert "line 4, column 3: `n_epochs` is repeated (first on line 3)" in refusal(str(file))
     file.write_text("env: [cartpole\n")
     assert "line 2, column 1" in refusal(str(file))
     file.write_text("- 1\n")
