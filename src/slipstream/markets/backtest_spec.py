@@ -1,8 +1,8 @@
-"""What a market environment declares about one continuous pass over its bars.
+"""Backtest specs: a market environment's declaration of one continuous pass over its bars.
 
-An optional function of a kernel, `backtest_spec(p, d)`, returns one of these two for an evaluation
-record. Reports need nothing else of an environment: its page, its baselines, what its decisions
-would have made under other costs. Records that are to be compared have a field `cost_multiple`.
+An optional kernel function, `backtest_spec(p, d)`, returns one of these two for an evaluation
+record. Reports need nothing else of an environment: its page, its baselines, and its decisions
+under other costs. Records that are compared have a field `cost_multiple`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a timeline is divided: into train, validation and test, or into folds.
+"""Splits of a timeline: train, validation and test, or folds.
 
 Folds are walk-forward, purged k-fold or combinatorial purged. See docs/rules.md, sections 9 and 11.
 """
@@ -26,7 +26,7 @@ from slipstream.core.timeline import (
     train_split,
 )
 
-if TYPE_CHECKING:  # whoever reads a plan of folds need not load what reads prices
+if TYPE_CHECKING:  # plans of folds do not need the price readers
     from slipstream.markets.data.market import Market
 
 RUNWAY = 200  # bars that a random training start should leave in its segment
@@ -42,7 +42,7 @@ class Fold(NamedTuple):
 
     Attributes:
         train: segments to train on, oldest first; never stepped across.
-        test: one range for each tested group, oldest first.
+        test: one range per tested group, oldest first.
         groups: numbers of the tested groups.
     """
 
@@ -56,7 +56,7 @@ class FoldSplit(NamedTuple):
 
     Attributes:
         folds: in the lexicographic order of their tested groups.
-        groups: the tested groups, oldest first, equal bar counts but for one bar.
+        groups: the tested groups, oldest first, of equal length up to one bar.
         development: every bar that a study may use before the hold-out is opened.
         holdout: the last bars.
         paths: for each backtest path and each group, the fold that tests it there. Each tested
@@ -74,7 +74,7 @@ class FoldSplit(NamedTuple):
     purge: int
 
     def ranges(self) -> dict[str, tuple[Range, ...]]:
-        """The ranges of every split of a study, by the names of `core/timeline.py`."""
+        """Return the ranges of every split of a study, by the names of `core/timeline.py`."""
         ranges = {}
         for k, fold in enumerate(self.folds):
             ranges[train_split(f"{FOLD}{k}")] = fold.train
@@ -93,23 +93,23 @@ def make_folds(
     min_train: int = RUNWAY + 1,
     memory_note: str = "",
 ) -> FoldSplit:
-    """Divides a timeline of `rows` bars.
+    """Divide a timeline of `rows` bars.
 
-    The hold-out and the embargo before it are cut off first; what is left is the development
+    The hold-out and the embargo before it are cut off first; the remaining bars are the development
     range, and its groups are the tested ones. Training leaves out `purge` bars before a tested
-    group, because their reward reaches into it, and `embargo` bars after it, because their
-    features remember it.
+    group, because their reward reaches into it, and `embargo` bars after it, because their features
+    contain it.
 
     Args:
         rows: bars of the timeline.
         plan: method, groups and hold-out.
         embargo: memory of an observation: lookback + longest warm-up.
         purge: bars a reward reaches ahead.
-        min_train: bars that every training segment must have.
-        remembers: what makes the embargo as long as it is, for messages.
+        min_train: fewest bars of a training segment.
+        memory_note: reason for the length of the embargo, for messages.
 
     Raises:
-        DataError: a group, a training segment or the hold-out is left with too few bars.
+        DataError: a group, a training segment or the hold-out has too few bars.
     """
     reserved = round(plan.holdout * rows)
     shorten = "shorten the lookback and the features' memory"
@@ -147,7 +147,7 @@ def make_folds(
 
 
 def _blocks(rows: int, count: int) -> tuple[Range, ...]:
-    """`count` neighbouring ranges that cover `rows` and differ in length by at most one bar."""
+    """Return `count` neighbouring ranges that cover `rows` and differ by at most one bar."""
     edges = [rows * k // count for k in range(count + 1)]
     return tuple(pairwise(edges))
 
@@ -160,7 +160,7 @@ def _training(
     embargo: int,
     purge: int,
 ) -> tuple[Range, ...]:
-    """What is left of the development range: one segment between two stretches taken out."""
+    """Return the training segments of the development range around the tested groups."""
     segments = []
     start, end = development
     for number in tested:
@@ -174,7 +174,7 @@ def _training(
 
 
 def _paths(chosen: list[tuple[int, ...]], groups: int) -> tuple[tuple[int, ...], ...]:
-    """Path k takes, for each group, the k-th of the folds that test it."""
+    """Return the paths: path k takes, for each group, the k-th of the folds that test it."""
     testing = [
         [fold for fold, tested in enumerate(chosen) if group in tested] for group in range(groups)
     ]
@@ -202,11 +202,11 @@ def _refuse_short(split: FoldSplit, plan: FoldPlan, min_train: int, shorten: str
 def fold_metadata(
     split: FoldSplit, plan: FoldPlan, time: NDArray[np.int64], bar_seconds: int
 ) -> dict[str, Any]:
-    """What a result says about its folds, ready for JSON.
+    """Return the metadata of folds in results, ready for JSON.
 
     Args:
         split: the folds.
-        plan: what they were made from.
+        plan: plan of the folds.
         time: int64 [rows], UTC seconds at which the timeline's bars open.
         bar_seconds: length of a bar.
 
@@ -265,19 +265,19 @@ class SplitConfig(Config):
 def split_times(
     market: Market, split: SplitConfig, embargo_bars: int, memory_note: str = ""
 ) -> dict[str, tuple[int, int]]:
-    """Half-open UTC second ranges of the splits, the same for all symbols.
+    """Return half-open UTC second ranges of the splits, the same for all symbols.
 
-    Boundaries are moments of the whole market's time range, so one symbol's training never overlaps
+    Boundaries are times of the whole market's range, so one symbol's training never overlaps
     another's test. After a boundary, `embargo_bars` bars of every symbol are left out.
 
     Args:
         market: the market to split.
         split: the fractions; a split of fraction 0 is absent from the result.
         embargo_bars: bars between two splits: lookback plus the features' warm-up.
-        remembers: what makes the embargo as long as it is, for messages.
+        memory_note: reason for the length of the embargo, for messages.
 
     Raises:
-        DataError: when a split is left with too few bars.
+        DataError: a split has too few bars.
     """
     start = min(int(bars.time[0]) for bars in market.bars)
     stop = max(int(bars.time[-1]) for bars in market.bars) + market.bar_seconds
@@ -304,12 +304,12 @@ def split_times(
 
 
 def _after_embargo(market: Market, boundary: int, embargo_bars: int) -> int:
-    """The first moment that lies `embargo_bars` bars of every symbol after `boundary`."""
+    """Return the first time that is `embargo_bars` bars of every symbol after `boundary`."""
     moment = boundary
     for bars in market.bars:
         row = int(np.searchsorted(bars.time, boundary))
         if row == 0 or row == len(bars.time):
-            continue  # this symbol starts later or has ended: nothing of it lies on both sides
+            continue  # this symbol starts later or has ended
         row += embargo_bars
         beyond = row >= len(bars.time)
         moment = max(moment, int(bars.time[-1]) + 1 if beyond else int(bars.time[row]))

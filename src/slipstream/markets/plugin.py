@@ -1,4 +1,7 @@
-"""What markets add to slipstream; see `core/plugins.py`."""
+"""Plugin of the markets: commands, kernels, report pages and starter configs.
+
+See `core/plugins.py`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ kernels = {
 
 
 def part(kind: type[Part], environment: Environment) -> Part | None:
-    """Return what reports compare the decisions in a market with, or its register of hold-outs."""
+    """Return the backtests of a market environment, or its hold-out register."""
     if kind.__name__ == "Backtest":
         from slipstream.markets.evaluation.market_backtest import MarketBacktest
 
@@ -44,7 +47,7 @@ def pages(environment: Environment | None, evaluation: RunEvaluation) -> Page | 
 
 
 def init(environment: str, folder: str | None) -> tuple[dict[str, Any], list[str]] | None:
-    """Return a config to start from for a folder of prices."""
+    """Return a starter config for a folder of prices."""
     from slipstream.markets.starter_config import build_config
 
     return build_config(environment, folder)

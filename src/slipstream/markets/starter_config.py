@@ -1,6 +1,7 @@
-"""Configs to start from, made for a folder of prices that nobody has described yet.
+"""Starter configs for a folder of prices that has not been described yet.
 
-`describe_folder` looks at its files, `propose` writes what they prove, `start` makes a config.
+`describe_folder` reads its files, `propose_section` writes the proven settings, `build_config`
+creates a config.
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ from slipstream.markets.data.timestamps import MISSING, bar_length
 from slipstream.markets.features.feature_registry import expand_feature_sets, warm_up_rows
 from slipstream.training.environments.factory import get_kind
 
-_MANY = 20_000  # bars of which any split holds what an observation remembers
+_MANY = 20_000  # bars from which any split fits the memory of an observation
 _LONGER = {"train": 0.4, "validation": 0.3, "test": 0.3}
 _FEE_PER_MILLION = 1_000.0  # of notional: what exchanges of coins usually take from each side
 
 
 def _reads_prices(environment: str) -> bool:
-    """Whether the environment's config has a `data` section of prices."""
+    """Return True if the environment's config has a `data` section of prices."""
     data = get_kind(environment).model.model_fields.get("data")
     return data is not None and find_model(data.annotation) is DataConfig
 
 
 def build_config(environment: str, folder: str | None) -> tuple[dict[str, Any], list[str]] | None:
-    """Return the sections of a config for a folder of prices, and the lines above them.
+    """Return the sections of a config for a folder of prices, and the comment lines above them.
 
     Returns:
         None if the environment reads no prices.
@@ -79,8 +80,8 @@ def build_config(environment: str, folder: str | None) -> tuple[dict[str, Any], 
         env["account_currency"], reasons = _choose_account_currency(names)
         if env["account_currency"] != "USD":
             head.append(
-                f"account_currency is {env['account_currency']}: nothing here turns all profits "
-                "into USD."
+                f"account_currency is {env['account_currency']}: these symbols cannot convert all "
+                "profits into USD."
             )
         values["agent"] = {
             "n_steps": 256,
@@ -101,10 +102,10 @@ def build_config(environment: str, folder: str | None) -> tuple[dict[str, Any], 
 
 
 def _fit_bars(env: dict[str, Any], bars: int) -> list[str]:
-    """Choose features and splits with which `train` accepts so few bars; return what was chosen.
+    """Choose features and splits that `train` accepts for this number of bars; return the choices.
 
     Args:
-        env: the section, which gets `features` and `split` if the defaults do not fit.
+        env: the section; gets `features` and `split` if the defaults do not fit.
         bars: of the symbol that has the fewest.
     """
     kernel = load_kernel(env["name"])
@@ -141,7 +142,7 @@ def _fit_bars(env: dict[str, Any], bars: int) -> list[str]:
 
 
 def _files_head(found: FolderDescription) -> list[str]:
-    """What is in the folder, and what of it is left out and why."""
+    """List the files of the folder, and the files that are left out with the reason."""
     used = {(one.symbol, one.file) for one in found.usable}
     head = [f"Prices found in {found.folder}:"]
     head += [f"  {_file_line(one)}" for one in found.files]
@@ -156,7 +157,7 @@ def _files_head(found: FolderDescription) -> list[str]:
 
 
 def _data_head(proposal: DataProposal) -> list[str]:
-    """What the files prove, what is a guess, and what is left to write."""
+    """List proven settings, guesses and open questions."""
     head = [f"Written because the files prove it: {reason}" for reason in proposal.reasons]
     if "spread_pips" in proposal.section:
         head.append(
@@ -170,7 +171,7 @@ def _data_head(proposal: DataProposal) -> list[str]:
 
 
 def _check_readable(found: FolderDescription) -> None:
-    """Raises DataError where no file can be read."""
+    """Raise DataError if no file can be read."""
     if not found.usable:
         problems = " ".join(f"{one.file}: {one.problem}" for one in found.files if one.problem)
         advice = "Give a folder of CSV, Parquet or Feather files of bars."
@@ -184,10 +185,10 @@ def _check_readable(found: FolderDescription) -> None:
 
 
 def _choose_account_currency(names: list[str]) -> tuple[str, dict[str, str]]:
-    """The currency that an account is kept in, and why some symbols cannot be traded in it.
+    """Return the account currency, and the reasons why some symbols cannot be traded in it.
 
-    US dollars where they serve any symbol, else the currency that serves most; a coin that is only
-    bought and sold comes last.
+    US dollars if they serve any symbol, else the currency that serves most; coins that are only
+    bought and sold come last.
     """
     pairs = [pair for name in names if (pair := parse(name)) is not None]
     others = dict.fromkeys([pair.base for pair in pairs] + [pair.quote for pair in pairs])
@@ -200,7 +201,7 @@ def _choose_account_currency(names: list[str]) -> tuple[str, dict[str, str]]:
 
 
 def _conversion_problems(names: Sequence[str], account: str) -> dict[str, str]:
-    """Why some symbols cannot be traded: nothing here turns their profits into `account`.
+    """Return the symbols whose profits cannot be converted into `account`, with the reason.
 
     See docs/rules.md, section 3.
     """
@@ -216,7 +217,7 @@ def _conversion_problems(names: Sequence[str], account: str) -> dict[str, str]:
 
 
 def _choose_quote_currency(names: list[str]) -> tuple[str, dict[str, str]]:
-    """The currency that most prices are in, and why the other symbols cannot join them."""
+    """Return the currency of most prices, and why the other symbols are left out."""
     quotes = {symbol: pair.quote for symbol in names if (pair := parse(symbol)) is not None}
     currency = max(["USD", *quotes.values()], key=list(quotes.values()).count)
     return currency, {
@@ -227,7 +228,7 @@ def _choose_quote_currency(names: list[str]) -> tuple[str, dict[str, str]]:
 
 
 def drop_symbols(found: FolderDescription, reasons: dict[str, str]) -> FolderDescription:
-    """The same without the symbols for which there is a reason."""
+    """Return the description without the symbols for which there is a reason."""
     kept = replace(found, left_out=frozenset(reasons))
     if not kept.usable:
         raise DataError(
@@ -237,13 +238,13 @@ def drop_symbols(found: FolderDescription, reasons: dict[str, str]) -> FolderDes
 
 
 def _without_pips(section: dict[str, Any], env: dict[str, Any]) -> list[str]:
-    """Takes the guess of a spread in pips away where none means anything, and says what remains.
+    """Remove the guessed spread in pips if pips are meaningless, and describe the replacement.
 
-    Of a coin's price a pip is next to nothing. The portfolio has a fee of its own.
+    A pip is negligible compared with a coin's price. The portfolio has its own fee.
 
     Args:
         section: of `data`.
-        env: the forex environment gets a commission instead, as exchanges of coins take it.
+        env: the forex environment gets a commission instead, as exchanges of coins charge it.
     """
     kinds = {market_kind(symbol) for symbol in section["symbols"]}
     if kinds == {"fx"} or "spread_pips" not in section:
@@ -269,26 +270,27 @@ def _file_line(one: FileDescription) -> str:
     return line
 
 
-# Keys that are written where the files prove them; all others are the user's to decide.
+# Keys that are set if the files prove them; the user decides all others.
 _PROVEN = {"time_zone", "timestamp_label", "price_scale", "point", "columns"}
-_ROUNDS = 5  # a remedy may bring to light what stops next
+_ROUNDS = 5  # a fix may reveal further errors
 
 
 @dataclass(frozen=True)
 class FileDescription:
-    """One file.
+    """Description of one file.
 
     Attributes:
-        symbol: the name to use: that of the file, or the currency pair hidden in it.
+        symbol: the name to use: that of the file, or the currency pair in it.
         file: its name inside the folder.
         rows: number of bars.
-        first, last: UTC seconds of the first and last stamp (as if in UTC where they have no zone).
-        bar_seconds: most common distance of stamps; 0 when there is none.
-        price_side: what the file says or its format implies.
+        first, last: UTC seconds of the first and last timestamp (as if in UTC if they have no
+            zone).
+        bar_seconds: most common distance of timestamps; 0 if unknown.
+        price_side: side in the file's name or of its format.
         spread: ``spread``, ``spread_points``, ``spread_pips`` or None: the column that holds it.
         extra: other numeric columns.
-        columns: the `columns` without which it cannot be read.
-        problem: why the file cannot be read; then nothing above but symbol and file holds.
+        columns: the `columns` that are required to read it.
+        problem: why the file cannot be read; then only symbol and file are valid.
     """
 
     symbol: str
@@ -306,12 +308,12 @@ class FileDescription:
 
 @dataclass(frozen=True)
 class FolderDescription:
-    """A folder of prices, described.
+    """Description of a folder of prices.
 
     Attributes:
-        folder: as it was given.
-        files: every data file, readable or not, in the order of their names.
-        prefer: the market whose files are used where there are any.
+        folder: path as given.
+        files: every data file, readable or not, sorted by name.
+        prefer: preferred market, if there are files of it.
         left_out: symbols that are not used.
     """
 
@@ -338,7 +340,7 @@ class FolderDescription:
 
     @property
     def data_section(self) -> dict[str, object]:
-        """The `data:` section of the usable files, before anything about them is proven."""
+        """The `data:` section of the usable files, before the data check."""
         usable = self.usable
         section: dict[str, object] = {"folder": self.folder}
         if not usable:
@@ -361,12 +363,12 @@ class FolderDescription:
 
 @dataclass(frozen=True)
 class DataProposal:
-    """A `data` section and what stands behind it.
+    """Proposed `data` section with its evidence.
 
     Attributes:
         section: plain values for YAML.
-        reasons: sentences: what was written, and how the files prove it.
-        open: sentences: what still stops loading.
+        reasons: sentences: each setting, and its proof.
+        open: sentences: remaining errors.
     """
 
     section: dict[str, object]
@@ -375,7 +377,7 @@ class DataProposal:
 
 
 def propose_section(section: dict[str, object]) -> DataProposal:
-    """Completes a `data` section with everything that the files themselves prove."""
+    """Complete a `data` section with all settings that the files prove."""
     section, reasons = dict(section), []
     for _ in range(_ROUNDS):
         config = validate(DataConfig, section, "data")
@@ -401,12 +403,12 @@ def propose_section(section: dict[str, object]) -> DataProposal:
 
 
 def _is_proven(fixes: tuple[SuggestedFix, ...]) -> bool:
-    """Whether there is one thing to write, and it is no choice of the user's."""
+    """Return True if there is a single fix that needs no decision of the user."""
     return len(fixes) == 1 and set(fixes[0]) <= _PROVEN
 
 
 def describe_folder(path: str | Path, prefer: MarketKind | None = None) -> FolderDescription:
-    """Looks at every data file of a folder (or at one file) and says what it is.
+    """Describe every data file of a folder, or one file.
 
     Args:
         path: the folder, or the file.
@@ -432,7 +434,7 @@ def describe_folder(path: str | Path, prefer: MarketKind | None = None) -> Folde
 
 
 def _describe(name: str, path: Path) -> list[FileDescription]:
-    """One file; a table of several symbols once for each."""
+    """Describe one file; a table of several symbols once per symbol."""
     own = name if parse(name) is not None else find_pair(name) or name
     config = DataConfig(folder=str(path.parent), files={own: path.name}, symbols=(own,))
     try:
@@ -478,7 +480,7 @@ def _describe_table(table: RawTable, config: DataConfig) -> FileDescription:
 
 
 def _usual_order(currency: str, account: str) -> str:
-    """The pair of two currencies as markets quote it: EURUSD, but USDJPY; coins come first."""
+    """Return the pair of two currencies as markets quote it: EURUSD, USDJPY; coins come first."""
     rank = ["EUR", "GBP", "AUD", "NZD", "USD", "CAD", "CHF", "JPY"]
 
     def place(code: str) -> int:

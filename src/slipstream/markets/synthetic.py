@@ -1,7 +1,7 @@
-"""Planted markets: prices with an edge whose best return is known (docs/rules.md, section 14).
+"""Synthetic markets: prices with an edge whose optimal return is known (docs/rules.md, section 14).
 
-`PlantedMarket` draws prices and writes them as files. Every open is the close before; a bar's
-growth is what the signal of a subclass promised, and noise:
+`SyntheticMarket` generates prices and writes them to files. Every open is the close before; a
+bar's growth is the signal of a subclass plus noise:
 
     open[t+1] = close[t]
     log(close[t+1] / open[t+1]) = drift(state[t]) + noise[t+1]
@@ -25,7 +25,7 @@ from slipstream.core.storage.atomic_io import sha256
 from slipstream.markets.data.bars import Bars, FloatArray, IntArray
 from slipstream.markets.data.file_discovery import SUFFIXES
 
-if TYPE_CHECKING:  # whoever asks whether files are planted loads no panel
+if TYPE_CHECKING:  # `is_synthetic` does not need panels
     from slipstream.markets.data.panel import Panel
 
 
@@ -36,11 +36,11 @@ from slipstream.markets.data.calendar import is_weekend
 BASIS_POINT = 1e-4
 LOG_VOLUME = 10.0  # mean logarithm of a bar's volume
 _START = 1_640_995_200  # 2022-01-01 00:00 UTC
-_MARK = ".planted"  # beside the files: the sha256 of each that a generator wrote
+_MARK = ".synthetic"  # file with the sha256 of each generated price file
 
 
 class SignalDraw(NamedTuple):
-    """One draw of a signal and of what it moves.
+    """One draw of a signal and of the prices and volume that it moves.
 
     Attributes:
         growth: log(close / open) of each bar, float64 [T, A].
@@ -55,14 +55,14 @@ class SignalDraw(NamedTuple):
 
 @dataclass(frozen=True)
 class SyntheticMarket(ABC):
-    """A generator of prices; what differs between the markets is the signal.
+    """Generator of prices; subclasses define the signal.
 
     Attributes:
         name: what it is called, as in `slipstream data synthetic-forex`.
         column: the extra column that holds the state.
         stream: number of its random stream.
-        symbols, bars, bar_seconds, first_price: what it writes unless asked for something else.
-        fee: fraction of what is bought or sold.
+        symbols, bars, bar_seconds, first_price: defaults of the generated files.
+        fee: fraction of the notional bought or sold.
     """
 
     name: ClassVar[str]
@@ -76,27 +76,27 @@ class SyntheticMarket(ABC):
 
     @abstractmethod
     def draw(self, bars: int, assets: int, random: np.random.Generator) -> SignalDraw:
-        """Draws the signal and what it moves."""
+        """Draw the signal, and the growth and volume that it moves."""
 
     @abstractmethod
     def drift(self, state: FloatArray) -> FloatArray:
-        """Log drift in the bar after each of these states, float64 of their shape."""
+        """Return the log drift in the bar after each of these states, float64 of their shape."""
 
     @property
     @abstractmethod
     def optimal_gain(self) -> float:
-        """What the best policy that sees the state earns a bar."""
+        """Log growth per bar of the best policy that observes the state."""
 
     def times(self, bars: int, bar_seconds: int) -> IntArray:
-        """The stamps of the bars, UTC seconds."""
+        """Return the timestamps of the bars, UTC seconds."""
         return _START + bar_seconds * np.arange(bars, dtype=np.int64)
 
     def generate(
         self, bars: int, seed: int, symbols: Sequence[str] = (), bar_seconds: int = 0
     ) -> tuple[Bars, ...]:
-        """Draws one path of `bars` bars a symbol.
+        """Generate one path of `bars` bars per symbol.
 
-        Equal arguments give equal bars; a longer path is another one.
+        Equal arguments give equal bars; a longer path is a different one.
         """
         symbols = symbols or self.symbols
         random = np.random.default_rng(np.random.SeedSequence([seed, self.stream]))
@@ -127,7 +127,7 @@ class SyntheticMarket(ABC):
         symbols: Sequence[str] = (),
         bar_seconds: int = 0,
     ) -> tuple[Path, ...]:
-        """Writes one path as ``{symbol}.parquet`` files into `folder` and returns them.
+        """Write one path as ``{symbol}.parquet`` files into `folder` and return them.
 
         Raises:
             OSError: the folder cannot be written, or its disk is full.
@@ -136,7 +136,7 @@ class SyntheticMarket(ABC):
         return tuple(_write(Path(folder), one) for one in drawn)
 
     def state(self, panel: Panel) -> FloatArray:
-        """The state at each row of a planted panel, float64 [T, A].
+        """Return the state at each row of a synthetic panel, float64 [T, A].
 
         Raises:
             DataError: the panel has no such column.
@@ -150,22 +150,21 @@ class SyntheticMarket(ABC):
         return panel.extra[self.column]
 
     def expected_returns(self, held: FloatArray, state: FloatArray) -> FloatArray:
-        """What shares of equity earn in expectation in the bar after each state, before fees."""
+        """Return the expected return of equity shares in the bar after each state, before fees."""
         return held * self.drift(state)
 
     def score(self, held: FloatArray, state: FloatArray, traded: FloatArray | None = None) -> float:
-        """What a policy earns in expectation: conditional drift, not the noisy return.
+        """Return the expected return of a policy: conditional drift, not the noisy return.
 
         Args:
             held: shares of equity held through bar t + 1, decided on bar t, [n, A], or [n] of one
                 symbol; the rest is cash.
             state: of the bars on which they were decided, of the same shape.
-            traded: share of equity bought plus sold at each bar, [n]. None: what the shares
-                change, from cash alone before the first bar, without the drift of shares that
-                nobody trades.
+            traded: share of equity bought plus sold at each bar, [n]. None: the change of the
+                shares, from cash before the first bar, without the drift of untraded shares.
 
         Returns:
-            Sum over bars of what is earned - fee x traded.
+            Sum over bars of the expected return - fee x traded.
         """
         held = np.asarray(held, dtype=np.float64)
         if traded is None:
@@ -174,18 +173,18 @@ class SyntheticMarket(ABC):
 
 
 def _write(folder: Path, bars: Bars) -> Path:
-    """Writes stamps in UTC and all columns but the spread; returns the file.
+    """Write UTC timestamps and all columns except the spread; return the file.
 
     Raises:
         OSError: the folder cannot be written, or its disk is full; then there is no such file.
     """
-    import polars as pl  # a quarter of a second, which trainings without prices do not wait for
+    import polars as pl  # slow to import; not needed without price files
 
     folder.mkdir(parents=True, exist_ok=True)
     columns = {name: pl.Series(column) for name, column in bars.columns().items()}
     moments = pl.from_epoch(columns.pop("time"), "s").dt.replace_time_zone("UTC")
     del columns["spread"]
-    content = io.BytesIO()  # polars itself would not say what the system said
+    content = io.BytesIO()  # polars would hide the system's error
     pl.DataFrame({"timestamp": moments, **columns}).write_parquet(content)
     file = folder / f"{bars.symbol}.parquet"
     try:
@@ -199,10 +198,10 @@ def _write(folder: Path, bars: Bars) -> Path:
 
 
 def is_synthetic(folder: str) -> bool:
-    """Whether generators wrote every file of prices in a folder as it is: nothing is traded there.
+    """Return True if generators wrote every price file of a folder, unchanged.
 
     Args:
-        folder: as a config's `env.data.folder` names it.
+        folder: as in a config's `env.data.folder`.
     """
     root = resolve_folder(folder)
     place = root if root.is_dir() else root.parent
@@ -220,23 +219,24 @@ def is_synthetic(folder: str) -> bool:
 class SyntheticCrypto(SyntheticMarket):
     """synthetic-crypto: assets of which one is hot. Parameters are fractions (1 bp = 1e-4).
 
-    With probability 1/288 a bar another asset becomes hot, drawn uniformly. What is hot at bar t
-    shows in the volume of bar t and moves the prices of bar t + 1:
+    With probability 1/288 per bar another asset becomes hot, drawn uniformly. The hot asset of bar
+    t shows in the volume of bar t and moves the prices of bar t + 1:
 
         log(close[t+1] / open[t+1]) = drift[t] + noise (common[t+1] + own[t+1])
         drift = strength for the hot asset, -strength / (A - 1) for the others
         log(volume[t]) = 10 + own noise of deviation 1, + 4 for the hot asset
 
-    Who sees the state and holds the hot asset alone earns `strength` a bar and sells and buys once
-    a change. With `strength = 0` the market has no edge, and volume tells nothing.
+    A policy that observes the state and holds only the hot asset earns `strength` per bar and sells
+    and buys once per change. With `strength = 0` the market has no edge, and volume is
+    uninformative.
 
     Its state, the column `hot`, is 1 in bars in which the asset is hot.
 
     Attributes:
-        strength: log drift a bar of the hot asset.
+        strength: log drift per bar of the hot asset.
         noise: standard deviation of the common and of each asset's own part of a bar's log return.
-        switch: probability a bar that another asset becomes hot.
-        signal: what being hot adds to the log volume, in deviations of its noise.
+        switch: probability per bar that another asset becomes hot.
+        signal: added log volume of the hot asset, in standard deviations of its noise.
     """
 
     name, column, stream = "synthetic-crypto", "hot", 0xC0117
@@ -247,7 +247,7 @@ class SyntheticCrypto(SyntheticMarket):
     signal: float = 4.0
 
     def draw(self, bars: int, assets: int, random: np.random.Generator) -> SignalDraw:
-        """Draws the hot asset of each bar: at a change one of the others, all equally likely."""
+        """Draw the hot asset of each bar: at a change one of the others, all equally likely."""
         first = random.integers(assets)
         changes = random.random(bars) < self.switch
         changes[:1] = False
@@ -261,14 +261,14 @@ class SyntheticCrypto(SyntheticMarket):
         return SignalDraw(growth, log_volume, {self.column: hot})
 
     def drift(self, state: FloatArray) -> FloatArray:
-        """Log drift of every asset in the bar after each of these states, float64 [n, A]."""
+        """Return each asset's log drift in the bar after each of these states, float64 [n, A]."""
         return np.where(state > 0.0, self.strength, -self.strength / (state.shape[1] - 1))
 
     @property
     def optimal_gain(self) -> float:
-        """Log growth a bar of the best policy that sees the state.
+        """Log growth per bar of the best policy that observes the state.
 
-        It holds the hot asset and sells and buys once a change; or nothing, where that pays less.
+        It holds the hot asset and sells and buys once per change; or holds cash if that pays less.
         """
         return max(self.strength - 2.0 * self.fee * self.switch, 0.0)
 
@@ -278,12 +278,12 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(400)  # of the integrals: exa
 
 @dataclass(frozen=True)
 class ReversionOptimum:
-    """The best policy that sees the shocks.
+    """Optimum of the policies that observe the shocks.
 
     Attributes:
-        gain: log growth a bar.
-        lead: what holding an asset rather than cash is worth before the next shock is seen, in log
-            growth: with it the best policy is the best of staying, changing and selling.
+        gain: log growth per bar.
+        holding_value: value of holding an asset rather than cash before the next shock is observed,
+            in log growth: it determines the best choice of staying, changing and selling.
     """
 
     gain: float
@@ -294,21 +294,21 @@ class ReversionOptimum:
 class SyntheticReversion(SyntheticMarket):
     """synthetic-reversion: assets that give back a part of every move one bar later.
 
-    Each asset's log growth is a moving average of shocks that nobody can foresee:
+    Each asset's log growth is a moving average of unpredictable shocks:
 
         log(close[t+1] / open[t+1]) = shock[t+1] - share x shock[t]
         shock ~ noise x N(0, 1), independent between bars and assets
-        log(volume[t]) = 10 + own noise of deviation 1, which tells nothing
+        log(volume[t]) = 10 + own noise of deviation 1, uninformative
 
     Who sees bar t expects -share x shock[t] of the next bar, and nothing of any later one: an edge
     that lasts one bar, beside synthetic-crypto's, which lasts 288. The bar's own return shows the
     shock but for the echo of the one before. With `share = 0` the market has no edge.
 
     Parameters are fractions (1 bp = 1e-4).
-    Its state, the column `shock`, is the part of a bar's growth that was new.
+    Its state, the column `shock`, is the new part of a bar's growth.
 
     Attributes:
-        share: of a shock, what the next bar gives back.
+        share: fraction of a shock that the next bar reverts.
         noise: standard deviation of a bar's shock.
     """
 
@@ -318,7 +318,7 @@ class SyntheticReversion(SyntheticMarket):
     noise: float = 100.0 * BASIS_POINT
 
     def draw(self, bars: int, assets: int, random: np.random.Generator) -> SignalDraw:
-        """Draws the shocks."""
+        """Draw the shocks."""
         shock = self.noise * random.standard_normal((bars, assets))
         growth = shock.copy()
         growth[1:] -= self.share * shock[:-1]
@@ -326,28 +326,29 @@ class SyntheticReversion(SyntheticMarket):
         return SignalDraw(growth, log_volume, {self.column: shock})
 
     def drift(self, state: FloatArray) -> FloatArray:
-        """Log drift of every asset in the bar after each of these shocks, float64 [n, A]."""
+        """Return each asset's log drift in the bar after each of these shocks, float64 [n, A]."""
         return -self.share * np.asarray(state, dtype=np.float64)
 
     @property
     def optimal_gain(self) -> float:
-        """Log growth a bar of the best policy that sees the shocks of all assets."""
+        """Log growth per bar of the best policy that observes the shocks of all assets."""
         return self.optimum().gain
 
     def optimum(self, assets: int = len(SyntheticMarket.symbols)) -> ReversionOptimum:
-        """The average-reward optimum (Puterman 1994, chapter 8), exact but for rounding.
+        """Compute the average-reward optimum (Puterman 1994, chapter 8), exact up to rounding.
 
-        Growth less fees is linear in the weights, so all in one asset or all in cash is best.
-        Drifts D_i = -share x shock_i are independent from bar to bar, so the value of a position
-        before they are seen is one number: 0 in cash, v (`lead`) in an asset. With M the largest
-        of A drifts, M' of the A - 1 other ones, D the own one and f the fee, the optimality
-        equations are
+        Growth less fees is linear in the weights, so a single asset or cash is optimal. Drifts D_i
+        = -share x shock_i are independent from bar to bar, so the value of a position before they
+        are observed is
+        one number: 0 in cash, v (`holding_value`) in an asset. With M the largest of A drifts, M'
+            of the A
+        - 1 other ones, D the own one and f the fee, the optimality equations are
 
             cash:  g     = E max(0, M - f + v)
             asset: g + v = E max(D + v, M' - 2 f + v, -f)
 
-        Their difference falls in v and changes sign between -f and f: v is found by bisection, and
-        each expectation of a maximum Z >= c is c plus the integral of P(Z > z) from c on.
+        Their difference falls in v and changes sign between -f and f: v is found by bisection. Each
+        expectation of a maximum Z >= c is c plus the integral of P(Z > z) from c on.
         """
         deviation, fee = self.share * self.noise, self.fee
         if deviation == 0.0:
@@ -371,7 +372,7 @@ class SyntheticReversion(SyntheticMarket):
 
 
 def _expected_maximum(floor: float, groups: Sequence[tuple[float, int]], deviation: float) -> float:
-    """Mean of max(floor, all X), X ~ N(mean, deviation^2), `count` independent of each mean."""
+    """Return E max(floor, all X), X ~ N(mean, deviation^2), `count` independent per mean."""
     half = 0.5 * (max(floor, max(mean for mean, _ in groups)) + 12.0 * deviation - floor)
     z = floor + half * (1.0 + _NODES)
     below = np.ones(len(z))
@@ -381,7 +382,7 @@ def _expected_maximum(floor: float, groups: Sequence[tuple[float, int]], deviati
 
 
 def _normal_cdf(x: FloatArray) -> FloatArray:
-    """The standard normal distribution function."""
+    """Return the standard normal distribution function."""
     return np.array([0.5 * math.erfc(-value / math.sqrt(2.0)) for value in x.tolist()])
 
 
@@ -394,7 +395,7 @@ _FOREX_START = 1_577_916_000  # Wednesday 2020-01-01 22:00 UTC = 17:00 New York
 
 @dataclass(frozen=True, eq=False)
 class ForexOptimum:
-    """The best stationary policy of the chain.
+    """Best stationary policy of the chain.
 
     Attributes:
         gain: average reward per bar, a fraction of equity.
@@ -411,11 +412,11 @@ class SyntheticForex(SyntheticMarket):
 
         log(close[t+1] / open[t+1]) = beta x[t] - sigma^2 / 2 + sigma eps[t+1]
 
-    An agent that sees x_t and pays `fee` per unit of exposure change has an average-reward optimum
-    on the 21-state chain (signal, position). With `beta = 0` the market has no edge. Parameters are
-    fractions (1 bp = 1e-4).
+    An agent that observes x_t and pays `fee` per unit of exposure change has an average-reward
+    optimum on the 21-state chain (signal, position). With `beta = 0` the market has no edge.
+    Parameters are fractions (1 bp = 1e-4).
 
-    Its state is the column `signal`; `noise_0` ... `noise_13` tell nothing.
+    Its state is the column `signal`; `noise_0` ... `noise_13` are uninformative.
 
     Attributes:
         beta: log drift of the next bar per unit of signal.
@@ -429,7 +430,7 @@ class SyntheticForex(SyntheticMarket):
     sigma: float = 5.0 * BASIS_POINT
 
     def draw(self, bars: int, assets: int, random: np.random.Generator) -> SignalDraw:
-        """Draws the signal of one pair."""
+        """Draw the signal of one pair."""
         assert assets == 1
         signal = LEVELS[_walk(bars, random)]
         seen = np.concatenate([[0.0], signal[:-1]])  # what moved each bar; nothing moved the first
@@ -441,9 +442,9 @@ class SyntheticForex(SyntheticMarket):
         return SignalDraw(growth[:, None], random.standard_normal((bars, 1)), columns)
 
     def times(self, bars: int, bar_seconds: int) -> IntArray:
-        """The forex week, so that the data check finds nothing to complain about.
+        """Return times in the forex week, so that the data check reports no issue.
 
-        The process itself knows no weekends.
+        The process itself has no weekends.
         """
         weeks = bars * bar_seconds // (5 * 86400) + 2
         rows = np.arange(weeks * 7 * 86400 // bar_seconds, dtype=np.int64)
@@ -452,15 +453,15 @@ class SyntheticForex(SyntheticMarket):
 
     @property
     def optimal_gain(self) -> float:
-        """What the best policy that sees the signal earns a bar, a fraction of equity."""
+        """Expected return per bar of the best policy that observes the signal."""
         return self.optimum().gain
 
     def optimum(self) -> ForexOptimum:
-        """The average-reward optimum by relative value iteration, to a span of 1e-14.
+        """Compute the average-reward optimum by relative value iteration, to a span of 1e-14.
 
-        In state (x, position) the agent chooses a; it earns
-        a beta x - a^2 sigma^2 / 2 - fee |a - position|, then x moves. Rewards are scaled to
-        units of `sigma` so that 1e-14 is a meaningful span.
+        In state (x, position) the agent chooses a; its reward is
+        a beta x - a^2 sigma^2 / 2 - fee |a - position|, then x moves. Rewards are scaled to units
+        of `sigma` so that 1e-14 is a meaningful span.
         """
         scale = self.sigma
         earned = self.expected_returns(POSITIONS[None, :], LEVELS[:, None]) / scale  # [x, a]
@@ -479,15 +480,15 @@ class SyntheticForex(SyntheticMarket):
         return ForexOptimum(float(gain), POSITIONS[choices.argmax(axis=2)])
 
     def drift(self, state: FloatArray) -> FloatArray:
-        """Log drift in the bar after each of these signals, but for the variance's part, [n]."""
+        """Return the log drift in the bar after each signal, without the variance term, [n]."""
         return self.beta * np.asarray(state, dtype=np.float64)
 
     def expected_returns(self, held: FloatArray, state: FloatArray) -> FloatArray:
-        """What positions earn in expectation: position beta x - position^2 sigma^2 / 2, [n]."""
+        """Return the expected return of positions: p beta x - (p sigma)^2 / 2, [n]."""
         return super().expected_returns(held, state) - 0.5 * (held * self.sigma) ** 2
 
     def optimal_positions(self, signal: FloatArray) -> FloatArray:
-        """The optimal policy's positions along a path of signals, begun flat, float64 [n]."""
+        """Return the optimal positions along a path of signals, started flat, float64 [n]."""
         policy = self.optimum().policy
         levels = np.rint((np.asarray(signal) + 1.0) * 3.0).astype(np.int64)
         positions = np.empty(len(levels))
@@ -499,7 +500,7 @@ class SyntheticForex(SyntheticMarket):
 
 
 def transition_matrix() -> FloatArray:
-    """Probability that the signal moves from level i to level j, float64 [7, 7]."""
+    """Return the probability that the signal moves from level i to level j, float64 [7, 7]."""
     count = len(LEVELS)
     moves = np.zeros((count, count))
     step = (1.0 - STAY) / 2.0
@@ -511,7 +512,7 @@ def transition_matrix() -> FloatArray:
 
 
 def _walk(bars: int, draw: np.random.Generator) -> IntArray:
-    """Level indices of the signal, started from its stationary (uniform) distribution."""
+    """Return level indices of the signal, started from its stationary (uniform) distribution."""
     steps = draw.choice([-1, 0, 1], size=bars, p=[(1 - STAY) / 2, STAY, (1 - STAY) / 2])
     level = int(draw.integers(len(LEVELS)))
     levels = np.empty(bars, dtype=np.int64)

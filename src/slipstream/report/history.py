@@ -62,7 +62,7 @@ def learning_curves(run: Run, market: bool) -> tuple[Curve, ...]:
 
 
 def numeric_column(table: Columns, column: str) -> Floats:
-    """A column of a run's table; NaN where a cell is empty.
+    """Return a column of a run's table; NaN where a cell is empty.
 
     Raises:
         CheckpointError: a cell holds words.
@@ -118,7 +118,7 @@ def episode_curves(run: Run, spec: EnvSpec, left_out: Collection[str] = ()) -> t
 def draw_learning_curves(
     curves: Sequence[Curve], chosen: Sequence[tuple[int, float]] = (), shown: int = 0
 ) -> Figure:
-    """Scores over steps, a panel for each unit: members thin, their mean strong.
+    """Score over steps, a panel for each unit: members thin, their mean strong.
 
     Args:
         curves: the last one is what policies are chosen by.
@@ -257,7 +257,7 @@ def resource_columns(table: Columns) -> dict[str, Floats]:
 
 
 def resource_pictures(found: Mapping[str, Floats]) -> list[Picture]:
-    """A panel for each column; nothing where there is too little to draw."""
+    """Return a panel for each column; nothing where there is too little to draw."""
     if not found:
         return []
     wall = found[WALL]

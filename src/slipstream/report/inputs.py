@@ -221,7 +221,7 @@ class RunEvaluation:
     accepted: tuple[str, ...] = ()
 
     def number(self, index: int) -> int:
-        """A member's number in the run."""
+        """Return a member's number in the run."""
         return self.member_numbers[index] if self.member_numbers else index
 
     @property
@@ -236,7 +236,7 @@ class RunEvaluation:
 
     @property
     def member_note(self) -> str:
-        """Says which member's decisions are shown, and why."""
+        """Say which member's decisions are shown, and why."""
         reason = f", {self.member_reason}" if self.member_reason else ""
         return f"Shown is member {self.number(self.member)}{reason}."
 
@@ -286,10 +286,10 @@ class SplitBacktest(Protocol):
         """Fixed rules that a trader could have followed."""
 
     def compare(self, agent: Sequence[EpisodeResult], draws: int = ...) -> Baselines:
-        """All baselines, with the oracle and matched random traders."""
+        """Return all baselines, with the oracle and matched random traders."""
 
     def stress_test(self, agent: Sequence[EpisodeResult]) -> StressTest:
-        """The agent's decisions with scaled costs and one bar late."""
+        """Return the agent's decisions with scaled costs and one bar late."""
 
     def rebalanced_tracks(self) -> list[EpisodeResult] | None:
         """Equal weight, restored on every bar; None if there are no weights."""
@@ -303,7 +303,7 @@ class Backtest(Part):
 
     @abstractmethod
     def for_split(self, split: str, backend: str = "compiled") -> SplitBacktest:
-        """The passes of one split.
+        """Return the passes of one split.
 
         Args:
             split: of the data.

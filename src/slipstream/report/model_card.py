@@ -52,7 +52,7 @@ class CardSubject(NamedTuple):
 
 
 def write_card(source: Run | DeployedPolicy, out: Path | None, licence: str | None) -> Path:
-    """Writes the card of a policy; with `out`, the policy, too, to be handed on.
+    """Write the card of a policy; with `out`, the policy, too, to be handed on.
 
     A run's test split is read as its report reads it, and a study's hold-out was opened by the
     study: this is no further look.
@@ -84,7 +84,7 @@ def write_card(source: Run | DeployedPolicy, out: Path | None, licence: str | No
 
 
 def render_card(one: CardSubject, licence: str) -> str:
-    """The card as Markdown.
+    """Return the card as Markdown.
 
     Args:
         one: whose card it is; licence: of the data, in words.
@@ -188,7 +188,7 @@ def _limits(run: Run, found: RunEvaluation) -> Iterator[str]:
 
 
 def _command(provenance: Mapping[str, str]) -> dict[str, str]:
-    """The command without the folder of the program: the card leaves this machine."""
+    """Return the command without the folder of the program: the card leaves this machine."""
     program, _, words = provenance.get("Command", "").partition(" ")
     return {"Command": f"{Path(program).name} {words}"} if words else {}
 
@@ -196,7 +196,7 @@ def _command(provenance: Mapping[str, str]) -> dict[str, str]:
 def _exported_policy(
     run: Run, found: RunEvaluation
 ) -> tuple[checkpoint.Tensors, Mapping[str, Any]]:
-    """The best policy with the config that it was trained under and what it scored."""
+    """Return the best policy with the config that it was trained under and what it scored."""
     tensors, manifest = run.best.load(run.best.highest)
     result, environment = run.result or {}, run.provenance.get("environment") or {}
     member = manifest.get("member")

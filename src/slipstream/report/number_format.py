@@ -29,25 +29,25 @@ def format_number(value: float | None, digits: int = 1) -> str:
 
 
 def format_percent(value: float | None, digits: int = 0) -> str:
-    """A fraction in percent: "62 %", never with a plus."""
+    """Return a fraction in percent: "62 %", never with a plus."""
     return NOTHING if value is None else f"{format_number(100.0 * value, digits)} %"
 
 
 def format_range_and_median(values: Collection[float], digits: int = 1) -> str:
-    """The range and the median of values: "-0.3 to 1.2, median 0.8"."""
+    """Return the range and the median of values: "-0.3 to 1.2, median 0.8"."""
     low, middle, high = np.quantile(list(values), (0.0, 0.5, 1.0))
     return f"{format_interval((low, high), digits)}, median {format_number(float(middle), digits)}"
 
 
 def format_interval(values: Collection[float] | None, digits: int = 1) -> str:
-    """The lowest and the highest value: "-1.1 to 2.7"; "n/a" where there are none."""
+    """Return the lowest and the highest value: "-1.1 to 2.7"; "n/a" where there are none."""
     if not values:
         return NOTHING
     return f"{format_number(min(values), digits)} to {format_number(max(values), digits)}"
 
 
 def format_band(values: Collection[float], digits: int = 1) -> str:
-    """The lowest and the highest value, "0.70 to 0.76", or the one that both are."""
+    """Return the lowest and the highest value, "0.70 to 0.76", or the one that both are."""
     low, high = format_number(min(values), digits), format_number(max(values), digits)
     return low if low == high else f"{low} to {high}"
 
@@ -80,7 +80,7 @@ class MeanWithError(NamedTuple):
 
     @classmethod
     def from_values(cls, values: Floats) -> MeanWithError:
-        """Measures [n] values."""
+        """Measure [n] values."""
         return cls(float(values.mean()), standard_error(values))
 
     @property
@@ -91,7 +91,7 @@ class MeanWithError(NamedTuple):
         return 1 if self.mean == 0.0 else min(_digits(self.mean, 4), 3)
 
     def __str__(self) -> str:
-        """The mean and its error: "-0.051 ± 0.015"."""
+        """Return the mean and its error: "-0.051 ± 0.015"."""
         if math.isnan(self.mean):
             return NOTHING
         mean = format_number(self.mean, self.digits)

@@ -110,12 +110,12 @@ class Page:
 
 
 def make_picture(name: str, words: str, figure: Figure) -> Picture:
-    """Draws a figure."""
+    """Draw a figure."""
     return Picture(name, words, png(figure))
 
 
 def render(page: Page) -> str:
-    """The page as HTML."""
+    """Return the page as HTML."""
     return _TEMPLATES.get_template("report.html.j2").render(page=page)
 
 
@@ -126,7 +126,7 @@ def write_page(
     log: Callable[[str], None] | None = None,
     tables: Mapping[str, Sequence[Row]] | None = None,
 ) -> Path:
-    """Writes `figures/*.png`, tables and the page; returns the page's path.
+    """Write `figures/*.png`, tables and the page; returns the page's path.
 
     Args:
         page: what is written.

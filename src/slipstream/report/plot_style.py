@@ -55,7 +55,7 @@ _STYLE: Any = {
 def new_figure(
     title: str, height: float, ratios: Sequence[float] = (1.0,), *, share: bool = True
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure with one column of panels.
+    """Return an empty figure with one column of panels.
 
     Args:
         title: what the picture shows.
@@ -70,7 +70,7 @@ def new_figure(
 def new_grid(
     title: str, height: float, rows: int, columns: int, share: str = "y"
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure of panels row by row, which share their y axis, or their x axis."""
+    """Return an empty figure of panels row by row, which share their y axis, or their x axis."""
     return _figure(title, height, rows, columns, sharex=share == "x", sharey=share == "y")
 
 
@@ -86,7 +86,7 @@ def _figure(
 
 
 def png(figure: Figure) -> bytes:
-    """The picture's bytes, without a time stamp: the same report is the same file."""
+    """Return the picture's bytes, without a time stamp: the same report is the same file."""
     buffer = io.BytesIO()
     for text in figure.findobj(Text):
         text.set_parse_math(False)
@@ -126,7 +126,7 @@ class DateLabels(Formatter):
         return self.format_ticks([value])[0]
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
-        """Labels of all ticks; those out of sight have none."""
+        """Label of all ticks; those out of sight have none."""
         low, high = sorted(self.axis.get_view_interval()) if self.axis else (-np.inf, np.inf)
         seen = [k for k, value in enumerate(values) if low <= value <= high]
         moments = [_minute(values[k]) for k in seen]
@@ -140,19 +140,19 @@ class DateLabels(Formatter):
 
 
 def two_line_date(seconds: int) -> str:
-    """A moment on two lines."""
+    """Return a moment on two lines."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return _text(moment, "{day} {month} {year}\n{hour}")
 
 
 def _minute(value: float) -> datetime:
-    """A tick as a moment; its place on the axis is off by some microseconds."""
+    """Return a tick as a moment; its place on the axis is off by some microseconds."""
     seconds = round(num2date(value, UTC).timestamp() / 60.0) * 60
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def _patterns(moments: Sequence[datetime]) -> tuple[str, str]:
-    """Returns how fine the ticks are labelled, and what is said once below them."""
+    """Return how fine the ticks are labelled, and what is said once below them."""
     if any(moment.hour or moment.minute for moment in moments):
         return "{hour}", "{day} {month} {year}"
     if any(moment.day > 1 for moment in moments):
@@ -172,7 +172,7 @@ def _text(moment: datetime, pattern: str) -> str:
 
 
 def time_axis(axes: Axes) -> None:
-    """Labels an axis with few, short dates, UTC; it ends with the data, and so do its labels."""
+    """Label an axis with few, short dates, UTC; it ends with the data, and so do its labels."""
     for panel in axes.get_shared_x_axes().get_siblings(axes):
         panel.margins(x=0.0)
     axes.xaxis.set_major_locator(AutoDateLocator(tz=UTC, minticks=3, maxticks=7))
@@ -180,7 +180,7 @@ def time_axis(axes: Axes) -> None:
 
 
 def growth_axis(axes: Axes) -> None:
-    """Returns since the start; steep ones are logarithmic, or all slower curves would be flat."""
+    """Return since the start; steep ones are logarithmic, or all slower curves would be flat."""
     top = float(axes.dataLim.y1)
     if STEEP < top < np.inf:
         axes.set_yscale("symlog", linthresh=1.0)
@@ -194,7 +194,7 @@ def growth_axis(axes: Axes) -> None:
 
 
 def percent_axis(axes: Axes, axis: str = "y") -> None:
-    """Labels an axis of fractions in percent."""
+    """Label an axis of fractions in percent."""
     target = axes.yaxis if axis == "y" else axes.xaxis
     target.set_major_formatter(FuncFormatter(lambda v, _: format_percent_label(float(v))))
 
@@ -206,13 +206,13 @@ def format_percent_label(value: float) -> str:
 
 
 def count_axis(axes: Axes, axis: str = "x") -> None:
-    """Labels an axis of counts, such as steps, with short numbers."""
+    """Label an axis of counts, such as steps, with short numbers."""
     target = axes.yaxis if axis == "y" else axes.xaxis
     target.set_major_formatter(FuncFormatter(format_count))
 
 
 def format_count(value: float, _: object) -> str:
-    """A count as short text: "1.5 M"."""
+    """Return a count as short text: "1.5 M"."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:g} {letter}"
@@ -220,7 +220,7 @@ def format_count(value: float, _: object) -> str:
 
 
 def legend(axes: Axes, columns: int = 4) -> None:
-    """Writes the names of the lines above the panel."""
+    """Write the names of the lines above the panel."""
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(-0.01, 0.98),

@@ -63,7 +63,7 @@ def evaluate_run(
     count: bool = True,
     **window: Unpack[EvaluationWindow],
 ) -> RunEvaluation:
-    """Evaluates every member's best policy and all baselines.
+    """Evaluate every member's best policy and all baselines.
 
     Args:
         path: the run directory.
@@ -115,7 +115,7 @@ def evaluate_run(
 def evaluate_deployed(
     policy: Path | DeployedPolicy, *, draws: int = RANDOM_DRAWS, **window: Unpack[EvaluationWindow]
 ) -> RunEvaluation:
-    """Evaluates a policy by itself, which a study deployed or a run handed on.
+    """Evaluate a policy by itself, which a study deployed or a run handed on.
 
     On other prices, or on a game's fresh episodes.
 
@@ -155,7 +155,7 @@ def add_baselines(
     draws: int = RANDOM_DRAWS,
     plan: EvaluationPlan | None = None,
 ) -> RunEvaluation:
-    """Replays the baselines and stress tests of a run and adds what the environment knows.
+    """Replay the baselines and stress tests of a run and adds what the environment knows.
 
     Args:
         environment: what was trained on, with its data.
@@ -193,7 +193,7 @@ def add_baselines(
 def _with_prices(
     passes: Mapping[str, SplitBacktest], run: RunEvaluation, holdout: str, draws: int
 ) -> RunEvaluation:
-    """Adds market, prices, baselines and stress tests to a run."""
+    """Add market, prices, baselines and stress tests to a run."""
     held, agent = passes[holdout], run.tracks[holdout][run.member]
     comparisons: dict[str, Baselines] = {}
     if held.is_comparable:
@@ -223,7 +223,7 @@ def random_policy(
     games: int = _RANDOM_EPISODES,
     longest: int = MAX_EVAL_STEPS,
 ) -> Floats:
-    """Returns [games] of episodes under uniformly random actions, among those that are allowed."""
+    """Return [games] of episodes under uniformly random actions, among those that are allowed."""
     random = np.random.Generator(np.random.PCG64(_RANDOM_SEED))
 
     def act(seen: PolicyInput) -> NDArray[Any]:
@@ -237,7 +237,7 @@ def random_policy(
 def evaluate_game(
     run: Run, environment: Environment, members: Sequence[int], shown: int
 ) -> GameEvaluation:
-    """Collects how the policies of a run without prices were chosen."""
+    """Collect how the policies of a run without prices were chosen."""
     training, agent = run.config.training, run.config.agent
     plan = EvaluationPlan.from_config(run.config, environment)
     last = {one["member"]: one for one in (run.result or {}).get("members", [])}
@@ -274,7 +274,7 @@ def evaluate_game(
 
 
 def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
-    """Says who is left out, and whether a chosen window is not new to the run."""
+    """Say who is left out, and whether a chosen window is not new to the run."""
     left_out = sorted(set(range(run.config.training.members)) - set(run.best.present))
     notes = [f"Member {member} has no validated policy and is left out." for member in left_out]
     if "window" in environment.splits() and not _all_new(run, environment):

@@ -32,7 +32,7 @@ COLLAPSED = 0.2  # of the chosen policy's lead over a random one is lost by the 
 
 
 def run_page(run: RunEvaluation) -> Page:
-    """Builds the page."""
+    """Build the page."""
     split = run.holdout if run.holdout in run.tracks else list(run.tracks)[-1]
     tracks, game = run.tracks[split], run.game
     returns = [np.array([track.episode_return for track in own]) for own in tracks]
@@ -74,7 +74,7 @@ def _kind(run: RunEvaluation) -> str:
 def _figures(
     run: RunEvaluation, agents: list[MeanWithError], random: MeanWithError | None, count: int
 ) -> list[KeyFigure]:
-    """The row of the first screen."""
+    """Return the row of the first screen."""
     game, agent = run.game, agents[run.member]
     found = [_figure("Mean return", agent, f"{count} fresh episodes")]
     if len(agents) > 1:
@@ -191,7 +191,7 @@ def verdict(
     count: int,
     kind: str = "seeds",
 ) -> str:
-    """The verdict: how the shown one of the members does, and how many of them learned.
+    """Return the verdict: how the shown one of the members does, and how many of them learned.
 
     Args:
         agents: of all members; shown: which of them is.
@@ -235,7 +235,7 @@ def _collapse_warnings(
     agents: Sequence[MeanWithError],
     random: MeanWithError | None,
 ) -> list[str]:
-    """A warning for members whose last policy is far worse than the one that is shown."""
+    """Return a warning for members whose last policy is far worse than the one that is shown."""
     lasts = [_last_policy(one) for one in game.chosen]
     fallen = [
         index
@@ -262,7 +262,7 @@ def _collapse_warnings(
 def _policy_choice_sentences(
     game: GameEvaluation, shown: PolicyChoice, agent: MeanWithError, episodes: int
 ) -> list[str]:
-    """Says which policy is shown, and why its figures are of episodes that did not choose it."""
+    """Say which policy is shown, and why its figures are of episodes that did not choose it."""
     tried = f"the best of {game.validations} validations" if game.validations > 1 else "validated"
     score = format_number(shown.score, max(agent.digits, 1))
     lines = [
@@ -281,7 +281,7 @@ def _policy_choice_sentences(
 
 
 def _exploration_sentence(agent: MeanWithError, sampled: Floats) -> str:
-    """Says why the training curve differs from the evaluations."""
+    """Say why the training curve differs from the evaluations."""
     if not len(sampled):
         return (
             "While training, some actions are random, so that the agent explores; evaluations take "
@@ -298,7 +298,7 @@ def _exploration_sentence(agent: MeanWithError, sampled: Floats) -> str:
 
 
 def _member_range_sentences(run: RunEvaluation, agents: Sequence[MeanWithError]) -> list[str]:
-    """Says how far the members are apart."""
+    """Say how far the members are apart."""
     if len(agents) < 2:
         return []
     means = format_range_and_median(
@@ -308,7 +308,7 @@ def _member_range_sentences(run: RunEvaluation, agents: Sequence[MeanWithError])
 
 
 def _truncation_warnings(game: GameEvaluation, lengths: Sequence[int]) -> list[str]:
-    """Says how many episodes nothing but the evaluation ended."""
+    """Say how many episodes nothing but the evaluation ended."""
     cut = 0 if game.longest is None else sum(length >= game.longest for length in lengths)
     if not cut:
         return []
@@ -343,7 +343,7 @@ def report_run(
     log: Callable[[str], None] | None = None,
     **window: Unpack[EvaluationWindow],
 ) -> Path:
-    """Evaluates a run directory's best policies and writes the report and `episodes.csv`.
+    """Evaluate a run directory's best policies and writes the report and `episodes.csv`.
 
     Args:
         path: the run directory, or the run.
@@ -372,7 +372,7 @@ def report_deployed(
     log: Callable[[str], None] | None = None,
     **window: Unpack[EvaluationWindow],
 ) -> Path:
-    """Scores a policy that a study deployed and writes the report and `episodes.csv`.
+    """Score a policy that a study deployed and writes the report and `episodes.csv`.
 
     Args:
         deployed: the policy.
@@ -390,7 +390,7 @@ def report_deployed(
 
 
 def _write_report(found: RunEvaluation, folder: Path, log: Callable[[str], None] | None) -> Path:
-    """Writes the page, and a row for each of its evaluation episodes."""
+    """Write the page, and a row for each of its evaluation episodes."""
     rows = [
         {"member": found.number(k), "data": data, "episode": one.name, "return": one.episode_return}
         | {"length": one.length, **one.metrics}

@@ -34,7 +34,7 @@ class Drawdown:
 
 
 def simple_returns(equity: Floats) -> Floats:
-    """Returns [n] of an equity curve [n + 1]."""
+    """Return [n] of an equity curve [n + 1]."""
     return equity[1:] / equity[:-1] - 1.0
 
 
@@ -135,7 +135,7 @@ def calmar(returns: Floats, periods: float, deepest: float | None = None) -> flo
 
 
 def worst_drawdowns(equity: Floats, time: Ints, count: int = 5) -> list[Drawdown]:
-    """The deepest separate falls, deepest first.
+    """Return the deepest separate falls, deepest first.
 
     Args:
         equity: marks [n].

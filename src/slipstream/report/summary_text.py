@@ -70,7 +70,7 @@ def headline(
     per_year: float,
     trials: int = 1,
 ) -> str:
-    """The result in full: the hold-out's Sharpe ratio and what this much data can tell.
+    """Return the result in full: the hold-out's Sharpe ratio and what this much data can tell.
 
     Args:
         split: its name.
@@ -198,7 +198,7 @@ def baseline_sentences(
 
 
 def random_trader_sentence(percentile: float | None, draws: int) -> list[str]:
-    """Says where the agent stands among traders that differ from it only in their timing."""
+    """Say where the agent stands among traders that differ from it only in their timing."""
     if percentile is None:
         return []
     text = (

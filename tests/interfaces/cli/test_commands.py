@@ -276,7 +276,9 @@ def test_init_chooses_a_currency_where_dollars_serve_no_pair(slipstream, prices)
     (prices / "EURUSD.parquet").rename(prices / "EURGBP.parquet")
     outcome = slipstream("init", "forex", "prices")
     assert outcome.code == 0
-    assert "account_currency is EUR: nothing here turns all profits into USD." in outcome.out
+    assert "account_currency is EUR: these symbols cannot convert all profits into USD." in (
+        outcome.out
+    )
     Path("my.yaml").write_text(outcome.out)
     config = resolve(Path("my.yaml"))
     assert config.env_settings["account_currency"] == "EUR"

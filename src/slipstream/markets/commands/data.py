@@ -1,4 +1,4 @@
-"""`slipstream data`: checks prices, imports them, and generates planted markets."""
+"""`slipstream data`: check price files, import them, and generate synthetic markets."""
 
 from __future__ import annotations
 
@@ -28,43 +28,45 @@ def data() -> None:
 @app.command(epilog="Example: slipstream data check data/eurusd --timeframe 15m")
 def check(
     folder: Annotated[str, typer.Argument(help="Folder of price files, one file, or a config.")],
-    symbols: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
+    symbols: Annotated[str | None, typer.Option(help="Symbols to check, comma-separated.")] = None,
     timeframe: Annotated[str | None, typer.Option(help="Expected bar length, such as 15m.")] = None,
     time_zone: Annotated[
-        str | None, typer.Option(help="Zone of stamps that carry none, such as UTC.")
+        str | None, typer.Option(help="Time zone of naive timestamps, such as UTC.")
     ] = None,
-    time_format: Annotated[str | None, typer.Option(help="strptime format of the stamps.")] = None,
+    time_format: Annotated[str | None, typer.Option(help="strptime format of timestamps.")] = None,
     timestamp_label: Annotated[
         str | None, typer.Option(help="Timestamps mark the bar's open (left) or close (right).")
     ] = None,
     separator: Annotated[str | None, typer.Option(help="Field separator of CSV files.")] = None,
     decimal: Annotated[str | None, typer.Option(help="Decimal mark of numbers in text.")] = None,
     row_spacing: Annotated[
-        str | None, typer.Option(help="Length between rows whose stamps are too coarse.")
+        str | None, typer.Option(help="Spacing of rows with too coarse timestamps.")
     ] = None,
-    price_side: Annotated[str | None, typer.Option(help="mid, bid or ask.")] = None,
+    price_side: Annotated[
+        str | None, typer.Option(help="Side of the prices: mid, bid or ask.")
+    ] = None,
     price_scale: Annotated[
         str | None,
         typer.Option(help="Factor on the file's prices: a number, or EURUSD=0.00001,USDJPY=0.001."),
     ] = None,
-    spread_pips: Annotated[float | None, typer.Option(help="Spread without a column.")] = None,
+    spread_pips: Annotated[float | None, typer.Option(help="Full spread in pips.")] = None,
     point: Annotated[
         str | None, typer.Option(help="Price units of one point: a number, or by symbol.")
     ] = None,
-    bad_bars: Annotated[str | None, typer.Option(help="refuse or drop.")] = None,
+    bad_bars: Annotated[str | None, typer.Option(help="Impossible bars: refuse or drop.")] = None,
     allow_issues: Annotated[
-        str | None, typer.Option(help="Findings that do not stop loading, separated by commas.")
+        str | None, typer.Option(help="Issues that do not stop loading, comma-separated.")
     ] = None,
-    market: Annotated[str | None, typer.Option(help="auto, fx or 24/7.")] = None,
+    market: Annotated[str | None, typer.Option(help="Trading hours: auto, fx or 24/7.")] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(metavar="THEIRS=OURS", help="Names a column, such as Last=close."),
+        typer.Option(metavar="THEIRS=OURS", help="Map a column, such as Last=close."),
     ] = None,
 ) -> None:
-    """Reports what is odd in the prices and what loading will do about it.
+    """Check price files and report every issue with the action of loading.
 
-    The options are those of the config's `data:` section. Exit code 0 when the prices load,
-    whatever is odd about them; 2 when loading refuses them, as `train` would.
+    The options are those of the config's `data:` section. The exit status is 0 if the prices load,
+    with any warnings, and 2 if loading refuses them, as `train` would.
     """
     from slipstream.core.config import validate
     from slipstream.core.errors import ConfigError
@@ -115,7 +117,7 @@ def check(
 
 
 def _by_symbol(option: str, text: str | None) -> Any:
-    """A number, or ``EURUSD=0.00001,USDJPY=0.001`` as a mapping."""
+    """Parse a number, or ``EURUSD=0.00001,USDJPY=0.001`` as a mapping."""
     from slipstream.core.errors import ConfigError
 
     if text is None:
@@ -133,18 +135,18 @@ def _by_symbol(option: str, text: str | None) -> Any:
 
 @app.command("import-finrl", epilog="Example: slipstream data import-finrl theirs data/crypto")
 def import_finrl(
-    folder: Annotated[Path, typer.Argument(help="With price_array, tech_array, time_array.")],
-    out: Annotated[Path, typer.Argument(help="Where to write one file for each asset.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder with price_array, tech_array, time_array.")
+    ],
+    out: Annotated[Path, typer.Argument(help="Output folder, one file per asset.")],
     symbols: Annotated[
-        str | None, typer.Option(help="Names of the columns, separated by commas.")
+        str | None, typer.Option(help="Names of the columns, comma-separated.")
     ] = None,
-    time_zone: Annotated[str, typer.Option(help="Zone of stamps that carry none.")] = "UTC",
-    start: Annotated[
-        str | None, typer.Option(help="First bar, where time_array counts rows.")
-    ] = None,
+    time_zone: Annotated[str, typer.Option(help="Time zone of naive timestamps.")] = "UTC",
+    start: Annotated[str | None, typer.Option(help="First bar, if time_array counts rows.")] = None,
     timeframe: Annotated[str | None, typer.Option(help="Bar length, with --start.")] = None,
 ) -> None:
-    """Writes price files from FinRL_Crypto's pickled arrays; no code in them runs."""
+    """Write price files from FinRL_Crypto's pickled arrays; no code in them runs."""
     finrl = import_module("slipstream.compat.cappuccino")  # nothing imports compat
     names = None if symbols is None else [name.strip() for name in symbols.split(",")]
     given = {"time_zone": time_zone, "start": start, "timeframe": timeframe}
@@ -156,9 +158,9 @@ def import_finrl(
 def synthetic_forex(
     folder: Annotated[Path, typer.Argument(help="Where to write EURUSD.parquet.")],
     bars: Annotated[int, typer.Option(min=2, help="Bars of 15 minutes.")] = 60_000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the path.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the path.")] = 0,
 ) -> None:
-    """Writes prices with a planted edge whose best return is known exactly."""
+    """Write prices with a planted edge whose best return is known exactly."""
     from slipstream.core.storage.atomic_io import disk_errors
     from slipstream.markets.synthetic import SyntheticForex
 
@@ -172,12 +174,12 @@ def synthetic_forex(
 def synthetic_crypto(
     folder: Annotated[Path, typer.Argument(help="Where to write one file for each asset.")],
     bars: Annotated[int, typer.Option(min=2, help="Bars of 5 minutes.")] = 125_000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the path.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the path.")] = 0,
     strength: Annotated[
         float, typer.Option(min=0.0, help="Drift of the hot asset, basis points; 0 for no edge.")
     ] = 20.0,
 ) -> None:
-    """Writes prices of seven assets with a planted edge whose best return is known exactly."""
+    """Write prices of seven assets with a planted edge whose best return is known exactly."""
     from slipstream.core.errors import ConfigError
     from slipstream.core.storage.atomic_io import disk_errors
     from slipstream.markets.synthetic import SyntheticCrypto
@@ -203,13 +205,13 @@ def synthetic_crypto(
 def synthetic_reversion(
     folder: Annotated[Path, typer.Argument(help="Where to write one file for each asset.")],
     bars: Annotated[int, typer.Option(min=2, help="Bars of 5 minutes.")] = 125_000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the path.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the path.")] = 0,
     share: Annotated[
         float,
-        typer.Option(min=0.0, max=0.9, help="Of a move, given back a bar later; 0 for no edge."),
+        typer.Option(min=0.0, max=0.9, help="Fraction of a move reverted a bar later; 0: no edge."),
     ] = 0.3,
 ) -> None:
-    """Writes prices of seven assets that give back a part of every move one bar later."""
+    """Write prices of seven assets that give back a part of every move one bar later."""
     from dataclasses import replace
 
     from slipstream.core.storage.atomic_io import disk_errors

@@ -1,4 +1,4 @@
-"""`slipstream deploy`, `rollback` and `paper`: a policy under a name, and its paper account."""
+"""`slipstream deploy`, `rollback` and `paper`: deployments and their paper accounts."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def deploy(
     force: Annotated[
         list[str] | None, typer.Option(help="A gate that may fail; may be repeated.")
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why; every page says so.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason, shown on every page.")] = "",
     watch: Annotated[
         str | None,
-        typer.Option(metavar="PATTERN", help="Go on: take the studies called so, where better."),
+        typer.Option(metavar="PATTERN", help="Watch for better studies with these names."),
     ] = None,
     once: Annotated[bool, typer.Option("--run-once", help="With --watch: look once.")] = False,
     trust: Trust = False,
     background: Background = False,
     log: LogFile = None,
 ) -> None:
-    """Puts a policy in force under a name, where every gate holds.
+    """Put a policy in force under a name, where every gate holds.
 
     With --watch new studies are looked at as they end, until Ctrl-C, and once a day: a winner takes
     over where every gate holds, none can be forced, and it beats the policy in force on bars that
@@ -73,10 +73,10 @@ def rollback(
     name: Name,
     to: Annotated[
         int | None,
-        typer.Option(help="Number of a version; unless given, the one in force before."),
+        typer.Option(help="Version number; by default the previous version."),
     ] = None,
 ) -> None:
-    """Puts an earlier version of a deployment in force; its own account goes on."""
+    """Put an earlier version of a deployment in force; its own account goes on."""
     from slipstream.markets.live.deployment import Deployment
 
     found = Deployment.open(name)
@@ -102,7 +102,7 @@ def paper(
         typer.Option("--from", metavar="DATE", help="First moment of a new account, UTC."),
     ] = None,
     longest_gap: Annotated[
-        int, typer.Option(min=0, help="Missing bars after which the account stands still.")
+        int, typer.Option(min=0, help="Missing bars after which the account pauses.")
     ] = 12,
     grace: Annotated[
         float, typer.Option(min=0.0, help="Seconds after a bar's end at which it has closed.")
@@ -147,7 +147,7 @@ def paper(
     background: Background = False,
     log: LogFile = None,
 ) -> None:
-    """Leads a deployment's paper account bar by bar; `paper report NAME` shows it.
+    """Lead a deployment's paper account bar by bar; `paper report NAME` shows it.
 
     A replay ends with its bars, a file that grows is watched until Ctrl-C or `slipstream stop`.
     `report` compares the account with what `slipstream evaluate NAME` makes of the same bars, bit

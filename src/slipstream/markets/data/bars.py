@@ -69,7 +69,7 @@ class Bars:
         return quiet
 
     def columns(self) -> dict[str, NDArray[np.generic]]:
-        """Every column by name, extra columns last."""
+        """Return every column by name, extra columns last."""
         return {"time": self.time, **{name: getattr(self, name) for name in NUMBERS}, **self.extra}
 
     def take(self, rows: slice | IntArray) -> Bars:

@@ -48,12 +48,12 @@ class DataConfig(Config):
         timeframe: asserted bar length (``15m``); bars are never resampled.
         columns: the file's column names -> time, date, open, high, low, close, volume, spread,
             spread_points, spread_pips, or any other name for an extra column.
-        time_format: strptime format of the time column, where detection fails.
-        row_spacing: length between rows (``1h``) whose stamps are too coarse to tell them apart;
-            the stamps are rebuilt from the order of the rows, which must have no holes.
-        time_zone: zone of stamps that carry none, such as ``UTC`` or ``America/New_York+7``.
-        separator: field separator of CSV files, where detection fails.
-        decimal: decimal mark of numbers in text, ``.`` or ``,``, where detection fails.
+        time_format: strptime format of the time column, if detection fails.
+        row_spacing: length between rows (``1h``) with timestamps too coarse to distinguish them;
+            times are rebuilt from the order of the rows, which must have no holes.
+        time_zone: zone of naive timestamps, such as ``UTC`` or ``America/New_York+7``.
+        separator: field separator of CSV files, if detection fails.
+        decimal: decimal mark of numbers in text, ``.`` or ``,``, if detection fails.
         timestamp_label: left if timestamps mark a bar's open, right if they mark its close
             (shifted by one bar), as in pandas' `resample(label=...)`.
         price_side: what the prices are; bid and ask are shifted to mid by half the spread.

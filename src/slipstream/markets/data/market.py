@@ -30,11 +30,10 @@ class Market:
         bar_seconds: length of a bar.
         kind: trading hours of the symbols: ``fx`` if all of them are, else ``24/7``.
         hash: SHA-256 of symbols, times and numbers; equal content has an equal hash.
-        notes: sentences the user must see: what loading did about bad data.
-        accepted: the first of them: findings that would have stopped loading, and that the config's
-            `allow_issues` names.
-        converting: bars of pairs that nobody trades here and that convert profits, where they are
-            in memory; else they are looked for in the folder.
+        notes: sentences for the user: the actions of loading on bad data.
+        accepted: the first notes: errors that the config allows.
+        converting: bars of untraded pairs that convert profits, if they are in memory; otherwise
+            the folder is searched for them.
     """
 
     bars: tuple[Bars, ...]
@@ -47,7 +46,7 @@ class Market:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """Names of the symbols, in order."""
+        """Name of the symbols, in order."""
         return tuple(bars.symbol for bars in self.bars)
 
     def symbol(self, name: str) -> Bars:

@@ -63,7 +63,7 @@ class Panel(NamedTuple):
         extra: other columns that all assets have, by name, float64 [T, A]; the last known value in
             a gap, 0 before an asset's first bar.
         kind: trading hours: ``fx`` or ``24/7``.
-        accepted: of the notes, findings that the config's `allow_issues` let in.
+        accepted: the notes on errors that the config allows.
     """
 
     symbols: tuple[str, ...]

@@ -359,7 +359,7 @@ def _mid_from_sides(
 
 
 def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.DataFrame]:
-    """A file's dialect and its columns under their own names."""
+    """Return a file's dialect and its columns under their own names."""
     if path.is_dir():
         raise DataError(f"{label} is a folder, a file was expected: rename or remove {path}.")
     try:

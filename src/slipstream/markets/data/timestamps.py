@@ -139,7 +139,7 @@ def parse(column: pl.Series, time_format: str | None, label: str) -> LocalTimest
 
 
 def _readings(seconds: pl.Series, naive: BoolArray | None, origin: Origin) -> LocalTimestamps:
-    """Makes readings of seconds; `naive` are rows without a zone, where only some have none."""
+    """Make readings of seconds; `naive` are rows without a zone, where only some have none."""
     local = seconds.fill_null(MISSING).to_numpy().astype(np.int64)
     absent = (local < _OLDEST) | (local >= _LATEST)
     if naive is None:

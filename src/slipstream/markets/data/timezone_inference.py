@@ -92,8 +92,8 @@ class ZoneFit(NamedTuple):
     """One time zone and timestamp label, with its fit to the forex week.
 
     Attributes:
-        zone, timestamp_label: the reading.
-        outside: weekends with a bar wholly outside trading hours.
+        zone, timestamp_label: the zone, and the end of the bar that timestamps label.
+        outside: weekends with a bar entirely outside trading hours.
         lacking: weekends at which an hour or more is missing at an edge.
         holidays: holidays with a bar before their evening.
         exact: share of weekends whose first bar opens with the market.
@@ -146,7 +146,7 @@ def concat_edges(edges: Sequence[WeekEdges]) -> WeekEdges:
 
 
 def evaluate_zone(edges: WeekEdges, zone: str, timestamp_label: str) -> ZoneFit:
-    """Judges one reading."""
+    """Evaluate the fit of one zone and label."""
     back = timestamp_label == "right"
     last, first = (_utc(one, zone) - back * edges.size for one in (edges.last, edges.first))
     again = _utc(edges.reopened, zone) - back * edges.holiday_size
@@ -167,7 +167,7 @@ def evaluate_zone(edges: WeekEdges, zone: str, timestamp_label: str) -> ZoneFit:
 
 
 def rank_zones(edges: WeekEdges, timestamp_label: str) -> list[ZoneFit]:
-    """All known zones, the best first, those that mean the same moments once."""
+    """Return the fits of all known zones, best first; zones with equal UTC times occur once."""
     found: list[ZoneFit] = []
     for zone in ZONES:
         one = evaluate_zone(edges, zone, timestamp_label)
@@ -182,7 +182,7 @@ def fit_sort_key(one: ZoneFit) -> tuple[int, int, int]:
 
 
 def equivalent_zones(edges: WeekEdges, chosen: ZoneFit) -> list[str]:
-    """All known zones under which the edges are the same moments."""
+    """Return all known zones in which the edges have the same UTC times."""
     local_times = (evaluate_zone(edges, zone, chosen.timestamp_label) for zone in ZONES)
     return [one.zone for one in local_times if np.array_equal(one.moments, chosen.moments)]
 
@@ -199,11 +199,11 @@ class ZoneInference(NamedTuple):
     """Inferred time zone of some files.
 
     Attributes:
-        words: how it is proven, or why not.
-        zone: the proven one, else None.
-        timestamp_label: what the stamps then mark.
-        contenders: where none is proven, zones to name as examples: the likeliest that no file
-            contradicts; None where the files say nothing about any.
+        explanation: how the zone is proven, or why not.
+        zone: the proven zone, else None.
+        timestamp_label: the end of the bar that timestamps then label.
+        candidates: without a proven zone, the likeliest zones that no file contradicts; None if the
+            files contain no information.
     """
 
     explanation: str
@@ -254,7 +254,7 @@ def _infer_from_edges(
         return ZoneInference(f"{plural(len(edges), 'weekend')} cannot show it")
     found = rank_zones(edges, config.timestamp_label)
     if found[0].outside > max_outside(edges) or 10 * found[0].lacking > len(edges):
-        # Or stamps of the bars' other end: then they must be told from a missing first bar.
+        # Timestamps may label the other end; a missing first bar must not look the same.
         found += rank_zones(edges, _OTHER_LABEL[config.timestamp_label])
         found.sort(key=fit_sort_key)
         if found[0].timestamp_label != config.timestamp_label and found[0].exact < MIN_EXACT_SHARE:
@@ -361,7 +361,7 @@ def _explains(other: ZoneFit, current: ZoneFit, edges: WeekEdges) -> bool:
 
 
 def _other_end(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssue | None:
-    """Stamps that mark the closes of bars where opens were expected, or the reverse."""
+    """Report timestamps that label the closes of bars instead of the opens, or the reverse."""
     timestamp_label = _OTHER_LABEL[current.timestamp_label]
     other = evaluate_zone(edges, current.zone, timestamp_label)
     if not _explains(other, current, edges) or 2 * current.outside < len(edges):
@@ -381,7 +381,7 @@ def _other_end(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssue
 
 
 def _other_zone(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssue | None:
-    """A zone under which no bar lies in the weekend, where many do as the stamps are."""
+    """Report a zone without weekend bars if the current zone has many."""
     found = [
         one for one in rank_zones(edges, current.timestamp_label) if _explains(one, current, edges)
     ]

@@ -240,7 +240,7 @@ def get_opened_days(prices: Sequence[PriceSeries]) -> frozenset[int]:
 
 @contextmanager
 def _register(path: Path) -> Iterator[sqlite3.Connection]:
-    """A register in one transaction, on disk after it: of two studies at once, one is the first."""
+    """Open a register in one transaction, durable on commit; concurrent studies are serialised."""
     with database_errors(path, _REMEDY), closing(connect_writer(path, _BUSY_SECONDS)) as db:
         db.execute("PRAGMA synchronous=EXTRA")  # also its folder's entry survives a power loss
         db.execute("BEGIN IMMEDIATE")

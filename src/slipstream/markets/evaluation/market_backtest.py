@@ -407,7 +407,7 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
 
     @property
     def assets(self) -> tuple[str, ...]:
-        """Names of the assets."""
+        """Name of the assets."""
         names: tuple[str, ...] = self.specs[0].names
         return names
 
@@ -426,7 +426,7 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
 
     @property
     def prices(self) -> inputs.Prices:
-        """Closes and fills of all assets; untradable assets have their last close."""
+        """Close and fills of all assets; untradable assets have their last close."""
         one = self.specs[0]
         return inputs.Prices(one.time, one.close, self.assets, one.fill)
 

@@ -324,7 +324,7 @@ class SplitView:
 
     @property
     def tracks(self) -> Sequence[EpisodeResult]:
-        """Passes of the shown member."""
+        """Pass of the shown member."""
         return self.run.tracks[self.name][self.run.member]
 
     @property

@@ -1,8 +1,7 @@
-"""The registry of features: causal functions of bars with a declared warm-up; one line adds one.
+"""Registry of features: causal functions of bars with a declared warm-up. One line adds a feature.
 
-The functions themselves are in `prices` and `indicators`. `compute` makes the columns of one
-symbol, `panel.panel_features` those of several. A set is one name for what a system shows of every
-asset of a portfolio.
+The functions are in `prices` and `indicators`. `compute_features` computes the columns of one
+symbol, `panel_features.panel_features` those of several. A set is a name for several features.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from slipstream.markets.features import prices
 
 Compute = Callable[[Bars, int], FloatArray]
 
-# The share of a recursive average that may still come from bars before the warm-up began.
+# Remaining share of a recursive average that comes from bars before the warm-up.
 MEMORY_TOLERANCE = 1e-8
 
 
@@ -72,17 +71,17 @@ class Feature:
 
 
 def ratio_to_close(level: Compute) -> Compute:
-    """A price level / close."""
+    """Return the feature price level / close."""
     return lambda bars, n: level(bars, n) / bars.close
 
 
 def relative_to_close(level: Compute) -> Compute:
-    """A price level / close - 1."""
+    """Return the feature price level / close - 1."""
     return lambda bars, n: level(bars, n) / bars.close - 1.0
 
 
 def ema_memory(alpha: float) -> int:
-    """Rows after which an exponential average with weight `alpha` has forgotten its start."""
+    """Return the rows after which an exponential average has forgotten its start."""
     return math.ceil(math.log(MEMORY_TOLERANCE) / math.log1p(-alpha)) if alpha < 1.0 else 1
 
 
@@ -107,7 +106,7 @@ def window_rows(n: int) -> int:
 
 
 def change_rows(n: int) -> int:
-    """Warm-up of something that looks n bars back."""
+    """Return the warm-up of a feature that looks n bars back."""
     return n
 
 
@@ -185,7 +184,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("volume", lambda bars, n: bars.volume, 0, "the volume", False),
 )
 
-# What a config that names no features gets: stationary, nothing that dominates by scale.
+# Default features: stationary and of similar scale.
 DEFAULT_FEATURES = (
     "log_return_1",
     "log_return_5",
@@ -204,7 +203,7 @@ class Features:
 
     Attributes:
         values: float64 [rows, F]; row t uses bars <= t. The first `warm_up` rows must not be used.
-        names: the columns' names, in the order asked for.
+        names: the columns' names, in the requested order.
         warm_up: rows to drop, the longest warm-up of the columns.
     """
 
@@ -216,12 +215,12 @@ class Features:
 def resolve_feature(
     name: str, columns: Collection[str] = (), sets: Collection[str] = ()
 ) -> tuple[Feature | None, int]:
-    """The feature that `name` means and its window; None for a column of the data itself.
+    """Return the feature and the window of `name`; None for a column of the data itself.
 
-    `sets` are other names that would be understood where the config stands, for advice.
+    `sets` are other names that are valid in this place, for suggestions.
 
     Raises:
-        ConfigError: nothing is called like that; names the nearest.
+        ConfigError: unknown name; the message suggests the nearest.
     """
     if name in columns:
         return None, 0
@@ -250,7 +249,7 @@ def resolve_feature(
 
 
 def warm_up_rows(names: Sequence[str], columns: Collection[str] = ()) -> int:
-    """Rows that these features need before the first usable one."""
+    """Return the number of rows before the first usable one."""
     longest = 0
     for name in names:
         feature, n = resolve_feature(name, columns)
@@ -259,9 +258,9 @@ def warm_up_rows(names: Sequence[str], columns: Collection[str] = ()) -> int:
 
 
 def feature_parameters(names: Sequence[str], columns: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Each feature's name and parameters, plain values: how to compute it again elsewhere.
+    """Return each feature's name and parameters as plain values, to compute it elsewhere.
 
-    A registered one has its `pattern`, its window `n` where it has one, and `warm_up_bars`; a
+    A registered feature has its `pattern`, its window `n` if it has one, and `warm_up_bars`; a
     column of the data has `column`.
     """
     found: list[dict[str, Any]] = []
@@ -279,12 +278,11 @@ def feature_parameters(names: Sequence[str], columns: Collection[str] = ()) -> l
 def describe_longest_warm_up(
     names: Sequence[str], columns: Collection[str] = (), most: int | None = None
 ) -> str:
-    """Says which of the features remembers most, for messages about too few bars.
+    """Describe the feature with the longest warm-up, for messages about too few bars.
 
     Args:
         names, columns: the features, and extra columns of the data.
-        most: bars that a feature may remember: those that do not remember more are named, too,
-            as they are written into a config.
+        most: allowed warm-up; features within it are listed as they are written into a config.
     """
     rows = {name: warm_up_rows([name], columns) for name in names}
     slowest = max(rows, key=lambda name: rows[name])
@@ -297,7 +295,7 @@ def describe_longest_warm_up(
 
 
 def compute_features(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:
-    """Computes features of one symbol.
+    """Compute features of one symbol.
 
     Args:
         names: registry names or names of extra columns of the data.
@@ -326,12 +324,12 @@ def compute_features(names: Sequence[str], bars: Bars, bar_seconds: int) -> Feat
 def constant_feature_warnings(
     symbol: str, names: Sequence[str], values: NDArray[np.floating]
 ) -> list[str]:
-    """Sentences about columns that tell an agent nothing.
+    """Return sentences about constant columns.
 
     Args:
-        symbol: whose columns they are.
+        symbol: symbol of the columns.
         names: of the columns.
-        values: [rows, F], of the bars that may be read: a study's hold-out is not among them.
+        values: [rows, F], of the readable bars: a study's hold-out is not among them.
     """
     if len(values) < 2:
         return []
@@ -344,10 +342,10 @@ def constant_feature_warnings(
 
 
 def reject_cumulative_features(names: Sequence[str], columns: Collection[str] = ()) -> None:
-    """Raises ConfigError for features that never forget, where folds are trained beside tests.
+    """Raise ConfigError for cumulative features, whose memory crosses the boundaries of folds.
 
-    A fold trains on bars after its test block too. A feature that counts from the first bar takes
-    what happened in that block to all of them, and no embargo is long enough.
+    A fold also trains on bars after its test block. A feature that counts from the first bar
+    carries information of that block into all of them, and no embargo is long enough.
     """
     found = [resolve_feature(name, columns)[0] for name in names]
     endless = [
@@ -359,24 +357,24 @@ def reject_cumulative_features(names: Sequence[str], columns: Collection[str] = 
         rest = ", ".join(name for name in names if name not in endless)
         raise ConfigError(
             f"Feature {endless[0]!r} counts from the first bar of the data and never forgets: in a "
-            "study it would tell training bars what happened in the test block before them, "
+            "study it would leak the test block into the training bars after it, "
             "whatever the embargo. Leave it out: `features: "
             f"[{rest}]`."
         )
 
 
 def check_unique(names: Sequence[str]) -> None:
-    """Raises ConfigError for a name that occurs twice."""
+    """Raise ConfigError for a name that occurs twice."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise ConfigError(f"Feature {twice!r} is named twice: each may be named once.")
 
 
 def compute_feature(name: str, bars: Bars, warm_up: int) -> FloatArray:
-    """One feature of one symbol, float64 [rows]; numbers in all rows but those of the warm-up.
+    """Return one feature of one symbol, float64 [rows]; finite in all rows after the warm-up.
 
     Raises:
-        DataError: a column of the data has something else there.
+        DataError: a column of the data is not finite there.
     """
     feature, n = resolve_feature(name, bars.extra)
     column = bars.extra[name] if feature is None else feature.compute(bars, n)
@@ -386,13 +384,13 @@ def compute_feature(name: str, bars: Bars, warm_up: int) -> FloatArray:
         raise DataError(
             f"{bars.symbol}: column {name!r} must be a number in every bar after the warm-up, it "
             f"is {column[row]} in {int(bad.sum()):,} of them, the first at "
-            f"{stamp(int(bars.time[row]))} UTC: mend the file, or leave the column out."
+            f"{stamp(int(bars.time[row]))} UTC: fix the file, or leave the column out."
         )
     return column
 
 
-# The window of the volume's score is the longest memory: what a hole costs, and the embargo of
-# folds. What other windows leave of planted edges: the table of docs/portfolio.md.
+# The window of the volume z-score is the longest memory: it determines the cost of a hole and the
+# embargo of folds. docs/portfolio.md compares windows on synthetic markets.
 FEATURE_SETS: dict[str, tuple[str, ...]] = {
     "portfolio": (
         "log_open",
@@ -427,17 +425,17 @@ FEATURE_SETS: dict[str, tuple[str, ...]] = {
         "range_breakout_volume",
         "trend_reacceleration",
     ),
-    # What is left of FinRL_Crypto's list after the columns that it drops.
+    # FinRL_Crypto's list without the columns that it drops.
     "finrl_crypto": ("close", "volume", "rsi_14", "dx_14", "ultosc", "obv", "ht_dcphase"),
 }
 
 
 def expand_feature_sets(names: Sequence[str], columns: Collection[str] = ()) -> tuple[str, ...]:
-    """Feature names with every name of a set replaced by the set's features.
+    """Return feature names with every set replaced by its features.
 
     Args:
         names: features, sets of features, columns of the data; or one name.
-        columns: extra columns of the data, which come before sets of the same name.
+        columns: extra columns of the data, which take precedence over sets of the same name.
 
     Raises:
         ConfigError: unknown or repeated name.

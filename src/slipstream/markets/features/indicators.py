@@ -1,8 +1,8 @@
 """Technical indicators by TA-Lib, over all bars or continued bar by bar.
 
-With forms of them that do not depend on the price level. A stream of TA-Lib 0.8 or later gives the
-bits that the function gives over all bars. Running sums and recursive averages depend on every bar
-since the first one, so that no window gives these bits.
+Includes forms that do not depend on the price level. A stream of TA-Lib 0.8 or later is
+bit-identical to the function over all bars. Running sums and recursive averages depend on every
+bar since the first one, so a window cannot reproduce these bits.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def bollinger_width(bars: Bars, n: int) -> FloatArray:
 
 
 def bollinger_position(bars: Bars, n: int) -> FloatArray:
-    """Where the close lies between the bands: 0 lower, 1 upper; 0.5 while the bands coincide."""
+    """Position of the close between the bands: 0 lower, 1 upper; 0.5 while the bands coincide."""
     upper, _, lower = outputs("BBANDS", bars, _CLOSE, n, 2.0, 2.0)
     width = upper - lower
     narrow = width <= 1e-9 * bars.close
@@ -128,12 +128,12 @@ def dominant_cycle_phase(bars: Bars, n: int) -> FloatArray:
 
 
 class StreamHistoryError(Exception):
-    """Bars that do not continue those of a stream: compute the indicator on all bars."""
+    """The bars do not continue those of a stream: compute the indicator on all bars."""
 
 
 @dataclass
 class _Column:
-    """One indicator of one symbol.
+    """State of one indicator of one symbol.
 
     Attributes:
         time: opens of the newest bars, UTC seconds.
@@ -159,7 +159,7 @@ class IndicatorStreams:
     def activate(self, continues: bool) -> Iterator[None]:
         """Make `outputs` store the columns of all bars, or continue stored ones by newer bars.
 
-        The last bar is neither stored nor fed: it stands ahead of those that have closed.
+        The last bar is neither stored nor fed: it has not closed yet.
         """
         self._continues = continues
         token = _USED.set(self)
@@ -171,10 +171,10 @@ class IndicatorStreams:
     def outputs(
         self, name: str, bars: Bars, columns: Sequence[str], parameters: tuple[float, ...]
     ) -> tuple[FloatArray, ...]:
-        """Return what the function `outputs` does, from a stream if its columns are stored.
+        """Return the result of the function `outputs`, from a stream if its columns are stored.
 
         Raises:
-            HistoryError: the bars do not continue stored ones.
+            StreamHistoryError: the bars do not continue stored ones.
         """
         key, inputs = (bars.symbol, name, *parameters), [getattr(bars, one) for one in columns]
         if not self._continues:

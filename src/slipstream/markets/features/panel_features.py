@@ -19,9 +19,9 @@ from slipstream.markets.features.feature_registry import (
     warm_up_rows,
 )
 
-_FEWEST = 200  # rows from which a column that never changes counts as dead
-# 0 for ever where every bar opens at the close before it, as in planted markets and at some
-# exchanges. It is noted, not refused: sets keep their shape from market to market.
+_FEWEST = 200  # fewest rows for which a constant column is an error
+# Always 0 if every bar opens at the previous close, as in synthetic markets and at some exchanges.
+# It is noted, not rejected: sets keep their shape across markets.
 _NOTED = ("log_open",)
 
 
@@ -29,11 +29,12 @@ class PanelFeatures(NamedTuple):
     """Features of A assets, causal and unscaled.
 
     Attributes:
-        values: float64 [T, A, F]; row t uses bars <= t of the same asset and segment. NaN where an
-            asset is not listed or has not had `warm_up` bars since the segment or the asset began.
+        values: float64 [T, A, F]; row t uses bars <= t of the same asset and segment. NaN if an
+            asset is not listed or has had fewer than `warm_up` bars since the segment or the asset
+            began.
         warm_up: rows between the first bar and the first usable row, the longest of the columns.
-        notes: sentences the user must see.
-        names: the columns' names, sets written out.
+        notes: sentences for the user.
+        names: the columns' names, with sets expanded.
     """
 
     values: FloatArray
@@ -43,10 +44,10 @@ class PanelFeatures(NamedTuple):
 
 
 def panel_features(names: Sequence[str], panel: Panel) -> PanelFeatures:
-    """Computes features of every asset, anew in every segment of the panel.
+    """Compute features of every asset, separately in every segment of the panel.
 
-    A gap inside a segment counts as the flat bars without volume that the panel shows. Columns
-    that never change are refused by `refuse_constant`, for the rows of a training window.
+    A gap inside a segment counts as the panel's flat bars without volume. `check_constant_features`
+    rejects columns that are constant over a training window.
 
     Args:
         names: registry names, names of sets (`portfolio`, `cappuccino`, `finrl_crypto`), or of
@@ -81,9 +82,9 @@ def panel_features(names: Sequence[str], panel: Panel) -> PanelFeatures:
 def check_constant_features(
     features: PanelFeatures, symbols: Sequence[str], rows: IntArray
 ) -> None:
-    """Raises DataError when a column never changes over some rows, such as a training window.
+    """Raise DataError if a column is constant over some rows, such as a training window.
 
-    Assets with fewer than 200 usable rows among them are not judged, and `log_open` may be 0.
+    Assets with fewer than 200 usable rows among them are not checked, and `log_open` may be 0.
     """
     judged = [index for index, name in enumerate(features.names) if name not in _NOTED]
     for asset, symbol in enumerate(symbols):
@@ -102,7 +103,7 @@ def check_constant_features(
 
 
 def _notes(names: Sequence[str], values: FloatArray, warm_up: int, panel: Panel) -> list[str]:
-    """Raises DataError where nothing is usable."""
+    """Return notes on features; raise DataError if nothing is usable."""
     usable = [not bool(np.isnan(values[:, a, 0]).all()) for a in range(len(panel.symbols))]
     if not any(usable):
         longest = int((panel.segments[:, 1] - panel.segments[:, 0]).max())

@@ -1,6 +1,6 @@
-"""Features of prices, volume and time in plain NumPy, and the rolling windows below them.
+"""Features of prices, volume and time in NumPy, with their rolling windows.
 
-Windows are summed afresh at every row, so that no row depends on where the file begins.
+Windows are summed independently at every row, so no row depends on where the file begins.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def body_relative(bars: Bars, n: int) -> FloatArray:
 
 
 def close_location(bars: Bars, n: int) -> FloatArray:
-    """Where the close lies between low (0) and high (1); 0.5 in a flat bar."""
+    """Position of the close between low (0) and high (1); 0.5 in a flat bar."""
     span = bars.high - bars.low
     flat = span <= 0.0
     return np.where(flat, 0.5, (bars.close - bars.low) / np.where(flat, 1.0, span))
@@ -78,8 +78,8 @@ def range_breakout_volume(bars: Bars, n: int) -> FloatArray:
     """Volume over its mean of 20 bars, in bars that close beyond the 20 bars before; else 0.
 
     Positive above their highest high, negative below their lowest low. The bar itself is not among
-    the 20 whose range it breaks (with it the feature would be 0 for ever), but is among the 20
-    that its volume is compared with.
+    the 20 whose range it breaks (otherwise the feature would always be 0), but is among the 20 of
+    the volume mean.
     """
     length = 20
     result = np.full(len(bars), np.nan)
@@ -100,7 +100,7 @@ def range_breakout_volume(bars: Bars, n: int) -> FloatArray:
 def vwap(bars: Bars, n: int) -> FloatArray:
     """Volume-weighted mean of the typical price (high + low + close) / 3 over the last n bars.
 
-    Where the whole window has no volume, it is the plain mean of the typical price.
+    The plain mean of the typical price if the whole window has no volume.
     """
     typical = (bars.high + bars.low + bars.close) / 3.0
     volume = rolling(bars.volume, n, np.sum)
@@ -123,11 +123,11 @@ def _against_previous_close(price: FloatArray, close: FloatArray) -> FloatArray:
 
 _Moments = tuple[int, FloatArray, FloatArray, FloatArray, FloatArray]
 
-_CHUNK_CELLS = 4_000_000  # bounds the memory of functions that copy their windows
+_CHUNK_CELLS = 4_000_000  # bounds the memory of functions that materialise their windows
 
 
 def rolling(values: FloatArray, n: int, reduce: Callable[..., Any]) -> FloatArray:
-    """`reduce` over the last n values at each row: [rows] -> [rows], NaN in the first n - 1 rows.
+    """Apply `reduce` to the last n values at each row: [rows] -> [rows]; NaN in the first n - 1.
 
     Args:
         values: float64 [rows].
@@ -146,11 +146,11 @@ def rolling(values: FloatArray, n: int, reduce: Callable[..., Any]) -> FloatArra
 
 
 def rolling_zscore(values: FloatArray, n: int) -> FloatArray:
-    """Each value in deviations (ddof 1) from the mean of the last n; 0 in a constant window.
+    """Return the z-score (ddof 1) of each value in the last n; 0 in a constant window.
 
-    [rows] -> [rows], NaN in the first n - 1 rows. A window is put together from halves, quarters
-    and so on by the update of Chan, Golub and LeVeque (1979), which many windows share: log n
-    passes over the rows, and still nothing from before the window enters.
+    [rows] -> [rows], NaN in the first n - 1 rows. Windows are combined from halves, quarters and so
+    on by the update of Chan, Golub and LeVeque (1979), which many windows share: log n passes over
+    the rows, without any value from before the window.
     """
     result = np.full(len(values), np.nan)
     if len(values) < n:
@@ -176,7 +176,7 @@ def rolling_zscore(values: FloatArray, n: int) -> FloatArray:
 
 
 def _combine_moments(before: _Moments, after: _Moments) -> _Moments:
-    """Count, means, squared deviations, maxima, minima of neighbouring windows together.
+    """Return count, means, squared deviations, maxima and minima of two neighbouring windows.
 
     Row k of the arrays belongs to the window that ends at row k + count - 1.
     """

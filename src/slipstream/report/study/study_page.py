@@ -39,7 +39,7 @@ _FIRST = ("holdout", "confirmation", "trials")
 
 
 def write_study_page(folder: StudyFolder, log: Callable[[str], None] | None = None) -> Path:
-    """Writes `study.html` and `figures/*.png` into a study's folder; returns the page's path.
+    """Write `study.html` and `figures/*.png` into a study's folder; returns the page's path.
 
     Args:
         folder: the study's.
@@ -52,7 +52,7 @@ def write_study_page(folder: StudyFolder, log: Callable[[str], None] | None = No
 
 
 def study_page(view: StudyView) -> Page:
-    """Builds the page.
+    """Build the page.
 
     Its first picture is the hold-out's equity; where it was not opened, the confirmation, or else
     the trials.

@@ -62,7 +62,7 @@ def warnings(view: StudyView) -> list[str]:
 
 
 def summary_sentences(view: StudyView) -> list[str]:
-    """A short verdict, and the sentences below it."""
+    """Return a short verdict, and the sentences below it."""
     result = view.result
     winner, told = result["winner"], result["holdout"]
     if winner is None:
@@ -97,7 +97,7 @@ def _market_direction(result: Mapping[str, Any]) -> list[str]:
 
 
 def _short_verdict(view: StudyView, lines: ReturnCurves) -> str:
-    """The hold-out in half a sentence."""
+    """Return the hold-out in half a sentence."""
     if compound_return(lines.curves[0]) <= 0.0:
         return "It loses money on the hold-out."
     if missing_evidence(view):
@@ -186,7 +186,7 @@ def _pruning(view: StudyView) -> str:
 
 
 def rung_state_plural(words: str) -> str:
-    """The same of rungs that stand alike."""
+    """Return the same of rungs that stand alike."""
     return re.sub(r"^(is|was)\b", lambda verb: {"is": "are", "was": "were"}[verb[0]], words)
 
 

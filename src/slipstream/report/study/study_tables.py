@@ -83,7 +83,7 @@ def _figures(returns: statistics.Floats, periods: float) -> list[str]:
 
 
 def candidates(view: StudyView) -> Table:
-    """The confirmation: who was trained again, and the lower bounds that decided."""
+    """Return the confirmation: who was trained again, and the lower bounds that decided."""
     told = view.result["confirmation"]
     winner, emphasis = told.get("winner"), None
     timed = any("timing_lcb" in one for one in told["candidates"])
@@ -246,7 +246,7 @@ def evidence(view: StudyView) -> Table:
 
 
 def _deviations(told: Mapping[str, Any], root: float) -> str:
-    """The deviation that is used; and the one measured, where that is less."""
+    """Return the deviation that is used; and the one measured, where that is less."""
     used, measured = told["deviation"], told.get("measured_deviation", told["deviation"])
     if measured >= used:
         return format_number(used * root, 2)
@@ -288,7 +288,7 @@ def counts(told: Mapping[str, Any]) -> Table:
 def trials(
     ranked: Sequence[Trial], axes: Sequence[SearchAxis], every: Sequence[Trial], most: int
 ) -> Table:
-    """The best trials with the first `most` of their settings."""
+    """Return the best trials with the first `most` of their settings."""
     hidden, axes = axes[most:], axes[:most]
     rows = []
     for trial in ranked[:MOST_TRIALS]:
@@ -393,7 +393,7 @@ def requirements(view: StudyView) -> list[Section]:
 
 
 def _bound(best: Mapping[str, Any], name: str, days: int | None) -> list[str]:
-    """The row of a candidate's lower bound."""
+    """Return the row of a candidate's lower bound."""
     bound, what = float(best[name]), f"{_KINDS[name]}, trial {best['trial']}"
     row = [what, format_number(bound, 2), "above 0"]
     if bound > 0.0:
@@ -418,7 +418,7 @@ def _bound(best: Mapping[str, Any], name: str, days: int | None) -> list[str]:
 
 
 def _deflated(told: Mapping[str, Any], per_year: float) -> list[str]:
-    """The row of the deflated Sharpe ratio."""
+    """Return the row of the deflated Sharpe ratio."""
     limit = f"at least {MIN_DSR:g}"
     if "value" not in told:
         why = told.get("reason") or "nothing finished"

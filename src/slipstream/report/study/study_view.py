@@ -191,7 +191,7 @@ def read_view(folder: StudyFolder) -> StudyView:
 
 
 def _machine(folder: StudyFolder) -> dict[str, Floats]:
-    """The columns of machine.csv; none of a damaged one: only a picture depends on them."""
+    """Return the columns of machine.csv; none of a damaged one: only a picture depends on them."""
     try:
         return resource_columns(read_table(folder.machine))
     except CheckpointError:
@@ -230,7 +230,7 @@ def _with_lines(
 
 
 def _with_replays(view: StudyView, folder: StudyFolder, deployed: DailyReturns) -> StudyView:
-    """The view with what is replayed on the hold-out beside the deployed policy."""
+    """Return the view with what is replayed on the hold-out beside the deployed policy."""
     assert view.holdout is not None and view.shown is not None
     environment, why = study_environment(folder, view.trial(view.shown).suggestion.overrides)
     if environment is None or environment.spec.market is None:
@@ -301,7 +301,7 @@ class RandomTraderRank:
 def study_environment(
     folder: StudyFolder, overrides: Mapping[str, Any]
 ) -> tuple[Environment | None, str]:
-    """The environment of a trial with the very prices that the study read.
+    """Return the environment of a trial with the very prices that the study read.
 
     Args:
         folder: of the study.
@@ -354,7 +354,7 @@ def rank_among_random_traders(
     draws: int = RANDOM_DRAWS,
     backend: str = "compiled",
 ) -> tuple[RandomTraderRank | None, str]:
-    """Ranks the deployable policy among matched random traders.
+    """Rank the deployable policy among matched random traders.
 
     Args:
         folder: of the study; its `policy` is the deployable one.
