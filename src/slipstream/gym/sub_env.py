@@ -1,8 +1,7 @@
 """One environment of another library behind a guard, and the loop that steps many of them.
 
-`SubEnv` begins episodes, counts steps, and names the call and the value if the environment raises
-or returns what Gymnasium's interface does not allow. `step_envs` is the loop that vector layers are
-measured by.
+`SubEnv` resets it, counts steps, and names the call and the value if the environment raises or
+violates Gymnasium's interface. `step_envs` is the hot loop of the vector layers.
 """
 
 from __future__ import annotations
@@ -25,37 +24,37 @@ from slipstream.gym.infos import FinalInfo
 from slipstream.kernels.space_codec import SpaceMismatchError
 
 SEED_MASK = np.uint64(2**31 - 1)
-"""Gymnasium seeds are non-negative and fit an int32 everywhere."""
+"""Gymnasium seeds are non-negative and fit an int32."""
 _NO_LIMIT = 2**62
-_SEED_BATCH = 32  # episodes whose seeds are made at once
+_SEED_BATCH = 32  # episodes per batch of seeds
 
 
 class SubEnv:
-    """A Gymnasium environment behind a guard; `step_envs` steps it.
+    """A Gymnasium environment behind a guard. `step_envs` steps it.
 
     Args:
-        name: of the environment, for messages, without ``gym:``.
-        number: of this one among all.
-        limit: steps after which an episode is cut, besides the environment's own limit.
-        plain: it is stepped through all its wrappers, and rewards need not be finite.
+        name: Name of the environment without ``gym:``, for messages.
+        number: Its row among all sub-environments.
+        limit: Time limit of an episode in steps, besides the environment's own.
+        plain: Step it through all wrappers and allow non-finite rewards.
 
     Attributes:
-        env: the environment; None if it is down and closed.
-        asleep: it waits at its episode's end or for the next step, or is down.
-        episode: number of the running episode.
-        length, ret: its steps and the sum of its rewards so far.
-        steps: of the episodes before it.
-        info: what the newest call returned besides.
-        take: the environment's own `step`, without wrappers that have nothing to do any more.
-        most: steps of an episode.
-        place: where its observations go if they are a vector of exactly this dtype and length;
-            None if they never are.
-        raw: sum of rewards inside `env.training_wrappers`; None without such wrappers.
-        due: when it is made again; failures: without a good step in between.
-        shown: the info to hand over; final: how an episode ended at this step. Both matter if the
-            block does not hold them.
-        seen: its observation, given: its last action, if they have no place in the block.
-        later: its episode is over, and the next step begins another one (NEXT_STEP).
+        env: The environment. None if it is closed.
+        asleep: It waits at the end of its episode or for a reset, or it is down.
+        episode: Number of the current episode.
+        length, ret: Steps and return of the current episode.
+        steps: Number of steps of earlier episodes.
+        info: Info of the last call.
+        step_fn: The environment's `step` without wrappers that have no effect any more.
+        max_steps: Time limit of the current episode.
+        row_view: Memory for observations that are vectors of exactly this dtype and length; None
+            for other observations.
+        raw: Sums rewards inside `env.training_wrappers`. None without such wrappers.
+        retry_at: Time of the next restart.
+        failures: Number of failures without a valid step in between.
+        reported_info, final_info: Info, and end of the last episode, if not in shared memory.
+        observation, last_action: Last observation and action, if not in shared memory.
+        reset_pending: The episode is over and the next step resets (NEXT_STEP).
     """
 
     __slots__ = (
@@ -103,7 +102,7 @@ class SubEnv:
         self.clear()
 
     def clear(self) -> None:
-        """It has no environment, and nothing was stepped."""
+        """Remove the environment and reset all counters."""
         self.env: Any = None
         self.raw: RawReturn | None = None
         self._mask_method: Callable[[], Any] | None = None
@@ -113,7 +112,7 @@ class SubEnv:
         self.max_steps = self.limit or _NO_LIMIT
 
     def set_env(self, env: Any) -> None:
-        """From now on this is its environment."""
+        """Use this environment from now on."""
         self.env, self._mask_method = env, get_mask_method(env)
         self.step_fn: Callable[[Any], Any] = env.step
         self._checked = not self._plain  # a wrapper may have something to check
@@ -122,7 +121,7 @@ class SubEnv:
         self.raw = env if isinstance(env, RawReturn) else None
 
     def close(self) -> None:
-        """Closes the environment, if there is one."""
+        """Close the environment, if there is one."""
         env = self.env
         self.clear()
         if env is not None:
@@ -135,19 +134,19 @@ class SubEnv:
 
     @property
     def reported_return(self) -> float:
-        """Return of the episode so far: of the environment without `env.training_wrappers`."""
+        """Return of the current episode, without `env.training_wrappers`."""
         return self.ret if self.raw is None else self.raw.total
 
     def set_row_view(self, row_view: NDArray[Any] | None) -> None:
-        """From now on its observations go there.
+        """Set the memory for observations.
 
-        A view of memory takes only what has its format and length, so writing is the check, in
-        half the time of an array's.
+        A memoryview only accepts its own format and length. The write is therefore also the check,
+        at half the cost of an array.
         """
         self.row_view = None if row_view is None else row_view.data
 
     def write_observation(self, observation: Any) -> bool:
-        """Writes an observation into its place; False if it does not fit there."""
+        """Write an observation to its row; return false if it does not fit."""
         if self.row_view is None:
             return False
         try:
@@ -157,14 +156,15 @@ class SubEnv:
         return True
 
     def write_mask(self, row_view: NDArray[np.bool_], sizes: Sequence[int], doing: str) -> None:
-        """Writes which choices are allowed next.
+        """Write the mask of allowed actions.
 
         Args:
-            place: bool [n]; sizes: choices of each component.
-            doing: the call that brought the observation, for messages.
+            row_view: Destination, bool [n].
+            sizes: Number of choices of each component.
+            doing: Call that returned the observation, for messages.
 
         Raises:
-            KernelError: there is no mask, or it is none.
+            KernelError: The mask is missing or invalid.
         """
         try:
             mask = mask_from_info(self.info) if self._mask_method is None else self._mask_method()
@@ -176,14 +176,14 @@ class SubEnv:
         try:
             write_mask(mask, row_view, sizes)
         except SpaceMismatchError as error:
-            rule = "a mask of allowed choices comes with every observation or with none"
+            rule = "provide a mask with every observation or with none"
             if mask is not None:
                 rule = "a mask must allow at least one action until the episode ends"
             doing = doing if self._mask_method is None else "action_masks"
             raise self.interface_error(doing, f"{error} ({rule})") from None
 
     def episode_seed(self, seed: int, index: int, episode: int) -> int:
-        """Gymnasium's seed of the episode with this number of the stream (seed, index)."""
+        """Return the seed of an episode of the random stream (seed, index)."""
         if self._stream != (seed, index) or not 0 <= episode - self._first < _SEED_BATCH:
             self._stream, self._first = (seed, index), episode
             with np.errstate(over="ignore"):
@@ -193,10 +193,10 @@ class SubEnv:
         return self._seeds[episode - self._first]
 
     def reset(self, episode: int, **arguments: Any) -> Any:
-        """Begins an episode, which has this number; its first observation.
+        """Begin the episode with this number and return its first observation.
 
         Raises:
-            KernelError: the environment raised, or returned something else.
+            KernelError: The environment raised or returned an invalid value.
         """
         self.steps += self.length
         self.episode, self.length, self.ret = episode, 0, 0.0
@@ -222,12 +222,12 @@ class SubEnv:
         return observation
 
     def explain_error(self, error: BaseException, action: list[Any], t: int) -> BaseException:
-        """The error of a step with the environment's name, unless it names it already.
+        """Return the error of a step with the name of the environment.
 
         Args:
-            error: what `step_envs` raised.
-            action: the last one, as agents know it.
-            t: the step's number.
+            error: Error raised by `step_envs`.
+            action: Last action, as agents represent it.
+            t: Number of the step.
         """
         if isinstance(error, SlipstreamError) or not is_env_error(error):
             return error
@@ -240,17 +240,17 @@ class SubEnv:
         return wrapped
 
     def undo_step(self, reward: float) -> None:
-        """Subtract a step that was counted and whose observation cannot be used."""
+        """Subtract a counted step whose observation cannot be used."""
         self.length -= 1
         self.ret -= reward
 
     def undo_raw_rewards(self) -> None:
-        """Subtract the raw rewards of a step that was discarded, counted or not."""
+        """Subtract the raw rewards of a discarded step."""
         if self.raw is not None:
             self.raw.total = self.raw.before
 
     def malformed_step_error(self, result: Any) -> KernelError:
-        """The error for a step that returned something else than its five."""
+        """Return the error for a step that did not return five values."""
         size = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
         what = f"{size} instead of (observation, reward, terminated, truncated, info)"
         return self.interface_error("step", what)
@@ -263,10 +263,10 @@ class SubEnv:
         last: Callable[[int], list[Any]],
         t: int,
     ) -> tuple[float, bool, bool]:
-        """Converts what came in other types, or raises if it cannot be used.
+        """Convert a reward and flags of other types, or raise if they are invalid.
 
         Args:
-            last: gives the last action of the environment with a number.
+            last: Returns the last action of a row.
         """
         reward, over, cut = as_reward(raw_reward), flag(terminated), flag(truncated)
         if reward is None:
@@ -284,11 +284,11 @@ class SubEnv:
         return reward, over, cut
 
     def observation_error(self, doing: str, error: SpaceMismatchError) -> KernelError:
-        """Error of an observation, returned by `doing`, that does not fit the space."""
+        """Return the error for an observation that does not match its space."""
         return self.interface_error(doing, f"the observation {error}")
 
     def interface_error(self, doing: str, what: str) -> KernelError:
-        """An error that names what was called and what came back."""
+        """Return an error with the call and the invalid value."""
         return KernelError(
             f"gym:{self.name}: `{doing}` of environment {self.number} returned {what} (episode "
             f"{self.episode}, step {self.length}). Fix the environment, or "
@@ -297,17 +297,17 @@ class SubEnv:
 
 
 def _step_with_raw_return(raw: RawReturn, step: Callable[[Any], Any], action: Any) -> Any:
-    """Step an environment whose raw return can be taken back."""
+    """Step an environment and store its raw return, so that it can be restored."""
     raw.before = raw.total
     return step(action)
 
 
 def unwrap_step(env: Any) -> tuple[Callable[[Any], Any], int, bool]:
-    """The innermost `step` that does the same, and the time limit that was passed by.
+    """Return the innermost equivalent `step`, the time limit skipped, and a flag.
 
-    `gymnasium.make` wraps every environment in a check of its first calls, a check that it was
-    reset, and a time limit. Once the first have passed they cost a microsecond a step; the third
-    value is true if they are still to pass.
+    `gymnasium.make` adds a checker of first calls, a check for a reset, and a time limit. Once the
+    first checks have passed they only cost time, about a microsecond per step. The flag is true if
+    they have not passed yet.
     """
     limit, validate_step = _NO_LIMIT, False
     while True:
@@ -325,7 +325,7 @@ def unwrap_step(env: Any) -> tuple[Callable[[Any], Any], int, bool]:
 
 
 def step_envs(
-    stepping: Iterable[tuple[SubEnv, Any]],
+    env_actions: Iterable[tuple[SubEnv, Any]],
     last: Callable[[int], list[Any]],
     rewards: Any,
     pulse: Any,
@@ -333,23 +333,23 @@ def step_envs(
     store: Callable[[SubEnv, Any], None],
     ended: Callable[[SubEnv, Any, bool, bool], None],
 ) -> None:
-    """Takes one action of each environment and counts it.
+    """Step each environment with one action.
 
-    What an environment raises is raised from here; the one at hand is `pulse[AT]`, and a call with
-    the same iterator goes on with the next one. `BEAT` does not rise between environments: who
-    watches for hangs looks at both words, and an iterator that gives one twice must let it rise.
+    Errors of an environment are raised here. `pulse[AT]` is its row, and a call with the same
+    iterator continues with the next one. `BEAT` does not change between environments: a watchdog
+    reads both words, and an iterator that yields one environment twice must advance `BEAT`.
 
     Args:
-        stepping: environments with their actions, as they take them.
-        last: gives the last action of the environment with a number, for messages.
-        rewards: takes each reward under the environment's number.
-        hand: `pulse[AT]` is set to the number of the environment at hand.
-        t: the step's number, for messages.
-        store: writes an observation that does not fit `SubEnv.row_view`, or raises.
-        ended: is called with an environment whose episode is over: its last observation,
+        env_actions: Pairs of environment and native action.
+        last: Returns the last action of a row, for messages.
+        rewards: Receives each reward under the row.
+        pulse: `pulse[AT]` is set to the current row.
+        t: Number of the step, for messages.
+        store: Stores an observation that does not fit `SubEnv.row_view`, or raises.
+        ended: Called with an environment at the end of its episode: final observation,
             terminated, truncated.
     """
-    for env, action in stepping:
+    for env, action in env_actions:
         number = pulse[AT] = env.number
         result = env.step_fn(action)
         if not isinstance(result, tuple) or len(result) != 5:

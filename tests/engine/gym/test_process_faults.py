@@ -431,7 +431,7 @@ env = ForeignEnv(lambda: Slow(), *member_indices([0], 4), workers=2, method=sys.
 env.reset(allocate_buffers(env).obs)
 server = env.driver._process_pool._launcher._server
 handles = [handle.pid for handle in env.driver.handles]
-print(json.dumps(links + ([server.pid] if server else [])))
+print(json.dumps(handles + ([server.pid] if server else [])))
 sys.stdout.flush()
 if sys.argv[2] == "raise":
     raise ValueError("over")

@@ -1,9 +1,9 @@
-"""A worker process that steps copies: its own side (`run`), and its parent's side (`Link`).
+"""Worker processes: the worker itself (`run`) and the handle of its parent (`WorkerHandle`).
 
-The parent writes an order into shared words; the worker does it and writes that it is done. Copies
-write into the block between an order and its end only, so that nobody reads what is being written.
-Jobs, questions, answers and faults travel through a pipe. A call that takes too long is ended by a
-signal, and by killing the worker if that does not help.
+The parent writes a command into shared words, and the worker executes it and reports completion.
+Sub-environments write to the block only while a command runs. Configurations, calls, answers and
+faults are sent through a pipe. A call that takes too long is interrupted by a signal; if that does
+not help, the worker is killed.
 """
 
 from __future__ import annotations
@@ -61,30 +61,30 @@ from slipstream.gym.sub_env_group import SubEnvGroup
 from slipstream.gym.worker_config import LongestWaitingFirst, WorkerConfig
 
 STEP_ALL, RESET_SELECTED, RESET_LOST, REPLAY, CALL, STEP_REQUESTED, PARK, EXIT = range(1, 9)
-"""Orders: step; begin the selected copies, or all where a lost worker's stood; replay the selected
-ones; answer a message on the pipe; step single copies as they are asked for; close the copies and
-wait for another job; end."""
+"""Commands: step; reset selected rows; reset after a loss; replay selected rows; answer a call on
+the pipe; serve requests for single steps; close the environments and wait for a job; exit."""
 DOWN, IDLE, STARTING, UP = range(4)
-"""States of a worker: without a process, without a job, making its copies, ready for orders."""
+"""States of a worker: no process; no job; creating sub-environments; ready for commands."""
 
 HANG_SIGNAL = signal.SIGUSR1 if hasattr(signal, "SIGUSR1") else signal.SIGTERM
-DESCRIPTORS = 5  # pipe, words, last words, and two of the bell "go"
-_SOON = 4  # times the usual, for which a worker looks for an order after one that came so fast
-_OF_A_JOB = 3  # block, and two of the bell "done"
-_FORGET = 0.9  # of a copy's measured cost that a new measurement leaves
-_GRACE_SECONDS = 1.0  # after the signal that ends a hanging call, before the worker is killed
-_WORDS_BYTES = 20_000  # of a worker's last words that are kept
+DESCRIPTORS = 5  # pipe, words, crash output, and two of the event "go"
+_SOON = 4  # factor of the spin time after a command that came quickly
+_JOB_DESCRIPTORS = 3  # block, and two of the event "done"
+_COST_DECAY = 0.9  # of the moving average of the cost of a step
+_GRACE_SECONDS = 1.0  # between the hang signal and the kill
+_WORDS_BYTES = 20_000  # of the crash output that are stored
 
 
 def run(fds: Sequence[int], parent: int) -> None:
-    """The whole life of a worker; does not return.
+    """Run a worker until it exits; does not return.
 
     Args:
-        fds: pipe to the parent, shared words, file of last words, bell "go" (to hear, to ring).
-        parent: the process that forked this one.
+        fds: Pipe to the parent, shared words, file for crash output, read and write end of the
+            event "go".
+        parent: Process id of the process that forked this one.
     """
     code = 0
-    # A worker knows the main program's ids before it imports the module that registers them.
+    # The main program's ids are registered before their module is imported.
     warnings.filterwarnings("ignore", message=".*Overriding environment")
     try:
         follow_parent(parent)
@@ -113,23 +113,24 @@ class _Worker:
         # No `time_limit` here: the parent has its own. Programs started here inherit no handler.
         signal.signal(signal.SIGALRM, lambda *_: None)
         faulthandler.enable(file=fds[2])
-        # Before Python's own handler, so that code which never comes back is named, too.
+        # Runs before Python's handler and therefore also shows blocked C code.
         faulthandler.register(HANG_SIGNAL, file=fds[2], all_threads=True, chain=True)
         self._page = mmap.mmap(fds[1], mmap.PAGESIZE)
         self.words = memoryview(self._page)[: WORDS * 8].cast("Q")
         self._go = PipeEvent((fds[3], fds[4]))
         self._poller = select.poll()
         self._poller.register(self._go.fds[0], select.POLLIN)
-        self._poller.register(self._pipe.fileno(), 0)  # tells only that the other end is gone
-        self._last_hung_call = (
-            0,
-            0,
-        )  # `BEAT` and `AT` of the newest call that was ended as hanging
+        self._poller.register(self._pipe.fileno(), 0)  # only reports a closed pipe
+        self._last_hung_call = (0, 0)  # `BEAT` and `AT` of the last interrupted call
         self._stack = ""
         self.group: Any = None
 
     def serve(self) -> bool:
-        """Does one job, until the parent says REST (True) or LEAVE; raises where it is gone."""
+        """Run one job until PARK (returns true) or EXIT.
+
+        Raises:
+            EOFError: The parent has exited.
+        """
         job: WorkerConfig = pickle.loads(self._pipe.recv_bytes())
         fds = self._receive_fds()
         self._job = job
@@ -150,7 +151,7 @@ class _Worker:
             if not spin_wait(ordered, 0.0 if leaving else soon):
                 while words[COMMAND] == last:
                     self.sleep(ordered)
-            # It looks for long only where orders come fast: nobody is served by looking in vain.
+            # Spins longer only if commands come quickly.
             soon = (
                 _SOON * job.spin_seconds
                 if time.perf_counter() - began < _SOON * SPIN_SECONDS
@@ -163,7 +164,7 @@ class _Worker:
                 self.group.close()
                 self.group = None
                 if command == PARK:
-                    gc.collect()  # what refers to itself may still have views of the block
+                    gc.collect()  # reference cycles may hold views of the block
                 self._block.close()
                 self.done.close()
                 words[DONE] = last
@@ -171,22 +172,22 @@ class _Worker:
                     self._pipe.send(("resting", None))
                 return bool(command == PARK)
             if command == STEP_REQUESTED:
-                words[DONE] = last  # it goes on until something else is ordered
+                words[DONE] = last  # it serves requests until the next command
                 self._step_requested(last)
                 continue
             self._execute(command)
             leaving = self._finish(last)
 
     def _receive_fds(self) -> list[int]:
-        """The open files that follow a message."""
+        """Receive the descriptors that follow a message."""
         with socket.socket(fileno=os.dup(self._pipe.fileno())) as line:
-            data, fds, _, _ = socket.recv_fds(line, 1, _OF_A_JOB)
+            data, fds, _, _ = socket.recv_fds(line, 1, _JOB_DESCRIPTORS)
         if not data:
             raise EOFError
         return fds
 
     def _finish(self, order: int) -> bool:
-        """Says that an order is done; whether the parent was woken, and is to have this core."""
+        """Report completion; return true if the parent was woken and should get this core."""
         words = self.words
         words[DONE] = order
         fence()
@@ -196,7 +197,7 @@ class _Worker:
         return bool(awaited == SAME_CORE)
 
     def sleep(self, ready: Callable[[], bool]) -> None:
-        """Until the parent rings, if nothing is ready by then; raises where it is gone."""
+        """Sleep until the parent sets the event, unless `ready` returns true."""
         self.words[ASLEEP] = 1
         fence()
         try:
@@ -256,22 +257,24 @@ class _Worker:
             began = time.perf_counter()
             self.group.step_one(i)
             spent = time.perf_counter() - began
-            cost[i] = spent if cost[i] == 0.0 else _FORGET * cost[i] + (1.0 - _FORGET) * spent
+            cost[i] = (
+                spent if cost[i] == 0.0 else _COST_DECAY * cost[i] + (1.0 - _COST_DECAY) * spent
+            )
             since.pop(i, None)
             row = sub_envs[i].number
             arrays["completed"][row] = arrays["requested"][row]
             self.done.set()
 
     def _send(self, answer: tuple[str, Any]) -> None:
-        """An answer; where it cannot travel, an error that says so."""
+        """Send an answer, or an error if it cannot be pickled."""
         try:
             self._pipe.send(answer)
         except Exception as error:
-            refusal = TypeError(f"what a copy returned cannot be handed over: {error!s:.300}")
+            refusal = TypeError(f"the returned value cannot be pickled: {error!s:.300}")
             self._pipe.send(("answer", (False, refusal)))
 
     def _resize(self, call: Any, layout: Layout, *arguments: Any) -> None:
-        """Moves to another block."""
+        """Move to another block."""
         old, self._block = self._block, SharedBlock(layout, self._receive_fds()[0])
         call(self._block.arrays, *arguments)
         old.close()
@@ -280,14 +283,14 @@ class _Worker:
         error = fault.error
         assert error is not None
         if fault.kind == "hung":
-            fault = fault._replace(text=f"the call took too long; it was here:\n{self._stack}")
+            fault = fault._replace(text=f"the call took too long. Stack:\n{self._stack}")
         self.words[REPORTS] += 1
         self._pipe.send(("fault", fault._replace(error=_picklable_error(error.__cause__ or error))))
 
     def _on_hang_signal(self, _signal: int, frame: Any) -> None:
         words = self.words
         meant, call = (words[HANG_WARNING], words[HANG_WARNING + 1]), (words[BEAT], words[AT])
-        # Else that call has come back, or is being left already.
+        # Otherwise the call has returned or is already being interrupted.
         if words[BEAT] % 2 and meant == call != self._last_hung_call:
             self._last_hung_call = call
             self._stack = "".join(traceback.format_stack(frame)[-8:])
@@ -295,7 +298,7 @@ class _Worker:
 
 
 def _complete_order(chosen: Any, waiting: list[int]) -> list[int]:
-    """A scheduler's choice without strangers, and with those that it forgot at the end."""
+    """Remove unknown ids from the order of a scheduler and append missing ones."""
     left = dict.fromkeys(waiting)
     known = [int(i) for i in chosen if left.pop(int(i), 0) is None]
     return [*known, *left]
@@ -306,7 +309,7 @@ def _ordered(words: memoryview, last: int) -> bool:
 
 
 def _picklable_error(error: BaseException) -> BaseException | None:
-    """An exception as the parent can raise it; None where it cannot travel."""
+    """Return an exception after a pickle round trip, or None if it cannot be pickled."""
     try:
         again = pickle.loads(pickle.dumps(error))
     except Exception:
@@ -325,16 +328,17 @@ def _as_picklable(error: Exception) -> Exception:
 
 
 class WorkerHandle:
-    """A worker's process, its pipe and the words that it shares with this process.
+    """The process of a worker, its pipe and the words it shares with this process.
 
     Attributes:
-        number: among the workers of an environment; ranges: its copies, (lo, hi) of each.
-        state: DOWN (to be started when `due`), IDLE (without a job), STARTING or UP.
-        pid: of its process.
-        heard: reports taken so far.
-        hung: it was killed because it had hung.
-        lost: it ended, and its copies' rows do not say so yet.
-        begun: its copies stand at a beginning, as far as they were ever reset.
+        number: Index among the workers of an environment.
+        ranges: Rows of its sub-environments as ranges (lo, hi).
+        state: DOWN (restarted after `due`), IDLE (no job), STARTING or UP.
+        pid: Process id.
+        num_received: Number of reports received.
+        hung: It was killed because a call hung.
+        lost: It exited, and its rows are not marked yet.
+        episodes_started: Its sub-environments have been reset, if the others have.
     """
 
     def __init__(self) -> None:
@@ -354,21 +358,21 @@ class WorkerHandle:
 
     @property
     def rows(self) -> slice | NDArray[np.int64]:
-        """Its copies as an index."""
+        """Rows of its sub-environments as an index."""
         return slice(*self.ranges[0]) if len(self.ranges) == 1 else self.numbers
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """Its copies one by one."""
+        """Rows of its sub-environments as an array."""
         return np.concatenate([np.zeros(0, np.int64), *(np.arange(*own) for own in self.ranges)])
 
     @property
     def load(self) -> int:
-        """How many copies it has."""
+        """Number of its sub-environments."""
         return sum(hi - lo for lo, hi in self.ranges)
 
     def start(self, launch: Callable[[Sequence[int]], int]) -> None:
-        """Start a process for it, which waits for a job; `launch` is `Launcher.start`."""
+        """Start a process that waits for a job; `launch` is `Launcher.start`."""
         words = anonymous_file(0)
         try:
             mine, theirs = Pipe()
@@ -390,25 +394,25 @@ class WorkerHandle:
         self.state, self.hung = IDLE, False
 
     def assign(self, job: bytes, fds: Sequence[int]) -> None:
-        """Gives it a job and the descriptors for it; `hear` says when it is ready."""
+        """Send a pickled configuration and its descriptors."""
         assert self.pipe is not None
         self.words[REPORTS], self.num_received = 0, 0
         self._since = self._warned = 0.0
         self._beat = (-1, -1)
         self.state = STARTING
-        with suppress(OSError):  # gone already: its end will be heard
+        with suppress(OSError):  # it has exited, which is noticed later
             self.pipe.send_bytes(job)
             self.send_fds(fds)
 
     def send_fds(self, fds: Sequence[int]) -> None:
-        """Hands it open files, after the message that says what for."""
+        """Send descriptors after the message they belong to."""
         assert self.pipe is not None
         line = socket.socket(fileno=os.dup(self.pipe.fileno()))
         with line:
             socket.send_fds(line, [b"+"], list(fds))
 
     def order(self, command: int, awaited: int = ANY_CORE) -> None:
-        """Tells it what to do; whether this process will sleep until it is done."""
+        """Send a command; `awaited` states where this process will sleep until completion."""
         self._order = (self._order // NUM_COMMANDS + 1) * NUM_COMMANDS + command
         self._since = self._warned = 0.0
         self.words[WAITING] = awaited
@@ -416,18 +420,18 @@ class WorkerHandle:
         self.wake()
 
     def wake(self) -> None:
-        """It shall look what is wanted of it."""
+        """Wake the worker if it sleeps."""
         fence()
         if self.words[ASLEEP] or not STORES_ORDERED:
             self.go.set()
 
     @property
     def done(self) -> bool:
-        """Return true if it has done its last order."""
+        """True if its last command is complete."""
         return bool(self.words[DONE] == self._order)
 
     def watch(self, hang_seconds: float) -> None:
-        """Looks whether the call at hand takes too long: a signal first, then the end."""
+        """Check the duration of the current call: send a signal first, then kill the worker."""
         now, beat = time.monotonic(), (self.words[BEAT], self.words[AT])
         if beat != self._beat or not self._since:
             self._beat, self._since, self._warned = beat, now, 0.0
@@ -445,37 +449,37 @@ class WorkerHandle:
             self.kill(HANG_SIGNAL)
 
     def _hang_up(self) -> None:
-        """Its end is to be heard here even while a process that it forked has the pipe open."""
+        """Make the end of the pipe visible even if a child of the worker holds it open."""
         assert self.pipe is not None
         line = socket.socket(fileno=os.dup(self.pipe.fileno()))
         with line, suppress(OSError):
             line.shutdown(socket.SHUT_RDWR)
 
     def reset_watch(self) -> None:
-        """Nothing is asked of it: the time until the next order does not count as hanging."""
+        """Restart the hang timer; idle time does not count."""
         self._since = self._warned = 0.0
 
     def kill(self, number: int) -> None:
-        """Sends its process a signal."""
+        """Send a signal to its process."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
     def send(self, message: memoryview) -> None:
-        """Pickled, on the slow path; a worker that is gone is noticed when it is to answer."""
+        """Send a pickled message. A lost worker is noticed when it should answer."""
         assert self.pipe is not None
         with suppress(OSError):
             self.pipe.send_bytes(message)
 
     def crash_output(self) -> str:
-        """What its process wrote before it ended: a traceback, even of a crash in C."""
+        """Return the output of its process before it exited, including C tracebacks."""
         if self._crash_file < 0:
             return ""
-        size = os.fstat(self._crash_file).st_size  # calls that hung and came back are in it, too
+        size = os.fstat(self._crash_file).st_size  # also has earlier calls that hung
         text = os.pread(self._crash_file, _WORDS_BYTES, max(0, size - _WORDS_BYTES))
         return text.decode(errors="replace").strip()
 
     def detach(self) -> None:
-        """Lets go of what belonged to the process that is gone."""
+        """Close what belonged to the process that exited."""
         if self.pipe is not None:
             self.pipe.close()
             self.pipe = None
@@ -485,7 +489,7 @@ class WorkerHandle:
         self.state = DOWN
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Close all descriptors."""
         self.detach()
         self.go.close()
         self.words.release()

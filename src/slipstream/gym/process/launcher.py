@@ -1,11 +1,11 @@
-"""Starts worker processes through a small server process, and reports how they ended.
+"""Start worker processes through a small server process and report how they exited.
 
-The server has imported what workers need and runs no threads, so a worker that it forks is there in
-some milliseconds and begins clean, whatever threads the trainer runs. It does not import the main
-program, which therefore needs no ``if __name__ == "__main__"``. The server ends with the process
-that it serves, however that ends, and its workers end with it.
+The server has imported the modules that workers need and runs no threads. A forked worker is ready
+within milliseconds and inherits no threads of the trainer. The server does not import the main
+program, which therefore needs no ``if __name__ == "__main__"``. The server and its workers exit
+with the process they serve, however it ends.
 
-`Launcher` is the parent's side, `serve` the life of the server.
+`Launcher` is the parent's side, `serve` the server.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from slipstream.core.errors import ConfigError
 from slipstream.gym.process import env_worker
 
 _REQUEST = struct.Struct("=cq")  # FORK or SPAWN and 0, or END and a process
-_ANSWER = struct.Struct("=q")  # a process, or how it ended as subprocess says it
+_ANSWER = struct.Struct("=q")  # a pid, or an exit code as in subprocess
 _FORK, _SPAWN, _END = b"F", b"S", b"E"
-_LOOK_SECONDS = 1.0  # between two looks at a parent or a server that says nothing
+_LOOK_SECONDS = 1.0  # between checks of a silent parent or server
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from {module} import {name}; {name}(*{arguments!r})"
 
 
 def program(module: str, name: str, *arguments: object) -> list[str]:
-    """Command line of a fresh interpreter that calls a function, with this one's search path."""
+    """Return the command line of an interpreter that calls a function with the same `sys.path`."""
     path = [os.path.abspath(part) for part in sys.path]
     text = _PROGRAM.format(path=path, module=module, name=name, arguments=arguments)
     return [sys.executable, "-c", text]
 
 
 def serve(fd: int, parent: int) -> None:
-    """Answers requests on a socket until the other end or the parent is gone."""
+    """Answer requests on a socket until the other end or the parent has exited."""
     ignore_stop_signals()
     line = socket.socket(fileno=fd)
     children: set[int] = set()
@@ -75,7 +75,7 @@ def serve(fd: int, parent: int) -> None:
 def _pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
-    except (AttributeError, OSError):  # another system; the parent is gone
+    except (AttributeError, OSError):  # another system, or the parent has exited
         return None
 
 
@@ -101,7 +101,7 @@ def _answer(line: socket.socket, children: set[int], alive: int | None) -> bool:
 
 
 def _fork(fds: Sequence[int], own: Sequence[int]) -> int:
-    """A worker forked from here, without the descriptors `own`; its process."""
+    """Fork a worker without the descriptors `own` and return its pid."""
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -121,7 +121,7 @@ def _spawn(fds: Sequence[int]) -> int:
 
 
 def _ending(pid: int) -> int:
-    """Waits for a worker's end, kills it after a while."""
+    """Wait for the exit of a worker; kill it after a while."""
     until = time.monotonic() + TERMINATE_SECONDS
     while True:
         try:
@@ -136,8 +136,8 @@ def _ending(pid: int) -> int:
         time.sleep(0.002)
 
 
-_STOPPED_LOOKS = 2  # one after the other: with a group that is stopped it goes on, too
-_ANSWER_SECONDS = 60.0  # of a request; the longest kills a worker that does not end for 10 s
+_STOPPED_LOOKS = 2  # consecutive; a stopped process group continues together
+_ANSWER_SECONDS = 60.0  # per request; the longest one waits 10 s before it kills a worker
 METHODS = ("forkserver", "spawn")
 
 
@@ -145,10 +145,10 @@ class Launcher:
     """Starts workers.
 
     Args:
-        method: "forkserver" (from a small clean process) or "spawn" (an interpreter for each).
+        method: "forkserver" forks from a small clean process; "spawn" starts an interpreter each.
 
     Raises:
-        ConfigError: an unknown method, or a system without these means.
+        ConfigError: The method is unknown or not supported by this system.
     """
 
     def __init__(self, method: str = "forkserver") -> None:
@@ -156,17 +156,17 @@ class Launcher:
         self.method = method
         self._line: socket.socket | None = None
         self._server: subprocess.Popen[bytes] | None = None
-        # Also when nobody closes this launcher.
+        # Runs even if the launcher is never closed.
         self._end_server: weakref.finalize[..., Launcher] | None = None
 
     def start(self, fds: Sequence[int]) -> int:
-        """A worker with these descriptors; its process.
+        """Start a worker and return its process id.
 
         Args:
-            fds: what `worker.run` takes.
+            fds: Descriptors for `env_worker.run`.
 
         Raises:
-            OSError: the system allows no more processes, open files or memory.
+            OSError: The system is out of processes, open files or memory.
         """
         what = _SPAWN if self.method == "spawn" else _FORK
         try:
@@ -178,11 +178,11 @@ class Launcher:
         return pid
 
     def ending(self, pid: int) -> str:
-        """How a worker ended that is gone or was killed: ``was killed by SIGKILL``."""
+        """Describe the exit of a worker, for example ``was killed by SIGKILL``."""
         try:
             return describe_exit(self._ask(_END, pid))
         except OSError:
-            return "was lost with the process that had started it"
+            return "was lost with the process that started it"
 
     def _ask(self, what: bytes, pid: int, fds: Sequence[int] = ()) -> int:
         if self._line is None:
@@ -193,15 +193,15 @@ class Launcher:
             answer = self._answer(self._line)
         except OSError:
             answer = b""
-        if len(answer) < _ANSWER.size:  # the server was killed, and its workers with it
+        if len(answer) < _ANSWER.size:  # the server was killed, with its workers
             self._forget()
-            raise ConnectionError("the process that starts workers is gone")
+            raise ConnectionError("the process that starts workers has exited")
         return int(_ANSWER.unpack(answer)[0])
 
     def _answer(self, line: socket.socket) -> bytes:
-        """What the server answers; nothing where it is gone.
+        """Return the answer of the server, or nothing if it has exited.
 
-        One that somebody stopped, or that says nothing for long, is killed: another one follows.
+        A stopped or silent server is killed; the next request starts another one.
         """
         assert self._server is not None
         until, stopped = time.monotonic() + _ANSWER_SECONDS, 0
@@ -219,7 +219,7 @@ class Launcher:
         mine, theirs = socket.socketpair()
         command = program("slipstream.gym.process.launcher", "serve", theirs.fileno(), os.getpid())
         try:
-            with block_stop_signals():  # it imports for a second before it ignores them
+            with block_stop_signals():  # it ignores them after its imports, about a second
                 self._server = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
                 )
@@ -238,12 +238,12 @@ class Launcher:
         self._line = self._server = self._end_server = None
 
     def close(self) -> None:
-        """Ends the server and every worker that still runs."""
+        """Terminate the server and all of its workers."""
         self._forget()
 
 
 def _end(line: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    """The server ends when its line does, and its workers with it."""
+    """Close the socket, which ends the server and its workers."""
     line.close()
     try:
         process.wait(TERMINATE_SECONDS)
@@ -253,7 +253,7 @@ def _end(line: socket.socket, process: subprocess.Popen[bytes]) -> None:
 
 
 def check_method(method: str) -> None:
-    """Raises where a method cannot be used here and now."""
+    """Raise ConfigError if a start method is not available."""
     if method not in METHODS:
         raise ConfigError(
             f"Worker processes start by `forkserver` or `spawn`, got `{method}`. Use `forkserver`, "
@@ -261,6 +261,6 @@ def check_method(method: str) -> None:
         )
     if not hasattr(socket, "send_fds") or not hasattr(os, "fork"):
         raise ConfigError(
-            "`backend: process` hands open files to its workers, which this system cannot do; "
-            "use `backend: serial`, or a kernel."
+            "`backend: process` sends open files to its workers, which this system does not "
+            "support. Use `backend: serial`, or a kernel."
         )

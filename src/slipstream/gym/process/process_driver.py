@@ -1,8 +1,7 @@
-"""All copies of an environment in worker processes, which are replaced when they are lost.
+"""Sub-environments in worker processes, which are replaced if they are lost.
 
-`ProcessDriver` orders steps of all copies at once. `AsyncSteps` keeps which copies were sent an
-action of their own, `Losses` which copies' worker was lost and what is still to be reported of
-them.
+`ProcessDriver` commands steps of all sub-environments. `AsyncSteps` handles steps of single ones.
+`LostWorkers` tracks sub-environments whose worker was lost and the losses to report.
 """
 
 from __future__ import annotations
@@ -59,32 +58,34 @@ from slipstream.gym.sub_env_group import STEP_FLAGS
 from slipstream.gym.worker_config import WorkerConfig, pickle_config
 
 _RUNS = {"reset": RESET_SELECTED, "replay": REPLAY}
-_PAUSE_MS = 5  # between two tries to replace lost workers
-_BEFORE_WAITING = 100  # at exit: before multiprocessing waits for children
+_PAUSE_MS = 5  # between attempts to replace lost workers
+_BEFORE_WAITING = 100  # exit priority: before multiprocessing joins children
 
 Calls = Sequence[tuple[WorkerHandle, tuple[Any, ...]]]
-"""Workers with the arguments of the method that each is asked for."""
+"""Workers and the arguments of the method to call there."""
 
 
 class ProcessDriver(BaseDriver):
-    """W workers over one block; methods without a description are those of `SerialDriver`.
+    """Worker processes that share one block of memory.
+
+    `SerialDriver` documents the methods without a docstring.
 
     Args:
-        layout: of the block, with `state_arrays`.
+        layout: Layout of the block, including `state_arrays`.
         job: makes an `Assignment` of `layout`, `ranges` and `spin_wait`.
-        num_envs: E.
-        name: of the environment, for messages.
-        leave, repeats: see `Losses`.
-        workers: W; the machine's cores unless given.
+        num_envs: Number of sub-environments, E.
+        name: Name of the environment, for messages.
+        on_lost, repeat_lost: See `LostWorkers`.
+        workers: Number of workers. None uses one per available core.
         method: "forkserver" or "spawn".
-        policy: what a fault leads to.
-        crowd: where workers come from; processes of its own unless given.
+        policy: Fault policy.
+        process_pool: Source of the workers. None starts a private pool.
 
     Attributes:
-        block: arrays that all share; replaced by `resize`.
-        links: the workers.
-        singles: steps of single copies.
-        losses: copies whose worker was lost.
+        block: Shared arrays. `resize` replaces them.
+        handles: The workers.
+        async_steps: Steps of single sub-environments.
+        lost_workers: State of sub-environments whose worker was lost.
     """
 
     backend = "process"
@@ -122,8 +123,8 @@ class ProcessDriver(BaseDriver):
         self._answers: dict[int, Any] = {}
         self._error: Exception | None = None
         self._pending: list[WorkerHandle] = []
-        self._resetting_handles: list[WorkerHandle] = []  # beside those that step
-        self._called: list[WorkerHandle] = []  # in the newest talk
+        self._resetting_handles: list[WorkerHandle] = []  # restarted, in the current step
+        self._called: list[WorkerHandle] = []  # by the newest `_send_calls`
         self._owns_pool = process_pool is None
         self._process_pool = process_pool = (
             ProcessPool(method) if process_pool is None else process_pool
@@ -132,7 +133,7 @@ class ProcessDriver(BaseDriver):
         try:
             self._done = PipeEvent()
             self._poller.register(self._done.fds[0], select.POLLIN)
-            # Should `close` never be called: at exit, or when nobody refers to it any more.
+            # Runs if `close` is never called: at exit or at garbage collection.
             self._end = Finalize(
                 self, _end, (self.handles, process_pool, self._done), exitpriority=_BEFORE_WAITING
             )
@@ -148,13 +149,13 @@ class ProcessDriver(BaseDriver):
                 raise worker_start_error(error, "give fewer workers") from error
             raise
 
-    # Workers started and replaced.
+    # Start and replacement of workers.
 
     def start(self) -> None:
-        """Starts the workers and waits until the copies are made.
+        """Start the workers and wait until all sub-environments are created.
 
         Raises:
-            ConfigError, ResourceError, KernelError: one could not be made; nothing is left.
+            ConfigError, ResourceError, KernelError: One could not be created. All are closed.
         """
         try:
             self._wait_until_started(self.handles)
@@ -165,7 +166,7 @@ class ProcessDriver(BaseDriver):
         self._process_pool.started(self.num_envs, self.fault_log.name, pids)
 
     def _add_workers(self, ranges: Sequence[tuple[int, int]]) -> list[WorkerHandle]:
-        """Further workers, with these copies."""
+        """Add workers for these rows."""
         before = len(self.handles)
         first = 1 + max((handle.number for handle in self.handles), default=-1)
         for number, own in enumerate(ranges, first):
@@ -186,7 +187,7 @@ class ProcessDriver(BaseDriver):
         handle.assign(pickle_config(part), [self.block.fd, *self._done.fds])
 
     def _unregister(self, handle: WorkerHandle) -> None:
-        """Its pipe is not listened to any more."""
+        """Stop polling the pipe of a worker."""
         if handle.pipe is not None:
             self._poller.unregister(handle.pipe.fileno())
             del self._by_fd[handle.pipe.fileno()]
@@ -206,11 +207,11 @@ class ProcessDriver(BaseDriver):
             self.fault_log.check_startup()
             waiting = [handle for handle in waiting if handle.state != UP]
         for handle in handles:
-            handle.lost, handle.episodes_started = False, True  # nobody has begun
+            handle.lost, handle.episodes_started = False, True  # no sub-environment was reset yet
 
     def _restart_lost(self) -> list[WorkerHandle]:
-        """Marks what was lost, starts who shall follow; those that are ready to begin."""
-        self.lost_workers.mark_lost()  # before another one writes there
+        """Mark lost workers, start replacements, and return workers that are ready to reset."""
+        self.lost_workers.mark_lost()  # before a replacement writes there
         for handle in self.handles:
             if handle.state == DOWN and time.monotonic() >= handle.due:
                 handle.episodes_started = False
@@ -229,7 +230,7 @@ class ProcessDriver(BaseDriver):
         ]
 
     def respawn(self) -> None:
-        """Replaces workers when it is time, and has new ones begin their copies."""
+        """Replace lost workers after their delay and reset the sub-environments of new ones."""
         fresh = self._restart_lost()
         if fresh:
             if self.begun:
@@ -238,7 +239,7 @@ class ProcessDriver(BaseDriver):
             self.async_steps.request_steps(self._finish_resets(fresh))
 
     def _finish_resets(self, fresh: Sequence[WorkerHandle]) -> list[WorkerHandle]:
-        """Those that have begun, after they were ordered to."""
+        """Return the workers whose reset is complete."""
         for handle in fresh:
             self.receive_faults(handle)
             handle.episodes_started = handle.state == UP
@@ -246,7 +247,7 @@ class ProcessDriver(BaseDriver):
 
     @property
     def complete(self) -> bool:
-        """Return true if all workers are there, and their copies have begun."""
+        """True if all workers are up and have reset their sub-environments."""
         for handle in self.handles:
             if handle.state != UP or not handle.episodes_started:
                 return False
@@ -260,8 +261,8 @@ class ProcessDriver(BaseDriver):
             time.sleep(0.002)
 
     def _record_lost(self, handle: WorkerHandle, why: str = "") -> None:
-        """Counts the loss of a worker; another one is started when it is time."""
-        said, hung, at = handle.crash_output(), handle.hung, int(handle.words[AT])
+        """Record the loss of a worker and schedule its replacement."""
+        output, hung, at = handle.crash_output(), handle.hung, int(handle.words[AT])
         if not any(lo <= at < hi for lo, hi in handle.ranges):
             at = handle.ranges[0][0]
         if handle.pipe is not None:
@@ -270,19 +271,19 @@ class ProcessDriver(BaseDriver):
             why = self._process_pool.ending(handle)
             if hung:
                 seconds = self.policy.hang_seconds
-                why = f"hung for more than {seconds:g} s, and did not come back when it was asked"
+                why = f"hung for more than {seconds:g} s and did not react to the signal"
         arrays, episode, step = self.block.arrays, 0, 0
         arrays["failed_attempts"][at] += 1
         action = np.ravel(arrays["actions"][at]).tolist() if "actions" in arrays else []
         if "episode" in arrays:
             episode, step = max(0, int(arrays["episode"][at]) - 1), int(arrays["length"][at])
-        text = f"the process {why}" + (f"\n{said}" if said else "")
+        text = f"the process {why}" + (f"\n{output}" if output else "")
         self.fault_log.add(
             Fault("lost", at, handle.number, handle.pid, episode, step, action, text)
         )
         handle.due, handle.lost = time.monotonic() + self.fault_log.delay(handle.number), True
 
-    # Orders, what workers send back, and how they are waited for.
+    # Commands, messages from workers, waiting.
 
     @property
     def arrays(self) -> Arrays:
@@ -291,15 +292,15 @@ class ProcessDriver(BaseDriver):
         return self.block.arrays
 
     def _send_command(
-        self, command: int, handles: Sequence[WorkerHandle], uncounted: Sequence[WorkerHandle] = ()
+        self, command: int, handles: Sequence[WorkerHandle], extra: Sequence[WorkerHandle] = ()
     ) -> None:
-        """Has workers do something; `_wait` waits for those, too, that were `uncounted` ordered."""
+        """Send a command to workers; `_wait` also waits for those in `extra`."""
         for handle in handles:
             handle.order(command, NOT_WAITING)
-        self._pending = [*uncounted, *handles]
+        self._pending = [*extra, *handles]
 
     def _wait(self, timeout: float | None = None) -> bool:
-        """Waits until what was ordered is done, or for so many seconds; whether it is done."""
+        """Wait for the commands sent and return true if they are complete in time."""
         pending = self._pending
 
         def ready() -> bool:
@@ -310,10 +311,10 @@ class ProcessDriver(BaseDriver):
         hang = self.policy.hang_seconds
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            # Looking is for free where those that still work leave a core to spare.
+            # Spinning costs nothing while the working workers leave a core idle.
             if spin_wait(ready, spin_seconds(len(pending), self._cores)):
                 return True
-            # One wakes this process and leaves it a core; the others look for their next order.
+            # One worker wakes this process and yields its core; the others spin.
             pending[-1].words[WAITING] = SAME_CORE if len(self.handles) >= self._cores else ANY_CORE
             fence()
             pending = [handle for handle in pending if handle.state == UP and not handle.done]
@@ -333,7 +334,7 @@ class ProcessDriver(BaseDriver):
                 return not any(handle.state == UP and not handle.done for handle in pending)
 
     def _collect_reports(self, handles: Iterable[WorkerHandle]) -> None:
-        """After `_wait`: takes what workers have to report."""
+        """Process the reports of workers after `_wait`."""
         for handle in handles:
             if handle.words[REPORTS] != handle.num_received:
                 self.receive_faults(handle)
@@ -342,7 +343,7 @@ class ProcessDriver(BaseDriver):
         self.raise_error()
 
     def sleep(self, milliseconds: int) -> None:
-        """Until a worker is done, says something or is gone, or the time is over."""
+        """Sleep until a worker completes a command, sends a message or exits, or until timeout."""
         for fd, _ in self._poller.poll(milliseconds):
             if fd == self._done.fds[0]:
                 self._done.clear()
@@ -350,12 +351,12 @@ class ProcessDriver(BaseDriver):
                 self._receive(self._by_fd[fd])
 
     def receive_faults(self, handle: WorkerHandle) -> None:
-        """Takes the faults that a worker has reported."""
+        """Receive the faults that a worker has reported."""
         while handle.state == UP and handle.words[REPORTS] != handle.num_received:
             self._receive(handle)
 
     def _receive(self, handle: WorkerHandle) -> None:
-        """Takes one message of a worker; its end is one, too."""
+        """Receive one message of a worker, or record its exit."""
         assert handle.pipe is not None
         try:
             what, value = handle.pipe.recv()
@@ -369,16 +370,16 @@ class ProcessDriver(BaseDriver):
             self.fault_log.add(value._replace(worker=handle.number, pid=handle.pid))
         elif what == "answer":
             self._answers[handle.number] = value
-        else:  # it could not make its copies
+        else:  # its sub-environments could not be created
             self._error = self._error or value
 
     def raise_error(self) -> None:
-        """Raises why a worker could not begin its job."""
+        """Raise the error of a worker that could not start."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
-    # Methods of the copies, called by messages: slow.
+    # Remote calls of `SubEnvGroup` methods by message: slow.
 
     def call(
         self,
@@ -401,7 +402,7 @@ class ProcessDriver(BaseDriver):
         return [answers[handle.number] for handle, _ in calls]
 
     def handles_with(self, selected: NDArray[np.bool_]) -> list[WorkerHandle]:
-        """Workers that have any of the selected copies."""
+        """Return workers with selected sub-environments."""
         return [handle for handle in self.handles if selected[handle.rows].any()]
 
     def _make_calls(self, arguments: Arguments, selected: NDArray[np.bool_] | None = None) -> Calls:
@@ -419,9 +420,9 @@ class ProcessDriver(BaseDriver):
         return [(handle.numbers, value) for (handle, _), value in zip(calls, values, strict=True)]
 
     def _send_calls(self, method: str, calls: Calls) -> None:
-        """Asks those that are there; `_wait` and `_receive_answers` bring the answers.
+        """Send calls to all workers that are up; `_receive_answers` returns the results.
 
-        Nobody is asked if something cannot be pickled.
+        No call is sent if any of them cannot be pickled.
         """
         here = [(handle, arguments) for handle, arguments in calls if handle.state == UP]
         messages = [ForkingPickler.dumps((method, arguments)) for _, arguments in here]
@@ -429,17 +430,17 @@ class ProcessDriver(BaseDriver):
         for handle, _ in calls:
             self._answers.pop(handle.number, None)
         self._send_command(CALL, self._called)
-        # They listen by now: where nobody reads, a pipe has room for some 200 KB.
+        # They read by now: an unread pipe only holds about 200 KB.
         for handle, message in zip(self._called, messages, strict=True):
             handle.send(message)
 
     def _receive_answers(self, method: str, calls: Calls, allow_lost: bool = False) -> list[Any]:
-        """The answers, in the order of the workers.
+        """Return the answers in the order of the workers.
 
-        `allow_lost`: that of a worker which was lost is None, if the policy is to go on.
+        With `allow_lost`, the answer of a lost worker is None unless the policy stops the run.
         """
         handles = [handle for handle, _ in calls]
-        for handle in self._called:  # all, or what one said would pass for its next answer
+        for handle in self._called:  # all of them, so that no answer is left for the next call
             while handle.number not in self._answers and handle.state == UP:
                 self._receive(handle)
         self._collect_reports(handles)
@@ -449,14 +450,14 @@ class ProcessDriver(BaseDriver):
                 self.fault_log.check()
                 if not allow_lost:
                     name = self.fault_log.name
-                    raise KernelError(f"{name}: worker {handle.number} was lost in `{method}`.")
+                    raise KernelError(f"{name}: worker {handle.number} was lost during `{method}`.")
             worked, value = self._answers.pop(handle.number, (True, None))
             (values if worked else failed).append(value)
         if failed:
             raise failed[0]
         return values
 
-    # Episodes begun, and steps of all copies.
+    # Resets and steps of all sub-environments.
 
     def settle(self) -> None:
         self.check_open()
@@ -478,14 +479,14 @@ class ProcessDriver(BaseDriver):
         self.ready()
         arrays = self.block.arrays
         arrays["valid"][:], arrays["reward"][:] = True, 0.0
-        for name in STEP_FLAGS:  # here: workers without a selected copy are not called
+        for name in STEP_FLAGS:  # here, because workers without selected rows are not called
             arrays[name][:] = False
         self.lost_workers.shown(arrays["selected"])
         self._resetting = self._make_calls(arguments, arrays["selected"])
         self._send_calls("reset", self._resetting)
 
     def end_reset(self, timeout: float | None = None) -> bool:
-        """Workers in the place of those that were lost are asked again."""
+        """Wait for the reset, and repeat it for replaced workers."""
         calls = self._resetting
         if not self._wait(timeout):
             return False
@@ -552,7 +553,7 @@ class ProcessDriver(BaseDriver):
     def dirty(self) -> NDArray[np.bool_]:
         return self.lost_workers.dirty
 
-    # Another number of copies, and the end.
+    # Resizing and closing.
 
     def resize(
         self,
@@ -579,7 +580,7 @@ class ProcessDriver(BaseDriver):
                 self._shrink()
             else:
                 self._grow(before)
-        except BaseException:  # some have moved, others have not
+        except BaseException:  # only some have moved
             self.close()
             raise
         finally:
@@ -587,7 +588,7 @@ class ProcessDriver(BaseDriver):
         self.fault_log.check()
 
     def _shrink(self) -> None:
-        """Has workers give up the copies of the highest rows; gives those without any back."""
+        """Close the highest rows and return workers without sub-environments to the pool."""
         size = self.num_envs
         for handle in self.handles:
             handle.ranges = [(lo, min(hi, size)) for lo, hi in handle.ranges if lo < size]
@@ -599,7 +600,7 @@ class ProcessDriver(BaseDriver):
         self._process_pool.give_back(empty)
 
     def _grow(self, before: int) -> None:
-        """Deals new rows to the workers with the fewest copies, and to new ones."""
+        """Distribute new rows to the workers with the fewest rows and to new workers."""
         w = min(self._max_workers, self.num_envs)
         share = -(-self.num_envs // max(w, len(self.handles)))
         calls, lo = [], before
@@ -619,7 +620,7 @@ class ProcessDriver(BaseDriver):
                 self._call("reset_all", [(handle, ()) for handle in more], allow_lost=True)
 
     def _move_to_block(self, method: str, calls: Calls) -> None:
-        """Calls a method of the copies that moves them to the block, which is a new one."""
+        """Call a `SubEnvGroup` method that moves to the new block."""
         layout = self.block.layout
         calls = [(handle, (layout, *rest)) for handle, rest in calls]
         self._send_calls(method, calls)
@@ -630,7 +631,7 @@ class ProcessDriver(BaseDriver):
         self._receive_answers(method, calls, allow_lost=True)
 
     def close(self) -> None:
-        """Ends the workers or gives them back; may be called again."""
+        """Return the workers to the pool and release the block. Safe to call again."""
         if self.closed:
             return
         self.closed = True
@@ -649,56 +650,57 @@ def _end(handles: list[WorkerHandle], process_pool: ProcessPool, done: PipeEvent
 
 
 def _split_rows(lo: int, hi: int, workers: int) -> list[tuple[int, int]]:
-    """Rows lo..hi-1 in nearly equal parts."""
+    """Split rows lo..hi-1 into nearly equal ranges."""
     edges = np.linspace(lo, hi, workers + 1).astype(int).tolist()
     return list(itertools.pairwise(edges))
 
 
 class AsyncSteps:
-    """Steps of single copies: sent, taken by workers as they come to it, received.
+    """Steps of single sub-environments: sent, taken by workers in their own order, received.
 
     Attributes:
-        out: bool [E], copies that were sent an action and not received since.
+        in_flight: Mask of sub-environments with a step sent but not received, bool [E].
     """
 
     def __init__(self, driver: ProcessDriver) -> None:
         self._driver = driver
         self.in_flight = np.zeros(driver.num_envs, np.bool_)
-        self._ready: list[int] = []  # ready copies that nobody has received yet
-        self._serving = False  # workers step what is wanted, and wait for no order
+        self._ready: list[int] = []  # finished, not received
+        self._serving = False  # workers serve requests without commands
 
     def resize(self, num_envs: int) -> None:
-        """From now on there are so many copies, and nothing is under way."""
+        """Change the number of sub-environments; nothing is in flight."""
         self.in_flight = np.zeros(num_envs, np.bool_)
 
     def stop(self) -> None:
-        """Before any other order.
+        """Leave request mode before any other command.
 
         Raises:
-            ConfigError: steps are under way.
+            ConfigError: Steps are in flight.
         """
         if self._serving and self.in_flight.any():
             raise self._driver.not_received()
         self._serving = False
 
     def request_steps(self, handles: Sequence[WorkerHandle]) -> None:
-        """Has workers step what is wanted: new ones, and those that did something else."""
+        """Switch workers to request mode if it is active."""
         if self._serving:
             for handle in handles:
                 if handle.state == UP and handle.episodes_started:
                     handle.order(STEP_REQUESTED)
 
-    def send(self, copies: NDArray[np.int64]) -> None:
-        """A step of these copies, which are idle, is wanted; their actions are in the block."""
+    def send(self, env_ids: NDArray[np.int64]) -> None:
+        """Request a step of idle sub-environments whose actions are in the block."""
         driver = self._driver
         if not self._serving:
             driver.ready()
             self._serving = True
             self.request_steps(driver.handles)
-        self.in_flight[copies] = True
+        self.in_flight[env_ids] = True
         chosen = np.zeros(len(self.in_flight), np.bool_)
-        chosen[copies] = True
-        chosen &= ~driver.lost_workers.dirty  # no action is theirs: see `_complete_lost`
+        chosen[env_ids] = True
+        # Actions of dirty rows are for lost episodes, see `_complete_lost`.
+        chosen &= ~driver.lost_workers.dirty
         driver.block["requested"][chosen] += np.uint64(1)
         for handle in driver.handles_with(chosen):
             handle.reset_watch()
@@ -706,7 +708,7 @@ class AsyncSteps:
             handle.wake()
 
     def receive(self, count: int, timeout: float | None) -> NDArray[np.int64]:
-        """The first so many copies that are ready; see `SerialDriver.receive`."""
+        """Return the first `count` finished rows; see `SerialDriver.receive`."""
         driver = self._driver
         hang = driver.policy.hang_seconds
         until = None if timeout is None else time.monotonic() + timeout
@@ -721,7 +723,7 @@ class AsyncSteps:
             if len(self._ready) >= count:
                 break
             if until is not None and time.monotonic() >= until:
-                raise TimeoutError(f"`recv`: {len(self._ready)} of {count} copies are ready.")
+                raise TimeoutError(f"`recv`: {len(self._ready)} of {count} steps are ready.")
             driver.sleep(poll_ms(hang) if complete else _PAUSE_MS)
             needed = count
             for handle in driver.handles:
@@ -746,10 +748,10 @@ class AsyncSteps:
         self._ready += np.flatnonzero(fresh).tolist()
 
     def _complete_lost(self, needed: int) -> None:
-        """Steps that nobody takes, for their worker was lost after the copies were last shown.
+        """Complete requested steps of lost workers without stepping.
 
-        That an episode is lost is reported at once; what comes after it, once the worker is back,
-        or if without it there would not be as many copies as are needed.
+        A lost episode is reported immediately. The next state is reported when the worker is
+        back, or earlier if fewer than `needed` rows would be ready without it.
         """
         driver, lost_workers = self._driver, self._driver.lost_workers
         if not lost_workers.any:
@@ -760,7 +762,7 @@ class AsyncSteps:
             rows = handle.numbers[waiting[handle.rows]]
             here = handle.state == UP and handle.episodes_started
             if not here:
-                in_flight = int((self.in_flight & ~waiting).sum())  # has arrived, or will
+                in_flight = int((self.in_flight & ~waiting).sum())  # ready or expected
                 without_pending_loss = lost_workers.without_pending_loss(rows)
                 rows = np.setdiff1d(rows, without_pending_loss[max(0, needed - in_flight) :])
             lost_workers.write_skipped_step(rows)
@@ -769,7 +771,7 @@ class AsyncSteps:
             self._ready += rows.tolist()
 
     def lost(self, rows: NDArray[np.int64]) -> None:
-        """Steps of a worker that is gone are over, also those that nobody has received."""
+        """Drop the requests and finished steps of a lost worker."""
         block, gone = self._driver.block, set(rows.tolist())
         block["completed"][rows] = block["requested"][rows]
         self._ready = [row for row in self._ready if row not in gone]
@@ -783,19 +785,19 @@ class AsyncSteps:
 
 
 class LostWorkers:
-    """Keeps apart what copies showed before a loss and what they do after it.
+    """Separate the outputs of sub-environments before and after the loss of their worker.
 
-    An action that was chosen before belongs to no copy of the new worker: a step passes such a
-    copy over, reports of the first one that its episode was lost, and shows its present state.
+    An action chosen before a loss does not apply to the new state. The next step therefore skips
+    such a sub-environment, reports its lost episode and returns its new state.
 
     Args:
-        driver: whose copies.
-        leave: called with the rows of a worker that is gone, before another one has them.
-        repeats: an episode that is lost is begun again; else it ends, truncated and marked.
+        driver: Driver of the sub-environments.
+        on_lost: Called with the rows of a lost worker, before its replacement writes there.
+        repeat_lost: Repeat lost episodes. Otherwise they end truncated and marked as lost.
 
     Attributes:
-        unseen: bool [E], copies whose state is another one than they last showed.
-        any: there are such copies.
+        dirty: Mask of sub-environments whose state changed after their last output, bool [E].
+        any: True if there are any.
     """
 
     def __init__(
@@ -806,7 +808,7 @@ class LostWorkers:
         self.any = False
 
     def mark_lost(self) -> None:
-        """Notes which workers are gone, and with them the episodes of their copies."""
+        """Mark the rows of newly lost workers."""
         for handle in self._driver.handles:
             if not handle.lost:
                 continue
@@ -821,28 +823,28 @@ class LostWorkers:
             self._driver.async_steps.lost(rows)
 
     def shown(self, rows: Any, here: bool = True) -> None:
-        """These copies show their state, if their worker is here; no loss is unreported."""
+        """Mark rows as output; they stay dirty unless their worker is up."""
         if self.any:
             self._unreported[rows] = False
             self.dirty[rows] = not here
             self.any = bool(self.dirty.any())
 
     def skip_step(self, handle: WorkerHandle) -> bool:
-        """A step that a worker's copies did not take, if any of them is unseen.
+        """Write the result of a skipped step if any row of a worker is dirty.
 
-        Returns true if they show their present state.
+        Returns true if the new states are output.
         """
         if not self.dirty[handle.rows].any():
             return False
         rows, here = handle.numbers, handle.state == UP and handle.episodes_started
-        if here:  # the others have said nothing at this step
+        if here:  # the other rows have no info at this step
             self._driver.block["info_code"][rows[~self.dirty[rows]]] = False
         self.write_skipped_step(rows)
         self.shown(rows, here)
         return here
 
     def write_skipped_step(self, rows: NDArray[np.int64]) -> None:
-        """Writes the outcome of a step that copies did not take."""
+        """Write the result of a skipped step."""
         block = self._driver.block
         block["valid"][rows] = block["held"][rows]
         block["reward"][rows] = 0.0
@@ -851,11 +853,11 @@ class LostWorkers:
         block["truncated"][rows] = block["lost"][rows] = self._unreported[rows]
 
     def without_pending_loss(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of some copies of which no loss is unreported."""
+        """Return the rows without an unreported loss."""
         return rows[~self._unreported[rows]]
 
     def resize(self, num_envs: int) -> None:
-        """From now on there are so many copies."""
+        """Change the number of sub-environments."""
         old = self.dirty, self._unreported
         common = min(num_envs, len(self.dirty))
         self.dirty, self._unreported = fresh = np.zeros((2, num_envs), np.bool_)
