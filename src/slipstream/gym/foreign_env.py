@@ -41,51 +41,51 @@ from slipstream.kernels.vector_env import (
     allocate_buffers,
 )
 
-LONGEST_LOG = 10_000  # steps of an episode that are kept to be taken again
+LONGEST_LOG = 10_000  # actions per episode stored for a replay
 _OF_EPISODES = ("ended_ret", "ended_length", "lost", "metrics")
-_PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
+_PAUSE_SECONDS = 0.01  # between attempts while nothing can be stepped
 
 
 class ForeignEnv(VectorEnv):
-    """Copies of a foreign environment.
+    """Sub-environments of another library, for agents.
 
-    Every episode is reset with a seed made from (member's seed, index within the member, episode),
-    so a trajectory depends neither on its neighbours nor on who steps it. Such environments cannot
-    be saved: what is kept is the episode's number and its actions, which a resumed copy takes
-    again. It stands where it stood if the environment is deterministic; where it does not, it
-    begins a fresh episode.
+    Every episode is seeded by (seed of the member, index within the member, episode). A trajectory
+    therefore depends neither on other sub-environments nor on the backend. Such environments
+    cannot be saved. The episode number and its actions are stored instead, and a resumed
+    sub-environment replays them. If the environment is not deterministic, it begins a new episode.
 
-    In this process whatever a copy does wrong is raised at once. In W worker
-    processes, which share one block of memory with this one, a copy that raises,
-    hangs, or returns what its space does not hold is begun again alone; a worker that is lost is
-    replaced, and begins its copies again. The others go on: rows that are lost have ``valid``
-    false, and their episodes end truncated and marked as `Episodes.lost`.
+    With backend "serial", errors are raised immediately. With W worker processes, which share
+    memory with this process, a sub-environment that raises, hangs or returns an invalid value is
+    restarted alone. A lost worker is replaced and resets its sub-environments. The others
+    continue. Lost rows have ``valid`` false, and their episodes end truncated and marked in
+    `Episodes.lost`.
 
     Args:
-        env: an id (``"module:ID"``), or a function or lambda that makes one when it is called. For
-            workers an id must be registered by the import of its module, of Gymnasium, or in this
-            process by something that can be pickled; what a function reaches must be importable
-            there, or belong to the main program. A list of these makes the copies in turn.
-        seeds: uint64 [E], the seed of each copy's member.
-        indices: uint64 [E], each copy's index within its member.
-        kwargs: keyword arguments of the environment.
-        spec: of it, where it is known; else one copy is made here to look.
-        metrics: names of numbers in the info of an episode's last step, where no `spec` has them;
-            see `episode_metrics`.
+        env: Id (``"module:ID"``), or a function that creates the environment, or a list of these,
+            used in turn. In workers an id must be registered by the import of its module, by
+            Gymnasium, or in this process by a picklable entry point. A function may use
+            importable modules and the main program.
+        seeds: Seed of each sub-environment's member, uint64 [E].
+        indices: Index of each sub-environment within its member, uint64 [E].
+        kwargs: Keyword arguments of the environment.
+        spec: Specification, if known. Otherwise one environment is created here to get it.
+        metrics: Names of numbers in the final info of an episode, used without `spec`; see
+            `episode_metrics`.
         at_end: RESET, RESET_KEEP_ALL or HOLD of `kernels/loop.py`.
-        limit: steps after which an episode is cut, besides the environment's own limit.
-        workers: W; 0: this process steps them; None: the machine's cores.
-        method: "forkserver" or "spawn"; this and the following are for workers.
-        policy: what a fault leads to.
-        crowd: where workers come from; processes of its own unless given.
-        scheduler: which copy a worker steps next, between `send` and `recv`.
+        limit: Time limit of an episode in steps, besides the environment's own.
+        workers: Number of workers. 0 steps in this process. None uses one per available core.
+        method: Start method of workers, "forkserver" or "spawn".
+        policy: Fault policy of workers.
+        process_pool: Source of the workers. None starts a private pool.
+        scheduler: Order of single steps between `send` and `recv`.
 
     Attributes:
-        copies: who steps them.
-        ledger: faults so far.
+        driver: Steps the sub-environments.
+        fault_log: Faults so far.
 
     Raises:
-        ConfigError, ResourceError, KernelError: it cannot be made, or breaks Gymnasium's interface.
+        ConfigError, ResourceError, KernelError: The environment cannot be created or violates
+            Gymnasium's interface.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class ForeignEnv(VectorEnv):
         self._layout = partial(agent_layout, spec, self._leaves, log=(longest, _log_dtype(spec)))
         self._finals: list[tuple[NDArray[Any], NDArray[np.int64]]] = []
         self._episodes: list[tuple[Any, ...]] = []
-        self._over = np.zeros(self.num_envs, np.bool_)  # held, and somebody has been told
+        self._over = np.zeros(self.num_envs, np.bool_)  # held, and the end was reported
         layout = self._layout(self.num_envs)
         job = partial(WorkerConfig, what, at_end=at_end, restart=restart, scheduler=scheduler)
         self.driver: SerialDriver | ProcessDriver
@@ -163,14 +163,14 @@ class ForeignEnv(VectorEnv):
 
     @property
     def block(self) -> Arrays:
-        """What copies read and write, [E, ...] each."""
+        """Arrays that sub-environments read and write, [E, ...] each."""
         return self.driver.arrays
 
     def _attach(self) -> None:
-        """Remembers arrays of the block that every step reads."""
+        """Store references to the arrays that every step reads."""
         names = ("actions", "reward", "terminated", "truncated", "valid")
         self._stepped = [self.block[name] for name in names]
-        self._newest: NDArray[Any] | None = None  # observations that are rows as they are
+        self._newest: NDArray[Any] | None = None  # observations that need no conversion
         if self._alone:
             shape = (self.num_envs, *self.spec.observation_shape)
             self._newest = self.block["obs.0"].reshape(shape)
@@ -210,7 +210,7 @@ class ForeignEnv(VectorEnv):
         self.fault_log.check()
 
     def _begin(self, rows: slice | NDArray[np.int64]) -> None:
-        """Begins the next episodes of copies, whatever became of those before."""
+        """Begin the next episodes of rows, whatever the state of the current ones."""
         block = self.block
         block["selected"][:] = False
         block["selected"][rows] = True
@@ -222,13 +222,13 @@ class ForeignEnv(VectorEnv):
     def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
         driver = self.driver
         acted, reward, terminated, truncated, valid = self._stepped
-        driver.settle()  # refuses while steps are under way, which read these actions
+        driver.settle()  # raises while steps that read these actions are in flight
         if not driver.begun:
             raise ConfigError("Call `reset()` before the first `step(actions)`.")
         if actions.shape != acted.shape or len(out.obs) != self.num_envs:
             raise ConfigError(
-                f"`step` of {self.num_envs} copies takes actions of shape {acted.shape} and rows "
-                f"for each; it was given {actions.shape} and {len(out.obs)} rows."
+                f"`step` of {self.num_envs} environments takes actions of shape {acted.shape} and "
+                f"{self.num_envs} rows of buffers, got {actions.shape} and {len(out.obs)} rows."
             )
         acted[...] = actions
         while True:
@@ -236,7 +236,7 @@ class ForeignEnv(VectorEnv):
             driver.end_step()
             if driver.has_events:
                 self._collect(t)
-                # Else no copy was alive: all wait at their ends, or are being made anew.
+                # Otherwise all wait at the end of an episode or for a restart.
                 alive = driver.stepped or self.block["lost"].any() or self.block["held"].all()
                 if not alive:
                     time.sleep(_PAUSE_SECONDS)
@@ -253,25 +253,25 @@ class ForeignEnv(VectorEnv):
             self.fault_log.check()
 
     def _leave(self, at: NDArray[np.int64]) -> None:
-        """Where episodes stood when their worker was lost."""
+        """Record the episodes of a lost worker."""
         block = self.block
         block["ended_ret"][at] = block["ret"][at]
         block["ended_length"][at] = block["length"][at]
-        block["held"][at] = self._over[at]  # of an end that nobody was told it takes no notice
-        for obs in self._obs:  # it may have written half of one
+        block["held"][at] = self._over[at]  # an unreported end is dropped
+        for obs in self._obs:  # it may be partly written
             obs[at] = 0
         self._allow_all_actions(at)
 
     def _allow_all_actions(self, rows: slice | NDArray[np.int64]) -> None:
-        """Allows everything to copies that show nothing."""
+        """Allow all actions of rows without an observation."""
         if self.mask_size:
             self.block["mask"][rows] = True
 
     def _collect(self, t: int, rows: NDArray[np.int64] | None = None) -> None:
-        """Notes what ended at a step of some rows; of all unless given."""
+        """Record the episodes that ended at a step, of all or of some rows."""
         block = self.block
         over = block["ended"]
-        if self.fault_log.total:  # else nothing can be lost
+        if self.fault_log.total:  # otherwise nothing is lost
             over = over | block["lost"]
         if rows is None:
             (at,) = over.nonzero()
@@ -310,7 +310,7 @@ class ForeignEnv(VectorEnv):
         try:
             numbers = self.action_codec.encode(actions, (len(rows),), self.spec.action_dim)
         except SpaceMismatchError as error:
-            raise ConfigError(f"`send` to {len(rows)} copies was given {error}.") from None
+            raise ConfigError(f"`send` to {len(rows)} environments got {error}.") from None
         self._check_allowed(numbers, rows)
         self.block["actions"][rows] = numbers
         self.driver.send(rows)
@@ -335,14 +335,13 @@ class ForeignEnv(VectorEnv):
         )
 
     def timed(self, rows: NDArray[Any]) -> list[float]:
-        """Takes steps with rows of actions [n, E, K], without an answer in between.
+        """Take steps with rows of actions [n, E, K] without waiting in between.
 
         Returns:
-            Seconds of each step in which no copy of its worker failed, of all workers in turn;
-            none of a worker that was lost.
+            Seconds of each step without a failure, worker after worker. Lost workers have none.
         """
         self.driver.ready()
-        parts = self.driver.call("time_steps", lambda own: (rows[:, own],), allow_lost=True)
+        parts = self.driver.call("time_steps", lambda ids: (rows[:, ids],), allow_lost=True)
         return [seconds for _, part in parts for seconds in part or []]
 
     def infos(self) -> dict[str, Any]:
@@ -373,9 +372,9 @@ class ForeignEnv(VectorEnv):
         return self.observation_codec.decode(rows.obs)
 
     def _note(self) -> None:
-        """Has copies of this process write down where they stand; workers do so at every step."""
+        """Write the state of all episodes to the arrays; workers do this at every step."""
         if self.backend == "serial":
-            self.driver.call("store_episode_state", lambda own: ())
+            self.driver.call("store_episode_state", lambda ids: ())
 
     def drain_final_obs(self) -> FinalObs:
         has_final, self._finals = self._finals, []
@@ -399,13 +398,13 @@ class ForeignEnv(VectorEnv):
         return Episodes(t, e, ret, length, named, lost if lost.any() else None)
 
     def drain_faults(self) -> list[Fault]:
-        """Faults since the last call; the newest 100 of them."""
+        """Return the faults since the last call, at most the newest 100."""
         return self.fault_log.drain()
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Number, length, return and newest observation of each copy's episode, and its actions.
+        """Return the state of each episode: number, length, return, observation, actions.
 
-        `actions` is [E, longest, K], zero beyond a copy's length.
+        `actions` is [E, longest, K] and zero beyond the length of an episode.
         """
         self.driver.check_open()
         self._note()
@@ -428,7 +427,7 @@ class ForeignEnv(VectorEnv):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Takes the actions of each copy's episode again; `fresh` counts those that went astray."""
+        """Replay the actions of each episode; `num_restarted` counts those that diverged."""
         self.driver.ready()
         self._finals, self._episodes = [], []
         self.driver.begun = True
@@ -443,7 +442,7 @@ class ForeignEnv(VectorEnv):
         self._show(obs)
         same = (obs == state["seen"]).reshape(self.num_envs, -1).all(axis=1)
         able &= ~block["diverged"] & same & (block["ret"] == state["ret"])
-        able &= ~self.driver.dirty  # their worker was lost over it
+        able &= ~self.driver.dirty  # their worker was lost meanwhile
         self.num_restarted = int((~able).sum())
         if self.num_restarted:
             block["selected"][:] = ~able
@@ -453,26 +452,26 @@ class ForeignEnv(VectorEnv):
         self.fault_log.check()
 
     def close(self) -> None:
-        """Closes the copies, and ends their workers; may be called again."""
+        """Close all sub-environments and workers. Safe to call again."""
         self.driver.close()
 
 
 def make_probe_env(env: Any, kwargs: Mapping[str, Any] | None = None) -> Any:
-    """Make an environment whose mask is no part of its observations."""
+    """Create an environment whose observations contain no action mask."""
     return separate_mask(make_gymnasium(env, kwargs))
 
 
 def spec_from_env(env: Any, name: str, metrics: Sequence[str] = ()) -> EnvSpec:
-    """What an environment shows and takes, as rows.
+    """Return the specification of an environment for agents.
 
     Args:
-        env: a Gymnasium environment.
-        name: of it, for messages, without ``gym:``.
-        metrics: names of numbers that its episodes report.
+        env: Gymnasium environment.
+        name: Name without ``gym:``, for messages.
+        metrics: Names of numbers that its episodes report.
 
     Raises:
-        ConfigError: there is no row for one of its spaces.
-        KernelError: its spaces cannot be read.
+        ConfigError: A space has no row format.
+        KernelError: The spaces cannot be read.
     """
     try:
         native, acted = env.observation_space, env.action_space

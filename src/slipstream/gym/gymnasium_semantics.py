@@ -40,28 +40,30 @@ _PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
 
 
 class NativeEnv:
-    """E copies of environments, stepped in this process or in workers.
+    """Sub-environments with Gymnasium's own semantics, in this process or in workers.
 
-    The arrays are overwritten by the next call; `observation` and its like return fresh ones.
+    The next call overwrites the arrays. `observation` and similar methods return new arrays.
 
     Args:
-        envs: [E] ids, or what makes a copy when called; the first is made here to look at.
+        envs: Ids, or functions that create a sub-environment, [E]. The first one is created here
+            to read its spaces.
         backend: "serial" or "process".
-        at_end: NEXT_STEP, SAME_STEP or DISABLED: what follows the end of an episode.
-        workers, method, policy, crowd: of backend "process"; see `ForeignEnv`.
-        fixed: observations have places of fixed size if their space allows it; else they are
-            handed over pickled, as they must be if it does not.
-        alike: all copies must have the same observation space; else only its form.
-        kwargs: keyword arguments of every id, or of what makes a copy.
-        wrap: a wrapper that is laid around every copy.
+        at_end: Autoreset mode: NEXT_STEP, SAME_STEP or DISABLED.
+        workers, method, policy, process_pool: For backend "process", see `ForeignEnv`.
+        fixed_size: Store observations in shared memory if their space allows it. Otherwise they
+            are pickled.
+        same_spaces: Require equal observation spaces. Otherwise only their structure is compared.
+        kwargs: Keyword arguments of every entry of `envs`.
+        wrapper: Wrapper applied to every sub-environment.
 
     Attributes:
-        num_envs: E.
-        observation_space, action_space: of the first copy; metadata, spec, render_mode: likewise.
-        copies: who steps them.
+        num_envs: Number of sub-environments, E.
+        observation_space, action_space: Spaces of the first sub-environment.
+        metadata, spec, render_mode: Those of the first sub-environment.
+        driver: Steps the sub-environments.
 
     Raises:
-        ConfigError, ResourceError, KernelError: they cannot be made.
+        ConfigError, ResourceError, KernelError: A sub-environment cannot be created.
     """
 
     def __init__(
@@ -80,11 +82,11 @@ class NativeEnv:
         wrapper: Callable[[Any], Any] | None = None,
     ) -> None:
         if not envs:
-            raise ConfigError("An environment of no copies was asked for; give at least one.")
+            raise ConfigError("`envs` is empty. Pass at least one environment.")
         if backend not in ("serial", "process"):
             raise ConfigError(
-                f"Foreign environments are stepped by `serial` or `process`; `{backend}` is "
-                "neither."
+                f"The backend of Gymnasium environments must be `serial` or `process`, got "
+                f"`{backend}`."
             )
         probe, name, given = make_gymnasium(envs[0], kwargs), env_name(envs[0]), dict(kwargs or {})
         shown, acted = probe.observation_space, probe.action_space
@@ -105,7 +107,7 @@ class NativeEnv:
         )
         probe = probe if wrapper is None else wrapper(probe)
         self.num_envs, self.backend, self.env_config = len(envs), backend, what
-        # Clients may change theirs; copies that are made later are compared with the first one's.
+        # Clients may change these; later sub-environments are compared with the originals.
         self.observation_space, self.action_space = deepcopy((shown, acted))
         self.metadata = dict(getattr(probe, "metadata", {}) or {})
         self.spec = getattr(probe, "spec", None)
@@ -113,7 +115,7 @@ class NativeEnv:
         self._observations, self._actions = NativeCodec(shown, placed), NativeCodec(acted)
         self._restart = policy.on_fault == "restart"
         self._pending: tuple[str, list[Any] | None] | None = None
-        self._found: list[Any] = []  # observations without a place in the arrays
+        self._found: list[Any] = []  # observations that are not in the arrays
         self._layout = partial(gymnasium_layout, self._observations, self._actions)
         job = partial(WorkerConfig, what, at_end=at_end, restart=self._restart)
         layout = self._layout(self.num_envs)
@@ -142,16 +144,16 @@ class NativeEnv:
 
     @property
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Arrays that copies wrote, each [E, ...].
+        """Arrays that sub-environments write, each [E, ...].
 
-        ``obs.i`` and ``final.i`` of the observation's i-th leaf, ``reward`` float64,
-        ``terminated``, ``truncated``, ``ended``, ``kept`` (``final.i`` is of this step), ``valid``
-        (false at a reset that stands in for a step, and after a fault), ``lost`` (the episode was
-        cut by a fault).
+        ``obs.i`` and ``final.i`` of the i-th leaf of an observation; ``reward`` float64;
+        ``terminated``, ``truncated`` and ``ended``; ``has_final`` (``final.i`` is of this step);
+        ``valid`` (false for a reset in place of a step, and after a fault); ``lost`` (a fault
+        ended the episode).
         """
         return self.driver.arrays
 
-    # Steps and resets, in one call or begun and awaited.
+    # Steps and resets, synchronous or asynchronous.
 
     def reset(
         self,
@@ -159,18 +161,18 @@ class NativeEnv:
         options: Any = None,
         selected: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Begins new episodes.
+        """Reset sub-environments.
 
         Args:
-            seeds: [E], handed to each copy's `reset`; None leaves its random stream as it is.
-            options: a mapping for all, or a list of them, one for each copy.
-            selected: bool [E], which copies; all unless given.
+            seeds: Seed of each sub-environment, [E]. None leaves its random generator unchanged.
+            options: Mapping for all sub-environments, or a list with one mapping each.
+            selected: Mask of sub-environments to reset, bool [E]. None resets all.
         """
         self.reset_async(seeds, options, selected)
         self.wait()
 
     def step(self, actions: Any) -> None:
-        """Steps every copy; actions as Gymnasium's vector environments take them."""
+        """Step every sub-environment with a batch of actions, as in Gymnasium's vector API."""
         self.step_async(actions)
         self.wait()
 
@@ -180,7 +182,7 @@ class NativeEnv:
         options: Any = None,
         selected: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Begins `reset`; `wait` ends it."""
+        """Start a reset; `wait` completes it."""
         self._idle()
         self.driver.settle()
         every, each = list(seeds or [None] * self.num_envs), self._options(options)
@@ -192,14 +194,14 @@ class NativeEnv:
         self._pending = ("reset", None)
 
     def step_async(self, actions: Any) -> None:
-        """Begins `step`; `wait` ends it.
+        """Start a step; `wait` completes it.
 
         Raises:
-            ValueError, TypeError: too few or too many actions, or none; nothing was stepped.
+            ValueError, TypeError: The number of actions is wrong. Nothing was stepped.
         """
         self._idle()
         array, each = self._actions_of(actions)
-        self.driver.settle()  # refuses while steps are under way, which read these actions
+        self.driver.settle()  # raises while steps that read these actions are in flight
         self._infos.clear()
         if array is not None:
             self.arrays["actions"][...] = array
@@ -212,7 +214,7 @@ class NativeEnv:
         self.driver.begin_step(0)
 
     def _hand_actions(self, by_row: Mapping[int, Any]) -> None:
-        """Those that have no place in the arrays."""
+        """Send actions that have no place in the arrays."""
         self.driver.call(
             "set_actions",
             lambda rows: ({row: by_row[row] for row in rows if row in by_row},),
@@ -221,11 +223,11 @@ class NativeEnv:
         )
 
     def wait(self, timeout: float | None = None) -> None:
-        """Ends what was begun.
+        """Complete a started reset or step.
 
         Raises:
-            TimeoutError: after so many seconds; it is still under way, and can be awaited again.
-            KernelError: a copy failed, where the policy is "raise"; its cause is what was raised.
+            TimeoutError: It is not complete in time. It stays pending and can be awaited again.
+            KernelError: A sub-environment failed with policy "raise". The cause is its error.
         """
         driver = self.driver
         driver.check_open()
@@ -235,33 +237,33 @@ class NativeEnv:
             over = driver.end_reset if what == "reset" else partial(self._end_step, each)
             if not over(timeout):
                 self._pending = pending
-                raise TimeoutError(f"`{what}` is not over after {timeout:g} s.")
+                raise TimeoutError(f"`{what}` did not complete within {timeout:g} s.")
             driver.fault_log.record_valid(self.arrays["valid"])
         driver.fault_log.check()
 
     def _end_step(self, each: list[Any] | None, timeout: float | None) -> bool:
-        """Return true if the step of at least one copy is over in time, if any can be stepped."""
+        """Wait for a step in which at least one sub-environment took part."""
         driver, until = self.driver, None if timeout is None else time.monotonic() + timeout
         while driver.end_step(None if until is None else max(0.0, until - time.monotonic())):
             if driver.stepped or self.arrays["lost"].any() or not self._restart:
                 return True
-            time.sleep(_PAUSE_SECONDS)  # all are being made anew
+            time.sleep(_PAUSE_SECONDS)  # all are waiting for a restart
             driver.fault_log.check()
             self._begin_step(each)
         return False
 
     def _idle(self) -> None:
-        """Ends what was begun and never awaited; its outcome is nobody's."""
+        """Complete a started call and discard its result."""
         self.driver.check_open()
         if self._pending is not None:
             self.wait()
 
     def send(self, actions: Any, copies: Any = None) -> None:
-        """Asks for a step of some copies, at their own pace in worker processes.
+        """Request a step of sub-environments; workers step them independently.
 
         Args:
-            actions: of these copies, as for `step`.
-            copies: [n] which; all unless given.
+            actions: Batch of actions, as for `step`.
+            copies: Ids of the sub-environments, [n]. None selects all.
         """
         self._idle()
         rows = self.driver.idle_rows(copies)
@@ -274,15 +276,15 @@ class NativeEnv:
         self.driver.send(rows)
 
     def recv(self, count: int | None = None, timeout: float | None = None) -> NDArray[np.int64]:
-        """Waits for the first copies that are ready; which, in the order of their becoming so.
+        """Wait for the first finished steps and return their ids in order of completion.
 
-        That order depends on timing; in this process it is that of `send`. Their rows of the
-        arrays hold the outcome until the next `send` to them; so do `infos` and its like, which
-        tell of all copies that are not under way.
+        The order depends on timing; in this process it is the order of `send`. Rows of the arrays
+        hold the results until the next `send` to them. `infos` and similar methods cover all
+        sub-environments that are not in flight.
 
         Args:
-            count: how many; all that are under way unless given.
-            timeout: seconds; TimeoutError after that.
+            count: Number of ids. None waits for all in flight.
+            timeout: Seconds to wait before TimeoutError.
         """
         self.driver.check_open()
         ready = self.driver.receive(count, timeout)
@@ -293,13 +295,13 @@ class NativeEnv:
 
     @property
     def in_flight(self) -> NDArray[np.bool_]:
-        """Copies that were sent an action and not received since, bool [E]."""
+        """Mask of sub-environments with a step sent but not received, bool [E]."""
         return self.driver.in_flight
 
-    # What came of it.
+    # Results.
 
     def observation(self) -> Any:
-        """The newest observations, a fresh batch."""
+        """Return the newest observations as a new batch."""
         if not self._observations.fixed_size:
             return self._observations.stack(self._objects())
         return self._observations.unflatten(
@@ -307,15 +309,15 @@ class NativeEnv:
         )
 
     def observations_at(self, copies: NDArray[np.int64]) -> Any:
-        """Those of some copies, a fresh batch in their order."""
+        """Return the newest observations of some sub-environments, in their order."""
         return self._batch_of(copies, np.zeros(len(copies), np.bool_))
 
     def final_observations_at(self, copies: NDArray[np.int64]) -> Any:
-        """What copies whose episode ended at this step showed last, a fresh batch."""
+        """Return the final observations of episodes that ended at this step."""
         return self._batch_of(copies, self.arrays["has_final"][copies])
 
     def _batch_of(self, copies: NDArray[np.int64], final: NDArray[np.bool_]) -> Any:
-        """Their newest observations, or the last ones of the episodes that ended."""
+        """Return the newest or final observations of sub-environments."""
         if not self._observations.fixed_size:
             shown = [self.final_of if own else self.observation_of for own in final.tolist()]
             pairs = zip(shown, copies.tolist(), strict=True)
@@ -328,13 +330,13 @@ class NativeEnv:
         return self._observations.unflatten(parts)
 
     def observation_of(self, copy: int) -> Any:
-        """That of one copy, fresh, as the environment itself shows it."""
+        """Return the newest observation of one sub-environment, unbatched."""
         if not self._observations.fixed_size:
             return self._objects()[copy]
         return self._single("obs", copy)
 
     def final_of(self, copy: int) -> Any:
-        """The last observation of an episode that ended at this step (SAME_STEP), fresh."""
+        """Return the final observation of an episode that ended at this step (SAME_STEP)."""
         final = self._infos.final_info(copy)
         if self._observations.fixed_size and (final is None or final[0] is None):
             return self._single("final", copy)
@@ -345,39 +347,39 @@ class NativeEnv:
         return self._observations.unflatten([deepcopy(row) for row in rows])
 
     def info_list(self) -> list[dict[str, Any]]:
-        """Newest info of each copy, [E]; of an ended episode's successor under SAME_STEP.
+        """Return the newest info of each sub-environment, [E], as new dicts.
 
-        The dicts are the caller's.
+        Under SAME_STEP, an ended episode has the reset info of its successor.
         """
         return self._infos.info_list()
 
     def final_info_list(self) -> list[dict[str, Any] | None]:
-        """The last info of episodes that ended at this step (SAME_STEP), [E]; None elsewhere."""
+        """Return the final infos of episodes that ended (SAME_STEP), [E]; None elsewhere."""
         return self._infos.final_info_list()
 
     def infos(self) -> dict[str, Any]:
-        """The same as arrays [E] with a mask ``_key`` of each, in Gymnasium's form.
+        """Return the infos in Gymnasium's vector format: arrays [E] with a mask ``_key`` each.
 
-        Under SAME_STEP with ``final_obs`` and ``final_info`` where episodes ended; ``{}`` where
-        nobody said anything. Infos of numbers alone lie in the block; others, and the first ones
-        of every form, are pickled in worker processes.
+        Under SAME_STEP it has ``final_obs`` and ``final_info`` where episodes ended. It is ``{}``
+        if all infos are empty. Infos of numbers are stored in shared memory; others, and the
+        first one of every schema, are pickled.
         """
         return self._infos.batch()
 
     def _objects(self) -> list[Any]:
         found, new = self._found, self.num_envs - len(self._found)
-        if new > 0:  # of copies that were never shown
+        if new > 0:  # rows that were never output
             found += [None] * new
             parts = self.driver.call_with_retry("get_observations", lambda _: ())
         else:
             parts = self.driver.call("get_observations", lambda _: (), allow_lost=True)
         for rows, part in parts:
-            if part is not None:  # else its copies go on showing what they showed last
+            if part is not None:  # a lost worker keeps its last observations
                 for row, value in zip(rows.tolist(), part, strict=True):
                     found[row] = value
         return found[: self.num_envs]
 
-    # The copies themselves.
+    # Access to sub-environments.
 
     def call(
         self,
@@ -386,7 +388,7 @@ class NativeEnv:
         kwargs: Mapping[str, Any] | None = None,
         copies: Sequence[int] | None = None,
     ) -> list[Any]:
-        """An attribute of the copies, called where it can be; found through their wrappers."""
+        """Return an attribute of sub-environments, found through wrappers, called if callable."""
         wanted = list(range(self.num_envs) if copies is None else copies)
         values = self._each(
             "call", {row: (row, name, tuple(args), dict(kwargs or {})) for row in wanted}
@@ -394,15 +396,15 @@ class NativeEnv:
         return [values[row] for row in wanted]
 
     def get_attr(self, name: str, copies: Sequence[int] | None = None) -> list[Any]:
-        """An attribute of the copies, found through their wrappers."""
+        """Return an attribute of sub-environments, found through wrappers."""
         return self.call("get_wrapper_attr", (name,), None, copies)
 
     def set_attr(
         self, name: str, values: Sequence[Any], copies: Sequence[int] | None = None
     ) -> None:
-        """Sets an attribute, one value for each of the copies.
+        """Set an attribute, one value per sub-environment.
 
-        A copy that is made again after a failure is given it, too; what `call` did is not repeated.
+        Restarted sub-environments get it again. Effects of `call` are not repeated.
         """
         wanted = range(self.num_envs) if copies is None else copies
         self._each(
@@ -412,7 +414,7 @@ class NativeEnv:
             self.env_config.attributes.setdefault(row, {})[name] = value
 
     def _each(self, method: str, by_row: Mapping[int, Any], *first: Any) -> dict[int, Any]:
-        """Calls a method of the copies with what each is to have; what it returns of each."""
+        """Call a method with one argument per row and return one value per row."""
         self._idle()
         self.driver.ready()
         answers = self.driver.call(
@@ -433,10 +435,10 @@ class NativeEnv:
         return chosen
 
     def resize(self, num_envs: int) -> None:
-        """More copies, or fewer: those of the highest rows are closed, the others go on.
+        """Change the number of sub-environments; the highest rows are closed first.
 
-        New ones are made as the first ones were, in turn; where the others have been reset, they
-        are, too, without a seed. `arrays` are others after it.
+        New ones are created like the first ones, in turn. They are reset without a seed if the
+        others have been reset. `arrays` is replaced.
         """
         self._idle()
         self.driver.resize(num_envs, self._layout)
@@ -447,11 +449,11 @@ class NativeEnv:
             del self.env_config.attributes[row]
 
     def drain_faults(self) -> list[Fault]:
-        """Faults of copies or their processes since the last call."""
+        """Return the faults since the last call."""
         return self.driver.fault_log.drain()
 
     def close(self) -> None:
-        """Closes the copies; may be called again."""
+        """Close all sub-environments. Safe to call again."""
         self.driver.close()
 
     def __enter__(self) -> Self:
@@ -461,7 +463,7 @@ class NativeEnv:
         self.close()
 
     def _actions_of(self, actions: Any) -> tuple[NDArray[Any] | None, list[Any] | None]:
-        """Actions as an array for the block, or one for each copy."""
+        """Return actions as an array for shared memory, or as a list."""
         array = self._actions.as_batch_array(actions, self.num_envs)
         if array is not None:
             return array, None
@@ -472,7 +474,7 @@ class NativeEnv:
             return [options] * self.num_envs
         if len(options) != self.num_envs:
             raise ConfigError(
-                f"`options` has {len(options)} entries for {self.num_envs} copies: give one for "
-                "each, or one mapping for all."
+                f"`options` has {len(options)} entries for {self.num_envs} environments. Pass one "
+                "per environment, or one mapping for all."
             )
         return options

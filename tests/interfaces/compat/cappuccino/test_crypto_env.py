@@ -244,7 +244,7 @@ def test_arrays_that_cannot_be_stepped_are_said():
     env.reset()
     with pytest.raises(ConfigError, match="not finite"):
         env.step(np.array([0.0, np.nan, 0.0]))
-    with pytest.raises(ConfigError, match="of 1 copies was given"):
+    with pytest.raises(ConfigError, match="of 1 environments got"):
         env.step(np.zeros(2, np.float32))
 
 
