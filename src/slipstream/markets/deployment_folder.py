@@ -1,4 +1,4 @@
-"""Folders of deployments, as the command line, the dashboard and the queue use them.
+"""Folders of deployments for the CLI, the dashboard and the job queue.
 
 See `FolderKind` in `core/plugins.py`.
 """
@@ -41,8 +41,8 @@ from slipstream.training.runs.policies import forced_gate_warnings
 
 NAME = DEPLOYMENT
 JOBS = ("paper", "deploy --watch")
-_MAX_TEXT_LENGTH = 400  # characters of a text
-_MAX_LINES = 200  # lines of the audit, and fills, the newest
+_MAX_TEXT_LENGTH = 400  # characters
+_MAX_LINES = 200  # newest lines of the audit log and newest fills
 _MAX_PASSES = 32
 _MAX_JOURNAL_BYTES = 4 << 30
 _NUMBER = (int, float)
@@ -53,7 +53,7 @@ _RERUN = {"at": _NUMBER, "passes": [{**_EQUITY, "curve": [[_NUMBER]], "moved": [
 def scored(
     folder: Path, data: str | Path | None, start: str | None
 ) -> tuple[Path, str | Path | None, str | None]:
-    """Return the folder of the policy in force, and by default the bars of its account."""
+    """Return the folder of the current policy, and by default the bars of its account."""
     deployment = Deployment.from_name(folder)
     if data is None:
         data, first = deployment.stored_bars()
@@ -62,10 +62,10 @@ def scored(
 
 
 def policy(folder: Path, acts: bool) -> Path:
-    """Return the folder of the policy in force.
+    """Return the folder of the current policy.
 
     Raises:
-        CheckpointError: it must act on the bars of the account, which has none yet.
+        CheckpointError: the policy must act on the account's bars, and there are none.
     """
     deployment = Deployment.open(folder)
     if acts:
@@ -79,10 +79,10 @@ def resume(folder: Path, say: Callable[[str], None], trust: bool) -> None:
 
 
 def job(command: str, given: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
-    """Return the folder that a command of `JOBS` works on, and the options that fix it.
+    """Return the folder that a command of `JOBS` works on, and its fixed options.
 
     Raises:
-        ConfigError: the command does something else with these options.
+        ConfigError: the command cannot be a job with these options.
     """
     words = list(given.get("words") or [])
     if command == "paper" and len(words) == 1:
@@ -92,21 +92,21 @@ def job(command: str, given: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
         deployment = Deployment.from_name(given["name"])
         return watch_folder(deployment).resolve(), {"name": deployment.path.resolve()}
     raise ConfigError(
-        "Of a deployment, a job leads its account or watches studies: `slipstream jobs add -- "
+        "A job of a deployment must run its account or watch studies. Use `slipstream jobs add -- "
         "paper NAME`, or `slipstream jobs add -- deploy --watch 'PATTERN*' --name NAME`."
     )
 
 
 def act(folder: Path, action: str) -> str | None:
-    """Throw the kill switch if the action is `kill`; return what was done."""
+    """Set the kill switch if the action is `kill`; return a message."""
     if action != "kill":
         return None
     set_kill_switch(folder, flat=False)
-    return f"No order is sent and nothing decided any more, until {KILL} is removed there."
+    return f"The account makes no decisions and sends no orders until {KILL} is removed."
 
 
 def news(folder: Path, place: str) -> Updates:
-    """Return what is new of a deployment since a place."""
+    """Return the changes of a deployment since a cursor."""
     updates, deployment = Updates(folder, place), Deployment(folder)
     try:
         account = f"{ACCOUNTS}/{deployment.current}"
@@ -117,13 +117,13 @@ def news(folder: Path, place: str) -> Updates:
     updates.add_logbook(f"slipstream paper {shlex.quote(str(folder))}")
     parts = [f"{account}/{name}" for name in (JOURNAL, f"{JOURNAL}-wal", RERUN)]
     if updates.has_changed("account", CURRENT, *parts):
-        with suppress(ConcurrentWriteError):  # then the next look finds other files, and tells them
+        with suppress(ConcurrentWriteError):  # the next call reads the changed files
             updates.events.append(("account", _account_update(folder, *parts[::2])))
     return updates
 
 
 def _metadata(deployment: Deployment) -> dict[str, Any]:
-    """The version in force with its gates, all versions, and the newest lines of the audit."""
+    """Return the current version with its gates, all versions, and the newest audit lines."""
     folder = deployment.path
     metadata: dict[str, Any] = {"name": folder.name, "killed": read_kill_switch(folder)}
     try:
@@ -140,8 +140,8 @@ def _metadata(deployment: Deployment) -> dict[str, Any]:
         metadata["study"] = str(manifest.get("study") or "")[:_MAX_TEXT_LENGTH]
         metadata["forced"] = forced_gate_warnings(manifest)
         if find_small_file(folder, AUDIT):
-            updates = ("time", "event", "to", "source", "why")
-            lines = [{key: one.get(key) for key in updates} for one in deployment.audit()]
+            keys = ("time", "event", "to", "source", "why")
+            lines = [{key: one.get(key) for key in keys} for one in deployment.audit()]
             metadata["audit"] = lines[-_MAX_LINES:]
     except MALFORMED as error:
         metadata["unreadable"] = str(error)
@@ -149,15 +149,15 @@ def _metadata(deployment: Deployment) -> dict[str, Any]:
 
 
 def _account_update(folder: Path, journal: str, rerun: str) -> dict[str, Any]:
-    """Equity of every pass, thinned; what it holds; and the rerun that `paper report` kept."""
+    """Return the thinned equity and last action of each pass, and the stored comparison."""
     updates: dict[str, Any] = {"passes": [], "rerun": None}
     try:
         if (folder / journal).exists():
             path = resolve_inside(folder, journal, _MAX_JOURNAL_BYTES)
-            with closing(Journal(path, read_only=True)) as points:
+            with closing(Journal(path, read_only=True)) as account_journal:
                 updates["passes"] = [
-                    _curve(name, points.decisions(name))
-                    for name in points.pass_names()[:_MAX_PASSES]
+                    _curve(name, account_journal.decisions(name))
+                    for name in account_journal.pass_names()[:_MAX_PASSES]
                 ]
         if find_small_file(folder, rerun):
             updates["rerun"] = read_json(folder / rerun, CheckpointError, "", _RERUN)

@@ -1,4 +1,4 @@
-"""What the market environments have in common: records, starts, score, arrays, names."""
+"""Code that the market environments share: params, episode starts, metrics, arrays and names."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from slipstream.kernels.spec import MarketSpec
 from slipstream.markets.data.calendar import Calendar
 
 _NAME_LENGTH = 32
-_INTEGER_LIMIT = 9007199254740992.0  # 2^53: from here on every float64 is a whole number
+_INTEGER_LIMIT = 9007199254740992.0  # 2^53: every float64 from here on is an integer
 
-# Fields of STATE that the functions below read and write: every market's record has them.
+# Fields of STATE that the functions below read and write. Every market environment has them.
 EPISODE_FIELDS = [
     ("key", "u8"),
     ("counter", "u8"),
-    ("bar", "i8"),  # row whose close marks equity
+    ("bar", "i8"),  # row at whose close equity is marked
     ("last", "i8"),  # last row that the episode can reach
     ("segment", "i8"),
     ("steps", "i8"),
@@ -35,7 +35,7 @@ DRAWDOWN_FIELDS = [
     ("total_return", "f8"),
 ]
 RETURN_FIELDS = [
-    ("return_sum", "f8"),  # of simple returns per bar, with the sum of their squares
+    ("return_sum", "f8"),  # sums of simple returns per bar and of their squares
     ("return_square_sum", "f8"),
     ("sharpe", "f8"),  # per bar, not annualised
 ]
@@ -50,15 +50,15 @@ def base_params(
     calendar: Calendar,
     **overrides: Any,
 ) -> P:
-    """The Params that all records of a config have in common: the first segment and no starts.
+    """Return the Params that all splits of a config share: the first segment and no starts.
 
     Args:
-        params: the environment's Params; a field that a section has under the same name is taken
-            as it is.
-        sections: of the config.
-        bar_seconds: length of a bar.
-        days: the market's calendar.
-        own: the fields that are not taken as they are.
+        params: the Params type of the environment. A field that a config section defines under the
+            same name takes that value.
+        sections: sections of the config.
+        bar_seconds: length of a bar in seconds.
+        calendar: trading calendar of the market.
+        overrides: values of all other fields.
     """
     values: dict[str, Any] = {
         name: getattr(section, name)
@@ -74,24 +74,27 @@ def base_params(
 
 
 def is_training_split(split: str) -> bool:
-    """Whether a split is trained on: `train` of one window, or a fold's, such as `fold3/train`."""
+    """Return True if a split is used for training: `train`, or a fold such as `fold3/train`."""
     return split == "train" or split.endswith("/train")
 
 
 def continuous_passes(blank: P, rows: Sequence[int]) -> tuple[P, ...]:
-    """Records of one continuous pass for each of the given rows of `segments`."""
+    """Return one record per given row of `segments`, each a single continuous pass."""
     overrides = {"from_start": True, "sells_at_end": True}
     return tuple(blank._replace(first_segment=k, **overrides) for k in rows)
 
 
 def with_first_fold(records: dict[str, tuple[P, ...]]) -> dict[str, tuple[P, ...]]:
-    """Records by split; of folds the first one's are those to train on unless others are named."""
+    """Add a `train` split that is an alias of the first fold's training split."""
     first = train_split(f"{FOLD}0")
     return {"train": records[first], **records} if first in records else records
 
 
 def scale_index(split: str, scales: int) -> int:
-    """The folds' scales come first, then the development range's, last everything's."""
+    """Return the row of `feature_mean` and `feature_std` that a split uses.
+
+    The folds come first, then the development range, then the whole range.
+    """
     name = split.partition("/")[0]
     if scales == 1:
         return 0
@@ -101,13 +104,13 @@ def scale_index(split: str, scales: int) -> int:
 
 
 class Segment(NamedTuple):
-    """Rows of the arrays that lie in one piece.
+    """Contiguous range of rows of the arrays.
 
     Attributes:
         rows: half-open range.
-        scale: of the features that its policy is fed with.
-        training: whether the scale is measured on it.
-        symbol: whose rows they are, of symbols that lie end to end.
+        scale: index of the feature scaling that the policy uses there.
+        is_training: True if the feature scaling is measured on this segment.
+        symbol: index of the symbol that owns the rows, if symbols are stored one after another.
     """
 
     rows: tuple[int, int]
@@ -117,27 +120,27 @@ class Segment(NamedTuple):
 
 
 class Segments(list[Segment]):
-    """What records are made of, in the order of `Data.segments`."""
+    """Segments of all splits, in the order of `Data.segments`."""
 
     def add(self, rows: tuple[int, int], scale: int, *, training: bool, symbol: int = 0) -> int:
-        """Appends a segment and returns its index."""
+        """Append a segment and return its index."""
         self.append(Segment(rows, scale, training, symbol))
         return len(self) - 1
 
     def training_segments(self, scale: int) -> list[Segment]:
-        """The segments that a scale is measured on."""
+        """Return the segments on which a feature scaling is measured."""
         return [segment for segment in self if segment.is_training and segment.scale == scale]
 
     @property
     def num_scales(self) -> int:
-        """Number of scales."""
+        """Number of feature scalings."""
         return 1 + max(segment.scale for segment in self)
 
 
 def start_episode(s: Any, p: Any, d: Any) -> None:
-    """Begins at a start drawn among the valid ones of the record's segments.
+    """Start an episode at a random valid row of the record's segments.
 
-    With `from_start` it is the first row of one of them.
+    With `from_start`, start at the first row of a random segment.
     """
     segment = p.first_segment
     if p.from_start:
@@ -156,9 +159,9 @@ def start_episode(s: Any, p: Any, d: Any) -> None:
 
 
 def start_episode_at(s: Any, p: Any, d: Any, segment: int, start: int) -> None:
-    """Begins `start` rows into a segment, with all equity in cash.
+    """Start an episode `start` rows into a segment, with all equity in cash.
 
-    The loop hands over a record of zeros, so only what starts otherwise is set.
+    The loop passes a zeroed record, so only nonzero fields are set.
     """
     s.segment = segment
     s.bar = d.segments[segment, 0] + start
@@ -169,10 +172,10 @@ def start_episode_at(s: Any, p: Any, d: Any, segment: int, start: int) -> None:
 
 
 def update_metrics(s: Any, before: float, equity: float) -> None:
-    """Running sums of the episode; simple returns per bar.
+    """Update drawdown and the running sums of simple returns per bar.
 
     Args:
-        before, equity: account currency, before and after the step.
+        before, equity: equity before and after the step, account currency.
     """
     s.steps += 1
     if equity > s.peak:
@@ -188,22 +191,22 @@ def update_metrics(s: Any, before: float, equity: float) -> None:
 
 
 def finalize_metrics(s: Any, p: Any) -> float:
-    """Sets the figures of the whole episode but its Sharpe ratio.
+    """Compute the metrics of the whole episode except its Sharpe ratio.
 
     Returns:
-        Variance of its returns per bar with ddof 0; 0 where it is no more than rounding.
+        Variance of the returns per bar (ddof 0), or 0 if it does not exceed rounding error.
     """
     s.total_return = s.equity / p.initial_equity - 1.0
     share = 1.0 / float(s.steps)
     s.mean_exposure = s.exposure_sum * share
     mean = s.return_sum * share
     variance = s.return_square_sum * share - mean * mean
-    # What is left of the mean square after cancellation must exceed its rounding error.
+    # The difference is significant only if it exceeds the rounding error of the mean square.
     return variance if variance > 1e-12 * s.return_square_sum * share else 0.0
 
 
 def floor_to_step(quantity: float, step: float) -> float:
-    """Largest multiple of `step` (0: any number) that is <= `quantity` (>= 0)."""
+    """Return the largest multiple of `step` (0: any number) that is <= `quantity` (>= 0)."""
     if step <= 0.0:
         return quantity
     count = quantity / step
@@ -213,13 +216,16 @@ def floor_to_step(quantity: float, step: float) -> float:
 
 
 def clipped_growth(after: float, before: float, start: float) -> float:
-    """Growth of equity, each value at least a millionth of the start: it may end negative."""
+    """Return the growth factor of equity.
+
+    Both values are floored at a millionth of the starting equity, since equity can become negative.
+    """
     floor = 1e-6 * start
     return max(after, floor) / max(before, floor)
 
 
 def log_growth(after: float, before: float, start: float) -> float:
-    """Logarithm of `floored_ratio`; exactly 0 where nothing moved."""
+    """Return the logarithm of `clipped_growth`; exactly 0 if equity did not change."""
     ratio = clipped_growth(after, before, start)
     return math.log(ratio) if ratio != 1.0 else 0.0
 
@@ -227,7 +233,13 @@ def log_growth(after: float, before: float, start: float) -> float:
 def market_spec(
     p: Any, d: Any, symbols: tuple[str, ...], cost_fields: tuple[str, ...]
 ) -> MarketSpec:
-    """What reports and annualisation need, from the record's fields of those names."""
+    """Return the market metadata that reports and annualisation need.
+
+    Args:
+        p, d: params and data of the environment.
+        symbols: names of the traded symbols.
+        cost_fields: state fields that accumulate costs.
+    """
     return MarketSpec(
         symbols=symbols,
         account_currency=decode_name(d.currency),
@@ -241,32 +253,32 @@ def market_spec(
 
 
 def encode_name(name: str) -> NDArray[np.int64]:
-    """A name as character codes: kernels hold numbers only."""
+    """Encode a name as character codes, since kernels hold numbers only."""
     codes = np.zeros(_NAME_LENGTH, dtype=np.int64)
     codes[: len(name)] = [ord(letter) for letter in name[:_NAME_LENGTH]]
     return codes
 
 
 def decode_name(codes: Any) -> str:
-    """The text of character codes."""
+    """Decode character codes to text."""
     return "".join(chr(code) for code in codes if code)
 
 
 def decode_symbols(d: Any) -> tuple[str, ...]:
-    """The text of all names in `d.symbols`."""
+    """Decode all names in `d.symbols`."""
     return tuple(decode_name(codes) for codes in d.symbols)
 
 
 def utc_text(second: Any) -> str:
-    """UTC seconds as text: ``2017-01-02 03:04:05 UTC``."""
+    """Format UTC seconds, such as ``2017-01-02 03:04:05 UTC``."""
     return str(np.datetime64(int(second), "s")).replace("T", " ") + " UTC"
 
 
 def stack_cache_aligned(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """All parts in one table that starts on a cache line, read-only use.
+    """Concatenate tables into one that starts on a cache line, for read-only use.
 
-    Rows that nearly fill their cache lines are widened to whole ones, so that reading one row
-    touches as few as possible; the columns added are zero and stay unused.
+    If a row nearly fills its cache lines, it is padded to whole ones, so that reading one row
+    touches as few lines as possible. Padding columns are zero and unused.
     """
     line = LINE // parts[0].itemsize
     rows, columns = sum(len(part) for part in parts), parts[0].shape[1]

@@ -1,1 +1,1 @@
-"""Forex: one symbol's position a copy, on real bars with spread, rollover and exits."""
+"""Forex: one position in one symbol per environment, on real bars with spread, swaps and exits."""

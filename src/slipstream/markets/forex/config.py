@@ -1,4 +1,4 @@
-"""What a user may write under `env:` for the forex environment."""
+"""Configuration of the forex environment, the section `env:`."""
 
 from __future__ import annotations
 
@@ -23,50 +23,52 @@ from slipstream.markets.data.config import DataConfig
 from slipstream.markets.features.feature_registry import DEFAULT_FEATURES
 from slipstream.markets.folds import SplitConfig
 
-# Stops: pips, multiples of ATR, or a fraction of the price.
+# Distance of stops in pips, multiples of ATR, or as a fraction of the price.
 Distance = Annotated[float, Field(gt=0.0, le=100_000.0)]
 Variance = Share
 
 
 class Config(config.Config):
-    """One symbol a copy, many symbols in one batch; docs/rules.md, sections 1 to 9.
+    """Configuration of the forex environment; docs/rules.md, sections 1 to 9.
+
+    Each environment trades one symbol, and a batch contains many symbols.
 
     Attributes:
-        data: where the prices are and how to read them.
-        features: feature columns of the observation, by name.
-        split: shares of the time range for training, validation and test.
+        data: location and format of the prices.
+        features: names of the feature columns in the observation.
+        split: fractions of the time range for training, validation and test.
         lookback: bars of features in the observation.
-        action: target position short / flat / long, or target exposure in [-1, 1].
+        action: discrete target position (short, flat, long) or target exposure in [-1, 1].
         exposure: notional of a discrete position, multiples of equity.
         max_exposure: notional at continuous action 1, multiples of equity.
-        band: continuous: smallest change of exposure that is traded.
-        unit_step: orders are rounded toward zero to this many units of the base currency.
+        rebalance_threshold: smallest change of a continuous exposure that is traded.
+        unit_step: order sizes are rounded toward zero to this many units of the base currency.
         initial_equity: account currency.
         account_currency: currency of equity, costs and rewards.
-        leverage: largest notional per equity; stop-out at half the margin.
-        fill: next bar's open, its close, or (as other systems do) the decided bar's own close.
-        slippage_pips: adverse, on every fill but take-profits.
+        leverage: maximum notional per equity; stop-out at half the margin.
+        fill: open or close of the next bar, or the close of the observed bar (for compatibility).
+        slippage_pips: adverse slippage, on every fill except take-profits.
         commission_per_million: account currency per million of notional and leg.
-        stop_loss, take_profit: distance from the entry's mid, in `stop_unit`; None for none.
-        stop_unit: pips, multiples of ATR(14), or fraction of price.
-        intrabar_fill: which level fills when a bar reached those on both sides.
+        stop_loss, take_profit: distance from the entry's mid price, in `stop_unit`; None disables.
+        stop_unit: pips, multiples of ATR(14), or fraction of the price.
+        intrabar_fill: level that fills if a bar reaches the levels on both sides.
         stop_cooldown: bars after such an exit without entry on the same side.
-        cooldown: bars after any fill in which positions are only reduced.
-        max_daily_drawdown: fraction of the equity at the last roll; None for none.
-        on_breach: what a daily drawdown does: flat until the next roll, or the episode's end.
+        cooldown: bars after any fill during which positions can only be reduced.
+        max_daily_drawdown: fraction of the equity at the last roll; None disables.
+        on_breach: a daily drawdown blocks trading until the next roll, or ends the episode.
         flatten_at: clock time ("16:45", New York; UTC in 24/7 markets) from which positions are
             flat until the day's roll.
         flat_on_friday: clock time on Fridays from which positions are flat until the week reopens.
         swap_long, swap_short: % per annum of notional credited (negative: charged) per night.
         reward: log return, profit / initial equity, or differential Sharpe ratio.
-        return_variance: of simple returns per bar, from which the differential Sharpe ratio's
-            second moment starts and by which it is observed; one number, or one by symbol. None:
-            the training window's. An evaluation on other bars gets that of the policy's training.
+        return_variance: variance of simple returns per bar, the initial second moment and scale of
+            the differential Sharpe ratio; one number, or one per symbol. None: the variance of the
+            training window. Evaluations on other bars use that of the policy's training.
         turnover_penalty: reward per traded notional / equity.
         holding_penalty: reward per bar at exposure 1.
         drawdown_penalty: reward per bar at a drawdown of 100 %.
         max_steps: bars of a training episode.
-        deal: copies take symbols in turn, or draw one at each episode's start.
+        symbol_assignment: environments are assigned symbols in turn, or draw one per episode.
     """
 
     FIXED_KEYS: ClassVar[tuple[str, ...]] = (
@@ -128,7 +130,7 @@ class Config(config.Config):
     @classmethod
     def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(value)) != len(value):
-            raise ValueError("each feature may be named once")
+            raise ValueError("`features` must not contain duplicates")
         return value
 
     @field_validator("flatten_at", "flat_on_friday")
@@ -143,8 +145,8 @@ class Config(config.Config):
         largest = self.exposure if self.action == "discrete" else self.max_exposure
         if largest > self.leverage:
             raise ValueError(
-                f"an exposure of {largest:g} times equity needs a `leverage` of at least that, "
-                f"it is {self.leverage:g}"
+                f"`leverage` must be at least the exposure of {largest:g} times equity, got "
+                f"{self.leverage:g}"
             )
         if self.action == "continuous" and self.rebalance_threshold >= self.max_exposure:
             raise ValueError(
@@ -162,6 +164,6 @@ class Config(config.Config):
 
 
 def clock_minutes(clock: str) -> int:
-    """Minutes after midnight of "HH:MM"."""
+    """Return the minutes after midnight of "HH:MM"."""
     hours, minutes = clock.split(":")
     return 60 * int(hours) + int(minutes)

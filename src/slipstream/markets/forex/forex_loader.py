@@ -1,9 +1,9 @@
-"""From a config to the forex environment's arrays, records and facts: what reads files.
+"""Loading of the forex environment: from a config to arrays, params and metadata.
 
-Symbols lie end to end. Prices are loaded for one training window and others, or once for all folds
-of a study. The second half makes one symbol's table of them: bars, features, the clock (one integer
-a bar and four columns of the observation), and the rates that convert its quote currency into the
-account's, bar by bar (docs/rules.md, section 3).
+Symbols are stored one after another. Prices are loaded for the windows of a single split, or once
+for all folds of a study. The second half of this file builds the table of one symbol: bars,
+features, clock (one integer per bar and four observation columns), and the rates that convert its
+quote currency to the account currency, bar by bar (docs/rules.md, section 3).
 """
 
 from __future__ import annotations
@@ -85,16 +85,16 @@ from slipstream.markets.shared_rules import (
 
 WindowTimes = dict[str, tuple[int, int]]
 
-# Settings that decide the arrays; all others only decide the records.
+# Config keys that determine the arrays. All others affect only the params.
 _DATA_KEYS = ("data", "features", "lookback", "account_currency", "return_variance")
 _CALENDAR_KEYS = ("flatten_at", "flat_on_friday", "fill")
 
 
 def load(config: Config) -> KernelData:
-    """Loads prices, computes features and deals out windows.
+    """Load prices, compute features and split them into windows.
 
     Splits: `train` starts at random within the training window; `train_window`, `validation` and
-    `test` are continuous passes, one record a symbol.
+    `test` are continuous passes, one record per symbol.
     """
     market = load_market(config.data)
     tables, warm_up = build_tables(market, config)
@@ -112,11 +112,16 @@ def load_window(
     data: str | Path | None = None,
     symbols: Sequence[str] | None = None,
 ) -> KernelData:
-    """Everything between two moments (UTC seconds, half open) as one window, split `window`.
+    """Load all bars between two times as one window, in split `window`.
 
-    For scoring a policy on other bars than it was trained on; `config.split` is not used. Prices
-    that are in memory already, `market`, stand in place of those of `config.data`. `data` and
-    `symbols` replace the folder and the symbols of that section.
+    Used to evaluate a policy on bars other than its training bars; `config.split` is ignored.
+
+    Args:
+        config: the environment config.
+        start, stop: half-open range of UTC seconds.
+        market: prices that are already in memory, used instead of those of `config.data`.
+        data: folder that replaces the one in `config.data`.
+        symbols: symbols that replace those in `config.data`.
     """
     config = config.model_copy(update={"data": override_data_config(config.data, data, symbols)})
     market = load_market(config.data) if market is None else market
@@ -126,10 +131,9 @@ def load_window(
     for table in tables:
         if np.count_nonzero((table.time >= first) & (table.time < last)) < 2:
             raise DataError(
-                f"The chosen window, {utc_text(first)} to {utc_text(last)}, holds fewer than 2 "
-                "usable "
-                f"bars of {table.symbol}, which has them from {utc_text(table.time[0])} to "
-                f"{utc_text(table.time[-1])}: choose a window within that."
+                f"The window must contain at least 2 usable bars of {table.symbol}, got "
+                f"{utc_text(first)} to {utc_text(last)}. Choose a window within "
+                f"{utc_text(table.time[0])} to {utc_text(table.time[-1])}."
             )
     loaded = _load_windows(market, tables, {"train": (first, last)}, config, warm_up)
     params = {"train": loaded.params["train"], "window": loaded.params["train_window"]}
@@ -139,7 +143,7 @@ def load_window(
 def _load_windows(
     market: Market, tables: list[SymbolTable], times: WindowTimes, config: Config, warm_up: int
 ) -> KernelData:
-    """Cuts windows out of all symbols."""
+    """Split all symbols into windows."""
     offsets = _offsets(tables)
     layout = Segments()
     picked: SegmentRows = {}
@@ -155,11 +159,11 @@ def _load_windows(
             elif split == "train":
                 raise DataError(
                     f"{table.symbol} must have at least 2 usable bars in the training window, "
-                    f"it has {max(high - low, 0)}: leave the symbol out or load more bars."
+                    f"got {max(high - low, 0)}. Exclude the symbol or load more bars."
                 )
             else:
                 warnings.append(
-                    f"{table.symbol} has no bars in the {split} window and is not scored there."
+                    f"{table.symbol} has no bars in the {split} window and is not evaluated there."
                 )
         if split == "train":
             picked |= {"train": [[row] for row in rows], "train_window": [rows]}
@@ -170,19 +174,19 @@ def _load_windows(
 
 
 class _Symbol(NamedTuple):
-    """One symbol on the timeline of all symbols."""
+    """One symbol on the common timeline of all symbols."""
 
     table: SymbolTable
-    offset: int  # its first row in the arrays
+    offset: int  # first row of the symbol in the arrays
     timeline: NDArray[np.int64]
     lookback: int
 
     def rows(self, part: Range, embargo: int = 0) -> Range:
-        """Own rows of a range of the timeline.
+        """Return the symbol's rows in a range of the timeline.
 
         Args:
             part: half-open range of the timeline.
-            embargo: own bars to leave out, of a range that begins so many bars after a test.
+            embargo: number of the symbol's bars to skip after the preceding test range.
         """
         time = self.table.time
         edges = (self.timeline[part[0]], self.timeline[part[1] - 1] + 1)
@@ -195,16 +199,16 @@ class _Symbol(NamedTuple):
 
 
 def load_folds(config: Config, plan: FoldPlan) -> KernelData:
-    """Loads prices and computes features once, and deals out the folds of `plan`.
+    """Load prices and compute features once, and split them into the folds of `plan`.
 
-    Groups are equal bar counts of the union of all symbols' bars, cut at the same moments for
-    all symbols, so that one symbol's training never overlaps another's test. An embargo is
-    counted in each symbol's own bars.
+    Groups contain equal numbers of bars of the union of all symbols' bars. They are cut at the same
+    times for all symbols, so the training range of one symbol never overlaps the test range of
+    another. The embargo is counted in each symbol's own bars.
 
-    Splits: `foldI/train` and `development/train` (everything before the hold-out) and
-    `everything/train` start at random; `foldI/test` is one continuous pass for each tested group
-    and symbol, group by group; `holdout` is one for each symbol; `train` is `fold0/train`. Each
-    fold has its own scales; the hold-out has those of the development range.
+    Splits: `foldI/train`, `development/train` (everything before the hold-out) and
+    `everything/train` start at random. `foldI/test` has one continuous pass per tested group and
+    symbol, group by group. `holdout` has one pass per symbol. `train` is `fold0/train`. Each fold
+    has its own feature scaling; the hold-out uses that of the development range.
     """
     market = load_market(config.data)
     tables, warm_up = build_tables(market, config)
@@ -241,19 +245,19 @@ def _assemble(
     warnings: Iterable[str],
     metadata: Mapping[str, Any] | None = None,
 ) -> KernelData:
-    """Lays symbols end to end.
+    """Build arrays, params and metadata; symbols are stored one after another.
 
-    Costs and moves in the facts are those of the bars that are trained on: of folds those are the
-    development bars, and the hold-out is not read.
+    Costs and price moves in the metadata are measured on the training bars. For folds these are the
+    development bars; the hold-out is not read.
 
     Args:
-        market, tables: files, and what was made of them.
-        layout, picked: segments of the arrays, and which of them each split has.
-        windows: UTC seconds by name; what is trained on comes first.
-        config: settings.
-        warm_up: bars, of all that a row needs.
-        notes: what the user must hear about the windows.
-        facts: more of them for the run directory, JSON-able.
+        market, tables: prices, and the tables built from them.
+        layout, picked: segments of the arrays, and the segments of each split.
+        windows: UTC seconds by name; the training window comes first.
+        config: the environment config.
+        warm_up: maximum warm-up in bars over all columns.
+        warnings: warnings about the windows.
+        metadata: further JSON-serialisable metadata for the run folder.
     """
     data = _build_arrays(tables, layout, config)
     days = get_calendar(market.kind, market.bar_seconds)
@@ -291,9 +295,9 @@ def _assemble(
 
 
 def with_params(loaded: KernelData, config: Config) -> KernelData | None:
-    """What `load_folds` would give for another config, without reading the data again.
+    """Return the result of `load_folds` for another config without reading the data again.
 
-    None where the config needs other arrays: other data, features, lookback or currency.
+    None if the config needs other arrays: other data, features, lookback or currency.
     """
     metadata = loaded.provenance
     if "settings" not in metadata:
@@ -332,7 +336,7 @@ def with_params(loaded: KernelData, config: Config) -> KernelData | None:
 
 
 def timeline(p: Params, d: Data) -> NDArray[np.int64]:
-    """UTC seconds at which the bars end that equity is marked at, int64 [n], one a step."""
+    """Return the UTC seconds at which bars end and equity is marked, int64 [n], one per step."""
     low, high = d.segments[p.first_segment]
     return np.asarray(d.time[low + 1 : high] + p.bar_seconds)
 
@@ -347,7 +351,7 @@ def _make_folds(
 def _add_training_segments(
     symbols: list[_Symbol], layout: Segments, scale: int, parts: tuple[Range, ...], embargo: int
 ) -> list[list[int]]:
-    """Adds a fold's training segments, symbol by symbol."""
+    """Add the training segments of a fold, symbol by symbol."""
     chosen = []
     for index, symbol in enumerate(symbols):
         own = [symbol.rows(part, embargo) for part in parts]
@@ -365,12 +369,12 @@ def _add_training_segments(
 def _add_test_segments(
     symbols: list[_Symbol], layout: Segments, scale: int, part: Range
 ) -> list[int]:
-    """Adds one pass for each symbol."""
+    """Add one test pass per symbol."""
     chosen = []
     for index, symbol in enumerate(symbols):
         low, high = symbol.rows(part)
         if high - low < 2:
-            raise DataError(_missing_bars_text(symbol, "score", (part,)))
+            raise DataError(_missing_bars_text(symbol, "evaluate", (part,)))
         chosen.append(layout.add((low, high), scale, training=False, symbol=index))
     return chosen
 
@@ -380,13 +384,13 @@ def _missing_bars_text(symbol: _Symbol, purpose: str, parts: tuple[Range, ...]) 
     first, last = date_text(time[parts[0][0]]), date_text(time[parts[-1][1] - 1])
     return (
         f"{symbol.table.symbol} must have bars to {purpose} between {first} and {last}; its usable "
-        f"bars reach from {date_text(own[0])} to {date_text(own[-1])}: leave it out with "
+        f"bars range from {date_text(own[0])} to {date_text(own[-1])}. Exclude the symbol with "
         "`data.symbols`, load more of its bars, or use fewer `groups`."
     )
 
 
 def _segment_rows(records: tuple[Params, ...], data: Data) -> list[list[int]]:
-    """The rows of `Data.segments` that records were made of, as `load_folds` picked them."""
+    """Return the rows of `Data.segments` from which records were created by `load_folds`."""
     if records[0].from_start:
         return [[record.first_segment for record in records]]
     rows = range(records[0].first_segment, records[-1].first_segment + records[-1].num_segments)
@@ -397,18 +401,18 @@ def _segment_rows(records: tuple[Params, ...], data: Data) -> list[list[int]]:
 
 
 def _offsets(tables: Sequence[SymbolTable]) -> list[int]:
-    """First row of each symbol in the arrays."""
+    """Return the first row of each symbol in the arrays."""
     ends = np.cumsum([len(table.time) for table in tables])
     return [0, *ends[:-1].tolist()]
 
 
 def _split_by_symbol(column: NDArray[Any], counts: Mapping[str, int]) -> list[NDArray[Any]]:
-    """A column of all symbols, symbol by symbol."""
+    """Split a column of all symbols into one array per symbol."""
     return np.split(column, np.cumsum(list(counts.values()))[:-1])
 
 
 def _build_arrays(tables: list[SymbolTable], layout: Segments, config: Config) -> Data:
-    """Everything that the kernel reads, read-only."""
+    """Build all arrays that the kernel reads, read-only."""
     bars = stack_cache_aligned([table.bars for table in tables])
     features = stack_cache_aligned([table.features for table in tables])
     mean, deviation = [], []
@@ -442,10 +446,11 @@ def _segment_constants(
     bars: NDArray[np.float64],
     known: float | Mapping[str, float] | None,
 ) -> NDArray[np.float64]:
-    """PIP, INVERSE and VARIANCE of each segment; variance over its symbol's training rows.
+    """Return PIP, INVERSE and VARIANCE of each segment.
 
-    Variances that are `known` stand instead; of a symbol that is not among them their mean, for
-    its own could only come from the bars to be judged.
+    The variance is that of the symbol's training rows. `known` variances replace it. A symbol
+    without a known variance gets the mean of the known ones, since its own would be measured on the
+    bars under evaluation.
     """
 
     @cache
@@ -470,7 +475,7 @@ def _segment_constants(
 
 
 def _variance(bars: NDArray[np.float64], segments: list[Range]) -> float:
-    """Variance of simple returns per bar, ddof 1; none is taken from one segment to the next."""
+    """Return the variance (ddof 1) of simple returns per bar, without returns across segments."""
     closes = [bars[low:high, CLOSE] for low, high in segments]
     parts = [close[1:] / close[:-1] - 1.0 for close in closes]
     returns = np.concatenate(parts) if parts else np.zeros(0)
@@ -478,7 +483,7 @@ def _variance(bars: NDArray[np.float64], segments: list[Range]) -> float:
 
 
 def _variance_by_symbol(data: Data, rows: Sequence[int]) -> dict[str, float]:
-    """VARIANCE by symbol of the given rows of `Data.segments`: what a policy takes along."""
+    """Return VARIANCE by symbol for some rows of `Data.segments`, to be stored with the policy."""
     names = [decode_name(data.symbols[data.segment_symbol[row]]) for row in rows]
     return dict(zip(names, (float(data.constants[row, VARIANCE]) for row in rows), strict=True))
 
@@ -486,7 +491,7 @@ def _variance_by_symbol(data: Data, rows: Sequence[int]) -> dict[str, float]:
 def _bars_in_window(
     data: Data, counts: Mapping[str, int], window: list[int]
 ) -> dict[str, NDArray[np.float64]]:
-    """Bars [n, 8] of each symbol that begin in a window of UTC seconds."""
+    """Return the bars [n, 8] of each symbol that open in a window of UTC seconds."""
     times, bars = _split_by_symbol(data.time, counts), _split_by_symbol(data.bars, counts)
     return {
         symbol: own[slice(*np.searchsorted(time, window))]
@@ -495,23 +500,25 @@ def _bars_in_window(
 
 
 def _config_warnings(config: Config, bars: Mapping[str, NDArray[np.float64]]) -> list[str]:
-    """Sentences about the settings; `bars` float64 [n, 8] of each symbol, those trained on."""
+    """Return warnings about the config; `bars` are the training bars by symbol, float64 [n, 8]."""
     warnings = []
     if config.fill == "compat_same_close":
         warnings.append(
-            "`fill: compat_same_close` fills at the very close that the agent has just seen. "
-            "Nobody can trade that: results contain the bid-ask bounce and compare with no others."
+            "`fill: compat_same_close` fills at the close that the agent has just observed. This "
+            "is "
+            "not possible in practice: results include the bid-ask bounce and are not comparable "
+            "with other fills."
         )
     if config.swap_long == 0.0 and config.swap_short == 0.0:
-        warnings.append("Financing not modelled: `swap_long` and `swap_short` are 0.")
+        warnings.append("Financing is not modelled: `swap_long` and `swap_short` are 0.")
     free = config.slippage_pips == 0.0 and config.commission_per_million == 0.0
     if free and not any(own[:, SPREAD].any() for own in bars.values()):
-        warnings.append("Trading is free here: spread, slippage and commission are all 0.")
+        warnings.append("Trading is free: spread, slippage and commission are all 0.")
     return warnings
 
 
 def _feature_warnings(config: Config, tables: list[SymbolTable], window: list[int]) -> list[str]:
-    """Sentences about features that never change in a window of UTC seconds."""
+    """Return warnings about features that are constant in a window of UTC seconds."""
     warnings = []
     for table in tables:
         low, high = np.searchsorted(table.time, window)
@@ -521,7 +528,7 @@ def _feature_warnings(config: Config, tables: list[SymbolTable], window: list[in
 
 
 def _round_trip_costs(config: Config, tables: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
-    """What buying and selling costs on average, by symbol; `tables` float64 [n, 8] each."""
+    """Return the mean cost of buying and selling by symbol; `tables` are bars, float64 [n, 8]."""
     trips = {}
     for symbol, bars in tables.items():
         price = float(bars[:, CLOSE].mean())
@@ -532,9 +539,9 @@ def _round_trip_costs(config: Config, tables: Mapping[str, NDArray[np.float64]])
 
 
 def _bar_moves(tables: list[SymbolTable], window: list[int], bar_seconds: int) -> dict[str, float]:
-    """Deviation of neighbouring closes' log ratios in a window, basis points, by symbol.
+    """Return the standard deviation of log returns per bar in a window, basis points, by symbol.
 
-    Symbols with fewer than three bars there are left out.
+    Symbols with fewer than three bars in the window are omitted.
     """
     moves = {}
     for table in tables:
@@ -547,7 +554,7 @@ def _bar_moves(tables: list[SymbolTable], window: list[int], bar_seconds: int) -
 
 
 def _training_context(config: Config, market: Market, warm_up: int) -> TrainingContext:
-    """What a policy that is trained on these prices takes along; `warm_up` bars of all columns."""
+    """Return the training context stored with a policy; `warm_up` in bars over all columns."""
     blank = TrainingContext(
         bar_seconds=market.bar_seconds,
         symbols=market.symbols,
@@ -563,17 +570,17 @@ def _training_context(config: Config, market: Market, warm_up: int) -> TrainingC
 
 
 def with_config(training_context: TrainingContext, config: Config) -> TrainingContext:
-    """The same prices under other settings that need no other arrays."""
+    """Return the same training context for a config that needs no other arrays."""
     own = {"data", "split", "features", "lookback", "fill"}
     settings = config.model_dump(mode="json", exclude=own)
     return replace(training_context, fill=config.fill, settings=settings)
 
 
-_ATR_FEATURE = "atr_14"  # what `record.ATR` is filled with
+_ATR_FEATURE = "atr_14"  # fills the column `forex_state.ATR`
 
 
 class SymbolTable(NamedTuple):
-    """One symbol's rows after warm-up."""
+    """Rows of one symbol after warm-up."""
 
     symbol: str
     time: NDArray[np.int64]
@@ -584,18 +591,16 @@ class SymbolTable(NamedTuple):
 
 
 def build_tables(market: Market, config: Config) -> tuple[list[SymbolTable], int]:
-    """The tables of a market's symbols, and the longest warm-up among them in bars."""
+    """Build the tables of all symbols, and return them with the longest warm-up in bars."""
     days = get_calendar(market.kind, market.bar_seconds)
     made = [_build_table(bars, market, days, config) for bars in market.bars]
     return [table for table, _ in made], max(warm_up for _, warm_up in made)
 
 
 def describe_memory(config: Config, market: Market) -> str:
-    """What remembers most, features or rules, in words, for messages about too few bars."""
+    """Describe the feature or rule with the longest memory, for errors about too few bars."""
     text = describe_longest_warm_up((*config.features, _ATR_FEATURE), market.bars[0].extra)
-    return (
-        f"{text}, which the rules themselves need" if text.startswith(f"{_ATR_FEATURE} ") else text
-    )
+    return f"{text}, which the trading rules need" if text.startswith(f"{_ATR_FEATURE} ") else text
 
 
 def _build_table(
@@ -609,9 +614,10 @@ def _build_table(
     keep[:warm_up] = False
     if np.count_nonzero(keep) < config.lookback + 1:
         raise DataError(
-            f"{bars.symbol} must have more than {warm_up + config.lookback:,} bars (warm-up "
-            f"{warm_up:,} of the features, lookback {config.lookback:,}), it has {len(bars):,}: "
-            "load more bars, or choose features with a shorter memory."
+            f"{bars.symbol} must have more than {warm_up + config.lookback:,} bars (feature "
+            "warm-up "
+            f"{warm_up:,}, lookback {config.lookback:,}), got {len(bars):,}. Load more bars, or "
+            "choose features with a shorter memory."
         )
     time = bars.time[keep]
     values = features.values[keep]
@@ -632,7 +638,7 @@ def _build_table(
 def calendar_bits(
     time: NDArray[np.int64], bar_seconds: int, roll: DayRoll, config: Config
 ) -> NDArray[np.int64]:
-    """Rolls, forced-flat fills and swap nights of each bar, int64 [n]; bits in `forex_state`."""
+    """Return rolls, forced-flat fills and swap nights per bar, int64 [n]."""
     day = day_number(time, roll)
     rolled = np.diff(day, prepend=day[:1]) != 0
     flat = _must_be_flat(time, bar_seconds, roll, config)
@@ -642,16 +648,16 @@ def calendar_bits(
 def _must_be_flat(
     time: NDArray[np.int64], bar_seconds: int, roll: DayRoll, config: Config
 ) -> NDArray[np.bool_]:
-    """Whether the fill of the step into each bar happens at a time that must be flat.
+    """Return True for each bar whose step fills at a time at which positions must be flat.
 
-    Only the fill's own clock time counts: whether another bar follows is not known then.
+    Only the clock time of the fill counts, since it is not known then whether another bar follows.
     """
     if config.fill == "next_open":
         return _is_flat_time(time, roll, config)
     closed = time + bar_seconds
     if config.fill == "compat_same_close":
         closed = np.concatenate([closed[:1], closed[:-1]])
-    # A fill at the last close before the roll belongs to the day that ends there.
+    # A fill at the last close before the roll belongs to the day that ends at that close.
     return _is_flat_time(closed, roll, config) | _is_flat_time(closed - 1, roll, config)
 
 
@@ -675,7 +681,7 @@ def _is_flat_time(moment: NDArray[np.int64], roll: DayRoll, config: Config) -> N
 
 
 def clock_columns(time: NDArray[np.int64], bar_seconds: int, roll: DayRoll) -> NDArray[np.float64]:
-    """Sine and cosine of time of day and of day of week at each bar's close, float64 [n, 4]."""
+    """Return sine and cosine of time of day and day of week at each close, float64 [n, 4]."""
     closed = time + bar_seconds
     local = local_time(closed, NEW_YORK) if roll == NEW_YORK_ROLL else closed
     day_angle = 2.0 * np.pi * (local % DAY) / DAY
@@ -685,7 +691,7 @@ def clock_columns(time: NDArray[np.int64], bar_seconds: int, roll: DayRoll) -> N
     )
 
 
-MAX_CONVERSION_AGE = 4  # bars of the traded pair since the converting pair's last close
+MAX_CONVERSION_AGE = 4  # bars of the traded pair since the last close of the conversion pair
 
 
 class ConversionRates(NamedTuple):
@@ -693,11 +699,11 @@ class ConversionRates(NamedTuple):
 
     Attributes:
         at_open, at_close: float64 [n], at each bar's open and close.
-        usable: bool [n], false where the converting pair's last close is too old.
+        usable: bool [n], False if the last close of the conversion pair is too old.
         inverse: the rate is 1 / mid of the traded pair itself.
-        pair: the converting pair, None where none is needed.
-        note: a sentence the user must see, or None.
-        accepted: findings about the converting pair that the config's `allow_issues` let in.
+        pair: the conversion pair, None if none is needed.
+        warning: a warning for the user, or None.
+        allowed_issues: issues of the conversion pair that the config allows.
     """
 
     at_open: NDArray[np.float64]
@@ -710,17 +716,18 @@ class ConversionRates(NamedTuple):
 
 
 def conversion_rates(bars: Bars, account: str, market: Market, data: DataConfig) -> ConversionRates:
-    """The rates of one symbol, from its own prices or from a second pair in the folder.
+    """Return the rates of one symbol, from its own prices or from a second pair in the folder.
 
     Raises:
-        DataError: the pair that converts its quote currency is not there.
+        DataError: there is no pair that converts the quote currency.
     """
     ones = np.ones(len(bars))
     all_usable = np.ones(len(bars), dtype=np.bool_)
     pair = parse(bars.symbol)
     if pair is None:
         note = (
-            f"{bars.symbol} does not name its currencies: its prices are taken to be in {account}."
+            f"{bars.symbol} does not contain currency codes: its prices are assumed to be in "
+            f"{account}."
         )
         return ConversionRates(ones, ones, all_usable, False, None, note)
     if pair.quote == account:
@@ -743,8 +750,8 @@ def conversion_rates(bars: Bars, account: str, market: Market, data: DataConfig)
     if dropped:
         when = np.datetime64(int(bars.time[np.flatnonzero(~usable)[0]]), "s")
         note += (
-            f" {dropped:,} bars were left out because {conversion_bars.symbol} had no close within "
-            f"{MAX_CONVERSION_AGE} bars before them (first: {when} UTC)."
+            f" {dropped:,} bars were dropped because {conversion_bars.symbol} had no close within "
+            f"the {MAX_CONVERSION_AGE} bars before them (first: {when} UTC)."
         )
     return ConversionRates(at_open, at_close, usable, False, conversion_bars.symbol, note, accepted)
 
@@ -752,12 +759,12 @@ def conversion_rates(bars: Bars, account: str, market: Market, data: DataConfig)
 def _find_conversion_pair(
     symbol: str, quote: str, account: str, market: Market, data: DataConfig
 ) -> tuple[Bars, bool, tuple[str, ...]]:
-    """The bars that convert `quote`, whether in the account currency, and what was accepted."""
+    """Return the conversion bars, whether `account` is their quote, and their allowed issues."""
     here = {one.symbol: one for one in (*market.bars, *market.converting)}
     folder = data.model_copy(update={"symbols": None})
     try:
         others = [one for one in find_files(folder) if one not in here]
-    except (ConfigError, DataError):  # a market that did not come from this folder
+    except (ConfigError, DataError):  # the market was not loaded from this folder
         others = []
     for name in (*here, *others):
         pair = parse(name)
@@ -772,9 +779,9 @@ def _find_conversion_pair(
             bars, accepted = conversion_bars.symbol(name), conversion_bars.accepted
         return bars, pair.quote == account, accepted
     raise DataError(
-        f"{symbol} earns {quote}, and turning that into {account} needs {quote}{account} or "
-        f"{account}{quote} with bars of the same length; neither is in {data.folder}. Add one of "
-        f"them, or choose an `account_currency` that {symbol} contains."
+        f"Profits of {symbol} are in {quote}. Converting them to {account} requires bars of "
+        f"{quote}{account} or {account}{quote} with the same length, and {data.folder} has "
+        f"neither. Add one of them, or choose an `account_currency` that {symbol} contains."
     )
 
 
@@ -784,9 +791,9 @@ def _last_close(
     moment: NDArray[np.int64],
     own_close: NDArray[np.int64],
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Last close known at each moment, and its age in closes of the traded pair.
+    """Return the last close known at each time, and its age in closes of the traded pair.
 
-    Age counts bars, not hours: nothing ages while both markets are closed.
+    Age is counted in bars, not hours: closes do not age while both markets are closed.
     """
     index = np.searchsorted(closed_at, moment, side="right") - 1
     price = conversion_bars.close[np.maximum(index, 0)]

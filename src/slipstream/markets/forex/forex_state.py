@@ -1,6 +1,6 @@
-"""Arrays and records of the forex environment: what is stored, in which column and unit.
+"""Arrays, params and state of the forex environment, with columns and units.
 
-`records_of` makes the scalar records from a config, one for each symbol and window.
+`params_by_split` creates the scalar params from a config, one record per symbol and window.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from slipstream.markets.shared_rules import (
     with_first_fold,
 )
 
-# Columns of Data.bars: one cache line a bar. Prices are mid; the spread is whole, in price units.
+# Columns of Data.bars: one cache line per bar. Prices are mid; the spread is the full bid-ask
+# spread in price units.
 OPEN = 0
 HIGH = 1
 LOW = 2
@@ -35,17 +36,17 @@ CLOSE = 3
 SPREAD = 4
 RATE_OPEN = 5  # account currency per unit of quote at the bar's open ...
 RATE_CLOSE = 6  # ... and at its close
-ATR = 7  # average true range known at the bar's open, price units
+ATR = 7  # average true range known at the bar's open, in price units
 
-# Columns of Data.constants: one row a segment.
+# Columns of Data.constants: one row per segment.
 PIP = 0
-INVERSE = 1  # 1 when the account currency is the base, so that the rate is 1 / mid inside a bar too
+INVERSE = 1  # 1 if the account currency is the base, so the rate is 1 / mid inside a bar as well
 VARIANCE = 2  # of simple returns per bar over the training window
 
 # Bits of Data.calendar.
 ROLL = 1  # a trading day ended between the previous bar and this one
-FLAT = 2  # a fill on this bar's step must be flat
-NIGHT = 4  # nights of swap due at this bar's open, counted in units of this value
+FLAT = 2  # the position must be flat after a fill in this bar's step
+NIGHT = 4  # nights of swap due at this bar's open, as a multiple of this value
 
 # Params.fill_at
 NEXT_OPEN = 0
@@ -64,35 +65,35 @@ DIFFERENTIAL_SHARPE = 2
 
 
 class Params(NamedTuple):
-    """Scalars of one record: one symbol and window, or all symbols when copies draw theirs.
+    """Scalar params of one symbol and window, or of all symbols if episodes draw one.
 
     Attributes:
-        first_segment, num_segments: range of rows of `Data.segments` that starts are drawn from.
-        num_starts: valid starts in them.
-        runway: bars that a random start leaves in its segment.
-        from_start: start at a segment's first row, without a time limit.
-        sells_at_end: close what is held at the end, and pay the last leg.
-        scale: row of `Data.feature_mean` and `feature_std` that the record's policy is fed with.
+        first_segment, num_segments: range of rows of `Data.segments` from which starts are drawn.
+        num_starts: number of valid starts in these segments.
+        runway: minimum number of bars between a random start and the end of its segment.
+        from_start: start at the first row of a segment, without a time limit.
+        sells_at_end: close the position at the end and pay its exit costs.
+        scale: row of `Data.feature_mean` and `feature_std` that the policy uses.
         lookback: L, bars of features in the observation; num_features: F.
-        discrete: three choices; else one number in [-1, 1].
+        discrete: three discrete actions; otherwise one continuous action in [-1, 1].
         exposure: notional / equity of a discrete position, or at continuous action 1.
-        rebalance_threshold: notional / equity; smallest change of a continuous exposure that
-            is traded.
-        unit_step: base currency; orders are whole multiples of it.
+        rebalance_threshold: smallest traded change of a continuous exposure, notional / equity.
+        unit_step: orders are multiples of this many units of the base currency.
         initial_equity: account currency.
-        leverage: largest notional / equity.
+        leverage: maximum notional / equity.
         fill_at: NEXT_OPEN, NEXT_CLOSE or SAME_CLOSE.
-        cost_multiple: factor on spread, slippage, commission and swaps that are charged (reports
-            ask what if).
-        slippage_pips: pips against the account, on every fill but take-profits.
+        cost_multiple: factor on spread, slippage, commission and charged swaps (used by stress
+            tests).
+        slippage_pips: adverse slippage in pips, on every fill except take-profits.
         commission: fraction of notional per leg.
         stop_loss, take_profit: distance in `stop_unit`; 0 = none.
         stop_unit: PIPS, ATR_MULTIPLES or FRACTION.
-        favourable_first: where a bar reached the levels on both sides, the better one fills.
+        favourable_first: if a bar reaches the levels on both sides, the better one fills.
         stop_cooldown: bars after a stop or target without entry on that side.
-        cooldown: bars after a fill in which positions are only reduced.
-        max_daily_drawdown: fraction of equity at the roll; 0 = none.
-        terminate_on_breach: it ends the episode; else positions are flat until the next roll.
+        cooldown: bars after a fill during which positions can only be reduced.
+        max_daily_drawdown: fraction of equity at the last roll; 0 = none.
+        terminate_on_breach: a breach ends the episode; otherwise positions are flat until the next
+            roll.
         swap_long, swap_short: fraction of notional credited per night (negative: charged).
         reward: LOG_RETURN, PNL or DIFFERENTIAL_SHARPE.
         eta: decay of the differential Sharpe ratio's moments, per bar.
@@ -100,9 +101,9 @@ class Params(NamedTuple):
         holding_penalty: reward per bar at exposure 1.
         drawdown_penalty: reward per bar at a drawdown of 100 %.
         max_steps: bars of a training episode.
-        bar_seconds: seconds of a bar; bars_per_year, days_per_year: trading ones.
-        day_bars_root: square root of bars per day; ATR times it is about a day's move.
-        rolls_in_new_york: a trading day ends at 17:00 in New York; else at 00:00 UTC.
+        bar_seconds: seconds per bar; bars_per_year, days_per_year: trading bars and days.
+        day_bars_root: square root of bars per day; ATR times it approximates a day's move.
+        rolls_in_new_york: trading days end at 17:00 in New York; otherwise at 00:00 UTC.
     """
 
     first_segment: int
@@ -148,12 +149,12 @@ class Params(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Read-only arrays shared by all copies; symbols lie end to end.
+    """Read-only arrays shared by all environments. Symbols are stored one after another.
 
     Attributes:
         bars: float64 [rows, 8], columns as above.
-        features: float32 [rows, >= F + 4]: the chosen features, causal and unscaled, then sine and
-            cosine of the time of day and of the day of the week at the bar's close; padded with
+        features: float32 [rows, >= F + 4]: the configured features, causal and unscaled, then sine
+            and cosine of the time of day and of the day of the week at the bar's close; padded with
             zeros to whole cache lines.
         calendar: int64 [rows], bits as above.
         time: int64 [rows], UTC seconds of the bar's open.
@@ -161,8 +162,8 @@ class Data(NamedTuple):
         segment_symbol: int64 [K].
         constants: float64 [K, 3], columns as above.
         feature_mean, feature_std: float64 [scales, F] over the training rows of all symbols. Rows
-            are the folds, the development range and everything; or one, of a single window.
-        symbols: int64 [S, 32], names as character codes; currency: int64 [32], the account's.
+            are the folds, the development range and the whole range, or a single window.
+        symbols: int64 [S, 32], names as character codes; currency: int64 [32], account currency.
     """
 
     bars: NDArray[np.float64]
@@ -178,7 +179,7 @@ class Data(NamedTuple):
     currency: NDArray[np.int64]
 
 
-# What every step touches comes first, what only a fill touches last.
+# Fields used in every step come first, fields used only by fills come last.
 STATE = np.dtype(
     [
         *EPISODE_FIELDS,
@@ -230,27 +231,29 @@ _REWARDS = {"log_return": LOG_RETURN, "pnl": PNL, "differential_sharpe": DIFFERE
 
 
 SegmentRows = dict[str, list[list[int]]]
-"""Split -> rows of `Data.segments`, by symbol where they are trained on, else by tested group."""
+"""Rows of `Data.segments` by split: per symbol for training, otherwise per tested group."""
 
 
 def params_by_split(
     config: Config, data: Data, picked: SegmentRows, bar_seconds: int, calendar: Calendar
 ) -> dict[str, tuple[Params, ...]]:
-    """Records by split: random starts to train on, one continuous pass a segment for all others.
+    """Create the params of each split.
+
+    Training splits start at random rows. All other splits have one continuous pass per segment.
 
     Args:
-        config: the settings.
+        config: the environment config.
         data: the arrays.
-        picked: of names that are, or end in, `train` all rows together are consecutive.
-        bar_seconds: length of a bar.
-        days: the market's calendar.
+        picked: rows of `data.segments` by split. The rows of a training split are consecutive.
+        bar_seconds: length of a bar in seconds.
+        calendar: trading calendar of the market.
 
     Raises:
         DataError: a symbol has no training segment in which an episode can start.
     """
     lengths = data.segments[:, 1] - data.segments[:, 0]
     runway = min(config.max_steps, RUNWAY)
-    if "train" in picked:  # one window: a short one still has a start, and one bar must follow it
+    if "train" in picked:  # a single window: at least one start, followed by at least one bar
         runway = min(runway, *(int(lengths[k]) - 1 for rows in picked["train"] for k in rows))
     blank = _base_params(config, bar_seconds, calendar)._replace(runway=runway)
     params = dict[str, tuple[Params, ...]]()
@@ -266,16 +269,16 @@ def params_by_split(
 def _training_params(
     blank: Params, data: Data, split: str, symbols: list[list[int]], deal: str
 ) -> tuple[Params, ...]:
-    """Records of random starts: one for all symbols, which copies draw from, or one each."""
+    """Return params with random starts: one record per symbol, or a single one."""
     lengths = data.segments[:, 1] - data.segments[:, 0]
     starts = np.maximum(lengths - blank.runway, 0)
     for rows in symbols:
         if not starts[rows].any():
             raise DataError(
                 f"{decode_name(data.symbols[data.segment_symbol[rows[0]]])} must have more than "
-                f"{blank.runway:,} bars in a training segment of {split}, or no episode can start "
-                f"there; its longest has {lengths[rows].max():,}: leave it out with "
-                "`data.symbols`, load more of its bars, or use fewer `groups`."
+                f"{blank.runway:,} bars in a training segment of {split}, so that an episode can "
+                f"start there; its longest segment has {lengths[rows].max():,}. Exclude the symbol "
+                "with `data.symbols`, load more of its bars, or use fewer `groups`."
             )
     groups = symbols if deal == "round_robin" else [[k for rows in symbols for k in rows]]
     return tuple(
@@ -287,7 +290,7 @@ def _training_params(
 
 
 def _base_params(config: Config, bar_seconds: int, calendar: Calendar) -> Params:
-    """What all records of a config have in common: the first segment and no starts."""
+    """Return the params that all splits of a config share: the first segment and no starts."""
     bars_per_day = calendar.bars_per_year / calendar.days_per_year
     discrete = config.action == "discrete"
     return base_params(

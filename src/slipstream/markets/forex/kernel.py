@@ -1,13 +1,13 @@
-"""Trading one currency pair a copy, many pairs in one batch, on real bars.
+"""Forex trading environment: one currency pair per environment, on real bars.
 
-The agent sees bar t complete and names a target position; it fills at the next bar's open (or
-close), and equity is marked at that bar's close. The hooks come first, then the outside (spaces,
-metrics), then orders, fills and exits. Arrays and records are in `record`, loading in `load`.
-Rewards follow docs/rules.md, section 8.
+The agent observes the complete bar t and chooses a target position. The order fills at the open (or
+close) of the next bar, and equity is marked at that bar's close. This file contains the hooks, then
+spaces and metrics, then orders, fills and exits. Arrays and state are in `forex_state`, loading is
+in `forex_loader`. Rewards follow docs/rules.md, section 8.
 
-Exits that nobody ordered follow: margin stop-out, stop-loss and take-profit, at the open and in the
-bar. A position is tested against the side it would be closed on: a long sells at mid - spread/2, a
-short buys at mid + spread/2. Equity, and with it the stop-out, is marked at mid.
+Margin stop-out, stop-loss and take-profit exits happen without an order, at the open or inside the
+bar. A position is checked against the price at which it would be closed: a long sells at
+mid - spread/2, a short buys at mid + spread/2. Equity, and with it the stop-out, is marked at mid.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ from slipstream.markets.shared_rules import (
     update_metrics,
 )
 
-# Chosen on planted markets with and without an edge (docs/rules.md, section 14): wide layers, many
-# updates and long sight fit the noise of 60,000 bars, and trade on it. The table is in
+# Chosen on synthetic markets with and without an edge (docs/rules.md, section 14). Wide layers,
+# many updates and a high discount factor overfit the noise of 60,000 bars. Results are in
 # docs/agents.md.
 DEFAULT_HYPERPARAMS = {
     "dqn": {
@@ -87,7 +87,7 @@ DEFAULT_HYPERPARAMS = {
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
-    """Begins in cash, nothing held and nothing blocked."""
+    """Start an episode without a position and without blocked sides."""
     start_episode(s, p, d)
     s.day_equity = p.initial_equity
     s.long_blocked_to = -1
@@ -97,23 +97,23 @@ def reset(s: Any, p: Any, d: Any) -> None:
 
 
 def prefetch(s: Any, p: Any, d: Any) -> None:
-    """Asks for the next bar and what is observed there: copies stand at bars far apart.
+    """Prefetch the next bar and its observation, since environments are at distant bars.
 
-    Measured with 2,048 copies a thread: 90 ns a step instead of 105 on 100,000 bars, nothing on
-    6,000, which stay in the cache.
+    With 2,048 environments per thread, a step takes 90 ns instead of 105 on 100,000 bars. On 6,000
+    bars, which stay in the cache, there is no difference.
     """
     row = s.bar + 1
     prefetch_element(d.bars, row, 0)
     prefetch_record(d.calendar, row, 0)
     for k in range(
         0, p.lookback * (p.num_features + NUM_CLOCK_FEATURES), 16
-    ):  # numbers of a cache line
+    ):  # floats per cache line
         prefetch_element(d.features, row + 1 - p.lookback, k)
 
 
-# Long: what happens in a bar, in the order in which it happens, stands in one place.
+# One long function: it lists the events of a bar in the order in which they happen.
 def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
-    """Moves from bar t to t + 1: the roll, exits at the open, the order, exits in the bar."""
+    """Advance from bar t to t + 1: the roll, exits at the open, the order, exits inside the bar."""
     decision_row = s.bar
     row = decision_row + 1
     s.bar = row
@@ -198,9 +198,9 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
 
 
 def _pay_swap(s: Any, p: Any, close: float, rate: float, nights: int) -> None:
-    """Book the financing of the nights held, on the notional at the last close before the roll.
+    """Book the swap for the nights held, on the notional at the last close before the roll.
 
-    The cost multiple scales what is charged. What is credited is income, and stays.
+    The cost multiple scales charges only. Credits are income and are not scaled.
     """
     per_night = p.swap_long if s.units > 0.0 else p.swap_short
     if per_night < 0.0:
@@ -213,7 +213,7 @@ def _pay_swap(s: Any, p: Any, close: float, rate: float, nights: int) -> None:
 
 
 def finalize_episode(s: Any, p: Any, d: Any) -> None:
-    """Figures of the whole episode; deviation with ddof 1."""
+    """Compute the metrics of the whole episode; standard deviation with ddof 1."""
     variance = finalize_metrics(s, p)
     if variance > 0.0:
         share = 1.0 / float(s.steps)
@@ -221,15 +221,16 @@ def finalize_episode(s: Any, p: Any, d: Any) -> None:
 
 
 def observe(s: Any, p: Any, d: Any, out: Any) -> None:
-    """Writes features of L bars, clock, position, unrealised profit and drawdown.
+    """Write features of L bars, clock, position, unrealised profit and drawdown.
 
-    Unrealised profit is in ATR, drawdown in ATR times the root of the bars per day.
+    Unrealised profit is in multiples of ATR, drawdown in ATR times the root of the bars per day.
 
     Args:
-        out: float32 [L F + 4 + (3 if discrete, else 1) + 2 (+ 2)], written, in this order: F
-            features of each of L = `lookback` bars, the oldest bar first; the clock of the newest;
-            short, flat and long as 0 or 1, or the exposure; unrealised profit; drawdown; and for
-            the differential Sharpe ratio its two moments, relative to their scale at the start.
+        s, p, d: state, params and data.
+        out: float32 [L F + 4 + (3 if discrete, else 1) + 2 (+ 2)], written in this order: F
+            features of each of L = `lookback` bars, oldest bar first; clock features of the newest
+            bar; short, flat and long as 0 or 1, or the exposure; unrealised profit; drawdown; and,
+            for the differential Sharpe ratio, its two moments relative to their initial scale.
     """
     bar = s.bar
     columns = p.num_features
@@ -238,7 +239,7 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
         for column in range(columns):
             out[k * columns + column] = d.features[bar - older + k, column]
     offset = older * columns
-    columns += NUM_CLOCK_FEATURES  # the newest bar's clock lies beside its features
+    columns += NUM_CLOCK_FEATURES  # clock features follow the features of the newest bar
     for column in range(columns):
         out[offset + column] = d.features[bar, column]
     offset += columns
@@ -270,7 +271,7 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
 
 
 def reward(s: Any, p: Any, d: Any, before: float, after: float) -> float:
-    """Reward of a step that took equity from `before` to `after`, account currency."""
+    """Return the reward of a step that changed equity from `before` to `after`."""
     if p.reward == PNL:
         return (after - before) / p.initial_equity
     if p.reward == DIFFERENTIAL_SHARPE:
@@ -280,9 +281,12 @@ def reward(s: Any, p: Any, d: Any, before: float, after: float) -> float:
 
 
 def _differential_sharpe(s: Any, p: Any, ret: float, start: float) -> float:
-    """D = (B dA - A dB / 2) / (B - A^2)^(3/2), Moody and Saffell 2001; updates the moments.
+    """Return D = (B dA - A dB / 2) / (B - A^2)^(3/2) and update the moments.
+
+    See Moody and Saffell 2001.
 
     Args:
+        s, p: state and params.
         ret: simple return of the bar.
         start: B0, variance of the training window's returns; B - A^2 is floored at 0.01 of it.
     """
@@ -325,7 +329,7 @@ _METRICS = (
 
 
 def spec(p: Params, d: Data) -> EnvSpec:
-    """Spaces, metrics and what reports need; feature columns come with their training moments."""
+    """Return spaces, metrics and market metadata; feature columns carry their training moments."""
     bounded = NUM_CLOCK_FEATURES + (3 if p.discrete else 1)
     running = [np.nan] * (4 if p.reward == DIFFERENTIAL_SHARPE else 2)
     mean = np.concatenate(
@@ -368,7 +372,7 @@ _NO_RULES: dict[str, Any] = {
 
 
 def backtest_spec(p: Params, d: Data) -> SymbolBacktestSpec:
-    """What the pass of an evaluation record could trade at, and what that costs."""
+    """Return the fill prices and costs of an evaluation pass."""
     start, stop = d.segments[p.first_segment]
     first, last, bars = int(start), int(stop) - 1, d.bars
     rows = np.arange(first + 1, last + 1)
@@ -401,16 +405,18 @@ def backtest_spec(p: Params, d: Data) -> SymbolBacktestSpec:
 def fill(
     s: Any, p: Any, units: float, mid: float, half_spread: float, slip: float, rate: float, row: int
 ) -> None:
-    """Moves the position to `units` at the exit or entry side of `mid`.
+    """Move the position to `units` at the ask or bid around `mid`.
 
-    Buys pay `mid + half_spread + slip`, sells get `mid - half_spread - slip`. Reductions realise
-    profit at the average entry and at this fill's rate; a flip closes the old position first.
+    Buys pay `mid + half_spread + slip`, sells receive `mid - half_spread - slip`. Reductions
+    realise profit against the average entry price, converted at this fill's rate. A flip closes the
+    old position first.
 
     Args:
+        s, p: state and params.
         units: the new position, base currency.
         mid, half_spread, slip: price units, per unit of base currency.
         rate: account currency per unit of quote currency.
-        row: the bar stepped into; the cooldown counts from it.
+        row: the bar being entered; the cooldown is counted from it.
     """
     old = s.units
     change = units - old
@@ -449,7 +455,7 @@ def fill(
 
 
 def _record_trade(s: Any) -> None:
-    """Counts a position that has just been closed; its profit is what it did to cash."""
+    """Count a closed position; its profit is the change of cash since it was opened."""
     profit = s.cash - s.trade_cash
     s.trades += 1
     if profit > 0.0:
@@ -472,14 +478,15 @@ def trade_to_exposure(
     pip: float,
     row: int,
 ) -> bool:
-    """Trades towards the wished exposure, as far as the rules allow; tells whether it traded.
+    """Trade towards the target exposure as far as the rules allow, and return True if it traded.
 
     Args:
-        wish: signed exposure, in multiples of equity.
-        flat: the position must be closed, whatever is wished.
+        s, p: state and params.
+        target: signed exposure, multiples of equity.
+        flat: the position must be closed, whatever the target.
         mid, half_spread, slip, atr, pip: price units; `atr` as of the last complete bar.
         rate: account currency per unit of quote currency.
-        row: the bar stepped into.
+        row: the bar being entered.
     """
     old = s.units
     if flat:
@@ -487,8 +494,8 @@ def trade_to_exposure(
     if target == 0.0 and old == 0.0:
         return False
     if p.discrete and target * old > 0.0:
-        return False  # set when the target changes, then held
-    value = mid * rate  # of one unit, account currency
+        return False  # the size is set when the side changes, then held
+    value = mid * rate  # value of one unit, account currency
     equity = s.cash + old * (mid - s.entry) * rate
     if equity <= 0.0:
         target = 0.0
@@ -497,13 +504,13 @@ def trade_to_exposure(
         if within:
             return False
     size = floor_to_step(abs(target) * equity / value, p.unit_step) if target != 0.0 else 0.0
-    held = abs(old) if target * old > 0.0 else 0.0  # units already on the wished side
+    held = abs(old) if target * old > 0.0 else 0.0  # units already on the target side
     if size > held:
         blocked = s.long_blocked_to if target > 0.0 else s.short_blocked_to
         if row <= s.reduce_only_to or row <= blocked:
             size = held
         else:
-            # Used margin stays within equity after costs: size * value / leverage
+            # Used margin must stay within equity after costs: size * value / leverage
             # <= equity - traded * cost, where traded = size - held, or size + |old| on a flip.
             cost = (half_spread + slip) * rate + p.commission * p.cost_multiple * value
             room = equity + (held if held > 0.0 else -abs(old)) * cost
@@ -522,7 +529,7 @@ def trade_to_exposure(
 
 
 def _set_exit_levels(s: Any, p: Any, mid: float, atr: float, pip: float) -> None:
-    """Fixes stop and target of a position just opened, from the fill's mid."""
+    """Set stop and target prices of a position that was just opened, relative to the fill's mid."""
     unit = pip
     if p.stop_unit == ATR_MULTIPLES:
         unit = atr
@@ -544,7 +551,7 @@ _NEVER = 0.0  # a stop-out level that no price reaches
 def exit_at_open(
     s: Any, p: Any, mid: float, half_spread: float, slip: float, rate: float, row: int
 ) -> int:
-    """Closes the position at the open's exit price when the open lies beyond one of its levels."""
+    """Close the position at the open if the open is beyond one of its exit levels."""
     side = 1.0 if s.units > 0.0 else -1.0
     price = mid - side * half_spread
     kind = NO_EXIT
@@ -571,12 +578,15 @@ def exit_in_bar(
     inverse: bool,
     row: int,
 ) -> int:
-    """Closes the position at the level that the bar reached first, by the configured assumption.
+    """Close the position at the exit level that the bar is assumed to reach first.
 
     Args:
-        opened, high, low: mid prices of the bar.
-        rate: account currency per unit of quote at the open; unused when `inverse`, where it is
-            1 / mid at every price.
+        s, p: state and params.
+        open_price, high, low: mid prices of the bar.
+        half_spread, slip: price units.
+        rate: account currency per unit of quote currency at the open; not used if `inverse`.
+        inverse: the rate is 1 / mid at every price.
+        row: the bar being entered.
     """
     long = s.units > 0.0
     side = 1.0 if long else -1.0
@@ -585,14 +595,14 @@ def exit_in_bar(
     worst_rate = 1.0 / worst if inverse else rate
     worst_equity = s.cash + s.units * (worst - s.entry) * worst_rate
     margin_hit = worst_equity < _half_margin(s, p, worst * worst_rate)
-    # Levels as mids; `side` turns a short's into a long's.
+    # Exit levels as mid prices; `side` maps a short to a long.
     stop = s.stop + side * half_spread
     target = s.target + side * half_spread
     stop_hit = p.stop_loss > 0.0 and side * (worst - stop) <= 0.0
     target_hit = p.take_profit > 0.0 and side * (best - target) >= 0.0
     if not (stop_hit or margin_hit or target_hit):
         return NO_EXIT
-    # A position just opened may have its stop within half the spread: hit at once, at the open.
+    # The stop of a position just opened may be within half the spread. It is then hit at the open.
     stop_at_open = stop_hit and side * (open_price - stop) <= 0.0
     kind = TARGET
     mid = target
@@ -604,7 +614,7 @@ def exit_in_bar(
         mid = stop
         if margin_hit:
             level = stop_out_level(s, p, rate, inverse)
-            if not stop_hit or side * (level - stop) > 0.0:  # nearer to the open than the stop
+            if not stop_hit or side * (level - stop) > 0.0:  # closer to the open than the stop
                 kind = STOP_OUT
                 mid = level
     if target_hit and (stop_hit or margin_hit) and not stop_at_open:
@@ -616,12 +626,12 @@ def exit_in_bar(
 
 
 def _half_margin(s: Any, p: Any, value: float) -> float:
-    """Half the used margin, account currency; `value` is that of one unit."""
+    """Return half the used margin, account currency; `value` is the value of one unit."""
     return 0.5 * abs(s.units) * value / p.leverage
 
 
 def stop_out_level(s: Any, p: Any, rate: float, inverse: bool) -> float:
-    """Mid at which equity equals half the used margin.
+    """Return the mid price at which equity equals half the used margin.
 
     Solves cash + u (x - entry) k = |u| x k / (2 leverage) for x, with k constant or k = 1 / x.
     """
@@ -638,7 +648,7 @@ def stop_out_level(s: Any, p: Any, rate: float, inverse: bool) -> float:
 def _close(
     s: Any, p: Any, kind: int, mid: float, half_spread: float, slip: float, rate: float, row: int
 ) -> None:
-    """Closes the position and blocks its side for the bars of `stop_cooldown`."""
+    """Close the position and block its side for `stop_cooldown` bars."""
     if s.units > 0.0:
         s.long_blocked_to = row + p.stop_cooldown
     else:
@@ -647,7 +657,7 @@ def _close(
         s.stop_exits += 1
     elif kind == TARGET:
         s.target_exits += 1
-        slip = 0.0  # a limit order
+        slip = 0.0  # take-profits are limit orders
     else:
         s.stop_outs += 1
     fill(s, p, 0.0, mid, half_spread, slip, rate, row)

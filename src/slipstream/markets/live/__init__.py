@@ -1,1 +1,1 @@
-"""Live: bars come in, a deployed policy decides, a paper account follows."""
+"""Live trading: a deployed policy decides on new bars and manages a paper account."""

@@ -1,4 +1,4 @@
-"""Comparison: an account beside what `evaluate` makes of its bars, and beside a broker's fills."""
+"""Account comparison: an account against `evaluate` on its bars, and against a broker's fills."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.runs.policies import DeployedPolicy
 
 RERUN = "rerun.json"
-_MAX_CURVE_POINTS, _MAX_CHANGES = 1_000, 200  # points and changes that are kept for the dashboard
+_MAX_CURVE_POINTS, _MAX_CHANGES = 1_000, 200  # points and changes stored for the dashboard
 
 
 class ComparedPass(NamedTuple):
-    """One pass of the account beside `evaluate` on the same bars.
+    """One pass of the account compared with `evaluate` on the same bars.
 
     Attributes:
-        name: of the pass.
-        rows: the journal's.
-        equal: decisions, of those that both have, with equal action and equity; `both` of them.
-        first: where they differ first, None where they do not.
-        curve: open of a bar and equity at its close, as `evaluate` has them, thinned.
-        moved: opens at which what is held changed, units before and after, the newest ones.
-        fills, costs: of `evaluate` so far; costs in account currency.
-        closed: equity of `evaluate` after it has sold out at the last close, account currency.
+        name: name of the pass.
+        rows: decisions of the journal.
+        equal: number of common decisions with equal action and equity; `both`: common decisions.
+        first: open of the first difference, None if there is none.
+        curve: open of a bar and equity at its close, by `evaluate`, thinned.
+        moved: opens at which units changed, with units before and after, the newest ones.
+        fills, costs: totals by `evaluate`; costs in account currency.
+        closed: equity by `evaluate` after selling everything at the last close, account currency.
     """
 
     name: str
@@ -51,15 +51,15 @@ class ComparedPass(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """What a broker made of an account's orders, beside the fills of the rules.
+    """Execution by a broker compared with the fills of the rules.
 
     Attributes:
-        orders, filled: how many were sent, and how many of them were filled at least in part.
-        bars: that were traded; missed: of them those that the next one overtook.
-        slippage: of what was filled against the mid at which the rules fill, adverse, as a share
-            of its value there; None where nothing can be compared yet.
-        assumed: the same as the rules assume it, of half the spread and `slippage_bp`.
-        tracking_error: standard deviation of the broker's return less the rules', a bar; None
+        orders, filled: numbers of sent orders, and of those filled at least in part.
+        bars: number of traded bars; missed: those superseded by the next bar.
+        slippage: adverse difference between fills and the rules' mid price, as a fraction of the
+            filled value; None if nothing can be compared yet.
+        assumed: the same by the rules' assumption of half the spread and `slippage_bp`.
+        tracking_error: standard deviation of the broker's return minus the rules', per bar; None
             before the third bar.
     """
 
@@ -73,12 +73,12 @@ class Execution(NamedTuple):
 
 
 class AccountComparison(NamedTuple):
-    """Of one account.
+    """Comparison of one account.
 
     Attributes:
-        policy: who decided.
-        passes: each beside `evaluate`.
-        execution: the broker's; None where no bar was traded.
+        policy: the deployed policy.
+        passes: each pass compared with `evaluate`.
+        execution: execution by the broker; None if no bar was traded.
     """
 
     policy: DeployedPolicy
@@ -87,9 +87,9 @@ class AccountComparison(NamedTuple):
 
 
 def compare(name: str, trust: bool = False) -> AccountComparison:
-    """The journal beside `slipstream evaluate NAME`, which reads the kept files as any others.
+    """Compare the journal with `slipstream evaluate NAME` on the stored files.
 
-    What `evaluate` says is kept in the account's folder, for the dashboard.
+    The result of `evaluate` is written to the account's folder for the dashboard.
     """
     deployment = Deployment.open(name)
     policy = deployment.policy(trust)
@@ -110,8 +110,8 @@ def compare(name: str, trust: bool = False) -> AccountComparison:
             else "orders of a policy without a broker"
         )
         raise CheckpointError(
-            f"{path} is not what slipstream wrote: it has {what}. Restore the file "
-            "from a backup, or deploy again, which begins a new account."
+            f"{path} was not written by slipstream: it has {what}. Restore the file "
+            "from a backup, or deploy again, which starts a new account."
         )
     opens = environment.loaded.data.time
     passes = [_compare_pass(*pair, opens) for pair in zip(episodes, decided, strict=True)]
@@ -126,17 +126,19 @@ def compare(name: str, trust: bool = False) -> AccountComparison:
 
 
 def _compare_pass(episode: EpisodeResult, rows: list[Decision], opens: IntArray) -> ComparedPass:
-    """A pass of `evaluate` and the journal's decisions in it.
+    """Compare a pass of `evaluate` with the journal's decisions.
 
     Args:
-        track: of `evaluate`; rows: of the journal; opens: int64 [bars] of the environment.
+        episode: result of `evaluate`.
+        rows: decisions of the journal.
+        opens: int64 [bars] of the environment.
     """
     theirs = {int(opens[bar - 1]): k for k, bar in enumerate(episode.trace["bar"])}
     equity = episode.trace["equity"]
     both, equal, first = 0, 0, None
     for row in rows:
         k = theirs.get(row.time)
-        if k is None:  # the last one: `evaluate` has no bar behind it
+        if k is None:  # the last decision: `evaluate` has no bar after it
             continue
         both += 1
         is_equal = tuple(episode.actions[k].tolist()) == row.action
@@ -163,13 +165,13 @@ def _compare_pass(episode: EpisodeResult, rows: list[Decision], opens: IntArray)
 def _execution_stats(
     environment: KernelEnvironment, orders: Sequence[PlannedOrder], bars: Sequence[BarExecution]
 ) -> Execution:
-    """How the broker did: its fills beside those of the rules, its equity beside theirs."""
+    """Compare the broker's fills and equity with those of the rules."""
     declared = environment.kernel.hook("backtest_spec")
     backtest = declared(environment.records("window")[0], environment.loaded.data)
     assert isinstance(backtest, PortfolioBacktestSpec)
     paid, assumed, value = 0.0, 0.0, 0.0
     for one in orders:
-        row = int(np.searchsorted(backtest.time, one.time, "right"))  # orders fill on the next bar
+        row = int(np.searchsorted(backtest.time, one.time, "right"))  # orders fill in the next bar
         if one.filled == 0.0 or row > backtest.last:
             continue
         column = backtest.names.index(one.symbol)

@@ -1,8 +1,8 @@
-"""Successor: a new study's confirmed winner that takes a deployment over by itself, or does not.
+"""Automatic promotion: a new study's winner replaces the current version if it is better.
 
-It does when every gate holds and it beats the policy in force on bars that no opening saw and
-neither was trained on: those that the paper account has kept since. Nothing is remembered but the
-audit, so that it may be killed at any time.
+It must pass every gate and beat the current policy on bars that no opening of a hold-out saw and
+neither policy was trained on, which are those that the paper account has stored since. The only
+state is the audit log, so the process can be killed at any time.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ from slipstream.studies.record.folder import STUDIES
 from slipstream.studies.statistics.bootstrap import LEVEL, MIN_BOUND_DAYS, lower_bounds
 from slipstream.training.runs.policies import DeployedPolicy
 
-UNCHANGED = "kept"  # event of the audit
+UNCHANGED = "kept"  # audit event
 _REQUIRED_FILES = (
     "result.json",
     f"policy/{checkpoint.MANIFEST}",
-)  # of a complete study with a policy
+)  # files of a complete study with a policy
 WATCH = "watch"
 _POLL_SECONDS = 60.0
-_STOP_SECONDS = 0.5  # between two looks at a request to stop
+_STOP_SECONDS = 0.5  # between checks for a stop request
 Notify = Callable[[str], None]
 
 
 def watch(
     pattern: str, name: str, *, once: bool = False, notify: Notify = lambda sentence: None
 ) -> None:
-    """Looks at new studies until it is interrupted, each when it is complete, and all once a day.
+    """Check new studies until interrupted: each when it is complete, and all once per day.
 
     Args:
-        pattern: of studies' names below ``./studies``, or of their folders: ``'nightly*'``.
-        name: of the deployment.
-        once: look once.
-        say: told every line that is kept, and what a new version was preferred for.
+        pattern: names of studies in ``./studies``, or their folders, such as ``'nightly*'``.
+        name: name of the deployment.
+        once: check once.
+        notify: called with each logged line and the reason for a new version.
 
     Raises:
-        Interrupted: somebody asked it to stop.
+        Interrupted: a stop was requested.
     """
     deployment, seen, day, looks, trouble = Deployment.from_name(name), list[Path](), -1, 0, ""
     folder = watch_folder(deployment)
     make_folder(folder)
-    refusal = f"Another process watches studies for {deployment.path.name}: stop it first."
-    log = Logbook(folder, DEPLOYMENT, notify, every=inf)  # its looks have lines of their own
+    refusal = f"Another process watches studies for {deployment.path.name}. Stop it first."
+    log = Logbook(folder, DEPLOYMENT, notify, every=inf)  # checks are logged separately
 
     def log_and_notify(sentence: str) -> None:
         notify(sentence)
@@ -77,7 +77,7 @@ def watch(
 
     with ExitStack() as stack:
         stack.enter_context(acquire_lock(folder, refusal))
-        clear_stop_request(folder)  # it was for the process before
+        clear_stop_request(folder)  # it was meant for the previous process
         interruption = stack.enter_context(Interruption(folder))
         stack.enter_context(log)
         show("starting")
@@ -87,7 +87,7 @@ def watch(
                 try:
                     promote_first_passing(studies, pattern, deployment, log_and_notify)
                     seen, day, looks, trouble = studies, today, looks + 1, ""
-                except SlipstreamError as error:  # another process deploys, say: in a minute again
+                except SlipstreamError as error:  # retried in a minute
                     if once:
                         raise
                     if str(error) != trouble:
@@ -104,18 +104,18 @@ def watch(
 
 
 def watch_folder(deployment: Deployment) -> Path:
-    """Return the folder of the process that watches studies: its status, log and lock."""
+    """Return the folder of the process that watches studies, with status, log and lock."""
     return deployment.path / WATCH
 
 
 def promote_first_passing(
     studies: list[Path], pattern: str, deployment: Deployment, notify: Notify
 ) -> None:
-    """Put the first study in force that passes; else log a line that names each and why not."""
+    """Deploy the first study that passes; otherwise log why each one was rejected."""
     before, reasons = _deployed_ids(deployment), list[str]()
     for study in studies:
         if read_id(study) in before:
-            reasons.append(f"{study.name}: it was in force before")
+            reasons.append(f"{study.name}: it was deployed before")
             continue
         messages: list[str] = []
         try:
@@ -136,10 +136,10 @@ def promote_first_passing(
         )
         return
     reasons += [f"{one.name}: {why}" for one, why in _incomplete_studies(pattern)]
-    why = " | ".join(reasons) or f"no study is called {pattern}"
+    why = " | ".join(reasons) or f"no study matches {pattern}"
     make_folder(deployment.path)
     with acquire_lock(
-        deployment.path, f"Another process deploys {deployment.path.name}: wait for it."
+        deployment.path, f"Another process deploys {deployment.path.name}. Wait for it."
     ):
         deployment.append_audit(UNCHANGED, deployment.current, {"why": why})
     stays = (
@@ -154,7 +154,7 @@ def promote_first_passing(
 
 
 def _find_studies(pattern: str) -> list[Path]:
-    """Return the folders of studies with these names."""
+    """Return the folders of studies that match a pattern."""
     path = Path(pattern).expanduser()
     whole = path if len(path.parts) > 1 else Path(STUDIES) / path
     return [
@@ -163,7 +163,7 @@ def _find_studies(pattern: str) -> list[Path]:
 
 
 def _complete_studies(pattern: str) -> list[Path]:
-    """Return complete studies that have a policy; the one that ended last comes first."""
+    """Return complete studies with a policy, most recent first."""
     there = [
         one
         for one in _find_studies(pattern)
@@ -173,11 +173,11 @@ def _complete_studies(pattern: str) -> list[Path]:
 
 
 def _incomplete_studies(pattern: str) -> list[tuple[Path, str]]:
-    """Return the other studies, and why there is nothing to deploy."""
+    """Return the other studies, with the reason."""
     whys = dict(
         zip(
             _REQUIRED_FILES,
-            ("it is not complete", "it has no policy: it had no winner"),
+            ("it is not complete", "it has no winner, and thus no policy"),
             strict=True,
         )
     )
@@ -189,7 +189,7 @@ def _incomplete_studies(pattern: str) -> list[tuple[Path, str]]:
 
 
 def _deployed_ids(deployment: Deployment) -> set[str]:
-    """Ids of the studies that were in force under this name, though they were rolled back."""
+    """Return the ids of studies deployed under this name, including those rolled back."""
     lines = [line for line in deployment.audit() if line["event"] != UNCHANGED]
     if lines and lines[-1]["to"] != deployment.current:  # a kill between the line and the switch
         lines.pop()
@@ -199,19 +199,17 @@ def _deployed_ids(deployment: Deployment) -> set[str]:
 
 
 def _explain_preference(new: DeployedPolicy, deployment: Deployment) -> str:
-    """What a policy was preferred for.
+    """Return why a policy is preferred.
 
     Raises:
-        ConfigError: it is not better, or nothing shows it yet.
+        ConfigError: it is not better, or this cannot be shown yet.
     """
     if not deployment.exists:
-        return "the first one, and every gate holds"
+        return "first version, all gates passed"
     old, bars = deployment.policy(), deployment.account(deployment.current) / BARS
     before, end = (one.metadata.get("trained_until") for one in (old, new))
     if end is None or before is None or end <= before:
-        raise ConfigError(
-            "its prices are not known to end later than those of the version in force"
-        )
+        raise ConfigError("its prices do not end later than those of the current version")
     try:
         each = [_daily_results(one, bars, end) for one in (old, new)]
     except CheckpointError as error:
@@ -238,9 +236,9 @@ def _explain_preference(new: DeployedPolicy, deployment: Deployment) -> str:
 def _daily_results(
     policy: DeployedPolicy, bars: Path, start: int
 ) -> tuple[Ints, Floats, frozenset[int], float]:
-    """Days and returns of a policy on the kept bars from a moment on; days that were opened."""
+    """Return days and returns of a policy on the stored bars from a time on, and opened days."""
     if not bars.is_dir():
-        raise CheckpointError("the paper account has kept no bar yet")
+        raise CheckpointError("the paper account has no bars yet")
     environment = policy.environment(bars, None, start)
     backtest = MarketBacktest.from_environment(environment)
     assert backtest is not None and environment.spec.market is not None

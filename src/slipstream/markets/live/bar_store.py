@@ -1,8 +1,8 @@
-"""The bars that an account has seen: one file a symbol that only grows, and the same in memory.
+"""Bar store: all bars of an account, in one append-only file per symbol and in memory.
 
-What reading a vendor's files inferred (zone, units, side, length) is settled before a bar comes
-here: stamps are UTC and say so, prices are mid, spreads are in price units. The folder is one that
-`slipstream evaluate --data` reads.
+Inferred properties of vendor files (time zone, units, price side, bar length) are resolved before a
+bar is stored: stamps are marked as UTC, prices are mid, spreads are in price units. The folder can
+be read by `slipstream evaluate --data`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from slipstream.markets.data.data_issue import ACCEPTABLE
 from slipstream.markets.data.market import Market, load_market, market_from_bars
 from slipstream.markets.data.symbols import MarketKind
 
-# Times the usual spread, and share of the price. Points read as a price of yen are 1,000 times and
-# 0.7 % at least; the widest night may be 500 times a usual spread of one point, but is below 0.5 %.
+# Limits as a multiple of the usual spread, and as a fraction of the price. Points read as a price
+# in yen are at least 1,000 times and 0.7 %. The widest spread at night may be 500 times a usual
+# spread of one point, but is below 0.5 %.
 _MAX_SPREAD_RATIO, _MAX_SPREAD_SHARE = 500.0, 0.005
-_MAX_BYTES, _MAX_LINE_BYTES = 1 << 29, 1 << 16  # of a file: bars of a minute for ten years
+_MAX_BYTES, _MAX_LINE_BYTES = 1 << 29, 1 << 16  # of a file: ten years of one-minute bars
 
 
 class BarSchema(NamedTuple):
-    """What inference found where the policy was trained, frozen.
+    """Properties of the bars on which a policy was trained, stored with its deployment.
 
     Attributes:
-        symbols: traded, in the order of an observation.
-        converting: pairs that only convert profits.
-        bar_seconds, kind: as of a `Market`.
+        symbols: traded symbols, in the order of the observation.
+        converting: pairs that are only used to convert profits.
+        bar_seconds, kind: as in `Market`.
         extra: further columns that features read.
         market: `market` of the config's data section.
     """
@@ -54,13 +55,13 @@ class BarSchema(NamedTuple):
 
     @classmethod
     def from_mapping(cls, facts: Mapping[str, Any]) -> BarSchema:
-        """From plain values."""
+        """Create a schema from plain values."""
         lists = {name: tuple(facts[name]) for name in ("symbols", "converting", "extra")}
         return cls(**{**facts, **lists})
 
     @property
     def all_symbols(self) -> tuple[str, ...]:
-        """All symbols that bars are kept of."""
+        """All symbols whose bars are stored."""
         return (*self.symbols, *self.converting)
 
     @property
@@ -69,7 +70,7 @@ class BarSchema(NamedTuple):
         return (*NUMBERS, *self.extra)
 
     def read(self, data: Mapping[str, Any]) -> list[Bars]:
-        """Bars of all symbols, the traded ones first, as a `data` section reads them."""
+        """Read the bars of all symbols with a `data` section, traded symbols first."""
         found: list[Bars] = []
         for names in (self.symbols, self.converting):
             if names:
@@ -78,37 +79,37 @@ class BarSchema(NamedTuple):
         return found
 
     def make_market(self, bars: Sequence[Bars]) -> Market:
-        """The market of bars in that order."""
+        """Create a market from bars in the order of `all_symbols`."""
         traded = len(self.symbols)
         market = market_from_bars(tuple(bars[:traded]), self.bar_seconds, self.kind)
         return replace(market, converting=tuple(bars[traded:]))
 
     def make_market_ahead(self, bars: Sequence[Bars], last: int) -> Market:
-        """The same and a flat bar at the next open after a moment, at which orders can be tried.
+        """Create a market with a flat bar at the next open after a time, to simulate orders in it.
 
-        No rule lets an asset trade in it that was not listed before.
+        No rule allows trading an asset in it that was not listed before.
         """
         when = self.next_open(last)
         return self.make_market([append_flat_bar(bar, when) for bar in bars])
 
     def data_section(self, folder: Path) -> dict[str, Any]:
-        """The `data` section that reads a store's folder: nothing is left to be inferred."""
+        """Return the `data` section that reads a store's folder without any inference."""
         return {
             "folder": str(folder),
             "symbols": list(self.symbols),
             "timeframe": f"{self.bar_seconds}s",
             "market": self.market,
-            "allow_issues": list(ACCEPTABLE),  # readings that were judged when they were frozen
+            "allow_issues": list(ACCEPTABLE),  # settled when the policy was deployed
         }
 
     def count_missing(self, last: int, now: int) -> int:
-        """Bars between two opens that are not there although the market was open."""
+        """Count the bars between two opens that are missing although the market was open."""
         between = np.arange(last + self.bar_seconds, now, self.bar_seconds, dtype=np.int64)
         closed = is_weekend(between) if self.kind == "fx" and len(between) else np.zeros(0, bool)
         return len(between) - int(np.count_nonzero(closed))
 
     def next_open(self, last: int) -> int:
-        """When the next bar would open, by the calendar."""
+        """Return the next bar's open by the calendar."""
         following = last + self.bar_seconds
         while self.kind == "fx" and is_weekend(np.array([following]))[0]:
             following += self.bar_seconds
@@ -116,11 +117,11 @@ class BarSchema(NamedTuple):
 
 
 class BarGroup(NamedTuple):
-    """The bars that open together.
+    """Bars of all symbols with the same open.
 
     Attributes:
         time: UTC seconds.
-        bars: numbers in the order of `Shape.columns`, by symbol.
+        bars: numbers in the order of `BarSchema.columns`, by symbol.
     """
 
     time: int
@@ -128,14 +129,14 @@ class BarGroup(NamedTuple):
 
 
 def group_bars(bars: Sequence[Bars], schema: BarSchema) -> list[BarGroup]:
-    """The bars of all symbols by their opens, oldest first."""
+    """Group the bars of all symbols by open, oldest first."""
     found: dict[int, dict[str, tuple[float, ...]]] = {}
     for bar in bars:
         missing = [name for name in schema.extra if name not in bar.extra]
         if missing:
             raise DataError(
                 f"{bar.symbol} must have the column {missing[0]}, which a feature of the policy "
-                "reads: add it to the file."
+                "reads. Add it to the file."
             )
         table = bar.columns()
         rows = np.stack([table[name] for name in schema.columns], axis=1).tolist()
@@ -145,7 +146,7 @@ def group_bars(bars: Sequence[Bars], schema: BarSchema) -> list[BarGroup]:
 
 
 def append_flat_bar(bars: Bars, when: int) -> Bars:
-    """The bars and a flat one without volume: what an order would be filled at if nothing moved."""
+    """Append a flat bar without volume: the prices of an order if nothing moves."""
     last = {name: column[-1] for name, column in bars.columns().items()}
     last |= {**dict.fromkeys(("open", "high", "low"), last["close"])}
     last |= {"volume": np.float64(0.0), "time": np.int64(when)}
@@ -155,7 +156,7 @@ def append_flat_bar(bars: Bars, when: int) -> Bars:
 
 
 class _GrowingArray:
-    """An array that rows are appended to; seldom copied.
+    """Array with amortised appending of rows.
 
     Attributes:
         rows: the array so far.
@@ -175,13 +176,13 @@ class _GrowingArray:
 
 
 class BarStore:
-    """Bars of all symbols, on the disk and in memory, and a hash of all of them after each moment.
+    """Bars of all symbols, on disk and in memory, with a hash after each bar group.
 
     Attributes:
-        folder: of the files.
-        shape: what they hold.
-        times: opens of the moments so far, ascending.
-        digests: hex SHA-256 of the one before and the moment's own bars, one a moment.
+        folder: folder of the files.
+        schema: symbols and columns of the bars.
+        times: opens of the bar groups, ascending.
+        digests: hex SHA-256 of the previous digest and the group's bars, one per group.
     """
 
     def __init__(self, folder: Path, schema: BarSchema) -> None:
@@ -192,19 +193,19 @@ class BarStore:
         self._files: dict[str, AppendOnlyFile] = {}
         self._columns: dict[
             str, tuple[_GrowingArray, _GrowingArray]
-        ] = {}  # opens, and numbers [n, columns]
+        ] = {}  # opens and numbers [n, columns]
         for name in schema.all_symbols:
             opens, rows = self._read_file(name)
             self._columns[name] = _GrowingArray(opens), _GrowingArray(rows)
         self._update_digests(-1)
 
     def _arrays(self, name: str) -> tuple[IntArray, FloatArray]:
-        """Opens and numbers [n, columns] of a symbol."""
+        """Return opens and numbers [n, columns] of a symbol."""
         opens, rows = self._columns[name]
         return opens.rows, rows.rows
 
     def _read_file(self, name: str) -> tuple[IntArray, FloatArray]:
-        """What a file holds; a line that a kill left unfinished is taken away."""
+        """Read a file and remove an incomplete last line that a kill left."""
         path, columns = self._path(name), self.schema.columns
         try:
             text = read_bytes(path, _MAX_BYTES)
@@ -222,8 +223,8 @@ class BarStore:
             return np.zeros(0, np.int64), np.zeros((0, len(columns)))
         except (UnreadableError, ValueError) as error:
             raise DataError(
-                f"{path} is not as slipstream wrote it ({error}): bring back the file of before, "
-                "or deploy again, which begins a new account."
+                f"{path} was modified ({error}). Restore the previous file, or deploy again, "
+                "which starts a new account."
             ) from None
         return opens, rows
 
@@ -231,9 +232,9 @@ class BarStore:
         return self.folder / f"{name}.csv"
 
     def append(self, moments: Sequence[BarGroup]) -> None:
-        """Keeps new moments; they are on the disk when this returns.
+        """Store new bar groups. They are on disk when this returns.
 
-        What a kill left half written is completed: bars that are there are not repeated.
+        Groups that a kill left half-written are completed; existing bars are not repeated.
         """
         for name in self.schema.all_symbols:
             opens = self._arrays(name)[0]
@@ -256,7 +257,7 @@ class BarStore:
         self._update_digests(moments[0].time)
 
     def _update_digests(self, since: int) -> None:
-        """Hashes all moments from one on."""
+        """Hash all bar groups from a time on."""
         place = bisect_left(self.times, since)
         del self.times[place:], self.digests[place:]
         rows: dict[int, bytes] = {}
@@ -272,17 +273,17 @@ class BarStore:
             self.digests.append(hashlib.sha256(text).hexdigest())
 
     def check_revisions(self, bars: Sequence[Bars], decided: int) -> list[str]:
-        """Compares a feed's bars with those that are kept.
+        """Compare the bars of a feed with the stored ones.
 
         Args:
-            bars: as the feed tells them now.
-            decided: time of the last moment that was decided on.
+            bars: bars of the feed.
+            decided: open of the last bar that was decided on.
 
         Returns:
-            Sentences about bars that came too late to be kept.
+            Messages about bars that arrived too late to be stored.
 
         Raises:
-            DataError: one has other numbers than it had.
+            DataError: a stored bar was revised.
         """
         late = []
         for bar in bars:
@@ -300,9 +301,10 @@ class BarStore:
                     raise DataError(
                         f"{bar.symbol}: the bar of {stamp(int(opens[stored[row]]))} UTC was "
                         "revised: "
-                        f"its {name} was {float(known[stored[row], k])!r} when it was kept and "
-                        f"is {float(other[row])!r} now. Nothing is overwritten: the account stands "
-                        "still until the feed tells the old bar again, or you deploy anew."
+                        f"its {name} was {float(known[stored[row], k])!r} when it was stored and "
+                        f"is {float(other[row])!r} now. Stored bars are never overwritten. "
+                        "Restore the "
+                        "old bar in the feed, or deploy again."
                     )
             inside = (bar.time >= opens[0]) & (bar.time <= decided)
             unexpected = bar.time[inside & ~same]
@@ -310,15 +312,15 @@ class BarStore:
                 late.append(
                     f"{bar.symbol}: {plural(len(unexpected), 'bar')} came after their moment had "
                     "been "
-                    f"decided on, the first of {stamp(int(unexpected[0]))} UTC: left out."
+                    f"time, the first of {stamp(int(unexpected[0]))} UTC. They were dropped."
                 )
         return late
 
     def check_spread_units(self, moments: Sequence[BarGroup]) -> None:
-        """Compares spreads with the usual one of the bars that are kept.
+        """Compare spreads with the usual spread of the stored bars.
 
         Raises:
-            DataError: one is so much wider that it is in points or the like.
+            DataError: a spread is so much wider that it must be in another unit.
         """
         place, close = (self.schema.columns.index(name) for name in ("spread", "close"))
         for time, bars in moments:
@@ -332,12 +334,12 @@ class BarStore:
                 if spread > _MAX_SPREAD_RATIO * usual:
                     raise DataError(
                         f"{name}: the bar of {stamp(time)} UTC is in another unit: its spread is "
-                        f"{spread:g}, and {usual:g} is usual. Nothing is decided on it: mend the "
-                        "feed, or take the bar out of it."
+                        f"{spread:g}, and {usual:g} is usual. No decision was made. Fix the "
+                        "feed, or remove the bar from it."
                     )
 
     def last_closes(self) -> dict[str, float]:
-        """The last close of every symbol that is traded."""
+        """Return the last close of each traded symbol."""
         return {name: float(self.close_history(name)[1][-1]) for name in self.schema.symbols}
 
     def close_history(self, name: str) -> tuple[IntArray, FloatArray]:
@@ -346,25 +348,26 @@ class BarStore:
         return opens, rows[:, self.schema.columns.index("close")]
 
     def market(self) -> Market:
-        """All bars in memory, and a flat one ahead of them.
+        """Return all bars in memory, with a flat bar appended.
 
         Raises:
             DataError: a symbol has no bar yet.
         """
         missing = [name for name in self.schema.all_symbols if not len(self._arrays(name)[0])]
         if missing:
-            raise DataError(f"The feed has told no bar of {', '.join(missing)} yet.")
+            raise DataError(f"The feed has returned no bar of {', '.join(missing)} yet.")
         kept = [self._bars(name) for name in self.schema.all_symbols]
         return self.schema.make_market_ahead(kept, self.times[-1])
 
     def newest_market(self, traded: Sequence[str], rows: int) -> Market:
-        """Return the last bars, at least `rows` of each symbol, and a flat one ahead of them.
+        """Return the last bars, at least `rows` per symbol, with a flat bar appended.
 
-        They begin where all symbols have a bar that have one before and one behind, if there is
-        such a moment: a symbol without a bar there would seem to begin later.
+        The market starts at an open at which every symbol that has earlier and later bars has a
+        bar, if there is one. Otherwise a symbol without a bar there would appear to be listed
+        later.
 
         Args:
-            traded: symbols of the market; the others only convert.
+            traded: traded symbols of the market; the others are only used for conversion.
             rows: number of bars.
         """
         opens = {name: self._arrays(name)[0] for name in self.schema.all_symbols}
@@ -392,6 +395,6 @@ class BarStore:
         return Bars(name, opens[first:], **table, extra=extra)
 
     def close(self) -> None:
-        """Closes the files."""
+        """Close the files."""
         for file in self._files.values():
             file.close()

@@ -1,12 +1,12 @@
-"""Deployment: a policy under a name, in versions of which one is current, and what let it in.
+"""Deployment: a named policy with numbered versions, one of them current, and its audit log.
 
 ::
 
-    deployments/NAME/versions/N/   the policy; its manifest holds config, frozen inference, gates
-    deployments/NAME/current       the number of the version in force, replaced at once
-    deployments/NAME/accounts/N/   the paper account of that version
-    deployments/NAME/audit.jsonl   what was done when; every line holds the hash of the one before
-    deployments/NAME/status.json   where the paper account's process stands; events.jsonl, log.txt
+    deployments/NAME/versions/N/   the policy; its manifest contains config, data schema and gates
+    deployments/NAME/current       number of the current version, replaced atomically
+    deployments/NAME/accounts/N/   paper account of that version
+    deployments/NAME/audit.jsonl   log of changes; each line contains the hash of the previous one
+    deployments/NAME/status.json   status of the paper account's process; events.jsonl, log.txt
 """
 
 from __future__ import annotations
@@ -41,34 +41,34 @@ from slipstream.training.runs.policies import DeployedPolicy
 ACCOUNTS = "accounts"
 KILL = "KILL"
 STOP, FLAT = "stop", "flat"
-NOT_SWITCHED = "not switched"  # event of the audit: the line before it was not followed
+NOT_SWITCHED = "not switched"  # audit event: the switch of the previous line did not happen
 _MAX_NAME_LENGTH = 100
 _MAX_SWITCH_BYTES = 64
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """A name's folder.
+    """Folder of a deployment.
 
     Attributes:
-        path: absolute.
+        path: absolute path.
     """
 
     path: Path
 
     @classmethod
     def from_name(cls, name: str | Path) -> Deployment:
-        """``deployments/NAME``, or the folder itself where a path is given.
+        """Return ``deployments/NAME``, or the folder itself if a path is given.
 
         Raises:
-            ConfigError: a name that cannot be a folder's.
+            ConfigError: the name cannot be a folder name.
         """
         path, text = Path(name), str(name)
         is_invalid = not path.name.isprintable() or len(path.name) > _MAX_NAME_LENGTH
         if not path.name or path.name.startswith((".", "-")) or is_invalid:
             raise ConfigError(
-                f"{printable(text[:40])!r} cannot be a deployment's name: use letters, digits, "
-                "dots, dashes and underscores."
+                f"{printable(text[:40])!r} cannot be the name of a deployment. Use letters, "
+                "digits, dots, dashes and underscores."
             )
         if len(path.parts) == 1:
             path = Path(DEPLOYMENTS) / path
@@ -76,7 +76,7 @@ class Deployment:
 
     @classmethod
     def open(cls, name: str | Path) -> Deployment:
-        """Open an existing one; a name not below ``./deployments`` is looked up in the register.
+        """Open an existing deployment, in ``./deployments`` or found by name in the registry.
 
         Raises:
             CheckpointError: there is none, or several have that name.
@@ -86,46 +86,46 @@ class Deployment:
             found = cls(folder_registry.find_folder(name, DEPLOYMENT) or found.path)
         if not found.exists:
             names = sorted(one.parent.name for one in found.path.parent.glob(f"*/{CURRENT}"))
-            known = f"those there: {', '.join(names)}" if names else "there is none there"
+            known = f"it contains {', '.join(names)}" if names else "it contains none"
             raise CheckpointError(
-                f"There is no deployment {found.path.name} in {found.path.parent}; {known}. Make "
+                f"There is no deployment {found.path.name} in {found.path.parent}; {known}. Create "
                 f"one with `slipstream deploy STUDY --name {shlex.quote(found.path.name)}`."
             )
         return found
 
     @property
     def exists(self) -> bool:
-        """Whether a version is in force."""
+        """True if a version was deployed."""
         return path_exists(self.path / CURRENT)
 
     @property
     def current(self) -> int:
-        """Number of the version in force; 0 before the first."""
+        """Number of the current version; 0 before the first."""
         return current_version(self.path)
 
     @property
     def versions(self) -> list[int]:
-        """Numbers of those that are whole, ascending."""
+        """Numbers of complete versions, ascending."""
         found = (self.path / VERSIONS).glob(f"*/{checkpoint.MANIFEST}")
         return sorted(int(one.parent.name) for one in found if one.parent.name.isdigit())
 
     def version(self, number: int) -> Path:
-        """The folder of a version's policy, which `slipstream evaluate` takes, too."""
+        """Return the policy folder of a version, which `slipstream evaluate` also accepts."""
         return self.path / VERSIONS / str(number)
 
     def account(self, number: int) -> Path:
-        """The folder of a version's paper account."""
+        """Return the folder of a version's paper account."""
         return self.path / ACCOUNTS / str(number)
 
     def policy(self, trust: bool = False) -> DeployedPolicy:
-        """That of the version in force."""
+        """Open the policy of the current version."""
         return DeployedPolicy.open(self.version(self.current), trust)
 
     def stored_bars(self) -> tuple[Path, int]:
-        """Folder of the bars of the account in force, and the first moment decided on.
+        """Return the bar folder of the current account, and the first time decided on.
 
         Raises:
-            CheckpointError: it has decided on nothing yet.
+            CheckpointError: there is no decision yet.
         """
         folder, first = self.account(self.current), None
         if (folder / JOURNAL).is_file():
@@ -133,25 +133,25 @@ class Deployment:
                 first = journal.first_time()
         if first is None:
             raise CheckpointError(
-                f"The account of {self.path.name} has decided on nothing yet: lead it with "
+                f"The account of {self.path.name} has no decision yet. Run it with "
                 f"`slipstream paper {shlex.quote(self.path.name)} --feed replay:DIR`, or tail:FILE."
             )
         return folder / BARS, first
 
     @property
     def previous(self) -> int:
-        """The last other version that was in force, by the audit; 0 where there was none."""
+        """Number of the previously current version, by the audit log; 0 if there was none."""
         active = list[int]()
         for line in self.audit():
             if line["event"] == NOT_SWITCHED:
                 active.pop()
             active.append(line["to"])
-        if active and active[-1] != self.current:  # a kill between the line and the switch
+        if active and active[-1] != self.current:  # killed between the audit line and the switch
             active.pop()
         return next((one for one in reversed(active) if one != self.current), 0)
 
     def switch(self, number: int, event: str, **facts: Any) -> None:
-        """Puts a version in force, after a line of the audit says so.
+        """Make a version current, after writing a line to the audit log.
 
         Raises:
             ConfigError: there is no such version.
@@ -160,19 +160,19 @@ class Deployment:
             listed = ", ".join(map(str, self.versions)) or "none"
             which = number or "before its first"
             raise ConfigError(
-                f"{self.path.name} has no version {which}: it has {listed}. Name one with --to."
+                f"{self.path.name} has no version {which}, only {listed}. Choose one with --to."
             )
         done = self.audit()
-        if done and done[-1]["to"] != self.current:  # a kill between the line and the switch
+        if done and done[-1]["to"] != self.current:  # killed between the audit line and the switch
             self.append_audit(NOT_SWITCHED, self.current, {})
         self.append_audit(event, number, facts)
         write_text(self.path / CURRENT, f"{number}\n")
 
     def audit(self) -> list[dict[str, Any]]:
-        """Every line, oldest first.
+        """Return all lines of the audit log, oldest first.
 
         Raises:
-            CheckpointError: a line was changed or taken away.
+            CheckpointError: a line was changed or removed.
         """
         found, before = [], ""
         for number, line in enumerate(self._audit_lines(), 1):
@@ -183,8 +183,8 @@ class Deployment:
                 broken = True
             if broken:
                 raise CheckpointError(
-                    f"{self.path / AUDIT} was changed: line {number} does not follow from the one "
-                    "before it. Bring back the file of before."
+                    f"{self.path / AUDIT} was modified: line {number} does not continue the "
+                    "previous one. Restore the previous file."
                 )
             before = hashlib.sha256(line).hexdigest()
             found.append(facts)
@@ -198,11 +198,11 @@ class Deployment:
             return []
         except UnreadableError as error:
             raise CheckpointError(
-                f"{path} cannot be read: {error}. Bring back the file of before."
+                f"{path} cannot be read: {error}. Restore the previous file."
             ) from error
 
     def append_audit(self, event: str, to: int, facts: Mapping[str, Any]) -> None:
-        """Appends a line; one that a kill left unfinished is taken away first."""
+        """Append a line to the audit log after removing an incomplete line that a kill left."""
         path, lines = self.path / AUDIT, self._audit_lines()
         whole = b"".join(line + b"\n" for line in lines)
         if path.is_file() and path.stat().st_size != len(whole):
@@ -215,23 +215,23 @@ class Deployment:
 
 
 def set_kill_switch(deployment: Path, flat: bool) -> None:
-    """Throws the kill switch of a deployment: nothing is sent from now on but what closes it.
+    """Set the kill switch of a deployment: only orders that close positions are sent from then on.
 
     Args:
-        deployment: its folder.
-        flat: sell what is held.
+        deployment: folder of the deployment.
+        flat: sell all positions.
     """
     write_text(deployment / KILL, f"{FLAT if flat else STOP}\n")
 
 
 def read_kill_switch(deployment: Path) -> str | None:
-    """`flat` or `stop` where the switch was thrown; an empty or strange file says `stop`."""
+    """Return `flat` or `stop` if the switch is set; an empty or unknown file means `stop`."""
     path = deployment / KILL
     if not path_exists(path):
         return None
     try:
         return FLAT if read_bytes(path, _MAX_SWITCH_BYTES).strip() == FLAT.encode() else STOP
-    except FileNotFoundError:  # a link to nothing, or it was removed meanwhile
+    except FileNotFoundError:  # a dangling link, or removed meanwhile
         return STOP if path_exists(path) else None
     except UnreadableError:
         return STOP

@@ -1,8 +1,8 @@
-"""Deploy: the policy of a study or run becomes a version in force, if it passes every gate.
+"""Deployment gates: a policy becomes the current version if it passes all gates.
 
-A gate is what a policy must have shown before, with its figure. The first four are what its study
-measured. The fifth replays the hold-out under three times the costs. The last one sends bars of the
-past through the live path. A gate that was not computed fails.
+A gate is a required result with its figure. The first four are measured by the study. The fifth
+replays the hold-out with three times the costs. The last one sends past bars through the live code.
+A gate that was not computed fails.
 """
 
 from __future__ import annotations
@@ -65,18 +65,19 @@ def deploy(
     notify: Callable[[str], None] = lambda sentence: None,
     trust: bool = False,
 ) -> Deployment:
-    """Makes the policy of a study or run the version in force under a name.
+    """Make the policy of a study or run the current version of a deployment.
 
     Args:
-        source: name or folder of a study or a run, or a policy's folder.
-        name: of the deployment, below ./deployments.
-        force: gates that may fail, and why.
-        better: asked once all gates are passed: says what the policy is preferred for, or raises.
-        say: told how every gate went.
+        source: name or folder of a study or run, or a policy folder.
+        name: name of the deployment, in ./deployments.
+        force: gates that may fail, with reasons.
+        preference: called after all gates passed; returns why the policy is preferred, or raises.
+        notify: called with the result of each gate.
         trust: as for `slipstream evaluate`.
 
     Raises:
-        ConfigError: a gate fails that nobody forced; the policy trades no prices of files.
+        ConfigError: a gate failed that was not forced, or the policy does not trade prices from
+            files.
     """
     path = Path(source).expanduser()
     path = path if path_exists(path / checkpoint.MANIFEST) else lookup(path)[0]
@@ -86,8 +87,8 @@ def deploy(
     if not isinstance(data, Mapping) or "features" not in metadata["policy"]["training_context"]:
         raise ConfigError(
             f"{path} was trained on {section.get('name')}, which reads no price files or declares "
-            "no features: only a policy of forex, portfolio or another market that declares both "
-            "can be deployed."
+            "no features. Deploy a policy of forex, portfolio or another market that declares "
+            "both."
         )
     deployment = Deployment.from_name(name)
     make_folder(deployment.path / VERSIONS)
@@ -124,10 +125,10 @@ def deploy(
 
 
 def _load_source(path: Path, trust: bool) -> tuple[checkpoint.Tensors, dict[str, Any]]:
-    """A policy's tensors, and what its version must know: nothing else of the source is needed."""
+    """Return a policy's tensors and the metadata of its version, independent of the source."""
     folder = deployed_folder(path)
     if folder is not None:
-        DeployedPolicy.open(folder, trust)  # refuses what cannot be used
+        DeployedPolicy.open(folder, trust)  # raises if the policy cannot be used
         tensors, manifest = checkpoint.load(folder)
         environment = manifest.get("environment") or {}
         known = ("study", "id", "trial", "label", "promoted", "policy", "run")
@@ -140,7 +141,7 @@ def _load_source(path: Path, trust: bool) -> tuple[checkpoint.Tensors, dict[str,
         kept = {"policy": manifest["policy"], "run": run.config.as_mapping()}
         kept |= {"id": run.provenance.get("id"), "label": f"member {member} of {path.name}"}
     windows = environment.get("windows_utc_seconds") or {}
-    # Windows would forbid to score the deployment on bars of its own folder: they are told apart.
+    # Without windows, since they would forbid evaluating the deployment on bars of its own folder.
     kept["environment"] = {"carried": frozen_settings({"environment": environment})}
     kept["trained"] = windows.get("train") or windows.get("development")
     kept["trained_until"] = max((int(window[1]) for window in windows.values()), default=None)
@@ -150,7 +151,7 @@ def _load_source(path: Path, trust: bool) -> tuple[checkpoint.Tensors, dict[str,
 def _load_bars(
     metadata: Mapping[str, Any], start: int | None = None, stop: int | None = None
 ) -> KernelEnvironment:
-    """The bars of the source, or those of a part of them, as one window."""
+    """Load the source's bars, or a range of them, as one window."""
     section = dict(metadata["run"]["env"])
     name = str(section.pop("name"))
     window = DataWindow(start=start, stop=stop, frozen=frozen_settings(metadata))
@@ -160,7 +161,7 @@ def _load_bars(
 def _infer_schema(
     environment: Environment, data: Mapping[str, Any]
 ) -> tuple[BarSchema, list[Bars]]:
-    """Return what inference found, to be frozen, and the bars of all its symbols."""
+    """Return the inferred schema and the bars of all its symbols."""
     known, metadata = environment.training_context, environment.provenance
     symbols = tuple(known["symbols"])
     pairs = (metadata.get("converted_by") or {}).values()
@@ -184,15 +185,17 @@ def _infer_schema(
 def _require_gates(
     gates: Sequence[Gate], force: Mapping[str, str], notify: Callable[[str], None]
 ) -> None:
-    """Says how each gate went.
+    """Report each gate.
 
     Raises:
-        ConfigError: one failed that nobody forced, or none has that name.
+        ConfigError: a gate failed that was not forced, or a forced gate does not exist.
     """
     names = [gate.name for gate in gates]
     for name in force:
         if name not in names:
-            raise ConfigError(f"--force {name}: there is no such gate, but {', '.join(names)}.")
+            raise ConfigError(
+                f"--force {name}: there is no such gate. Choose from {', '.join(names)}."
+            )
     for gate in gates:
         forced = "" if gate.passed or gate.name not in force else f"; forced: {force[gate.name]}"
         notify(f"{'passed' if gate.passed else 'FAILED'}  {gate.name}: {gate.figure}{forced}")
@@ -207,12 +210,12 @@ def _require_gates(
 
 
 class Gate(NamedTuple):
-    """One of them.
+    """Result of one gate.
 
     Attributes:
-        name: in a word, as `--force` takes it.
-        passed: whether it holds.
-        figure: what was measured, in words.
+        name: as in `--force`.
+        passed: True if the gate passed.
+        figure: what was measured.
     """
 
     name: str
@@ -221,19 +224,19 @@ class Gate(NamedTuple):
 
 
 def evaluate_gates(deployed: DeployedPolicy, schema: BarSchema, bars: Sequence[Bars]) -> list[Gate]:
-    """Return every gate, in order.
+    """Evaluate all gates, in order.
 
     Args:
-        deployed: the policy as it will be; its path is that of a study, of its policy or of a run.
-        shape, bars: of the source.
+        deployed: the policy to deploy; its path is that of a study, of a policy or of a run.
+        schema, bars: of the source.
     """
     source = deployed.path
     study = next((one for one in (source, source.parent) if (one / LEDGER).is_file()), None)
     folder = None if study is None else StudyFolder(study)
     if folder is None or not folder.result:
-        why = "a policy alone has no study behind it: deploy the folder of its study"
+        why = "a policy without its study has no results. Deploy the folder of its study"
         if folder is not None:
-            why = f"the study is not complete: `slipstream resume {folder.handle}` completes it"
+            why = f"the study is not complete. `slipstream resume {folder.handle}` completes it"
         elif (source / CONFIG).is_file():
             config = shlex.quote(str(source / CONFIG))
             why = f"no study is behind a run: `slipstream tune {config} --study-name X` measures it"
@@ -248,7 +251,7 @@ def evaluate_gates(deployed: DeployedPolicy, schema: BarSchema, bars: Sequence[B
 
 
 def _study_gates(folder: StudyFolder, result: Mapping[str, Any]) -> list[Gate]:
-    """What a study's result says."""
+    """Return the gates measured by the study."""
     winner, confirmation = result["confirmation"].get("winner"), result["confirmation"]
     confirmed = winner is not None and not (result.get("winner") or {}).get("forced")
     why = f"trial {winner}" if confirmed else confirmation.get("reason") or "no winner"
@@ -264,12 +267,12 @@ def _study_gates(folder: StudyFolder, result: Mapping[str, Any]) -> list[Gate]:
 
 
 def _holdout_gate(result: Mapping[str, Any], study: str) -> Gate:
-    """The study's own promotion: bounds above 0 on fresh days, no constraint violated."""
+    """Return the study's promotion: bounds above 0 on fresh days, all constraints satisfied."""
     metadata = result.get("holdout") or {}
     if "mean_return" not in metadata:
         seeds = [one.get("reason") for one in metadata.get("seeds", ()) if one.get("failed")]
         resume = f"`slipstream resume {study} --force-deploy` opens it for the best candidate"
-        why = f"no final seed was scored on it: {seeds[0]}" if seeds else f"not opened: {resume}"
+        why = f"no final seed was evaluated on it: {seeds[0]}" if seeds else f"not opened. {resume}"
         return Gate("holdout", False, f"not computed: {why}")
     benchmark = metadata.get("benchmark_return")
     figure = f"{100 * metadata['mean_return']:+.2f} %"
@@ -294,18 +297,20 @@ def _statistic_gate(
 
 
 def _cost_gate(folder: StudyFolder, result: Mapping[str, Any], deployed: DeployedPolicy) -> Gate:
-    """Net return of the hold-out's decisions at three times the costs."""
+    """Return the gate of the hold-out's net return at three times the costs."""
     overrides = (result.get("winner") or {}).get("overrides") or {}
     environment, why = study_environment(folder, overrides)
     if environment is None or environment.spec.market is None:
         place = (folder.base.env_settings.get("data") or {}).get("folder")
         mend = f"{why}: put them back in {place}, and deploy again" if why else ""
-        return Gate("costs", False, f"not computed: {mend or 'it declares no prices'}")
+        return Gate("costs", False, f"not computed: {mend or 'the environment declares no prices'}")
     records = environment.records(HOLDOUT)
     backend = deployed.config.training.resolved_backend
     backtest = MarketBacktest.from_environment(environment)
     if backtest is None or "cost_multiple" not in records[0]._fields:
-        return Gate("costs", False, "not computed: this environment's costs cannot be multiplied")
+        return Gate(
+            "costs", False, "not computed: the costs of this environment cannot be multiplied"
+        )
     episodes = Evaluator(environment, HOLDOUT, backend=backend).run(deployed.policy, record=True)[0]
     dear = tuple(one._replace(cost_multiple=COST_MULTIPLE * one.cost_multiple) for one in records)
     actions = [one.actions for one in episodes]
@@ -318,24 +323,27 @@ def _cost_gate(folder: StudyFolder, result: Mapping[str, Any], deployed: Deploye
 
 
 def _truncation_gate(deployed: DeployedPolicy, schema: BarSchema, bars: Sequence[Bars]) -> Gate:
-    """Whether the last year, cut off anywhere, gives the decisions of the whole."""
+    """Return the gate that decisions on truncated bars of the last year equal those on all bars."""
     try:
         equal, tried, where = count_equal_cuts(deployed, schema, bars, NUM_CUTS)
     except SlipstreamError as error:
         return Gate("cuts", False, f"not computed: {error}")
     figure = f"{equal} of {tried} cuts of the last year give the same bits"
     if not tried:
-        figure = "not computed: no stretch of the last year is free of long holes: mend the prices"
+        figure = "not computed: the last year has no range without long gaps. Fix the prices"
     return Gate("cuts", tried > 0 and equal == tried, figure + (f", not {where}" if where else ""))
 
 
 def count_equal_cuts(
     deployed: DeployedPolicy, schema: BarSchema, bars: Sequence[Bars], cuts: int
 ) -> tuple[int, int, str]:
-    """Cuts that decide as the whole does, those that were tried, and the first that does not.
+    """Count the cuts with the same decisions as the full range.
 
-    The whole is a stretch of bars with the warm-up before it. Action and equity of every bar
-    are compared bit for bit.
+    The full range includes the warm-up before it. Action and equity of each bar are compared bit
+    for bit.
+
+    Returns:
+        Number of equal cuts, number of cuts, and the first unequal one.
     """
     known = deployed.policy.training_context
     memory = int(known["warm_up_bars"]) + int(known["lookback"]) + 2
@@ -343,7 +351,7 @@ def count_equal_cuts(
     last = len(times) - 2
     first = max(int(np.searchsorted(times, times[-1] - _YEAR)), memory)
     if last - first < 2:
-        raise DataError(f"{len(times):,} bars are too few to warm up and be cut, too.")
+        raise DataError(f"{len(times):,} bars are too few for warm-up and cuts. Use more bars.")
     length = min(RANGE_BARS, last - first)
     starts = np.unique(np.linspace(first, max(last - length, first), NUM_RANGES).astype(int))
     draw = np.random.default_rng(0)
@@ -356,7 +364,7 @@ def count_equal_cuts(
             full_passes = {
                 one.name: one for one in replay_passes(deployed, schema.make_market(part), begun)
             }
-        except DataError:  # a hole that ends a pass, or a symbol that is not there yet
+        except DataError:  # a gap that ends a pass, or a symbol that is not listed yet
             continue
         kept = {name: one.action for name, one in full_passes.items()}
         warm = max(int(np.searchsorted(times, one.time[0])) for one in full_passes.values()) + 2
@@ -373,7 +381,7 @@ def count_equal_cuts(
             for cut_pass in replay_passes(deployed, ahead, begun, before):
                 full_pass = full_passes[cut_pass.name]
                 n = int(np.count_nonzero(full_pass.time <= times[row]))
-                # Of a symbol that has ended, the whole has no bar behind its last one.
+                # The full range has no bar after the last one of a delisted symbol.
                 same &= len(cut_pass.time) in (n, n + (n == len(full_pass.time)))
                 for mine, theirs in zip(cut_pass[1:4], full_pass[1:4], strict=True):
                     same &= mine[:n].tobytes() == theirs[:n].tobytes()

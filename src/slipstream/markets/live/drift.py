@@ -1,8 +1,9 @@
-"""Drift: what a feed shows beside the prices that a deployed policy was trained on.
+"""Drift: comparison of a feed with the prices on which a deployed policy was trained.
 
-`TrainingPrices` are closes. A feed with another time zone, label, unit or symbol gives decisions
-that look valid and are not: where both have the same bars, they must have the same closes. `Ranges`
-are those of the features, and how far outside of them a bar lies.
+`TrainingPrices` are closes. A feed with another time zone, timestamp label, unit or symbol leads to
+decisions that look valid but are not: bars that both have must have the same closes.
+`FeatureRanges` are the ranges of the features in training, used to measure how far a bar is
+outside.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from slipstream.core.text import plural, stamp
 from slipstream.markets.data.bars import Bars
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 
-NUM_STORED_BARS = 500  # bars of the training's end and of the file's end
-_MAX_DIFFERENT = 0.01  # share of bars that may differ
-_MIN_RANGE = 1e-6  # of a range: a column that was constant has none
+NUM_STORED_BARS = 500  # bars at the end of training and at the end of the file
+_MAX_DIFFERENT = 0.01  # fraction of bars that may differ
+_MIN_RANGE = 1e-6  # minimum width of a range, for constant columns
 _LAGS = sorted(range(-26, 27), key=abs)  # bars
 
 
 class TrainingPrices(NamedTuple):
-    """The last closes of one symbol.
+    """Last closes of one symbol.
 
     Attributes:
         time: int64 [n], opens in UTC seconds, increasing; close: float64 [n], mid.
-        tolerance: price difference from which on two closes differ: the median spread, or, if the
-            prices have none, a tenth of the median move from bar to bar.
+        tolerance: price difference above which two closes differ: the median spread, or, if the
+            prices have none, a tenth of the median move per bar.
     """
 
     time: NDArray[np.int64]
@@ -39,7 +40,7 @@ class TrainingPrices(NamedTuple):
 
     @classmethod
     def from_bars(cls, bars: Bars, trained_until: float | None) -> TrainingPrices:
-        """The last closes before a moment and the last ones of the file."""
+        """Return the last closes before a time and the last closes of the file."""
         end = len(bars.time)
         trained = end if trained_until is None else int(np.searchsorted(bars.time, trained_until))
         rows = np.arange(end)
@@ -53,24 +54,24 @@ class TrainingPrices(NamedTuple):
         return cls(bars.time[rows], bars.close[rows], tolerance)
 
     def to_metadata(self) -> dict[str, Any]:
-        """JSON-able; `from_facts` reads it."""
+        """Convert to JSON-serialisable values for `from_metadata`."""
         return {name: np.asarray(getattr(self, name)).tolist() for name in self._fields}
 
     @classmethod
     def from_metadata(cls, facts: Mapping[str, Any]) -> TrainingPrices:
-        """Those that `facts` gave."""
+        """Create from the result of `to_metadata`."""
         time, close = np.array(facts["time"], np.int64), np.array(facts["close"], np.float64)
         return cls(time, close, float(facts["tolerance"]))
 
     def differences(self, time: NDArray[Any], close: NDArray[Any], lag: int = 0) -> NDArray[Any]:
-        """|close difference| of the bars that both have, after moving ours by `lag` bars."""
+        """Return |close difference| of common bars, with these closes shifted by `lag` bars."""
         _, mine, theirs = np.intersect1d(self.time, time, return_indices=True)
         inside = (mine + lag >= 0) & (mine + lag < len(self.close))
         found: NDArray[Any] = np.abs(self.close[mine[inside] + lag] - close[theirs[inside]])
         return found
 
     def lag(self, time: NDArray[Any], close: NDArray[Any]) -> int | None:
-        """Bars by which the feed's closes come later (negative: earlier); None if at no lag."""
+        """Return the bars by which the feed is late (negative: early); None if no lag fits."""
         for lag in _LAGS:
             differences = self.differences(time, close, -lag)
             if len(differences) and np.mean(differences > self.tolerance) <= _MAX_DIFFERENT:
@@ -87,10 +88,10 @@ class Closes(NamedTuple):
 
 
 class FeedComparison:
-    """Comparison of a feed with the training prices, which sees each bar once.
+    """Comparison of a feed with the training prices that processes each bar once.
 
     Args:
-        known: the training prices, by symbol.
+        known: training prices by symbol.
     """
 
     def __init__(self, known: Mapping[str, TrainingPrices]) -> None:
@@ -99,7 +100,7 @@ class FeedComparison:
         self._common_closes = {name: Closes(name, *nothing) for name in known}
 
     def add(self, symbol: str, time: NDArray[np.int64], close: NDArray[np.float64]) -> None:
-        """Keep the closes of new bars that the training prices have too."""
+        """Store the closes of new bars that the training prices contain."""
         if symbol in self._training_prices:
             both, before = (
                 np.isin(time, self._training_prices[symbol].time),
@@ -109,15 +110,15 @@ class FeedComparison:
             self._common_closes[symbol] = Closes(symbol, *whole)
 
     def summary(self) -> str:
-        """Return what `compare` does, for all bars so far."""
+        """Return the result of `compare` for all bars so far."""
         return compare(self._training_prices, list(self._common_closes.values()))
 
 
 def compare(known: Mapping[str, TrainingPrices], bars: Sequence[Bars | Closes]) -> str:
-    """Compare what a feed has told with the training prices.
+    """Compare a feed with the training prices.
 
     Returns:
-        A sentence about how many bars were compared and how many differ.
+        Summary of how many bars were compared and how many differ.
 
     Raises:
         DataError: more than 1 % of a symbol's common bars differ by more than its tolerance.
@@ -142,11 +143,11 @@ def compare(known: Mapping[str, TrainingPrices], bars: Sequence[Bars | Closes]) 
                 when = "later" if lag > 0 else "earlier"
                 found += (
                     f" Its stamps are {plural(abs(lag), 'bar')} {when} than those of the training "
-                    "prices: another zone or label."
+                    "prices: another time zone or label."
                 )
             raise DataError(
-                f"{found} Nothing is decided. Give the feed's files the stamps, unit and symbol of "
-                "the training prices, or train and deploy on prices of this feed."
+                f"{found} No decision was made. Use the stamps, unit and symbol of the training "
+                "prices in the feed, or train and deploy on prices of this feed."
             )
         compared, different = compared + len(differences), different + int(excess.sum())
         widest = max(widest, float(differences.max(initial=0.0)))
@@ -161,38 +162,36 @@ def compare(known: Mapping[str, TrainingPrices], bars: Sequence[Bars | Closes]) 
 
 
 class FeatureDrift(NamedTuple):
-    """How far outside, as a share of the range in training (0: within), and of which feature."""
+    """Distance outside the training range as a fraction of it (0: inside), and the feature."""
 
     share: float = 0.0
     feature: str = ""
 
     def __str__(self) -> str:
-        return (
-            f"{self.feature} lies outside its range in training, by {100 * self.share:.0f} % of it"
-        )
+        return f"{self.feature} is outside its training range by {100 * self.share:.0f} % of it"
 
 
 class FeatureRanges(NamedTuple):
-    """Smallest and largest value of each feature of a bar, float64 [features]."""
+    """Minimum and maximum of each feature of a bar, float64 [features]."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
     @classmethod
     def from_metadata(cls, facts: Mapping[str, Any]) -> FeatureRanges | None:
-        """Those that a deployment froze."""
+        """Create from the metadata of a deployment; None if it has no ranges."""
         inside = facts.get("ranges")
         return None if inside is None else cls(*(np.array(inside[name]) for name in cls._fields))
 
     @classmethod
     def from_environment(cls, environment: KernelEnvironment) -> FeatureRanges:
-        """What decisions in the passes over a window see, the bars of training as one window."""
+        """Measure the ranges over the decisions of all passes over a window."""
         parts = list(_pass_features(environment))
         low = np.min([part.min(axis=0) for part in parts], axis=0)
         return cls(low, np.max([part.max(axis=0) for part in parts], axis=0))
 
     def drift(self, environment: KernelEnvironment, row: int) -> FeatureDrift:
-        """The feature that lies furthest outside, of those that a decision on a row's bar sees."""
+        """Return the largest drift of the features that a decision on a row's bar observes."""
         seen = _feature_rows(environment, row, row + 1)
         excess = np.maximum(self.low - seen, seen - self.high)
         share = np.maximum(excess, 0.0) / np.maximum(self.high - self.low, _MIN_RANGE)
@@ -203,11 +202,11 @@ class FeatureRanges(NamedTuple):
 def _pass_features(environment: KernelEnvironment) -> Iterator[NDArray[np.float64]]:
     for record in environment.records("window"):
         first, end = environment.loaded.data.segments[record.first_segment].tolist()
-        yield _feature_rows(environment, first, end - 1)  # nobody decides on the last bar
+        yield _feature_rows(environment, first, end - 1)  # no decision is made on the last bar
 
 
 def _feature_rows(environment: KernelEnvironment, first: int, end: int) -> NDArray[np.float64]:
-    """What decisions on rows [first, end) see: float64 [rows, features], the look-back's too."""
+    """Return what decisions on rows [first, end) observe, float64 [rows, features]."""
     begin, columns = (
         first + 1 - environment.training_context["lookback"],
         len(_feature_names(environment)),
@@ -217,7 +216,7 @@ def _feature_rows(environment: KernelEnvironment, first: int, end: int) -> NDArr
 
 
 def _feature_names(environment: KernelEnvironment) -> list[str]:
-    """Of the features of one bar, in order."""
+    """Return the names of a bar's features, in order."""
     known = environment.training_context
     features = [str(one["name"]) for one in known["features"]]
     symbols = known["symbols"] if known["symbols_at_once"] > 1 else ("",)

@@ -1,8 +1,8 @@
-"""Exchange: one that ccxt speaks to: its clock, its candles, and orders of Alpaca's paper account.
+"""Exchange access through ccxt: clock, candles, and orders of Alpaca's paper account.
 
-Alpaca is the only broker, and what its paper account holds is never real. ccxt knows no order of
-Alpaca's by the client's id and no positions, so that both are read as the server documents them:
-`GET /v2/orders?status=all` with pages followed by `after`, and `GET /v2/positions`.
+Alpaca is the only broker, and only its paper account is used. ccxt supports neither Alpaca orders
+by client id nor positions. Both are therefore requested as the server documents them:
+`GET /v2/orders?status=all`, paginated with `after`, and `GET /v2/positions`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from slipstream.markets.data.symbols import parse
 from slipstream.markets.live.bar_store import BarSchema
 from slipstream.markets.live.journal import OPEN
 
-KEYS = ("APCA_API_KEY_ID", "APCA_API_SECRET_KEY")  # Alpaca's own names of them
+KEYS = ("APCA_API_KEY_ID", "APCA_API_SECRET_KEY")  # the names that Alpaca uses
 ALPACA = "alpaca"
 ALPACA_PAPER = "alpaca-paper"
 FILLED, REFUSED = "filled", "refused"
 _FINAL_STATES = (FILLED, "canceled", "expired", "rejected", "replaced")
-_ORDERS_PER_PAGE = 500  # orders, the most that Alpaca lists at once
+_ORDERS_PER_PAGE = 500  # maximum number of orders per request
 _DUPLICATE_ID = "client_order_id must be unique"
-CANDLES_PER_PAGE = 1_000  # candles that are asked for at once; many exchanges give fewer
-_LONGEST_PAUSE = 60.0  # seconds between two questions to an exchange that does not answer
+CANDLES_PER_PAGE = 1_000  # requested candles per page; many exchanges return fewer
+_LONGEST_PAUSE = 60.0  # maximum seconds between retries
 _TIMEOUT_MS = 10_000
 _OVERLOADED = 429
 
@@ -39,12 +39,12 @@ Candle = tuple[int, float, float, float, float, float]
 
 
 def connect(name: str, options: Mapping[str, Any]) -> Any:
-    """ccxt's object for an exchange. Alpaca's is always its paper account."""
-    library = import_optional("ccxt", "What asks an exchange", "live")
+    """Return ccxt's object of an exchange. For Alpaca, it is always the paper account."""
+    library = import_optional("ccxt", "Access to an exchange", "live")
     if name not in library.exchanges:
         raise ConfigError(
-            f"ccxt has no exchange {name!r}; {did_you_mean(name, library.exchanges)} Write "
-            "ccxt:EXCHANGE, with one of its names in lower case."
+            f"ccxt has no exchange {name!r}; {did_you_mean(name, library.exchanges)} Use "
+            "ccxt:EXCHANGE with a name of ccxt in lower case."
         )
     api = getattr(library, name)({"timeout": _TIMEOUT_MS, "enableRateLimit": True, **options})
     if name == ALPACA:
@@ -53,52 +53,54 @@ def connect(name: str, options: Mapping[str, Any]) -> Any:
 
 
 class Exchange:
-    """What is asked of an exchange. Whatever fails in between is asked again.
+    """Connection to an exchange that retries after network errors.
 
     Args:
-        name: as ccxt calls it.
-        say: told when it begins not to answer, and when it does again.
+        name: ccxt's name of the exchange.
+        notify: called when the exchange stops responding, and when it responds again.
 
     Attributes:
-        api: ccxt's object; doubt: errors after which nobody knows what the exchange did;
-        refusals: errors by which it refused.
+        api: ccxt's object.
+        uncertain_errors: errors after which the state at the exchange is unknown.
+        rejection_errors: errors that mean a rejected request.
 
     Raises:
         ResourceError: ccxt is not installed.
-        ConfigError: no such exchange, or keys that it needs are not among the variables.
+        ConfigError: the exchange is unknown, or required keys are not in the environment.
     """
 
     def __init__(self, name: str, notify: Callable[[str], None] = lambda sentence: None) -> None:
-        library = import_optional("ccxt", "What asks an exchange", "live")
+        library = import_optional("ccxt", "Access to an exchange", "live")
         self.name, self._notify = name, notify
         self.uncertain_errors, self.rejection_errors = library.NetworkError, library.BaseError
         self._authentication_error = library.AuthenticationError
         options = {}
-        if name == ALPACA:  # nothing of it is public, not even its clock
+        if name == ALPACA:  # it has no public endpoints, not even a clock
             missing = [one for one in KEYS if not os.environ.get(one)]
             if missing:
                 raise ConfigError(
-                    f"Alpaca's paper account needs its keys in the variables {' and '.join(KEYS)}; "
-                    f"{' and '.join(missing)} cannot be found. Export them in this shell: they are "
-                    "written nowhere."
+                    "Alpaca's paper account requires its keys in the environment variables "
+                    f"{' and '.join(KEYS)}, {' and '.join(missing)} not found. Export them in this "
+                    "shell; slipstream does not store them."
                 )
             options = {"apiKey": os.environ[KEYS[0]], "secret": os.environ[KEYS[1]]}
         self.api = connect(name, options)
         original_handler = self.api.handle_errors
 
         def handle_errors(code: int, *rest: Any) -> Any:
-            # Some exchanges' files make refusals of what a busy server says in JSON.
+            # For some exchanges, ccxt maps overload responses to rejections.
             if code == _OVERLOADED or code >= 500:
-                raise library.ExchangeNotAvailable(f"{name} answers with status {code}")
+                raise library.ExchangeNotAvailable(f"{name} responded with status {code}")
             return original_handler(code, *rest)
 
         self.api.handle_errors = handle_errors
 
     def call_with_retry(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """The answer to a question that may be asked twice.
+        """Return the result of an idempotent request, with retries.
 
         Raises:
-            ConfigError: the exchange does not know the keys; DataError: it refused.
+            ConfigError: the exchange rejected the keys.
+            DataError: the exchange rejected the request.
         """
         pause = 1.0
         while True:
@@ -106,33 +108,35 @@ class Exchange:
                 answer = call(*arguments)
             except self.uncertain_errors as error:
                 if pause == 1.0:
-                    self._notify(f"{self.name} does not answer, and is asked again: {error}")
+                    self._notify(f"{self.name} does not respond, retrying: {error}")
                 time.sleep(pause)
                 pause = min(2.0 * pause, _LONGEST_PAUSE)
                 continue
             except self.rejection_errors as error:
                 raise self.convert_error(error) from None
             if pause > 1.0:
-                self._notify(f"{self.name} answers again.")
+                self._notify(f"{self.name} responds again.")
             return answer
 
     def convert_error(self, error: Exception) -> DataError | ConfigError:
-        """What to raise for an error of ccxt."""
+        """Return the slipstream error for an error of ccxt."""
         if isinstance(error, self._authentication_error):
             return ConfigError(
-                f"{self.name} does not accept the keys: export those of its paper account as "
+                f"{self.name} rejected the keys. Export those of its paper account as "
                 f"{' and '.join(KEYS)}."
             )
-        return DataError(f"{self.name} refused ({type(error).__name__}): {str(error)[:300]}")
+        return DataError(
+            f"{self.name} rejected the request ({type(error).__name__}): {str(error)[:300]}"
+        )
 
     def clock(self) -> float:
-        """The exchange's own, UTC seconds; this machine's where it tells none."""
+        """Return the exchange's time, UTC seconds, or this machine's if it provides none."""
         if not self.api.has.get("fetchTime"):
             return time.time()
         return float(self.call_with_retry(self.api.fetch_time)) / 1e3
 
     def market(self, symbol: str) -> dict[str, Any]:
-        """What ccxt knows of a symbol's market: its name there, steps and limits.
+        """Return ccxt's market of a symbol: its name at the exchange, steps and limits.
 
         Raises:
             DataError: the exchange does not trade it.
@@ -142,30 +146,30 @@ class Exchange:
         name = symbol if pair is None else f"{pair.base}/{pair.quote}"
         if name not in self.api.markets:
             raise DataError(
-                f"{self.name} does not trade {name}, which the policy needs: name another exchange."
+                f"{self.name} does not trade {name}, a symbol of the policy. Use another exchange."
             )
         found: dict[str, Any] = self.api.markets[name]
         return found
 
     def candles(self, symbol: str, bar_seconds: int, since: int, until: int) -> list[Candle]:
-        """Candles that open within [since, until], UTC seconds, oldest first; pages are followed.
+        """Return the candles that open within [since, until], UTC seconds, oldest first.
 
         Raises:
-            DataError: the exchange has no bars of that length, or refused.
+            DataError: the exchange has no bars of that length, or rejected the request.
         """
         frame, market = timeframe_name(bar_seconds), self.market(symbol)
         known = self.api.timeframes or {}
         if frame not in known:
             raise DataError(
-                f"{self.name} has no bars of {frame}, but of {', '.join(known) or 'no length'}: "
-                "name another exchange."
+                f"{self.name} has no bars of {frame}, only of {', '.join(known) or 'no length'}. "
+                "Use another exchange."
             )
         found: dict[int, Candle] = {}
         at = since
         while at <= until:
             begin: int | None = at * 1_000
             more: dict[str, Any] = {}
-            if self.name == ALPACA:  # ccxt's `since` is cut to a day there
+            if self.name == ALPACA:  # ccxt truncates `since` to a day for Alpaca
                 begin, more = None, {"start": self.api.iso8601(begin)}
             page = self.call_with_retry(
                 self.api.fetch_ohlcv, market["symbol"], frame, begin, CANDLES_PER_PAGE, more
@@ -180,19 +184,20 @@ class Exchange:
 
 
 def _parse_candle(row: Sequence[float | None]) -> Candle:
-    """From ccxt's list, whose times are milliseconds; what an exchange leaves open is 0."""
+    """Convert ccxt's list, whose times are milliseconds; missing values become 0."""
     time_ms, opened, high, low, close, volume = (float(cell or 0.0) for cell in row[:6])
     return int(time_ms) // 1_000, opened, high, low, close, volume
 
 
 class Order(NamedTuple):
-    """An order as the broker shows it.
+    """Order as reported by the broker.
 
     Attributes:
-        id: the client's; own: the broker's.
-        state: `OPEN`, or how it ended, in the broker's word.
+        client_id: id chosen by the client.
+        broker_id: id chosen by the broker.
+        state: `OPEN`, or the broker's final state.
         filled: coins so far, sales negative.
-        average: price of what was filled, 0 before.
+        average: average fill price, 0 before the first fill.
         submitted: UTC seconds.
     """
 
@@ -205,14 +210,14 @@ class Order(NamedTuple):
 
 
 class LotSize(NamedTuple):
-    """What can be ordered of a symbol: its step and smallest order in coin, smallest purchase."""
+    """Order limits of a symbol: quantity step and minimum in coins, minimum cost of a purchase."""
 
     step: float
     min_quantity: float
     min_cost: float
 
     def round_quantity(self, quantity: float, price: float) -> float:
-        """The quantity in whole steps, nearer to zero; 0 where that is too small to be sent."""
+        """Round a quantity towards zero to whole steps; 0 if it is too small to be sent."""
         size = abs(quantity)
         if self.step > 0.0:
             size = floor(size / self.step * (1.0 + 1e-12)) * self.step
@@ -223,14 +228,14 @@ class LotSize(NamedTuple):
 
 
 class AlpacaPaper:
-    """Alpaca's paper account, for coins that are quoted in dollars.
+    """Alpaca's paper account, for coins quoted in dollars.
 
     Args:
-        shape: of the deployment's bars.
-        say: as for `Exchange`.
+        schema: schema of the deployment's bars.
+        notify: as for `Exchange`.
 
     Raises:
-        ConfigError: it does not trade these symbols, or there are no keys.
+        ConfigError: Alpaca does not trade these symbols, or keys are missing.
     """
 
     def __init__(self, schema: BarSchema, notify: Callable[[str], None]) -> None:
@@ -238,24 +243,24 @@ class AlpacaPaper:
         unsupported = [name for name, pair in pairs.items() if pair is None or pair.quote != "USD"]
         if schema.kind == "fx" or unsupported:
             raise ConfigError(
-                f"--broker {ALPACA_PAPER} takes coins that are quoted in dollars, such as BTCUSD, "
-                f"and {(unsupported or schema.symbols)[0]} is none: lead the account without a "
-                "broker."
+                f"--broker {ALPACA_PAPER} supports coins quoted in dollars, such as BTCUSD, "
+                f"and {(unsupported or schema.symbols)[0]} is not one. Run without "
+                "a broker."
             )
         self.exchange = Exchange(ALPACA, notify)
         self._names = {name: f"{pair.base}/USD" for name, pair in pairs.items() if pair}
 
     def clock(self) -> float:
-        """The broker's, UTC seconds."""
+        """Return the broker's time, UTC seconds."""
         return self.exchange.clock()
 
     def equity(self) -> float:
-        """Of the whole account, dollars."""
+        """Return the equity of the whole account, dollars."""
         answer = self.exchange.call_with_retry(self.exchange.api.trader_private_get_v2_account)
         return float(answer["equity"])
 
     def positions(self) -> dict[str, float]:
-        """Coins held of the deployment's symbols."""
+        """Return the coins held of the deployment's symbols."""
         answer = self.exchange.call_with_retry(self.exchange.api.trader_private_get_v2_positions)
         held = {str(one["symbol"]).replace("/", ""): float(one["qty"]) for one in answer}
         return {
@@ -263,16 +268,16 @@ class AlpacaPaper:
         }
 
     def lot_size(self, name: str) -> LotSize:
-        """What can be ordered of a symbol."""
+        """Return the order limits of a symbol."""
         market = self.exchange.market(name)
         amount, limits = market["precision"]["amount"], market["limits"]
-        least_cost = limits["cost"]["min"] or 10.0  # dollars of a purchase; ccxt may not know it
+        least_cost = limits["cost"]["min"] or 10.0  # dollars per purchase; ccxt may not provide it
         return LotSize(
             float(amount or 0.0), float(limits["amount"]["min"] or 0.0), float(least_cost)
         )
 
     def orders(self, since: float) -> dict[str, Order]:
-        """Orders that were submitted after a moment, by the client's id."""
+        """Return the orders submitted after a time, by client id."""
         api, found = self.exchange.api, dict[str, Order]()
         while True:
             after = api.iso8601(int(since * 1e3))
@@ -284,7 +289,7 @@ class AlpacaPaper:
             }
             page = self.exchange.call_with_retry(api.trader_private_get_v2_orders, params)
             rows = [_parse_order(one) for one in page]
-            for row in rows:  # one that is listed twice was listed while it was being filled
+            for row in rows:  # an order can be listed twice while it is being filled
                 known = found.get(row.client_id)
                 if known is None or known.state == OPEN:
                     found[row.client_id] = row
@@ -293,13 +298,13 @@ class AlpacaPaper:
             since = rows[-1].submitted
 
     def send(self, name: str, quantity: float, client_id: str) -> str:
-        """Sends a market order.
+        """Send a market order.
 
         Returns:
-            Why it was refused; empty where it was taken, or where nobody knows.
+            Reason of a rejection; empty if the order was accepted or its state is unknown.
 
         Raises:
-            ConfigError: the keys are not accepted.
+            ConfigError: the keys were rejected.
         """
         api, side = self.exchange.api, "buy" if quantity > 0.0 else "sell"
         market = self.exchange.market(name)
@@ -310,7 +315,7 @@ class AlpacaPaper:
         except self.exchange.uncertain_errors:
             return ""
         except self.exchange.rejection_errors as error:
-            if _DUPLICATE_ID in str(error):  # it has that one already
+            if _DUPLICATE_ID in str(error):  # the broker already has this order
                 return ""
             failure = self.exchange.convert_error(error)
             if isinstance(failure, ConfigError):
@@ -319,7 +324,7 @@ class AlpacaPaper:
         return ""
 
     def cancel(self, order: Order) -> None:
-        """Asks for an order's end, which may come too late; what became of it is asked later."""
+        """Request the cancellation of an order, which may be too late."""
         try:
             call = self.exchange.api.trader_private_delete_v2_orders_order_id
             call({"order_id": order.broker_id})
@@ -340,14 +345,14 @@ def _parse_order(facts: dict[str, Any]) -> Order:
 
 
 def make_broker(name: str, schema: BarSchema, notify: Callable[[str], None]) -> AlpacaPaper:
-    """The broker that `--broker` names.
+    """Create the broker that `--broker` names.
 
     Raises:
-        ConfigError: there is no such one.
+        ConfigError: there is no such broker.
     """
     if name != ALPACA_PAPER:
         raise ConfigError(
-            f"--broker {name!r} is no broker: {ALPACA_PAPER} is the only one. No order is ever "
-            "sent for real money."
+            f"--broker {name!r} is not a broker. Use {ALPACA_PAPER}: it is the only one, and no "
+            "order is ever sent for real money."
         )
     return AlpacaPaper(schema, notify)

@@ -1,9 +1,9 @@
-"""Feeds: where closed bars come from. `replay:DIR`, `tail:FILE`, `ccxt:EXCHANGE`, by one word.
+"""Feeds: sources of closed bars, `replay:DIR`, `tail:FILE` or `ccxt:EXCHANGE`.
 
-The first two read price files as training did, with the deployment's own `data` section: zone,
-units, side and length are those that were frozen there. The third asks an exchange. A bar is told
-once it has closed, open + length + grace <= the feed's clock, and every look tells bars of the past
-again, so that a revision is seen.
+The first two read price files as training did, with the deployment's `data` section: time zone,
+units, price side and bar length are those stored there. The third requests bars from an exchange. A
+bar is returned after it has closed: open + length + grace <= the feed's clock. Each poll returns
+earlier bars as well, so that revisions are detected.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ _POLL_SECONDS = 1.0
 _HEAD_LINES, _TAIL_LINES = (
     4,
     200,
-)  # lines of a file that are read again with those that were appended
-_MIN_REPEATED_BARS = 20  # bars that these lines must give again
-_MAX_BYTES = 1 << 29  # of a file whose bytes are compared
-_OVERLAP_BARS = 12  # bars before the last one that an exchange is asked for again
-_LATE_SECONDS = 30.0  # that the bar of one symbol may come after those of the others
-# What judges how a file is read: settled at the first look, whatever a growing file then shows.
+)  # lines of a file that are read again with the appended ones
+_MIN_REPEATED_BARS = 20  # bars of these lines that must be unchanged
+_MAX_BYTES = 1 << 29  # size limit of a file whose bytes are compared
+_OVERLAP_BARS = 12  # bars before the last one that are requested again
+_LATE_SECONDS = 30.0  # maximum delay of one symbol's bar after the others
+# Issues about how a file is read. They are settled at the first poll of a growing file.
 _SETTLED_ISSUES = tuple(
     one for one in ACCEPTABLE if one not in ("scale_jump", "overlap", "spacing")
 )
 
 
 class FeedUpdate(NamedTuple):
-    """What a look at the feed gave.
+    """Result of polling a feed.
 
     Attributes:
-        moments: new ones, closed, oldest first.
-        bars: of every symbol, the past too.
-        clock: the feed's, UTC seconds.
+        groups: newly closed bars, oldest first.
+        bars: bars of every symbol, including earlier ones.
+        clock: the feed's clock, UTC seconds.
     """
 
     groups: list[BarGroup]
@@ -60,34 +60,34 @@ class FeedUpdate(NamedTuple):
 
 
 def parse_feed(feed: str) -> tuple[str, str]:
-    """A feed's word in two: its kind, and where it is.
+    """Split a feed specification into its kind and location.
 
     Raises:
-        ConfigError: no such feed.
+        ConfigError: the specification is invalid.
     """
     kind, colon, place = feed.partition(":")
     if kind not in (REPLAY, TAIL, CCXT) or not colon or not place:
         raise ConfigError(
-            f"--feed {feed!r} is no feed: write replay:DIR for a folder of prices that are "
-            "told bar by bar, tail:FILE for a file, or a folder of files, that grows, or "
-            "ccxt:EXCHANGE for the bars of an exchange."
+            f"--feed {feed!r} is not a feed. Use replay:DIR for a folder of prices that is "
+            "replayed bar by bar, tail:FILE for a growing file or folder of files, or "
+            "ccxt:EXCHANGE for bars of an exchange."
         )
     return kind, place
 
 
 class PriceFeed:
-    """Price files that are replayed moment by moment, or watched while they grow.
+    """Price files that are replayed bar by bar, or watched while they grow.
 
     Args:
-        word: ``replay:DIR`` or ``tail:FILE``; both may be a file or a folder.
+        feed: ``replay:DIR`` or ``tail:FILE``; both accept a file or a folder.
         data: the config's `data` section, without the folder.
-        shape: what must come of it.
+        schema: symbols and columns of the bars.
         grace: seconds after a bar's end at which it counts as closed.
-        known: its readings were judged before.
+        known: issues about how the files are read were settled before.
         history: bars that features need before the first decision.
 
     Raises:
-        ConfigError: no such feed.
+        ConfigError: the feed is invalid.
     """
 
     def __init__(
@@ -105,19 +105,21 @@ class PriceFeed:
         self._data["timeframe"] = timeframe_name(schema.bar_seconds)
         self._schema, self._grace, self._known, self._history = schema, grace, known, history
         self._last_file_stamps: tuple[tuple[int, int], ...] = ()
-        self._last_contents: dict[Path, bytes] = {}  # of the files, as they were read last
+        self._last_contents: dict[Path, bytes] = {}  # contents at the last read
         self._last_bars: Sequence[Bars] = ()
         self._groups: list[BarGroup] = []
         self._times: list[int] = []
-        self._position = 0  # in a replay, of the next moment to tell
+        self._position = 0  # index of the next bar group of a replay
 
     def poll_interval(self) -> float:
-        """Files are looked at every second."""
+        """Return the seconds until the next poll: files are polled once per second."""
         return _POLL_SECONDS
 
     def poll(self, after: int, begin: int | None = None) -> FeedUpdate:
-        """What closed after a moment; of a replay all up to `begin`, or up to where features are
-        there, then one moment at a time.
+        """Return the bars that closed after a time.
+
+        A replay returns all bars up to `begin`, or until features are available, then one group per
+        poll.
         """
         now = time.time()
         file_stamps = () if self.is_replay else self._file_stamps()
@@ -128,14 +130,12 @@ class PriceFeed:
             self._times = [one.time for one in self._groups]
             if (
                 not self.is_replay and self._file_stamps() != file_stamps
-            ):  # written meanwhile: read again
+            ):  # modified while reading: read again
                 self._last_file_stamps = ((0, 0),)
                 return FeedUpdate([], (), now)
         first = bisect_right(self._times, after)
         if self.is_replay:
-            first = max(
-                first, self._position
-            )  # on what was told, there may be nothing to decide yet
+            first = max(first, self._position)  # earlier groups may not have allowed a decision
             ready = self._history if begin is None else bisect_right(self._times, begin)
             moments = self._groups[first : max(ready, first + 1)]
             self._position = first + len(moments)
@@ -143,7 +143,7 @@ class PriceFeed:
             return FeedUpdate(
                 moments, self._last_bars, last + self._schema.bar_seconds + self._grace
             )
-        # What was written before a bar's end may be the bar as it stood then.
+        # A file written before a bar's end may contain the unfinished bar.
         written = max(mark[0] for mark in file_stamps) / 1e9
         closed = int(min(now - self._grace, written)) - self._schema.bar_seconds
         return FeedUpdate(
@@ -155,16 +155,16 @@ class PriceFeed:
         return [one for one in files if one.is_file()]
 
     def _file_stamps(self) -> tuple[tuple[int, int], ...]:
-        """Time and size of every file: what tells that one has changed."""
+        """Return modification time and size of each file, to detect changes."""
         file_stamps = map(os.stat, self._files())
         return tuple((mark.st_mtime_ns, mark.st_size) for mark in file_stamps)
 
     def _read_appended(self, after: int) -> Sequence[Bars]:
-        """Return the bars of the last lines if the files have only grown, else nothing.
+        """Return the bars of the last lines if the files have only grown, otherwise nothing.
 
-        All bytes are compared with those of the last look, except a last line, whose bar may have
-        been open. The last lines are read as files of their own. The bars that the last look gave
-        too must be equal.
+        All bytes are compared with those of the last poll, except the last line, whose bar may have
+        been open. The last lines are read as separate files. Bars that the last poll returned must
+        be equal.
         """
         before, self._last_contents = self._last_contents, {}
         if self.is_replay:
@@ -184,7 +184,7 @@ class PriceFeed:
                     {**self._data, "folder": place, "allow_issues": self._accepted_issues}
                 )
         except (OSError, UnreadableError, SlipstreamError):
-            return ()  # reading everything names what is wrong
+            return ()  # a full read raises the exact error
         return found if all(map(partial(_is_continuation, after), self._last_bars, found)) else ()
 
     @property
@@ -198,23 +198,23 @@ class PriceFeed:
         except DataError as error:
             zone = ""
             if "`time_zone" in str(error):
-                zone = " For a feed, give the zone as `--time-zone UTC`, or that of its files."
+                zone = " For a feed, set the time zone of its files, such as `--time-zone UTC`."
             raise DataError(
                 f"--feed {self.path} must hold {', '.join(self._schema.all_symbols)} in files as "
                 "those of "
-                f"training were: name another one, or mend this. {error}{zone}"
+                f"training were. Use another feed, or fix this one. {error}{zone}"
             ) from None
         self._known = True
         return found
 
 
 def _last_lines(before: bytes, now: bytes) -> bytes:
-    """Return the first and last lines of a text that has only grown; nothing for another one."""
+    """Return the first and last lines of a text that has only grown, otherwise nothing."""
     end = before.rfind(b"\n", 0, max(len(before) - 1, 0)) + 1
     if not now.startswith(before[:end]):
         return b""
     head, tail = 0, end
-    for _ in range(_HEAD_LINES):  # a header, and what may stand before it
+    for _ in range(_HEAD_LINES):  # the header and lines before it
         head = before.find(b"\n", head, end) + 1 or end
     for _ in range(_TAIL_LINES):
         tail = before.rfind(b"\n", 0, max(tail - 1, 0)) + 1
@@ -222,9 +222,9 @@ def _last_lines(before: bytes, now: bytes) -> bytes:
 
 
 def _is_continuation(after: int, before: Bars, now: Bars) -> bool:
-    """Return whether last lines have all bars after a moment, and repeat those before it.
+    """Return True if the last lines contain all bars after a time and repeat those before it.
 
-    The last one of the bars before may have been open.
+    The last of the earlier bars may have been open.
     """
     old = int(np.searchsorted(now.time, before.time[-1])) if len(before) else 0
     place = np.searchsorted(before.time, now.time[:old])
@@ -235,21 +235,21 @@ def _is_continuation(after: int, before: Bars, now: Bars) -> bool:
 
 
 class ExchangeFeed:
-    """Candles of an exchange, by its own clock; what was missed is fetched.
+    """Candles of an exchange, by the exchange's clock; missed bars are fetched.
 
-    Where the exchange's clock is ahead of this machine's, a bar counts as closed when both say so:
-    of one that is still open an exchange tells what it has by then.
+    If the exchange's clock is ahead of this machine's, a bar counts as closed when it is closed by
+    both clocks, since exchanges return unfinished bars.
 
     Args:
-        exchange: which is asked.
-        data: the config's `data` section; `spread_pips` is the spread of these bars, for an
-            exchange tells none.
-        shape: what must come of it.
+        exchange: connection to the exchange.
+        data: the config's `data` section; `spread_pips` is the spread of these bars, since
+            exchanges return none.
+        schema: symbols and columns of the bars.
         grace: seconds after a bar's end at which it counts as closed.
         history: bars that features need before the first decision.
 
     Raises:
-        ConfigError: features read columns that no exchange has.
+        ConfigError: a feature reads a column that exchanges do not provide.
     """
 
     is_replay = False
@@ -264,8 +264,8 @@ class ExchangeFeed:
     ) -> None:
         if schema.extra:
             raise ConfigError(
-                f"The policy reads the column {schema.extra[0]}, which an exchange's bars do not "
-                "have: use tail:FILE, with files that have it."
+                f"The policy reads the column {schema.extra[0]}, which bars of an exchange do not "
+                "have. Use tail:FILE with files that have it."
             )
         self.exchange, self._schema, self._grace = exchange, schema, grace
         self._history = history + _OVERLAP_BARS
@@ -274,7 +274,7 @@ class ExchangeFeed:
         self._next_close, self._late_wait, self._clock = 0.0, _POLL_SECONDS, 0.0
 
     def poll_interval(self) -> float:
-        """Until the next bar closes; where it should have, a second, then longer and longer."""
+        """Return the seconds until the next bar closes, or an increasing wait if it is late."""
         wait = self._next_close - self._clock
         if wait > 0.0:
             self._late_wait = _POLL_SECONDS
@@ -283,7 +283,7 @@ class ExchangeFeed:
         return self._late_wait
 
     def poll(self, after: int, begin: int | None = None) -> FeedUpdate:
-        """What closed after a moment; before the first decision with what features need."""
+        """Return the bars closed after a time, with feature history before the first decision."""
         size = self._schema.bar_seconds
         self._clock = clock = self.exchange.clock()
         closed = min(clock, time.time()) - self._grace - size
@@ -297,10 +297,10 @@ class ExchangeFeed:
         while (
             moments and len(moments[-1].bars) < whole and moments[-1].time > closed - _LATE_SECONDS
         ):
-            moments.pop()  # a symbol's bar is on its way
+            moments.pop()  # the bar of a symbol is still to come
         seen = moments[-1].time if moments else after
         self._next_close = max(seen, last) + 2 * size + self._grace
-        if seen < last:  # it should be there, and is not yet
+        if seen < last:  # the bar is late
             self._next_close = clock
         return FeedUpdate(moments, bars, clock)
 
@@ -310,8 +310,8 @@ class ExchangeFeed:
         bad = ~(np.isfinite(table).all(axis=1) & (table[:, 1:5] > 0.0).all(axis=1))
         if bad.any():
             raise DataError(
-                f"{self.exchange.name} tells a bar of {name} without prices: "
-                f"{rows[int(np.argmax(bad))]}. Nothing is decided on it; begin again later."
+                f"{self.exchange.name} returned a bar of {name} without prices: "
+                f"{rows[int(np.argmax(bad))]}. No decision was made. Restart later."
             )
         spread = np.full(len(rows), self._spread[name])
         opens, opened, high, low, close, volume = table.T
@@ -319,7 +319,7 @@ class ExchangeFeed:
 
 
 BarFeed: TypeAlias = PriceFeed | ExchangeFeed
-"""Where closed bars come from; one that `replays` ends, and its clock is that of its bars."""
+"""Source of closed bars. If `is_replay`, it ends, and its clock is that of its bars."""
 
 
 def make_feed(
@@ -331,25 +331,25 @@ def make_feed(
     notify: Callable[[str], None],
     time_zone: str | None = None,
 ) -> BarFeed:
-    """The feed of a word, for a policy; an exchange is asked for what its features need, too.
+    """Create the feed of a specification for a policy, including the history its features need.
 
     Args:
-        word: as `--feed` takes it.
-        policy: whose bars they are.
-        shape, grace, known: see `PriceFeed`.
-        say: told how an exchange answers.
-        time_zone: zone of stamps that carry none, instead of the deployment's.
+        feed: specification, as for `--feed`.
+        policy: the deployed policy.
+        schema, grace, known: see `PriceFeed`.
+        notify: called with messages about the exchange.
+        time_zone: time zone of stamps without one, instead of the deployment's.
 
     Raises:
-        ConfigError: no such feed or zone, or an exchange, whose stamps are in UTC.
+        ConfigError: the feed or time zone is invalid, or a time zone was set for an exchange.
     """
     kind, place = parse_feed(feed)
     data, needs = policy.metadata["feed"], policy.policy.training_context
     if time_zone is not None:
         if kind == CCXT:
             raise ConfigError(
-                f"--time-zone {time_zone} is for files, and the bars of an exchange are in UTC: "
-                "leave it out."
+                f"--time-zone {time_zone} applies to files; bars of an exchange are in UTC. "
+                "Remove it."
             )
         validate_zone(time_zone)
         data = {**data, "time_zone": time_zone}

@@ -1,8 +1,8 @@
-"""Journal: every decision of an account, one row a pass and bar, kept before anything follows.
+"""Journal: the decisions of an account, one row per pass and bar, written before anything else.
 
-With a broker also every order that was meant to be sent, before it is, and how each bar ended.
+With a broker, it also contains each order before it is sent, and the outcome of each bar.
 
-SQLite in WAL mode with ``synchronous=FULL``: what `add` has returned from survives a power cut.
+SQLite in WAL mode with ``synchronous=FULL``: committed rows survive a power failure.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ CREATE TABLE IF NOT EXISTS traded (
 );
 """
 _FIX = (
-    "Restore the file from a backup, or deploy again, which begins a new account. What was decided "
-    "is not lost as long as the file is kept."
+    "Restore the file from a backup, or deploy again, which starts a new account. Keep the file: "
+    "it "
+    "contains the decisions so far."
 )
 _NUMBERS = json_column([(int, float)])
 _DECISIONS = StoredTable(
@@ -72,17 +73,17 @@ OVERTAKEN = "overtaken by the next bar"
 
 
 class Decision(NamedTuple):
-    """One row.
+    """Row of the journal.
 
     Attributes:
-        name: of the pass: a symbol, or all that a portfolio holds.
-        time: UTC seconds at which the bar opened that was decided on.
-        bars: hash of all bars up to it.
-        action: what the environment received.
-        wanted: units held after the next fill, as the rules say for a flat bar at the next open;
-            empty where later bars were known already.
-        equity: at the bar's close, account currency.
-        decided: the feed's clock, UTC seconds.
+        name: name of the pass: a symbol, or all symbols of a portfolio.
+        time: open of the bar that was decided on, UTC seconds.
+        bars_digest: hash of all bars up to it.
+        action: action that the environment received.
+        target_units: units after the next fill, simulated on a flat bar at the next open; empty if
+            later bars were known.
+        equity: equity at the bar's close, account currency.
+        decided_at: the feed's clock, UTC seconds.
     """
 
     name: str
@@ -95,14 +96,14 @@ class Decision(NamedTuple):
 
 
 class PlannedOrder(NamedTuple):
-    """An order that is kept before it is sent.
+    """Order that is stored before it is sent.
 
     Attributes:
-        id: the client's, by which the broker knows it.
+        id: client id, by which the broker identifies the order.
         time: open of the bar that was decided on, UTC seconds.
-        number: of this bar's and symbol's, from 0.
+        number: index among the orders of this bar and symbol, from 0.
         quantity: coins, sales negative.
-        state: `INTENDED` until the broker shows it, then `OPEN`, then how it ended.
+        state: `PLANNED` until the broker lists it, then `OPEN`, then its final state.
         filled: coins; average: their price.
     """
 
@@ -117,13 +118,14 @@ class PlannedOrder(NamedTuple):
 
 
 class BarExecution(NamedTuple):
-    """What became of a bar's wanted units.
+    """Execution of a bar's target units.
 
     Attributes:
         time: open of the bar that was decided on, UTC seconds.
-        worth: equity by the rules at its close, equity: the broker's when it was first asked.
-        ended: how: empty until it has.
-        rests: by symbol: coins wanted, coins held, and why the rest was not sent.
+        rules_equity: equity according to the rules at its close.
+        equity: equity of the broker's account at the first request.
+        outcome: how execution ended; empty until then.
+        unfilled: target coins, coins held and the reason for the difference, by symbol.
     """
 
     time: int
@@ -134,15 +136,15 @@ class BarExecution(NamedTuple):
 
 
 class Journal:
-    """The table of an account's folder.
+    """Journal of an account's folder.
 
     Args:
-        path: its file.
-        read_only: for another process, while the account is led.
+        path: the database file.
+        read_only: open for reading while another process runs the account.
 
     Raises:
-        ResourceError: it cannot be written.
-        CheckpointError: it is damaged.
+        ResourceError: the file cannot be written.
+        CheckpointError: the file is damaged.
     """
 
     def __init__(self, path: Path, read_only: bool = False) -> None:
@@ -159,7 +161,7 @@ class Journal:
         fsync_folder(path.parent)
 
     def add_decisions(self, rows: Sequence[Decision]) -> None:
-        """Keeps decisions, all or none of them."""
+        """Store decisions, all or none."""
         values = [
             (*row[:3], json.dumps(row.action), json.dumps(row.target_units), *row[5:])
             for row in rows
@@ -167,7 +169,7 @@ class Journal:
         self._write(_insert(_DECISIONS), values)
 
     def decisions(self, name: str) -> list[Decision]:
-        """All decisions of a pass, oldest first."""
+        """Return all decisions of a pass, oldest first."""
 
         def decision(row: Sequence[Any]) -> Decision:
             name, time, bars, action, units, *more = row
@@ -178,24 +180,24 @@ class Journal:
             return _DECISIONS.read(self._table, rest, (name,), make=decision)
 
     def pass_names(self) -> list[str]:
-        """The passes that have decisions."""
+        """Return the names of passes with decisions."""
         return sorted({name for (name,) in self._read(_DECISIONS, names=("pass",))})
 
     def first_time(self) -> int | None:
-        """Open of the first bar that was decided on; None before it."""
+        """Return the open of the first bar that was decided on; None before it."""
         found = self._read(_DECISIONS, "ORDER BY time LIMIT 1", names=("time",))
         return int(found[0][0]) if found else None
 
     def add_notice(self, moment: float, text: str, pattern: str | None = None) -> bool:
-        """Keep a sentence if it is new.
+        """Store a message if it is new.
 
         Args:
             moment: UTC seconds.
-            text: the sentence.
-            like: pattern as of GLOB; a sentence that fits it is the same remark.
+            text: the message.
+            pattern: GLOB pattern; a stored message that matches it counts as the same notice.
 
         Returns:
-            Whether it is a new one.
+            True if the message is new.
         """
         statement = (
             "INSERT OR IGNORE INTO remarks SELECT ?, ? "
@@ -205,24 +207,24 @@ class Journal:
             return self._table.execute(statement, (moment, text, pattern)).rowcount > 0
 
     def notices(self) -> list[tuple[float, str]]:
-        """All sentences with their times."""
+        """Return all messages with their times."""
         return [(time, text) for time, text in self._read(_NOTICES, "ORDER BY time")]
 
     def add_orders(self, orders: Sequence[PlannedOrder]) -> None:
-        """Keeps orders that are about to be sent, all or none; they are on the disk afterwards."""
+        """Store orders before they are sent, all or none. They are on disk when this returns."""
         self._write(_insert(_ORDERS), orders)
 
     def update_orders(self, orders: Sequence[PlannedOrder]) -> None:
-        """Keeps what the broker showed of orders."""
+        """Store the state of orders reported by the broker."""
         rows = [(one.state, one.filled, one.average, one.id) for one in orders]
         self._write("UPDATE orders SET state = ?, filled = ?, average = ? WHERE id = ?", rows)
 
     def orders(self, since: int = 0) -> list[PlannedOrder]:
-        """Orders of the bars from a moment on, oldest first."""
+        """Return the orders of bars from a time on, oldest first."""
         return self._orders("time >= ?", since)
 
     def pending_orders(self) -> list[PlannedOrder]:
-        """Orders whose end is not known, oldest first."""
+        """Return orders without a final state, oldest first."""
         return self._orders("state IN (?, ?)", PLANNED, OPEN)
 
     def _orders(self, which: str, *values: str | int) -> list[PlannedOrder]:
@@ -230,9 +232,9 @@ class Journal:
         return [PlannedOrder(*row) for row in self._read(_ORDERS, rest, *values)]
 
     def begin_bar(self, time: int, worth: float, equity: float) -> None:
-        """Keeps both equities of a bar that is about to be traded; of one before, that it is over.
+        """Store both equities of a bar before it is traded, and mark earlier bars as superseded.
 
-        Nothing happens where the bar was begun already.
+        Does nothing if the bar was begun before.
         """
         supersede = "UPDATE traded SET ended = ? WHERE ended = '' AND time < ?"
         self._write(supersede, [(OVERTAKEN, time)])
@@ -241,12 +243,12 @@ class Journal:
         )
 
     def end_bar(self, time: int, ended: str, rests: Mapping[str, Sequence[Any]]) -> None:
-        """Keeps how a bar ended."""
+        """Store the outcome of a bar."""
         row = (ended, json.dumps(dict(rests)), time)
         self._write("UPDATE traded SET ended = ?, rests = ? WHERE time = ?", [row])
 
     def executed_bars(self, since: int = 0) -> list[BarExecution]:
-        """The bars that were traded, from a moment on, oldest first."""
+        """Return traded bars from a time on, oldest first."""
         return [
             BarExecution(*row)
             for row in self._read(_EXECUTED, "WHERE time >= ? ORDER BY time", since)
@@ -259,7 +261,7 @@ class Journal:
             return table.read(self._table, rest, values, names)
 
     def _write(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """One transaction: when it returns, all rows are on the disk, and none before."""
+        """Write rows in one transaction. When it returns, all rows are on disk."""
         with self._errors():
             self._table.execute("BEGIN IMMEDIATE")
             try:
@@ -270,7 +272,7 @@ class Journal:
             self._table.execute("COMMIT")
 
     def close(self) -> None:
-        """Closes it."""
+        """Close the database."""
         self._table.close()
 
     @contextmanager
@@ -280,7 +282,7 @@ class Journal:
 
 
 def _insert(table: StoredTable) -> str:
-    """Return the statement that adds whole rows."""
+    """Return the statement that inserts whole rows."""
     return (
         f"INSERT INTO {table.name} ({', '.join(table.cells)}) "
         f"VALUES ({', '.join('?' * len(table.cells))})"

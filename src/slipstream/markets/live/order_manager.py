@@ -28,14 +28,12 @@ from slipstream.markets.live.journal import OPEN, OVERTAKEN, Journal, PlannedOrd
 from slipstream.markets.live.paper_account import TargetPosition
 
 NEVER_SENT = "never sent"
-_MAX_ATTEMPTS = 3  # orders of one bar and symbol
-_ROUND_SECONDS = 1.0  # between two rounds
-_MAX_ROUND_SECONDS = 60.0  # seconds; one in which the broker was silent for longer sends nothing
-_LOOKBACK_SECONDS = 300.0  # seconds, of the broker's list, for clocks that differ
-_MIN_EQUITY_SHARE = (
-    0.98  # of the rules' equity, that the broker's account must hold at the beginning
-)
-_ROUNDING = 1e-9  # of equity: rounding
+_MAX_ATTEMPTS = 3  # orders per bar and symbol
+_ROUND_SECONDS = 1.0  # between rounds
+_MAX_ROUND_SECONDS = 60.0  # a longer round sends nothing, since the bar may be over
+_LOOKBACK_SECONDS = 300.0  # start of the broker's list, earlier for differing clocks
+_MIN_EQUITY_SHARE = 0.98  # minimum initial equity of the broker's account, relative to the rules
+_ROUNDING = 1e-9  # of equity
 
 Share = Annotated[float, Field(gt=0.0, le=10.0)]
 
@@ -47,15 +45,15 @@ class Limits(Config):
     all three. The other limits forbid every order.
 
     Attributes:
-        max_exposure: most that may be held, as a share of the account's equity by the rules.
-        max_order: largest purchase, as a share of that equity.
-        max_orders_per_day: of a UTC day.
-        max_daily_loss: fall of the broker's equity since the day's first bar, as a share of that.
+        max_exposure: maximum value held, as a fraction of the account's equity by the rules.
+        max_order: maximum value of a purchase, as a fraction of that equity.
+        max_orders_per_day: maximum number of orders per UTC day.
+        max_daily_loss: fall of the broker's equity since the day's first bar, as a fraction of it.
         max_data_age: seconds after a bar's end after which no order is sent for it; None: one
             bar length.
         max_clock_skew: seconds between this machine's clock and the broker's.
-        max_drift: distance of a feature from its range in training, as a share of that range.
-            Markets make new highs: those are remarked on; what lies far beyond was never seen.
+        max_drift: distance of a feature from its training range, as a fraction of that range. New
+            highs of a market are below this limit and only logged.
     """
 
     max_exposure: Share = 1.0
@@ -67,7 +65,7 @@ class Limits(Config):
     max_drift: Annotated[float, Field(ge=0.0)] = 0.5
 
     def age_limit(self, bar_seconds: int) -> float:
-        """Seconds after a bar's end from which on nothing is sent for it."""
+        """Return the seconds after a bar's end from which on no order is sent for it."""
         return float(bar_seconds) if self.max_data_age is None else self.max_data_age
 
     @classmethod
@@ -82,17 +80,17 @@ class Limits(Config):
 
 
 class OrderContext(NamedTuple):
-    """What limits look at.
+    """State that is checked against the limits.
 
     Attributes:
-        worth: equity by the rules, account currency.
-        fallen: of the broker's equity since the day's first bar, as a share of that.
+        rules_equity: equity according to the rules, account currency.
+        daily_loss: fall of the broker's equity since the day's first bar, as a fraction of it.
         age: seconds since the bar's end, by the broker's clock.
         skew: seconds between both clocks.
-        outside: as for `Pass`, at the bar.
-        sent: orders of the UTC day so far.
+        drift: as in `ReplayPass`, at the bar.
+        orders_today: number of orders of the current UTC day.
         prices: closes, by symbol.
-        held: coins, by symbol.
+        positions: coins, by symbol.
     """
 
     rules_equity: float
@@ -106,7 +104,7 @@ class OrderContext(NamedTuple):
 
 
 def blocking_reason(limits: Limits, bar_seconds: int, now: OrderContext) -> str:
-    """Why no order at all may be sent now; empty where one may."""
+    """Return why no order may be sent now; empty if orders are allowed."""
     if now.skew > limits.max_clock_skew:
         return f"this machine's clock and the broker's are {now.skew:.0f} s apart"
     if now.age > limits.age_limit(bar_seconds):
@@ -119,12 +117,12 @@ def blocking_reason(limits: Limits, bar_seconds: int, now: OrderContext) -> str:
 def rejection_reasons(
     limits: Limits, orders: Mapping[str, float], now: OrderContext
 ) -> dict[str, str]:
-    """Why some orders may not be sent, by symbol.
+    """Return why some orders may not be sent, by symbol.
 
     Args:
-        limits: the account's.
+        limits: limits of the account.
         orders: coins, sales negative, by symbol.
-        now: the situation.
+        now: current state.
     """
     reason = dict[str, str]()
     if now.orders_today + len(orders) > limits.max_orders_per_day:
@@ -145,15 +143,15 @@ def rejection_reasons(
 
 
 class OrderManager:
-    """The orders of one account.
+    """Orders of one account.
 
     Args:
-        name: of the deployment and its version, for the ids.
-        broker: who takes them.
-        journal: where they are kept before.
-        bar_seconds: length of a bar.
-        limits: what keeps an order from being sent.
-        say: told what a user should know.
+        name: deployment and version, used in order ids.
+        broker: broker that receives the orders.
+        journal: journal in which orders are stored before they are sent.
+        bar_seconds: length of a bar in seconds.
+        limits: limits of the account.
+        notify: called with messages for the user.
     """
 
     def __init__(
@@ -167,16 +165,16 @@ class OrderManager:
     ) -> None:
         self._name, self._broker, self._journal = name, broker, journal
         self._bar_seconds, self._limits, self._notify = bar_seconds, limits, notify
-        self._round_start = 0.0  # when the newest one began
+        self._round_start = 0.0  # start of the current round
 
     def run_round(self, target: TargetPosition) -> bool:
-        """One round: asks what became of earlier orders, and sends what is missing.
+        """Run one round: update the state of earlier orders and send missing orders.
 
         Returns:
-            Whether another round is needed: an order is open, or was just sent.
+            True if another round is needed, since an order is open or was just sent.
 
         Raises:
-            ConfigError: the broker's account is smaller than the one that the rules began with.
+            ConfigError: the broker's account is smaller than the initial account of the rules.
         """
         begun = self._journal.executed_bars(target.time)
         if begun and begun[-1].outcome:
@@ -184,9 +182,7 @@ class OrderManager:
         self._round_start = clock.time()
         now = self._broker.clock()
         if not begun:
-            if self._sync_orders(
-                target.time, stop=False
-            ):  # what is open still would move the equity
+            if self._sync_orders(target.time, stop=False):  # open orders would change the equity
                 return True
             self._begin_bar(target)
         skew = abs(now - clock.time())
@@ -197,7 +193,7 @@ class OrderManager:
         if skew > self._limits.max_clock_skew and context.age <= self._limits.age_limit(
             self._bar_seconds
         ):
-            # It may be over before the next bar.
+            # The clock skew may disappear before the next bar.
             self._notice(now, target.time, blocked)
             return True
         context = context._replace(positions=self._broker.positions())
@@ -213,23 +209,23 @@ class OrderManager:
             return True
         if blocked:
             self._notice(now, target.time, blocked)
-        over = context.age > self._bar_seconds  # kept as where the next bar comes before this round
+        over = context.age > self._bar_seconds  # same outcome as if the next bar arrived first
         self._journal.end_bar(target.time, *((OVERTAKEN, {}) if over else ("traded", unfilled)))
         return False
 
     @property
     def _round_expired(self) -> bool:
-        """Whether the round took so long that its bar may be over, or the kill switch thrown."""
+        """True if the round took so long that its bar may be over or the kill switch was set."""
         return clock.time() - self._round_start > _MAX_ROUND_SECONDS
 
     def cancel_all(self, flat: bool) -> None:
-        """Ends all open orders, and where `flat` says so sells what is held; returns after it."""
-        self._notify("Selling what is held." if flat else "Asking for the end of open orders.")
+        """Cancel all open orders, and with `flat` sell all positions. Blocks until done."""
+        self._notify("Selling all positions." if flat else "Cancelling open orders.")
         while self._sync_orders(0, stop=True) or (flat and self._sell_round()):
             clock.sleep(_ROUND_SECONDS)
 
     def _sell_round(self) -> bool:
-        """One round of selling everything, whatever is wanted; whether another one is needed."""
+        """Run one round of selling everything; return True if another one is needed."""
         if not self._journal.executed_bars():
             return False
         time = self._journal.executed_bars()[-1].time
@@ -259,9 +255,9 @@ class OrderManager:
         equity = self._broker.equity()
         if not self._journal.executed_bars() and equity < _MIN_EQUITY_SHARE * target.rules_equity:
             raise ConfigError(
-                f"The broker's account holds {equity:,.2f}, less than the "
+                f"The equity of the broker's account is {equity:,.2f}, below the "
                 f"{target.rules_equity:,.2f} that "
-                "the rules began with, so that orders would not be covered: reset the paper "
+                "the rules began with, so orders would not be covered. Reset the paper "
                 "account with that balance at the broker, or train and deploy with a smaller "
                 "`env.initial_equity`."
             )
@@ -283,11 +279,11 @@ class OrderManager:
         )
 
     def _sync_orders(self, time: int, stop: bool) -> bool:
-        """Asks the broker for all orders whose end is not known; whether some are open still.
+        """Update orders without a final state from the broker; return True if some are open.
 
         Args:
-            time: of the newest bar: orders of earlier ones are to end.
-            stop: so are this one's, and what is not shown is not sent again.
+            time: open of the newest bar: orders of earlier bars are cancelled.
+            stop: cancel this bar's orders as well, and do not resend unlisted ones.
         """
         pending = self._journal.pending_orders()
         if not pending:
@@ -298,7 +294,7 @@ class OrderManager:
             order, over = shown.get(one.id), stop or one.time < time
             if order is None and one.time < time:
                 changed.append(one._replace(state=NEVER_SENT))
-            elif order is None:  # it may arrive yet: again under its id, of which one is taken
+            elif order is None:  # it may still arrive: resend, since each id is accepted only once
                 waiting |= not stop and (self._round_expired or self._send(one))
             else:
                 seen = one._replace(state=order.state, filled=order.filled, average=order.average)
@@ -311,18 +307,18 @@ class OrderManager:
         return waiting
 
     def _order_counts(self, time: int) -> dict[str, int]:
-        """How many orders of the newest bar there are, by symbol."""
+        """Return the number of orders of a bar, by symbol."""
         return {one.symbol: one.number + 1 for one in self._journal.orders(time)}
 
     def _missing_orders(
         self, target: TargetPosition, held: Mapping[str, float], never: str
     ) -> tuple[dict[str, float], dict[str, tuple[float, float, str]]]:
-        """What is to be sent now, sales first; what is not, and why.
+        """Return orders to send now, sales first, and the unfilled remainder with reasons.
 
         Args:
-            wanted: after the newest bar.
+            target: position after the newest bar.
             held: coins.
-            never: why nothing may be sent; empty where something may.
+            never: reason why no order may be sent; empty if orders are allowed.
         """
         last = {one.symbol: one for one in self._journal.orders(target.time)}
         numbers = self._order_counts(target.time)
@@ -333,11 +329,11 @@ class OrderManager:
             )
             reason = never
             if missing == 0.0:
-                reason = "too small to be sent" if units != held[name] else ""
+                reason = "below the minimum order" if units != held[name] else ""
             elif name in last and last[name].state == FILLED:
-                reason = "an order was filled: the rest waits for the next bar"
+                reason = "an order was filled; the remainder waits for the next bar"
             elif numbers.get(name, 0) >= _MAX_ATTEMPTS:
-                reason = f"{_MAX_ATTEMPTS} orders did not bring it"
+                reason = f"{_MAX_ATTEMPTS} orders did not fill it"
             elif not reason:
                 orders[name] = missing
                 continue
@@ -346,7 +342,7 @@ class OrderManager:
         return sales or orders, unfilled
 
     def _store_and_send(self, time: int, orders_to_send: Mapping[str, float]) -> None:
-        """Keeps orders, then sends them."""
+        """Store orders, then send them."""
         made, numbers = list[PlannedOrder](), self._order_counts(time)
         for name, quantity in orders_to_send.items():
             number = numbers.get(name, 0)
@@ -358,7 +354,7 @@ class OrderManager:
             self._send(one)
 
     def _send(self, one: PlannedOrder) -> bool:
-        """Whether it may have been taken."""
+        """Send an order; return True if the broker may have accepted it."""
         side = "buy" if one.quantity > 0.0 else "sell"
         self._notify(f"{side} {abs(one.quantity):.9g} {one.symbol}")
         reason = self._broker.send(one.symbol, one.quantity, one.id)
@@ -368,7 +364,7 @@ class OrderManager:
         return not reason
 
     def _notice(self, now: float, time: int, reason: str) -> None:
-        """Keeps why something is not sent, and says it once a bar."""
+        """Store why nothing is sent, and notify once per bar."""
         sentence = f"Not sent after the bar of {stamp(time)} UTC: {reason}."
         if self._journal.add_notice(now, sentence):
             self._notify(sentence)

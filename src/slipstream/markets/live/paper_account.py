@@ -1,9 +1,9 @@
-"""Paper account: a deployed policy on bars as they come; whatever is kept can be computed again.
+"""Paper account: a deployed policy that decides on new bars, reproducible from its stored files.
 
-The account is the kernel: its state is a function of the bars and the policy. At the start all bars
-are replayed from the frozen first row (nothing is trimmed, so that features with an endless memory
-are exact), and the policy must decide as the journal says. Bars that come later continue that
-replay, whose state is only in memory; where they cannot, all bars are replayed again.
+The account is the kernel: its state is a function of the bars and the policy. At start-up all bars
+are replayed from the first row, which is fixed (nothing is trimmed, so features with infinite
+memory are exact), and the policy must repeat the decisions of the journal. Later bars continue this
+replay, whose state is only in memory. If that is not possible, all bars are replayed again.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from slipstream.markets.live.price_replay import LONGEST_GAP, KnownActions, Pric
 from slipstream.training.runs.policies import DeployedPolicy
 
 BARS, JOURNAL = "bars", "journal.db"
-SPARE_BARS = 4_096  # bars that a replay is continued by before all are replayed again
+SPARE_BARS = 4_096  # bars appended to a replay before all bars are replayed again
 _MARGIN = 8  # bars
 
 
 class TargetPosition(NamedTuple):
-    """What the rules want a broker to hold after a bar.
+    """Position that a broker should hold after a bar, according to the trading rules.
 
     Attributes:
         time: the bar's open, UTC seconds.
         units: by symbol.
         prices: last closes, by symbol.
-        worth: equity by the rules, account currency.
-        outside: as for `Pass`.
+        rules_equity: equity according to the rules, account currency.
+        drift: as in `ReplayPass`.
     """
 
     time: int
@@ -53,21 +53,21 @@ class TargetPosition(NamedTuple):
 
 
 class PaperAccount:
-    """A paper account in a folder of its own; one process at a time works on it.
+    """Paper account in its own folder, used by one process at a time.
 
     Args:
-        folder: ``bars/`` and ``journal.db`` are in it.
-        policy: who decides.
-        shape: of the bars.
-        start: first moment decided on; the caller freezes it.
-        longest_gap: missing bars after which it stands still.
-        say: told what a user should know.
+        folder: folder that contains ``bars/`` and ``journal.db``.
+        policy: the deployed policy.
+        schema: symbols and columns of the bars.
+        start: first time decided on; the caller stores it.
+        longest_gap: number of missing bars after which the account stops.
+        notify: called with messages for the user.
 
     Attributes:
-        waiting: why there is no first decision yet.
+        waiting_reason: reason why there is no first decision yet.
 
     Raises:
-        CheckpointError: what is kept is not what comes of the bars that are kept.
+        CheckpointError: the stored decisions cannot be reproduced from the stored bars.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class PaperAccount:
         self.folder, self.policy, self.schema, self.start = folder, policy, schema, start
         self._longest_gap, self._notify = longest_gap, notify
         make_folder(folder)
-        refusal = f"Another process works on the account {folder}: stop it first."
+        refusal = f"Another process uses the account {folder}. Stop it first."
         self.waiting_reason = self._comparison_summary = ""
         metadata = policy.metadata.get("training_prices") or {}
         self._training_prices = {
@@ -92,7 +92,7 @@ class PaperAccount:
         ends = (int(one.time[-1]) for one in self._training_prices.values() if len(one.time))
         self._trained_until = max(ends, default=-1)
         self._comparison: FeedComparison | None = None
-        self._checked_bars: Sequence[Bars] = ()  # of the feed, as it told them last
+        self._checked_bars: Sequence[Bars] = ()  # bars of the last feed update
         self._replay: PriceReplay | None = None
         with ExitStack() as opened:
             opened.enter_context(acquire_lock(folder, refusal))
@@ -110,25 +110,25 @@ class PaperAccount:
 
     @property
     def last_decided(self) -> int:
-        """Open of the last bar that was decided on; -1 before the first."""
+        """Open of the last bar that was decided on; -1 before the first decision."""
         return max((rows[-1].time for rows in self._decisions.values()), default=-1)
 
     @property
     def equity(self) -> dict[str, float]:
-        """Of every pass at the last close, account currency."""
+        """Equity of each pass at the last close, account currency."""
         return {name: rows[-1].equity for name, rows in self._decisions.items()}
 
     @property
     def num_decisions(self) -> int:
-        """Decisions of all passes so far."""
+        """Number of decisions of all passes."""
         return sum(map(len, self._decisions.values()))
 
     @property
     def target(self) -> TargetPosition | None:
-        """What a broker should hold now; None where nothing can be said of the newest bar.
+        """Position that a broker should hold now; None if it is unknown for the newest bar.
 
         Raises:
-            ConfigError: every pass is an account of its own, and a broker has one.
+            ConfigError: there are several passes, each with its own account, and a broker has one.
         """
         if len(self._decisions) > 1:
             raise ConfigError(
@@ -145,7 +145,7 @@ class PaperAccount:
         return None
 
     def _verify_journal(self) -> None:
-        """Decides on all kept bars anew; refuses a journal that says something else."""
+        """Replay all stored bars and raise if a decision differs from the journal."""
         if not self._decisions:
             return
         passes = self._replay_all(None)
@@ -154,26 +154,26 @@ class PaperAccount:
         for name, rows in self._decisions.items():
             for row, own in zip_longest(rows, decisions.get(name, [])[: len(rows)]):
                 if own is None or own.time != row.time:
-                    what = "there is no such bar now"
+                    what = "the bar no longer exists"
                 elif own.bars_digest != row.bars_digest:
                     what = "bars up to it have changed"
                 elif own.action != row.action:
-                    what = f"the action was {row.action} and is {own.action}"
+                    what = f"the action was {row.action}, now {own.action}"
                 elif own.equity != row.equity:
-                    what = f"equity was {row.equity!r} and is {own.equity!r}"
+                    what = f"equity was {row.equity!r}, now {own.equity!r}"
                 else:
                     continue
                 raise CheckpointError(
-                    f"The account {self.folder} cannot go on: decided anew, {name} differs at "
-                    f"{stamp(row.time)} UTC from what the journal says: {what}. Bars or policy "
-                    "were changed behind its back: bring back the files of before, or deploy "
-                    "again, which begins a new account."
+                    f"The account {self.folder} cannot continue: {name} differs from the journal "
+                    "at "
+                    f"{stamp(row.time)} UTC: {what}. Bars or policy were modified. Restore the "
+                    "previous files, or deploy again, which starts a new account."
                 )
         if any(len(one.time) != len(self._decisions.get(one.name, ())) for one in passes):
-            self._drop_replay()  # a kill came between a bar and its decision, which `take` makes
+            self._drop_replay()  # killed between a bar and its decision: `process` decides
 
     def process(self, update: FeedUpdate) -> int:
-        """Keeps what a feed tells and decides on it; the number of new decisions.
+        """Store the bars of a feed update, decide on them, and return the number of new decisions.
 
         Raises:
             DataError: a bar was revised, or too many are missing.
@@ -209,8 +209,8 @@ class PaperAccount:
                 if self._decisions:
                     raise
                 if not self.waiting_reason:
-                    self._notify(f"Nothing is decided yet: {error}")
-                self.waiting_reason = str(error)  # too few bars for a first decision
+                    self._notify(f"No decision yet: {error}")
+                self.waiting_reason = str(error)  # too few bars for the first decision
                 return 0
         return self._store_decisions(passes, update.clock) if passes else 0
 
@@ -221,7 +221,7 @@ class PaperAccount:
         return self._replay.passes
 
     def _continue_replay(self, new: Sequence[BarGroup]) -> list[ReplayPass] | None:
-        """Return decisions on new bars behind the replay in memory; None if it cannot go on."""
+        """Decide on new bars by continuing the replay in memory; None if it cannot continue."""
         if self._replay is None:
             return None
         update, every = {name for one in new for name in one.bars}, self.schema.symbols
@@ -232,7 +232,7 @@ class PaperAccount:
         rows = self._replay.memory + len(new) + _MARGIN
         try:
             passes = self._replay.advance(self.store.newest_market(traded, rows))
-        except (SlipstreamError, StreamHistoryError):  # a replay of all bars names what is wrong
+        except (SlipstreamError, StreamHistoryError):  # a replay of all bars raises the exact error
             passes = None
         if passes is None:
             self._drop_replay()
@@ -261,14 +261,14 @@ class PaperAccount:
         update = self._comparison.summary()
         if "training_prices" not in self.policy.metadata:
             update = (
-                "This deployment has no training prices to compare the feed with: deploy again."
+                "The feed cannot be compared: the deployment has no training prices. Deploy again."
             )
         if update != self._comparison_summary and not self._decisions:
             self._comparison_summary = update
             self._notify(update)
 
     def _store_decisions(self, passes: Sequence[ReplayPass], clock: float) -> int:
-        """Journals what is new, after a look at whether the rest came out as before."""
+        """Write new decisions to the journal after checking that earlier ones are unchanged."""
         new: list[Decision] = []
         self._drift = _current_drift(passes)
         self._warn_about_drift(max(int(one.time[-1]) for one in passes), clock)
@@ -278,9 +278,9 @@ class PaperAccount:
             inconsistent = not 0 <= count <= len(one.time)
             if inconsistent or (count and float(one.equity[count - 1]) != rows[-1].equity):
                 raise CheckpointError(
-                    f"The account {self.folder} cannot go on: equity of {one.name} at "
+                    f"The account {self.folder} cannot continue: equity of {one.name} at "
                     f"{stamp(rows[-1].time)} UTC is no longer {rows[-1].equity!r}. Later bars "
-                    "changed earlier ones: a fault of slipstream's, please report it."
+                    "changed earlier ones. This is a bug in slipstream, please report it."
                 )
             new += self._make_decisions(one, count, clock)
         if new:
@@ -290,14 +290,14 @@ class PaperAccount:
         return len(new)
 
     def _warn_about_drift(self, time: int, clock: float) -> None:
-        """Remark that a feature lies outside its range in training, once a day and feature."""
+        """Warn that a feature is outside its training range, once per day and feature."""
         if self._drift.share > 0.0:
             at, feature = f"At the bar of {stamp(time)}", self._drift.feature.replace("[", "[[]")
-            same = f"At the bar of {stamp(time).partition(' ')[0]}* UTC {feature} lies outside*"
+            same = f"At the bar of {stamp(time).partition(' ')[0]}* UTC {feature} is outside*"
             self._notice(clock, f"{at} UTC {self._drift}.", same)
 
     def _make_decisions(self, one: ReplayPass, begin: int, clock: float) -> list[Decision]:
-        """Rows of the journal of a pass from a place on, decided at that moment of the clock."""
+        """Return the journal rows of a pass from index `begin`, decided at time `clock`."""
         rows = zip(one.time[begin:], one.action[begin:], one.equity[begin:], strict=True)
         decisions = [
             Decision(one.name, int(t), self._digest(int(t)), tuple(a.tolist()), (), float(e), clock)
@@ -324,9 +324,9 @@ class PaperAccount:
             self._notice(clock, f"{hole}.")
             if missing > self._longest_gap:
                 raise DataError(
-                    f"{hole}, more than --longest-gap {self._longest_gap}: nothing is decided on "
-                    "bars behind such a hole. Fill it in the feed, or, where the market was shut, "
-                    f"go on with --longest-gap {missing}."
+                    f"{hole}, more than --longest-gap {self._longest_gap}. No decisions are made "
+                    "after such a gap. Fill it in the feed, or, if the market was closed, continue "
+                    f"with --longest-gap {missing}."
                 )
 
     def _check_silence(self, last: int, clock: float) -> None:
@@ -337,9 +337,9 @@ class PaperAccount:
         )
         if missing > self._longest_gap:
             raise DataError(
-                f"The feed has told no bar since {stamp(last)} UTC, {plural(missing, 'bar')} by "
-                f"the calendar, more than --longest-gap {self._longest_gap}: see whether its "
-                "source still runs, and begin again."
+                f"The feed returned no bar since {stamp(last)} UTC, {plural(missing, 'bar')} by "
+                f"the calendar, more than --longest-gap {self._longest_gap}. Check that its source "
+                "is running, then restart."
             )
 
     def _notice(self, clock: float, sentence: str, same: str | None = None) -> None:
@@ -347,11 +347,11 @@ class PaperAccount:
             self._notify(sentence)
 
     def close(self) -> None:
-        """Closes files and lets go of the folder."""
+        """Close all files and release the folder."""
         self._resources.close()
 
 
 def _current_drift(passes: Sequence[ReplayPass]) -> FeatureDrift:
-    """Of the passes that go on to the newest bar."""
+    """Return the largest drift of the passes that include the newest bar."""
     newest = max(int(one.time[-1]) for one in passes)
     return max(one.drift for one in passes if int(one.time[-1]) == newest)

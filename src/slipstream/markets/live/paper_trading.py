@@ -1,7 +1,7 @@
-"""Paper: a process that leads a deployment's account bar by bar, and lets orders follow it.
+"""Paper trading: a process that runs a deployment's account bar by bar and executes its orders.
 
-The terms of an account (`account.json`) are kept beside it: the process that continues it needs
-nothing but its name.
+The configuration of an account (`account.json`) is stored in its folder, so continuing it requires
+only the name of the deployment.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from slipstream.training.runs.policies import DeployedPolicy, forced_gate_warnin
 ACCOUNT, NO_BROKER = "account.json", "none"
 GRACE = 5.0  # seconds
 _POLL_SECONDS = 1.0
-_SWITCH_SECONDS = 10.0  # between two looks at the kill switch
-_MAX_POLL_SECONDS = 30.0  # seconds between two questions about an order that stays open
+_SWITCH_SECONDS = 10.0  # between checks of the kill switch
+_MAX_POLL_SECONDS = 30.0  # maximum seconds between polls of an open order
 Notify = Callable[[str], None]
 
 
@@ -62,37 +62,37 @@ def paper(
     notify: Notify = lambda sentence: None,
     trust: bool = False,
 ) -> int:
-    """Leads the paper account of a deployment; the number of decisions it came to.
+    """Run the paper account of a deployment and return the number of its decisions.
 
-    A replay ends with its bars. A file that grows is watched until somebody interrupts; where
-    another version comes into force meanwhile, its own account goes on. `slipstream status`,
-    `watch`, `log` and `stop` know the deployment's folder as they know a run's.
+    A replay ends with its bars. A growing file is watched until interrupted. If another version
+    becomes current meanwhile, its account is continued. `slipstream status`, `watch`, `log` and
+    `stop` accept the deployment's folder like that of a run.
 
     Args:
-        name: of the deployment, or its folder.
-        feed: ``replay:DIR``, ``tail:FILE`` or ``ccxt:EXCHANGE``; the account's own unless given.
-        start: first moment decided on, UTC seconds, for a new account. Unless given, a replay
-            begins with the first bar at which all features are there, a growing file with its
-            newest closed bar.
-        longest_gap: missing bars after which the account stands still.
+        name: name of the deployment, or its folder.
+        feed: ``replay:DIR``, ``tail:FILE`` or ``ccxt:EXCHANGE``; the stored feed by default.
+        start: first time decided on, UTC seconds, for a new account. By default, a replay starts
+            with the first bar at which all features are available, a growing file with its newest
+            closed bar.
+        longest_gap: number of missing bars after which the account stops.
         grace: seconds after a bar's end at which it counts as closed.
-        once: end when all that has closed is decided on, and traded.
-        broker: ``alpaca-paper``: orders follow the account there; ``none``: nothing is sent. The
-            account's own unless given, and none for a new one.
-        limits: what keeps an order from being sent; the account's own unless given.
-        time_zone: zone of stamps in files of the feed that carry none; the account's own by
-            default, and that of the deployment for a new one.
-        say: told every decision, and what a user should know.
+        once: end after all closed bars were decided on and traded.
+        broker: ``alpaca-paper`` to send orders, ``none`` to send none; the stored broker by
+            default, and none for a new account.
+        limits: limits for orders; the stored limits by default.
+        time_zone: time zone of stamps without one in files of the feed; the stored zone by default,
+            and that of the deployment for a new account.
+        notify: called with each decision and with messages for the user.
         trust: as for `slipstream evaluate`.
 
     Raises:
-        SlipstreamError: a bar was revised, too many are missing, or bars cannot be read: the
-            account stands still, and goes on where the same call finds that mended.
-        Interrupted: somebody asked it to stop; nothing is lost.
+        SlipstreamError: a bar was revised, too many are missing, or bars cannot be read. The
+            account stops, and the same call continues it after this was fixed.
+        Interrupted: a stop was requested; no state is lost.
     """
     deployment, handle, total = Deployment.open(name), shlex.quote(printable(str(name))), 0
     refusal = (
-        f"Another process leads the account of {handle}: see `slipstream status {handle}`, or stop "
+        f"Another process runs the account of {handle}. See `slipstream status {handle}`, or stop "
         f"it with `slipstream stop {handle}`."
     )
     log = Logbook(deployment.path, DEPLOYMENT, notify)
@@ -107,7 +107,7 @@ def paper(
         Interruption(deployment.path) as interruption,
         log,
     ):
-        while True:  # a version after the other
+        while True:  # one iteration per version
             version, policy = deployment.current, deployment.policy(trust)
             folder, schema = (
                 deployment.account(version),
@@ -116,11 +116,11 @@ def paper(
             saved = AccountConfig.load(folder)
             if feed is None and saved is None:
                 raise ConfigError(
-                    f"{handle} has no account yet: name its feed, as in `slipstream paper {handle} "
+                    f"{handle} has no account yet. Set its feed, as in `slipstream paper {handle} "
                     "--feed replay:DIR`, tail:FILE or ccxt:EXCHANGE."
                 )
             known = saved or AccountConfig(None, "", NO_BROKER, Limits())
-            feed = known.feed if feed is None else feed  # as before, but for what is said now
+            feed = known.feed if feed is None else feed  # stored values, unless overridden now
             broker = known.broker if broker is None else broker
             limits = known.limits if limits is None else limits
             time_zone = known.time_zone if time_zone is None else time_zone
@@ -162,19 +162,19 @@ def paper(
                 return total
             start = None
             log_and_notify(
-                f"Version {deployment.current} is in force now, and its own account goes on."
+                f"Version {deployment.current} is current now, and its account continues."
             )
 
 
 class AccountConfig(NamedTuple):
-    """Those of one account.
+    """Configuration of an account.
 
     Attributes:
-        start: first moment decided on, UTC seconds; None: the first bar with all features.
-        feed: its word, whose path is absolute.
-        broker: its word, or `NO_BROKER`.
-        limits: of what is sent there.
-        time_zone: zone of the feed's stamps that carry none; None: that of the deployment.
+        start: first time decided on, UTC seconds; None: the first bar with all features.
+        feed: feed specification with an absolute path.
+        broker: name of the broker, or `NO_BROKER`.
+        limits: limits for orders.
+        time_zone: time zone of feed stamps without one; None: that of the deployment.
     """
 
     start: int | None
@@ -185,9 +185,9 @@ class AccountConfig(NamedTuple):
 
     @classmethod
     def load(cls, folder: Path) -> AccountConfig | None:
-        """Those in an account's folder; None before it has begun."""
-        remedy = "Deploy again, which begins a new account."
-        saved = read_json(folder / ACCOUNT, CheckpointError, remedy, shape={"feed": str})
+        """Load the configuration from an account's folder; None if the account does not exist."""
+        fix = "Deploy again, which starts a new account."
+        saved = read_json(folder / ACCOUNT, CheckpointError, fix, shape={"feed": str})
         if saved is None:
             return None
         limits = Limits(**saved.get("limits", {}))
@@ -201,7 +201,7 @@ class AccountConfig(NamedTuple):
         )
 
     def save(self, folder: Path) -> None:
-        """Writes them into an account's folder."""
+        """Write the configuration to an account's folder."""
         make_folder(folder)
         write_hashed(folder / ACCOUNT, {**self._asdict(), "limits": self.limits.model_dump()})
 
@@ -209,12 +209,14 @@ class AccountConfig(NamedTuple):
 def _freeze_config(
     config: AccountConfig, saved: AccountConfig | None, folder: Path, source: BarFeed, handle: str
 ) -> AccountConfig:
-    """Terms with the first moment decided on, as they are kept with the account.
+    """Return the configuration with the first time decided on, as stored with the account.
 
     Args:
-        terms: as they were said now; kept: as they were, None for a new account.
-        folder: the account's.
-        source: what the feed's word means; handle: how a command calls the deployment.
+        config: configuration of this call.
+        saved: stored configuration, None for a new account.
+        folder: folder of the account.
+        source: the feed.
+        handle: name of the deployment in commands.
     """
     if saved is None:
         kind, place = parse_feed(config.feed)
@@ -225,8 +227,9 @@ def _freeze_config(
     else:
         begun = "the first usable bar" if saved.start is None else f"{stamp(saved.start)} UTC"
         raise ConfigError(
-            f"The account of {handle} began at {begun} and keeps that start: leave out --from, or "
-            "deploy again, which begins a new account."
+            f"The account of {handle} started at {begun}, which cannot be changed. Remove --from, "
+            "or "
+            "deploy again, which starts a new account."
         )
     if made != saved:
         made.save(folder)
@@ -236,13 +239,13 @@ def _freeze_config(
 def _open_broker(
     word: str, policy: DeployedPolicy, schema: BarSchema, log_and_notify: Notify
 ) -> AlpacaPaper | None:
-    """Who takes orders; None for nobody."""
+    """Open the broker; None if orders are not sent."""
     if word == NO_BROKER:
         return None
     if policy.config.env_name != "portfolio":
         raise ConfigError(
-            f"--broker takes the policy of a portfolio, and this one trades "
-            f"{policy.config.env_name}, whose positions may be short: lead it without a broker."
+            f"--broker requires the policy of a portfolio, and this one trades "
+            f"{policy.config.env_name}, whose positions may be short. Run it without a broker."
         )
     return make_broker(word, schema, log_and_notify)
 
@@ -260,11 +263,11 @@ def _make_order_manager(
 
 
 def _first_time(source: BarFeed, start: int | None) -> int | None:
-    """The first moment to decide on, frozen before anything is decided."""
+    """Return the first time to decide on, which is stored before any decision."""
     if start is not None or source.is_replay:
         return start
     update = source.poll(-1)
-    while not update.groups:  # being written this moment
+    while not update.groups:  # the file is being written
         time.sleep(source.poll_interval())
         update = source.poll(-1)
     return update.groups[-1].time
@@ -272,14 +275,16 @@ def _first_time(source: BarFeed, start: int | None) -> int | None:
 
 @dataclass
 class _AccountRunner:
-    """Leads one version's account while that version is in force.
+    """Runs the account of one version while that version is current.
 
     Attributes:
-        found, version, policy: the deployment, and what of it is led.
-        handle: how a command calls it.
-        account, source, orders: what is led, by which bars; what follows it, None for nothing.
-        asked, log, tell: whether to stop; where things stand; for people.
-        count: decisions so far.
+        deployment, version, policy: the deployment and its current version.
+        handle: name of the deployment in commands.
+        account: the paper account.
+        source: the feed.
+        orders: order manager, None without a broker.
+        interruption, log, log_and_notify: stop requests, status and messages.
+        count: number of decisions so far.
     """
 
     deployment: Deployment
@@ -295,14 +300,14 @@ class _AccountRunner:
     count: int = 0
 
     def run(self, feed: str, once: bool) -> bool:
-        """Takes what the feed tells and lets orders follow, look after look.
+        """Poll the feed, decide and execute orders until the account ends.
 
         Args:
-            feed: its word, for the status.
-            once: end when all that has closed is decided on.
+            feed: feed specification, for the status.
+            once: end after all closed bars were decided on.
 
         Returns:
-            Whether it has ended; else another version is in force.
+            True if the account has ended; False if another version is current.
         """
         account, source = self.account, self.source
         while not self._is_replaced:
@@ -327,9 +332,11 @@ class _AccountRunner:
             if ends and not self._should_stop:
                 self._publish_status(feed, at_once=True)
                 if not account.equity:
-                    raise DataError(account.waiting_reason or "The feed told no bar to decide on.")
+                    raise DataError(
+                        account.waiting_reason or "The feed returned no bar to decide on."
+                    )
                 return True
-        if self.orders is not None:  # they are not to meet those of the other version
+        if self.orders is not None:  # keeps them apart from orders of the other version
             self.orders.cancel_all(flat=False)
         return False
 
@@ -346,19 +353,19 @@ class _AccountRunner:
         )
 
     def _check_kill_switch(self) -> None:
-        """Closes orders and stands still where the kill switch was thrown."""
+        """Cancel orders and raise if the kill switch is set."""
         switch, path = read_kill_switch(self.deployment.path), self.deployment.path / KILL
         if switch is None:
             return
         if self.orders is not None:
             self.orders.cancel_all(switch == FLAT)
         raise ConfigError(
-            f"{path} is there: {self.handle} stands still until the file is removed; then go on "
+            f"{self.handle} is stopped by {path}. Remove the file, then continue "
             f"with `slipstream paper {self.handle}`."
         )
 
     def _wait_and_trade(self, seconds: float) -> None:
-        """Lets orders follow the account so long; where that is endless, until all have ended."""
+        """Execute orders for a time; if it is infinite, until all orders have a final state."""
         orders, pause = self.orders, _POLL_SECONDS
         target = None if orders is None else self.account.target
         more = target is not None
@@ -387,26 +394,25 @@ class _AccountRunner:
 
 
 def stop(name: str, flat: bool = False, notify: Notify = lambda sentence: None) -> None:
-    """Throws the kill switch of a deployment; a process that leads its account then ends.
+    """Set the kill switch of a deployment, which ends the process that runs its account.
 
-    Where none does, open orders are ended here, and with `flat` everything is sold.
+    Without such a process, open orders are cancelled here, and with `flat` everything is sold.
 
     Args:
-        name: of the deployment.
-        flat: sell what is held.
-        say: told what happens.
+        name: name of the deployment.
+        flat: sell all positions.
+        notify: called with messages for the user.
     """
     deployment = Deployment.open(name)
     set_kill_switch(deployment.path, flat)
     led, path = deployment.path / ACCOUNTS, deployment.account(deployment.current) / JOURNAL
     if is_locked(led):
         notify(
-            f"{deployment.path / KILL} is there: the process that leads {name} ends at its next "
-            "look."
+            f"{deployment.path / KILL} is set: the process that runs {name} ends at its next check."
         )
         return
     if path.is_file():
-        refusal = f"A process has just begun to lead {name}: it sees {KILL} at its next look."
+        refusal = f"A process has just started to run {name}. It detects {KILL} at its next check."
         with closing(Journal(path)) as journal, closing(acquire_lock(led, refusal)):
             if journal.executed_bars():
                 metadata = checkpoint.read_manifest(deployment.version(deployment.current))
@@ -415,4 +421,4 @@ def stop(name: str, flat: bool = False, notify: Notify = lambda sentence: None) 
                 _make_order_manager(
                     deployment, order_broker, journal, schema, Limits(), notify
                 ).cancel_all(flat)
-    notify(f"{name} is stopped; it goes on when {deployment.path / KILL} is removed.")
+    notify(f"{name} is stopped. It can continue after {deployment.path / KILL} is removed.")

@@ -1,8 +1,8 @@
-"""Price replay: a policy over a market in memory, of which some decisions may be known.
+"""Price replay: a policy on a market in memory, with some actions known in advance.
 
-A `PriceReplay` steps through all bars once; known actions are taken without a step of Python. Bars
-that come later cost only themselves: rows of the arrays are computed from the last bars, and must
-repeat the known row before them bit for bit.
+A `PriceReplay` steps through all bars once; known actions are replayed without Python code per
+step. Later bars are processed incrementally: new array rows are computed from the last bars, and
+must reproduce the previous row bit for bit.
 """
 
 from __future__ import annotations
@@ -32,31 +32,30 @@ from slipstream.training.environments.factory import (
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.runs.policies import DeployedPolicy, check_fit
 
-# Bound by the renderer.
-advance: Any = None  # of the kernel's batch loop
+# Bound by code generation.
+advance: Any = None  # the kernel's batch loop
 
-_CHUNK = 4_096  # steps whose records are in memory at once
-LONGEST_GAP = 12  # bars; a longer hole ends a portfolio's pass
+_CHUNK = 4_096  # steps whose states are in memory at the same time
+LONGEST_GAP = 12  # bars; a longer gap ends a portfolio's pass
 
 KnownActions = Mapping[str, NDArray[Any]]
-"""Actions [n, K] that were decided before, by pass."""
+"""Actions [n, K] decided before, by pass."""
 
 Trace = Mapping[str, NDArray[Any]]
-"""Fields of a copy's record after each step, [n], by name."""
+"""State fields of an environment after each step, [n], by name."""
 
 
 class ReplayPass(NamedTuple):
     """Decisions of one pass over the bars so far.
 
     Attributes:
-        name: a symbol, or all that a portfolio holds.
+        name: a symbol, or all symbols of a portfolio.
         time: int64 [n], opens of the bars decided on.
         action: [n, K].
         equity: float64 [n], account currency, at those bars' closes.
-        wanted: units after the next fill, of the last decision.
-        outside: of the features at the last bar the one that lies furthest outside its range in
-            training.
-        before: number of decisions of the pass before these.
+        target_units: units after the next fill, of the last decision.
+        drift: largest drift of the features at the last bar.
+        num_before: number of earlier decisions of the pass.
     """
 
     name: str
@@ -77,21 +76,21 @@ def replay_passes(
 
 
 class PriceReplay:
-    """Replay of a market in memory whose last bar nobody decides on.
+    """Replay of a market in memory, without a decision on its last bar.
 
     Args:
         policy: the policy that decides.
-        market: the bars, and a flat one ahead of them.
-        start: first moment decided on, UTC seconds; the first usable bar by default.
-        kept: decisions made before; everything is decided anew by default.
-        room: number of bars that `advance` can append.
+        market: the bars, followed by a flat one.
+        start: first time decided on, UTC seconds; the first usable bar by default.
+        kept: earlier decisions; all bars are decided on by default.
+        spare_rows: number of bars that `advance` can append.
 
     Attributes:
         passes: all decisions.
         memory: bars before a new one that its features and its observation need.
 
     Raises:
-        DataError: too few bars to decide on any.
+        DataError: there are too few bars for a decision.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class PriceReplay:
         env.begin(every, every, policy.config.evaluation.seed, again.out.obs, again.out.mask)
         self._ends, self._last = env.state["last"] + 1 + spare_rows, env.state["bar"].copy()
         taken = [known.get(name, _no_actions(env)) for name in names]
-        # The step into the last bar comes below: the state before it is kept.
+        # The step into the last bar follows below, since the state before it is stored.
         past = [again.run(e, own[:-1], env.spec.trace) for e, own in enumerate(taken)]
         self._steps = np.array([len(one["bar"]) for one in past])
         self._previous_state, first_steps = (
@@ -134,7 +133,7 @@ class PriceReplay:
             self.passes.append(self._make_pass(e, whole, whole["bar"] - 1, action, equity))
 
     def _load_environment(self, market: Market, start: int | None) -> KernelEnvironment:
-        """Load a market as one window, whose last bar is no end."""
+        """Load a market as one window whose last bar does not end the episode."""
         config, frozen = self._policy.config, frozen_settings(self._policy.metadata)
         window = DataWindow(start=start, frozen=frozen, market=market)
         loaded = load_environment(config.env_name, config.env_settings, window)
@@ -148,10 +147,10 @@ class PriceReplay:
         return environment.with_records("window", records)
 
     def _step_to_end(self, known: Sequence[NDArray[Any]]) -> list[tuple[NDArray[Any], Trace]]:
-        """Step all copies to their last bars, by known actions first and then by new decisions.
+        """Step all environments to their last bars, with known actions before new decisions.
 
         Returns:
-            Of each copy the actions of these steps [n, K], and the trace.
+            Per environment, the actions of these steps [n, K] and the trace.
         """
         env, out, settings = self._env, self._out, self._policy.config.evaluation
         every, first_steps = np.arange(env.num_envs), self._steps.copy()
@@ -197,7 +196,7 @@ class PriceReplay:
         action: NDArray[Any],
         equity: NDArray[np.float64],
     ) -> ReplayPass:
-        """The decisions of copy e on some rows, which end with its newest one."""
+        """Return the decisions of environment e on rows that end with its newest one."""
         self._last[e], self._action[e] = rows[-1], action[-1]
         units = np.atleast_1d(trace["units"][-1]) if "units" in trace else ()
         wanted, ranges = (
@@ -210,23 +209,23 @@ class PriceReplay:
         return ReplayPass(self._names[e], time, action, equity, wanted, outside, before)
 
     def advance(self, market: Market) -> list[ReplayPass] | None:
-        """Decide on the bars that are newer than those so far.
+        """Decide on bars that are newer than the previous ones.
 
-        After None or an exception only another replay of all bars can go on.
+        After None or an exception, all bars must be replayed by a new `PriceReplay`.
 
         Args:
-            market: the newest bars of all that goes on, `memory` of them before the first new one
-                at least, and a flat one ahead of them.
+            market: the newest bars of all continuing symbols, including at least `memory` bars
+                before the first new one, followed by a flat bar.
 
         Returns:
-            The new decisions; None if they cannot be made without all bars.
+            The new decisions; None if they require all bars.
 
         Raises:
-            HistoryError: bars before the new ones differ from those of the replay.
+            StreamHistoryError: bars before the new ones differ from those of the replay.
             DataError: the bars cannot be loaded.
         """
         env, data = self._env, self._environment.loaded.data
-        if not self._environment.kernel.built_in:  # its features may remember anything
+        if not self._environment.kernel.built_in:  # features of user kernels may have any memory
             return None
         places = [self._names.index(one) for one in market.symbols if one in self._names] or [0]
         with self._streams.activate(continues=True):
@@ -237,7 +236,7 @@ class PriceReplay:
         for e, record in zip(places, loaded.records("window"), strict=True):
             row = int(self._last[e])
             low, high = theirs.segments[record.first_segment].tolist()
-            if env.state["last"][e] != row + 1:  # it ended before its last bar
+            if env.state["last"][e] != row + 1:  # the episode ended before its last bar
                 continue
             place = low + int(np.searchsorted(theirs.time[low:high], data.time[row]))
             ahead = row + high - 1 - place
@@ -261,14 +260,14 @@ class PriceReplay:
         ]
 
     def close(self) -> None:
-        """Release the copies."""
+        """Close the environments."""
         self._env.close()
 
 
 def _with_spare_rows(
     environment: KernelEnvironment, room: int
 ) -> tuple[KernelEnvironment, dict[str, NDArray[Any]]]:
-    """The environment with spare rows behind each pass, and its arrays of rows, writable."""
+    """Return the environment with spare rows after each pass, and its writable row arrays."""
     data, records = environment.loaded.data, environment.records("window")
     ends = np.unique([data.segments[record.first_segment, 1] for record in records])
     rows = {
@@ -295,18 +294,20 @@ def _pass_names(environment: Environment) -> list[str]:
     names = episode_names(environment, "window") or []
     if len(set(names)) < len(names):
         raise DataError(
-            f"The bars make {len(names)} passes of {names[0]}: a hole in all assets of more than "
-            f"{LONGEST_GAP} bars ends a pass, and an account is one pass. Fill the hole in the "
-            "feed, or deploy again, which begins a new account behind it."
+            f"The bars make {len(names)} passes of {names[0]}: a gap in all assets of more than "
+            f"{LONGEST_GAP} bars ends a pass, and an account is one pass. Fill the gap in the "
+            "feed, or deploy again, which starts a new account after it."
         )
     return names
 
 
 def replay_actions(e: int, actions: Any, kept: Any, batch: Any, out: Any) -> int:
-    """Steps copy e through actions [n, K] until its episode ends; how many it took.
+    """Step environment e through actions [n, K] until its episode ends; return the step count.
 
     Args:
-        kept: uint64 [n, words], the copy's record after each step.
+        e: index of the environment.
+        actions: [n, K].
+        kept: uint64 [n, words], state of the environment after each step.
         batch, out: see `loop.py`.
     """
     book, counts, words, sent = batch[3], batch[7], batch[8], out[0]
@@ -324,13 +325,13 @@ def replay_actions(e: int, actions: Any, kept: Any, batch: Any, out: Any) -> int
 
 
 class ActionReplay:
-    """Takes known actions through copies that hold where an episode ends (`at_end=HOLD`).
+    """Replay of known actions in environments that hold at the end of an episode (`at_end=HOLD`).
 
     Args:
-        env: the copies.
+        env: the environments.
 
     Attributes:
-        out: what each copy shows after the actions that it took here.
+        out: observations and results of each environment after its last replayed action.
     """
 
     def __init__(self, env: KernelVectorEnv) -> None:
@@ -358,18 +359,18 @@ class ActionReplay:
         self._replay = made["replay_actions"]
 
     def run(self, e: int, actions: NDArray[Any], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-        """Takes actions [n, K] through copy e, which has begun; fields of its record by name, [n].
+        """Replay actions [n, K] in environment e and return its state fields by name, [n].
 
-        Fewer where its episode ends before.
+        Returns fewer steps if the episode ends earlier.
 
         Raises:
-            KernelError: a number that nobody can train on.
+            KernelError: a value is not finite.
         """
         env, parts = self._env, list[NDArray[Any]]()
         for begin in range(0, max(len(actions), 1), _CHUNK):
             part = np.ascontiguousarray(actions[begin : begin + _CHUNK])
             kept = np.zeros((len(part), len(env.state_before_step)), np.uint64)
-            with np.errstate(over="ignore", invalid="ignore"):  # 64-bit words wrap round
+            with np.errstate(over="ignore", invalid="ignore"):  # 64-bit words wrap around
                 taken = self._replay(e, part, kept, env.batch, self._out)
             env.raise_fault(self._out[0], begin + taken - 1)
             parts.append(kept.view(env.kernel.STATE).reshape(-1)[:taken][list(names)].copy())

@@ -1,1 +1,1 @@
-"""Portfolio: several assets and cash on one time axis."""
+"""Portfolio: several assets and cash on a common time axis."""

@@ -1,4 +1,4 @@
-"""What a user may write under `env:` for the portfolio environment."""
+"""Configuration of the portfolio environment, the section `env:`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Quantities = Quantity | dict[str, Quantity]
 
 DEFAULT_FEATURES = ("portfolio",)
 
-# When a field is read, for whoever searches it.
+# Conditions under which a field is used, for the search space.
 _UNITS = {"orders": "units"}
 _WEIGHTS = {"orders": "weights"}
 _SCALED = {"reward": ("excess_value", "mixed")}
 
-# What `orders: units` means where a user says nothing: FinRL_Crypto's own constants.
+# Defaults of `orders: units`: the constants of FinRL_Crypto.
 _UNIT_DEFAULTS = {
     "fee": 0.003,
     "initial_equity": 1e6,
@@ -46,33 +46,32 @@ _UNIT_DEFAULTS = {
 
 
 class UnitOrders(config.Config):
-    """Orders in units of coin, as FinRL_Crypto's `environment_Alpaca.py` defines them.
+    """Orders in coins, as defined by `environment_Alpaca.py` of FinRL_Crypto.
 
-    The CCXT variant of the same project is `fee: 0.001`, `buy_share: 0.95`, `forced_sale_bars: 24`
-    and that exchange's `min_quantity`; Cappuccino's is `fee: 0.0025`, `buy_share: 0.99`,
+    The CCXT variant of that project is `fee: 0.001`, `buy_share: 0.95`, `forced_sale_bars: 24` and
+    the exchange's `min_quantity`. Cappuccino's is `fee: 0.0025`, `buy_share: 0.99`,
     `action_scale: value`, `reward: mixed`.
 
-    Defects of the original's `reset` are not copied: benchmark and discounted return begin anew in
-    every episode. The last four keys decide where the rules may follow the original or not.
+    Errors in the original's `reset` are not reproduced: benchmark and discounted return restart in
+    every episode. The last four keys select the original's rules or standard ones.
 
     Attributes:
-        action_scale: what action 1 trades: `magnitude`, norm_action / 10^floor(log10(first price))
+        action_scale: size of action 1: `magnitude`, norm_action / 10^floor(log10(first price))
             coins; `value`, coins worth initial_equity / norm_action at the first price.
         norm_action: see `action_scale`.
         norm_cash, norm_stocks, norm_tech: factors on those parts of the observation.
-        buy_share: largest share of the cash, after fees, that one order spends.
-        forced_sale_bars: bars after an asset's last sale at which some of it is sold; 0 for never.
-        forced_sale_share: how much of the holding is sold then.
+        buy_share: maximum fraction of the cash, after fees, that one order spends.
+        forced_sale_bars: bars after an asset's last sale at which part of it is sold; 0 disables.
+        forced_sale_share: fraction of the holding that is sold then.
         min_factor: orders must exceed this multiple of the minimum quantity.
-        gamma: discount factor of the discounted return.
-        start: training episodes start at `random`, or with the segment's `first` bar (original)
-            and last until it ends.
-        anchor: the fee-free benchmark is bought at the episode's `start`, or at the first row that
-            the first observation sees (`first_row`, original; the same for lookback 1).
-        ending: an episode may last to the `last` bar, or ends `lookback` bars before it
-            (`original`).
-        final_reward: the last reward is the episode's `discounted` return (original), after which
-            nothing is bootstrapped, or the bar's own (`plain`).
+        discount: discount factor of the discounted return.
+        start: training episodes start at `random` bars, or with the segment's `first` bar
+            (original) and last until it ends.
+        anchor: the fee-free benchmark is bought at the episode's `start`, or at the first row of
+            the first observation (`first_row`, original; the same for lookback 1).
+        ending: an episode lasts to the `last` bar, or ends `lookback` bars before it (`original`).
+        final_reward: the last reward is the episode's `discounted` return (original), without
+            bootstrapping, or the bar's own reward (`plain`).
     """
 
     action_scale: Literal["magnitude", "value"] = "magnitude"
@@ -94,57 +93,60 @@ class UnitOrders(config.Config):
 
 
 class Config(config.Config):
-    """A portfolio of all symbols in each copy; docs/rules.md, section 10.
+    """Configuration of the portfolio environment; docs/rules.md, section 10.
 
-    What is set and not read, such as the band of unit orders, is refused.
+    Each environment manages a portfolio of all symbols. Keys that have no effect in a config, such
+    as the rebalance threshold of unit orders, raise an error.
 
     Attributes:
-        data: where the prices are and how to read them.
-        universe: `common`: the period that all assets share; `union`: all bars, assets come and go.
-        features: feature columns of every asset, by name.
-        split: shares of the time range for training, validation and test.
+        data: location and format of the prices.
+        universe: `common`: the period that all assets share; `union`: all bars, with listings and
+            delistings.
+        features: names of the feature columns of each asset.
+        split: fractions of the time range for training, validation and test.
         lookback: bars of features in the observation.
-        orders: `weights`: target weights, filled at the next open; `units`: orders in coin,
-            filled at the next close, by the rules under `units`.
+        orders: `weights`: target weights, filled at the next open; `units`: orders in coins, filled
+            at the next close, by the rules under `units`.
         units: rules of `orders: units`.
-        action_map: how an action becomes target weights of assets and cash: `softmax` of sharpness
-            x action; `change`, the current weights plus max_change x action, brought back to the
-            simplex; or the nearest point of the `simplex`. With `change` an agent that does nothing
-            trades nothing, and the noise of its exploration pays less in fees, but an edge that
-            lasts one bar is over before the weights are there.
-        sharpness: of `softmax`: at 30 an action that leads all others by 0.17 holds 96 % of one of
-            seven assets, at 5 one that leads by 1.
-        max_change: of `change`: weight that action 1 adds.
-        band: smallest change of an asset's weight that is traded, of target weights.
+        action_map: map from actions to target weights of assets and cash: `softmax` of sharpness x
+            action; `change`, the current weights plus max_change x action, projected onto the
+            simplex; or the nearest point of the `simplex`. With `change`, a zero action trades
+            nothing and exploration noise costs less in fees, but weights are too slow for an edge
+            that lasts one bar.
+        sharpness: factor of `softmax`: at 30, an action that leads all others by 0.17 holds 96 % of
+            one of seven assets; at 5, one that leads by 1 does.
+        max_change: change of weight by action 1, for `change`.
+        rebalance_threshold: smallest change of an asset's target weight that is traded.
         decide_every: bars between two decisions; actions in between are ignored.
         min_holding: bars that a holding is kept after its last fill (unit orders: last sale).
-        reserve: share of equity (unit orders: of the initial equity) that buying leaves in cash.
-        max_position: largest target weight of one asset (unit orders: largest share that buying
-            reaches).
-        trailing_stop: fall from the highest close since bought, as a fraction, after which all of
-            an asset is sold at the next fill; None for never.
-        quantity_step: orders of target weights are rounded toward zero to it, in coin; one number
-            or one by symbol.
-        min_quantity: smallest order, in coin; one number or one by symbol. None: none for target
-            weights, for unit orders what Alpaca asks.
-        min_notional: smallest order of target weights, account currency.
+        cash_reserve: fraction of equity (unit orders: of the initial equity) that purchases leave
+            in cash.
+        max_position: maximum target weight of one asset (unit orders: maximum weight after a
+            purchase).
+        trailing_stop: fall from the highest close since the purchase, as a fraction, after which an
+            asset is sold at the next fill; None disables.
+        quantity_step: target-weight orders are rounded toward zero to this many coins; one number
+            or one per symbol.
+        min_quantity: minimum order in coins; one number or one per symbol. None: no minimum for
+            target weights, Alpaca's minimum for unit orders.
+        min_notional: minimum order of target weights, account currency.
         initial_equity: account currency.
-        account_currency: what all prices are quoted in.
-        fee: fraction of notional, each side.
-        fee_tiers: pairs (30-day volume in account currency from which it holds, fee), used instead
-            of `fee`.
-        start_volume: traded in the 30 days before an episode, account currency.
-        slippage_bp: adverse, on every fill, basis points of the price.
-        benchmark_costs: equal weight pays fee, spread and slippage, is bought at the first fill and
-            keeps the reserve; without (a compatibility mode) it is free and bought when the
-            episode begins.
-        reward: log return minus equal weight's (`excess_log_return`), `log_return`, the gain minus
-            equal weight's x norm_reward (`excess_value`), or Cappuccino's `mixed` one.
+        account_currency: quote currency of all prices.
+        fee: fraction of notional, per side.
+        fee_tiers: pairs (minimum 30-day volume in account currency, fee) that replace `fee`.
+        start_volume: volume traded in the 30 days before an episode, account currency.
+        slippage_bp: adverse slippage on every fill, basis points of the price.
+        benchmark_costs: the equal-weight benchmark pays fee, spread and slippage, is bought at the
+            first fill and keeps the cash reserve. If false (for compatibility), it is free and
+            bought at the start of the episode.
+        reward: log return minus that of equal weight (`excess_log_return`), `log_return`, gain
+            minus that of equal weight x norm_reward (`excess_value`), or Cappuccino's `mixed`
+            reward.
         norm_reward: factor of the last two, per unit of account currency.
-        time_decay_floor: rewards fall linearly over the episode, not below this factor; 1 for none.
-        concentration_penalty: reward per bar for each unit of weight above 0.4 in one asset, and
-            half of it for every active asset (weight above 0.01) fewer than three; a tenth of it
-            is paid for evenness (0.4 - Gini coefficient).
+        time_decay_floor: rewards decay linearly over the episode down to this factor; 1 disables.
+        concentration_penalty: reward per bar and unit of weight above 0.4 in one asset, and half of
+            it per active asset (weight above 0.01) fewer than three; a tenth of it is paid for
+            evenness (0.4 - Gini coefficient).
         drawdown_penalty: reward per bar at a drawdown of 100 %.
         volatility_penalty: reward per bar at a standard deviation of 1 of the episode's returns.
         max_steps: bars of a training episode.
@@ -238,7 +240,7 @@ class Config(config.Config):
     @classmethod
     def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not value or len(set(value)) != len(value):
-            raise ValueError("at least one feature is needed, and each may be named once")
+            raise ValueError("`features` must contain at least one name and no duplicates")
         return value
 
     @model_validator(mode="after")
@@ -246,7 +248,7 @@ class Config(config.Config):
         volumes = [volume for volume, _ in self.fee_tiers]
         if volumes and (volumes[0] != 0.0 or volumes != sorted(set(volumes))):
             raise ValueError(
-                f"`fee_tiers` must begin at volume 0 and rise, its volumes are {volumes}"
+                f"`fee_tiers` must start at volume 0 and increase, got volumes {volumes}"
             )
         self._refuse_unread()
         if self.orders == "weights" and self.rebalance_threshold >= 1.0 - self.cash_reserve:
@@ -258,9 +260,10 @@ class Config(config.Config):
         return self
 
     def _refuse_unread(self) -> None:
-        """Raises ValueError for what a user set and nothing reads.
+        """Raise ValueError if a key was set that has no effect.
 
-        A default is no wish: complete files, such as `slipstream init` prints, hold them all.
+        Defaults are ignored, since complete files, such as those of `slipstream init`, contain
+        them.
         """
         for name, info in type(self).model_fields.items():
             extra = info.json_schema_extra
@@ -285,7 +288,7 @@ class Config(config.Config):
 
 
 def _named(name: str, value: Any, default: Any) -> str:
-    """A key with its value; of a section the first key that differs from its default."""
+    """Return a key with its value; for a section, its first key that differs from the default."""
     if not isinstance(value, config.Config):
         return f"`{name}: {value}`"
     keys = type(value).model_fields

@@ -1,10 +1,9 @@
-"""A portfolio of all assets in each copy, on real bars, beside an equal-weight benchmark.
+"""Portfolio environment: all assets in one account, on real bars, with an equal-weight benchmark.
 
-The agent sees bar t complete. Target weights fill at the next bar's open, unit orders at its close;
-equity is marked at that close. What an action wishes for, how it is traded and what that costs is
-in `orders`, arrays and records in `record`, loading in `load`; the outside (spaces, metrics) comes
-last. Rewards are those of docs/rules.md, sections 8 and 10, and
-Cappuccino's.
+The agent observes the complete bar t. Target weights fill at the open of the next bar, unit orders
+at its close, and equity is marked at that close. Orders and their costs are in `orders`, arrays and
+state in `portfolio_state`, loading in `portfolio_loader`. Spaces and metrics come last in this
+file. Rewards are those of docs/rules.md, sections 8 and 10, and Cappuccino's.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ from slipstream.markets.shared_rules import (
     update_metrics,
 )
 
-# Chosen on two kinds of planted markets, regimes of 288 bars and edges of one bar: the table of
-# docs/portfolio.md. What decides is how far an advantage looks ahead: rewards of later bars are
-# noise to an edge of one bar, and a longer regime pays at once too.
+# Chosen on two kinds of synthetic markets, regimes of 288 bars and edges of one bar (table in
+# docs/portfolio.md). The horizon of the advantage matters most: later rewards are noise for an edge
+# of one bar, and a longer regime also pays in the next bar.
 DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
@@ -68,7 +67,7 @@ DEFAULT_HYPERPARAMS = {
         },
         "training": {"num_envs": 12, "total_timesteps": 100_000},
     },
-    # It learns, and PPO learns more: docs/agents.md.
+    # SAC learns less than PPO here (docs/agents.md).
     "sac": {
         "agent": {
             "net_arch": [64, 64],
@@ -84,7 +83,7 @@ DEFAULT_HYPERPARAMS = {
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
-    """Begins in cash, beside a benchmark that buys what is listed."""
+    """Start an episode in cash, with a benchmark that buys the listed assets."""
     start_episode(s, p, d)
     s.last -= p.early_end
     s.benchmark = p.initial_equity
@@ -98,19 +97,19 @@ def reset(s: Any, p: Any, d: Any) -> None:
 
 
 def prefetch(s: Any, p: Any, d: Any) -> None:
-    """Asks for the next bar: copies stand at bars far apart, and each one's comes from memory.
+    """Prefetch the next bar, since environments are at distant bars and each is read from memory.
 
-    Measured with 4,096 copies: the step waited longer for it than it calculated.
+    With 4,096 environments, a step spends more time waiting for memory than computing.
     """
     row = s.bar + 1
-    for k in range(0, 3 * len(s.units), 8):  # numbers of a cache line
+    for k in range(0, 3 * len(s.units), 8):  # floats per cache line
         prefetch_element(d.prices, row, k)
     for k in range(0, p.num_features, 16):
         prefetch_element(d.features, row, k)
 
 
 def _buy_free_benchmark(s: Any, p: Any, d: Any, row: int) -> None:
-    """Equal capital in every asset listed at `row`, at its close."""
+    """Invest equal capital in every asset listed at `row`, at its close."""
     listed = 0
     for i in range(p.assets):
         if d.prices[row, i] > 0.0:
@@ -128,7 +127,7 @@ def _buy_free_benchmark(s: Any, p: Any, d: Any, row: int) -> None:
 
 
 def _allocate_benchmark(s: Any, p: Any, d: Any) -> None:
-    """An equal share of the capital for each asset listed at the start; a later one gets none."""
+    """Reserve equal capital for each asset listed at the start; assets listed later get none."""
     listed = 0
     for i in range(p.assets):
         if d.prices[s.bar, i] > 0.0:
@@ -141,7 +140,7 @@ def _allocate_benchmark(s: Any, p: Any, d: Any) -> None:
 
 
 def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
-    """Moves from bar t to t + 1: delistings, orders, the benchmark's purchases, marking."""
+    """Advance from bar t to t + 1: delistings, orders, purchases of the benchmark, marking."""
     row = s.bar + 1
     s.bar = row
     before = s.equity
@@ -185,7 +184,7 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
 
 
 def _sell_delisted(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
-    """Sells what is listed no more at its last close; the benchmark does the same."""
+    """Sell delisted assets at their last close, in the account and in the benchmark."""
     n = p.assets
     for i in range(n):
         if d.prices[row, i] > 0.0:
@@ -195,7 +194,7 @@ def _sell_delisted(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
         adverse = spread + p.slippage * p.cost_multiple * price
         if s.units[i] > 0.0:
             sell(s, p, i, s.units[i], price, spread, fee)
-        if s.benchmark_share[i] > 0.0:  # never traded: its share stays cash
+        if s.benchmark_share[i] > 0.0:  # never traded: its share remains in cash
             s.benchmark_share[i] = 0.0
             s.benchmark_waiting -= 1
         if s.benchmark_units[i] > 0.0:
@@ -206,9 +205,10 @@ def _sell_delisted(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
 
 
 def _buy_benchmark(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
-    """Buys each asset at its own first tradable fill with its share of the capital, costs included.
+    """Buy each benchmark asset with its share of the capital, at its first tradable fill.
 
-    A hole at the first bar must not leave the benchmark in cash (docs/rules.md, section 10).
+    The share includes the costs. A gap at the first bar must not leave the benchmark in cash
+    (docs/rules.md, section 10).
     """
     n = p.assets
     for i in range(n):
@@ -224,7 +224,7 @@ def _buy_benchmark(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
 
 
 def _liquidate(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
-    """Sells everything at the last close; the benchmark pays the same."""
+    """Sell everything at the last close; the benchmark pays the same costs."""
     n = p.assets
     for i in range(n):
         price = d.prices[row, i]
@@ -240,7 +240,7 @@ def _liquidate(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
 
 
 def finalize_episode(s: Any, p: Any, d: Any) -> None:
-    """Figures of the whole episode; deviation with ddof 1."""
+    """Compute the metrics of the whole episode; standard deviation with ddof 1."""
     s.benchmark_return = s.benchmark / p.initial_equity - 1.0
     variance = finalize_metrics(s, p)
     if variance > 0.0:
@@ -249,11 +249,13 @@ def finalize_episode(s: Any, p: Any, d: Any) -> None:
 
 
 def observe(s: Any, p: Any, d: Any, out: Any) -> None:
-    """Target weights: features, the newest bar first, then weights and cash's share of equity.
+    """Write the observation.
 
-    Unit orders: cash, coins, features, each with its factor. Then, where assets come and go, which
-    have a bar now (whether one that lacks it will return is not known yet); where not every bar
-    decides, the share of the interval that is over.
+    Target weights: features, newest bar first, then weights and the cash share of equity. Unit
+    orders: cash, coins and features, each with its factor. With `union`, one flag per asset that
+        has a bar now
+    follows (whether a missing asset returns is not known yet). If not every bar decides, the
+    elapsed fraction of the decision interval follows.
     """
     n = len(s.units)
     bar = s.bar
@@ -267,7 +269,7 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
     factor = p.norm_features
     for k in range(p.lookback):
         row = d.features[bar - k]
-        part = out[offset : offset + columns]  # indexed from 0: compiled to whole vectors
+        part = out[offset : offset + columns]  # indexed from 0, so that it is vectorised
         if factor == 1.0:
             for column in range(columns):
                 part[column] = row[column]
@@ -289,17 +291,19 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
         out[offset] = float(s.steps % p.decide_every) / float(p.decide_every)
 
 
-_MAX_WEIGHT = 0.4  # of one asset, from which concentration costs
-_MIN_ACTIVE_WEIGHT = 0.01  # smallest weight of an asset that counts as held
-_MIN_ACTIVE_ASSETS = 3  # active assets below which concentration costs
-_EVEN_GINI = 0.4  # Gini coefficient below which evenness pays
+_MAX_WEIGHT = 0.4  # weight of one asset above which concentration is penalised
+_MIN_ACTIVE_WEIGHT = 0.01  # smallest weight of an active asset
+_MIN_ACTIVE_ASSETS = 3  # number of active assets below which concentration is penalised
+_EVEN_GINI = 0.4  # Gini coefficient below which evenness is rewarded
 
 
 def reward(s: Any, p: Any, d: Any, row: int, before: float, benchmark_before: float) -> float:
-    """Reward of the step into bar `row`, after equity and benchmark were marked there.
+    """Return the reward of the step into bar `row`, after equity and benchmark were marked there.
 
     Args:
-        before, benchmark_before: values at the bar before, account currency.
+        s, p, d: state, params and data.
+        row: the bar entered.
+        before, benchmark_before: values at the previous bar, account currency.
     """
     gain = 0.0
     if p.reward == EXCESS_LOG_RETURN:
@@ -326,14 +330,14 @@ def reward(s: Any, p: Any, d: Any, row: int, before: float, benchmark_before: fl
 
 
 def _decay_bars(s: Any, p: Any) -> float:
-    """Bars over which rewards decay: of a training episode, or of the window."""
+    """Return the number of bars over which rewards decay: a training episode, or the window."""
     if p.from_start:
         return float(max(s.last - s.bar + s.steps, 1))
     return float(p.max_steps)
 
 
 def _mixed_cash_reward(s: Any, p: Any, benchmark_before: float) -> float:
-    """Pays for cash while the market falls, and charges for what the reserve lacks."""
+    """Reward cash while the market falls, and penalise cash below the reserve."""
     gain = 0.0
     share = s.cash / s.equity if s.equity > 0.0 else 0.0
     if benchmark_before > 0.0 and s.benchmark < benchmark_before and share > 0.1:
@@ -346,7 +350,7 @@ def _mixed_cash_reward(s: Any, p: Any, benchmark_before: float) -> float:
 
 
 def _concentration(s: Any, p: Any, d: Any, row: int) -> float:
-    """Weight above 0.4 in one asset, half for every active asset too few, less for evenness."""
+    """Return the penalty: weight above 0.4, 0.5 per missing active asset, less for evenness."""
     if s.equity <= 0.0:
         return 0.0
     share = 1.0 / s.equity
@@ -375,7 +379,7 @@ def _concentration(s: Any, p: Any, d: Any, row: int) -> float:
 
 
 def _return_deviation(s: Any) -> float:
-    """Standard deviation of the episode's simple returns per bar so far (ddof 1)."""
+    """Return the standard deviation (ddof 1) of the episode's simple returns per bar so far."""
     if s.steps < 2:
         return 0.0
     count = float(s.steps)
@@ -404,10 +408,10 @@ _METRICS = (
 
 
 def spec(p: Params, d: Data) -> EnvSpec:
-    """Spaces, metrics and what reports need; feature columns come with their training moments."""
+    """Return spaces, metrics and market metadata; feature columns carry their training moments."""
     mean = np.tile(d.feature_mean[p.scale], p.lookback)
     deviation = np.tile(d.feature_std[p.scale], p.lookback)
-    if p.unit_orders:  # the original's factors are the scale
+    if p.unit_orders:  # scaled by the original's factors
         width = 1 + p.assets + len(mean)
         mean, deviation = np.zeros(width), np.ones(width)
     else:
@@ -443,7 +447,7 @@ _NO_RULES: dict[str, Any] = {
 
 
 def backtest_spec(p: Params, d: Data) -> PortfolioBacktestSpec:
-    """What the pass of an evaluation record could trade at, and what that costs."""
+    """Return the fill prices and costs of an evaluation pass."""
     start, stop = d.segments[p.first_segment]
     first, last, n = int(start), int(stop) - 1 - p.early_end, p.assets
     close, open_prices = d.prices[:, :n], d.prices[:, n : 2 * n]
@@ -470,7 +474,7 @@ def backtest_spec(p: Params, d: Data) -> PortfolioBacktestSpec:
         flat=flat,
         followed=followed,
         held=followed._replace(min_holding=last - first + 1, cash_reserve=0.0),
-        # Fees that follow volume, and a reserve, make mixes better; assets that come and go are
-        # sold at times that no plan sees.
+        # With volume-dependent fees or a cash reserve, mixed portfolios can be better. With a union
+        # universe, assets are sold at times that no plan can anticipate.
         corner=not (p.tiered or p.cash_reserve > 0.0 or p.union),
     )

@@ -1,7 +1,7 @@
-"""Orders that an action wishes for: target weights, filled at the open, or coins, at the close.
+"""Portfolio orders: target weights filled at the open, or orders in coins filled at the close.
 
-With what one purchase or sale costs and does to the account (docs/rules.md, section 10). Orders in
-units of coin follow FinRL_Crypto's rules in FinRL_Crypto's order.
+Also contains the cost of each purchase and sale and its effect on the account (docs/rules.md,
+section 10). Orders in coins follow the rules of FinRL_Crypto in the same order.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from slipstream.markets.portfolio.portfolio_state import (
 )
 from slipstream.markets.shared_rules import floor_to_step
 
-_NUM_ITERATIONS = 8  # of the value after costs: its error shrinks by the cost's share in each
+_NUM_ITERATIONS = 8  # of the value after costs; each reduces the error by the cost fraction
 _UNCHANGED = -1.0
 
 
 def trade_to_weights(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) -> None:
-    """Decides, trades and keeps what cannot or need not be traded.
+    """Update the target weights if this step decides, and trade towards them.
 
     Args:
-        row: the bar stepped into; its opens are the fill prices.
+        s, action, p, d: state, action, params and data.
+        row: the bar being entered; orders fill at its opens.
         fee: fraction of notional.
     """
     n = p.assets
@@ -51,7 +52,7 @@ def trade_to_weights(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) 
 
 
 def _price(d: Any, row: int, n: int, i: int) -> float:
-    """Mid at the fill: the open, or the last close of what cannot be traded."""
+    """Return the mid price of a fill: the open, or the last close if there is no open."""
     price = d.prices[row, n + i]
     if price <= 0.0:
         price = d.prices[row, i]
@@ -59,7 +60,7 @@ def _price(d: Any, row: int, n: int, i: int) -> float:
 
 
 def _cost(p: Any, d: Any, row: int, i: int, price: float, fee: float) -> float:
-    """Fraction of a fill's notional that it costs."""
+    """Return the cost of a fill as a fraction of its notional."""
     spread = d.prices[row, 2 * p.assets + i] * p.cost_multiple
     return fee + p.slippage * p.cost_multiple + spread / price
 
@@ -67,10 +68,10 @@ def _cost(p: Any, d: Any, row: int, i: int, price: float, fee: float) -> float:
 def _select_trades(
     s: Any, p: Any, d: Any, row: int, value: float, decides: bool, fee: float
 ) -> tuple[int, float]:
-    """Marks what is kept, fits the rest beside it, and finds the value after costs.
+    """Mark unchanged assets, fit the others beside them, and solve for the value after costs.
 
     Returns:
-        How many assets are traded, and V' = V - sum k |w V' - q p|.
+        Number of assets to trade, and V' = V - sum k |w V' - q p|.
     """
     n = p.assets
     kept = 0.0
@@ -116,7 +117,7 @@ def _select_trades(
 
 
 def _sell_and_plan_buys(s: Any, p: Any, d: Any, row: int, after: float, fee: float) -> float:
-    """Sells what is too much and returns the cash that all buys would need."""
+    """Sell excess holdings and return the cash required for all buys."""
     n = p.assets
     need = 0.0
     for i in range(n):
@@ -142,7 +143,7 @@ def _sell_and_plan_buys(s: Any, p: Any, d: Any, row: int, after: float, fee: flo
 
 
 def _buy(s: Any, p: Any, d: Any, row: int, available: float, need: float, fee: float) -> None:
-    """Fills the planned buys, all of them smaller by one factor if cash is short."""
+    """Fill the planned buys, all scaled down by one factor if cash is insufficient."""
     n = p.assets
     share = 1.0
     if need > available:
@@ -164,21 +165,22 @@ def _buy(s: Any, p: Any, d: Any, row: int, available: float, need: float, fee: f
 
 
 def _is_valid_order(p: Any, d: Any, i: int, quantity: float, price: float) -> bool:
-    """Whether an order is large enough."""
+    """Return True if an order reaches the minimum quantity and notional."""
     if quantity <= 0.0 or quantity < d.lot_sizes[i, MIN_QUANTITY]:
         return False
     return quantity * price >= p.min_notional
 
 
 def set_target_weights(s: Any, action: Any, p: Any, d: Any, row: int, value: float) -> None:
-    """Writes the weights of all assets that an action at bar `row` - 1 asks for into `s.target`.
+    """Write the target weights of an action chosen at bar `row` - 1 to `s.target`.
 
-    Assets that were not listed when the action was chosen get 0. What the reserve and the position
-    limit cut off stays cash.
+    Assets that were not listed at that bar get 0. Weight above the position limit, and the cash
+    reserve, remain in cash.
 
     Args:
-        row: the bar stepped into.
-        value: of the account at the fill's prices.
+        s, action, p, d: state, action, params and data.
+        row: the bar being entered.
+        value: account value at the fill prices.
     """
     if p.action_map == SOFTMAX:
         _softmax(s, action, p, d, row - 1)
@@ -190,7 +192,7 @@ def set_target_weights(s: Any, action: Any, p: Any, d: Any, row: int, value: flo
 
 
 def clip_action(x: float) -> float:
-    """An action's number in [-1, 1]."""
+    """Clip one component of an action to [-1, 1]."""
     return min(max(x, -1.0), 1.0)
 
 
@@ -201,7 +203,7 @@ def _softmax(s: Any, action: Any, p: Any, d: Any, seen: int) -> None:
     for i in range(n):
         weight = 0.0
         if not p.union or d.prices[seen, i] > 0.0:
-            # At most 1: no overflow; action 1 may still meet -1 everywhere else.
+            # At most 1, so that nothing overflows.
             weight = math.exp(p.sharpness * (clip_action(float(action[i])) - 1.0))
         s.target[i] = weight
         total += weight
@@ -211,9 +213,9 @@ def _softmax(s: Any, action: Any, p: Any, d: Any, seen: int) -> None:
 
 
 def _simplex(s: Any, action: Any, p: Any, d: Any, row: int, value: float) -> None:
-    """Euclidean projection of the action, or of weights plus change, on weights that sum to 1.
+    """Project the action, or the weights plus a change, onto the simplex (Euclidean projection).
 
-    Michelot 1986: what the projection would make negative is 0, and the others are projected again.
+    Michelot 1986: components that become negative are set to 0, and the others are projected again.
     """
     n = p.assets
     change = p.action_map == CHANGE
@@ -233,7 +235,7 @@ def _simplex(s: Any, action: Any, p: Any, d: Any, row: int, value: float) -> Non
             count += 1
         s.target[i] = weight
     for _ in range(n + 1):
-        level = (total - 1.0) / float(count)  # rises: what fell below it stays out
+        level = (total - 1.0) / float(count)  # increases, so excluded components stay excluded
         left = 0
         rest = 0.0
         if cash > level:
@@ -256,7 +258,7 @@ _DAY = 86_400
 
 
 def init_volumes(s: Any, p: Any, d: Any, row: int) -> None:
-    """Spreads the volume traded before the episode evenly over the days before its first fill."""
+    """Distribute the volume traded before the episode evenly over the days before it."""
     s.day = d.time[row] // _DAY
     for k in range(VOLUME_DAYS):
         s.volumes[k] = p.start_volume / float(VOLUME_DAYS)
@@ -264,7 +266,7 @@ def init_volumes(s: Any, p: Any, d: Any, row: int) -> None:
 
 
 def fee_rate(s: Any, p: Any, d: Any, row: int) -> float:
-    """Fee of the step into bar `row`, fraction of notional."""
+    """Return the fee of the step into bar `row`, fraction of notional."""
     rate = p.fee
     if p.tiered:
         day = d.time[row] // _DAY
@@ -275,7 +277,7 @@ def fee_rate(s: Any, p: Any, d: Any, row: int) -> float:
 
 
 def _start_day(s: Any, d: Any, day: int) -> None:
-    """Books the day that ended and empties those that passed without bars."""
+    """Store the volume of the day that ended and clear days without bars."""
     s.volumes[s.day % VOLUME_DAYS] = s.day_volume
     s.day_volume = 0.0
     for k in range(s.day + 1, min(day, s.day + 1 + VOLUME_DAYS)):
@@ -295,11 +297,14 @@ def _set_tier(s: Any, d: Any) -> None:
 
 
 def buy(s: Any, p: Any, i: int, quantity: float, price: float, spread: float, fee: float) -> None:
-    """Buys `quantity` of asset i.
+    """Buy `quantity` of asset i.
 
     Args:
-        price: mid.
-        spread: what half the spread costs a coin, price units; slippage comes on top.
+        s, p: state and params.
+        i: index of the asset.
+        quantity: coins.
+        price: mid price.
+        spread: half the spread per coin, price units; slippage is added.
         fee: fraction of the notional at mid.
     """
     adverse = spread + p.slippage * p.cost_multiple * price
@@ -313,7 +318,7 @@ def buy(s: Any, p: Any, i: int, quantity: float, price: float, spread: float, fe
 
 
 def sell(s: Any, p: Any, i: int, quantity: float, price: float, spread: float, fee: float) -> None:
-    """Sells `quantity` of asset i; arguments as for `buy`."""
+    """Sell `quantity` of asset i; arguments as in `buy`."""
     adverse = spread + p.slippage * p.cost_multiple * price
     notional = quantity * price
     s.cash += notional - notional * fee - quantity * adverse
@@ -327,14 +332,14 @@ def sell(s: Any, p: Any, i: int, quantity: float, price: float, spread: float, f
 
 
 def _record_fill(s: Any, notional: float, spread_paid: float) -> None:
-    """What differs from fill to fill; `book_step` does the rest once a step."""
+    """Record the figures of one fill; `record_step_costs` does the rest once per step."""
     s.traded += notional
     s.cost_spread += spread_paid
     s.fills += 1
 
 
 def record_step_costs(s: Any, p: Any, before: float, fee: float) -> None:
-    """Costs, volume and turnover of all fills of a step; `before` is equity ahead of it."""
+    """Record costs, volume and turnover of a step; `before` is the equity before it."""
     commission = s.traded * fee
     slippage = s.traded * p.slippage * p.cost_multiple
     s.cost_fee += commission
@@ -347,19 +352,20 @@ def record_step_costs(s: Any, p: Any, before: float, fee: float) -> None:
 
 
 def trade_units(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) -> None:
-    """Ages holdings, then trailing stops, sales, forced sales, and buys in the order of assets.
+    """Apply trailing stops, sales, forced sales and buys, asset by asset.
 
-    Cash is spent asset by asset, so the order of assets matters, as in the original.
+    Cash is spent in the order of the assets, so that order matters, as in the original.
 
     Args:
-        row: the bar stepped into; its closes are the fill prices.
+        s, action, p, d: state, action, params and data.
+        row: the bar being entered; orders fill at its closes.
         fee: fraction of notional.
     """
-    n = len(s.units)  # unlike p.assets known when compiled: unrolled loops took 180 ns, not 202
+    n = len(s.units)  # constant, unlike p.assets: unrolled loops take 180 ns, not 202
     if p.trailing_stop > 0.0:
         for i in range(n):
             is_stopped = d.prices[row - 1, i] < s.high[i] * (1.0 - p.trailing_stop)
-            if s.units[i] > 0.0 and is_stopped:  # seen at the last close, sold at this one
+            if s.units[i] > 0.0 and is_stopped:  # triggered at the last close, sold at this one
                 _sell(s, p, d, row, i, s.units[i], fee)
     limit = 0.0
     if p.max_position < 1.0:
@@ -375,23 +381,23 @@ def trade_units(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) -> No
     if p.trailing_stop > 0.0:
         for i in range(n):
             if s.units[i] == 0.0:
-                s.high[i] = 0.0  # bought again, its high begins with this close
+                s.high[i] = 0.0  # a new purchase starts with this close as its high
     _buy_ordered(s, p, d, row)
 
 
 def _plan_orders(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) -> None:
-    """Ages holdings; writes what is to be traded into `s.order`, a coin's cost into `s.target`.
+    """Age holdings, and write orders to `s.order` and the cost of a coin to `s.target`.
 
-    Sales are at most the holding; orders that may not be placed are 0. A processor cannot guess
-    which those are, and guessing wrong costs more than the sums, so the loop has no branches:
-    everything that does not wait for cash is done here, what does in the two loops after it.
-    Together they made 130 ns a step of 205, with random orders.
+    Sales are limited to the holding, and invalid orders are 0. The CPU cannot predict which orders
+    are invalid, and a misprediction costs more than the arithmetic, so the loop has no branches. It
+    contains everything that does not depend on cash; the two loops after it contain the rest.
+    Together they take 130 of 205 ns per step with random orders.
     """
     n = len(s.units)
     bar = d.prices[row]
     seen = d.prices[row - 1]
     first = d.first[s.segment]
-    # Variables, because for all the compiler knows a store into the record changes the settings.
+    # Local variables, since the compiler must assume that a store to the state changes the params.
     union = p.union
     by_value = p.value_scale
     norm_action = p.norm_action
@@ -414,16 +420,16 @@ def _plan_orders(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) -> N
         buys = order > 0.0
         trades = (abs(order) > min_factor * d.lot_sizes[i, MIN_QUANTITY]) & (bar[n + i] > 0.0)
         trades = trades & (buys | (held >= min_holding))
-        if union:  # it must have been there when the action was chosen
+        if union:  # the asset must have been listed when the action was chosen
             trades = trades & ((order < 0.0) | (seen[i] > 0.0))
         order = max(order, -units) if trades else 0.0
         s.order[i] = order
-        s.held[i] = held * int(order >= 0.0)  # a second `if` on the order would be a branch
+        s.held[i] = held * int(order >= 0.0)  # arithmetic, since a second `if` would be a branch
         s.target[i] = bar[i] * rate + bar[2 * n + i] * cost_multiple
 
 
 def _sell_ordered(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
-    """Sales, asset by asset."""
+    """Fill the sales, asset by asset."""
     n = len(s.units)
     bar = d.prices[row]
     cost_multiple = p.cost_multiple
@@ -452,7 +458,7 @@ def _sell_ordered(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
 
 
 def _limit_buys(s: Any, p: Any, d: Any, row: int, limit: float) -> None:
-    """Cuts orders to what a holding may be worth, account currency."""
+    """Reduce buy orders to the maximum value of a holding, account currency."""
     for i in range(len(s.units)):
         if s.order[i] > 0.0:
             most = limit / d.prices[row, i] - s.units[i]
@@ -461,10 +467,11 @@ def _limit_buys(s: Any, p: Any, d: Any, row: int, limit: float) -> None:
 
 
 def _buy_ordered(s: Any, p: Any, d: Any, row: int) -> None:
-    """Purchases, asset by asset; each spends at most what the cash beyond the reserve allows.
+    """Fill the buys, asset by asset; each spends at most its share of the cash above the reserve.
 
-    Cash goes from one to the next, and the step waits for that chain: quantity times a coin's cost
-    is one product of it, where notional, fee and spread summed were four (8 % of the step).
+    The cash of one buy depends on the previous one, and this chain limits the speed of a step.
+    Quantity times cost per coin is a single multiplication in it; summing notional, fee and spread
+    would be four operations (8 % of the step).
     """
     n = len(s.units)
     bar = d.prices[row]
@@ -478,7 +485,7 @@ def _buy_ordered(s: Any, p: Any, d: Any, row: int) -> None:
     fills = 0
     for i in range(n):
         cost = s.target[i]
-        # Dividing first lets the processor do it before the cash of the last buy is known.
+        # Dividing first lets the CPU compute it before the cash of the previous buy is known.
         most = left * (buy_share / cost if cost > 0.0 else 0.0)
         wanted = max(s.order[i], 0.0)
         quantity = min(most, wanted) if most >= min_factor * d.lot_sizes[i, MIN_QUANTITY] else 0.0

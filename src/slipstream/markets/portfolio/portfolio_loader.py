@@ -1,4 +1,4 @@
-"""From a config to the portfolio environment's arrays, records and facts: what reads files."""
+"""Loading of the portfolio environment: from a config to arrays, params and metadata."""
 
 from __future__ import annotations
 
@@ -49,15 +49,16 @@ from slipstream.markets.shared_rules import (
     utc_text,
 )
 
-# Settings that decide the arrays besides lots, tiers and currency; all others only the records.
+# Config keys that determine the arrays, besides lot sizes, fee tiers and currency. All others
+# affect only the params.
 _DATA_KEYS = ("data", "universe", "features", "lookback")
 
 
 def load(config: Config) -> KernelData:
-    """Loads prices, computes features and deals out windows of `config.split`.
+    """Load prices, compute features and split them into the windows of `config.split`.
 
     Splits: `train` starts at random within the training window; `train_window`, `validation` and
-    `test` are continuous passes, one record for each stretch of bars without a hole.
+    `test` are continuous passes, one record per contiguous range of bars.
     """
     table, rows, memory = _load_table(config)
     shares = {name: share for name, share in config.split.model_dump().items() if share > 0.0}
@@ -69,7 +70,7 @@ def load(config: Config) -> KernelData:
             own = edges[k + 1] - edges[k]
             raise DataError(
                 f"Split `{name}` must have at least 2 bars after an embargo of {memory:,}; its "
-                f"share of {len(rows):,} usable bars is {own:,}: give it a larger one, load more "
+                f"share of {len(rows):,} usable bars is {own:,}. Increase its share, load more "
                 "data, or shorten the lookback and the features' memory "
                 f"({_describe_memory(table, own // 2)})."
             )
@@ -86,11 +87,16 @@ def load_window(
     data: str | Path | None = None,
     symbols: Sequence[str] | None = None,
 ) -> KernelData:
-    """Everything between two moments (UTC seconds, half open) as one window, split `window`.
+    """Load all bars between two times as one window, in split `window`.
 
-    For scoring a policy on other bars than it was trained on; `config.split` is not used. Prices
-    that are in memory already, `market`, stand in place of those of `config.data`. `data` and
-    `symbols` replace the folder and the symbols of that section.
+    Used to evaluate a policy on bars other than its training bars; `config.split` is ignored.
+
+    Args:
+        config: the environment config.
+        start, stop: half-open range of UTC seconds.
+        market: prices that are already in memory, used instead of those of `config.data`.
+        data: folder that replaces the one in `config.data`.
+        symbols: symbols that replace those in `config.data`.
     """
     config = config.model_copy(update={"data": override_data_config(config.data, data, symbols)})
     table, rows, _ = _load_table(config, market)
@@ -99,22 +105,20 @@ def load_window(
     high = len(rows) if stop is None else int(np.searchsorted(time, stop))
     if high - low < 2:
         raise DataError(
-            f"The chosen window must hold at least 2 usable bars, it holds {max(high - low, 0)}: "
-            f"the data reach from {utc_text(time[0])} to {utc_text(time[-1])}; choose a window "
-            "within "
-            "that."
+            f"The window must contain at least 2 usable bars, got {max(high - low, 0)}. Choose a "
+            f"window within {utc_text(time[0])} to {utc_text(time[-1])}."
         )
     window = ((low, high),)
     return _assemble(table, rows, {"train": window, "window": window}, config)
 
 
 def load_folds(config: Config, plan: FoldPlan) -> KernelData:
-    """Loads prices and computes features once, and deals out the folds of `plan`.
+    """Load prices and compute features once, and split them into the folds of `plan`.
 
     Splits: `foldI/train`, `development/train` (everything before the hold-out) and
-    `everything/train` start at random; `foldI/test` is one continuous pass for each tested group
-    (for each stretch of it without a hole), `holdout` one; `train` is `fold0/train`. Each fold has
-    its own scales; the hold-out has those of the development range.
+    `everything/train` start at random. `foldI/test` has one continuous pass per tested group (per
+    contiguous range of it), `holdout` has one pass, and `train` is `fold0/train`. Each fold has its
+    own feature scaling; the hold-out uses that of the development range.
     """
     table, rows, memory = _load_table(config)
     reject_cumulative_features(table.features.names, table.panel.extra)
@@ -126,9 +130,9 @@ def load_folds(config: Config, plan: FoldPlan) -> KernelData:
 
 
 def with_params(loaded: KernelData, config: Config) -> KernelData | None:
-    """What loading with another config would give, without reading the data again.
+    """Return the result of loading with another config without reading the data again.
 
-    None where the config needs other arrays: other data, features, lookback, lots, fee tiers or
+    None if the config needs other arrays: other data, features, lookback, lot sizes, fee tiers or
     currency, or windows of another `split`.
     """
     metadata, data = loaded.provenance, loaded.data
@@ -168,7 +172,7 @@ def with_params(loaded: KernelData, config: Config) -> KernelData | None:
 
 
 def timeline(p: Params, d: Data) -> NDArray[np.int64]:
-    """UTC seconds at which the bars end that equity is marked at, int64 [n], one a step."""
+    """Return the UTC seconds at which bars end and equity is marked, int64 [n], one per step."""
     low, high = d.segments[p.first_segment]
     return np.asarray(d.time[low + 1 : high - p.early_end] + p.bar_seconds)
 
@@ -176,10 +180,10 @@ def timeline(p: Params, d: Data) -> NDArray[np.int64]:
 def _load_table(
     config: Config, market: Market | None = None
 ) -> tuple[PanelTable, NDArray[np.int64], int]:
-    """Prices with features, the rows to decide at, and the bars that an observation remembers.
+    """Return prices with features, the decision rows, and the memory of an observation in bars.
 
-    At such a row every asset is known (of a union: one at least), and the lookback's bars lie in
-    the same segment.
+    At a decision row every asset is available (with `universe: union`, at least one), and the bars
+    of the lookback are in the same segment.
     """
     if market is None:
         panel = load_panel(config.data, config.universe)
@@ -194,9 +198,9 @@ def _load_table(
     rows = np.flatnonzero(usable)
     if len(rows) < 3:
         raise DataError(
-            f"{len(panel.time):,} bars hold {len(rows)} at which the features of "
-            f"{'every' if config.universe == 'common' else 'any'} asset are there: load more bars, "
-            "leave out assets with short histories, or choose features with a shorter memory "
+            f"Features of {'every' if config.universe == 'common' else 'any'} asset must be "
+            f"available at 3 bars at least, got {len(rows)} of {len(panel.time):,} bars. Load more "
+            "bars, exclude assets with short histories, or choose features with a shorter memory "
             f"({_describe_memory(table)})."
         )
     return table, rows, config.lookback + features.warm_up
@@ -207,7 +211,7 @@ def _describe_memory(table: PanelTable, most: int | None = None) -> str:
 
 
 def _contiguous_ranges(rows: NDArray[np.int64], part: Range, table: PanelTable) -> list[Range]:
-    """Rows of the table in a range of usable rows, cut at holes; pieces of one bar are left out."""
+    """Return table rows of a range of usable rows, split at gaps; pieces of one bar are dropped."""
     own = rows[part[0] : part[1]]
     segment = np.searchsorted(table.panel.segments[:, 0], own, side="right")
     cuts = np.flatnonzero((np.diff(own) != 1) | (np.diff(segment) != 0)) + 1
@@ -222,7 +226,7 @@ def _assemble(
     config: Config,
     folds: dict[str, Any] | None = None,
 ) -> KernelData:
-    """Lays out the arrays for ranges of usable rows; `folds` are facts about a study's."""
+    """Build arrays and params for ranges of usable rows; `folds` describes a study's folds."""
     panel = table.panel
     layout, picked = Segments(), {}
     scales = sum(name.endswith("/train") for name in parts) or 1
@@ -235,8 +239,9 @@ def _assemble(
         ]
         if not picked[split]:
             raise DataError(
-                f"{split} must have at least 2 neighbouring bars at which all features are there; "
-                "it has none: load more bars, or choose features with a shorter memory "
+                f"{split} must have at least 2 consecutive bars at which all features are "
+                "available, "
+                "got none. Load more bars, or choose features with a shorter memory "
                 f"({_describe_memory(table)})."
             )
         if trains and split != train_split(EVERYTHING) and "window" not in parts:
@@ -275,7 +280,7 @@ def _assemble(
     )
 
 
-# Smallest orders of Alpaca, in coin, as FinRL_Crypto lists them.
+# Minimum order sizes of Alpaca in coins, as listed by FinRL_Crypto.
 ALPACA_LIMITS = {
     "AAVE": 0.01,
     "AVAX": 0.10,
@@ -292,11 +297,11 @@ ALPACA_LIMITS = {
 
 @dataclass(frozen=True)
 class PanelTable:
-    """A panel with its features.
+    """Prices with their features.
 
     Attributes:
         panel: prices, T rows.
-        features: of every asset; where they are missing it counts as unlisted.
+        features: features of every asset; an asset without features counts as not listed.
     """
 
     panel: Panel
@@ -304,13 +309,13 @@ class PanelTable:
 
     @cached_property
     def available(self) -> NDArray[np.bool_]:
-        """Whether an asset is listed and its features are there, bool [T, A]."""
+        """True if an asset is listed and its features are available, bool [T, A]."""
         finite = np.isfinite(self.features.values).all(axis=2)
         return np.asarray(self.panel.listed & (self.panel.close > 0.0) & finite)
 
 
 def build_arrays(table: PanelTable, layout: Segments, config: Config) -> Data:
-    """All arrays, read-only."""
+    """Build all arrays, read-only."""
     panel, known = table.panel, table.available
     close = np.where(known, panel.close, 0.0)
     opened = np.where(known & panel.tradable, panel.open, 0.0)
@@ -338,10 +343,10 @@ def build_arrays(table: PanelTable, layout: Segments, config: Config) -> Data:
 
 
 def lot_size_array(config: Config, symbols: Sequence[str]) -> NDArray[np.float64]:
-    """Smallest order and quantity step of each asset, float64 [A, 2].
+    """Return minimum order and quantity step of each asset, float64 [A, 2].
 
     Raises:
-        ConfigError: a mapping names an asset that is not there.
+        ConfigError: a mapping contains an unknown asset.
     """
     smallest = config.min_quantity
     if smallest is None:
@@ -363,32 +368,33 @@ def _per_symbol(
     unknown = sorted(set(value) - set(symbols))
     if unknown:
         raise ConfigError(
-            f"`env.{key}` names {unknown[0]}, which is not among the assets ({', '.join(symbols)})."
+            f"`env.{key}` contains {unknown[0]}, which is not an asset of this portfolio. Use only "
+            f"{', '.join(symbols)}."
         )
     return [float(value.get(name, 0.0)) for name in symbols]
 
 
 def base_currency(symbol: str) -> str:
-    """The coin that a symbol trades: BTC of BTCUSD."""
+    """Return the coin that a symbol trades: BTC for BTCUSD."""
     pair = parse(symbol)
     return symbol.upper() if pair is None else pair.base
 
 
 def fee_tier_array(config: Config) -> NDArray[np.float64]:
-    """Volumes and fees, float64 [R, 2]; one row without a table."""
+    """Return volumes and fees, float64 [R, 2]; a single row without a fee table."""
     return np.array(config.fee_tiers or ((0.0, config.fee),), dtype=np.float64)
 
 
 def _first_prices(
     close: NDArray[np.float64], segment: NDArray[np.int64], lookback: int
 ) -> NDArray[np.float64]:
-    """First price of each asset that an episode in the segment can see, 0 for none, [A]."""
+    """Return the first price per asset that an episode can observe, 0 for none, [A]."""
     seen = close[segment[0] - (lookback - 1) : segment[1]]
     return np.asarray(seen[(seen > 0.0).argmax(axis=0), np.arange(seen.shape[1])])
 
 
 def _inverse_magnitude(price: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 over 10 to the whole part of the decimal logarithm; 0 where there is no price."""
+    """Return 1 over 10 to the integer part of the decimal logarithm; 0 without a price."""
     known = price > 0.0
     power = np.floor(np.log10(np.where(known, price, 1.0)))
     return np.where(known, 1.0 / 10.0**power, 0.0)
@@ -397,7 +403,7 @@ def _inverse_magnitude(price: NDArray[np.float64]) -> NDArray[np.float64]:
 def _feature_moments(
     values: NDArray[np.float32], known: NDArray[np.bool_], layout: Segments
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and deviation of every column over the training rows of each scale, [S, A F]."""
+    """Return mean and deviation of all columns over the training rows of each scaling, [S, A F]."""
     means, deviations = [], []
     for scale in range(layout.num_scales):
         parts = [slice(*one.rows) for one in layout.training_segments(scale)]
@@ -414,9 +420,9 @@ def _feature_moments(
 
 
 def mean_spreads(table: PanelTable, layout: Segments, picked: SegmentRows) -> dict[str, float]:
-    """Mean spread over close of each asset, basis points, over all bars that are trained on.
+    """Return the mean spread over close per asset, basis points, over all training bars.
 
-    Of folds these are the development bars: the hold-out is not read.
+    For folds these are the development bars; the hold-out is not read.
     """
     whole = train_split(DEVELOPMENT)
     chosen = picked[whole if whole in picked else "train"]
@@ -432,7 +438,7 @@ def mean_spreads(table: PanelTable, layout: Segments, picked: SegmentRows) -> di
 
 
 def round_trip_costs(config: Config, spread_bp: Mapping[str, float]) -> dict[str, Any]:
-    """What buying and selling each asset costs on average; tiers as at `start_volume`."""
+    """Return the mean cost of buying and selling per asset, with the fee tier of `start_volume`."""
     tiers = fee_tier_array(config)
     fee = float(tiers[np.searchsorted(tiers[:, 0], config.start_volume, side="right") - 1, 1])
     return {
@@ -442,7 +448,7 @@ def round_trip_costs(config: Config, spread_bp: Mapping[str, float]) -> dict[str
 
 
 def training_context(config: Config, table: PanelTable) -> TrainingContext:
-    """What a policy that is trained on these prices takes along."""
+    """Return the training context stored with a policy."""
     panel, features = table.panel, table.features
     blank = TrainingContext(
         bar_seconds=panel.bar_seconds,
@@ -459,7 +465,7 @@ def training_context(config: Config, table: PanelTable) -> TrainingContext:
 
 
 def with_config(training_context: TrainingContext, config: Config) -> TrainingContext:
-    """The same prices under other settings that need no other arrays."""
+    """Return the same training context for a config that needs no other arrays."""
     own = {"data", "split", "features", "lookback", "decide_every"}
     return replace(
         training_context,
@@ -470,18 +476,18 @@ def with_config(training_context: TrainingContext, config: Config) -> TrainingCo
 
 
 def config_warnings(config: Config, bar_seconds: int) -> list[str]:
-    """What the settings mean here."""
+    """Return warnings about the config."""
     warnings = []
     if config.orders == "units" and config.units.forced_sale_bars > 0:
         bars = config.units.forced_sale_bars
         warnings.append(
-            f"`units.forced_sale_bars`: {bars} bars are {bars * bar_seconds / 3600:g} hours here."
+            f"`units.forced_sale_bars`: {bars} bars are {bars * bar_seconds / 3600:g} hours."
         )
     if not config.benchmark_costs:
         warnings.append(
-            "`benchmark_costs: false`: equal weight trades for free, as in FinRL_Crypto, and is "
-            "harder to beat than the one that anybody could hold."
+            "`benchmark_costs: false`: the equal-weight benchmark trades without costs, as in "
+            "FinRL_Crypto, and is harder to beat than one that can be held in practice."
         )
     if config.fee == 0.0 and not config.fee_tiers and config.slippage_bp == 0.0:
-        warnings.append("Trading is free here but for the spread: fee and slippage are 0.")
+        warnings.append("Trading costs only the spread: fee and slippage are 0.")
     return warnings

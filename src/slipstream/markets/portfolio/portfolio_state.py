@@ -1,6 +1,6 @@
-"""Arrays and records of the portfolio environment: what is stored, in which place and unit.
+"""Arrays, params and state of the portfolio environment, with columns and units.
 
-`records_of` makes the scalar records from a config, one for each split and window.
+`params_by_split` creates the scalar params from a config, one record per split and window.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ LOG_RETURN = 1
 EXCESS_VALUE = 2
 MIXED = 3
 
-# Columns of Data.lots: one row an asset.
+# Columns of Data.lot_sizes: one row per asset.
 MIN_QUANTITY = 0
 STEP = 1
 
-VOLUME_DAYS = 30  # complete UTC days whose volume decides the fee tier
+VOLUME_DAYS = 30  # complete UTC days whose volume determines the fee tier
 
 
 class Params(NamedTuple):
-    """Scalars of one record.
+    """Scalar params of one record.
 
     Attributes:
-        first_segment, num_segments: range of rows of `Data.segments` that starts are drawn from.
-        num_starts: valid starts in them.
-        runway: bars that a random start leaves in its segment.
-        from_start: start at a segment's first row, without a time limit.
+        first_segment, num_segments: range of rows of `Data.segments` from which starts are drawn.
+        num_starts: number of valid starts in these segments.
+        runway: minimum number of bars between a random start and the end of its segment.
+        from_start: start at the first row of a segment, without a time limit.
         sells_at_end: sell everything at the end.
         scale: row of `Data.feature_mean` and `Data.feature_std`.
-        union: assets come and go.
-        unit_orders: orders in coin instead of target weights.
+        union: assets can be listed and delisted during an episode.
+        unit_orders: orders in coins instead of target weights.
         value_scale: a full unit order is worth initial_equity / norm_action.
-        anchor_back: rows between the one at which a free benchmark is bought and the start.
-        early_end: rows of a segment's end that no episode reaches.
+        anchor_back: rows between the purchase of a fee-free benchmark and the start.
+        early_end: rows at a segment's end that no episode reaches.
         discounted_end: the last reward is the discounted return.
-        tiered: the fee follows the volume traded.
-        cost_multiple: factor on fee, spread and slippage (reports ask what if).
+        tiered: the fee depends on the traded volume.
+        cost_multiple: factor on fee, spread and slippage (used by stress tests).
         trailing_stop: 0 = none.
     """
 
@@ -123,21 +123,22 @@ class Params(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Read-only arrays shared by all copies. A assets, T rows, S scales.
+    """Read-only arrays shared by all environments, with A assets, T rows and S scalings.
 
     Attributes:
-        prices: float64 [T, >= 3 A]: the closes of all assets, then their opens, then half their
-            spreads in price units. A close of 0: not listed. An open of 0: nobody can trade the
-            asset during this bar, as where it is not listed.
-        features: float32 [T, >= A F]: causal and unscaled, asset after asset; 0 where not listed.
+        prices: float64 [T, >= 3 A]: closes of all assets, then opens, then half spreads in price
+            units. A close of 0: not listed. An open of 0: the asset cannot be traded during this
+            bar, or is not listed.
+        features: float32 [T, >= A F]: causal and unscaled, asset by asset; 0 if not listed.
         time: int64 [T], UTC seconds of the bar's open.
         segments: int64 [K, 2], first decision row and one past the last row.
-        first: float64 [K, 2 A]: each asset's first price in a segment, then 10 to the power of
-            minus the whole part of its decimal logarithm; 0 for one that is never listed there.
-        lots: float64 [A, 2], columns as above.
-        fee_tiers: float64 [R, 2]: volume from which a fee holds, and the fee.
-        feature_mean, feature_std: float64 [S, A F] over the training rows of each scale.
-        symbols: int64 [A, 32], names as character codes; currency: int64 [32], the account's.
+        first: float64 [K, 2 A]: first price of each asset in a segment, then 10 to the power of
+            minus the integer part of its decimal logarithm; 0 for an asset that is never listed
+            there.
+        lot_sizes: float64 [A, 2], columns as above.
+        fee_tiers: float64 [R, 2]: minimum volume of a tier, and its fee.
+        feature_mean, feature_std: float64 [S, A F] over the training rows of each scaling.
+        symbols: int64 [A, 32], names as character codes; currency: int64 [32], account currency.
     """
 
     prices: NDArray[np.float64]
@@ -154,24 +155,24 @@ class Data(NamedTuple):
 
 
 def state_dtype(assets: int) -> np.dtype[Any]:
-    """One record for a portfolio of `assets`; what every step touches comes first."""
+    """Return the state of a portfolio of `assets`; fields used in every step come first."""
     shape = (assets,)
     return np.dtype(
         [
             *EPISODE_FIELDS,
             ("cash", "f8"),  # account currency, as all money below
             ("equity", "f8"),
-            ("benchmark", "f8"),  # equal weight's value on the same bars
+            ("benchmark", "f8"),  # value of the equal-weight benchmark on the same bars
             ("benchmark_cash", "f8"),
-            ("benchmark_waiting", "i8"),  # assets that it has yet to buy
+            ("benchmark_waiting", "i8"),  # assets that the benchmark has not bought yet
             *DRAWDOWN_FIELDS,
             ("benchmark_return", "f8"),
             *RETURN_FIELDS,
             ("exposure", "f8"),  # share of equity that is invested
             ("exposure_sum", "f8"),
             ("mean_exposure", "f8"),
-            ("discounted", "f8"),  # return so far, each reward discounted once a later step
-            ("traded", "f8"),  # notional of the running step's fills
+            ("discounted", "f8"),  # discounted return so far
+            ("traded", "f8"),  # notional of this step's fills
             ("cost_spread", "f8"),
             ("fills", "i8"),
             ("trades", "i8"),  # holdings closed
@@ -179,18 +180,22 @@ def state_dtype(assets: int) -> np.dtype[Any]:
             ("costs", "f8"),
             ("cost_fee", "f8"),
             ("cost_slippage", "f8"),
-            ("day_volume", "f8"),  # traded notional of the running UTC day
+            ("day_volume", "f8"),  # traded notional of the current UTC day
             ("units", "f8", shape),  # coins held
             ("benchmark_units", "f8", shape),
-            ("benchmark_share", "f8", shape),  # cash set aside for what it has yet to buy
-            ("target", "f8", shape),  # weights, negative: kept; unit orders: cost of a coin
-            ("order", "f8", shape),  # coins of the last step's orders, sales negative
-            ("held", "i8", shape),  # bars held since the last fill (unit orders: last sale)
-            ("high", "f8", shape),  # highest close since bought
+            ("benchmark_share", "f8", shape),  # benchmark cash reserved for assets not bought yet
+            ("target", "f8", shape),  # weights, negative: unchanged; unit orders: cost per coin
+            ("order", "f8", shape),  # orders of the last step in coins, sales negative
+            ("held", "i8", shape),  # bars since the last fill (unit orders: last sale)
+            ("high", "f8", shape),  # highest close since the purchase
             ("benchmark_costs", "f8"),
-            ("tier_fee", "f8"),  # today's
-            ("day", "i8"),  # number of the running UTC day
-            ("volumes", "f8", (VOLUME_DAYS,)),  # of the complete days before it, a ring by day
+            ("tier_fee", "f8"),  # fee of the current day
+            ("day", "i8"),  # number of the current UTC day
+            (
+                "volumes",
+                "f8",
+                (VOLUME_DAYS,),
+            ),  # of previous complete days, a ring by day
         ],
         align=True,
     )
@@ -208,24 +213,26 @@ _REWARDS = {
 }
 
 SegmentRows = Mapping[str, Sequence[int]]
-"""Split -> rows of `Data.segments`; consecutive where they are trained on."""
+"""Rows of `Data.segments` by split; consecutive for training splits."""
 
 
 def params_by_split(
     config: Config, data: Data, picked: SegmentRows, bar_seconds: int, calendar: Calendar
 ) -> dict[str, tuple[Params, ...]]:
-    """Records by split: random starts to train on, one continuous pass a segment for all others.
+    """Create the params of each split.
+
+    Training splits start at random rows. All other splits have one continuous pass per segment.
 
     Args:
-        config: the settings.
+        config: the environment config.
         data: the arrays.
-        picked: names that are, or end in, `train` are trained on.
-        bar_seconds: length of a bar.
-        days: the market's calendar.
+        picked: rows of `data.segments` by split.
+        bar_seconds: length of a bar in seconds.
+        calendar: trading calendar of the market.
 
     Raises:
-        ConfigError: a full unit order is below an asset's smallest one.
-        DataError: a training segment has no start.
+        ConfigError: a full unit order is smaller than an asset's minimum order.
+        DataError: a training segment has no valid start.
     """
     blank = _base_params(config, data, bar_seconds, calendar)
     params = dict[str, tuple[Params, ...]]()
@@ -236,7 +243,7 @@ def params_by_split(
         else:
             params[split] = continuous_passes(base, rows)
     if config.orders == "units":
-        whole = train_split(EVERYTHING)  # holds the hold-out, which no check may read
+        whole = train_split(EVERYTHING)  # contains the hold-out, which checks must not read
         trained = [name for name in picked if name.endswith("train") and name != whole]
         _check_order_sizes(config, data, {k for name in trained for k in picked[name]})
     return with_first_fold(params)
@@ -244,12 +251,12 @@ def params_by_split(
 
 def _training_params(blank: Params, data: Data, rows: Sequence[int], split: str) -> Params:
     lengths = [int(data.segments[k, 1] - data.segments[k, 0]) - blank.early_end for k in rows]
-    # Where no segment is that long, the longest still has a start, and one bar that follows it.
+    # If no segment is that long, the longest one has a start that one bar follows.
     runway = min(blank.max_steps, RUNWAY, max(lengths) - 1)
     if runway < 1:
         raise DataError(
             f"A segment of {split} must have at least 2 usable bars, the longest has "
-            f"{max(lengths):,}: load more bars, or shorten the lookback and the features' warm-up."
+            f"{max(lengths):,}. Load more bars, or shorten the lookback and the feature warm-up."
         )
     runway += blank.early_end
     starts = sum(max(length + blank.early_end - runway, 0) for length in lengths)
@@ -259,7 +266,7 @@ def _training_params(blank: Params, data: Data, rows: Sequence[int], split: str)
 
 
 def _base_params(config: Config, data: Data, bar_seconds: int, calendar: Calendar) -> Params:
-    """What all records of a config have in common."""
+    """Return the params that all splits of a config share."""
     units = config.units
     unit_orders = config.orders == "units"
     return base_params(
@@ -286,7 +293,7 @@ def _base_params(config: Config, data: Data, bar_seconds: int, calendar: Calenda
 
 
 def _check_order_sizes(config: Config, data: Data, segments: Iterable[int]) -> None:
-    """A full action must trade in every asset, or the agent could never act there."""
+    """Raise if a full action cannot trade in some asset, since the agent could never trade it."""
     units, assets = config.units, len(data.lot_sizes)
     for segment in data.first[sorted(segments)]:
         for i, name in enumerate(decode_symbols(data)):
@@ -298,10 +305,10 @@ def _check_order_sizes(config: Config, data: Data, segments: Iterable[int]) -> N
                 full = config.initial_equity / (price * units.norm_action)
             smallest = units.min_factor * data.lot_sizes[i, MIN_QUANTITY]
             if full <= smallest:
-                advice = "lower" if units.action_scale == "value" else "raise"
+                advice = "Lower" if units.action_scale == "value" else "Raise"
                 raise ConfigError(
-                    f"`env.units.norm_action` {units.norm_action:g}: a full action must exceed the "
-                    f"smallest order in every asset; in {name} it trades {full:.6g} coins (worth "
-                    f"{full * price:.4g} {config.account_currency}), the smallest order is "
-                    f"{smallest:.6g}: {advice} it, or set `env.min_quantity`."
+                    "A full action must exceed the minimum order of every asset: with "
+                    f"`env.units.norm_action` {units.norm_action:g} it trades {full:.6g} coins of "
+                    f"{name} (worth {full * price:.4g} {config.account_currency}), and the minimum "
+                    f"order is {smallest:.6g}. {advice} it, or set `env.min_quantity`."
                 )

@@ -1,4 +1,4 @@
-"""The parts of a market page, and their tables and pictures."""
+"""Sections of a market page, with their tables and figures."""
 
 from __future__ import annotations
 
@@ -70,21 +70,21 @@ from slipstream.report.summary_text import interval_note
 from slipstream.training.episode_result import EpisodeResult
 
 DEEPEST_DRAWDOWN = "Deepest drawdown, of daily closes"
-_MAX_PICTURES = 8  # of positions; more symbols than that are in the tables only
-ROLLING_DAYS = 60  # of the rolling Sharpe ratio; fewer show noise only
-_RECENT_BARS = 400  # bars, drawn larger
+_MAX_PICTURES = 8  # of positions; further symbols are only in the tables
+ROLLING_DAYS = 60  # of the rolling Sharpe ratio; fewer days show only noise
+_RECENT_BARS = 400  # bars in the detailed figure
 
 
 def result_section(splits: Sequence[SplitView]) -> Section:
-    """The section of the figures of all splits, and of the members."""
+    """Return the section with the figures of all splits and members."""
     members = [_member_table(splits[0])] if len(splits[0].members) > 1 else []
     return Section("Result", (), [_split_table(splits), *members])
 
 
 def _split_table(splits: Sequence[SplitView]) -> Table:
-    """One column per split, the hold-out first."""
-    of, held = [split.performance for split in splits], splits[0]
-    market = held.market
+    """Return a table with one column per split, the hold-out first."""
+    of, view = [split.performance for split in splits], splits[0]
+    market = view.market
     rows = [
         ["Total return, net", *(percent(p.total_return) for p in of)],
         ["Total return, gross", *(percent(p.gross_return) for p in of)],
@@ -111,20 +111,20 @@ def _split_table(splits: Sequence[SplitView]) -> Table:
         note += f" {by}"
     if any(p.years < 1.0 for p in of):
         note += (
-            " Ratios and volatility of a split shorter than a year are stretched to one; a Calmar "
-            "ratio, which needs a year's growth, is not computed there."
+            " Ratios and volatility of a split shorter than a year are annualised; a Calmar "
+            "ratio, which requires a year's growth, is not computed."
         )
-    if not held.run.is_portfolio and len(market.symbols) > 1:
+    if not view.run.is_portfolio and len(market.symbols) > 1:
         note += " Several symbols are one account, with equal capital in each at the start."
     return Table("", ("", *(split.name for split in splits)), rows, note=note)
 
 
-def _member_table(held: SplitView) -> Table:
-    """One row per member, and the market beside them."""
-    of, run, market = held.performances, held.run, held.market_line
+def _member_table(view: SplitView) -> Table:
+    """Return a table with one row per member, and the market below them."""
+    of, run, market = view.performances, view.run, view.market_line
     rows = []
     for index, p in enumerate(of):
-        sizes = (p.exposure, held.net_exposure(index), held.market_correlations[index])
+        sizes = (p.exposure, view.net_exposure(index), view.market_correlations[index])
         cells = [format_number(size, 2) for size in sizes]
         rows.append([f"member {run.number(index)}", *_result_cells(p), *cells])
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "net", "follows")
@@ -148,7 +148,7 @@ def _member_table(held: SplitView) -> Table:
         note += f" Follows: correlation of its daily returns with those of {name}."
         intervals[name] = found.interval
     note += f" {interval_note(intervals)}"
-    return Table(f"Members, {held.name}", columns, rows, emphasis=run.member, note=note)
+    return Table(f"Members, {view.name}", columns, rows, emphasis=run.member, note=note)
 
 
 def _result_cells(p: Performance) -> list[str]:
@@ -156,109 +156,109 @@ def _result_cells(p: Performance) -> list[str]:
     return [percent(p.total_return), format_number(p.sharpe, 2), bounds, deepest]
 
 
-def equity_picture(held: SplitView) -> Picture:
-    """The agent beside its baselines and the other members: the first picture of a page."""
-    band = [m for index, m in enumerate(held.members) if index != held.run.member]
+def equity_picture(view: SplitView) -> Picture:
+    """Return the first picture of a page: the agent with its baselines and the other members."""
+    band = [m for index, m in enumerate(view.members) if index != view.run.member]
     return make_picture(
-        f"equity_{held.name}",
-        f"Equity and drawdown of the agent and its baselines on the {held.name} split",
-        equity_figure(held.name, held.agent, held.plotted_baselines, band),
+        f"equity_{view.name}",
+        f"Equity and drawdown of the agent and its baselines on the {view.name} split",
+        equity_figure(view.name, view.agent, view.plotted_baselines, band),
     )
 
 
 def baseline_section(
-    held: SplitView, rules: Sequence[str] = (), draws: str = "traders", costs: Sequence[str] = ()
+    view: SplitView, rules: Sequence[str] = (), draws: str = "traders", costs: Sequence[str] = ()
 ) -> Section:
-    """The section of baselines, random timing and other costs.
+    """Return the section of baselines, random timing and other costs.
 
     Args:
-        held: the hold-out.
-        rules: what the baselines keep to; those of single positions unless given.
-        draws: what the matched random ones are called.
-        costs: what must be said of other costs.
+        view: the hold-out.
+        rules: trading rules of the baselines; those of single positions by default.
+        draws: name of the random baselines.
+        costs: further sentences about other costs.
     """
-    title, stress = "Against baselines and other costs", held.run.stress
-    if held.comparison is None:
+    title, stress = "Against baselines and other costs", view.run.stress
+    if view.comparison is None:
         return Section(title, ("There are no baselines for these actions.",))
-    sentences = [*(rules or _comparison_rules(held)), *_alpha_and_beta(held), *_oracle_gap(held)]
-    shown = [_baseline_table(held)]
+    sentences = [*(rules or _comparison_rules(view)), *_alpha_and_beta(view), *_oracle_gap(view)]
+    shown = [_baseline_table(view)]
     if stress:
         sentences += [break_even_sentence(stress.break_even), *costs]
         shown.append(_stress_table(stress))
     pictures = []
-    if len(held.random_returns):
-        lines = {name: baseline.total_return for name, baseline in held.plotted_baselines.items()}
-        drawn = random_timing_figure(held.name, held.agent.total_return, held.random_returns, lines)
-        words = f"Total return of the agent among {len(held.random_returns)} random {draws}"
+    if len(view.random_returns):
+        lines = {name: baseline.total_return for name, baseline in view.plotted_baselines.items()}
+        drawn = random_timing_figure(view.name, view.agent.total_return, view.random_returns, lines)
+        words = f"Total return of the agent among {len(view.random_returns)} random {draws}"
         pictures.append(make_picture("random_timing", words, drawn))
     return Section(title, sentences, shown, pictures)
 
 
-def _comparison_rules(held: SplitView) -> list[str]:
-    """Says how single positions are compared."""
+def _comparison_rules(view: SplitView) -> list[str]:
+    """Describe how single positions are compared."""
     text = (
         "All baselines trade the same bars under the same rules and pay the same costs, at "
         "exposure 1 and without the agent's own stops and limits. The oracle knows all future "
         "prices: an upper bound, not a rival."
     )
-    if not len(held.random_returns):
+    if not len(view.random_returns):
         return [text]
-    low, high = (percent(float(v)) for v in np.quantile(held.random_returns, [0.05, 0.95]))
+    low, high = (percent(float(v)) for v in np.quantile(view.random_returns, [0.05, 0.95]))
     return [
         text,
-        f"Matched random: {len(held.random_returns)} draws with the agent's own positions and "
+        f"Matched random: {len(view.random_returns)} draws with the agent's own positions and "
         f"holding times at random places; nine of ten end between {low} and {high}.",
     ]
 
 
-def _alpha_and_beta(held: SplitView) -> list[str]:
-    """Says alpha and beta to the market; alpha is a year's, or the split's if shorter."""
-    if held.market_line is None:
+def _alpha_and_beta(view: SplitView) -> list[str]:
+    """Report alpha and beta against the market; alpha per year, or per split if shorter."""
+    if view.market_line is None:
         return []
-    name, market = held.market_line
-    days, yearly = held.performance.days, held.market.days_per_year
-    line = alpha_beta(held.agent.daily_returns, market.daily_returns, min(yearly, float(days)))
+    name, market = view.market_line
+    days, yearly = view.performance.days, view.market.days_per_year
+    line = alpha_beta(view.agent.daily_returns, market.daily_returns, min(yearly, float(days)))
     if line is None:
         return []
     over = "a year" if days >= yearly else f"over the {span(days, yearly)}"
     return [f"Against {name}: beta {format_number(line[1], 2)}, alpha {percent(line[0])} {over}."]
 
 
-def _oracle_gap(held: SplitView) -> list[str]:
-    """Says when the replay of the oracle's actions is not what its programme computed."""
-    promised = held.comparison.oracle_growth if held.comparison else None
-    if promised is None:
+def _oracle_gap(view: SplitView) -> list[str]:
+    """Report a difference between the replay of the oracle's actions and its computed growth."""
+    planned = view.comparison.oracle_growth if view.comparison else None
+    if planned is None:
         return []
-    replayed = 1.0 + held.baselines[ORACLE].total_return
-    if abs(np.log(replayed / promised)) <= 1e-2:
+    replayed = 1.0 + view.baselines[ORACLE].total_return
+    if abs(np.log(replayed / planned)) <= 1e-2:
         return []
     return [
-        f"The oracle's programme promised {percent(promised - 1.0)}: swaps, clock rules or "
-        "rounding that it does not see make its replay in the table differ."
+        f"The oracle's plan computed {percent(planned - 1.0)}. Swaps, clock rules or rounding, "
+        "which the plan ignores, make its replay in the table differ."
     ]
 
 
-def _baseline_table(held: SplitView) -> Table:
-    """The agent first, then its rivals, each asset held, random timing, and the upper bound."""
-    comparison = held.comparison
+def _baseline_table(view: SplitView) -> Table:
+    """Return the agent, its baselines, each asset held, random timing, and the upper bound."""
+    comparison = view.comparison
     assert comparison is not None
     accounts = {
-        **held.rule_baselines,
-        **{f"{n} held": one for n, one in held.assets.items()},
-        **held.oracle,
+        **view.rule_baselines,
+        **{f"{n} held": one for n, one in view.assets.items()},
+        **view.oracle,
     }
     tracks = {**comparison.tracks, **{f"{n} held": one for n, one in comparison.assets.items()}}
     results = {
-        "agent": held.performance,
+        "agent": view.performance,
         **{n: compute_performance(one) for n, one in accounts.items()},
     }
-    each = {n: _baseline_row(n, one, tracks.get(n, held.tracks)) for n, one in results.items()}
-    rows = [row for name, row in each.items() if name not in held.oracle]
-    if len(held.random_returns):
-        middle = percent(float(np.median(held.random_returns)))
+    each = {n: _baseline_row(n, one, tracks.get(n, view.tracks)) for n, one in results.items()}
+    rows = [row for name, row in each.items() if name not in view.oracle]
+    if len(view.random_returns):
+        middle = percent(float(np.median(view.random_returns)))
         rows.append([f"{MATCHED_RANDOM} (median)", middle, *[""] * 5])
-    rows += [each[name] for name in held.oracle]
-    money = f"costs, {held.market.account_currency}"
+    rows += [each[name] for name in view.oracle]
+    money = f"costs, {view.market.account_currency}"
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "fills", money)
     intervals = interval_note({name: one.interval for name, one in results.items()})
     note = f"{summary_text.DRAWDOWN} {intervals}"
@@ -275,7 +275,7 @@ def _baseline_row(name: str, found: Performance, tracks: Sequence[EpisodeResult]
 
 
 def _stress_table(of: StressTest) -> Table:
-    """The agent's decisions under other costs and one bar late."""
+    """Return the agent's decisions with other costs and with one bar of delay."""
     rows = [[f"costs x {multiple:g}", percent(value)] for multiple, value in of.multiples]
     rows.append(["one extra bar of delay", percent(of.delayed)])
     if of.break_even is None:
@@ -291,27 +291,27 @@ def _stress_table(of: StressTest) -> Table:
     )
 
 
-def trade_section(held: SplitView, traded: Table | None = None) -> Section:
-    """The section of what was traded, beside what it cost by kind."""
+def trade_section(view: SplitView, traded: Table | None = None) -> Section:
+    """Return the section of trades and costs by kind."""
     drawn = make_picture(
         "costs",
-        f"Return before and after costs, and costs by kind, on the {held.name} split",
-        gross_and_net_figure(held.name, held.agent),
+        f"Return before and after costs, and costs by kind, on the {view.name} split",
+        gross_and_net_figure(view.name, view.agent),
     )
-    shown = [traded or _trade_table(held), _cost_table(held.agent)]
+    shown = [traded or _trade_table(view), _cost_table(view.agent)]
     return Section("Trades and costs", (), shown, [drawn])
 
 
-def _trade_table(held: SplitView) -> Table:
-    """What was traded and how: counts are metrics of the kernel, holding times are traced."""
-    mine, money, sums = held.agent, held.market.account_currency, partial(sum_metric, held.tracks)
+def _trade_table(view: SplitView) -> Table:
+    """Return the table of trades; counts are kernel metrics, holding times come from the trace."""
+    mine, money, sums = view.agent, view.market.account_currency, partial(sum_metric, view.tracks)
     closed, profit, loss = sums("trades"), sums("gross_profit"), sums("gross_loss")
-    lengths = [holding_times(track.trace["exposure"].ravel()) for track in held.tracks]
+    lengths = [holding_times(track.trace["exposure"].ravel()) for track in view.tracks]
     held_for = np.concatenate(lengths)
-    per_day = sums("turnover") / max(mine.days, 1) / max(len(held.tracks), 1)
+    per_day = sums("turnover") / max(mine.days, 1) / max(len(view.tracks), 1)
 
     def of_trades(value: float) -> float | None:
-        """A closed trade's share."""
+        """Return a value per closed trade."""
         return value / closed if closed else None
 
     exits = {
@@ -330,8 +330,8 @@ def _trade_table(held: SplitView) -> Table:
             f"Mean cost of a trade, {money}",
             format_number(of_trades(float(mine.total_costs[-1])), 2),
         ],
-        holding_time(float(held_for.mean()) if len(held_for) else None, held.market.bar_seconds),
-        ["Mean exposure", format_number(held.performance.exposure, 2)],
+        holding_time(float(held_for.mean()) if len(held_for) else None, view.market.bar_seconds),
+        ["Mean exposure", format_number(view.performance.exposure, 2)],
         ["Turnover per day, times equity", format_number(per_day, 2)],
         *([label, format_number(sums(metric), 0)] for label, metric in exits.items()),
     ]
@@ -339,13 +339,13 @@ def _trade_table(held: SplitView) -> Table:
 
 
 def holding_time(bars: float | None, bar_seconds: int) -> list[str]:
-    """The row of it."""
+    """Return the table row of the mean holding time."""
     hours = None if bars is None else bars * bar_seconds / 3_600.0
     return ["Mean holding time", f"{format_number(bars)} bars ({format_number(hours)} h)"]
 
 
 def _cost_table(of: Account) -> Table:
-    """Costs by kind, in money, against the start and against gross profit."""
+    """Return costs by kind, in money, relative to the initial equity and to gross profit."""
     start, total = float(of.equity[0]), float(of.total_costs[-1])
     gross = float(of.gross_equity[-1]) - start
     rows = [
@@ -364,36 +364,37 @@ def _cost_table(of: Account) -> Table:
     return Table("Gross against net", ("", of.market.account_currency, "of the start"), rows)
 
 
-def calendar_section(held: SplitView) -> Section:
-    """The section of months, falls, symbols (each with its own passes), weekdays and hours."""
-    mine = held.agent
+def calendar_section(view: SplitView) -> Section:
+    """Return the section of months, drawdowns, symbols, weekdays and hours."""
+    mine = view.agent
     weekdays, hours = slice_by_weekday(mine), slice_by_hour(mine)
     shown = [
         _month_table(monthly_returns(mine.equity, mine.time[1:])),
         _drawdown_table(worst_drawdowns(mine.daily_equity, mine.daily_time)),
     ]
-    if not held.run.is_portfolio:
-        each = slice_by_symbol(held.tracks, held.market, held.prices.time)
+    if not view.run.is_portfolio:
+        each = slice_by_symbol(view.tracks, view.market, view.prices.time)
         shown.append(_slice_table("By symbol", "Sharpe", each))
     shown += [_slice_table("By weekday", "t value", weekdays), _hour_table(hours)]
     sentences = largest_t_value("weekday", [one.score for one in weekdays])
     sentences += largest_t_value("hour", [one.score for one in hours])
-    days = daily_return_figure(held.name, mine)
+    days = daily_return_figure(view.name, mine)
     pictures = [make_picture("daily_returns", "Distribution of daily returns", days)]
     if mine.days >= 2 * ROLLING_DAYS:
-        drawn = rolling_sharpe_figure(held.name, mine, ROLLING_DAYS)
+        drawn = rolling_sharpe_figure(view.name, mine, ROLLING_DAYS)
         words = f"Sharpe ratio of the last {ROLLING_DAYS} trading days"
         pictures.insert(0, make_picture("rolling_sharpe", words, drawn))
     else:
         sentences.append(
-            f"A rolling Sharpe ratio is not drawn: it needs {2 * ROLLING_DAYS} trading days, and "
-            f"the {held.name} split has {mine.days}."
+            f"A rolling Sharpe ratio is not shown: it requires {2 * ROLLING_DAYS} trading days, "
+            "and "
+            f"the {view.name} split has {mine.days}."
         )
     return Section("When it was earned", sentences, shown, pictures)
 
 
 def _month_table(returns: Mapping[tuple[int, int], float]) -> Table:
-    """The table of monthly returns, percent: years down, months across."""
+    """Return the table of monthly returns in percent: years as rows, months as columns."""
     rows = []
     for year in sorted({year for year, _ in returns}):
         cells = [returns.get((year, month)) for month in range(1, 13)]
@@ -409,7 +410,7 @@ def _month_table(returns: Mapping[tuple[int, int], float]) -> Table:
 
 
 def _drawdown_table(of: Sequence[Drawdown]) -> Table:
-    """The table of the worst drawdowns, deepest first."""
+    """Return the table of the worst drawdowns, deepest first."""
     rows = []
     for d in of:
         recovered = "not yet" if d.recovered is None else str(d.recovered)
@@ -420,13 +421,13 @@ def _drawdown_table(of: Sequence[Drawdown]) -> Table:
 
 
 def _slice_table(caption: str, score: str, of: Sequence[Slice]) -> Table:
-    """A table with a row a slice; `score` names its figure beside the result."""
+    """Return a table with one row per slice; `score` is the name of its score column."""
     rows = [[*_slice_cells(s), format_number(s.bars, 0)] for s in of]
     return Table(caption, ("", "result", score, "exposure", "bars"), rows)
 
 
 def _hour_table(of: Sequence[Slice]) -> Table:
-    """The table by hour, two hours a row: it stays short."""
+    """Return the table by hour with two hours per row, to keep it short."""
     half = (len(of) + 1) // 2
     rows = []
     for first, second in zip_longest(of[:half], of[half:]):
@@ -444,24 +445,24 @@ def _slice_cells(of: Slice) -> list[str]:
     ]
 
 
-def position_section(held: SplitView) -> Section:
-    """The section of positions, one picture a symbol."""
+def position_section(view: SplitView) -> Section:
+    """Return the section of positions, with one picture per symbol."""
     pictures = [
         make_picture(
             f"positions_{''.join(c if c.isalnum() else '_' for c in track.name)}",
-            f"Price and position of {track.name} on the {held.name} split",
-            positions_figure(track, held.prices),
+            f"Price and position of {track.name} on the {view.name} split",
+            positions_figure(track, view.prices),
         )
-        for track in held.tracks[:_MAX_PICTURES]
+        for track in view.tracks[:_MAX_PICTURES]
         if len(track.trace["bar"])
     ]
-    left = len(held.tracks) - _MAX_PICTURES
-    more = (f"{left} more symbols are not drawn.",) if left > 0 else ()
+    left = len(view.tracks) - _MAX_PICTURES
+    more = (f"{left} more symbols are not shown.",) if left > 0 else ()
     return Section("Positions", more, (), pictures)
 
 
 def training_section(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
-    """The learning curve, and equity on the bars that the agent was made with."""
+    """Return the learning curve, and equity on the bars used for training and selection."""
     pictures = []
     if run.curves:
         drawn = history.draw_learning_curves(run.curves)
@@ -471,15 +472,15 @@ def training_section(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
         words = f"Equity and drawdown on the {split.name} split"
         pictures.append(make_picture(f"equity_{split.name}", words, drawn))
     sentence = (
-        "The agent learned from the training split and was chosen on the validation split: what it "
-        "shows there proves nothing."
+        "The agent was trained on the training split and selected on the validation split. Results "
+        "on these splits are no evidence."
     )
     title = "Training, and the splits it has seen"
     return Section(title, (sentence,) if seen else (), (), pictures)
 
 
 def break_even_sentence(multiple: float | None) -> str:
-    """Says at which costs nothing is left."""
+    """Describe the cost multiple at which nothing is gained."""
     if multiple is None:
         return "These decisions lose even without any costs."
     if math.isinf(multiple):
@@ -488,7 +489,7 @@ def break_even_sentence(multiple: float | None) -> str:
 
 
 def largest_t_value(what: str, scores: Sequence[float | None]) -> list[str]:
-    """What the largest of several t values means: it was looked for among as many tries."""
+    """Report the largest of several t values with its probability by chance among all of them."""
     known = [abs(score) for score in scores if score is not None and not math.isnan(score)]
     if len(known) < 2:
         return []
@@ -501,12 +502,12 @@ def largest_t_value(what: str, scores: Sequence[float | None]) -> list[str]:
 
 
 def round_trip_sentences(trips: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Cost of opening and closing in basis points, and in pips where these mean anything."""
+    """Report the cost of opening and closing in basis points, and in pips for currencies."""
     parts = []
     for name, (pips, points) in trips.items():
         pair = extract_pair(name)
         cost = f"{format_number(pips, 2)} pips"
-        if pair is not None and pair.base not in FIAT:  # an ounce, a coin
+        if pair is not None and pair.base not in FIAT:  # such as an ounce or a coin
             cost = f"{pips * pip_size(name):.3g} {pair.quote}"
         parts.append(f"{name} {cost} ({format_number(points, 2)} bp)")
     return [f"Round trip: {', '.join(parts)}."] if parts else []
@@ -515,7 +516,7 @@ def round_trip_sentences(trips: Mapping[str, tuple[float, float]]) -> list[str]:
 def equity_figure(
     split: str, agent: Account, others: Mapping[str, Account], band: Sequence[Account] = ()
 ) -> Figure:
-    """Return since the start above, fall from the peak below; other members as thin lines."""
+    """Plot return since the start, and drawdown below it; other members as thin lines."""
     figure, (top, bottom) = new_figure(f"Equity and drawdown, {split}", 3.9, (2.6, 1))
     for index, other in enumerate(band):
         label = "" if index else "other members"
@@ -537,12 +538,12 @@ def equity_figure(
 
 
 def _return_curve(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
-    """Return since the start, thinned."""
+    """Return the thinned return since the start."""
     return _thin_curve(of.time, of.equity / of.equity[0] - 1.0)
 
 
 def _drawdown_curve(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
-    """Fall from the peak of daily closes, thinned."""
+    """Return the thinned drawdown of daily closes."""
     return _thin_curve(of.daily_time, drawdowns(of.daily_equity))
 
 
@@ -552,7 +553,7 @@ def _thin_curve(time: Ints, curve: Floats) -> tuple[NDArray[np.datetime64], Floa
 
 
 def positions_figure(track: EpisodeResult, prices: Prices) -> Figure:
-    """Price coloured by the position held: the whole pass, and its last bars."""
+    """Plot the price, coloured by position: the whole pass, and its last bars."""
     rows = bar_rows(track)
     held = track.trace["exposure"].ravel()
     title = f"{track.name}: price and position"
@@ -590,7 +591,7 @@ def positions_figure(track: EpisodeResult, prices: Prices) -> Figure:
 
 
 def _shade(axes: Axes, x: NDArray[Any], held: Floats) -> None:
-    """Background by the side of the market held: blue long, orange short."""
+    """Colour the background by position: blue long, orange short."""
     axes.margins(x=0.0)
     for side, colour, alpha in ((1.0, BLUE, 0.3), (-1.0, ORANGE, 0.45)):
         axes.fill_between(
@@ -607,7 +608,7 @@ def _shade(axes: Axes, x: NDArray[Any], held: Floats) -> None:
 
 
 def gross_and_net_figure(split: str, agent: Account) -> Figure:
-    """What was earned before costs, what was left, and where the difference went."""
+    """Plot the return before and after costs, and the costs by kind."""
     kinds = {k: v for k, v in agent.costs.items() if np.abs(v).max() > 0.0}
     figure, (top, bottom) = new_figure(f"Gross, net and costs by kind, {split}", 4.4, (1.6, 1))
     start = agent.equity[0]
@@ -640,7 +641,7 @@ def gross_and_net_figure(split: str, agent: Account) -> Figure:
 
 
 def daily_return_figure(split: str, agent: Account) -> Figure:
-    """Histogram of daily returns beside a normal curve of the same mean and deviation."""
+    """Plot a histogram of daily returns with a normal curve of equal mean and deviation."""
     returns = agent.daily_returns
     figure, (axes,) = new_figure(f"Daily returns, {split}", 3.2)
     bins = min(max(len(returns) // 6, 10), 60)
@@ -669,7 +670,7 @@ def daily_return_figure(split: str, agent: Account) -> Figure:
 def random_timing_figure(
     split: str, agent: float, draws: Floats, others: Mapping[str, float]
 ) -> Figure:
-    """The agent among random traders with its own positions and holding times."""
+    """Plot the agent among random traders with its own positions and holding times."""
     figure, (axes,) = new_figure(f"Against random timing, {split}", 3.3)
     spread = float(np.ptp(draws))
     name = "matched random"
@@ -689,7 +690,7 @@ def random_timing_figure(
 
 
 def rolling_sharpe_figure(split: str, agent: Account, window: int) -> Figure:
-    """Sharpe ratio of the last `window` trading days."""
+    """Plot the Sharpe ratio of the last `window` trading days."""
     figure, (axes,) = new_figure(f"Rolling Sharpe of {window} trading days, {split}", 2.9)
     values = rolling_sharpe(agent.daily_returns, agent.market.days_per_year, window)
     closes = np.flatnonzero(np.diff(agent.day, append=agent.day[-1] + 1))
@@ -702,7 +703,7 @@ def rolling_sharpe_figure(split: str, agent: Account, window: int) -> Figure:
             values,
             0.0,
             where=list(fine & side),
-            interpolate=True,  # up to the crossing, not to the day before it
+            interpolate=True,  # fills up to the zero crossing
             color=colour,
             alpha=alpha,
             linewidth=0,

@@ -1,4 +1,4 @@
-"""The page of a portfolio's run: beside cash, equal weight and each asset.
+"""Page of a portfolio run: comparison with cash, equal weight and each asset.
 
 See docs/rules.md, section 15.
 """
@@ -29,8 +29,8 @@ _COST_NOTE = (
     "Other costs leave other amounts to trade with, and other orders pass the band and the "
     "smallest order: the return without costs is a replay, not this one with its costs added."
 )
-_MAX_PIECES = 400  # of the picture of weights
-# Okabe and Ito's palette and lighter shades of it, for a dozen assets; then it begins again.
+_MAX_PIECES = 400  # segments of the weights figure
+# Palette of Okabe and Ito with lighter shades, for twelve assets; further assets repeat it.
 _SHADES = (
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"),
     *("#66AAD1", "#F0C566", "#66C5AB", "#E0AFCA", "#E69E66"),
@@ -38,42 +38,42 @@ _SHADES = (
 
 
 def portfolio_page(run: RunEvaluation) -> Page:
-    """Builds the page; the hold-out comes first everywhere."""
+    """Build the page; the hold-out comes first everywhere."""
     splits = split_views(run)
-    held = splits[0]
+    view = splits[0]
     middle = [
-        sections.baseline_section(held, _comparison_rules(held), "draws", (_COST_NOTE,)),
-        sections.trade_section(held, _trade_table(held)),
-        _asset_section(held),
-        sections.calendar_section(held),
+        sections.baseline_section(view, _comparison_rules(view), "draws", (_COST_NOTE,)),
+        sections.trade_section(view, _trade_table(view)),
+        _asset_section(view),
+        sections.calendar_section(view),
     ]
     sentences = opening_sentences(
-        held, _random_timing(held), _round_trips(run.round_trips), _idle_warning(held)
+        view, _random_timing(view), _round_trips(run.round_trips), _idle_warning(view)
     )
     return build_market_page(splits, sentences, middle)
 
 
-def _random_timing(held: SplitView) -> list[str]:
-    """Ranks the agent among single assets, and among its own decisions at other places."""
-    better = sum(one.total_return < held.agent.total_return for one in held.assets.values())
+def _random_timing(view: SplitView) -> list[str]:
+    """Rank the agent among single assets, and among its own decisions at other times."""
+    better = sum(one.total_return < view.agent.total_return for one in view.assets.values())
     timing = [
-        f"Of {len(held.assets)} assets bought and held, {better} end below the agent and "
-        f"{len(held.assets) - better} do not."
+        f"Of {len(view.assets)} assets bought and held, {better} end below the agent and "
+        f"{len(view.assets) - better} do not."
     ]
-    if held.percentile is not None:
-        is_unproven = held.percentile < summary_text.BETTER_THAN_RANDOM
+    if view.percentile is not None:
+        is_unproven = view.percentile < summary_text.BETTER_THAN_RANDOM
         timing.append(
-            f"Its return is at percentile {format_number(held.percentile, 0)} of "
-            f"{len(held.random_returns)} draws of "
+            f"Its return is at percentile {format_number(view.percentile, 0)} of "
+            f"{len(view.random_returns)} draws of "
             "its own decisions begun at another time and dealt to other assets"
             + (": its choices are not shown to be better than theirs." if is_unproven else ".")
         )
     return timing
 
 
-def _idle_warning(held: SplitView) -> list[str]:
-    """Says when an agent has hardly traded, and what its figures are then those of."""
-    fills, exposure = sum_metric(held.tracks, "fills"), held.performance.exposure
+def _idle_warning(view: SplitView) -> list[str]:
+    """Warn that an agent hardly trades, and what its figures then resemble."""
+    fills, exposure = sum_metric(view.tracks, "fills"), view.performance.exposure
     if exposure >= MIN_EXPOSURE and fills >= MIN_FILLS:
         return []
     like = "cash" if exposure < MIN_EXPOSURE else "what it bought, held"
@@ -84,7 +84,7 @@ def _idle_warning(held: SplitView) -> list[str]:
 
 
 def _round_trips(trips: Sequence[RoundTripCost]) -> list[str]:
-    """Says what buying and selling each asset costs."""
+    """Report the cost of buying and selling each asset."""
     costs = [format_number(trip.basis_points) for trip in trips]
     if len(trips) > 1 and len(set(costs)) == 1:
         return [f"Round trip: {costs[0]} bp in each of {len(trips)} assets."]
@@ -92,13 +92,13 @@ def _round_trips(trips: Sequence[RoundTripCost]) -> list[str]:
     return [f"Round trip: {', '.join(each)}."] if each else []
 
 
-def _comparison_rules(held: SplitView) -> list[str]:
-    """Says how portfolios are compared."""
+def _comparison_rules(view: SplitView) -> list[str]:
+    """Describe how portfolios are compared."""
     oracle = (
         "There is no oracle: with fees that follow volume, a reserve, or assets that come and go, "
         "the best plan is not a simple programme."
     )
-    if held.oracle:
+    if view.oracle:
         oracle = (
             "The oracle knows all future prices and holds one asset or cash: an upper bound, not a "
             "rival."
@@ -111,26 +111,26 @@ def _comparison_rules(held: SplitView) -> list[str]:
     ]
 
 
-def _trade_table(held: SplitView) -> Table:
-    """What was traded and how."""
-    mine, sums = held.agent, partial(sum_metric, held.tracks)
+def _trade_table(view: SplitView) -> Table:
+    """Return the table of trades."""
+    mine, sums = view.agent, partial(sum_metric, view.tracks)
     fills, paid = sums("fills"), float(mine.total_costs[-1])
     cost = format_number(paid / fills if fills else None, 2)
     rows = [
         ["Fills", format_number(fills, 0)],
         ["Holdings closed", format_number(sums("trades"), 0)],
-        sections.holding_time(_holding_bars(held), held.market.bar_seconds),
+        sections.holding_time(_holding_bars(view), view.market.bar_seconds),
         ["Turnover per day, times equity", format_number(sums("turnover") / max(mine.days, 1), 2)],
-        ["Mean exposure", format_number(held.performance.exposure, 2)],
-        [f"Mean cost of a fill, {held.market.account_currency}", cost],
+        ["Mean exposure", format_number(view.performance.exposure, 2)],
+        [f"Mean cost of a fill, {view.market.account_currency}", cost],
     ]
     return Table("Trades", ("", "value"), rows)
 
 
-def _holding_bars(held: SplitView) -> float | None:
-    """Mean bars of each stay in an asset."""
+def _holding_bars(view: SplitView) -> float | None:
+    """Return the mean number of bars that an asset is held."""
     lengths = []
-    for track in held.tracks:
+    for track in view.tracks:
         inside = np.pad(track.trace["units"] > 0.0, ((1, 1), (0, 0))).astype(np.int8)
         for turns in np.diff(inside, axis=0).T:
             lengths.append(np.flatnonzero(turns == -1) - np.flatnonzero(turns == 1))
@@ -138,8 +138,8 @@ def _holding_bars(held: SplitView) -> float | None:
     return float(every.mean()) if len(every) else None
 
 
-def _asset_section(held: SplitView) -> Section:
-    """What each asset contributed, and the weights over time."""
+def _asset_section(view: SplitView) -> Section:
+    """Return the contribution of each asset, and the weights over time."""
     rows = [
         [
             of.name,
@@ -148,18 +148,18 @@ def _asset_section(held: SplitView) -> Section:
             format_percent(of.held),
             percent(of.change),
         ]
-        for of in asset_shares(held.tracks, held.prices, held.market.initial_equity)
+        for of in asset_shares(view.tracks, view.prices, view.market.initial_equity)
     ]
     columns = ("", "result before costs", "mean weight", "bars held", "its price")
     note = "Result: of the start. The price's change is over the same bars, without costs."
-    drawn = weights_figure(held.name, held.tracks, held.prices)
-    words = f"Weights of assets and cash on the {held.name} split"
+    drawn = weights_figure(view.name, view.tracks, view.prices)
+    words = f"Weights of assets and cash on the {view.name} split"
     table = Table("By asset", columns, rows, note=note)
     return Section("By asset", (), [table], [make_picture("weights", words, drawn)])
 
 
 def weights_figure(split: str, tracks: Sequence[EpisodeResult], prices: Prices) -> Figure:
-    """Stacked shares of equity in each asset, and cash; means over neighbouring bars."""
+    """Plot stacked weights of assets and cash; means over neighbouring bars."""
     rows = np.concatenate([bar_rows(t) for t in tracks])
     value = np.concatenate([t.trace["units"] * prices.close[bar_rows(t)] for t in tracks])
     equity = np.concatenate([t.trace["equity"].ravel() for t in tracks])
@@ -187,14 +187,14 @@ def weights_figure(split: str, tracks: Sequence[EpisodeResult], prices: Prices) 
 
 @dataclass(frozen=True)
 class AssetShare:
-    """One asset in a portfolio.
+    """Contribution of one asset to a portfolio.
 
     Attributes:
-        name: of the asset.
-        profit: what its prices made, before costs, over the start of the first pass.
-        weight: mean share of equity after each bar.
-        held: share of bars after which some of it is held.
-        change: of its price over the passes.
+        name: name of the asset.
+        profit: profit before costs, relative to the initial equity of the first pass.
+        weight: mean weight after each bar.
+        held: fraction of bars after which the asset is held.
+        change: relative change of its price over the passes.
     """
 
     name: str
@@ -207,7 +207,7 @@ class AssetShare:
 def asset_shares(
     tracks: Sequence[EpisodeResult], prices: Prices, initial: float
 ) -> list[AssetShare]:
-    """One row an asset."""
+    """Return the contribution of each asset."""
     count = len(prices.assets)
     profit, weight, held = np.zeros(count), np.zeros(count), np.zeros(count)
     change, steps, scale = np.ones(count), 0, 1.0
@@ -227,10 +227,10 @@ def asset_shares(
 
 
 def asset_gains(units: Floats, rows: Ints, prices: Prices) -> Floats:
-    """What each bar's prices made of each asset before costs, account currency [n, A].
+    """Return the profit per bar and asset before costs, account currency [n, A].
 
-    The units held before earn from close to close, the change of units from its fill to the close.
-    The last bar sells everything at its close; what was traded at its open is not told apart.
+    Previous units earn from close to close, changes of units from their fill to the close. The last
+    bar sells everything at its close; trades at its open are not separated.
     """
     close = prices.close
     before = np.concatenate([np.zeros((1, units.shape[1])), units[:-1]])

@@ -253,7 +253,7 @@ def test_too_few_bars_for_folds(folder: Path, tmp_path: Path) -> None:
     write_symbol(tmp_path, "EURUSD", bars=BARS, seed=1)
     write_symbol(tmp_path, "USDJPY", bars=BARS, seed=2, price=150.0)
     write_symbol(tmp_path, "GBPUSD", bars=BARS, seed=2, price=1.3, drop=slice(0, 2000))
-    with pytest.raises(DataError, match=r"GBPUSD must have bars to score .*`data.symbols`"):
+    with pytest.raises(DataError, match=r"GBPUSD must have bars to evaluate .*`data.symbols`"):
         folds(tmp_path)
 
 

@@ -116,7 +116,7 @@ def test_bars_without_a_fresh_rate_are_left_out_and_said_so(tmp_path: Path) -> N
     write_symbol(tmp_path, "USDJPY", seed=2, price=150.0, drop=slice(700, 720))
     loaded = load(tmp_path, data={"symbols": ["EURJPY"]})
     complete = load(tmp_path, data={"symbols": ["USDJPY"]}, account_currency="JPY")
-    note = next(note for note in loaded.warnings if "left out" in note)
+    note = next(note for note in loaded.warnings if "were dropped" in note)
     # The first bar, the hole but its first four bars, and the bar that opens right after it.
     assert "18 bars" in note and "USDJPY" in note
     assert loaded.provenance["bars"]["EURJPY"] == complete.provenance["bars"]["USDJPY"] + 20 - 17
@@ -146,13 +146,13 @@ def test_a_window_of_other_bars_can_be_scored(folder: Path) -> None:
     low, high = late.data.segments[0]
     assert late.data.time[low] == middle and high - low > 600
     for start, stop in ((middle, middle), (int(everything.data.time[-1]) + 86_400, None)):
-        with pytest.raises(DataError, match=r"chosen window, \d{4}-.* UTC, holds fewer than 2"):
+        with pytest.raises(DataError, match=r"at least 2 usable bars of .*, got \d{4}-"):
             load_window(config, start=start, stop=stop)
 
 
 def test_notes_say_what_is_not_modelled(folder: Path) -> None:
     free = " ".join(load(folder).warnings)
-    assert "Financing not modelled" in free and "Trading is free" in free
+    assert "Financing is not modelled" in free and "Trading is free" in free
     paid = load(folder, data={"spread_pips": 1.0}, swap_long=-2.0, fill="compat_same_close")
     assert "compat_same_close" in " ".join(paid.warnings)
     assert "Financing" not in " ".join(paid.warnings) and "free" not in " ".join(paid.warnings)

@@ -114,7 +114,7 @@ def test_a_replay_without_a_start_begins_where_features_are_there(
     few, said = write(tmp_path / "few", {"EURUSD": frame}, slice(0, 200)), list[str]()
     with pytest.raises(DataError, match="to warm up"):
         paper("demo", f"replay:{few}", notify=said.append)
-    assert sum(one.startswith("Nothing is decided yet: EURUSD") for one in said) == 1
+    assert sum(one.startswith("No decision yet: EURUSD") for one in said) == 1
     write(few, {"EURUSD": frame}, slice(0, 274))
     decided = paper("demo")
     (one,) = compare("demo").passes
@@ -300,7 +300,7 @@ def test_a_kill_switch_ends_it_until_it_is_taken_back(make: Make, tmp_path: Path
         if not read_kill_switch(found.path):
             set_kill_switch(found.path, flat=False)
 
-    with pytest.raises(ConfigError, match=r"KILL is there: demo stands still"):
+    with pytest.raises(ConfigError, match=r"demo is stopped by .*KILL"):
         paper("demo", f"replay:{prices}", start=begin, notify=throw)
     with pytest.raises(ConfigError, match=r"KILL is there"):
         paper("demo")
@@ -315,7 +315,7 @@ def test_a_kill_switch_ends_it_until_it_is_taken_back(make: Make, tmp_path: Path
 def test_what_is_no_feed(make: Make, tmp_path: Path) -> None:
     make("forex", write(tmp_path / "prices", {"EURUSD": table(week(420), 1.1, 0)}), **FOREX)
     for word in ("replay", "ftp:there", "tail:", ""):
-        with pytest.raises(ConfigError, match=r"is no feed: write replay:DIR"):
+        with pytest.raises(ConfigError, match=r"is not a feed. Use replay:DIR"):
             paper("demo", word)
     other = write(tmp_path / "other", {"GBPUSD": table(week(420), 1.25, 1)})
     with pytest.raises(DataError, match=r"must hold EURUSD in files as those of training were"):

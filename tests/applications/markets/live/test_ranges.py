@@ -42,7 +42,7 @@ def test_ranges_of_training_and_a_bar_outside(make: Make, tmp_path: Path) -> Non
     with closing(Journal(found.account(1) / JOURNAL)) as journal:
         (remark,) = journal.notices()
     share = 100 * (np.log(1.009) - np.log(1.005)) / (np.log(1.005) - np.log(0.997))
-    assert "log_return_1 lies outside its range in training, by " in remark[1]
+    assert "log_return_1 is outside its training range by " in remark[1]
     assert float(remark[1].split("by ")[1].split(" %")[0]) == pytest.approx(share, abs=2.0)
 
 

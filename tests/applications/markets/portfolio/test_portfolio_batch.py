@@ -380,7 +380,7 @@ def test_no_check_reads_the_holdout(folder: Path, tmp_path: Path) -> None:
         return KERNEL.load_folds(configure(tmp_path, **{**more, **settings}), FoldPlan(holdout=0.1))
 
     assert load(4600, 5000).provenance["folds"]["holdout_bars"] < 500
-    with pytest.raises(ConfigError, match=r"norm_action.*in BTCUSD"):
+    with pytest.raises(ConfigError, match=r"norm_action.*of BTCUSD"):
         load(0, 4400, features=["cci_14"])
     with pytest.raises(DataError, match="feature volume must change"):
         load(0, 4400, min_quantity=0.0)
@@ -494,10 +494,10 @@ def test_a_window_of_choice(folder: Path) -> None:
 
 def test_notes_say_what_cannot_be_seen(folder: Path) -> None:
     notes = " ".join(KERNEL.load(configure(folder, **UNITS)).warnings)
-    assert "5 bars are 0.416667 hours" in notes and "equal weight trades for free" in notes
+    assert "5 bars are 0.416667 hours" in notes and "benchmark trades without costs" in notes
     assert "Common period of 3 assets" in notes
     free = " ".join(KERNEL.load(configure(folder, fee=0.0)).warnings)
-    assert "Trading is free here" in free
+    assert "Trading costs only the spread" in free
 
 
 def test_too_little_data_is_named(folder: Path, tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_small_orders_are_dropped_and_quantities_rounded_toward_zero() -> None:
     world.step([0.5, 0.5, 0.0])
     world.step([0.51, 0.49, 0.0])
     assert world.s.fills == 2
-    with pytest.raises(ConfigError, match=r"`env.min_quantity` names DOGE.*AAVE, AVAX"):
+    with pytest.raises(ConfigError, match=r"`env.min_quantity` contains DOGE.*AAVE, AVAX"):
         World(flat(), min_quantity={"DOGE": 1.0})
 
 
@@ -476,9 +476,9 @@ def test_the_discounted_return_is_the_last_reward_of_unit_orders() -> None:
 def test_full_unit_orders_below_the_smallest_are_refused() -> None:
     """CA-11: Cappuccino's own numbers never trade."""
     rules = {"orders": "units", "initial_equity": 500.0}
-    with pytest.raises(ConfigError, match=r"norm_action.*in AAVE it trades 0.005.*lower it"):
+    with pytest.raises(ConfigError, match=r"norm_action.*trades 0.005 coins of AAVE.*Lower it"):
         build(flat(), **rules, units={"action_scale": "value", "norm_action": 10_000.0})
-    with pytest.raises(ConfigError, match=r"norm_action.*raise it"):
+    with pytest.raises(ConfigError, match=r"norm_action.*Raise it"):
         build(flat(), **rules, units={"norm_action": 0.05})
     loaded = build(flat(), **rules, units={"action_scale": "value", "norm_action": 10.0})
     assert loaded.params["train"]

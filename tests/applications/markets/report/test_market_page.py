@@ -132,7 +132,7 @@ def test_a_short_split_warns_of_annual_ratios(page, html):
     cells = {row[0]: row[1] for row in table.rows}
     assert cells["Calmar"] == "n/a" and "Years" not in cells
     text = " ".join(sentence for section in page.sections for sentence in section.sentences)
-    assert "A rolling Sharpe ratio is not drawn: it needs 120 trading days" in text
+    assert "A rolling Sharpe ratio is not shown: it requires 120 trading days" in text
     assert "a year." not in text
 
 
@@ -181,7 +181,7 @@ def test_no_loud_words_without_proof(run, html):
 
 def test_what_must_be_said_is_said(html):
     for part in (
-        "financing not modelled",
+        "financing is not modelled",
         "Round trip: EURUSD",
         "Over 2 seeds the test Sharpe is",
         "Trials tried: 1.",
@@ -242,7 +242,7 @@ def test_an_agent_that_never_trades_has_a_page(forex, passes_of):
     page = build_page(add_baselines(forex, run, backend="serial", draws=3))
     assert page.headline == "It never traded on the test bars: there is nothing to judge."
     assert page.sentences[0].startswith("Test Sharpe n/a")
-    assert page.sentences[1].startswith("The agent never traded: its account stands where it began")
+    assert page.sentences[1].startswith("The agent never traded: its account is unchanged")
     text = " ".join([*page.lines, *page.sentences])
     assert "percentile" not in text and "ahead of" not in text and "luck" not in text
 
