@@ -26,6 +26,7 @@ from slipstream.core.storage.updates import (
     resolve_inside,
 )
 from slipstream.markets.live.account_comparison import RERUN
+from slipstream.markets.live.account_runner import paper
 from slipstream.markets.live.auto_promotion import watch_folder
 from slipstream.markets.live.deployment import (
     ACCOUNTS,
@@ -36,7 +37,6 @@ from slipstream.markets.live.deployment import (
 )
 from slipstream.markets.live.journal import Decision, Journal
 from slipstream.markets.live.paper_account import JOURNAL
-from slipstream.markets.live.paper_trading import paper
 from slipstream.training.runs.policies import forced_gate_warnings
 
 NAME = DEPLOYMENT

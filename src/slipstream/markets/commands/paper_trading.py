@@ -154,10 +154,10 @@ def paper(
     for bit; `stop` throws the kill switch.
     """
     from slipstream.core.text import parse_utc
+    from slipstream.markets.live.account_runner import paper as lead
+    from slipstream.markets.live.account_runner import stop
     from slipstream.markets.live.deployment import Deployment
     from slipstream.markets.live.order_manager import Limits
-    from slipstream.markets.live.paper_trading import paper as lead
-    from slipstream.markets.live.paper_trading import stop
 
     if words[0] == "report" and len(words) == 2 and feed is None:
         _report(words[1], trust)

@@ -255,7 +255,7 @@ class Config(config.Config):
             raise ValueError(
                 f"`rebalance_threshold` {self.rebalance_threshold:g} must be smaller than what "
                 f"`cash_reserve` {self.cash_reserve:g} leaves to invest, or "
-                "nothing could ever be bought"
+                "nothing can be bought"
             )
         return self
 
@@ -277,13 +277,13 @@ class Config(config.Config):
                 if here not in reading:
                     named = _named(name, value, info.default)
                     raise ValueError(
-                        f"{named} changes nothing with `{key}: {here}`, it is read only with "
-                        f"`{key}: {' or '.join(reading)}`: take it out, or set `{key}` to that"
+                        f"{named} has no effect with `{key}: {here}`, it is used only with "
+                        f"`{key}: {' or '.join(reading)}`. Remove it, or change `{key}`"
                     )
         if self.start_volume and not self.fee_tiers:
             raise ValueError(
-                f"`start_volume: {self.start_volume:g}` changes nothing without `fee_tiers`: take "
-                "it out, or set `fee_tiers` too"
+                f"`start_volume: {self.start_volume:g}` has no effect without `fee_tiers`: take "
+                "it, or set `fee_tiers`"
             )
 
 

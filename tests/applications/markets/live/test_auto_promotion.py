@@ -18,9 +18,9 @@ from slipstream.core.storage.status_file import LOG, read_status
 from slipstream.markets.evaluation.holdout_register import price_series, record_opening
 from slipstream.markets.live import auto_promotion, deployment
 from slipstream.markets.live import deployment_gates as deploying
+from slipstream.markets.live.account_runner import paper
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.deployment_gates import Gate
-from slipstream.markets.live.paper_trading import paper
 
 HOUR, BARS = 3_600, 2_000
 TIMES = week(BARS, HOUR)

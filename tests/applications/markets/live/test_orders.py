@@ -30,6 +30,7 @@ from slipstream.core.errors import ConfigError, DataError, ResourceError
 from slipstream.core.extras import import_optional
 from slipstream.markets.live import exchange
 from slipstream.markets.live.account_comparison import compare
+from slipstream.markets.live.account_runner import paper
 from slipstream.markets.live.deployment import Deployment, set_kill_switch
 from slipstream.markets.live.deployment_gates import deploy
 from slipstream.markets.live.drift import FeatureDrift, FeatureRanges
@@ -43,7 +44,6 @@ from slipstream.markets.live.order_manager import (
     rejection_reasons,
 )
 from slipstream.markets.live.paper_account import JOURNAL, TargetPosition
-from slipstream.markets.live.paper_trading import paper
 
 SIZE = 28_800
 BEGIN = 1_741_219_200  # 2025-03-06 00:00 UTC; New York's clock changes on the 9th
@@ -96,7 +96,7 @@ def served(
     for name in exchange.KEYS:
         monkeypatch.setenv(name, "secret-of-this-test")
     # An order that stays open all bar long is asked for 50 times, not 1,000.
-    monkeypatch.setattr("slipstream.markets.live.paper_trading._MAX_POLL_SECONDS", 600.0)
+    monkeypatch.setattr("slipstream.markets.live.account_runner._MAX_POLL_SECONDS", 600.0)
 
     def serve(
         week: Week | None = None,

@@ -23,11 +23,11 @@ from slipstream.core.storage.status_file import read_status, run_lines
 from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.live.account_comparison import compare
+from slipstream.markets.live.account_runner import paper
 from slipstream.markets.live.deployment import KILL, Deployment, read_kill_switch, set_kill_switch
 from slipstream.markets.live.deployment_gates import deploy
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper_account import JOURNAL
-from slipstream.markets.live.paper_trading import paper
 
 FEATURES = ["log_return_1", "rsi_14"]
 FOREX: dict[str, Any] = {"features": FEATURES}
@@ -411,7 +411,7 @@ def test_another_version_goes_on_with_an_account_of_its_own(
         else:
             request_stop(found.path)
 
-    monkeypatch.setattr("slipstream.markets.live.paper_trading.time.sleep", sleep)
+    monkeypatch.setattr("slipstream.markets.live.account_runner.time.sleep", sleep)
     said: list[str] = []
     with pytest.raises(Interrupted, match="slipstream paper demo"):
         paper("demo", f"tail:{prices}", notify=said.append)

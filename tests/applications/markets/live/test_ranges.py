@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from live_markets import Make, table, week, write
 
+from slipstream.markets.live.account_runner import paper
 from slipstream.markets.live.drift import FeatureRanges
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper_account import JOURNAL
-from slipstream.markets.live.paper_trading import paper
 from slipstream.training.environments.evaluator import PolicyInput, episode_names, run_episodes
 from slipstream.training.environments.factory import DataWindow, load_window
 

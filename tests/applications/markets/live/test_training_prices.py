@@ -11,8 +11,8 @@ from live_markets import Make, table, week, write
 
 from slipstream.core.errors import DataError
 from slipstream.markets.data.bars import Bars
+from slipstream.markets.live.account_runner import paper
 from slipstream.markets.live.drift import NUM_STORED_BARS, TrainingPrices, compare
-from slipstream.markets.live.paper_trading import paper
 
 FEATURES = ["log_return_1", "rsi_14"]
 TIME, SPREAD = week(420), 2e-4

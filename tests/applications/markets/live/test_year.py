@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from live_markets import Make, check_equal, table, week, write
 
-from slipstream.markets.live.paper_trading import paper
+from slipstream.markets.live.account_runner import paper
 
 DAYS = ("2025-03-09", "2025-11-02", "2025-12-25")  # New York's clocks change; Christmas
 NEAR = 6 * 3_600  # seconds before and after the hole that such a day makes

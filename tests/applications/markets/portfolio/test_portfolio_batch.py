@@ -287,7 +287,7 @@ def test_every_other_setting_matters_with_unit_orders_too(folder: Path, key: str
 def test_what_unit_orders_do_not_read_is_refused(key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         KERNEL.configure({"data": {"folder": "-"}, "orders": "units", key: REFUSED[key]})
-    words = f"`{key}: {REFUSED[key]}` changes nothing with `orders: units`, it is read only with"
+    words = f"`{key}: {REFUSED[key]}` has no effect with `orders: units`, it is used only with"
     assert words in str(caught.value)
 
 
@@ -295,7 +295,7 @@ def test_what_unit_orders_do_not_read_is_refused(key: str) -> None:
 def test_rules_of_unit_orders_are_refused_with_target_weights(key: str) -> None:
     default = UnitOrders.model_fields[key].default
     value = next(v for v in UNIT_CHANGES[key][1:] if v != default)
-    with pytest.raises(ConfigError, match=rf"`units\.{key}: .*` changes nothing with `orders: wei"):
+    with pytest.raises(ConfigError, match=rf"`units\.{key}: .*` has no effect with `orders: wei"):
         KERNEL.configure({"data": {"folder": "-"}, "units": {key: value}})
 
 
