@@ -72,7 +72,7 @@ def test_studies_are_watched_in_the_background(told: Told) -> None:
     folder = Deployment.open("demo").path / "watch"
     assert f"slipstream stop {folder}" in said
     assert "watches night*, 1 look  (process" in told("status", str(folder))
-    assert "no study is called night*" in (folder / "log.txt").read_text()
+    assert "no study matches night*" in (folder / "log.txt").read_text()
     told("deploy", "--watch", "night*", "--name", "demo", "--run-once", code=2)  # another one does
     command = "slipstream deploy --name demo --watch 'night*'"
     assert f"after the current check. Resume it with: {command}\n" in told("stop", str(folder))

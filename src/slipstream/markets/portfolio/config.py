@@ -64,7 +64,7 @@ class UnitOrders(config.Config):
         forced_sale_bars: bars after an asset's last sale at which part of it is sold; 0 disables.
         forced_sale_share: fraction of the holding that is sold then.
         min_factor: orders must exceed this multiple of the minimum quantity.
-        discount: discount factor of the discounted return.
+        gamma: discount factor of the discounted return.
         start: training episodes start at `random` bars, or with the segment's `first` bar
             (original) and last until it ends.
         anchor: the fee-free benchmark is bought at the episode's `start`, or at the first row of

@@ -114,7 +114,7 @@ def test_each_look_names_every_study_and_why(
     monkeypatch.setattr(deploying, "NUM_CUTS", 1)
     auto_promotion.watch("night*", "new", once=True)
     found = Deployment.from_name("new")
-    assert not found.exists and lines(found) == ["no study is called night*"]
+    assert not found.exists and lines(found) == ["no study matches night*"]
     new_study(tmp_path, prices, follows=1.0, pbo=0.3)
     for name, left in {"night-1": "result.json", "night-3": "ledger.db"}.items():
         folder = tmp_path / "studies" / name

@@ -68,7 +68,7 @@ def test_a_gate_that_fails_deploys_nothing(make: Make, prices: Path, tmp_path: P
     assert found.versions == [1] and len(found.audit()) == 1
     assert [line.split()[0] for line in said] == ["FAILED"] * 5 + ["passed"]
     assert "cuts of the last year give the same bits" in said[-1]
-    with pytest.raises(ConfigError, match=r"no such gate, but confirmed, holdout"):
+    with pytest.raises(ConfigError, match=r"no such gate. Choose from confirmed, holdout"):
         deploy(study, "demo", {"luck": "why not"})
     assert command("deploy", study, "--name", "demo", "--force", "pbo") == 2  # without a reason
 
@@ -122,7 +122,7 @@ def test_a_version_acts_in_numpy_and_is_exported_once_it_has_bars(
     for row in np.random.default_rng(0).normal(size=(20, *whole.observation_shape)):
         assert np.array_equal(alone.act(row.astype("f4")), whole.act(row.astype("f4")))
     assert command("export", "demo", "--onnx", "demo.onnx") == 2
-    assert "lead it with `slipstream paper demo" in " ".join(capsys.readouterr().err.split())
+    assert "Run it with `slipstream paper demo" in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_was_forced_stays_written(make: Make, prices: Path) -> None:
@@ -142,7 +142,7 @@ def test_an_audit_that_was_changed_is_refused(make: Make, prices: Path) -> None:
     lines = path.read_text().splitlines()
     changed = json.loads(lines[0]) | {"source": "elsewhere"}
     path.write_text("\n".join([json.dumps(changed), *lines[1:]]) + "\n")
-    with pytest.raises(CheckpointError, match="line 2 does not follow"):
+    with pytest.raises(CheckpointError, match="line 2 does not continue"):
         found.audit()
 
 
@@ -200,7 +200,7 @@ def test_a_run_is_told_what_would_measure_it(make: Make, prices: Path, tmp_path:
     (study / "policy").rename(alone)
     with pytest.raises(ConfigError, match="failed"):
         deploy(alone, "demo", {}, notify=said.append)
-    assert "deploy the folder of its study" in said[6]
+    assert "Deploy the folder of its study" in said[6]
     facts = {"reason": "5 trials finished, at least 20 are needed"}
     figure = _statistic_gate("pbo", facts, "at most", 0.2, Path("x/study.yaml")).figure
     assert "5 trials finished" in figure and "`slipstream tune x/study.yaml" in figure

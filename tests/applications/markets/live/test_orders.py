@@ -359,7 +359,7 @@ def test_a_running_account_sees_the_switch(
 
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "time", server.clock)
-    with pytest.raises(ConfigError, match="KILL is there"):
+    with pytest.raises(ConfigError, match=r"is stopped by .*KILL"):
         paper("demo", FEED, broker="alpaca-paper", notify=said.append)
     assert len(kept("demo")[0]) == 4 and "Selling what is held." in said
     assert not any(abs(held) > LEAST for held in server.state()["positions"].values())
