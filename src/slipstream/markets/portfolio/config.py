@@ -282,7 +282,7 @@ class Config(config.Config):
                     )
         if self.start_volume and not self.fee_tiers:
             raise ValueError(
-                f"`start_volume: {self.start_volume:g}` has no effect without `fee_tiers`: take "
+                f"`start_volume: {self.start_volume:g}` has no effect without `fee_tiers`. Remove "
                 "it, or set `fee_tiers`"
             )
 

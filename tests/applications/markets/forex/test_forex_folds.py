@@ -158,8 +158,8 @@ def _rows(loaded: KernelData, split: str) -> list[int]:
 
 
 @pytest.mark.parametrize("symbol_assignment", ["round_robin", "random"])
-def test_episodes_stay_within_training_segments(folder: Path, deal: str) -> None:
-    loaded = folds(folder, symbol_assignment=deal, max_steps=300)
+def test_episodes_stay_within_training_segments(folder: Path, symbol_assignment: str) -> None:
+    loaded = folds(folder, symbol_assignment=symbol_assignment, max_steps=300)
     one = KernelData(loaded.data, {"train": loaded.params["fold1/train"]})
     copies = 60
     indices = np.arange(copies, dtype=np.uint64)

@@ -204,7 +204,7 @@ def test_market_spec_carries_the_calendar(folder: Path) -> None:
         ({"flatten_at": "25:00"}, "flatten_at"),
         ({"max_daily_drawdown": 1.0}, "max_daily_drawdown"),
         ({"lookback": 0}, "lookback"),
-        ({"features": ["rsi_14", "rsi_14"]}, "once"),
+        ({"features": ["rsi_14", "rsi_14"]}, "duplicates"),
         ({"initial_balance": 1.0}, "initial_equity|not a known key"),
         ({"stop_los": 1.0}, "stop_loss"),
         ({"fill": "same_close"}, "fill"),

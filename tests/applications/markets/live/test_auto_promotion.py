@@ -125,7 +125,7 @@ def test_each_look_names_every_study_and_why(
     assert not found.exists
     (line,) = lines(found)[1:]
     assert "night-2: pbo: 0.300, at most 0.2" in line
-    assert "night-1: it has no policy" in line and "night-3: it is not complete" in line
+    assert "night-1: it has no winner" in line and "night-3: it is not complete" in line
     log = (found.path / LOG).read_text().splitlines()
     assert len(log) == 2 and "Nothing was deployed: night-2" in log[1]
 

@@ -361,7 +361,7 @@ def test_a_running_account_sees_the_switch(
     monkeypatch.setattr(time, "time", server.clock)
     with pytest.raises(ConfigError, match=r"is stopped by .*KILL"):
         paper("demo", FEED, broker="alpaca-paper", notify=said.append)
-    assert len(kept("demo")[0]) == 4 and "Selling what is held." in said
+    assert len(kept("demo")[0]) == 4 and "Selling all positions." in said
     assert not any(abs(held) > LEAST for held in server.state()["positions"].values())
 
 
@@ -386,7 +386,7 @@ def test_limits_keep_orders_back(
             FeatureRanges, "from_metadata", lambda facts: FeatureRanges(np.ones(6), np.ones(6))
         )
         paper("demo", FEED, limits=Limits(), **options)
-    assert any(one.startswith("Not sent") and "outside its range" in one for one in said)
+    assert any(one.startswith("Not sent") and "outside its training range" in one for one in said)
     assert not server.state()["orders"]
     server.clock.set(BEGIN + 4 * SIZE + 60)
     paper("demo", FEED, limits=Limits(max_data_age=10.0), **options)
@@ -558,7 +558,7 @@ def test_what_cannot_be_led(
     served()
     with pytest.raises(ConfigError, match="no exchange 'alpacca'; did you mean `alpaca`"):
         paper("demo", "ccxt:alpacca")
-    with pytest.raises(ConfigError, match="alpaca-paper is the only one"):
+    with pytest.raises(ConfigError, match="Use alpaca-paper: it is the only one"):
         paper("demo", FEED, broker="binance")
     monkeypatch.delenv(exchange.KEYS[1])
     with pytest.raises(ConfigError, match=f"{exchange.KEYS[1]} not found") as told:
@@ -579,7 +579,7 @@ def test_a_small_account_is_refused(served: Callable[..., Server], monkeypatch: 
     server = served()
     monkeypatch.setattr(AlpacaPaper, "equity", lambda self: 90_000.0)
     monkeypatch.setattr(time, "time", server.clock)
-    with pytest.raises(ConfigError, match=r"holds 90,000.00, less than the 100,000.00"):
+    with pytest.raises(ConfigError, match=r"is 90,000.00, below the 100,000.00"):
         paper("demo", FEED, broker="alpaca-paper", once=True)
     assert not server.state()["orders"]
 

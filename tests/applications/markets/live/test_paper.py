@@ -185,7 +185,7 @@ def test_a_feed_without_zones_is_given_one_for_its_account(
         paper("demo", feed, once=True)
     with pytest.raises(ConfigError, match="must name a zone"):
         paper("demo", feed, once=True, time_zone="Mars")
-    with pytest.raises(ConfigError, match="is for files"):
+    with pytest.raises(ConfigError, match="applies to files"):
         paper("demo", "ccxt:kraken", once=True, time_zone="UTC")
     assert paper("demo", feed, once=True, time_zone="Etc/GMT-2") == 1
     now[0] += 900.0

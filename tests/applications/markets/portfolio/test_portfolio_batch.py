@@ -309,7 +309,7 @@ def test_rules_of_unit_orders_are_refused_with_target_weights(key: str) -> None:
     ],
 )
 def test_what_another_key_leaves_unread_is_refused(settings: dict[str, Any], needed: str) -> None:
-    with pytest.raises(ConfigError, match=f"changes nothing with.*`{needed}`"):
+    with pytest.raises(ConfigError, match=f"has no effect with.*`{needed}`"):
         KERNEL.configure({"data": {"folder": "-"}, **settings})
 
 

@@ -496,7 +496,7 @@ def test_a_full_value_order_is_worth_the_same_in_every_asset() -> None:
 def test_impossible_settings_are_named() -> None:
     for settings, message in (
         ({"fee_tiers": [[5.0, 0.1]]}, "fee_tiers"),
-        ({"fee_tiers": [[0.0, 0.01], [0.0, 0.005]]}, "rise"),
+        ({"fee_tiers": [[0.0, 0.01], [0.0, 0.005]]}, "increase"),
         ({"rebalance_threshold": 0.5, "cash_reserve": 0.6}, "nothing can be bought"),
         ({"features": []}, "at least one feature"),
         ({"units": {"norm_acton": 3}}, "norm_action"),

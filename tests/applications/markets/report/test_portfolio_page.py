@@ -68,7 +68,7 @@ def test_equal_weight_is_the_environments_benchmark(passes):
 
 
 @pytest.mark.parametrize("cash_reserve", [0.0, 0.25])
-def test_equal_weight_is_the_benchmark_when_the_first_bars_are_missing(reserve):
+def test_equal_weight_is_the_benchmark_when_the_first_bars_are_missing(cash_reserve):
     """A 7-bar hole in one asset, another one that is listed later, one that is delisted."""
     panel = pw.random_panel(120, 4, 2)
     tradable, listed = np.ones((120, 4), bool), np.ones((120, 4), bool)
@@ -76,14 +76,14 @@ def test_equal_weight_is_the_benchmark_when_the_first_bars_are_missing(reserve):
     listed[:30, 1] = tradable[:30, 1] = False
     listed[80:, 2] = tradable[80:, 2] = False
     panel = panel._replace(tradable=tradable, listed=listed)
-    passes = passes_of(panel, universe="union", cash_reserve=reserve)
+    passes = passes_of(panel, universe="union", cash_reserve=cash_reserve)
     tracks = passes.rule_baselines().tracks
     trace = some_agent(passes)[0].trace["benchmark"].ravel()
     np.testing.assert_allclose(equity(tracks[EQUAL_WEIGHT]), trace, rtol=1e-6)
     units = tracks[EQUAL_WEIGHT][0].trace["units"]
     assert [int((units[:, a] > 0).argmax()) for a in (0, 2, 3)] == [7, 0, 0]
     assert not units[:, 1].any()
-    assert tracks[REBALANCED][0].metrics["mean_exposure"] > 0.6 * (1 - reserve)
+    assert tracks[REBALANCED][0].metrics["mean_exposure"] > 0.6 * (1 - cash_reserve)
 
 
 def test_buy_and_hold_by_hand(passes):
