@@ -1,4 +1,4 @@
-"""What a user runs and ran: the queue's jobs, and every folder that commands of theirs made."""
+"""Job list: jobs of the queue, and folders that this user's commands created."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ ENDED_STATES = ("complete", "failed", "unknown")
 
 @dataclass(frozen=True)
 class JobRow:
-    """A run or study as `slipstream jobs` lists it; texts are ready to be shown.
+    """A run, study or deployment as `slipstream jobs` lists it; all fields are text.
 
     Attributes:
-        job: number in the queue; empty where it was started by hand.
+        job: number in the queue; empty if it was started by hand.
         name: the last part of its folder.
         kind: ``run``, ``study`` or ``deployment``.
         state: ``waiting``, ``running``, ``stopping``, ``stopped``, ``complete``, ``failed``,
-            ``gone`` (killed, and wanted by nobody) or ``silent`` (on another machine).
-        progress, rate, eta: of what works; `memory`: that it takes; `cores`: that it may use.
-        since: when it was begun, UTC.
-        folder: absolute.
+            ``gone`` (killed and not queued) or ``silent`` (on another machine).
+        progress, rate, eta: of a running one; `memory`: memory in use; `cores`: available cores.
+        since: start time, UTC.
+        folder: absolute path.
         reason: why it failed, or what it waits for.
     """
 
@@ -53,15 +53,15 @@ class JobRow:
 def list_jobs(
     queue: JobQueue, include_ended: bool = True, extra_folders: Sequence[Path] = ()
 ) -> tuple[list[JobRow], int]:
-    """Jobs of the queue in their order, then what was started by hand, the newest first.
+    """Return jobs of the queue in order, then those started by hand, newest first.
 
     Args:
-        queue: of the user.
-        ended: with what has ended; False: only what works, waits or was stopped.
-        beside: folders of runs and studies that no command of this user made; they come last.
+        queue: queue of the user.
+        include_ended: include those that ended; False: only running, waiting and stopped ones.
+        extra_folders: folders of runs and studies outside the register; they come last.
 
     Returns:
-        A line for each, and how many others are not where they were.
+        A row for each, and the number of registered folders that no longer exist.
     """
     lines, known, first = list[JobRow](), set[str](), 0
     jobs, supervised = queue.jobs(), has_supervisor(queue)
@@ -105,7 +105,7 @@ def list_jobs(
 
 
 def job_state(queue: JobQueue, job: QueuedJob) -> str:
-    """Where a job stands, see `JobLine.state`."""
+    """Return the state of a job, see `JobRow.state`."""
     if job.final_state:
         return job.final_state
     if queue.is_running(job):

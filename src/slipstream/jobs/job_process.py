@@ -1,8 +1,8 @@
-"""A job's process: how it is started, bound to cores and stopped, and what it leaves in the table.
+"""Process of a job: start, core binding, stop, and its entries in the queue.
 
-It is a command of slipstream as people give it, in a session of its own. The command line writes an
-exit code of 0 or 2 down; a process that died wrote nothing, and is begun again. A command with
-`--background` is such a process without a job.
+A job runs an ordinary slipstream command in its own session. The command line records exit codes 0
+and 2; a process that died records nothing and is started again. A command with `--background` is
+such a process without a job.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ Notify = Callable[[str], None]
 
 
 def job_environment() -> dict[str, Any]:
-    """Where a job's process is to run, whoever starts it: as this one does."""
+    """Return interpreter, directory and variables for a job, like those of this process."""
     kept = {k: v for k, v in os.environ.items() if k in _VARIABLES or k.startswith(_PREFIXES)}
     return {**current_environment(), "variables": kept}
 
 
 def current_environment() -> dict[str, Any]:
-    """Where this process runs."""
+    """Return interpreter, directory and variables of this process."""
     return {"python": sys.executable, "cwd": os.getcwd(), "variables": dict(os.environ)}
 
 
 def get_status(folder: Path) -> Status | None:
-    """What a run or study last said of itself; None where nothing can be read."""
+    """Return the last status of a run or study; None if it cannot be read."""
     try:
         return read_status(folder)
     except (CheckpointError, ResourceError):
@@ -71,8 +71,8 @@ def get_status(folder: Path) -> Status | None:
 
 
 def describe_other_process(folder: Path, status: Status | None = None) -> str:
-    """Who works in the folder of a job on which no process of its queue works; empty: nobody."""
-    with suppress(ResourceError):  # else it may not be looked at, which the job will say itself
+    """Describe a process outside the queue that works in a job's folder; empty without one."""
+    with suppress(ResourceError):  # an unreadable folder is reported by the job itself
         status = status or get_status(folder)
         running = status is not None and status.liveness() == "running"
         # Here the lock decides: the number may be another program's, where the clock was set back.
@@ -83,18 +83,18 @@ def describe_other_process(folder: Path, status: Status | None = None) -> str:
 
 
 def has_started(job: QueuedJob) -> bool:
-    """Whether its folder is a run's or study's already: then there is something to go on with.
+    """Return whether the job's folder is a run or study already, so that it can be resumed.
 
-    What works on a deployment begins and goes on by the same command.
+    A command that works on a deployment starts and resumes by the same arguments.
     """
     return job.kind in MARKER_FILES and path_exists(Path(job.folder) / MARKER_FILES[job.kind])
 
 
 def get_progress(folder: Path, kind: str) -> int:
-    """A number that rises when a run or study has got further, on the disk.
+    """Return a number that rises with the saved progress of a run, study or deployment.
 
-    Steps of a run's newest checkpoint; outcomes in a study's ledger; of a deployment what its
-    process last logged, decisions; where it watches studies, the bytes of the audit.
+    Run: steps of the newest checkpoint. Study: outcomes in the ledger. Deployment: logged
+    decisions, or the bytes of the audit trail if it watches studies.
     """
     if kind == DEPLOYMENT:
         status = get_status(folder)
@@ -116,17 +116,17 @@ def start_process(
     keep: Sequence[int] = (),
     cores: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """A process of its own session that outlives this one and its terminal.
+    """Start a process in its own session, which outlives this one and its terminal.
 
     Args:
         command: arguments of `slipstream`.
-        output: file to which everything that it prints is appended.
-        where: see `place`.
+        output: file to which its output is appended.
+        where: see `job_environment`.
         keep: descriptors that it inherits.
-        cores: that it may use; all that this process may where empty.
+        cores: cores that it may use; empty: those of this process.
 
     Raises:
-        ResourceError: the system starts none, or the file cannot be written.
+        ResourceError: the process cannot be started, or the file cannot be written.
     """
     with disk_errors(output):
         printed = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
@@ -153,9 +153,9 @@ def start_process(
 
 
 def bind_to_cores(job: QueuedJob, cores: Sequence[int]) -> bool:
-    """Binds a job's process, its threads and its children to processors; whether that was done.
+    """Bind a job's process, its threads and its children to cores; return whether it succeeded.
 
-    No result depends on it: a run keeps its shards, a study asks for its cores before each stretch.
+    No result depends on it: a run keeps its shards, a study reads its cores before each segment.
     """
     process = find_process(job)
     if process is None:
@@ -170,7 +170,7 @@ def bind_to_cores(job: QueuedJob, cores: Sequence[int]) -> bool:
 
 
 def find_process(job: QueuedJob) -> psutil.Process | None:
-    """The process that holds a job's lock; None before it has said its number."""
+    """Return the process that holds a job's lock; None before its PID is recorded."""
     try:
         process = psutil.Process(job.pid)
         ours = any("slipstream" in word for word in process.cmdline())
@@ -180,7 +180,7 @@ def find_process(job: QueuedJob) -> psutil.Process | None:
 
 
 def stop_process(job: QueuedJob) -> None:
-    """Asks the process that works on a job to end: at a checkpoint, once there can be one."""
+    """Stop the process of a job at a checkpoint, if there can be one."""
     folder, status = Path(job.folder), get_status(Path(job.folder))
     # Where another process has the folder, this one is about to find out, and is no such request's.
     if is_locked(folder) and (status is None or status.pid == job.pid):
@@ -194,12 +194,12 @@ def stop_process(job: QueuedJob) -> None:
 
 
 def detach(process: subprocess.Popen[bytes]) -> None:
-    """Nobody asks for the process's exit code: a thread takes it, so that no zombie is left."""
+    """Reap a process in a background thread, so that no zombie is left."""
     threading.Thread(target=process.wait, daemon=True).start()
 
 
 def last_log_line(output: Path) -> str:
-    """The last line that was printed; empty where there is none."""
+    """Return the last line of output; empty without any."""
     try:
         with open_regular(output) as file:
             file.seek(0, os.SEEK_END)
@@ -212,10 +212,10 @@ def last_log_line(output: Path) -> str:
 
 @contextmanager
 def report_to_queue() -> Iterator[Callable[[int], None]]:
-    """What a command does that a supervisor started: it says its number, and how it ended.
+    """Record the PID and the end of a command that a supervisor started.
 
     Yields:
-        To be called with the exit code.
+        A function to call with the exit code.
     """
     given = os.environ.pop(JOB_VARIABLE)  # processes of this are no jobs
     path, _, number = given.rpartition(":")
@@ -233,7 +233,7 @@ def report_to_queue() -> Iterator[Callable[[int], None]]:
             if code == 0:
                 queue.end(job, COMPLETE)
             elif code == EXIT_BUSY or (code == _USER_ERROR and is_locked(folder)):
-                # Somebody else was faster, and may have ended since.
+                # Another process was faster, and may have ended since.
                 queue.set_waiting(
                     job,
                     f"waits for {describe_other_process(folder) or 'another process'}",
@@ -250,17 +250,17 @@ def report_to_queue() -> Iterator[Callable[[int], None]]:
 def run_in_background(
     arguments: Sequence[str], folder: Path, log: Path | None, notify: Notify
 ) -> None:
-    """Starts a command that outlives this terminal; returns when training or search has begun.
+    """Start a command that outlives this terminal; return when training or search has begun.
 
     Args:
-        arguments: of `slipstream`.
-        folder: of the run or study that it works on.
-        log: also gets everything that it prints.
-        say: told its number, where its log is, and how to watch and stop it.
+        arguments: arguments of `slipstream`.
+        folder: folder of the run or study.
+        log: file that also receives its output.
+        notify: called with its PID, its log, and how to watch and stop it.
 
     Raises:
-        ConfigError: it ended before that, with its own words.
-        ResourceError: `log` cannot be written; its folder is made where it is missing.
+        ConfigError: it ended before that; with its output.
+        ResourceError: `log` cannot be written; its folder is created if missing.
     """
     output = log or state_folder("background") / f"{folder.name}-{os.getpid()}.txt"
     make_folder(output.parent)
@@ -277,9 +277,9 @@ def run_in_background(
             with disk_errors(output), output.open("rb") as file:
                 file.seek(before)
                 words = " ".join(file.read().decode(errors="replace").split())
-            raise ConfigError(f"It ended before it began: {words or 'it said nothing.'}")
+            raise ConfigError(f"The command ended early: {words or 'it printed nothing.'}")
     finally:
-        if log is None:  # nobody reads it later: the folder's log has what is said from here on
+        if log is None:  # later messages are in the folder's log
             output.unlink(missing_ok=True)
     detach(process)
     done = f"Process {process.pid} works on {folder}" if code is None else f"{folder} is complete"
@@ -289,13 +289,13 @@ def run_in_background(
 
 
 def set_aside(folder: Path, notify: Notify) -> None:
-    """Stops what works on a run or study, and moves its folder to ``NAME.replaced-N``.
+    """Stop the process of a run or study and move its folder to ``NAME.replaced-N``.
 
-    Nothing is deleted. A folder that is not there is room enough.
+    Nothing is deleted. A missing folder is accepted.
 
     Raises:
-        ConfigError: it is somebody else's, another machine works on it, or it is neither a run's
-            nor a study's.
+        ConfigError: the folder belongs to another user, another machine works on it, or it is
+            neither a run nor a study.
     """
     if not path_exists(folder):
         return

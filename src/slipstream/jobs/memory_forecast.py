@@ -1,4 +1,4 @@
-"""The memory that a job will take: what training and studies forecast, before they begin."""
+"""Memory forecast of a job, from the forecasts of training and studies."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LIBRARIES = 192 * 2**20  # bytes: processes that trained a little took 130 to 1
 
 
 def forecast_run_memory(config: RunConfig) -> int:
-    """Bytes of a run; loads its data.
+    """Return the bytes of a run; loads its data.
 
     Raises:
-        SlipstreamError: the environment cannot be made.
+        SlipstreamError: the environment cannot be created.
         ResourceError: this machine can never hold it.
     """
     config, _ = config.with_opponent()
@@ -33,14 +33,14 @@ def forecast_run_memory(config: RunConfig) -> int:
 def forecast_study_memory(
     base: RunConfig, study: StudyConfig, space: SearchSpace, workers: int | None
 ) -> int:
-    """Bytes of a study; loads its data.
+    """Return the bytes of a study; loads its data.
 
     Args:
-        base, study, space: see `prepare` of `studies/start.py`.
-        workers: processes; None: one per core.
+        base, study, space: see `prepare_study` of `studies/start.py`.
+        workers: number of processes; None: one per core.
 
     Raises:
-        SlipstreamError, ResourceError: as for `run_memory`.
+        SlipstreamError, ResourceError: as for `forecast_run_memory`.
     """
     survey = PoolFactory(workers, None).load_env(base, study)
     plan = StudyPlan(base, study, space, survey.num_folds, survey.spec.market)
@@ -51,6 +51,6 @@ def forecast_study_memory(
 
 
 def _shared_memory(environment: Environment) -> int:
-    """Bytes of libraries, and of the data that all copies share."""
+    """Return the bytes of libraries, and of the data that all environments share."""
     rules = environment.part(KernelEnvironment)
     return _LIBRARIES + sum(int(array.nbytes) for array in (rules.data if rules else ()))

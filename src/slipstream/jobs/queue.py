@@ -1,10 +1,10 @@
-"""Queue: the durable table of what a user wants to have run, one row a job.
+"""Queue: the durable table of a user's jobs, one row per job.
 
-Libraries were looked at: huey takes a task off its queue before it runs, so that a kill loses it;
-rq wants a Redis server; APScheduler lives in one process. Here a row says what is wanted and is
-never taken off: who finds that nobody works on it begins it, or goes on with it.
+Other libraries do not fit: huey removes a task from its queue before it runs, so that a kill loses
+it; rq requires a Redis server; APScheduler lives in one process. Here a row holds the target state
+and is never removed: any supervisor that finds no process for it starts or resumes the job.
 
-SQLite in WAL mode with ``synchronous=FULL``: what a method has returned from survives a power cut.
+SQLite in WAL mode with ``synchronous=FULL``: a returned method call survives a power failure.
 """
 
 from __future__ import annotations
@@ -73,21 +73,21 @@ class QueuedJob:
     """A row of the table.
 
     Attributes:
-        id: rises from 1; jobs begin in this order.
+        id: rises from 1; jobs start in this order.
         name: the last part of `folder`.
         kind: ``run``, ``study`` or ``deployment``.
-        folder: resolved, fixed before anything begins.
-        command: arguments of `slipstream` that begin it; `again`: that go on with it.
-        place: where its process runs: ``python`` (interpreter), ``cwd``, ``variables`` (of the
-            environment).
-        wanted: ``complete``, or ``stopped``: whoever works on it is asked to end.
-        ended: ``complete`` or ``failed``; empty while it is not.
+        folder: resolved path, fixed before the start.
+        command: arguments of `slipstream` that start the job.
+        resume_command: arguments of `slipstream` that resume it.
+        environment: ``python`` (interpreter), ``cwd`` and ``variables`` of its process.
+        target_state: ``complete``, or ``stopped``: its process is stopped.
+        final_state: ``complete`` or ``failed``; empty before the end.
         reason: why it failed or stopped, or what it waits for.
-        cores: how many it asked for; None: its share.
-        memory: bytes that it was forecast to take; 0 where nobody knows.
-        tries: times in a row that it was begun without getting further.
-        progress: how far it was when it was begun last, see `progress_of`; -1 before that.
-        pid: of the process that worked on it last.
+        cores: requested cores; None: an equal share.
+        memory: forecast bytes; 0 if unknown.
+        attempts: consecutive starts without progress.
+        progress: progress at the last start, see `get_progress`; -1 before that.
+        pid: PID of its last process.
         added: UTC seconds.
     """
 
@@ -110,14 +110,14 @@ class QueuedJob:
 
 
 class JobQueue:
-    """The table of a folder; any number of processes may use it at once.
+    """The table of a folder; any number of processes may use it at the same time.
 
     Args:
-        folder: holds ``jobs.sqlite``, and of each job ``ID.lock``, which its process holds, and
-            ``ID.txt``, what it prints. Made where it is missing.
+        folder: holds ``jobs.sqlite`` and for each job ``ID.lock``, which its process holds, and
+            ``ID.txt``, its output. Created if missing.
 
     Raises:
-        ResourceError: it cannot be written.
+        ResourceError: the folder cannot be written.
         CheckpointError: the table is damaged.
     """
 
@@ -146,7 +146,7 @@ class JobQueue:
         cores: int | None = None,
         memory: int = 0,
     ) -> QueuedJob:
-        """A new job, on the disk when this returns; arguments as the fields of `QueuedJob`.
+        """Add a job, on disk when this returns; arguments as the fields of `QueuedJob`.
 
         Raises:
             ConfigError: another job that has not ended writes that folder.
@@ -173,11 +173,11 @@ class JobQueue:
         return job
 
     def jobs(self, include_ended: bool = True) -> list[QueuedJob]:
-        """All jobs, the first added first; without those that ended where `ended` is false."""
+        """Return jobs in the order in which they were added."""
         return self._read(f"{'' if include_ended else _UNDER_WAY} ORDER BY id")
 
     def job(self, number: int) -> QueuedJob:
-        """The job of an id.
+        """Return the job of an id.
 
         Raises:
             ConfigError: there is none.
@@ -193,21 +193,21 @@ class JobQueue:
             return _JOBS.read(self._table, rest, values, make=lambda row: QueuedJob(*row))
 
     def set_target(self, job: QueuedJob, target_state: str, reason: str = "") -> None:
-        """From now on the job is to be ``complete`` or ``stopped``, and why; tries count anew."""
+        """Set the target state of a job and the reason; reset its attempts."""
         self._set(job, target_state=target_state, reason=reason, attempts=0)
 
     def replace(self, job: QueuedJob, memory: int, **said: Any) -> None:
-        """Wants a job with another `command`, `again` and `place` from now on, as `QueuedJob`."""
+        """Replace `command`, `resume_command` and `environment` of a job, and run it again."""
         texts = {name: json.dumps(value) for name, value in said.items()}
         self._set(
             job, **texts, memory=memory, target_state=COMPLETE, reason="", attempts=0, progress=-1
         )
 
     def retry(self, job: QueuedJob) -> None:
-        """Wants a job again that failed or was stopped.
+        """Requeue a failed or stopped job.
 
         Raises:
-            ConfigError: it is complete, or another job writes its folder by now.
+            ConfigError: the job is complete, or another job writes its folder.
         """
         if job.final_state == COMPLETE:
             named = f"={job.folder}"
@@ -227,26 +227,27 @@ class JobQueue:
             ) from None
 
     def record_start(self, job: QueuedJob, attempts: int, progress: int) -> None:
-        """Its process is about to begin; on the disk before it does."""
-        self._set(job, attempts=attempts, progress=progress, reason="", pid=0)  # none has said it
+        """Record the start of a process, before it starts."""
+        self._set(job, attempts=attempts, progress=progress, reason="", pid=0)  # no process yet
 
     def set_pid(self, job: QueuedJob, pid: int) -> None:
-        """The process that works on it has said its number."""
+        """Record the PID of the job's process."""
         self._set(job, pid=pid)
 
     def set_waiting(self, job: QueuedJob, reason: str, **more: int) -> None:
-        """What it waits for; `more` as the fields of `QueuedJob`."""
+        """Record what a job waits for; `more` as the fields of `QueuedJob`."""
         if reason != job.reason:  # else each look would be written to the disk
             self._set(job, reason=reason, **more)
 
     def end(self, job: QueuedJob, final_state: str, reason: str = "") -> None:
-        """It is over: ``complete`` or ``failed``, and why."""
+        """Record the end of a job: ``complete`` or ``failed``, and the reason."""
         self._set(job, final_state=final_state, reason=reason)
 
     def acquire_lock(self, job: QueuedJob) -> int | None:
-        """A descriptor that holds the job's lock until all copies of it are closed.
+        """Return a descriptor that holds the job's lock; None if another process holds it.
 
-        Processes that inherit it hold the lock, too. None where another process has it.
+        Processes that inherit the descriptor hold the lock as well, until all duplicates are
+        closed.
         """
         with disk_errors(self._lock(job)):
             handle = os.open(self._lock(job), os.O_RDWR | os.O_CREAT, 0o600)
@@ -258,11 +259,11 @@ class JobQueue:
         return handle
 
     def is_running(self, job: QueuedJob) -> bool:
-        """Whether a process works on a job now."""
+        """Return whether a process works on a job."""
         return is_lock_held(self._lock(job))
 
     def output_path(self, job: QueuedJob) -> Path:
-        """What its processes print."""
+        """Return the file with the output of its processes."""
         return self.folder / f"{job.id}.txt"
 
     def _lock(self, job: QueuedJob) -> Path:
@@ -278,5 +279,5 @@ class JobQueue:
 
 
 def user_queue() -> JobQueue:
-    """The queue of this user: in the state folder, see `state_folder`."""
+    """Return the queue of this user, in the state folder, see `state_folder`."""
     return JobQueue(state_folder("jobs"))

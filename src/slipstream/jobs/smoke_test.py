@@ -1,4 +1,4 @@
-"""Self-test: whether slipstream works on this machine, tried on a training that is killed."""
+"""Smoke test of an installation: train, kill, resume, evaluate and report."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ _OPTIONAL = {
 
 
 class SmokeTestError(Exception):
-    """A step did not do what it should; the message says which and what was seen."""
+    """A step failed; the message names the step and the observation."""
 
 
 def run_smoke_test(folder: Path) -> Iterator[tuple[str, float]]:
-    """Compiles, trains, is killed and resumed, compares, evaluates and reports, in two minutes.
+    """Compile, train, kill, resume, compare, evaluate and report within two minutes.
 
-    A first training by an agent that the last line names then compiles its environment alone.
+    Later trainings by the agents that the last line lists compile only their environment.
 
     Args:
-        folder: empty; runs and what they print are left in it.
+        folder: an empty folder; runs and their output are left in it.
 
     Yields:
-        After each step what was shown, and the seconds that it took.
+        After each step its description and its seconds.
 
     Raises:
-        SelfTestError: a step failed.
+        SmokeTestError: a step failed.
     """
     first = began = time.monotonic()
 
@@ -87,7 +87,7 @@ def run_smoke_test(folder: Path) -> Iterator[tuple[str, float]]:
 
 
 def list_optional() -> list[tuple[str, str]]:
-    """What is optional, and whether it is here."""
+    """Return optional dependencies and their versions."""
     rows = []
     for name, purpose in _OPTIONAL.items():
         try:
@@ -100,7 +100,7 @@ def list_optional() -> list[tuple[str, str]]:
 
 
 def _run_command(folder: Path, name: str, *command: str) -> None:
-    """A command to its end."""
+    """Run a command to its end."""
     output = folder / f"{name}.txt"
     process = start_process(command, output, {**current_environment(), "cwd": folder})
     try:
@@ -116,7 +116,7 @@ def _run_command(folder: Path, name: str, *command: str) -> None:
 
 
 def _train_and_kill(folder: Path) -> None:
-    """Trains into ``killed`` and kills the process once there is a checkpoint."""
+    """Train into ``killed`` and kill the process after the first checkpoint."""
     output = folder / "killed.txt"
     process = start_process(
         (*_TRAIN, "--out=killed"), output, {**current_environment(), "cwd": folder}
@@ -135,6 +135,6 @@ def _train_and_kill(folder: Path) -> None:
 
 
 def _last_checkpoint(run: Path) -> dict[str, bytes]:
-    """Everything that the last checkpoint holds."""
+    """Return all tensors of the last checkpoint."""
     tensors, _ = checkpoint.load(checkpoint.checkpoints(run / CHECKPOINTS)[-1])
     return {name: tensor.tobytes() for name, tensor in tensors.items()}

@@ -1,8 +1,8 @@
-"""Supervisor: the process that turns what a queue wants into processes, under one budget.
+"""Supervisor: the process that starts the jobs of a queue within one resource budget.
 
-It holds nothing in memory that decides: a job that is wanted, has not ended and whose lock nobody
-holds is begun, or gone on with where its folder is there. So it may be killed at any time, and
-another one goes on; jobs go on without it.
+All state is in the queue. A job whose target is not reached and whose lock is free is started, or
+resumed if its folder exists. A supervisor may be killed at any time; jobs continue without it, and
+the next one takes over.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _FREE_SHARE = 0.8  # of what is free that one may take: training refuses to begi
 
 
 class Supervisor:
-    """Begins, stops and moves the jobs of a queue; one a queue, use it in a `with` statement.
+    """Starts, stops and binds the jobs of a queue; one per queue, used in a `with` statement.
 
     Args:
-        queue: whose jobs.
-        cores: numbers of the processors that jobs may use; this process's own unless given.
-        say: told in a sentence what begins and ends.
+        queue: the queue.
+        cores: numbers of the cores that jobs may use; default: those of this process.
+        notify: called with a message when a job starts or ends.
 
     Raises:
         ConfigError: another supervisor works on that queue.
@@ -58,7 +58,7 @@ class Supervisor:
     ) -> None:
         self._queue, self._notify = queue, notify
         self._cores = sorted(cores or os.sched_getaffinity(0))
-        # To say how they end: decides nothing.
+        # Only for messages on how they end.
         self._children: list[tuple[Popen[bytes], QueuedJob]] = []
         self._running: list[QueuedJob] = []  # whose processes were there at the last look
         self._bound: dict[int, tuple[int, ...]] = {}  # job -> processors given to it last
@@ -77,10 +77,10 @@ class Supervisor:
         self._lock.close()
 
     def run(self, until_idle: bool = False) -> None:
-        """Works until a signal comes; jobs under way go on without it.
+        """Work until a signal arrives; running jobs continue without the supervisor.
 
         Args:
-            until_idle: leave when no job is under way or waits.
+            until_idle: return when no job runs or waits.
         """
         with Interruption() as asked:
             while not asked.requested:
@@ -90,7 +90,7 @@ class Supervisor:
                 time.sleep(max(_SECONDS, (time.process_time() - began) / _SHARE))
 
     def tick(self) -> int:
-        """Looks once at everything, and does what is due; how many jobs are under way, or wait."""
+        """Update all jobs once; return the number of jobs that run or wait."""
         self._reap()
         jobs = self._queue.jobs(include_ended=False)
         children = {job.id for _, job in self._children}  # one that just died is buried first
@@ -102,7 +102,7 @@ class Supervisor:
         for job in waiting:
             if other := describe_other_process(
                 Path(job.folder)
-            ):  # begun by hand: holds up nobody else
+            ):  # started by hand: blocks no other job
                 self._queue.set_waiting(job, f"waits for {other}")
                 continue
             if reason := self._blocking_reason(job, working):
@@ -120,7 +120,7 @@ class Supervisor:
         return len(self._running) or len(self._children) or len(waiting)
 
     def _blocking_reason(self, job: QueuedJob, working: Sequence[QueuedJob]) -> str:
-        """What a job has to wait for; empty where it may begin."""
+        """Return what a job has to wait for; empty if it can start."""
         given = sum(min_cores(one) for one in working)
         num_cores = min(min_cores(job), len(self._cores))
         if given + num_cores > len(self._cores):
@@ -140,12 +140,12 @@ class Supervisor:
         return ""
 
     def _start(self, job: QueuedJob, cores: Sequence[int]) -> bool:
-        """Begins a job or goes on with it, unless its process died too often; whether it did."""
+        """Start or resume a job, unless its process died too often; return whether it started."""
         handle = self._queue.acquire_lock(job)
-        if handle is None:  # somebody else was faster
+        if handle is None:  # another process was faster
             return False
         try:
-            job = self._queue.job(job.id)  # as it is now that nobody else may begin it
+            job = self._queue.job(job.id)  # read again under the lock
             if job.target_state != COMPLETE or job.final_state:
                 return False
             with disk_errors(Path(job.folder)):
@@ -160,10 +160,10 @@ class Supervisor:
             self._queue.record_start(
                 job, attempts, there
             )  # on the disk first: a death is never uncounted
-            goes_on = has_started(job)
+            is_resumed = has_started(job)
             key = {JOB_VARIABLE: f"{self._queue.folder.absolute()}:{job.id}"}
             where = {**job.environment, "variables": {**job.environment["variables"], **key}}
-            command = job.resume_command if goes_on else job.command
+            command = job.resume_command if is_resumed else job.command
             bound = cores if self._can_bind else ()
             process = start_process(command, self._queue.output_path(job), where, [handle], bound)
         except SlipstreamError as error:
@@ -173,7 +173,7 @@ class Supervisor:
             os.close(handle)  # the process holds it now
         self._children.append((process, job))
         self._bound[job.id] = tuple(cores)
-        self._notify(f"Job {job.id} ({job.name}) {'goes on' if goes_on else 'begins'}.")
+        self._notify(f"Job {job.id} ({job.name}) {'resumes' if is_resumed else 'starts'}.")
         return True
 
     def _end(self, job: QueuedJob, reason: str) -> None:
@@ -181,23 +181,23 @@ class Supervisor:
         self._notify(f"Job {job.id} ({job.name}) failed: {reason}")
 
     def _bind(self, working: Sequence[QueuedJob]) -> None:
-        """Gives each job its processors; who goes on after another one ended gets more."""
+        """Bind each job to its cores; a job that resumes can get more."""
         if not self._can_bind:
             return
         for number, cores in share_cores(working, self._cores).items():
             if self._bound.get(number) != cores:
-                job = self._queue.job(number)  # who works on it has said its process by now
+                job = self._queue.job(number)  # its PID is recorded by now
                 if bind_to_cores(job, cores):
                     self._bound[number] = cores
 
     def _reap(self) -> None:
-        """Ended children of this process; how they died is kept for people."""
+        """Handle ended child processes and record how they died."""
         for process, job in list(self._children):
             if process.poll() is None:
                 continue
             self._children.remove((process, job))
             now = self._queue.job(job.id)
-            # Its reason, where there is one by now, is what the process itself has said.
+            # A recorded reason comes from the process itself.
             how = now.reason or f"its process {describe_exit(process.returncode)}"
             ended = now.final_state or (STOPPED if now.target_state == STOPPED else "")
             if not ended:
@@ -206,15 +206,15 @@ class Supervisor:
 
 
 def has_supervisor(queue: JobQueue) -> bool:
-    """Whether a supervisor works on a queue now."""
+    """Return whether a supervisor works on a queue."""
     return is_lock_held(queue.folder / _LOCK)
 
 
 def share_cores(jobs: Sequence[QueuedJob], cores: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Disjoint sets of processors for jobs that may begin together, by id.
+    """Return disjoint sets of cores for jobs that can start together, by id.
 
-    Who asked for a number gets it; the others share the rest, the first ones more where it does not
-    divide.
+    Jobs with requested cores get them; the others share the rest, the first ones more if it does
+    not divide.
     """
     left, found = list(cores), dict[int, tuple[int, ...]]()
     for place, job in enumerate(jobs):
@@ -228,15 +228,15 @@ def share_cores(jobs: Sequence[QueuedJob], cores: Sequence[int]) -> dict[int, tu
 
 
 def min_cores(job: QueuedJob) -> int:
-    """Cores without which a job does not begin."""
+    """Return the cores without which a job does not start."""
     return job.cores or 1
 
 
 def stop_job(queue: JobQueue, job: QueuedJob) -> bool:
-    """Nobody is to work on a job from now on; whether one does, and is asked to end.
+    """Set a job's target to stopped; return whether its process was stopped.
 
     Raises:
-        ConfigError: it has ended.
+        ConfigError: the job has ended.
     """
     if job.final_state:
         why = f" ({job.reason.rstrip('.')})" if job.reason else ""
@@ -248,7 +248,7 @@ def stop_job(queue: JobQueue, job: QueuedJob) -> bool:
 
 
 def _reported_memory(job: QueuedJob) -> int:
-    """Bytes that a job's process last said it takes."""
+    """Return the bytes that a job's process last reported."""
     status = get_status(Path(job.folder))
     if status is None or status.pid != job.pid:  # of one that died
         return 0
@@ -256,7 +256,7 @@ def _reported_memory(job: QueuedJob) -> int:
 
 
 def _can_bind() -> bool:
-    """Whether this system lets processes choose their processors; some containers do not."""
+    """Return whether the system lets processes choose cores; some containers do not."""
     try:
         os.sched_setaffinity(0, os.sched_getaffinity(0))
     except (AttributeError, OSError):

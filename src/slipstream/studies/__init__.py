@@ -1,1 +1,1 @@
-"""Studies: a search over configs, its folds, its statistics; Optuna is imported only here."""
+"""Studies: hyperparameter search with folds and statistics. Only this package imports Optuna."""

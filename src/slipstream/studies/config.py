@@ -1,6 +1,6 @@
-"""StudyConfig: everything that decides a study besides the config that it varies.
+"""StudyConfig: the settings of a study, besides the config that it varies.
 
-Search spaces that come as files lie in `spaces/`, with the settings of a config that each needs.
+Published search spaces are in `spaces/`, with the settings that each requires.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ from slipstream.core.storage import yaml_file
 from slipstream.core.timeline import FoldPlan
 
 _MUTABLE_FIELDS = ("n_trials", "final_refit", "keep_weights")
-"""Fields that may change between two calls of one study: no trial depends on them."""
+"""Fields that may change on resume: no trial depends on them."""
 SETTINGS = "settings"
-"""The key of a space's file that holds settings by dotted path; all other keys are ranges."""
+"""Key of a space's file with settings by dotted path; all other keys are ranges."""
 _OPTIONAL_FIELDS = ("start_with", "constraints", "from_study")
-"""Fields that studies of earlier versions lack: where they say nothing, nothing differs."""
+"""Fields that older studies lack: empty values are not part of the identity."""
 
 
 class PruningConfig(Config):
-    """When a trial stops early (docs/rules.md, section 12)."""
+    """Configuration of pruning (docs/rules.md, section 12)."""
 
-    enabled: bool = Field(True, description="stop trials at rungs")
+    enabled: bool = Field(True, description="Prune trials at rungs.")
     rungs: tuple[InnerShare, ...] = Field(
-        (1 / 3, 2 / 3), description="shares of the budget where a trial is scored and may stop"
+        (1 / 3, 2 / 3),
+        description="Shares of the budget at which a trial is scored and may be pruned.",
     )
-    startup: Natural = Field(16, description="first trials, never stopped")
+    startup: Natural = Field(16, description="Number of first trials that are never pruned.")
     min_correlation: Annotated[float, Field(ge=-1, le=1)] = Field(
-        0.5, description="a rung stops trials only while its scores rank finished trials this well"
+        0.5,
+        description="Minimum rank correlation of a rung's scores with final scores for pruning.",
     )
-    record: bool = Field(False, description="score trials at rungs even where nothing is stopped")
+    record: bool = Field(False, description="Score trials at rungs even if pruning is off.")
 
     @field_validator("rungs")
     @classmethod
@@ -48,71 +50,77 @@ class PruningConfig(Config):
 
 
 class ConfirmationConfig(Config):
-    """How the best trials are trained again and the winner is chosen.
+    """Configuration of the confirmation: retraining of the best trials and selection of a winner.
 
     See docs/rules.md, section 13.
     """
 
-    top: Count = Field(10, description="trials that are trained again")
-    seeds: Count = Field(5, description="fresh seeds each")
-    bootstrap: Count = Field(2_000, description="resamples of seeds and days")
+    top: Count = Field(10, description="Number of best trials to retrain.")
+    seeds: Count = Field(5, description="Fresh seeds of each trial.")
+    bootstrap: Count = Field(2_000, description="Number of bootstrap resamples of seeds and days.")
     block_days: Annotated[float, Field(ge=1)] = Field(
-        10.0, description="mean length of a block of days that is resampled together"
+        10.0, description="Mean length of a bootstrap block, in days."
     )
     level: InnerShare = Field(
         0.05,
-        description="level of the bounds: the candidates share it on the folds, so that each is "
-        "judged by its level / top quantile; the hold-out has it whole",
+        description="Level of the lower bounds. Candidates share it on the folds: each uses its "
+        "level / top quantile. The hold-out uses the whole level.",
     )
 
 
 class StudyConfig(Config):
     """The `study` section of a config file; `slipstream tune` reads it."""
 
-    n_trials: Count = Field(500, description="suggestions tried")
-    seed: Seed = Field(0, description="of sampler and members")
+    n_trials: Count = Field(500, description="Number of trials.")
+    seed: Seed = Field(0, description="Seed of the sampler and the members.")
     max_concurrent_trials: Count = Field(
-        16, description="virtual slots; decides what an ask can know"
+        16,
+        description="Concurrent trials in virtual time; decides which results a suggestion sees.",
     )
     sampler: Literal["tpe", "random", "gp", "cmaes", "qmc"] = Field(
-        "tpe", description="who suggests, of Optuna's samplers"
+        "tpe", description="Optuna sampler."
     )
-    folds: FoldPlan = Field(default_factory=FoldPlan, description="train and test, on markets")
-    fold_seeds: Count = Field(6, description="folds of an environment without prices: seeds")
+    folds: FoldPlan = Field(
+        default_factory=FoldPlan, description="Train and test folds of markets."
+    )
+    fold_seeds: Count = Field(
+        6, description="Number of folds of an environment without prices; its folds are seeds."
+    )
     objective: Literal["sharpe", "information_ratio", "log_growth"] = Field(
-        "sharpe", description="score of a fold on markets; games: mean return"
+        "sharpe", description="Score of a fold on markets; games use the mean return."
     )
     constraints: dict[str, float] = Field(
         default_factory=dict,
-        description="the most that a metric of the environment may be, in every block of every "
-        "fold: a trial beyond it cannot win",
+        description="Maximum of environment metrics in every block of every fold; a trial that "
+        "exceeds one cannot win.",
     )
     fold_dispersion_penalty: Annotated[float, Field(ge=0)] = Field(
-        0.1, description="times the deviation over folds, taken off a trial's score"
+        0.1,
+        description="Factor of the standard deviation over folds, subtracted from a trial's score.",
     )
     pruning: PruningConfig = Field(
-        default_factory=lambda: PruningConfig.model_validate({}), description="stopping early"
+        default_factory=lambda: PruningConfig.model_validate({}), description="Pruning."
     )
     confirmation: ConfirmationConfig = Field(
         default_factory=lambda: ConfirmationConfig.model_validate({}),
-        description="training the best again",
+        description="Retraining of the best trials.",
     )
-    final_seeds: Count = Field(5, description="seeds of the winner before the hold-out is opened")
-    final_refit: bool = Field(False, description="also train the winner on everything")
+    final_seeds: Count = Field(5, description="Seeds of the winner in the final training.")
+    final_refit: bool = Field(False, description="Also train the winner on all data.")
     keep_weights: bool = Field(
-        True, description="keep the weights of the search's trials, which nothing reads later"
+        True, description="Keep the weights of the search's trials; nothing reads them later."
     )
     from_study: str | None = Field(
-        None, description="a study whose finished trials tell the sampler, by name or path"
+        None, description="Study whose finished trials warm-start the sampler, by name or path."
     )
     start_with: tuple[dict[str, Any], ...] = Field(
         (),
-        description="settings that the first trials have, by dotted name; the sampler adds others",
+        description="Settings of the first trials, by dotted name; the sampler adds the others.",
     )
     space: str | dict[str, Any] | None = Field(
         None,
-        description="what is searched: ranges by dotted name, or a space's file; null: all "
-        "names with a range beside their default",
+        description="Search space: ranges by dotted name, or a space's file; null searches all "
+        "settings with a default range.",
     )
 
     @field_validator("sampler", mode="before")
@@ -122,7 +130,7 @@ class StudyConfig(Config):
         return value.lower().replace("-", "") if isinstance(value, str) else value
 
     def identity(self) -> dict[str, Any]:
-        """The fields that decide a trial; a study keeps them from its first start on."""
+        """Return the fields that decide a trial; a study stores them when it begins."""
         values = self.model_dump(mode="json")
         unsaid = [name for name in _OPTIONAL_FIELDS if not values[name]]
         for name in (
@@ -135,24 +143,24 @@ class StudyConfig(Config):
 
 
 def digest(values: Mapping[str, Any]) -> str:
-    """sha256 of plain values, whatever their order."""
+    """Return the sha256 of plain values, independent of their order."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def published_spaces() -> list[str]:
-    """Return the names of the spaces that come as files."""
+    """Return the names of the published spaces."""
     files = (resources.files("slipstream.studies") / "spaces").iterdir()
     return sorted(f.name.removesuffix(".yaml") for f in files if f.name.endswith(".yaml"))
 
 
 def read_published_space(name: str) -> Any:
-    """Return what a space's file says."""
+    """Read a published space."""
     file = resources.files("slipstream.studies") / "spaces" / f"{name}.yaml"
     return yaml_file.parse(file.read_text(encoding="utf-8"), f"{name}.yaml")
 
 
 def space_settings(name: object) -> Mapping[str, Any]:
-    """Return settings, by dotted path, without which a space means something else."""
+    """Return the settings that a published space requires, by dotted path."""
     if not isinstance(name, str) or name not in published_spaces():
         return {}
     found: Mapping[str, Any] = read_published_space(name).get(SETTINGS, {})

@@ -1,6 +1,6 @@
-"""SearchSpace: ranges by dotted path, what Optuna is told of them, and configs of suggestions.
+"""SearchSpace: ranges by dotted path, their Optuna distributions, and configs of suggestions.
 
-A `Setting` is a key of a config that a study may vary, with what it takes.
+A `SearchableSetting` is a config key that a study may vary, with its type and limits.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _EXTENDS = "extends"
 _MIN_TRIALS_FOR_IMPORTANCE = 20  # trials; below that importances are the sampler's own pattern
 _MAX_NUMBER = 2.0**1000  # what any number is checked against before it is counted with
 _NUM_SAMPLES = (
-    32  # random combinations: all must give valid configs, and they tell what a trial costs
+    32  # random combinations: all must give valid configs; their mean cost estimates that of trials
 )
 AGENT, NUM_ENVS = "agent.", "training.num_envs"
 _TRAINING = ("num_envs", "total_timesteps")
 
 
 class Overrides(NamedTuple):
-    """A trial's settings for `resolve` (`training/settings/config.py`), and what was rounded."""
+    """A trial's settings for `resolve` (`training/settings/config.py`), and notes on rounding."""
 
     values: dict[str, Any]
     notes: tuple[str, ...]
@@ -58,10 +58,10 @@ Number = int | float
 
 
 class Range(Config):
-    """Either both ends, or choices.
+    """A range with both ends, or choices.
 
-    What is *suggested* by Optuna and the *value* in a config differ for powers (the exponent is
-    suggested) and for choices that are lists (their JSON text is).
+    The value that Optuna suggests differs from the config's value for powers (the exponent is
+    suggested) and for choices that are lists (their JSON text is suggested).
     """
 
     low: Number | None = Field(None, description="smallest value")
@@ -76,7 +76,7 @@ class Range(Config):
         if self.choices is not None:
             others = self.model_fields_set - {"choices"}
             if others:
-                raise ValueError(f"`choices` stands alone, without `{min(others)}`")
+                raise ValueError(f"`choices` must be the only key, without `{min(others)}`")
             if not self.choices:
                 raise ValueError("`choices` is empty; list at least one value")
             seen = set[str]()
@@ -112,10 +112,10 @@ class Range(Config):
         return all(isinstance(n, int) for n in numbers if n is not None)
 
     def with_type(self, whole: bool) -> Range:
-        """The same range for a setting that takes whole numbers only, or any numbers.
+        """Return the same range for an integer setting, or for a setting with any numbers.
 
         Raises:
-            ValueError: when whole numbers are needed and others given.
+            ValueError: integers are required and others given.
         """
         if self.choices is not None or self.power_of is not None:
             if whole and self.power_of is not None and self.low is not None and self.low < 0:
@@ -131,7 +131,7 @@ class Range(Config):
 
     @property
     def distribution(self) -> BaseDistribution:
-        """What Optuna samples from."""
+        """Optuna's distribution of the range."""
         if self.choices is not None:
             return CategoricalDistribution([encode_choice(choice) for choice in self.choices])
         assert self.low is not None and self.high is not None
@@ -141,10 +141,10 @@ class Range(Config):
         return FloatDistribution(self.low, self.high, log=self.log, step=self.step)
 
     def to_value(self, suggested: Any) -> Any:
-        """What the config gets for what Optuna suggested.
+        """Return the config's value for a suggestion.
 
         Raises:
-            ValueError: when it is not in the range.
+            ValueError: the suggestion is not in the range.
         """
         if self.choices is not None:
             for choice in self.choices:
@@ -157,10 +157,10 @@ class Range(Config):
         return suggested if self.power_of is None else self.power_of**suggested
 
     def to_suggestion(self, value: Any) -> Any:
-        """What Optuna suggests for a config's value: `value` turned round.
+        """Return the suggestion for a config's value, the inverse of `to_value`.
 
         Raises:
-            ValueError: it is not in the range.
+            ValueError: the value is not in the range.
         """
         suggested = encode_choice(value)
         if self.choices is None:
@@ -180,7 +180,7 @@ class Range(Config):
         return suggested
 
     def _contains(self, number: Number) -> bool:
-        """Whether a number lies between the ends, and on a step where there are steps."""
+        """Return whether a number is between the ends and on a step, if there are steps."""
         assert self.low is not None and self.high is not None
         step = self.step or (1 if self._are_integers(self.low, self.high) else None)
         places = (number - self.low) / step if step else 0.0
@@ -188,7 +188,7 @@ class Range(Config):
 
     @property
     def bounds(self) -> tuple[Any, ...]:
-        """Values that must all be allowed: every choice, or both ends."""
+        """Values that must all be valid: every choice, or both ends."""
         if self.choices is not None:
             return self.choices
         assert self.low is not None and self.high is not None
@@ -198,7 +198,7 @@ class Range(Config):
 
     @property
     def description(self) -> str:
-        """The range in a message: ``0.1 to 0.4``, ``one of [64, 64], [128, 128]``."""
+        """The range as text: ``0.1 to 0.4``, ``one of [64, 64], [128, 128]``."""
         if self.choices is not None:
             return "one of " + ", ".join(json.dumps(choice) for choice in self.choices)
         if self.power_of is not None:
@@ -207,12 +207,12 @@ class Range(Config):
         return f"{self.low:g} to {self.high:g}{how}"
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain values: what `Range` is made from again."""
+        """Return plain values from which `Range` can be restored."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
 def encode_choice(choice: Any) -> bool | int | float | str | None:
-    """A choice as Optuna's storages keep it: lists and mappings become JSON text."""
+    """Return a choice as Optuna's storages hold it: lists and mappings become JSON text."""
     if isinstance(choice, (list, tuple, dict)):
         return json.dumps(choice, sort_keys=True)
     return choice  # type: ignore[no-any-return]
@@ -220,24 +220,24 @@ def encode_choice(choice: Any) -> bool | int | float | str | None:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Ranges by dotted path, in alphabetic order: how a file orders them changes no result."""
+    """Ranges by dotted path, sorted; the order in a file changes no result."""
 
     ranges: Mapping[str, Range]
 
     @classmethod
     def from_mapping(cls, values: str | Mapping[str, Any] | None, base: RunConfig) -> SearchSpace:
-        """The space that a user wrote under `study.space`.
+        """Parse `study.space`.
 
         Args:
             values: ``default``, a published space's name, the path of a .yaml file, or a mapping
-                from dotted paths to ranges. In a mapping, the range ``default`` is the one beside
-                the field's default value, null takes the name out, and the key ``extends`` names
-                the space that the others are added to.
+                from dotted paths to ranges. In a mapping, the range ``default`` is the one declared
+                with the field, null removes a name, and the key ``extends`` names the space to
+                extend.
             base: the config that trials vary.
 
         Raises:
-            ConfigError: a name that nothing reads, a range beyond the field's own limits, or
-                combinations that no config allows.
+            ConfigError: an unknown name, a range beyond the field's limits, or combinations that no
+                config allows.
         """
         space = cls(dict(sorted(_parse_ranges(values, base, ()).items())))
         space._check(base)
@@ -245,18 +245,18 @@ class SearchSpace:
 
     @classmethod
     def from_stored(cls, values: Mapping[str, Any]) -> SearchSpace:
-        """What `to_mapping` gave, as a study.yaml has it; no code that its config names runs.
+        """Restore a space from `to_mapping`, as in a study.yaml, without running code it names.
 
         Raises:
-            ConfigError: it is none.
+            ConfigError: the mapping is not a space.
         """
         return cls({str(name): validate(Range, one, str(name)) for name, one in values.items()})
 
     def start_params(self, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Suggestions for settings that a user wrote under `study.start_with`; some names each.
+        """Return the params of `study.start_with`; each may cover a part of the names.
 
         Raises:
-            ConfigError: a name that is not searched, or a value outside its range.
+            ConfigError: a name is not searched, or a value is outside its range.
         """
         found = []
         for k, start in enumerate(given):
@@ -266,8 +266,8 @@ class SearchSpace:
                 if name not in self.ranges:
                     advice = did_you_mean(name, sorted(self.ranges))
                     raise ConfigError(
-                        f"{where} sets `{name}`, which is not in the search space; {advice} What "
-                        "all trials have stands in the config itself."
+                        f"{where} sets `{name}`, which is not in the search space; {advice} Set "
+                        "values of all trials in the config itself."
                     )
                 try:
                     params[name] = self.ranges[name].to_suggestion(value)
@@ -280,10 +280,10 @@ class SearchSpace:
         return found
 
     def check_starts(self, given: Sequence[Mapping[str, Any]], base: RunConfig) -> None:
-        """Refuses settings that no trial could start with, see `starts`.
+        """Check that trials can start with the settings of `study.start_with`.
 
         Raises:
-            ConfigError: with the first of them, also where other settings never go with it.
+            ConfigError: with the first invalid one, also if no other settings fit it.
         """
         for k, params in enumerate(self.start_params(given)):
             for values in self.sample_overrides(base, params):
@@ -311,7 +311,7 @@ class SearchSpace:
                 ) from None
 
     def _check_used(self, one: SearchableSetting, base: RunConfig) -> None:
-        """Refuses a setting that is read only with another setting's other value."""
+        """Check that a setting is used, given the values of other settings."""
 
         def possible(path: str) -> Sequence[Any]:
             return self.ranges[path].bounds if path in self.ranges else _base_values(path, base)
@@ -326,17 +326,17 @@ class SearchSpace:
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
-        """What Optuna samples from, by dotted path."""
+        """Optuna's distributions, by dotted path."""
         return {name: one.distribution for name, one in self.ranges.items()}
 
     def ask(self, study: optuna.Study) -> optuna.Trial:
-        """A new trial of `study` with a suggestion for every name: its `params`."""
+        """Ask `study` for a new trial with a suggestion for every name."""
         return study.ask(fixed_distributions=self.distributions)
 
     def sample_overrides(
         self, base: RunConfig, fixed: Mapping[str, Any] | None = None
     ) -> Sequence[Mapping[str, Any]]:
-        """What random trials change in `base`, always the same ones but for `fixed` suggestions."""
+        """Return overrides of random trials, always the same except for `fixed` params."""
         sampler = optuna.samplers.RandomSampler(seed=0)
         found = []
         for _ in range(_NUM_SAMPLES):
@@ -348,12 +348,12 @@ class SearchSpace:
         return found
 
     def overrides(self, params: Mapping[str, Any], base: RunConfig) -> Overrides:
-        """What a trial changes in `base`.
+        """Return the settings that a trial changes in `base`.
 
         Args:
-            params: suggestions by name, as Optuna keeps them; those that nothing reads beside the
-                others, such as the sharpness of a softmax that was not chosen, change nothing.
-            base: the config that trials vary; it settles sizes that the space does not name.
+            params: suggestions by name. Suggestions that are unused with the other values, such as
+                the sharpness of a softmax that was not selected, change nothing.
+            base: the config that trials vary; it provides sizes that the space does not name.
 
         Raises:
             ConfigError: a suggestion is missing or not in the space.
@@ -373,7 +373,7 @@ class SearchSpace:
         return Overrides(values, notes)
 
     def _without_unused(self, values: dict[str, Any], base: RunConfig) -> dict[str, Any]:
-        """Leaves out what nothing reads beside this trial's own values, as configs refuse it."""
+        """Return the values without those that are unused with this trial's other values."""
 
         def of_trial(path: str) -> Sequence[Any]:
             return (values[path],) if path in values else _base_values(path, base)
@@ -386,14 +386,14 @@ class SearchSpace:
         }
 
     def importances(self, trials: Sequence[tuple[Mapping[str, Any], float]]) -> dict[str, float]:
-        """Shares of the trials' differences by setting, which add up to 1, the largest first.
+        """Return the hyperparameter importances, which sum to 1, largest first.
 
-        Optuna's PED-ANOVA (Watanabe et al. 2023): how much the distribution of a setting among the
-        better trials differs from that among all of them. Empty with too few or equal trials.
+        Optuna's PED-ANOVA (Watanabe et al. 2023): the difference between the distribution of a
+        setting among the better trials and among all trials. Empty with too few or equal trials.
 
         Args:
-            trials: params by searched name and score; a trial that was stopped early counts with
-                its last score, or what made trials bad would be invisible.
+            trials: params by searched name, and score. Pruned trials count with their last score,
+                so that causes of bad trials are visible.
         """
         fine = [(params, score) for params, score in trials if math.isfinite(score)]
         if len(fine) < _MIN_TRIALS_FOR_IMPORTANCE or len({score for _, score in fine}) < 2:
@@ -410,18 +410,18 @@ class SearchSpace:
         return {name: float(share) for name, share in found.items()}
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain values: what `from_mapping` makes the same space from."""
+        """Return plain values from which `from_mapping` restores the space."""
         return {name: one.to_mapping() for name, one in self.ranges.items()}
 
 
 def _fit_sizes(values: dict[str, Any], base: RunConfig) -> tuple[str, ...]:
-    """Makes sizes that a trial suggests agree, in place, as its agent knows how.
+    """Adjust the sizes of a trial to each other, in place, by the rules of its agent.
 
     Returns:
-        Sentences about what was rounded.
+        Sentences on rounded values.
 
     Raises:
-        ConfigError: the number of copies is not settled.
+        ConfigError: the number of environments is not fixed.
     """
     sizes = {name: values[AGENT + name] for name in base.agent.FITTED if AGENT + name in values}
     if not sizes and NUM_ENVS not in values:
@@ -443,7 +443,7 @@ def _fit_sizes(values: dict[str, Any], base: RunConfig) -> tuple[str, ...]:
 def _parse_ranges(
     values: str | Mapping[str, Any] | None, base: RunConfig, inside: tuple[str, ...]
 ) -> dict[str, Range]:
-    """Ranges by name; `inside` lists the files being read, outermost first."""
+    """Return ranges by name; `inside` lists the files being read, outermost first."""
     if values is None or values == DEFAULT:
         return {
             one.path: _parse_range(one.path, one.default_range, base)
@@ -484,7 +484,7 @@ def _parse_range(path: str, value: Any, base: RunConfig) -> Range:
         value = one.default_range
         if value is None:
             raise ConfigError(
-                f"`{where}`: no range stands beside its default; give {{low: ..., high: ...}} or "
+                f"`{where}`: the setting has no default range; give {{low: ..., high: ...}} or "
                 "{choices: [...]}."
             )
     if not isinstance(value, Mapping):
@@ -510,12 +510,12 @@ def _parse_range(path: str, value: Any, base: RunConfig) -> Range:
 
 
 def _base_values(path: str, base: RunConfig) -> Sequence[Any]:
-    """The one value of a dotted path in the config."""
+    """Return the value of a dotted path in the config, as a sequence of one."""
     return (get_by_path(base.as_mapping(), path),)
 
 
 def _read_space(name: str) -> Any:
-    """The mapping in a published space's file, or in a user's."""
+    """Read the mapping of a published space or of a user's file."""
     if name.endswith(CONFIGS):
         text = read_text(Path(name).expanduser(), "The search space")
         parse = yaml_file.parse_json if name.endswith(".json") else yaml_file.parse
@@ -531,14 +531,14 @@ def _read_space(name: str) -> Any:
 
 @dataclass(frozen=True)
 class SearchableSetting:
-    """One key of a config that may be searched.
+    """A config key that may be searched.
 
     Attributes:
-        path: dotted.
-        takes: its type, with limits.
-        suggested: the range beside its default, as a mapping; None where there is none.
-        by_default: whether a study searches it unasked.
-        when: fields of its section and their value, or values, with which it is read.
+        path: dotted path.
+        annotation: its type, with limits.
+        default_range: declared range, as a mapping; None without one.
+        is_default: part of the default space.
+        when: other fields of its section and their values with which the setting is used.
     """
 
     path: str
@@ -550,10 +550,10 @@ class SearchableSetting:
     def find_unmet_condition(
         self, possible: Callable[[str], Sequence[Any]]
     ) -> tuple[str, Sequence[Any]] | None:
-        """The key, and its values here, because of which nothing reads the setting; or None.
+        """Return the condition that leaves the setting unused, and the actual values; or None.
 
         Args:
-            possible: the values that a key beside it may have.
+            possible: returns the possible values of another key.
         """
         section = self.path.partition(".")[0]
         for key, wanted in self.when.items():
@@ -565,17 +565,17 @@ class SearchableSetting:
 
     @property
     def is_integer(self) -> bool:
-        """Whether it takes whole numbers only."""
+        """True if the setting takes integers only."""
         kinds = set(_plain_types(self.annotation))
         return int in kinds and float not in kinds
 
     @property
     def is_numeric(self) -> bool:
-        """Whether a range from low to high means something."""
+        """True if the setting takes numbers, so that a range from low to high is valid."""
         return bool({int, float, Any} & set(_plain_types(self.annotation)))
 
     def validation_error(self, value: Any) -> str | None:
-        """Why the setting cannot have this value; None if it can."""
+        """Return why a value is invalid; None if it is valid."""
         try:
             reject_bool(self.annotation, value)
         except ValueError as error:
@@ -593,7 +593,7 @@ class SearchableSetting:
 
 
 def searchable_settings(base: RunConfig) -> dict[str, SearchableSetting]:
-    """Everything that may be searched from this config, by dotted path."""
+    """Return all settings that may be searched from this config, by dotted path."""
     found = dict(_section_settings("agent", type(base.agent), ()))
     for name in set(base.agent.FITTED) - set(type(base.agent).model_fields):
         found[AGENT + name] = SearchableSetting(AGENT + name, Count)
@@ -605,10 +605,10 @@ def searchable_settings(base: RunConfig) -> dict[str, SearchableSetting]:
 
 
 def find_setting(path: str, base: RunConfig) -> SearchableSetting:
-    """The setting at a dotted path.
+    """Return the setting at a dotted path.
 
     Raises:
-        ConfigError: nothing reads it, or no study may vary it; with the nearest that would do.
+        ConfigError: the setting is unknown or cannot be searched; with the nearest valid name.
     """
     known = searchable_settings(base)
     if path in known:
@@ -624,7 +624,7 @@ def find_setting(path: str, base: RunConfig) -> SearchableSetting:
         )
     if head == "env" and rest.split(".")[0] in kind.model.FIXED_KEYS:
         raise ConfigError(
-            f"`{path}` says what the task is: a study that varied it would choose the easiest "
+            f"`{path}` defines the task: a study that varies it would choose the easiest "
             "task. Set it for the whole study, in the config."
         )
     if head == "evaluation" or (head == "training" and rest in TrainingConfig.model_fields):
@@ -660,7 +660,7 @@ def _section_settings(
             found |= {name: replace(one, when={**when, **one.when}) for name, one in below.items()}
             continue
         search = _search_metadata(info)
-        suggested = search.get("range") or None  # without one, only `when` stands beside it
+        suggested = search.get("range") or None  # without a range there is only `when`
         found[path] = SearchableSetting(
             path,
             _field_annotation(info),
@@ -672,7 +672,7 @@ def _section_settings(
 
 
 def _search_metadata(info: FieldInfo) -> dict[str, Any]:
-    """What `core.config.searched` put beside a default."""
+    """Return the search metadata that `core.config` declares with a default."""
     extra = info.json_schema_extra
     found: Any = extra.get("search", {}) if isinstance(extra, dict) else {}
     return dict(found)
@@ -685,7 +685,7 @@ def _field_annotation(info: FieldInfo) -> Any:
 
 
 def _plain_types(annotation: Any) -> list[Any]:
-    """The plain types that a value may have: of a union all of them, of a tuple the tuple."""
+    """Return the plain types of an annotation: of a union all of them, of a tuple the tuple."""
     origin = typing.get_origin(annotation)
     if origin is Annotated:
         return _plain_types(typing.get_args(annotation)[0])

@@ -1,4 +1,4 @@
-"""Begins a study from what a user points at, or goes on with one."""
+"""Start of a study from a user's target, or resume of an existing one."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def prepare_study(
     study: Mapping[str, Any],
     notify: Callable[[str], None] = lambda message: None,
 ) -> tuple[RunConfig, StudyConfig, SearchSpace]:
-    """Reads and checks everything that a study needs besides its data.
+    """Read and check all settings of a study; its data is not loaded.
 
     Args:
         target: a YAML file, an environment, a kernel's ``.py`` file, ``gym:ID``, or sections.
-        overrides: dotted path -> value; those below `study.` are of the study.
-        study: fields of the `study` section that win over the file's.
-        say: told who takes a game's second seat, where nobody was named for it.
+        overrides: dotted path -> value; those below `study.` belong to the study.
+        study: fields of the `study` section that override the file's.
+        notify: called with messages, such as the default opponent of a game.
 
     Raises:
-        ConfigError: one paragraph that says what to write instead.
+        ConfigError: with the fix.
     """
     values = copied(target) if isinstance(target, Mapping) else read_target(str(target))
     values[STUDY] = section_of(values, STUDY)
@@ -88,7 +88,7 @@ def prepare_study(
 
 
 def _apply_space_settings(values: dict[str, Any], space: object) -> str | None:
-    """Sets what a published space needs and a config leaves open; a sentence that says so."""
+    """Apply unset settings that a published space requires; return a message."""
     added = []
     for path, value in space_settings(space).items():
         with suppress(KeyError):
@@ -105,9 +105,9 @@ def _comparison_spaces(
     study: Mapping[str, Any],
     space: object,
 ) -> dict[str, tuple[RunConfig, SearchSpace]]:
-    """Other spaces whose search is forecast beside a study's own, where it succeeds Cappuccino's.
+    """Return other spaces to forecast beside a study's own; empty if they do not apply.
 
-    That is Cappuccino's space for `crypto`, and ours where one of the published ones is searched.
+    That is Cappuccino's space for `crypto`, and the default one if a published space is searched.
     """
     other = None if space_settings(space) else "cappuccino"
     if target != CRYPTO and other is not None:
@@ -122,12 +122,12 @@ def _comparison_spaces(
 
 
 def default_study_name(base: RunConfig) -> str:
-    """What a study is called that nobody named: by its environment and the time."""
+    """Return the name of an unnamed study: its environment and the time."""
     return f"{base.short_name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def base_config(values: dict[str, Any]) -> RunConfig:
-    """The config that trials vary: one member, a number of copies."""
+    """Return the config that trials vary, with one member and a fixed number of environments."""
     refuse_retired(values)
     training = section_of(values, "training")
     for name, reason in (
@@ -153,7 +153,7 @@ def base_config(values: dict[str, Any]) -> RunConfig:
 
 
 def _check_prices(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
-    """`--data-dir` and `--timeframe` are for environments that read prices."""
+    """Check that `--data-dir` and `--timeframe` are given only for environments with prices."""
     given = [path for path in overrides if path.startswith("env.data.")]
     name = _env_name(values)
     if not given or name is None:
@@ -186,7 +186,7 @@ def tune(
     on_status: OnStatus | None = None,
     report: WriteReport | None = None,
 ) -> StudyFolder:
-    """Begins a study, or goes on with it; see `slipstream.tune`."""
+    """Start or resume a study; see `slipstream.tune`."""
     notify = notify or print_to_stderr
     base, config, space = prepare_study(target, overrides, study, notify)
     name = default_study_name(base) if study_name is None else study_name
@@ -211,7 +211,7 @@ def tune(
 
 
 def _finish(folder: StudyFolder, report: WriteReport | None, notify: Notify) -> StudyFolder:
-    """Says what came of it, and where: with a page its headline and warnings."""
+    """Log the outcome and the path of the report, if one is written."""
     if report is None:
         for sentence in [*(folder.result or {})["sentences"], f"Study: {folder.path}"]:
             notify(sentence)
@@ -232,7 +232,7 @@ def resume(
     on_status: OnStatus | None = None,
     report: WriteReport | None = None,
 ) -> StudyFolder:
-    """Goes on with a study; see `slipstream.resume_study`."""
+    """Resume a study by its name or path."""
     folder, notify = StudyFolder.open(name, trust=trust), notify or print_to_stderr
     if folder.result is not None and not resources.force_deploy:
         if report is None or folder.has_report:
@@ -247,7 +247,7 @@ def resume(
         finally:
             folder.unlock()
         return _finish(folder, report, notify)
-    read_study(folder.config, trust)  # says what to do where it was damaged
+    read_study(folder.config, trust)  # raises with a fix if it is damaged
     target = read_config(folder.config)
     return tune(target, str(folder.path), {}, {}, resources, notify, on_status, report)
 

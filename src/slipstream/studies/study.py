@@ -1,4 +1,4 @@
-"""Study: search, confirmation, final training, hold-out; each goes on from where it stopped."""
+"""Study: search, confirmation, final training and hold-out; each phase resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -63,20 +63,20 @@ from slipstream.training.settings.trust import enter
 
 @dataclass(frozen=True)
 class Resources:
-    """What a call of `slipstream.tune` may use, and no part of what the study is.
+    """Resources of a call of `slipstream.tune`; they are not part of the study's identity.
 
-    A resume may bring other values. No score depends on them, but `hours` may end the search early.
+    A resume may use other values. No score depends on them, but `hours` may end the search early.
 
     Attributes:
-        storage: Optuna's, which mirrors the ledger; None: a file of the study's folder.
-        workers: processes; None: one per core, or those of the cluster.
-        group_size: members of a population; None: by measurement.
-        hours: time budget of the call. The search ends, and the confirmation has fewer candidates,
-            so that all of it fits; what cannot fit is refused.
-        force_deploy: deploys the best candidate although nothing was recommended.
-        cluster: who trains instead of processes of this machine.
-        fit: hours; a study that is forecast to take longer is not begun, but told what would fit.
-        began: when the call began, by `time.monotonic`.
+        storage: Optuna storage that mirrors the ledger; None: a file in the study's folder.
+        workers: number of processes; None: one per core, or those of the cluster.
+        group_size: members of a population; None: measured.
+        hours: time budget of the call. The search ends early, and the confirmation has fewer
+            candidates, so that everything fits; a budget that is too small is refused.
+        force_deploy: deploy the best candidate although nothing was recommended.
+        cluster: cluster that trains instead of local processes.
+        time_limit: hours; a study whose forecast is longer is refused with settings that fit.
+        start_time: start of the call, by `time.monotonic`.
     """
 
     storage: str | None = None
@@ -90,7 +90,7 @@ class Resources:
 
     @property
     def num_workers(self) -> int:
-        """Workers that train on this machine; 1 with a cluster, whose batches are its own."""
+        """Workers that train on this machine; 1 with a cluster, which makes its own batches."""
         return 1 if self.cluster is not None else self.workers or usable_cores()
 
     def __post_init__(self) -> None:
@@ -104,10 +104,10 @@ class Resources:
 
 
 def parse_hours(duration: str | float | None) -> float | None:
-    """Hours of a time such as ``24h``, ``90min``, ``2d`` or a number of hours.
+    """Parse a duration such as ``24h``, ``90min``, ``2d`` or a number of hours.
 
     Raises:
-        ConfigError: it is none, or not above 0.
+        ConfigError: the duration is invalid or not positive.
     """
     if duration is None:
         return None
@@ -129,17 +129,19 @@ _HOURS = {"s": 1 / 3600, "min": 1 / 60, "h": 1.0, "d": 24.0}
 
 @dataclass
 class Study:
-    """One study being run by this process.
+    """A study that this process runs.
 
     Attributes:
-        folder: its directory, new or not.
-        base, config, space: what `prepare` made of the user's words.
-        pools: who loads the data, and lends workers that share it.
-        resources: of this call.
-        say: told in sentences.
-        show: told where the study stands, often.
-        rivals: by name, configs and spaces whose search is forecast, too, and not run.
-        warm_start: what its sampler is told of another study.
+        folder: its folder, new or existing.
+        base: config that trials vary.
+        config: `study` section.
+        space: search space.
+        pool_factory: loads the data and opens pools of workers.
+        resources: resources of this call.
+        notify: called with messages.
+        on_status: called with the status, often.
+        comparison_spaces: configs and spaces that are only forecast, by name.
+        warm_start: trials of another study given to the sampler.
     """
 
     folder: StudyFolder
@@ -165,17 +167,17 @@ class Study:
         self._logbook.say(sentence)
 
     def _start_phase(self, phase: str, trials: int = 0) -> None:
-        """Tells what begins, and how many trials are to come where none was asked before."""
+        """Publish the start of a phase, and the number of trials before the first one."""
         status = Status("study", phase=phase, of=trials, unit="trials")
         self.on_status(status)
         self._logbook.show(status, at_once=True)
 
     def run(self) -> dict[str, Any]:
-        """Runs or goes on to the end; returns what `result.json` says.
+        """Run or resume the study to its end; return the content of `result.json`.
 
         Raises:
-            SlipstreamError: with one paragraph that says what to do; nothing that was done is lost.
-            Interrupted: a signal or `slipstream stop`; it can be resumed.
+            SlipstreamError: with the fix; nothing that was done is lost.
+            Interrupted: a signal or `slipstream stop`; the study can be resumed.
         """
         if self.resources.hours is not None:
             self._deadline = self.resources.start_time + _BUDGET_SHARE * 3600 * self.resources.hours
@@ -195,7 +197,7 @@ class Study:
             self.folder.unlock()
 
     def _check_folder(self) -> None:
-        """The folder holds this study, or nothing."""
+        """Check that the folder holds this study, or is empty."""
         if self.folder.exists:
             facts, handle = self.folder.provenance, self.folder.handle
             read = f"slipstream study report {handle}"
@@ -250,7 +252,7 @@ class Study:
                 survey.holdout_register.end_search(study, len(ledger.suggestions()), place.parent)
 
     def _check_changes(self, facts: Mapping[str, Any]) -> None:
-        """Refuses other prices; says what else is not as it was when the study began."""
+        """Refuse other prices; report other changes since the study began."""
         before, name = self.folder.provenance, self.folder.name
         old = before.get("environment") or {}
         check_data(name, old.get("market_sha256"), facts.get("market_sha256"))
@@ -267,7 +269,7 @@ class Study:
             )
 
     def _write_folder(self, survey: EnvInfo) -> Path:
-        """Writes the folder's first files, or renews what may change."""
+        """Write the folder's first files, or update what may change."""
         if not self.folder.exists:
             check_disk(self.folder.path)
             self.folder.update_provenance(
@@ -334,7 +336,7 @@ class Study:
         return result
 
     def _open_mirror(self, ledger: Ledger) -> StorageMirror:
-        """The storage: the one of the study's first start, unless another place is its address."""
+        """Open the storage of the study's first start, unless another one is given."""
         wanted, before = self.resources.storage, ledger.get_metadata("storage")
         if wanted is None and before is not None:
             if ":***@" in before:
@@ -352,7 +354,7 @@ class Study:
     def _forecast(
         self, plan: StudyPlan, survey: EnvInfo, ledger: Ledger, pool: Pool, asked: Interruption
     ) -> None:
-        """Measures a slice and says what everything will take, once for a study."""
+        """Measure a slice and report the forecast, once for a study."""
 
         def tick() -> None:
             if asked.requested:
@@ -399,7 +401,7 @@ class Study:
                 self._log(f"It fits: {format_minutes(needed)} of {format_minutes(60 * hours)}.")
         elif self.resources.time_limit is not None:
             self._log(
-                "--time-budget is for the beginning of a study: this one has begun, and goes on."
+                "--time-budget applies only when a study begins: this one resumes without it."
             )
         self._check_hours(plan, ledger, told)
         for warning in told["warnings"]:
@@ -445,7 +447,7 @@ class Study:
             ledger.set_metadata(in_flight=fit)
 
     def _num_candidates(self, session: Session, search: Search) -> int | None:
-        """Candidates of the confirmation: fewer where the time budget has no room for all."""
+        """Return the number of candidates that the time budget allows; None: all."""
         ledger, plan, speed = session.ledger, session.plan, self._speed(session)
         top, most = ledger.get_metadata("candidates"), plan.study.confirmation.top
         if top is None and session.time_left < math.inf and speed:
@@ -467,9 +469,9 @@ class Study:
         return int(top)
 
     def _speed(self, session: Session) -> float | None:
-        """Return steps per second of all workers at work; before the first outcome, as forecast.
+        """Return steps per second of all busy workers; before the first outcome, as forecast.
 
-        A cluster's workers are not known: there it is what the session has done a second.
+        The workers of a cluster are unknown: its speed is that of the session.
         """
         plan, told, meter = (
             session.plan,
@@ -509,14 +511,14 @@ class Study:
             self._check_cut(search, session, after())
             session.publish_status(look)
 
-        def may_ask() -> bool:
+        def can_start_trial() -> bool:
             more = search.remaining_steps(include_future=False) + plan.num_folds * plan.mean_steps
             if self._fits_budget(session, more + after()):
                 return True
-            self._log_cut(session, search, self._budget_reason, "go on to their ends")
+            self._log_cut(session, search, self._budget_reason, "finish")
             return False
 
-        search.can_start_trial = may_ask
+        search.can_start_trial = can_start_trial
         session.start_timer()
         self._logbook.note("phase", f"search: {limit} trials", phase="search", trials=limit)
         search.run(tick)
@@ -527,7 +529,7 @@ class Study:
         return search
 
     def _trial_limit(self, ledger: Ledger) -> int:
-        """Trials asked at most: as configured, or where an earlier call cut."""
+        """Return the maximum number of trials: as configured, or the cut of an earlier call."""
         cut = ledger.get_metadata("cut")
         if cut is not None and ledger.get_metadata("cut_of") == self.config.n_trials:
             self._log(f"The search was cut after trial {cut - 1}.")
@@ -541,7 +543,7 @@ class Study:
         return self.config.n_trials
 
     def _fits_budget(self, session: Session, steps: float) -> bool:
-        """Return whether the time budget has room for so many steps, if their speed is known."""
+        """Return whether the time budget allows `steps` more, if their speed is known."""
         speed = self._speed(session)
         return not speed or session.time_left * _FORECAST_SHARE * speed > steps
 
@@ -550,9 +552,9 @@ class Study:
         return f"--hours {self.resources.hours:g}, with the confirmation's share kept"
 
     def _check_cut(self, search: Search, session: Session, after: float) -> None:
-        """Follow `study stop`, and end trials in flight if the confirmation needs their time.
+        """Follow `study stop`, and end running trials if the confirmation needs their time.
 
-        Before a trial is complete there is nothing to confirm: those in flight have all the time.
+        Before a trial is complete there is nothing to confirm, so running trials have all the time.
         """
         asking = search.scheduler.num_asked < search.scheduler.limit
         some = any(one.kind == "complete" for one in search.decisions.values())
@@ -563,11 +565,11 @@ class Study:
             )
             search.abort(self._budget_reason)
         elif asking and self.folder.is_cut_requested:
-            self._log_cut(session, search, "`study stop`", "go on to their ends")
+            self._log_cut(session, search, "`study stop`", "finish")
             search.stop_asking()
 
     def _log_cut(self, session: Session, search: Search, reason: str, become: str) -> None:
-        """Record that the search asks no further trial, and what becomes of those in flight."""
+        """Record that the search starts no further trial, and what happens to the running ones."""
         last, line = search.scheduler.num_asked - 1, f"({reason}); trials in flight {become}."
         line = f"The search ends after trial {last} {line}"
         session.ledger.set_metadata(cut_of=self.config.n_trials)

@@ -299,8 +299,8 @@ def test_a_bound_above_zero_is_confirmed_only_if_so_many_trials_would_hardly_sho
     assert many.winner is None and many.best == 4
     assert many.chance["excess"] == many.chance["own"] == pytest.approx(1 - 0.98**3)
     assert many.reason.startswith(
-        "trial 4 is the best candidate, which so many trials could show by luck: Hansen's test "
-        "over all 6 gives p = 0.059 in excess of equal weight and p = 0.059 of own returns"
+        "trial 4 is the best candidate, but 6 trials could show as much by chance: Hansen's test "
+        "over all of them gives p = 0.059 in excess of equal weight and p = 0.059 of own returns"
     )
     assert format_p_values(found.chance, 2_000) == (
         "p < 0.0005 in excess of equal weight and p < 0.0005 of own returns"

@@ -333,7 +333,7 @@ def test_what_replays_keep_and_take_is_told(tmp_path):
     # rows of an observation of 4 numbers, an action, a reward and an ending, float32: and a head
     size = float(re.search(r"([\d.]+) MiB at most", told)[1])
     assert size == pytest.approx(100_000 * 7 * 4 / 2**20, abs=0.05)
-    assert "agent.buffer_size says how many" in told
+    assert "agent.buffer_size sets the number" in told
 
 
 def test_a_study_keeps_less_than_a_run_unless_told():

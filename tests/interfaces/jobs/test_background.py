@@ -32,7 +32,7 @@ def test_a_folder_of_another_user_is_left_alone(folder, monkeypatch):
 
 @pytest.mark.parametrize("state", ["running", "silent"])
 def test_what_another_machine_works_on_is_left_alone(folder, monkeypatch, state):
-    status = SimpleNamespace(host="elsewhere", pid=7, judged=lambda: state)
+    status = SimpleNamespace(host="elsewhere", pid=7, liveness=lambda: state)
     monkeypatch.setattr(job_process, "get_status", lambda _: status)
     with pytest.raises(ConfigError) as caught:
         set_aside(folder, print)

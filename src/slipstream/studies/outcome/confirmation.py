@@ -217,8 +217,8 @@ def _test_by_chance(
     if max(chance[name] for name in returns) <= settings.level:
         return replace(found, chance=chance)
     reason = (
-        f"trial {number} is the best candidate, which so many trials could show by luck: "
-        f"Hansen's test over all {begun} gives {format_p_values(chance, settings.bootstrap)}, and "
+        f"trial {number} is the best candidate, but {begun} trials could show as much by chance: "
+        f"Hansen's test over all of them gives {format_p_values(chance, settings.bootstrap)}, and "
         f"at most {settings.level:g} confirms"
     )
     return replace(found, winner=None, chance=chance, reason=reason)

@@ -71,9 +71,9 @@ def describe_no_winner(result: Mapping[str, Any]) -> str:
 
 def explain_no_winner(result: Mapping[str, Any]) -> list[str]:
     """Explain why nothing is recommended, and suggest next steps."""
-    told, study = result["confirmation"], result["handle"]
-    near = told.get("closest")
-    reason = f"{told['reason']}; {near}" if near else told["reason"]
+    values, study = result["confirmation"], result["handle"]
+    near = values.get("closest")
+    reason = f"{values['reason']}; {near}" if near else values["reason"]
     found = [f"Reason: {reason}."] if reason else []
     if not result["market"]:
         loosen = "loosen `study.constraints`, " * bool(near)
@@ -87,30 +87,30 @@ def explain_no_winner(result: Mapping[str, Any]) -> list[str]:
     newer = f"`slipstream evaluate {study} --from {result['ends']}` scores it on later bars."
     if result["winner"] is not None:
         return [*found, f"{advice} What was deployed is not proven: {newer}"]
-    if told["best"] is None:
+    if values["best"] is None:
         return [*found, advice]
     return [
         *found,
         f"{advice} The hold-out was not opened and is new to it. `slipstream resume "
-        f"{study} --force-deploy` trains trial {told['best']} all the "
-        f"same, opens the hold-out and does not promote it; {newer}",
+        f"{study} --force-deploy` trains trial {values['best']} "
+        f"anyway, opens the hold-out and does not promote it; {newer}",
     ]
 
 
 def describe_chance(result: Mapping[str, Any]) -> list[str]:
     """Describe the p-value of the winner among all trials; empty for games."""
-    told = result["confirmation"].get("chance")
-    if told is None:
+    values = result["confirmation"].get("chance")
+    if values is None:
         return []
-    p = format_p_values(told, result["confirmation"]["bootstrap"])
+    p = format_p_values(values, result["confirmation"]["bootstrap"])
     return [
-        f"So many trials without skill would show as much as trial {told['trial']} with {p} "
-        f"(Hansen's test over all {told['trials']} trials, {told['full']} of them to their ends; "
+        f"Chance that trials without skill show as much as trial {values['trial']}: {p} "
+        f"(Hansen's test over all {values['trials']} trials, {values['full']} of them complete; "
         f"at most {result['confirmation']['level']:g} confirms)."
     ]
 
 
-def format_p_values(told: Mapping[str, Any], draws: int) -> str:
+def format_p_values(values: Mapping[str, Any], draws: int) -> str:
     """Format "p = 0.01 in excess of equal weight and p < 0.0005 of own returns".
 
     Args:
@@ -119,8 +119,8 @@ def format_p_values(told: Mapping[str, Any], draws: int) -> str:
     """
     found = []
     for name, words in RETURN_KINDS.items():
-        if name in told:
-            p = f"= {told[name]:.2g}" if told[name] > 0.0 else f"< {1.0 / draws:.2g}"
+        if name in values:
+            p = f"= {values[name]:.2g}" if values[name] > 0.0 else f"< {1.0 / draws:.2g}"
             found.append(f"p {p} {words}")
     return " and ".join(found)
 
@@ -173,8 +173,8 @@ def describe_openings(holdout: Mapping[str, Any]) -> list[str]:
         judged = "" if fresh is None else f" Bounds are of the {plural(fresh, 'day')} left."
         found.append(
             f"This is opening {number} of these hold-out days{f', after {before}' * bool(before)}: "
-            "what it shows now was chosen by somebody who could have seen it before, and is no "
-            f"longer out of sample.{judged}"
+            "the choice may depend on earlier results, so that this result is not out of "
+            f"sample.{judged}"
         )
     if holdout.get("searched"):
         found.append(
@@ -198,15 +198,15 @@ def describe_earlier_runs(names: Sequence[str]) -> str:
     return f"; more were tried for {looks} on some of the same days: {truncate_list(names)}"
 
 
-def describe_earlier_studies(told: Mapping[str, Any] | None) -> str:
+def describe_earlier_studies(values: Mapping[str, Any] | None) -> str:
     """Return a sentence on the trials of earlier studies on the same days; empty without any."""
-    if not told:
+    if not values:
         return ""
-    count = len(told["studies"])
-    unknown = f" (unknown for {told['unknown']} of them)" if told["unknown"] else ""
+    count = len(values["studies"])
+    unknown = f" (unknown for {values['unknown']} of them)" if values["unknown"] else ""
     return (
-        f" Earlier studies on some of the same days: {count}, which tried {told['trials']} "
-        f"trials{unknown}: {truncate_list(told['studies'])}. The deflated Sharpe ratio and "
+        f" Earlier studies on some of the same days: {count}, which tried {values['trials']} "
+        f"trials{unknown}: {truncate_list(values['studies'])}. The deflated Sharpe ratio and "
         "Hansen's test count the trials of this study. An earlier study that runs now or was "
         "killed counts with the trials that it planned."
     )
@@ -216,9 +216,9 @@ def describe_holdout(result: Mapping[str, Any]) -> list[str]:
     """Describe the hold-out results; for markets, the bounds and the promotion."""
     holdout, benchmark = result["holdout"], result["benchmark"]
     if holdout.get("mean") is not None:
-        told = f"Mean return of the final seeds on fresh episodes: {holdout['mean']:.4g}."
+        values = f"Mean return of the final seeds on fresh episodes: {holdout['mean']:.4g}."
         broken = holdout.get("violates")
-        return [told, *[f"A final seed violates a constraint there: {broken}."] * bool(broken)]
+        return [values, *[f"A final seed violates a constraint there: {broken}."] * bool(broken)]
     if holdout.get("mean_return") is None:
         return [_holdout_sentence(holdout, benchmark)]
     bound = describe_holdout_bounds(holdout, benchmark)
@@ -304,10 +304,10 @@ def _holdout_sentence(holdout: Mapping[str, Any], benchmark: bool) -> str:
         )
     text = f"Hold-out, mean of the final seeds: {percent(holdout['mean_return'])}"
     if not benchmark:
-        told = "above cash" if holdout["beats_cash"] else "not above cash"
-        return f"{text}: {told}."
+        values = "above cash" if holdout["beats_cash"] else "not above cash"
+        return f"{text}: {values}."
     rivals = {"equal weight": holdout["beats_equal_weight"], "cash": holdout["beats_cash"]}
     beaten = " and ".join(name for name, yes in rivals.items() if yes)
-    told = f"above {beaten}" if beaten else "above neither equal weight nor cash"
+    values = f"above {beaten}" if beaten else "above neither equal weight nor cash"
     other = percent(holdout["benchmark_return"])
-    return f"{text} against {other} of equal weight: {told}."
+    return f"{text} against {other} of equal weight: {values}."

@@ -48,10 +48,10 @@ class WarmStart:
     @property
     def sentence(self) -> str:
         """Message on the trials taken."""
-        told = f"The sampler has {plural(len(self.trials), 'finished trial')} of {self.study}"
+        text = f"The sampler has {plural(len(self.trials), 'finished trial')} of {self.study}"
         if self.num_skipped:
-            told += f"; {self.num_skipped} more have settings outside this search space"
-        return f"{told}."
+            text += f"; {self.num_skipped} more have settings outside this search space"
+        return f"{text}."
 
     @property
     def metadata(self) -> dict[str, Any]:

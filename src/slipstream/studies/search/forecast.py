@@ -123,7 +123,7 @@ def check_memory(
             sizes, lambda less: _member_bytes(less, spec, observed_bytes) <= free
         )
         raise ResourceError(
-            f"One member of the study needs {alone / 2**30:,.1f} GiB with its copies, "
+            f"One member of the study needs {alone / 2**30:,.1f} GiB with its environments, "
             f"{terms[main] / 2**30:,.1f} GiB of it for {main}, and {free / 2**30:.1f} GiB of "
             f"memory are free. {format_suggestions(found)} {suggestion}".rstrip()
         )
@@ -155,7 +155,7 @@ def describe_replay(draws: Sequence[RunConfig], kept: int) -> str:
         text += ", and learns no more from older ones"
     return (
         f"{text}; it saves all of them, {kept / 2**20:,.1f} MiB at most, at the end of every "
-        "stretch. agent.buffer_size says how many."
+        "stretch. agent.buffer_size sets the number."
     )
 
 

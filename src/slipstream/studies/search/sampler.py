@@ -104,7 +104,7 @@ class TrialSampler:
         elif self.ask(trial) != params:
             raise VersionError(
                 f"`study.sampler: {self._config.sampler}` does not suggest again what trial "
-                f"{trial} had, so the search cannot go on as it began: Optuna, cmaes or SciPy is "
+                f"{trial} had, so the search cannot resume: Optuna, cmaes or SciPy is "
                 "another version. Install those that provenance.json names, or begin another study "
                 "with --study-name. What is there can still be read."
             )

@@ -1,4 +1,4 @@
-"""The search: asks for suggestions, trains folds and prunes trials, in virtual time."""
+"""The search of a study: suggests trials, trains folds and prunes, in virtual time."""
 
 from __future__ import annotations
 

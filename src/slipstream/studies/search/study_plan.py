@@ -68,13 +68,13 @@ class StudyPlan:
     def with_configs(
         self, draws: Sequence[RunConfig], study: StudyConfig | None = None
     ) -> StudyPlan:
-        """Return a copy with other sampled configs, and optionally another `study` section."""
+        """Return a plan with other sampled configs, and optionally another `study` section."""
         made = replace(self, study=study or self.study)
         vars(made)["sampled_configs"] = tuple(draws)
         return made
 
     def with_limit(self, path: str, most: int) -> StudyPlan | None:
-        """Return a copy with a setting capped at `most`; None if the sizes do not agree.
+        """Return a plan with a setting capped at `most`; None if the sizes do not agree.
 
         Args:
             path: a setting of a run, or a field of the study, such as study.confirmation.top.
@@ -154,7 +154,7 @@ class StudyPlan:
 
 
 def _with_value(part: Config, names: Sequence[str], most: int) -> Any:
-    """Return a copy of a section with one number replaced."""
+    """Return a section with one number replaced."""
     name, *rest = names
     value = getattr(part, name)
     return part.model_copy(update={name: _with_value(value, rest, most) if rest else most})

@@ -178,5 +178,5 @@ def test_a_trial_leaves_out_what_its_own_choices_leave_unread():
     assert kept("weights", "softmax") == {"env.action_map", "env.sharpness"}
     assert kept("weights", "change") == {"env.action_map", "env.max_change"}
     assert kept("units", "softmax") == {"env.units.forced_sale_bars"}
-    with pytest.raises(ConfigError, match="no range stands beside its default"):
+    with pytest.raises(ConfigError, match="has no default range"):
         SearchSpace.from_mapping({"env.action_map": "default"}, base)
