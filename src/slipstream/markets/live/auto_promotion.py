@@ -131,7 +131,7 @@ def promote_first_passing(
             reasons.append(f"{study.name}: {'; '.join(failed) or error}")
             continue
         notify(
-            f"Version {deployment.current} of {deployment.path.name} is in force: "
+            f"Version {deployment.current} of {deployment.path.name} is current: "
             f"{deployment.audit()[-1]['why']}."
         )
         return
@@ -143,7 +143,7 @@ def promote_first_passing(
     ):
         deployment.append_audit(UNCHANGED, deployment.current, {"why": why})
     stays = (
-        f"Version {deployment.current} stays in force"
+        f"Version {deployment.current} remains current"
         if deployment.exists
         else "Nothing was deployed"
     )

@@ -310,9 +310,8 @@ class BarStore:
             unexpected = bar.time[inside & ~same]
             if len(unexpected):
                 late.append(
-                    f"{bar.symbol}: {plural(len(unexpected), 'bar')} came after their moment had "
-                    "been "
-                    f"time, the first of {stamp(int(unexpected[0]))} UTC. They were dropped."
+                    f"{bar.symbol}: {plural(len(unexpected), 'bar')} arrived too late to be "
+                    f"decided on, the first of {stamp(int(unexpected[0]))} UTC. They were dropped."
                 )
         return late
 

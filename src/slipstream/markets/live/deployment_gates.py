@@ -48,11 +48,8 @@ from slipstream.training.runs.run import CONFIG, Run
 from slipstream.training.settings.config import RunConfig
 
 COST_MULTIPLE = 3.0
-NUM_CUTS, NUM_RANGES, RANGE_BARS = (
-    300,
-    10,
-    400,
-)  # cuts, and the stretches of so many bars they lie in
+NUM_CUTS = 300
+NUM_RANGES, RANGE_BARS = 10, 400  # ranges that contain the cuts
 _YEAR = 365 * DAY
 
 
@@ -203,9 +200,8 @@ def _require_gates(
     if failed:
         options = " ".join(f"--force {name}" for name in failed)
         raise ConfigError(
-            f"Nothing was deployed: {', '.join(failed)} failed. What a study has not shown, a "
-            f'deployment does not claim; `{options} --reason "..."` deploys it all the same, and '
-            "every page says so."
+            f"Nothing was deployed: {', '.join(failed)} failed. To deploy anyway, use "
+            f'`{options} --reason "..."`. Every page of the deployment shows the reason.'
         )
 
 
@@ -302,8 +298,8 @@ def _cost_gate(folder: StudyFolder, result: Mapping[str, Any], deployed: Deploye
     environment, why = study_environment(folder, overrides)
     if environment is None or environment.spec.market is None:
         place = (folder.base.env_settings.get("data") or {}).get("folder")
-        mend = f"{why}: put them back in {place}, and deploy again" if why else ""
-        return Gate("costs", False, f"not computed: {mend or 'the environment declares no prices'}")
+        fix = f"{why}: restore them in {place}, and deploy again" if why else ""
+        return Gate("costs", False, f"not computed: {fix or 'the environment declares no prices'}")
     records = environment.records(HOLDOUT)
     backend = deployed.config.training.resolved_backend
     backtest = MarketBacktest.from_environment(environment)

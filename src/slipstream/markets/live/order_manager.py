@@ -5,8 +5,8 @@ Target units come from a trial step of the kernel on a flat bar after the newest
 is sent. Its client id is a hash of (deployment, bar, symbol, number). The number is taken from the
 stored orders and increases only after the broker has reported a final state for the previous
 order: an order that the broker does not list yet may still arrive. After any interruption, the
-broker is first asked for the state of the stored orders. Then only the difference between target
-and holdings is sent, within the account's `Limits`.
+state of the stored orders is requested from the broker first. Then only the difference between
+target and holdings is sent, within the account's `Limits`.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def caveats(view: SplitView) -> list[str]:
     if run.holdout_reads > 1:
         lines.append(
             f"The {run.holdout} split has been evaluated {run.holdout_reads} times: choices made "
-            "between these looks make its figures too good."
+            "between these evaluations make its figures too good."
         )
     lines += summary_text.short_sample_warning(found.days, view.market.days_per_year)
     lines += summary_text.rare_loss_warning(view.agent.daily_returns)
@@ -174,8 +174,9 @@ def _lookahead_warning(view: SplitView) -> list[str]:
         return []
     return [
         f"The agent earns {format_percent(growth / best)} of the log growth of the oracle, which "
-        f"knows all future prices. {format_percent(LOOKAHEAD_SHARE)} or more is a sign of "
-        "look-ahead: check that every column of the prices is known at its bar's close, and not "
+        f"uses all future prices. {format_percent(LOOKAHEAD_SHARE)} or more is a sign of "
+        "look-ahead: check that every column of the prices is available at its bar's close, and "
+        "not "
         "computed from later bars."
     ]
 

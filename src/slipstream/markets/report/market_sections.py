@@ -198,7 +198,7 @@ def _comparison_rules(view: SplitView) -> list[str]:
     """Describe how single positions are compared."""
     text = (
         "All baselines trade the same bars under the same rules and pay the same costs, at "
-        "exposure 1 and without the agent's own stops and limits. The oracle knows all future "
+        "exposure 1 and without the agent's own stops and limits. The oracle uses all future "
         "prices: an upper bound, not a rival."
     )
     if not len(view.random_returns):
@@ -475,7 +475,7 @@ def training_section(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
         "The agent was trained on the training split and selected on the validation split. Results "
         "on these splits are no evidence."
     )
-    title = "Training, and the splits it has seen"
+    title = "Training and its splits"
     return Section(title, (sentence,) if seen else (), (), pictures)
 
 

@@ -65,7 +65,7 @@ def _random_timing(view: SplitView) -> list[str]:
         timing.append(
             f"Its return is at percentile {format_number(view.percentile, 0)} of "
             f"{len(view.random_returns)} draws of "
-            "its own decisions begun at another time and dealt to other assets"
+            "its own decisions at other times and in other assets"
             + (": its choices are not shown to be better than theirs." if is_unproven else ".")
         )
     return timing
@@ -100,7 +100,7 @@ def _comparison_rules(view: SplitView) -> list[str]:
     )
     if view.oracle:
         oracle = (
-            "The oracle knows all future prices and holds one asset or cash: an upper bound, not a "
+            "The oracle uses all future prices and holds one asset or cash: an upper bound, not a "
             "rival."
         )
     return [

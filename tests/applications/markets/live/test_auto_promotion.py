@@ -101,7 +101,7 @@ def test_a_gate_that_fails_keeps_what_is_in_force(
     new_study(tmp_path, prices, follows=1.0, pbo=0.3)
     assert look().current == 1
     assert lines(running) == ["night-2: pbo: 0.300, at most 0.2"]
-    assert "Version 1 stays in force: night-2: pbo" in (running.path / LOG).read_text()
+    assert "Version 1 remains current: night-2: pbo" in (running.path / LOG).read_text()
     look()
     assert len(lines(running)) == 2  # each look is a line
 

@@ -415,7 +415,7 @@ def test_another_version_goes_on_with_an_account_of_its_own(
     said: list[str] = []
     with pytest.raises(Interrupted, match="slipstream paper demo"):
         paper("demo", f"tail:{prices}", notify=said.append)
-    assert "Version 2 is in force now" in " ".join(said)
+    assert "Version 2 is current now" in " ".join(said)
     for number in (1, 2):
         journal = Journal(found.account(number) / JOURNAL)
         assert [row.time for row in journal.decisions("EURUSD")] == [int(week(420)[400])]
