@@ -21,12 +21,12 @@ from benchmarks.ours.device import phases
 from slipstream.core.storage import checkpoint
 from slipstream.kernels.spec import EnvSpec
 from slipstream.markets.synthetic import SyntheticForex
-from slipstream.rl.agents.ppo import torch_form
+from slipstream.rl.agents.ppo import torch_ppo
 from slipstream.rl.agents.ppo.config import PPOConfig
-from slipstream.rl.agents.ppo.torch_form import Coefficients, Rows, TorchPPO, learn
+from slipstream.rl.agents.ppo.torch_ppo import Coefficients, Rows, TorchPPO, learn
 from slipstream.rl.agents.torch_agent import TorchGroup
-from slipstream.rl.nets.torch_device import device_of
-from slipstream.rl.nets.torch_distributions import distribution
+from slipstream.rl.nets.torch_device import get_device
+from slipstream.rl.nets.torch_distributions import make_distribution
 
 _ROOT = Path(__file__).parents[2]
 _COMMAND = (sys.executable, "-c", "from slipstream.cli import main; main()")
@@ -44,7 +44,7 @@ def machine(device: str, out: str) -> Answer:
     """The card's name, memory and software."""
     words = f"Python {sys.version.split()[0]}, torch {torch.__version__}"
     words += f", CUDA {torch.version.cuda}, ROCm {torch.version.hip}"
-    if device_of(device).type == "cpu":
+    if get_device(device).type == "cpu":
         return {"told": f"a dry run on the processor; {words}"}
     facts = torch.cuda.get_device_properties(device)
     return {"told": f"{facts.name}, {facts.total_memory / 2**30:.1f} GiB; {words}"}
@@ -186,7 +186,9 @@ def _minibatch(device: str, members: int, width: int) -> Callable[[], Any]:
 
     def model(weights: Any, rows: Rows) -> Any:
         head = network.head(weights, rows.x)
-        return distribution(policy.actions, head, None, rows.mask), network.value(weights, rows.x)
+        return make_distribution(policy.actions, head, None, rows.mask), network.value(
+            weights, rows.x
+        )
 
     def drawn(*shape: int) -> torch.Tensor:
         return torch.randn(members, _ROWS, *shape, device=where)
@@ -245,7 +247,7 @@ def halves(
     device: str, out: str, copies: int = 16_384, n_steps: int = 64, seconds: float = 5.0
 ) -> Answer:
     """Steps per second of PPO on planted prices, with one half of the copies stepped while a card
-    acts for the other (see `TorchPPO.halves`), and without.
+    acts for the other (see `TorchPPO.double_buffered_ranges`), and without.
     """
     figures = []
     with tempfile.TemporaryDirectory(prefix="slipstream-card-") as folder:
@@ -257,7 +259,7 @@ def halves(
             config = {"env": env, "agent": agent, "training": training}
             figure = {"members": members, "copies": copies // members}
             for name, least in (("halves", 2), ("whole", 1 << 40)):
-                vars(torch_form)["_HALVED"] = least
+                vars(torch_ppo)["_MIN_DOUBLE_BUFFERED_ENVS"] = least
                 figure[name] = phases(config, seconds, device)["steps_per_second"]
             figures.append(figure)
     told = [

@@ -31,9 +31,9 @@ def no_card() -> str | None:
     """Why nothing can be measured on a card here, in one line; None where there is one."""
     try:
         import_optional("torch", "Figures of a card are", "torch")
-        from slipstream.rl.nets.torch_device import device_of  # torch: only where it is used
+        from slipstream.rl.nets.torch_device import get_device  # torch: only where it is used
 
-        device_of("cuda:0")
+        get_device("cuda:0")
     except ResourceError as error:
         return str(error)
     return None

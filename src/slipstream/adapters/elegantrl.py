@@ -164,7 +164,7 @@ def _fits(action: Any) -> bool:
 
 
 def env_args(target: str | Mapping[str, Any], num_envs: int, **options: Any) -> dict[str, Any]:
-    """What ElegantRL's `Config(agent_class, ElegantEnv, env_args)` needs.
+    """What ElegantRL's `Config(get_agent_class, ElegantEnv, env_args)` needs.
 
     ElegantRL hands on what `ElegantEnv` has arguments for and drops all else, so the environment's
     own settings travel in one of them.

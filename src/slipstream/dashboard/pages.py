@@ -29,7 +29,7 @@ from slipstream.core.storage.updates import (
 )
 from slipstream.dashboard.overview import open_ledger
 from slipstream.kernels.kernel_registry import list_kernels
-from slipstream.rl.agents.discover import list_agents, load_config
+from slipstream.rl.agents.agent_registry import list_agents, load_config
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Slot, Trial, best_trials
 from slipstream.training.callbacks.metrics import EVALUATIONS, METRICS

@@ -257,7 +257,7 @@ def evaluate_game(
             )
         )
     policy, sampled = run.best_policy(shown), np.empty(0)
-    if policy.actions.drawn:
+    if policy.actions.is_stochastic:
         with closing(final_evaluator(run.config, environment)) as evaluator:
             (drawn,) = evaluator.run(policy, drawn=True)
         sampled = score_values(drawn, environment.spec)

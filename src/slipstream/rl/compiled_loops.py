@@ -35,7 +35,7 @@ def b1(axes: int) -> Any:
     return np.zeros((1,) * axes, np.bool_)
 
 
-def range_of(total: int, part: int, parts: int) -> tuple[int, int]:
+def split_range(total: int, part: int, parts: int) -> tuple[int, int]:
     """Return lo, hi: one of so many equal parts of `total` has the places lo..hi-1."""
     return total * part // parts, total * (part + 1) // parts
 

@@ -141,7 +141,7 @@ def base_config(values: dict[str, Any]) -> RunConfig:
     config = RunConfig.from_mapping({**values, "training": training})
     given = values.get("agent")
     config = replace(
-        config, agent=config.agent.among_many(given if isinstance(given, Mapping) else ())
+        config, agent=config.agent.for_study(given if isinstance(given, Mapping) else ())
     )
     if config.curriculum.phases:
         raise ConfigError(

@@ -34,8 +34,8 @@ from slipstream.kernels.vector_env import (
     concat_final_obs,
 )
 from slipstream.rl.agents.agent import Agent, Learning
-from slipstream.rl.experience.replay.plan import ReplayPlan, updates_due
 from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.replay.replay_config import ReplayConfig, updates_due
 from slipstream.rl.experience.rollout import Rollout
 
 # Bound by the code generator.
@@ -131,7 +131,7 @@ def collect(
         some = False
         for m in range(len(keeping.due)):
             keeping.due[m] = 0
-            if keeping.ring.held[m] > 0:
+            if keeping.ring.num_valid[m] > 0:
                 total = updates_due(keeping.schedule, keeping.ring.steps[m])
                 keeping.due[m] = total - keeping.learned[m]
                 keeping.learned[m] = total
@@ -169,7 +169,7 @@ class FusedReplayLoop:
         self._sent = np.zeros((copies, spec.action_dim), spec.action_dtype)
         self._keeping = ReplayLoopState(
             replay.ring,
-            replay.plan.schedule,
+            replay.config.schedule,
             learned,
             np.zeros_like(learned),
             np.ones(copies, np.bool_),
@@ -206,7 +206,7 @@ class FusedReplayLoop:
         assert loops is not None
         return (
             *(begin, end, self._env.batch, tuple(block), acting.ctx, self._sent),
-            *(self._keeping, loops.store, learning.feed, learning.by),
+            *(self._keeping, loops.store, learning.source, learning.learner),
         )
 
     def run(
@@ -250,7 +250,7 @@ def make_collector(
     spec: EnvSpec,
     steps: int,
     num_envs: int,
-    plan: ReplayPlan | None = None,
+    plan: ReplayConfig | None = None,
 ) -> Collector:
     """Create the collector for the experience that an agent requires.
 
@@ -265,12 +265,12 @@ def make_collector(
         ConfigError: the agent uses a replay buffer, and its Config does not define one.
     """
     rollout = Rollout(spec, steps, agent.members, num_envs, envs[0].mask_size)
-    if agent.wants == "rollout":
+    if agent.experience_type == "rollout":
         return Collector(agent, envs, rollout)
     if plan is None:
         raise ConfigError(
             f"The agent {type(agent).__name__} requires a replay buffer, but `replay` of "
-            "its Config returns None. Return a ReplayPlan from it (docs/extending-agents.md)."
+            "its Config returns None. Return a ReplayConfig from it (docs/extending-agents.md)."
         )
     replay = Replay(plan, spec, agent.members, num_envs, envs[0].mask_size, envs)
     return ReplayCollector(agent, envs, rollout, replay)
@@ -335,7 +335,7 @@ class Collector:
         assert self._loops is not None
         run_tasks([self._filling(i, loop) for i, loop in enumerate(self._loops)])
         self._blocks += 1
-        self.experience.set_finals(*self._drained_finals())
+        self.experience.set_final_obs(*self._drained_finals())
         self._look_for_faults()
         return self._drained_episodes()
 
@@ -354,7 +354,7 @@ class Collector:
     def _filling(self, i: int, loop: FusedLoop | None) -> Callable[[], None]:
         """Return the task that fills the rollout's rows of a slice."""
         if loop is None:
-            env, halves = self.envs[i], self.agent.halves()
+            env, halves = self.envs[i], self.agent.double_buffered_ranges()
             if halves and isinstance(env, KernelVectorEnv):
                 return partial(self._collect_halves, env, halves)
             return partial(self._collect_slice, i, range(len(self.experience.reward)))
@@ -392,7 +392,7 @@ class Collector:
         for t in range(len(rollout.reward)):
             for i, (lo, hi) in enumerate(halves):
                 actions, acted = acting[i](), time.perf_counter()
-                env.step_rows(actions, rollout.step_out(t), t, lo, hi)
+                env.step_rows(actions, rollout.step_buffers(t), t, lo, hi)
                 stepped += time.perf_counter() - acted
                 if t + 1 < len(rollout.reward):
                     acting[i] = agent.begin_act(rollout, t + 1, lo, hi)
@@ -404,7 +404,7 @@ class Collector:
         began = time.perf_counter()
         actions = self.agent.act(rollout, t, lo, hi)
         acted = time.perf_counter()
-        env.step(actions, rollout.step_out(t, lo, hi), t)
+        env.step(actions, rollout.step_buffers(t, lo, hi), t)
         return acted - began, time.perf_counter() - acted
 
     def _count_seconds(self, acted: float, stepped: float) -> None:
@@ -514,7 +514,7 @@ class ReplayCollector(Collector):
         self.replay = replay
         self.learned = np.zeros(agent.members, np.int64)
         self._pass: FusedReplayLoop | None = None
-        self._schedule = replay.plan.schedule
+        self._schedule = replay.config.schedule
         self._final_of = np.full(experience.reward.shape[1], -1, np.int64)
         self._no_finals = concat_final_obs([env.drain_final_obs() for env in envs])
 
@@ -527,10 +527,10 @@ class ReplayCollector(Collector):
 
     def restart(self, copies: NDArray[np.int64]) -> None:
         super().restart(copies)
-        self.replay.go_on(*self._latest())
+        self.replay.resume(*self._latest())
 
     def forget(self, member: int) -> None:
-        self.replay.forget(member)
+        self.replay.clear(member)
         self.replay.begin(*self._latest())
 
     def collect(self, run_tasks: RunTasks) -> Episodes:
@@ -560,7 +560,7 @@ class ReplayCollector(Collector):
             self._learn(run_tasks)
             self.seconds_learning += time.perf_counter() - kept
         self._look_for_faults()
-        rollout.set_finals(*everything)
+        rollout.set_final_obs(*everything)
         return self._drained_episodes()
 
     def _fused(self, run_tasks: RunTasks) -> Episodes | None:
@@ -575,7 +575,7 @@ class ReplayCollector(Collector):
         self.seconds_policy += acted
         self.seconds_env += stepped
         self.seconds_learning += learned
-        rollout.set_finals(self._no_finals)
+        rollout.set_final_obs(self._no_finals)
         self._look_for_faults()
         return concat_episodes([self.envs[0].drain_episodes()])
 
@@ -610,7 +610,7 @@ class ReplayCollector(Collector):
     def _learn(self, run_tasks: RunTasks) -> None:
         replay, schedule = self.replay, self._schedule
         in_all = [updates_due(schedule, steps) for steps in replay.steps.tolist()]
-        due = np.where(replay.held > 0, np.array(in_all) - self.learned, 0)
+        due = np.where(replay.num_valid > 0, np.array(in_all) - self.learned, 0)
         if due.any():
             self.agent.learn(replay, due, run_tasks)
             self.learned += due
@@ -638,5 +638,5 @@ class ReplayCollector(Collector):
         self.replay.load_state_dict(own)
         for m, chunks in enumerate(bulk):
             self.replay.load_bulk(m, chunks)
-        self.replay.go_on(*self._latest())
+        self.replay.resume(*self._latest())
         return fresh

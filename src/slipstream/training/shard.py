@@ -18,7 +18,7 @@ from slipstream.jit.work_sharing import RunTasks, in_sequence
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Episodes, member_indices
 from slipstream.rl.agents.agent import Agent, AgentConfig
-from slipstream.rl.agents.discover import load_agent
+from slipstream.rl.agents.agent_registry import load_agent
 from slipstream.rl.nets.policy_file import Tensors, pack
 from slipstream.training.callbacks.events import PREFIX
 from slipstream.training.collector import REPLAY, make_collector
@@ -382,7 +382,7 @@ class Shard:
 
     def notices(self) -> list[str]:
         """Return the agent's notices about its computation since the last call."""
-        return self.agent.drain_notes()
+        return self.agent.drain_warnings()
 
     def stats(self) -> dict[str, Any]:
         """Return the seconds spent so far by phase, and the backend that steps the environments."""

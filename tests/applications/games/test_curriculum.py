@@ -132,7 +132,7 @@ def test_a_phase_may_begin_without_what_was_kept(prioritised):
     held = []
     for _ in range(4):
         one.iterate(0.0)
-        held.append(one.collector.replay.held.tolist())
+        held.append(one.collector.replay.num_valid.tolist())
     assert held[:2] == [[64, 64], [128, 128]] and held[2] == [0, 0] and held[3][0] <= 64
     rows = one.collector.replay.ring.rows
     assert (rows[..., ENDING] != NONE).sum() == sum(held[3])
@@ -142,7 +142,7 @@ def test_a_phase_may_begin_without_what_was_kept(prioritised):
         {k.removeprefix("env."): v for k, v in one.get_state().items() if k.startswith("env.")},
         kept,
     )
-    assert np.array_equal(other.collector.replay.held, one.collector.replay.held)
+    assert np.array_equal(other.collector.replay.num_valid, one.collector.replay.num_valid)
 
 
 def test_a_run_ends_with_its_last_phase(tmp_path):

@@ -12,12 +12,12 @@ from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import concat_final_obs, member_indices
 from slipstream.markets.synthetic import SyntheticForex
-from slipstream.rl.experience.replay.plan import ReplayPlan, replay_bytes
 from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.replay.replay_config import ReplayConfig, replay_bytes
 from slipstream.rl.experience.replay.state_storage import (
-    DenseRows,
-    KernelFields,
-    kept_of,
+    DenseStorage,
+    StateFieldStorage,
+    make_state_layout,
     observed_fields,
 )
 from slipstream.rl.experience.rollout import Rollout
@@ -42,7 +42,7 @@ def stepped(name, settings, plan, steps, slices=1):
     size = (spec, MEMBERS, COPIES, choices)
     fields = Replay(plan._replace(storage="fields"), *size, envs)
     dense = Replay(plan._replace(storage="dense"), *size, envs)
-    assert isinstance(fields.storage, KernelFields) and isinstance(dense.storage, DenseRows)
+    assert isinstance(fields.storage, StateFieldStorage) and isinstance(dense.storage, DenseStorage)
     rollout, rng = Rollout(spec, steps, MEMBERS, COPIES, choices), np.random.default_rng(1)
     for env, own in zip(envs, cuts, strict=True):
         at = slice(own[0], own[-1] + 1)
@@ -55,7 +55,7 @@ def stepped(name, settings, plan, steps, slices=1):
         finals = []
         for env, own in zip(envs, cuts, strict=True):
             lo, hi = own[0], own[-1] + 1
-            env.step(rollout.actions[t, lo:hi], rollout.step_out(t, lo, hi), t)
+            env.step(rollout.actions[t, lo:hi], rollout.step_buffers(t, lo, hi), t)
             finals.append(env.drain_final_obs())
             finals[-1].index[:, 1] += lo
         together = concat_final_obs(finals)
@@ -101,7 +101,7 @@ LONG = ("pendulum", "masked", "forex", "sharpe")
 @pytest.mark.parametrize("n", [1, 3])
 def test_what_was_seen_is_shown_again(case, n, tmp_path):
     name, settings = CASES[case](tmp_path)
-    plan = ReplayPlan(160, 16, 0, 1, 1.0, n)
+    plan = ReplayConfig(160, 16, 0, 1, 1.0, n)
     fields, dense, ends = stepped(name, settings, plan, 100)  # rings have wrapped
     assert ends or case == "masked"  # which never cuts an episode
     gamma = np.array([0.9, 0.99])
@@ -118,7 +118,7 @@ def test_what_was_seen_is_shown_again(case, n, tmp_path):
 
 
 def test_several_slices_write_one_replay(tmp_path):
-    plan = ReplayPlan(160, 16, 0, 1, 1.0)
+    plan = ReplayConfig(160, 16, 0, 1, 1.0)
     whole, _, _ = stepped("cartpole", {"max_steps": 15}, plan, 60)
     cut, _, _ = stepped("cartpole", {"max_steps": 15}, plan, 60, slices=2)
     assert whole.storage.raw.tobytes() == cut.storage.raw.tobytes()
@@ -131,13 +131,13 @@ def test_the_smaller_is_chosen(tmp_path):
         kernel = load_kernel(name)
         loaded = kernel.load(kernel.configure(settings))
         env = KernelVectorEnv(kernel, loaded, *member_indices([1], 4))
-        replay = Replay(ReplayPlan(100_000, 32, 0, 1, 1.0), env.spec, 1, 4, 0, [env])
+        replay = Replay(ReplayConfig(100_000, 32, 0, 1, 1.0), env.spec, 1, 4, 0, [env])
         sizes[name] = (type(replay.storage), replay.nbytes / 100_000)
-        kept = kept_of(kernel.specialize(loaded), env.spec)
-        said = replay_bytes(replay.plan, env.spec, 1, 4, kept.dtype.itemsize)
+        kept = make_state_layout(kernel.specialize(loaded), env.spec)
+        said = replay_bytes(replay.config, env.spec, 1, 4, kept.dtype.itemsize)
         assert said == pytest.approx(replay.nbytes, rel=1e-3)  # what is said before training
-    assert sizes["cartpole"][0] is DenseRows  # four numbers
-    assert sizes["forex"][0] is KernelFields and sizes["forex"][1] < 150
+    assert sizes["cartpole"][0] is DenseStorage  # four numbers
+    assert sizes["forex"][0] is StateFieldStorage and sizes["forex"][1] < 150
 
 
 def test_fields_are_found_through_helpers():
@@ -160,7 +160,7 @@ def test_what_cannot_be_followed_is_kept_dense(tmp_path):
     kernel = load_kernel(str(file))
     assert observed_fields(kernel) is None
     env = KernelVectorEnv(kernel, kernel.load(kernel.configure({})), *member_indices([1], 4))
-    plan = ReplayPlan(100, 32, 0, 1, 1.0)
-    assert isinstance(Replay(plan, env.spec, 1, 4, 5, [env]).storage, DenseRows)
+    plan = ReplayConfig(100, 32, 0, 1, 1.0)
+    assert isinstance(Replay(plan, env.spec, 1, 4, 5, [env]).storage, DenseStorage)
     with pytest.raises(ConfigError, match="Leave the storage at auto"):
         Replay(plan._replace(storage="fields"), env.spec, 1, 4, 5, [env])

@@ -1,4 +1,4 @@
-"""Native copies step bit for bit as Gymnasium, in this process or in others."""
+"""NativeSpaces copies step bit for bit as Gymnasium, in this process or in others."""
 
 import copy
 import functools

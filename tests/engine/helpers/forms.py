@@ -10,7 +10,7 @@ from slipstream.rl.experience.replay.replay import Replay
 
 # What a mistake in the optimiser of all torch forms would look like (rl/nets/torch_adam.py).
 OPTIMISER = {
-    "no norm": ("(longest / (norm + 1e-6))", "torch.ones_like(norm)"),
+    "no norm": ("(max_norm / (norm + 1e-6))", "torch.ones_like(norm)"),
     "norm of all members": (".square().sum(1).sqrt()", ".square().sum().sqrt().expand(len(loss))"),
     "moments that are not corrected": ("first / (1.0 - BETA_1**t).float()", "first"),
 }
@@ -22,12 +22,12 @@ def move(monkeypatch, name):
 
     from slipstream.rl.agents import torch_agent
 
-    monkeypatch.setattr(torch_agent, "device_of", lambda _: torch.device(name))
+    monkeypatch.setattr(torch_agent, "get_device", lambda _: torch.device(name))
 
 
 def copied(replay):
     """The same replay in other memory: learning changes priorities."""
-    other = Replay(replay.plan, replay.spec, replay.members, replay.num_envs, replay._choices)
+    other = Replay(replay.config, replay.spec, replay.members, replay.num_envs, replay._mask_size)
     for ours, theirs in zip(other.ring, replay.ring, strict=True):
         if isinstance(ours, np.ndarray):
             ours[...] = theirs

@@ -9,7 +9,7 @@ from slipstream.core.random import stream
 from slipstream.jit import rng
 from slipstream.jit.simd import cosine_of_turn, exp_2, log_2
 from slipstream.rl.compiled_loops import compile_loops
-from slipstream.rl.nets.action_selection import draw_component, draw_components
+from slipstream.rl.nets.action_selection import sample_squashed, sample_squashed_many
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,11 @@ def test_actions_drawn_several_at_once_are_those_drawn_one_by_one():
     log_std[0] = mean[1] = math.nan  # of a sick member, which is noticed by them
     std[:], action[:] = log_std, mean
     given = key, 5, noise, std, action, log_prob
-    compile_loops("draws_test", {draw_components: given})["draw_components"](*given)
+    compile_loops("draws_test", {sample_squashed_many: given})["sample_squashed_many"](*given)
     np.testing.assert_allclose(noise, exact, atol=1e-6)
     assert np.isnan(action[:2]).all() and np.isnan(log_prob[:2]).all()
     for i in range(2, n):
-        u, density = draw_component(mean[i], log_std[i], noise[i])
+        u, density = sample_squashed(mean[i], log_std[i], noise[i])
         assert std[i] == pytest.approx(math.exp(log_std[i]), rel=1e-8)
         assert action[i] == pytest.approx(math.tanh(u), abs=1e-8)
         assert log_prob[i] == pytest.approx(density, abs=1e-7)

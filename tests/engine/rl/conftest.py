@@ -52,13 +52,13 @@ class Experience:
                 final = rng.integers(0, 256, shape[2:]) if image else rng.standard_normal(shape[2:])
                 finals.append(final.astype(rollout.obs.dtype))
         if index:
-            rollout.set_finals(FinalObs(np.stack(finals), np.array(index, np.int64)))
+            rollout.set_final_obs(FinalObs(np.stack(finals), np.array(index, np.int64)))
         for row in range(t if act else 0):
             agent.act(rollout, row)
 
     @staticmethod
     def _torch_form():
-        from slipstream.rl.agents.ppo.torch_form import (
+        from slipstream.rl.agents.ppo.torch_ppo import (
             TorchPPO,  # half of the folder needs no torch
         )
 

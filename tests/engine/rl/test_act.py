@@ -42,7 +42,7 @@ ACTIONS = [
 def policy_of(observation, action=ACTIONS[0], members=1, masked=False):
     flat, rows = flat_spaces("X", observation, action)
     native = {"native_observation_space": observation, "native_action_space": action}
-    spec = EnvSpec(flat, rows, masked=masked, **native)
+    spec = EnvSpec(flat, rows, has_action_mask=masked, **native)
     policy = Policy(
         [spec] * members, range(members), net_arch=(16,), observation_normalization=False
     )
@@ -76,7 +76,7 @@ def test_one_observation_and_a_batch(space):
     else:
         rows = np.stack([spaces.flatten(space, s) for s in samples]).astype(np.float32)
     assert policy.act_rows(rows)[:, 0].tolist() == alone
-    shown = policy.native.observed.native(rows)
+    shown = policy.native.observation_codec.decode(rows)
     for part, whole in zip(_leaves(shown), _leaves(batch), strict=True):
         np.testing.assert_allclose(part, whole, atol=1e-6)
 

@@ -11,7 +11,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
-from slipstream.rl.agents.discover import load_agent, load_config
+from slipstream.rl.agents.agent_registry import load_agent, load_config
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.nets.layers import loops

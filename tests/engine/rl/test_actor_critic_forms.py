@@ -10,13 +10,13 @@ import pytest
 
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import FinalObs
-from slipstream.rl.agents.actor_critic import torch_form as actor_critic_form
-from slipstream.rl.agents.off_policy import torch_form as off_policy_form
+from slipstream.rl.agents.actor_critic import torch_actor_critic as actor_critic_form
+from slipstream.rl.agents.off_policy import torch_off_policy as off_policy_form
 from slipstream.rl.agents.sac import sac
-from slipstream.rl.agents.sac import torch_form as sac_form
+from slipstream.rl.agents.sac import torch_sac as sac_form
 from slipstream.rl.agents.sac.config import SACConfig
 from slipstream.rl.agents.td3 import td3
-from slipstream.rl.agents.td3 import torch_form as td3_form
+from slipstream.rl.agents.td3 import torch_td3 as td3_form
 from slipstream.rl.agents.td3.config import TD3Config
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
@@ -204,8 +204,8 @@ SHARED = {
     "targets that stand still": ("target.copy_(", "(lambda x: x)("),
     "targets at every update": ("% target_update_interval == 0", "% target_update_interval >= 0"),
     "one learning rate": (
-        "chosen, c.learning_rate,",
-        "chosen, c.learning_rate[:1].expand_as(norm),",
+        "active, c.learning_rate,",
+        "active, c.learning_rate[:1].expand_as(norm),",
     ),
 }
 MISTAKES = {
@@ -223,7 +223,7 @@ MISTAKES = {
             "log_std.clamp(-0.01, 0.01)",
         ),
         "sign of the temperature": ("(entropy - wanted.target)", "(wanted.target - entropy)"),
-        "temperature where it is fixed": ("chosen & wanted.automatic", "chosen"),
+        "temperature where it is fixed": ("active & wanted.automatic", "active"),
         "the noise of the next action": ("rows.x), noise[1])", "rows.x), noise[0])"),
     },
     "td3": {
@@ -239,7 +239,7 @@ MISTAKES = {
         "the second critic": ("first = members.critics[0]", "first = members.critics[1]"),
         "the actor's sign": ("-networks.value(", "networks.value("),
         "an actor's target that stands still": (
-            "follow(target, actor.",
+            "polyak_update(target, actor.",
             "(lambda *x: x)(target, actor.",
         ),
     },

@@ -8,7 +8,7 @@ import torch
 
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.rl.agents import torch_agent
-from slipstream.rl.agents.ppo import torch_form
+from slipstream.rl.agents.ppo import torch_ppo
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.torch_agent import TorchGroup
 from slipstream.training.environments.factory import resolve_environment
@@ -29,7 +29,7 @@ def stepped(monkeypatch):
         step_rows(env, actions, out, t, *half)
 
     monkeypatch.setattr(KernelVectorEnv, "step_rows", step)
-    monkeypatch.setattr(torch_form, "_HALVED", 4)
+    monkeypatch.setattr(torch_ppo, "_MIN_DOUBLE_BUFFERED_ENVS", 4)
     return stepped
 
 
@@ -44,7 +44,7 @@ def trained(game, members, copies, halves, iterations=1):
     if halves is None:
         shard.agent.device = torch.device("cuda:0")  # its groups calculate where they did
     else:
-        shard.agent.halves = lambda: halves
+        shard.agent.double_buffered_ranges = lambda: halves
     shard.reset()
     found = {}
     for i in range(iterations):
@@ -81,7 +81,7 @@ def test_few_copies_are_stepped_at_once(stepped):
 @pytest.mark.parametrize("refused", [1, 2, HORIZON, 2 * HORIZON])
 def test_halves_of_a_group_that_lacks_memory(stepped, monkeypatch, refused):
     """Two halves act for a group; it is halved when either does, and nothing is lost."""
-    monkeypatch.setattr(torch_agent, "together", lambda members, _: [slice(0, members)])
+    monkeypatch.setattr(torch_agent, "member_batches", lambda members, _: [slice(0, members)])
     _, expected = trained("cartpole", 3, 2, [])
     calls, inputs = [], TorchGroup.inputs
 

@@ -8,13 +8,13 @@ from slipstream.core.errors import ResourceError
 from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.agents import torch_agent
 from slipstream.rl.agents.dqn.config import DQNConfig
-from slipstream.rl.agents.dqn.torch_form import TorchDQN
-from slipstream.rl.agents.off_policy import torch_form as off_policy_form
-from slipstream.rl.agents.ppo import torch_form as ppo_form
+from slipstream.rl.agents.dqn.torch_dqn import TorchDQN
+from slipstream.rl.agents.off_policy import torch_off_policy as off_policy_form
+from slipstream.rl.agents.ppo import torch_ppo as ppo_form
 from slipstream.rl.agents.ppo.config import PPOConfig
-from slipstream.rl.agents.ppo.torch_form import TorchPPO
+from slipstream.rl.agents.ppo.torch_ppo import TorchPPO
 from slipstream.rl.agents.sac.config import SACConfig
-from slipstream.rl.agents.sac.torch_form import TorchSAC
+from slipstream.rl.agents.sac.torch_sac import TorchSAC
 from slipstream.rl.agents.torch_agent import TorchGroup
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
@@ -51,7 +51,7 @@ def memory(monkeypatch):
     for form in (ppo_form, off_policy_form):
         gradient = validated(form.differentiate, lambda group, loss: len(loss))
         monkeypatch.setattr(form, "differentiate", gradient)
-    monkeypatch.setattr(torch_agent, "together", lambda members, _: [slice(0, members)])
+    monkeypatch.setattr(torch_agent, "member_batches", lambda members, _: [slice(0, members)])
     return memory
 
 
@@ -62,7 +62,7 @@ def trained(experience, memory, name, refused=()):
     memory |= {"calls": 0, "refused": refused}
     agent = form(config, spec, range(MEMBERS), COPIES)
     rollout, replay = Rollout(spec, STEPS, MEMBERS, COPIES), None
-    if agent.wants == "replay":
+    if agent.experience_type == "replay":
         replay = Replay(config.replay(COPIES), spec, MEMBERS, COPIES)
     left, calls = {}, [memory["calls"]]
     for iteration in range(2):
@@ -84,7 +84,7 @@ def trained(experience, memory, name, refused=()):
 @pytest.mark.parametrize("name", AGENTS)
 def test_halves_go_on_from_before(experience, memory, name):
     whole, expected, calls = trained(experience, memory, name)
-    assert whole.drain_notes() == []
+    assert whole.drain_warnings() == []
     _, acted, learned, acted_again, learned_again = calls
     for refused in (
         acted // 2,  # while acting
@@ -94,9 +94,9 @@ def test_halves_go_on_from_before(experience, memory, name):
     ):
         halved, found, _ = trained(experience, memory, name, refused=[refused])
         assert [group.count for group in halved._groups] == [2, 2]
-        said = halved.drain_notes()
+        said = halved.drain_warnings()
         assert len(said) == 1 and "in 2 groups of at most 2" in said[0]
-        assert halved.drain_notes() == []
+        assert halved.drain_warnings() == []
         for key, values in expected.items():
             # A card, and a processor in SAC, round products of two members otherwise than of four.
             if name == "sac" or whole.device.type == "cuda":
@@ -119,7 +119,7 @@ def lacking(*arguments):
     raise torch.OutOfMemoryError("CUDA out of memory.")
 
 
-@pytest.mark.parametrize("method", ["ours", "fetch"])
+@pytest.mark.parametrize("method", ["mirror", "fetch"])
 def test_weights_that_a_card_cannot_keep_end_in_words(experience, monkeypatch, method):
     monkeypatch.setattr(TorchGroup, method, lacking)
     form, config, action = AGENTS["sac"]
@@ -132,7 +132,7 @@ def test_halves_that_a_card_cannot_keep_end_in_words(experience, memory, monkeyp
 
     def halve(agent, *arguments):
         with monkeypatch.context() as here:
-            here.setattr(TorchGroup, "carried", lacking)
+            here.setattr(TorchGroup, "to_device", lacking)
             whole(agent, *arguments)
 
     monkeypatch.setattr(TorchPPO, "_halve", halve)

@@ -10,9 +10,9 @@ from slipstream.rl.agents.ppo import ppo
 from slipstream.rl.agents.ppo.losses import explained_variance, minibatch_normalisation, pack_rows
 from slipstream.rl.agents.ppo.update import member_gradient
 from slipstream.rl.compiled_loops import compile_loops
-from slipstream.rl.experience import scaling
+from slipstream.rl.experience import running_mean_std
 from slipstream.rl.nets import action_selection
-from slipstream.rl.nets.layers import BLOCK, hyperbolic_tangent
+from slipstream.rl.nets.layers import BLOCK, tanh_f32
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.torch_distributions import Categorical, DiagonalGaussian, MultiCategorical
 
@@ -94,16 +94,16 @@ def compiled(function, *examples):
 
 def gradient(policy, case, x, m, p, order):
     """What `member_gradient` gives for a part of a minibatch that has two; its statistics."""
-    own = ppo._rows_of(policy, R, 1, BLOCK)._replace(
+    own = ppo._make_rows(policy, R, 1, BLOCK)._replace(
         x=x[m], packed=case["packed"][m], mask=case["mask"][m]
     )
     normalisation, statistics = np.zeros(3), np.full(8, np.nan)
     compiled(normalisation_of, own.packed, order, normalisation)(own.packed, order, normalisation)
     half = order[p * B // 2 : (p + 1) * B // 2]
     given = (
-        *(ppo._net_of(policy, policy.network), policy.parameters.arrays, own, m, p, half),
+        *(ppo._make_net(policy, policy.network), policy.parameters.arrays, own, m, p, half),
         *(normalisation, np.array([CLIP, ENTROPY, CRITIC]), statistics),
-        ppo._space_of(policy, policy.network, 2, BLOCK),
+        ppo._make_workspace(policy, policy.network, 2, BLOCK),
     )
     compiled(member_gradient, *given)(*given)
     return statistics[:5]
@@ -159,7 +159,7 @@ def mlp(weights, name, x, activation):
 
 def tangents(x, out):
     for i in range(len(out)):
-        out[i] = hyperbolic_tangent(x[i])
+        out[i] = tanh_f32(x[i])
 
 
 def test_the_hyperbolic_tangent_is_as_exact_as_float32():
@@ -172,9 +172,9 @@ def test_the_hyperbolic_tangent_is_as_exact_as_float32():
     assert (np.abs(out - exact) <= 5 * np.spacing(np.abs(exact).astype(np.float32))).all()
     assert np.abs(out).max() <= 1.0
     some = slice(0, None, 500)
-    interpreted = np.array([hyperbolic_tangent(v) for v in x[some]], np.float32)
+    interpreted = np.array([tanh_f32(v) for v in x[some]], np.float32)
     assert interpreted.tobytes() == out[some].tobytes()
-    assert np.isnan(hyperbolic_tangent(np.float32(np.nan)))
+    assert np.isnan(tanh_f32(np.float32(np.nan)))
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -186,7 +186,7 @@ def test_sampled_choices_are_those_of_the_definition(masked):
     mask[..., [0, 2]] = True
     action, log_prob = np.zeros((105, 2), np.int64), np.zeros(105, np.float32)
     allowed = mask.reshape(105, 5) if masked else np.zeros((0, 0), bool)
-    action_selection.loops()["sample_choices"](
+    action_selection.loops()["sample_categorical"](
         head, noise.reshape(3, -1), allowed, np.array([2, 3]), action, log_prob
     )
     distribution = MultiCategorical(
@@ -221,7 +221,9 @@ def test_scaled_rows_lie_by_member():
     limit = np.full((m, d), 1.5, np.float32)
     limit[:, 3] = np.inf  # a column that is not normalised
     out = np.zeros((m, 20, 8), np.float32)
-    scaling.loops()["scale_rows"](scaling.Scale(mean, inverse, limit), obs, 2, out)
+    running_mean_std.loops()["scale_rows"](
+        running_mean_std.Scale(mean, inverse, limit), obs, 2, out
+    )
     expected = (obs.reshape(t, m, n, d) - mean[:, None]) * inverse[:, None]
     expected = (
         expected.clip(-limit[:, None], limit[:, None]).transpose(1, 0, 2, 3).reshape(m, t * n, d)

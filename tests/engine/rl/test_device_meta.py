@@ -2,7 +2,7 @@
 
 The torch forms run with the device's tensors on torch's `meta`, which has shapes and no numbers: it
 refuses `.item()`, `bool(tensor)`, `.cpu()` and boolean indices, all of which would wait for a card.
-What is left is `TorchGroup.telling`, whose answers are counted. A copy to the device from memory
+What is left is `TorchGroup.to_numpy_async`, whose answers are counted. A copy to the device from memory
 that is not pinned waits as well; each must be said to be `non_blocking`.
 """
 
@@ -14,13 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.agents.dqn.config import DQNConfig
-from slipstream.rl.agents.dqn.torch_form import TorchDQN
+from slipstream.rl.agents.dqn.torch_dqn import TorchDQN
 from slipstream.rl.agents.ppo.config import PPOConfig
-from slipstream.rl.agents.ppo.torch_form import TorchPPO
+from slipstream.rl.agents.ppo.torch_ppo import TorchPPO
 from slipstream.rl.agents.sac.config import SACConfig
-from slipstream.rl.agents.sac.torch_form import TorchSAC
+from slipstream.rl.agents.sac.torch_sac import TorchSAC
 from slipstream.rl.agents.td3.config import TD3Config
-from slipstream.rl.agents.td3.torch_form import TorchTD3
+from slipstream.rl.agents.td3.torch_td3 import TorchTD3
 from slipstream.rl.agents.torch_agent import TorchGroup
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
@@ -49,7 +49,7 @@ def waits(monkeypatch):
     forms.move(monkeypatch, "meta")
     counted = []
 
-    def telling(group, *tensors):
+    def to_numpy_async(group, *tensors):
         def told():
             counted.append(len(tensors))
             return [torch.zeros(tensor.shape, dtype=tensor.dtype).numpy() for tensor in tensors]
@@ -57,7 +57,7 @@ def waits(monkeypatch):
         assert all(tensor.device.type == "meta" for tensor in tensors)
         return told
 
-    monkeypatch.setattr(TorchGroup, "telling", telling)
+    monkeypatch.setattr(TorchGroup, "to_numpy_async", to_numpy_async)
     return counted
 
 

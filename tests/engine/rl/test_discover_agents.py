@@ -8,7 +8,7 @@ import pytest
 import slipstream.rl.agents
 from slipstream import api
 from slipstream.core.errors import ConfigError
-from slipstream.rl.agents import discover
+from slipstream.rl.agents import agent_registry
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.ppo import PPO
@@ -50,19 +50,19 @@ def counting(tmp_path, monkeypatch):
 
 
 def forget():
-    discover.list_agents.cache_clear()
-    discover.agent_modules.cache_clear()
+    agent_registry.list_agents.cache_clear()
+    agent_registry.agent_modules.cache_clear()
 
 
 def test_what_there_is():
-    agents = discover.list_agents()
+    agents = agent_registry.list_agents()
     assert {"dqn", "ppo", "sac", "td3"} <= set(agents) and list(agents) == sorted(agents)
-    assert discover.load_config("ppo") == ("ppo", PPOConfig)
-    assert discover.load_agent(PPOConfig()) is PPO
+    assert agent_registry.load_config("ppo") == ("ppo", PPOConfig)
+    assert agent_registry.load_agent(PPOConfig()) is PPO
 
 
 def test_one_file_is_an_agent(counting, tmp_path):
-    assert "counting" in discover.list_agents()
+    assert "counting" in agent_registry.list_agents()
     settings = {"agent.name": "counting", "agent.patience": 5, "training.num_envs": 8}
     config = resolve(
         "cartpole", {**settings, "training.total_timesteps": 1024, "training.shards": 1}
@@ -78,8 +78,8 @@ def test_one_file_is_an_agent(counting, tmp_path):
 
 
 def test_a_torch_form_may_know_no_precision(monkeypatch):
-    monkeypatch.setattr("slipstream.rl.agents.ppo.torch_form.Agent", lambda device: device)
-    assert discover.load_agent(PPOConfig(), "torch", "cpu")() == "cpu"
+    monkeypatch.setattr("slipstream.rl.agents.ppo.torch_ppo.Agent", lambda device: device)
+    assert agent_registry.load_agent(PPOConfig(), "torch", "cpu")() == "cpu"
 
 
 def test_an_unknown_agent_is_refused():
@@ -92,6 +92,6 @@ def test_an_agent_without_a_compiled_form_is_refused(monkeypatch):
         @abstractmethod
         def act(self): ...
 
-    monkeypatch.setattr(discover, "agent_class", lambda config: Unfinished)
+    monkeypatch.setattr(agent_registry, "get_agent_class", lambda config: Unfinished)
     with pytest.raises(ConfigError, match=r"no compiled form. Set `training.learner: torch`"):
-        discover.load_agent(DQNConfig())
+        agent_registry.load_agent(DQNConfig())

@@ -12,8 +12,8 @@ from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.signals import Interrupted
 from slipstream.rl.agents.dqn.config import DQNConfig
-from slipstream.rl.agents.dqn.dqn import Explorer, epsilon_of
-from slipstream.rl.agents.dqn.torch_form import TorchDQN
+from slipstream.rl.agents.dqn.dqn import Explorer, get_epsilon
+from slipstream.rl.agents.dqn.torch_dqn import TorchDQN
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.environments.factory import resolve_environment
@@ -203,7 +203,7 @@ def test_epsilon_falls_over_a_members_own_steps():
     found = {}
     for steps in (0, 19, 20, 50, 100, 5000):
         by.steps[:] = steps
-        found[steps] = [epsilon_of(by, m) for m in range(2)]
+        found[steps] = [get_epsilon(by, m) for m in range(2)]
     assert found[0] == found[19] == [1.0, 1.0]  # the warm-up
     assert found[20] == pytest.approx([0.82, 0.5]) and found[50] == pytest.approx([0.55, 0.5])
     assert found[100] == found[5000] == pytest.approx([0.1, 0.5])
@@ -344,7 +344,7 @@ def test_a_gymnasium_environment_is_learned_from(tmp_path):
 def test_one_copy_is_what_auto_chooses():
     config = resolve("probes", {"agent.name": "dqn", "training.total_timesteps": 200_000})
     choice = choose_num_envs(config, resolve_environment("probes", {}))
-    assert choice.num_envs == 1 and "1 copy per member" in choice.reason
+    assert choice.num_envs == 1 and "1 environment per member" in choice.reason
     assert resolve("cartpole", {"agent.name": "dqn"}).training.num_envs == 1
 
 

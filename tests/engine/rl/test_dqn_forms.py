@@ -12,11 +12,11 @@ import pytest
 
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import FinalObs
-from slipstream.rl.agents.dqn import torch_form
+from slipstream.rl.agents.dqn import torch_dqn
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.dqn.dqn import DQN
-from slipstream.rl.agents.dqn.torch_form import DQNGroup, TorchDQN
-from slipstream.rl.agents.off_policy import torch_form as off_policy_form
+from slipstream.rl.agents.dqn.torch_dqn import DQNGroup, TorchDQN
+from slipstream.rl.agents.off_policy import torch_off_policy as off_policy_form
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.nets import torch_adam
@@ -178,20 +178,20 @@ MISTAKES = {
     "beyond the end": ("rows.discount > 0, rows.discount", "rows.discount > -1, 0.9"),
     "another epsilon": ("c.learning_rate, c.adam_eps", "c.learning_rate, c.adam_eps * 0 + 1e-2"),
     "one learning rate": (
-        "chosen, c.learning_rate",
-        "chosen, c.learning_rate[:1].expand(len(norm))",
+        "active, c.learning_rate",
+        "active, c.learning_rate[:1].expand(len(norm))",
     ),
-    "target at once": ("moving.steps % target_update_interval == 0", "moving.steps > 0"),
+    "target at once": ("state.steps % target_update_interval == 0", "state.steps > 0"),
     "target copied": ("c.tau[:, None] * (", "("),
     "no mean of advantages": (" - advantage.mean(-1, keepdim=True)", ""),
-    "updates of everybody": ("chosen = chosen & ~moving.failed", "chosen = ~moving.failed"),
+    "updates of everybody": ("active = active & ~state.failed", "active = ~state.failed"),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(monkeypatch, mistake):
-    definition = torch_adam, off_policy_form, torch_form
-    forms.plant(monkeypatch, MISTAKES[mistake], definition, [torch_form])
+    definition = torch_adam, off_policy_form, torch_dqn
+    forms.plant(monkeypatch, MISTAKES[mistake], definition, [torch_dqn])
     assert any(difference(both(seed, at_once=True))[1] > TOLERANCE for seed in range(100, 116))
 
 

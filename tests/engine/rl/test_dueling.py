@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from slipstream.kernels.spec import EnvSpec
-from slipstream.rl.nets.networks import blocks, clear_across, join_streams
+from slipstream.rl.nets.networks import clear_cross_gradient, dueling_mask, dueling_values
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
 from slipstream.rl.nets.torch_networks import TorchMlp
@@ -26,7 +26,7 @@ def policy_of(net_arch=(9, 6), dueling=True):
     )
 
 
-def outputs_of(policy, rows):
+def actor_outputs(policy, rows):
     """[2, R, n + 1] of rows [2 R, 5]."""
     return policy.actor(len(rows) // 2).head(rows)[:, :, : N + 1]
 
@@ -38,26 +38,26 @@ def test_each_stream_reads_its_own_half(net_arch):
     value, advantage = last[:, :stream, N], last[:, stream : 2 * stream, :N]
     assert (value != 0).all() and (advantage != 0).all()
     assert (last != 0).sum() == value.size + advantage.size
-    assert ((last != 0) == blocks(last.shape[1:], stream, N).astype(bool)).all()
+    assert ((last != 0) == dueling_mask(last.shape[1:], stream, N).astype(bool)).all()
     rows = np.random.default_rng(0).normal(size=(8, 5)).astype(np.float32)
-    before = outputs_of(policy, rows).copy()
+    before = actor_outputs(policy, rows).copy()
     hidden = policy.parameters.weights[f"actor.{len(net_arch) - 1}.weight"]
     hidden[..., :stream] += 0.1  # the value's
-    after = outputs_of(policy, rows)
+    after = actor_outputs(policy, rows)
     assert np.array_equal(before[..., :N], after[..., :N])
     assert (before[..., N] != after[..., N]).any()
 
 
 def test_values_are_the_state_and_advantages_around_zero():
     values = np.zeros(N)
-    join_streams(np.array([1.0, 4.0, 1.0, 10.0], np.float32), N, values)
+    dueling_values(np.array([1.0, 4.0, 1.0, 10.0], np.float32), N, values)
     assert values.tolist() == [9.0, 12.0, 9.0]
 
 
 def test_a_gradient_stays_within_its_stream():
     policy = policy_of()
     gradient = np.ones(policy.parameters.flat.shape[1], np.float32)
-    clear_across(gradient, policy.network.tables[0], 6, N)
+    clear_cross_gradient(gradient, policy.network.tables[0], 6, N)
     at, shape = policy.parameters.offsets["actor.2.weight"], (16, 8)
     matrix = gradient[at : at + 128].reshape(shape)
     assert (matrix[:6, :N] == 0).all() and (matrix[6:12, N] == 0).all()
@@ -90,7 +90,7 @@ def test_a_file_gives_the_same_policy_and_needs_no_slipstream():
 def test_the_greatest_advantage_is_the_greatest_value():
     policy = policy_of()
     rows = np.random.default_rng(3).normal(0, 3, (60, 5)).astype(np.float32)
-    outputs = outputs_of(policy, rows).reshape(60, N + 1)
+    outputs = actor_outputs(policy, rows).reshape(60, N + 1)
     values = outputs[:, N:] + outputs[:, :N] - outputs[:, :N].mean(1, keepdims=True)
     assert np.array_equal(policy.act_rows(rows)[:, 0] - 1, values.argmax(1))
 

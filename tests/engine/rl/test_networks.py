@@ -3,10 +3,10 @@ import pytest
 import torch
 
 from slipstream.jit.gemm import add_transposed_product
-from slipstream.rl.nets.layers import BLOCK, add_columns, forward, keep_rows
+from slipstream.rl.nets.layers import BLOCK, add_columns, forward, select_rows
 from slipstream.rl.nets.networks import MlpNetwork, input_width
 from slipstream.rl.nets.optimizer import Parameters
-from slipstream.rl.nets.torch_networks import ConvolutionalNetwork, TorchImages
+from slipstream.rl.nets.torch_networks import ConvolutionalNetwork, TorchCnn
 
 
 def autograd_mlp(weights, name, x, activation):
@@ -84,7 +84,7 @@ def test_rows_that_are_kept_are_as_if_no_other_had_passed():
     for kept in ([0, 1, 2, 3, 4, 5], [1, 2, 5], [4]):
         space, few = (np.zeros(network.numbers(BLOCK), np.float32) for _ in range(2))
         forward(parameters.flat[0], table, True, x, space)
-        keep_rows(table, 6, np.array(kept), space)
+        select_rows(table, 6, np.array(kept), space)
         forward(parameters.flat[0], table, True, x[kept], few)
         used = len(kept) * int(table[:, 1].sum())
         assert space[:used].tobytes() == few[:used].tobytes()
@@ -98,7 +98,7 @@ def test_images_of_any_size_have_gradients(shape):
     draw = np.random.default_rng(0)
     x = draw.integers(0, 256, (2, 8, *shape), np.uint8)
     leaves = {k: torch.from_numpy(v).requires_grad_() for k, v in parameters.weights.items()}
-    form = TorchImages(network)
+    form = TorchCnn(network)
     features = form.features(leaves, torch.from_numpy(x))
     head, value = form.head(leaves, features), form.value(leaves, features)
     assert head.shape == (2, 8, 8) and value.shape == (2, 8)

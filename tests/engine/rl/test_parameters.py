@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from slipstream.rl.agents.ppo.losses import APPROX_KL, STATISTICS
-from slipstream.rl.agents.ppo.update import Tally, begin_update
+from slipstream.rl.agents.ppo.update import UpdateStats, begin_update
 from slipstream.rl.compiled_loops import compile_loops
 from slipstream.rl.nets.optimizer import LANES, Parameters, StepSettings, move_weights
 
@@ -30,9 +30,9 @@ def set_gradients(parameters, seed, size=1.0):
             gradient[:] = size * draw.standard_normal(gradient.shape)
 
 
-def update(weights, statistics, tally, m):
-    if begin_update(weights, statistics, tally, m):
-        move_weights(weights, m, 0, weights.weights.shape[1], tally.settings)
+def update(weights, statistics, stats, m):
+    if begin_update(weights, statistics, stats, m):
+        move_weights(weights, m, 0, weights.weights.shape[1], stats.settings)
 
 
 def step(parameters, rate=0.1, norm=np.inf, frozen=None, epsilon=1e-5, kl=0.0):
@@ -42,14 +42,14 @@ def step(parameters, rate=0.1, norm=np.inf, frozen=None, epsilon=1e-5, kl=0.0):
     frozen = np.zeros(m, bool) if frozen is None else np.array(frozen)
     settings = StepSettings(np.full(m, rate), epsilons, np.full(m, norm))
     sums, updates = np.zeros((m, len(STATISTICS) + 1)), np.zeros(m, np.int64)
-    tally = Tally(settings, np.full(m, 0.5), frozen, sums, updates, np.zeros((1, LANES)))
-    given = (parameters.arrays, np.zeros((2, len(STATISTICS))), tally, 0)
+    stats = UpdateStats(settings, np.full(m, 0.5), frozen, sums, updates, np.zeros((1, LANES)))
+    given = (parameters.arrays, np.zeros((2, len(STATISTICS))), stats, 0)
     loop = compile_loops("tally_test", {update: given})["update"]
     for member, divergence in enumerate(np.broadcast_to(kl, m)):
         statistics = np.zeros((2, len(STATISTICS)))
         statistics[1, APPROX_KL] = divergence
-        loop(parameters.arrays, statistics, tally, member)
-    return tally
+        loop(parameters.arrays, statistics, stats, member)
+    return stats
 
 
 @pytest.mark.parametrize(("norm", "epsilon"), [(np.inf, 1e-5), (0.5, 1e-5), (np.inf, 1e-2)])
@@ -96,12 +96,12 @@ def test_members_beyond_the_target_kl_are_frozen():
     parameters = filled(3)
     set_gradients(parameters, 1)
     before = parameters.flat.copy()
-    tally = step(parameters, kl=[0.4, 0.6, np.nan])
-    assert tally.frozen.tolist() == [False, True, False]
-    assert tally.updates.tolist() == parameters.steps.tolist() == [1, 0, 1]
+    stats = step(parameters, kl=[0.4, 0.6, np.nan])
+    assert stats.frozen.tolist() == [False, True, False]
+    assert stats.updates.tolist() == parameters.steps.tolist() == [1, 0, 1]
     assert np.array_equal(parameters.flat[1], before[1])
     assert (parameters.flat[[0, 2]] != before[[0, 2]]).any(1).all()
-    np.testing.assert_allclose(tally.sums[:2, APPROX_KL], [0.4, 0.0])
+    np.testing.assert_allclose(stats.sums[:2, APPROX_KL], [0.4, 0.0])
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])

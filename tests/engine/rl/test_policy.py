@@ -9,7 +9,7 @@ from slipstream.jit import rng
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
-from slipstream.rl.nets.torch_distributions import distribution
+from slipstream.rl.nets.torch_distributions import make_distribution
 
 
 @pytest.mark.parametrize("action", ["discrete", "multi", "box"])
@@ -44,7 +44,7 @@ def test_the_most_likely_action_is_the_distributions_mode(experience, action, ac
         allowed = None if mask is None else torch.from_numpy(mask).view(3, rows, -1)
         log_std = policy.parameters.weights.get("log_std")
         log_std = None if log_std is None else torch.from_numpy(log_std)
-        mode = distribution(policy.actions, head, log_std, allowed).mode()
+        mode = make_distribution(policy.actions, head, log_std, allowed).mode()
         expected = np.zeros((3 * rows, policy.actions.width), policy.actions.dtype)
         policy.actions.to_environment(mode.reshape(3 * rows, -1).numpy(), expected)
         found = policy.act_rows(obs, mask=mask)

@@ -43,7 +43,7 @@ assert not [name for name in sys.modules if name.partition(".")[0] in ("slipstre
 
 
 def policy_of(head, action, activation="tanh", masked=False):
-    spec = EnvSpec(spaces.Box(-np.inf, np.inf, (5,), np.float32), action, masked=masked)
+    spec = EnvSpec(spaces.Box(-np.inf, np.inf, (5,), np.float32), action, has_action_mask=masked)
     policy = Policy([spec] * 2, [3, 4], net_arch=(9, 6), activation=activation, head=head)
     policy.parameters.flat *= 4.0  # preferences that no rounding decides
     draw = np.random.default_rng(1)

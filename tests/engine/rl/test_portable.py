@@ -27,7 +27,7 @@ from policy_samples import (
 from slipstream import portable
 from slipstream.core.storage import checkpoint
 from slipstream.rl.compiled_loops import compile_loops, f4
-from slipstream.rl.nets.layers import hyperbolic_tangent
+from slipstream.rl.nets.layers import tanh_f32
 from slipstream.rl.nets.policy_file import pack, read_policy
 
 SOURCE = Path(portable.__file__).parents[1]
@@ -165,7 +165,7 @@ def test_what_lies_halfway_is_rounded_once():
 
 def tangents(x, y):
     for i in range(len(x)):
-        y[i] = hyperbolic_tangent(x[i])
+        y[i] = tanh_f32(x[i])
 
 
 def test_the_tangent_is_the_compiled_one():

@@ -6,7 +6,7 @@ from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.rl.agents.ppo.config import PPOConfig, update_bytes
 from slipstream.rl.agents.ppo.ppo import PPO
-from slipstream.rl.agents.ppo.torch_form import TorchPPO
+from slipstream.rl.agents.ppo.torch_ppo import TorchPPO
 from slipstream.rl.experience.rollout import Rollout
 
 

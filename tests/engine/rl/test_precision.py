@@ -6,13 +6,13 @@ import torch
 
 from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.agents.dqn.config import DQNConfig
-from slipstream.rl.agents.dqn.torch_form import TorchDQN
+from slipstream.rl.agents.dqn.torch_dqn import TorchDQN
 from slipstream.rl.agents.ppo.config import PPOConfig
-from slipstream.rl.agents.ppo.torch_form import TorchPPO
+from slipstream.rl.agents.ppo.torch_ppo import TorchPPO
 from slipstream.rl.agents.sac.config import SACConfig
-from slipstream.rl.agents.sac.torch_form import TorchSAC
+from slipstream.rl.agents.sac.torch_sac import TorchSAC
 from slipstream.rl.agents.td3.config import TD3Config
-from slipstream.rl.agents.td3.torch_form import TorchTD3
+from slipstream.rl.agents.td3.torch_td3 import TorchTD3
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.nets import torch_networks
@@ -59,7 +59,7 @@ def test_products_are_summed_in_float32():
 @pytest.mark.parametrize("own", [False, True])
 def test_a_processors_own_products_are_those_made_of_float32(monkeypatch, own):
     """At these sizes a member's bits are its own, whoever is beside it."""
-    monkeypatch.setattr(torch_networks, "calculates_bfloat16", lambda: own)
+    monkeypatch.setattr(torch_networks, "has_bfloat16_instructions", lambda: own)
     bias, x, weight = drawn(3, 1, 48), drawn(3, 40, 24) + 1, 0.1 * drawn(3, 24, 48) + 0.1
     factors = [t.requires_grad_() for t in (bias, x, weight)]
     found = BFLOAT16.dense(*factors)
@@ -129,7 +129,7 @@ def test_a_card_is_told_whether_to_round(experience, monkeypatch, precision, say
         return [*(place.fp32_precision for place in places), sums]
 
     before = told()
-    assert agent.each_group(told) == [[says, says, False]]
+    assert agent.map_groups(told) == [[says, says, False]]
     assert told() == before and before[-1]
 
 

@@ -10,17 +10,17 @@ from slipstream.jit.simd import least_of, place_of, sum_of
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import FinalObs
 from slipstream.rl.compiled_loops import compile_loops, f4, f8, i8
-from slipstream.rl.experience.replay.plan import ReplayPlan
 from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.replay.replay_config import ReplayConfig
 from slipstream.rl.experience.replay.ring import power
-from slipstream.rl.experience.replay.tree import (
+from slipstream.rl.experience.replay.sum_tree import (
     find_leaves,
+    min_priority,
     rebuild,
     set_leaf,
-    smallest,
-    sum_leaves,
-    total,
+    total_priority,
     tree_levels,
+    update_parents,
 )
 from slipstream.rl.experience.rollout import Rollout
 
@@ -38,9 +38,9 @@ def test_sums_are_those_of_the_leaves(leaves):
         known[some] = rng.random(3) * (rng.random(3) < 0.8)
         set_leaf(tree, least, levels, int(some[0]), known[some[0]])
         tree[some] = known[some]
-        sum_leaves(tree, least, levels, some)
-    assert total(tree, levels) == pytest.approx(known.sum(dtype=np.float64), rel=1e-6)
-    assert smallest(least, levels) == known[known > 0].min()
+        update_parents(tree, least, levels, some)
+    assert total_priority(tree, levels) == pytest.approx(known.sum(dtype=np.float64), rel=1e-6)
+    assert min_priority(least, levels) == known[known > 0].min()
     edges = np.cumsum(known.astype(np.float64))
     target = rng.random(200) * edges[-1]
     found = np.zeros(200, np.int64)
@@ -74,7 +74,7 @@ def filled(alpha):
     """A member's 200 transitions, each with a reward of its own."""
     box = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     spec = EnvSpec(box, gymnasium.spaces.Discrete(2))
-    replay = Replay(ReplayPlan(HELD, 32, 0, 1, 1.0, alpha=alpha), spec, 1, 2)
+    replay = Replay(ReplayConfig(HELD, 32, 0, 1, 1.0, alpha=alpha), spec, 1, 2)
     rollout, nobody = Rollout(spec, HELD // 2, 1, 2), np.full(2, -1)
     rollout.reward[:] = np.random.default_rng(1).standard_normal(rollout.reward.shape) ** 3
     replay.begin(rollout.obs[0], None)
@@ -90,7 +90,7 @@ def draws(replay, beta, times=4_000, rows=32):
     batch, index = replay.make_batch(rows), np.zeros(rows, np.int64)
     weight, found = np.zeros(rows, np.float32), []
     for key in keys:
-        replay.fill(0, key, 1, 1.0, beta, index, weight, batch)
+        replay.sample_into(0, key, 1, 1.0, beta, index, weight, batch)
         found.append(np.stack([batch.reward, weight, index]))
     return np.stack(found, 1).astype(np.float64)  # [3, times, rows]
 
@@ -100,9 +100,9 @@ def prioritised(replay):
     places = np.flatnonzero(replay.ring.tree[0, : 2 * replay.slots] > 0)
     assert len(places) == HELD
     error = np.exp(np.random.default_rng(2).uniform(-4, 3, HELD)).astype(np.float32)
-    replay.reprioritise(0, places, error)
+    replay.update_priorities(0, places, error)
     p = np.zeros(2 * replay.slots)
-    p[places] = (error.astype(np.float64) + 1e-6) ** replay.plan.alpha
+    p[places] = (error.astype(np.float64) + 1e-6) ** replay.config.alpha
     return p
 
 
@@ -154,9 +154,9 @@ def test_uniform_draws_are_uniform():
 def test_new_transitions_have_the_greatest_priority_so_far():
     replay, _ = filled(1.0)
     place = int(np.flatnonzero(replay.ring.tree[0, : replay.slots] > 0)[0])
-    replay.reprioritise(0, np.array([place]), np.array([7.0], np.float32))
-    assert replay.ring.peak[0] == pytest.approx(7.0)
-    replay.reprioritise(0, np.array([place]), np.array([np.nan], np.float32))  # passed over
+    replay.update_priorities(0, np.array([place]), np.array([7.0], np.float32))
+    assert replay.ring.max_priority[0] == pytest.approx(7.0)
+    replay.update_priorities(0, np.array([place]), np.array([np.nan], np.float32))  # passed over
     assert replay.ring.tree[0, place] == pytest.approx(7.0)
     rollout = Rollout(replay.spec, 1, 1, 2)
     finals = FinalObs(rollout.obs[0, :0], np.zeros((0, 2), np.int64))

@@ -13,7 +13,7 @@ import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.signals import Interrupted
-from slipstream.rl.agents.discover import load_agent, load_config
+from slipstream.rl.agents.agent_registry import load_agent, load_config
 from slipstream.studies.record.ledger import Ledger
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.collector import make_collector

@@ -9,7 +9,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.kernels.spec import EnvSpec, Symmetry
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.sac.config import SACConfig
-from slipstream.rl.experience.replay.ring import NOTHING, Batch, loops, signs_of
+from slipstream.rl.experience.replay.ring import NO_REFLECTION, Batch, loops, make_reflection
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard
@@ -35,7 +35,7 @@ def batch_of(action, rows=4000):
 )
 def test_half_of_the_rows_are_mirror_images(spec, action, image, turned):
     batch = batch_of(np.array(action, np.float32))
-    loops()["reflect"](signs_of(spec), np.uint64(7), batch)
+    loops()["reflect"](make_reflection(spec), np.uint64(7), batch)
     changed = (batch.obs != [1.0, 2.0, 3.0]).any(axis=1)
     assert abs(changed.mean() - 0.5) < 0.04  # five standard deviations
     assert (batch.obs[changed] == image).all()
@@ -46,7 +46,7 @@ def test_half_of_the_rows_are_mirror_images(spec, action, image, turned):
 
 def test_nothing_is_reflected_unless_asked():
     batch = batch_of(np.array([1.0], np.float32), rows=9)
-    loops()["reflect"](NOTHING, np.uint64(7), batch)
+    loops()["reflect"](NO_REFLECTION, np.uint64(7), batch)
     assert (batch.obs == [1.0, 2.0, 3.0]).all()
 
 

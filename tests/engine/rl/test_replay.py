@@ -9,8 +9,8 @@ import pytest
 from slipstream.core.errors import ConfigError
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import FinalObs
-from slipstream.rl.experience.replay.plan import ReplayPlan, updates_due
 from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.replay.replay_config import ReplayConfig, updates_due
 from slipstream.rl.experience.rollout import Rollout
 
 D, CHOICES = 3, 4
@@ -103,7 +103,7 @@ class History:
 def test_batches_are_what_happened(alpha, capacity, steps, n):
     members, copies = 2, 3
     replay = Replay(
-        ReplayPlan(capacity, 8, 0, 1, 1.0, n, alpha), spec_of(), members, copies, CHOICES
+        ReplayConfig(capacity, 8, 0, 1, 1.0, n, alpha), spec_of(), members, copies, CHOICES
     )
     history = History(replay)
     for _ in range(steps):
@@ -133,33 +133,35 @@ def test_batches_are_what_happened(alpha, capacity, steps, n):
         for own in (history.lines[:copies], history.lines[copies:])
     ]
     if capacity == 200:  # everything is still there, and everything is drawn
-        assert replay.held.tolist() == held == [len(one) for one in seen]
+        assert replay.num_valid.tolist() == held == [len(one) for one in seen]
     else:
-        assert (replay.held < held).all() and [len(one) for one in seen] == replay.held.tolist()
+        assert (replay.num_valid < held).all() and [
+            len(one) for one in seen
+        ] == replay.num_valid.tolist()
     assert replay.steps.tolist() == [steps * copies] * members
 
 
 def test_a_ring_holds_its_capacity_whatever_the_time_limit_cuts():
     for limit in (None, 5):
         replay = Replay(
-            ReplayPlan(40, 8, 0, 1, 1.0), spec_of(max_episode_steps=limit), 1, 2, CHOICES
+            ReplayConfig(40, 8, 0, 1, 1.0), spec_of(max_episode_steps=limit), 1, 2, CHOICES
         )
         history = History(replay, ends=0.0, lost=0.0, limit=limit)
         for _ in range(100):
             history.step()
-        assert replay.held[0] >= 40, limit
+        assert replay.num_valid[0] >= 40, limit
 
 
 def test_updates_are_counted_exactly():
-    ten = ReplayPlan(100, 8, 0, 1, 0.1).schedule
+    ten = ReplayConfig(100, 8, 0, 1, 0.1).schedule
     assert [updates_due(ten, steps) for steps in (9, 10, 30, 10**9)] == [0, 1, 3, 10**8]
-    zoo = ReplayPlan(100, 8, 1_000, 256, 0.5).schedule  # 128 updates every 256 steps
+    zoo = ReplayConfig(100, 8, 1_000, 256, 0.5).schedule  # 128 updates every 256 steps
     assert [updates_due(zoo, steps) for steps in (1_000, 1_024, 1_279, 1_280)] == [0, 12, 12, 140]
 
 
 def test_sizes_that_do_not_fit_are_refused():
     with pytest.raises(ConfigError, match="20 transitions is smaller than a batch of 32"):
-        ReplayPlan(20, 32, 0, 1, 1.0).check(1)
+        ReplayConfig(20, 32, 0, 1, 1.0).check(1)
     with pytest.raises(ConfigError, match=r"agent\.buffer_size=40 or more"):
-        ReplayPlan(32, 32, 0, 1, 1.0, n_step=5).check(8)
-    ReplayPlan(40, 32, 0, 1, 1.0, n_step=5).check(8)
+        ReplayConfig(32, 32, 0, 1, 1.0, n_step=5).check(8)
+    ReplayConfig(40, 32, 0, 1, 1.0, n_step=5).check(8)

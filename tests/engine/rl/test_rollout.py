@@ -9,7 +9,7 @@ from slipstream.rl.experience.rollout import Rollout, rollout_bytes
 def test_environments_write_into_the_rollout():
     space = gymnasium.spaces.Box(-1, 1, (5,), np.float32)
     rollout = Rollout(EnvSpec(space, gymnasium.spaces.Discrete(2)), 3, 2, 4)
-    out = rollout.step_out(1, 2, 6)
+    out = rollout.step_buffers(1, 2, 6)
     out.obs[:] = 7
     out.reward[:] = 8
     out.truncated[:] = True
@@ -34,7 +34,7 @@ def test_the_last_observation_begins_the_next_block():
     rollout.obs[3] = 5
     a = FinalObs(np.ones((1, 2), np.float32), np.array([[0, 1]]))
     b = FinalObs(np.zeros((0, 2), np.float32), np.zeros((0, 2), np.int64))
-    rollout.set_finals(a, b)
+    rollout.set_final_obs(a, b)
     assert rollout.final_index.tolist() == [[0, 1]]
     rollout.carry_over()
     assert (rollout.obs[0] == 5).all() and len(rollout.final_index) == 0 and rollout.steps == 6

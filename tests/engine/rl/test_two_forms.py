@@ -10,10 +10,10 @@ import pytest
 
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import FinalObs
-from slipstream.rl.agents.ppo import torch_form
+from slipstream.rl.agents.ppo import torch_ppo
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.ppo import PPO
-from slipstream.rl.agents.ppo.torch_form import PPOGroup, TorchPPO
+from slipstream.rl.agents.ppo.torch_ppo import PPOGroup, TorchPPO
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.nets import torch_adam
 
@@ -103,7 +103,7 @@ def filled(agent, spec, masked, rng):
             first += size
     index = np.ascontiguousarray(np.argwhere(to.truncated))
     if len(index):
-        rollout.set_finals(FinalObs(to.obs[1:][tuple(index.T)], index))
+        rollout.set_final_obs(FinalObs(to.obs[1:][tuple(index.T)], index))
     for t in range(agent.n_steps):
         agent.act(rollout, t)
     return rollout
@@ -187,8 +187,8 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(monkeypatch, mistake):
-    definition = torch_adam, torch_form
-    forms.plant(monkeypatch, MISTAKES[mistake], definition, [torch_form])
+    definition = torch_adam, torch_ppo
+    forms.plant(monkeypatch, MISTAKES[mistake], definition, [torch_ppo])
     assert any(difference(both(seed, at_once=True))[1] > TOLERANCE for seed in range(100, 124))
 
 

@@ -10,7 +10,7 @@ from slipstream.core.random import word
 from slipstream.jit import rng
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents import agent
-from slipstream.rl.experience.replay.plan import ReplayPlan
+from slipstream.rl.experience.replay.replay_config import ReplayConfig
 from slipstream.rl.nets.policy import Policy
 
 
@@ -44,7 +44,7 @@ class Config(agent.AgentConfig):
         return self.batch_size
 
     def replay(self, num_envs):
-        return ReplayPlan(
+        return ReplayConfig(
             *(self.buffer_size, self.batch_size, self.starts, self.every, self.utd_ratio),
             *(self.n_step, self.alpha, self.storage),
         )
@@ -110,7 +110,7 @@ class Agent(agent.Agent):
             step *= (rate / self.config.batch_size).astype(np.float32)[:, None, None]
             self.q[members, : x.shape[2], : self.choices] += step
             for i, m in enumerate(members.tolist()):
-                replay.reprioritise(m, sample.index[i], error[i].astype(np.float32))
+                replay.update_priorities(m, sample.index[i], error[i].astype(np.float32))
             self.counts[members, 1] += 1
 
     def update(self, rollout, progress, run_tasks):

@@ -5,13 +5,13 @@ import torch
 import slipstream
 from slipstream.core.storage.status_file import read_status
 from slipstream.rl.agents import torch_agent
-from slipstream.rl.agents.ppo import torch_form
+from slipstream.rl.agents.ppo import torch_ppo
 
 
 def test_halved_members_are_told_once(smallest_study, tmp_path, monkeypatch):
     """The processor calculates members together as a card does, and its memory holds one."""
     monkeypatch.setattr(torch_agent, "together", lambda members, _: [slice(0, members)])
-    update, said = torch_form.PPOGroup.update, []
+    update, said = torch_ppo.PPOGroup.update, []
     smallest_study["training"]["learner"] = "torch"
     smallest_study["study"]["max_concurrent_trials"] = 2
 
@@ -20,7 +20,7 @@ def test_halved_members_are_told_once(smallest_study, tmp_path, monkeypatch):
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return update(group, *arguments)
 
-    monkeypatch.setattr(torch_form.PPOGroup, "update", lacking)
+    monkeypatch.setattr(torch_ppo.PPOGroup, "update", lacking)
     folder = slipstream.tune(
         smallest_study, study_name=str(tmp_path / "study"), workers=1, report=False, say=said.append
     )

@@ -12,7 +12,7 @@ import pytest
 from fake_pool import MARKET, FakePool, plan
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.rl.agents.discover import agent_class
+from slipstream.rl.agents.agent_registry import get_agent_class
 from slipstream.studies.search.forecast import (
     MeasuredSpeed,
     check_memory,
@@ -268,7 +268,7 @@ def test_networks_of_a_state_are_forecast_as_they_are(env, name):
     """Weights, moments and targets; every tensor begins on a line of the cache."""
     config = resolve({"env": env, "agent": {"name": name, "net_arch": [256, 256]}}).agent
     spec = resolve_environment(env, {}).spec
-    state = agent_class(config)(config, spec, [0], 8).state_dict()
+    state = get_agent_class(config)(config, spec, [0], 8).state_dict()
     real = sum(array.nbytes for array in state.values())
     assert config.state_bytes(spec) <= real <= 1.1 * config.state_bytes(spec)
 

@@ -14,7 +14,7 @@ from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.storage import checkpoint
 from slipstream.rl.agents import torch_agent
 from slipstream.rl.agents.dqn.config import DQNConfig
-from slipstream.rl.agents.ppo import torch_form as ppo_form
+from slipstream.rl.agents.ppo import torch_ppo as ppo_form
 from slipstream.rl.agents.sac.config import SACConfig
 from slipstream.rl.nets import torch_device
 from slipstream.studies.start import base_config
@@ -93,7 +93,7 @@ def test_a_card_that_is_not_there(monkeypatch, built, cards, words):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
     with pytest.raises(ResourceError, match=f"cuda:2 was asked for.*{words}.*cpu"):
         check_learner(TrainingConfig(device="cuda:2"), False)
-    assert torch_device.device_of("cpu") == torch.device("cpu")
+    assert torch_device.get_device("cpu") == torch.device("cpu")
 
 
 def test_an_amd_card_that_is_not_there(monkeypatch):
@@ -246,8 +246,8 @@ def _stopped(run):
 def test_a_run_goes_on_elsewhere_only_when_asked(tmp_path, monkeypatch, precision, where):
     """The card is a processor in disguise here: everything but torch's device is as on one."""
     cpu = torch.device("cpu")
-    monkeypatch.setattr(torch_agent, "device_of", lambda name: cpu)
-    monkeypatch.setattr(torch_device, "device_of", lambda name: cpu)
+    monkeypatch.setattr(torch_agent, "get_device", lambda name: cpu)
+    monkeypatch.setattr(torch_device, "get_device", lambda name: cpu)
     said = []
     settings = {"device": "cuda:0", "learner": "auto", "precision": precision}
     config = resolve(SETTINGS, {f"training.{name}": one for name, one in settings.items()})
@@ -263,7 +263,7 @@ def test_a_run_goes_on_elsewhere_only_when_asked(tmp_path, monkeypatch, precisio
 
 def test_a_run_says_once_that_its_card_lacks_memory(tmp_path, monkeypatch):
     """The card is a processor in disguise, which calculates members together as a card does."""
-    monkeypatch.setattr(torch_agent, "device_of", lambda name: torch.device("cpu"))
+    monkeypatch.setattr(torch_agent, "get_device", lambda name: torch.device("cpu"))
     monkeypatch.setattr(torch_agent, "together", lambda members, _: [slice(0, members)])
     told, update = [], ppo_form.PPOGroup.update
 

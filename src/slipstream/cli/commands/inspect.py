@@ -23,7 +23,7 @@ def list_() -> None:
     `slipstream jobs --all` lists runs and studies.
     """
     from slipstream.kernels.kernel_registry import kernel_modules
-    from slipstream.rl.agents.discover import agent_modules
+    from slipstream.rl.agents.agent_registry import agent_modules
 
     environments = [
         (name, _first_sentence(module)) for name, module in sorted(kernel_modules().items())

@@ -21,9 +21,9 @@ from slipstream.core.extras import import_optional
 from slipstream.jit.alignment import aligned_zeros
 from slipstream.jit.rng import gumbel_at, normal64_at, uniform_at
 from slipstream.kernels.spec import EnvSpec
-from slipstream.rl.experience.scaling import scale_row
+from slipstream.rl.experience.running_mean_std import scale_row
 from slipstream.rl.nets.actions import ActionMap
-from slipstream.rl.nets.layers import BLOCK, INPUTS, LINE, OUTPUTS, PLACE, forward
+from slipstream.rl.nets.layers import BLOCK, INPUTS, OFFSET, OUTPUTS, ROW_SIZE, forward
 from slipstream.rl.nets.networks import Mlp, MlpNetwork
 from slipstream.rl.nets.optimizer import Parameters
 from slipstream.rl.nets.policy import Policy
@@ -114,7 +114,7 @@ def forward_block(nets: Any, k: int, batch: Any, begin: int, end: int) -> int:
         seen = batch.obs[e, 1 - batch.seat[e]]
         scale_row(nets, k, seen, nets.x[r])
     forward(nets.weights[k], nets.table, nets.relu, nets.x[:rows], nets.space)
-    return rows * int(nets.table[len(nets.table) - 1, PLACE])
+    return rows * int(nets.table[len(nets.table) - 1, OFFSET])
 
 
 def act_continuous(nets: Any, batch: Any, actions: Any) -> None:
@@ -271,7 +271,7 @@ def empty_networks(action: spaces.Space[Any]) -> OpponentNetworks:
     rows = np.zeros((0, 0), np.float32)
     return OpponentNetworks(
         weights=rows,
-        table=np.zeros((1, LINE), np.int64),
+        table=np.zeros((1, ROW_SIZE), np.int64),
         relu=True,
         drawn=True,
         squashed=False,

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from slipstream.jit.work_sharing import RunTasks
     from slipstream.kernels.fused import CompiledActor
     from slipstream.kernels.spec import EnvSpec
-    from slipstream.rl.experience.replay.plan import ReplayPlan
     from slipstream.rl.experience.replay.replay import Replay
+    from slipstream.rl.experience.replay.replay_config import ReplayConfig
     from slipstream.rl.experience.rollout import Rollout
     from slipstream.rl.nets.policy import Policy
 
@@ -102,13 +102,13 @@ class AgentConfig(MemberConfig):
         LENGTHS: fields that `iteration_steps` follows from.
         SIZES: fields that `bytes` follows from.
         FITTED: sizes that `fit` makes agree; those that are no fields are for searches only.
-        MOST_COPIES: the most copies of a member that `num_envs: auto` chooses; None: no bound.
+        MAX_NUM_ENVS: the most copies of a member that `num_envs: auto` chooses; None: no bound.
     """
 
     LENGTHS: ClassVar[tuple[str, ...]] = ()
     SIZES: ClassVar[tuple[str, ...]] = ()
     FITTED: ClassVar[tuple[str, ...]] = ()
-    MOST_COPIES: ClassVar[int | None] = None
+    MAX_NUM_ENVS: ClassVar[int | None] = None
 
     @abstractmethod
     def iteration_steps(self, num_envs: int) -> int:
@@ -137,7 +137,7 @@ class AgentConfig(MemberConfig):
     def check(self, num_envs: int) -> None:
         """Refuses sizes that do not fit together by a ConfigError, which names some that do."""
 
-    def replay(self, num_envs: int) -> ReplayPlan | None:
+    def replay(self, num_envs: int) -> ReplayConfig | None:
         """What is kept of each member, and when it learns from it; None: it wants rollouts."""
         return None
 
@@ -152,11 +152,11 @@ class AgentConfig(MemberConfig):
         """Tasks that may run side by side for a lone member."""
         return 1
 
-    def give_way(self, num_envs: int, given: Container[str]) -> Self:
-        """The config without suggested sizes that do not fit; those `given` are the user's."""
+    def relax_sizes(self, num_envs: int, user_set: Container[str]) -> Self:
+        """The config without suggested sizes that do not fit; those `user_set` are the user's."""
         return self
 
-    def among_many(self, given: Container[str]) -> Self:
+    def for_study(self, user_set: Container[str]) -> Self:
         """The config of a study's member, of which hundreds are saved again and again.
 
         Args:
@@ -193,8 +193,8 @@ class Learning(NamedTuple):
     """
 
     loop: Any
-    feed: Any
-    by: Any
+    source: Any
+    learner: Any
     share: Callable[[Callable[[], None], RunTasks], None] = _alone
 
 
@@ -210,7 +210,7 @@ class Agent(ABC):
         parts: ranges of a lone member's copies that may act, and learn, side by side.
     """
 
-    wants: ClassVar[Literal["rollout", "replay"]] = "rollout"
+    experience_type: ClassVar[Literal["rollout", "replay"]] = "rollout"
     state_version: ClassVar[int] = 2  # columns that are not normalised are not clipped
     policy: Policy
     members: int
@@ -264,7 +264,7 @@ class Agent(ABC):
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from `state_dict()`."""
 
-    def drain_notes(self) -> list[str]:
+    def drain_warnings(self) -> list[str]:
         """Sentences about how it calculates from now on, each told once."""
         return []
 
@@ -276,7 +276,7 @@ class Agent(ABC):
         """
         return None
 
-    def halves(self) -> list[tuple[int, int]]:
+    def double_buffered_ranges(self) -> list[tuple[int, int]]:
         """Ranges lo..hi of environments to step in turn: a card acts for one meanwhile.
 
         None where `act` is to be called for all at once.
@@ -286,7 +286,7 @@ class Agent(ABC):
     def begin_act(
         self, experience: Rollout, t: int, lo: int, hi: int
     ) -> Callable[[], NDArray[Any]]:
-        """Begins to act for one of the `halves`.
+        """Begins to act for one of the `double_buffered_ranges`.
 
         Returns:
             What waits for it and does the rest of `act`. It returns what environments receive,

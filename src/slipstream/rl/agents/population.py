@@ -12,7 +12,7 @@ from slipstream.core.storage.checkpoint import strip_prefix
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import Agent
 from slipstream.rl.experience.rollout import Rollout
-from slipstream.rl.experience.scaling import RewardScale
+from slipstream.rl.experience.running_mean_std import RewardScaler
 from slipstream.rl.nets.actions import Head
 from slipstream.rl.nets.optimizer import Parameters
 from slipstream.rl.nets.policy import Policy
@@ -68,18 +68,18 @@ class PopulationAgent(Agent):
         self.groups: dict[str, Parameters] = {"parameters": policy.parameters}
         self.targets: dict[str, NDArray[np.float32]] = {}
         self.counts: dict[str, NDArray[Any]] = {}
-        self.discount = config.per_member("gamma", self.members)
+        self.gamma = config.per_member("gamma", self.members)
         self._rates: NDArray[np.float64] = config.per_member("learning_rate", self.members)
         scaled = config.reward_scaling == "on" or (
             config.reward_scaling == "auto" and specs[0].scale_reward
         )
-        self.reward_scale = RewardScale(self.members, num_envs) if scaled else None
+        self.reward_scale = RewardScaler(self.members, num_envs) if scaled else None
         if policy.scale is not None:
             policy.scale.prepare()
         shape = self.members * num_envs, policy.actions.width
         self._env_actions = np.zeros(shape, policy.actions.dtype)
 
-    def rate_at(self, progress: float | NDArray[np.float64]) -> NDArray[np.float64]:
+    def learning_rate_at(self, progress: float | NDArray[np.float64]) -> NDArray[np.float64]:
         """Learning rates [M], for the share of the budget that is used."""
         if self.config.learning_rate_schedule == "linear":
             return self._rates * np.maximum(0.0, 1.0 - np.asarray(progress))
@@ -90,7 +90,7 @@ class PopulationAgent(Agent):
         if self.reward_scale is None:
             return rollout.reward
         ended = rollout.terminated | rollout.truncated
-        gamma = np.repeat(self.discount.astype(np.float32), self.num_envs)
+        gamma = np.repeat(self.gamma.astype(np.float32), self.num_envs)
         return self.reward_scale.scale(rollout.reward, ended, rollout.valid, gamma)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:

@@ -19,15 +19,21 @@ from torch import Tensor
 from slipstream.core.errors import ResourceError
 from slipstream.rl.nets.optimizer import Parameters
 from slipstream.rl.nets.policy import Policy
-from slipstream.rl.nets.torch_adam import Group, Moving
-from slipstream.rl.nets.torch_device import carried, device_of, one_thread, telling, together
+from slipstream.rl.nets.torch_adam import OptimizerState, ParamGroup
+from slipstream.rl.nets.torch_device import (
+    get_device,
+    member_batches,
+    single_thread,
+    start_transfer,
+    to_device,
+)
 from slipstream.rl.nets.torch_networks import (
     FLOAT32,
     Products,
-    make_network,
-    named,
-    products_of,
-    rounding,
+    get_products,
+    make_torch_network,
+    matmul_precision,
+    tensor_views,
 )
 
 
@@ -57,78 +63,78 @@ class TorchGroup:
         self.members, self.device, self.num_envs = members, device, num_envs
         self.environments = slice(members.start * num_envs, members.stop * num_envs)
         self.count = members.stop - members.start
-        self.network = make_network(policy.network, products)
+        self.network = make_torch_network(policy.network, products)
         self._policy = policy
         self._shared: list[tuple[NDArray[Any], Tensor]] = []  # the agent's, ours
 
-    def ours(self, array: NDArray[Any]) -> Tensor:
-        """The device's form of an agent's array [M, ...], which `fetch` and `put_back` copy."""
+    def mirror(self, array: NDArray[Any]) -> Tensor:
+        """The device's form of an agent's array [M, ...], which `fetch` and `write_back` copy."""
         own = array[self.members]
-        ours = self.carried(own).clone()
-        self._shared.append((own, ours))
-        return ours
+        mirror = self.to_device(own).clone()
+        self._shared.append((own, mirror))
+        return mirror
 
-    def named(self, parameters: Parameters, flat: Tensor) -> dict[str, Tensor]:
+    def tensor_views(self, parameters: Parameters, flat: Tensor) -> dict[str, Tensor]:
         """Views into rows [g, P], by name."""
-        return named(flat.detach(), parameters.shapes, parameters.offsets)
+        return tensor_views(flat.detach(), parameters.shapes, parameters.offsets)
 
-    def group(self, parameters: Parameters) -> Group:
+    def group(self, parameters: Parameters) -> ParamGroup:
         """Their part of an agent's parameters."""
         own = parameters
         arrays = (own.flat, own.first, own.second, own.steps, own.failed)
-        moving = Moving(*(self.ours(array) for array in arrays))
-        weights = self.named(own, moving.weights)
+        state = OptimizerState(*(self.mirror(array) for array in arrays))
+        weights = self.tensor_views(own, state.weights)
         leaves = {name: view.requires_grad_() for name, view in weights.items()}
-        gradient = torch.zeros_like(moving.weights)
-        return Group(moving, leaves, gradient, self.named(own, gradient))
+        gradient = torch.zeros_like(state.weights)
+        return ParamGroup(state, leaves, gradient, self.tensor_views(own, gradient))
 
     @torch.no_grad()
     def fetch(self) -> None:
         """Weights, moments and scales as the agent has them now."""
-        for own, ours in self._shared:
-            ours.copy_(self.carried(own))
+        for own, mirror in self._shared:
+            mirror.copy_(self.to_device(own))
         scale = self._policy.scale
         if scale is not None:
             self._mean, self._inverse_std, self._limit = (
-                self.carried(x[self.members].copy())[:, None]
+                self.to_device(x[self.members].copy())[:, None]
                 for x in (scale.mean, scale.inverse_std, scale.limit)
             )
 
-    def held(self) -> list[Tensor]:
+    def device_state(self) -> list[Tensor]:
         """Weights and moments as they are here."""
-        return [ours for _, ours in self._shared]
+        return [mirror for _, mirror in self._shared]
 
-    def copied(self) -> list[Tensor]:
-        """As `held`, whatever becomes of them."""
-        return [ours.clone() for ours in self.held()]
+    def copy_state(self) -> list[Tensor]:
+        """As `device_state`, whatever becomes of them."""
+        return [mirror.clone() for mirror in self.device_state()]
 
-    def put_back(self, state: Sequence[Tensor], *others: Tensor) -> list[NDArray[Any]]:
+    def write_back(self, state: Sequence[Tensor], *others: Tensor) -> list[NDArray[Any]]:
         """Weights and moments for everybody else; arrays of other tensors, in the same wait.
 
         Args:
-            state: `held`, `copied`, or nothing.
+            state: `device_state`, `copy_state`, or nothing.
         """
-        arrays = self.told(*state, *others)
+        arrays = self.to_numpy(*state, *others)
         for (own, _), array in zip(self._shared[: len(state)], arrays, strict=False):
             own[...] = array
         return arrays[len(state) :]
 
-    def carried(self, array: NDArray[Any]) -> Tensor:
+    def to_device(self, array: NDArray[Any]) -> Tensor:
         """An array on the device."""
-        return carried(np.ascontiguousarray(array), self.device)
+        return to_device(np.ascontiguousarray(array), self.device)
 
-    def told(self, *tensors: Tensor) -> list[NDArray[Any]]:
+    def to_numpy(self, *tensors: Tensor) -> list[NDArray[Any]]:
         """Arrays of tensors."""
-        return self.telling(*tensors)()
+        return self.to_numpy_async(*tensors)()
 
-    def telling(self, *tensors: Tensor) -> Callable[[], list[NDArray[Any]]]:
+    def to_numpy_async(self, *tensors: Tensor) -> Callable[[], list[NDArray[Any]]]:
         """What gives arrays of tensors: the one place where the processor waits for the device."""
-        return telling(tensors, self.device)
+        return start_transfer(tensors, self.device)
 
-    def column(self, array: NDArray[Any]) -> Tensor:
+    def member_column(self, array: NDArray[Any]) -> Tensor:
         """Their part of a setting [M], float32 or bool."""
         own = array[self.members]
-        return self.carried(own if own.dtype == np.bool_ else own.astype(np.float32))
+        return self.to_device(own if own.dtype == np.bool_ else own.astype(np.float32))
 
     def inputs(self, obs: Tensor, members: slice = slice(None)) -> Tensor:
         """What the networks take of observations [g, R, ...] of these among the members."""
@@ -139,7 +145,7 @@ class TorchGroup:
         return ((obs.flatten(2) - mean) * inverse).clamp(-limit, limit)
 
 
-Told = TypeVar("Told")
+Result = TypeVar("Result")
 
 
 class TorchAgent:
@@ -157,41 +163,43 @@ class TorchAgent:
     _groups: Sequence[TorchGroup]
     _halved = False  # since notes were drained
 
-    def begin(self, device: str, precision: str) -> None:
+    def make_groups(self, device: str, precision: str) -> None:
         """Makes the groups, when the agent's own arrays are there.
 
         Raises:
             ResourceError: there is not enough memory for their weights.
         """
-        self.device, self.precision = device_of(device), precision
-        self.products = products_of(precision)
-        with self.keeping(self.members):
-            self._groups = [self.make_group(own) for own in together(self.members, self.device)]
+        self.device, self.precision = get_device(device), precision
+        self.products = get_products(precision)
+        with self.report_out_of_memory(self.members):
+            self._groups = [
+                self.make_group(own) for own in member_batches(self.members, self.device)
+            ]
 
     @abstractmethod
     def make_group(self, members: slice) -> TorchGroup:
         """These members, as the agent's arrays have them."""
 
-    def each_group(
+    def map_groups(
         self,
-        work: Callable[[Any], Told],
+        work: Callable[[Any], Result],
         before: Callable[[TorchGroup], Sequence[Tensor]] = lambda group: (),
-    ) -> list[Told]:
+    ) -> list[Result]:
         """What work on each group gives, in the members' order.
 
         A group that the card lacks memory for is halved, now and for later; its halves do the work
         from where the members stood before it.
 
         Args:
-            before: what a group holds that the agent's arrays do not: `TorchGroup.held`, or
-                `TorchGroup.copied` where work changes it.
+            before: what a group holds that the agent's arrays do not: `TorchGroup.device_state`, or
+                `TorchGroup.copy_state` where work changes it.
 
         Raises:
             ResourceError: there is not enough memory for one member.
         """
-        results: list[Told] = []
+        results: list[Result] = []
         at = 0
-        with one_thread(), rounding(self.precision):
+        with single_thread(), matmul_precision(self.precision):
             while at < len(self._groups):
                 group = self._groups[at]
                 state: Sequence[Tensor] | None = None
@@ -202,9 +210,9 @@ class TorchAgent:
                     continue
                 except torch.OutOfMemoryError as error:
                     if group.count == 1:
-                        raise self._lacks(error, "to calculate a single member") from error
+                        raise self._out_of_memory(error, "to calculate a single member") from error
                 # Only here the failed work's own tensors are gone, which the error held.
-                group.put_back(group.held() if state is None else state)
+                group.write_back(group.device_state() if state is None else state)
                 members = group.members
                 del group, state
                 self._halve(at, members)
@@ -216,33 +224,33 @@ class TorchAgent:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         middle = (members.start + members.stop) // 2
-        with self.keeping(members.stop - members.start):
-            halves = [
+        with self.report_out_of_memory(members.stop - members.start):
+            double_buffered_ranges = [
                 self.make_group(own)
                 for own in (slice(members.start, middle), slice(middle, members.stop))
             ]
-            for half in halves:
+            for half in double_buffered_ranges:
                 half.fetch()
-        self._groups, self._halved = [*lower, *halves, *upper], True
+        self._groups, self._halved = [*lower, *double_buffered_ranges, *upper], True
 
     @contextmanager
-    def keeping(self, members: int) -> Iterator[None]:
+    def report_out_of_memory(self, members: int) -> Iterator[None]:
         """Says in words where the device lacks memory for the weights of so many members."""
         try:
             yield
         except torch.OutOfMemoryError as error:
-            raise self._lacks(
+            raise self._out_of_memory(
                 error, f"to keep the weights of {members} member{'s' * (members > 1)}"
             ) from error
 
-    def _lacks(self, error: Exception, what: str) -> ResourceError:
+    def _out_of_memory(self, error: Exception, what: str) -> ResourceError:
         return ResourceError(
             f"{self.device} lacks memory {what} ({str(error).splitlines()[0]}). "
             "Narrower networks, smaller batches, shorter rollouts, fewer copies and fewer members "
             "need less; or give --device cpu."
         )
 
-    def drain_notes(self) -> list[str]:
+    def drain_warnings(self) -> list[str]:
         """Says once that groups were halved."""
         if not self._halved:
             return []

@@ -66,7 +66,7 @@ class Rollout:
         kept = (self.actions, self.log_prob, self.reward, self.terminated, self.truncated)
         return RolloutRows(self.obs, flat, mask, *kept)
 
-    def step_out(self, t: int, lo: int = 0, hi: int | None = None) -> StepBuffers:
+    def step_buffers(self, t: int, lo: int = 0, hi: int | None = None) -> StepBuffers:
         """Where step t of environments lo..hi writes: its observation goes to row t + 1."""
         return StepBuffers(
             self.obs[t + 1, lo:hi],
@@ -77,7 +77,7 @@ class Rollout:
             None if self.mask is None else self.mask[t + 1, lo:hi],
         )
 
-    def set_finals(self, *finals: FinalObs) -> None:
+    def set_final_obs(self, *finals: FinalObs) -> None:
         """Keeps truncated rows' final observations, of the environments that filled this block."""
         self.final_obs = np.concatenate([part.obs for part in finals])
         index = np.concatenate([part.index for part in finals])

@@ -26,8 +26,8 @@ from slipstream.jit.alignment import matrix
 from slipstream.jit.rng import gumbel_rows, normal_at, normal_rows, quick_normal
 from slipstream.jit.simd import exp_2, log_2
 from slipstream.rl.compiled_loops import Loops, b1, f4, i8
-from slipstream.rl.experience.scaling import SCALE, Scale, scale_row
-from slipstream.rl.nets.layers import BLOCK, OUTPUTS, PLACE, forward
+from slipstream.rl.experience.running_mean_std import SCALE, Scale, scale_row
+from slipstream.rl.nets.layers import BLOCK, OFFSET, OUTPUTS, forward
 
 LOG_STD_LOW = -20.0
 LOG_STD_HIGH = 2.0
@@ -37,7 +37,7 @@ _PER_LOG_2 = 1.0 / _LOG_2
 _ROOT_HALF = math.sqrt(0.5)
 
 
-class Decider(NamedTuple):
+class GreedyActor(NamedTuple):
     """What decides for all members.
 
     Attributes:
@@ -61,7 +61,7 @@ class Decider(NamedTuple):
     low: Any
     high: Any
     x: Any
-    space: Any
+    workspace: Any
 
 
 class Sampler(NamedTuple):
@@ -76,95 +76,97 @@ class Sampler(NamedTuple):
         noise: float32 [BLOCK * head width], overwritten.
     """
 
-    by: Decider
+    actor: GreedyActor
     log_std: Any
     keys: Any
-    copies: int
+    num_envs: int
     first: int
     noise: Any
 
 
-def outputs_of(by: Any, m: int, first: int, last: int, obs: Any) -> int:
-    """Leave the actor's outputs [last - first, padded] in `by.space`; return where they begin."""
+def actor_outputs(actor: Any, m: int, first: int, last: int, obs: Any) -> int:
+    """Leave the actor's outputs [last - first, padded] in `actor.workspace`; return where they begin."""
     rows = last - first
     for r in range(rows):
-        scale_row(by.scale, m, obs[first + r], by.x[r])
-    forward(by.weights[m], by.table, by.relu, by.x[:rows], by.space)
-    return rows * int(by.table[len(by.table) - 1, PLACE])
+        scale_row(actor.scale, m, obs[first + r], actor.x[r])
+    forward(actor.weights[m], actor.table, actor.relu, actor.x[:rows], actor.workspace)
+    return rows * int(actor.table[len(actor.table) - 1, OFFSET])
 
 
-def map_to_box(by: Any, action: Any, out: Any) -> None:
+def unscale_action(actor: Any, action: Any, out: Any) -> None:
     """Map an action [K] to what the environment receives, within its bounds."""
-    for j in range(len(by.half)):
-        value = action[j] * by.half[j] + by.middle[j]
-        value = by.low[j] if value < by.low[j] else value  # NaN stays NaN
-        out[j] = by.high[j] if value > by.high[j] else value
+    for j in range(len(actor.half)):
+        value = action[j] * actor.half[j] + actor.middle[j]
+        value = actor.low[j] if value < actor.low[j] else value  # NaN stays NaN
+        out[j] = actor.high[j] if value > actor.high[j] else value
 
 
 # The most likely action.
 
 
-def decide_box(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any) -> None:
+def act_greedy_box(actor: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any) -> None:
     """What environments lo..hi-1, all of them member m's, receive in a box.
 
     Args:
-        by: the Decider; obs: float32 [E, D]; mask: unused.
+        by: the GreedyActor; obs: float32 [E, D]; mask: unused.
         out: float32 [E, K], rows lo..hi-1 are written.
     """
-    width = by.table[len(by.table) - 1, OUTPUTS]
+    width = actor.table[len(actor.table) - 1, OUTPUTS]
     for first in range(lo, hi, BLOCK):
         last = min(first + BLOCK, hi)
-        at = outputs_of(by, m, first, last, obs)
-        head = matrix(by.space, at, last - first, width)
+        at = actor_outputs(actor, m, first, last, obs)
+        head = matrix(actor.workspace, at, last - first, width)
         for e in range(first, last):
-            for j in range(len(by.half)):
+            for j in range(len(actor.half)):
                 mean = head[e - first, j]
-                out[e, j] = np.float32(math.tanh(mean)) if by.squashed else mean
-            map_to_box(by, out[e], out[e])
+                out[e, j] = np.float32(math.tanh(mean)) if actor.squashed else mean
+            unscale_action(actor, out[e], out[e])
 
 
-def decide_choices(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any) -> None:
+def act_greedy_discrete(
+    actor: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any
+) -> None:
     """What environments lo..hi-1 receive as choices: each component's first greatest logit.
 
     Args:
-        by: the Decider; obs: float32 [E, D].
+        by: the GreedyActor; obs: float32 [E, D].
         mask: bool [E, choices] of allowed choices, or [0, 0] for none.
         out: int64 [E, K], rows lo..hi-1 are written.
     """
     masked = mask.shape[0] > 0
-    width = by.table[len(by.table) - 1, OUTPUTS]
+    width = actor.table[len(actor.table) - 1, OUTPUTS]
     for begin in range(lo, hi, BLOCK):
         end = min(begin + BLOCK, hi)
-        at = outputs_of(by, m, begin, end, obs)
-        head = matrix(by.space, at, end - begin, width)
+        at = actor_outputs(actor, m, begin, end, obs)
+        head = matrix(actor.workspace, at, end - begin, width)
         for e in range(begin, end):
             first = 0
-            for c in range(len(by.sizes)):
-                last = first + by.sizes[c]
+            for c in range(len(actor.sizes)):
+                last = first + actor.sizes[c]
                 best, top = first, -math.inf
                 for j in range(first, last):
                     if (not masked or mask[e, j]) and head[e - begin, j] > top:
                         best, top = j, float(head[e - begin, j])
-                out[e, c] = best - first + by.start[c]
+                out[e, c] = best - first + actor.start[c]
                 first = last
 
 
-def decide_boxes(by: Any, copies: int, obs: Any, mask: Any, out: Any) -> None:
-    """`decide_box` for all members, `copies` environments each."""
-    for m in range(len(by.weights)):
-        decide_box(by, m, m * copies, (m + 1) * copies, obs, mask, out)
+def act_greedy_box_members(actor: Any, num_envs: int, obs: Any, mask: Any, out: Any) -> None:
+    """`act_greedy_box` for all members, `num_envs` environments each."""
+    for m in range(len(actor.weights)):
+        act_greedy_box(actor, m, m * num_envs, (m + 1) * num_envs, obs, mask, out)
 
 
-def decide_all_choices(by: Any, copies: int, obs: Any, mask: Any, out: Any) -> None:
-    """`decide_choices` for all members, `copies` environments each."""
-    for m in range(len(by.weights)):
-        decide_choices(by, m, m * copies, (m + 1) * copies, obs, mask, out)
+def act_greedy_discrete_members(actor: Any, num_envs: int, obs: Any, mask: Any, out: Any) -> None:
+    """`act_greedy_discrete` for all members, `num_envs` environments each."""
+    for m in range(len(actor.weights)):
+        act_greedy_discrete(actor, m, m * num_envs, (m + 1) * num_envs, obs, mask, out)
 
 
 # Drawn actions.
 
 
-def draw_choices(
+def act_categorical(
     sampler: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
 ) -> None:
     """Choices of all members' environments at step t.
@@ -175,93 +177,97 @@ def draw_choices(
         action: int64 [E, K], the policy's own; log_prob: float32 [E], of it.
         out: int64 [E, K], what the environments receive. All three are written.
     """
-    by, width = sampler.by, 0
-    padded = by.table[len(by.table) - 1, OUTPUTS]
-    for c in range(len(by.sizes)):
-        width += by.sizes[c]
-    for m in range(len(by.weights)):
-        begin = m * sampler.copies
-        for lo in range(begin, begin + sampler.copies, BLOCK):
-            hi = min(lo + BLOCK, begin + sampler.copies)
-            at = outputs_of(by, m, lo, hi, obs)
-            head = by.space[at : at + (hi - lo) * padded].reshape(1, hi - lo, padded)
+    actor, width = sampler.actor, 0
+    padded = actor.table[len(actor.table) - 1, OUTPUTS]
+    for c in range(len(actor.sizes)):
+        width += actor.sizes[c]
+    for m in range(len(actor.weights)):
+        begin = m * sampler.num_envs
+        for lo in range(begin, begin + sampler.num_envs, BLOCK):
+            hi = min(lo + BLOCK, begin + sampler.num_envs)
+            at = actor_outputs(actor, m, lo, hi, obs)
+            head = actor.workspace[at : at + (hi - lo) * padded].reshape(1, hi - lo, padded)
             noise = sampler.noise[: (hi - lo) * width].reshape(1, (hi - lo) * width)
             counter = (sampler.first + lo - begin) * width
             gumbel_rows(sampler.keys[t, m : m + 1], counter, noise)
-            sample_choices(head, noise, mask[lo:hi], by.sizes, action[lo:hi], log_prob[lo:hi])
+            sample_categorical(
+                head, noise, mask[lo:hi], actor.sizes, action[lo:hi], log_prob[lo:hi]
+            )
             for e in range(lo, hi):
-                for c in range(len(by.sizes)):
-                    out[e, c] = action[e, c] + by.start[c]
+                for c in range(len(actor.sizes)):
+                    out[e, c] = action[e, c] + actor.start[c]
 
 
-def draw_boxes(
+def act_gaussian(
     sampler: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
 ) -> None:
     """The same in a box: action, out float32 [E, K]; mask is unused."""
-    by, width = sampler.by, len(sampler.by.half)
-    padded = by.table[len(by.table) - 1, OUTPUTS]
-    for m in range(len(by.weights)):
-        begin = m * sampler.copies
-        for lo in range(begin, begin + sampler.copies, BLOCK):
-            hi = min(lo + BLOCK, begin + sampler.copies)
-            at = outputs_of(by, m, lo, hi, obs)
-            head = by.space[at : at + (hi - lo) * padded].reshape(1, hi - lo, padded)
+    actor, width = sampler.actor, len(sampler.actor.half)
+    padded = actor.table[len(actor.table) - 1, OUTPUTS]
+    for m in range(len(actor.weights)):
+        begin = m * sampler.num_envs
+        for lo in range(begin, begin + sampler.num_envs, BLOCK):
+            hi = min(lo + BLOCK, begin + sampler.num_envs)
+            at = actor_outputs(actor, m, lo, hi, obs)
+            head = actor.workspace[at : at + (hi - lo) * padded].reshape(1, hi - lo, padded)
             noise = sampler.noise[: (hi - lo) * width].reshape(1, (hi - lo) * width)
             counter = (sampler.first + lo - begin) * width
             normal_rows(sampler.keys[t, m : m + 1], counter, noise)
             log_std = sampler.log_std[m : m + 1]
             sample_gaussian(head, noise, log_std, action[lo:hi], log_prob[lo:hi])
             for e in range(lo, hi):
-                map_to_box(by, action[e], out[e])
+                unscale_action(actor, action[e], out[e])
 
 
-def draw_squashed(
+def act_squashed_gaussian(
     sampler: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
 ) -> None:
     """The same in a box, for the head `squashed_gaussian`."""
-    for m in range(len(sampler.by.weights)):
-        lo = m * sampler.copies
-        hi = lo + sampler.copies
+    for m in range(len(sampler.actor.weights)):
+        lo = m * sampler.num_envs
+        hi = lo + sampler.num_envs
         key, place = sampler.keys[t, m], sampler.first
-        draw_member_squashed(sampler.by, m, key, place, lo, hi, obs, False, action, log_prob, out)
+        act_member_squashed_gaussian(
+            sampler.actor, m, key, place, lo, hi, obs, False, action, log_prob, out
+        )
 
 
-def draw_member_squashed(
-    by: Any, m: int, key: Any, place: int, lo: int, hi: int, obs: Any, uniform: bool, action: Any,
+def act_member_squashed_gaussian(
+    actor: Any, m: int, key: Any, place: int, lo: int, hi: int, obs: Any, uniform: bool, action: Any,
     log_prob: Any, out: Any,
 ) -> None:  # fmt: skip
     """Actions of environments lo..hi-1, all of them member m's.
 
     Args:
-        by: Decider; key: of a stream; environment e takes its normal numbers from the place
+        by: GreedyActor; key: of a stream; environment e takes its normal numbers from the place
             (place + e - lo) K on.
         uniform: whether actions are uniform in [-1, 1] instead: the quantiles of the same numbers.
-        obs, action, log_prob, out: as for `draw_boxes`; rows lo..hi-1 are written.
+        obs, action, log_prob, out: as for `act_gaussian`; rows lo..hi-1 are written.
     """
-    width, padded = len(by.half), by.table[len(by.table) - 1, OUTPUTS]
+    width, padded = len(actor.half), actor.table[len(actor.table) - 1, OUTPUTS]
     for first in range(lo, hi, BLOCK):
         last = min(first + BLOCK, hi)
-        at = outputs_of(by, m, first, last, obs)
+        at = actor_outputs(actor, m, first, last, obs)
         for e in range(first, last):
-            head, total = by.space[at + (e - first) * padded :], 0.0
+            head, total = actor.workspace[at + (e - first) * padded :], 0.0
             for j in range(width):
                 noise = float(normal_at(key, (place + e - lo) * width + j))
                 if uniform:
                     action[e, j] = math.erf(noise * _ROOT_HALF)
                     total -= _LOG_2
                 else:
-                    log_std = bounded_log_std(float(head[width + j]))
-                    u, density = draw_component(float(head[j]), log_std, noise)
+                    log_std = clip_log_std(float(head[width + j]))
+                    u, density = sample_squashed(float(head[j]), log_std, noise)
                     action[e, j] = math.tanh(u)
                     total += density
-            map_to_box(by, action[e], out[e])
+            unscale_action(actor, action[e], out[e])
             log_prob[e] = total
 
 
 # Distributions.
 
 
-def sample_choices(
+def sample_categorical(
     head: Any, noise: Any, mask: Any, sizes: Any, action: Any, log_prob: Any
 ) -> None:
     """Draws each component's choice: argmax of logits + Gumbel noise is a draw from their softmax.
@@ -328,30 +334,32 @@ def sample_gaussian(head: Any, noise: Any, log_std: Any, action: Any, log_prob: 
             log_prob[e] = total_log
 
 
-def bounded_log_std(z: float) -> float:
+def clip_log_std(z: float) -> float:
     """The log deviation that an output z means; NaN stays NaN."""
     z = LOG_STD_LOW if z < LOG_STD_LOW else z
     return LOG_STD_HIGH if z > LOG_STD_HIGH else z
 
 
-def log_slope(u: float) -> float:
+def log_tanh_derivative(u: float) -> float:
     """log(1 - tanh^2 u) = 2 (log 2 - |u| - log(1 + exp(-2 |u|))), exact for large u, too."""
     size = abs(u)
     return 2.0 * (_LOG_2 - size - math.log1p(math.exp(-2.0 * size)))
 
 
-def draw_component(mean: float, log_std: float, noise: float) -> tuple[float, float]:
+def sample_squashed(mean: float, log_std: float, noise: float) -> tuple[float, float]:
     """One number of an action from standard normal noise.
 
     Returns:
         u, whose tanh is the number; what it adds to log p.
     """
     u = mean + math.exp(log_std) * noise
-    return u, -0.5 * noise * noise - log_std - _HALF_LOG_2_PI - log_slope(u)
+    return u, -0.5 * noise * noise - log_std - _HALF_LOG_2_PI - log_tanh_derivative(u)
 
 
-def draw_components(key: Any, place: int, noise: Any, std: Any, action: Any, log_prob: Any) -> None:
-    """`draw_component` of n numbers, several at once, from noise at n places of a stream.
+def sample_squashed_many(
+    key: Any, place: int, noise: Any, std: Any, action: Any, log_prob: Any
+) -> None:
+    """`sample_squashed` of n numbers, several at once, from noise at n places of a stream.
 
     Actions are exact to 1e-8, and so is log p for |u| up to 1e8.
 
@@ -374,7 +382,7 @@ def draw_components(key: Any, place: int, noise: Any, std: Any, action: Any, log
         log_prob[i] = -0.5 * noise[i] * noise[i] - log_std - _HALF_LOG_2_PI - slope
 
 
-DECIDER = Decider(  # an example of its type
+GREEDY_ACTOR = GreedyActor(  # an example of its type
     *(f4(2), i8(2), True, True, SCALE, i8(1), i8(1), f4(1), f4(1), f4(1), f4(1), f4(2), f4(1))
 )
 
@@ -382,17 +390,17 @@ DECIDER = Decider(  # an example of its type
 @functools.cache
 def loops() -> Loops:
     """Compiled forms of the functions above that a policy calls, by their names."""
-    sampler = Sampler(DECIDER, f4(2), np.zeros((1, 1), np.uint64), 1, 0, f4(1))
-    in_box, of_choices = (f4(2), f4(1), f4(2)), (i8(2), f4(1), i8(2))
+    sampler = Sampler(GREEDY_ACTOR, f4(2), np.zeros((1, 1), np.uint64), 1, 0, f4(1))
+    box, of_choices = (f4(2), f4(1), f4(2)), (i8(2), f4(1), i8(2))
     return Loops(
         "nets",
         {
-            decide_boxes: (DECIDER, 1, f4(2), b1(2), f4(2)),
-            decide_all_choices: (DECIDER, 1, f4(2), b1(2), i8(2)),
-            draw_boxes: (sampler, 0, f4(2), b1(2), *in_box),
-            draw_squashed: (sampler, 0, f4(2), b1(2), *in_box),
-            draw_choices: (sampler, 0, f4(2), b1(2), *of_choices),
-            sample_choices: (f4(3), f4(2), b1(2), i8(1), i8(2), f4(1)),
+            act_greedy_box_members: (GREEDY_ACTOR, 1, f4(2), b1(2), f4(2)),
+            act_greedy_discrete_members: (GREEDY_ACTOR, 1, f4(2), b1(2), i8(2)),
+            act_gaussian: (sampler, 0, f4(2), b1(2), *box),
+            act_squashed_gaussian: (sampler, 0, f4(2), b1(2), *box),
+            act_categorical: (sampler, 0, f4(2), b1(2), *of_choices),
+            sample_categorical: (f4(3), f4(2), b1(2), i8(1), i8(2), f4(1)),
             sample_gaussian: (f4(3), f4(2), f4(2), f4(2), f4(1)),
         },
     )

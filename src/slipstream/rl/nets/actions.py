@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError
 
 Head = Literal["logits", "q", "gaussian", "squashed_gaussian", "tanh"]
-_OF_CHOICES: tuple[Head, ...] = ("logits", "q")
-_OF_BOXES: tuple[Head, ...] = ("gaussian", "squashed_gaussian", "tanh")
+_DISCRETE_HEADS: tuple[Head, ...] = ("logits", "q")
+_BOX_HEADS: tuple[Head, ...] = ("gaussian", "squashed_gaussian", "tanh")
 
 
 class ActionMap:
@@ -69,7 +69,7 @@ class ActionMap:
                 f"{space}. Wrap the environment so that its action is one of these."
             )
         self.width = len(self.sizes) if self.sizes else len(self._low)
-        possible = _OF_CHOICES if self.sizes else _OF_BOXES
+        possible = _DISCRETE_HEADS if self.sizes else _BOX_HEADS
         self.head: Head = head or possible[0]
         if self.head not in possible:
             raise ConfigError(
@@ -95,7 +95,7 @@ class ActionMap:
         return self.head in ("squashed_gaussian", "tanh")
 
     @property
-    def drawn(self) -> bool:
+    def is_stochastic(self) -> bool:
         """Whether the head is a distribution; else there is one action and nothing to draw."""
         return self.head not in ("q", "tanh")
 

@@ -27,20 +27,22 @@ from slipstream.rl.compiled_loops import Loops, f4, i8
 BLOCK = 64  # rows
 # Outputs of a layer, from which on its weights are read once for so many times BLOCK rows: weights
 # that no near memory holds are read from far, and gradients are read and written there.
-_WIDE = ((512, 4), (128, 2))
+_BLOCK_FACTORS = ((512, 4), (128, 2))
 
-_FEW = 4  # at most a quarter of the outputs true: those alone are made, and their gradients
+_NARROW_SHARE = (
+    4  # at most a quarter of the outputs true: those alone are made, and their gradients
+)
 
 # Columns of a table.
 INPUTS = 0
 OUTPUTS = 1
 WEIGHT = 2  # where the matrix [inputs, outputs] begins in the member's weights
 BIAS = 3  # where the bias begins, or -1 for none
-PLACE = 4  # numbers of a row that the outputs of the layers below take
+OFFSET = 4  # numbers of a row that the outputs of the layers below take
 # Inputs and outputs without padding: what is 0 on both sides no sum needs to pass through.
 TRUE_INPUTS = 5
 TRUE_OUTPUTS = 6
-LINE = 7  # numbers of a layer
+ROW_SIZE = 7  # numbers of a layer
 
 # x P(x^2) / Q(x^2) fitted to tanh x for |x| <= 9.1, beyond which float32 knows 1 only; all terms
 # are positive. Error below 3e-7.
@@ -55,31 +57,31 @@ _Q3 = np.float32(0.0003278417279943824)
 _Q4 = np.float32(7.732424478490429e-07)
 _ONE = np.float32(1.0)
 _ZERO = np.float32(0.0)
-_ENDLESS = np.float32(-np.inf)
+_NEGATIVE_INFINITY = np.float32(-np.inf)
 
 
 def block_rows(widths: Sequence[int], rows: int) -> int:
     """Rows that pass at once in an update of `rows`, by a network with such hidden layers."""
-    times = next((times for least, times in _WIDE if max(widths) >= least), 1)
+    times = next((times for least, times in _BLOCK_FACTORS if max(widths) >= least), 1)
     return min(rows, times * BLOCK)
 
 
-def hyperbolic_tangent(x: Any) -> Any:
+def tanh_f32(x: Any) -> Any:
     """tanh of a float32, from arithmetic alone: a processor does many at once."""
-    near = _within(x, _LIMIT)
+    near = _clip(x, _LIMIT)
     s = near * near
     p = fused(s, fused(s, fused(s, fused(s, _P4, _P3), _P2), _P1), _ONE)
     q = fused(s, fused(s, fused(s, fused(s, _Q4, _Q3), _Q2), _Q1), _ONE)
-    return _within(near * p / q, _ONE)
+    return _clip(near * p / q, _ONE)
 
 
-def _within(x: Any, limit: Any) -> Any:
+def _clip(x: Any, limit: Any) -> Any:
     """x, at most `limit` from 0; NaN stays NaN, so that a sick member is noticed."""
     low = -limit if x < -limit else x
     return limit if low > limit else low
 
 
-def layer(weights: Any, table: Any, i: int, relu: bool, x: Any, y: Any) -> None:
+def layer_forward(weights: Any, table: Any, i: int, relu: bool, x: Any, y: Any) -> None:
     """y = activation(x weight + bias); the last layer is linear."""
     inputs, outputs, at, bias = (
         table[i, TRUE_INPUTS],
@@ -87,23 +89,23 @@ def layer(weights: Any, table: Any, i: int, relu: bool, x: Any, y: Any) -> None:
         table[i, WEIGHT],
         table[i, BIAS],
     )
-    last, true = i == len(table) - 1, table[i, TRUE_OUTPUTS]
-    if last and i > 0 and true <= outputs // _FEW:
+    last, true_outputs = i == len(table) - 1, table[i, TRUE_OUTPUTS]
+    if last and i > 0 and true_outputs <= outputs // _NARROW_SHARE:
         head = matrix(weights, at, table[i, INPUTS], outputs)
-        head_product(x, head, weights[bias : bias + true], y)
+        head_product(x, head, weights[bias : bias + true_outputs], y)
         return
     start = weights[bias : bias + outputs] if bias >= 0 else weights[:0]
-    floor = _ZERO if relu and not last else _ENDLESS
+    floor = _ZERO if relu and not last else _NEGATIVE_INFINITY
     layer_product(x, matrix(weights, at, inputs, outputs), start, floor, y)
     if last or relu:
         return
     for r in range(y.shape[0]):
         row = y[r]
         for j in range(outputs):
-            row[j] = hyperbolic_tangent(row[j])
+            row[j] = tanh_f32(row[j])
 
 
-def forward(weights: Any, table: Any, relu: bool, x: Any, space: Any) -> None:
+def forward(weights: Any, table: Any, relu: bool, x: Any, workspace: Any) -> None:
     """All layers.
 
     Args:
@@ -112,60 +114,60 @@ def forward(weights: Any, table: Any, relu: bool, x: Any, space: Any) -> None:
         space: float32 [>= b * all outputs]; layer i's outputs [b, outputs] are left at b * PLACE.
     """
     b = x.shape[0]
-    y = matrix(space, 0, b, table[0, OUTPUTS])
-    layer(weights, table, 0, relu, x, y)
+    y = matrix(workspace, 0, b, table[0, OUTPUTS])
+    layer_forward(weights, table, 0, relu, x, y)
     for i in range(1, len(table)):
-        at, width = table[i, PLACE], table[i, OUTPUTS]
-        above = matrix(space, b * at, b, width)
-        layer(weights, table, i, relu, y, above)
+        at, width = table[i, OFFSET], table[i, OUTPUTS]
+        above = matrix(workspace, b * at, b, width)
+        layer_forward(weights, table, i, relu, y, above)
         y = above
 
 
-def turn(weights: Any, table: Any, turned: Any) -> None:
+def transpose_weights(weights: Any, table: Any, transposed: Any) -> None:
     """Writes the transposed matrices of all layers but the first, where the matrices lie."""
     for i in range(1, len(table)):
-        turn_rows(weights, table, i, table[i, INPUTS], turned)
+        transpose_rows(weights, table, i, table[i, INPUTS], transposed)
 
 
-def turn_rows(weights: Any, table: Any, i: int, rows: int, turned: Any) -> None:
+def transpose_rows(weights: Any, table: Any, i: int, rows: int, transposed: Any) -> None:
     """Writes the first rows of layer i's matrix as columns, [outputs, rows], where it lies.
 
     Rows and outputs are multiples of COLUMNS.
     """
     outputs, at = table[i, OUTPUTS], table[i, WEIGHT]
-    transpose(matrix(weights, at, rows, outputs), matrix(turned, at, outputs, rows))
+    transpose(matrix(weights, at, rows, outputs), matrix(transposed, at, outputs, rows))
 
 
 def backward(
-    turned: Any, gradient: Any, table: Any, relu: bool, x: Any, space: Any, d_space: Any
+    transposed: Any, gradient: Any, table: Any, relu: bool, x: Any, workspace: Any, d_workspace: Any
 ) -> None:
     """Adds a block's gradients, given those of the last outputs in their place of d_space.
 
     Args:
-        turned: float32 [P], of `turn`; gradient: float32 [P], added to.
+        turned: float32 [P], of `transpose_weights`; gradient: float32 [P], added to.
         x, space: of `forward`; d_space: like space, overwritten below the last layer.
     """
     b = x.shape[0]
     last = len(table) - 1
-    place, width = table[last, PLACE], table[last, OUTPUTS]
-    d = matrix(d_space, b * place, b, width)
+    place, width = table[last, OFFSET], table[last, OUTPUTS]
+    d = matrix(d_workspace, b * place, b, width)
     for i in range(last, 0, -1):
         inputs, outputs, at, bias = (
             table[i, INPUTS], table[i, OUTPUTS], table[i, WEIGHT], table[i, BIAS],
         )  # fmt: skip
-        place = table[i - 1, PLACE]
-        below = matrix(space, b * place, b, inputs)
-        d_below = matrix(d_space, b * place, b, inputs)
-        of_weight, true = matrix(gradient, at, inputs, outputs), table[i, TRUE_OUTPUTS]
-        if true <= min(b, outputs // _FEW):
-            add_columns(below, d, of_weight, matrix(d_space, b * place, true, inputs))
+        place = table[i - 1, OFFSET]
+        below = matrix(workspace, b * place, b, inputs)
+        d_below = matrix(d_workspace, b * place, b, inputs)
+        d_weight, true_outputs = matrix(gradient, at, inputs, outputs), table[i, TRUE_OUTPUTS]
+        if true_outputs <= min(b, outputs // _NARROW_SHARE):
+            add_columns(below, d, d_weight, matrix(d_workspace, b * place, true_outputs, inputs))
         else:
-            add_transposed_product(below, d, of_weight)
-        of_bias = gradient[bias : bias + outputs]
+            add_transposed_product(below, d, d_weight)
+        d_bias = gradient[bias : bias + outputs]
         for r in range(b):
             for j in range(outputs):
-                of_bias[j] += d[r, j]
-        to_below(relu, d, matrix(turned, at, true, inputs), below, d_below)
+                d_bias[j] += d[r, j]
+        backward_layer(relu, d, matrix(transposed, at, true_outputs, inputs), below, d_below)
         d = d_below
     inputs, outputs, at = table[0, INPUTS], table[0, OUTPUTS], table[0, WEIGHT]
     add_transposed_product(x, d, matrix(gradient, at, inputs, outputs))
@@ -188,49 +190,51 @@ def add_columns(a: Any, b: Any, c: Any, columns: Any) -> None:
             c[i, j] = columns[j, i]
 
 
-def input_gradient(turned: Any, table: Any, relu: bool, space: Any, d_space: Any, d_x: Any) -> None:
+def input_gradient(
+    transposed: Any, table: Any, relu: bool, workspace: Any, d_workspace: Any, d_x: Any
+) -> None:
     """Gradients of a block for its inputs, and none for weights.
 
     Args:
-        turned: float32 [P], of `turn`, and of `turn_rows` for the first layer and C rows.
+        turned: float32 [P], of `transpose_weights`, and of `transpose_rows` for the first layer and C rows.
         space: of `forward`; d_space: as for `backward`.
         d_x: float32 [b, C], written: d loss / d x for the first C inputs.
     """
     b, columns = d_x.shape
     last = len(table) - 1
-    place, width = table[last, PLACE], table[last, OUTPUTS]
-    d = matrix(d_space, b * place, b, width)
+    place, width = table[last, OFFSET], table[last, OUTPUTS]
+    d = matrix(d_workspace, b * place, b, width)
     for i in range(last, 0, -1):
         inputs, outputs, at = table[i, INPUTS], table[i, TRUE_OUTPUTS], table[i, WEIGHT]
-        place = table[i - 1, PLACE]
-        d_below = matrix(d_space, b * place, b, inputs)
-        below = matrix(space, b * place, b, inputs)
-        to_below(relu, d, matrix(turned, at, outputs, inputs), below, d_below)
+        place = table[i - 1, OFFSET]
+        d_below = matrix(d_workspace, b * place, b, inputs)
+        below = matrix(workspace, b * place, b, inputs)
+        backward_layer(relu, d, matrix(transposed, at, outputs, inputs), below, d_below)
         d = d_below
     outputs, at = table[0, OUTPUTS], table[0, WEIGHT]
-    first = matrix(turned, at, outputs, columns)
-    layer_product(d, first, turned[:0], _ENDLESS, d_x)
+    first = matrix(transposed, at, outputs, columns)
+    layer_product(d, first, transposed[:0], _NEGATIVE_INFINITY, d_x)
 
 
-def keep_rows(table: Any, b: int, kept: Any, space: Any) -> None:
-    """Leaves in `space` what `forward` would have left there for some of the rows alone.
+def select_rows(table: Any, b: int, selected: Any, workspace: Any) -> None:
+    """Leaves in `workspace` what `forward` would have left there for some of the rows alone.
 
     Args:
         b: rows that passed; kept: int64 [n], which of them count, ascending.
     """
-    n = len(kept)
+    n = len(selected)
     if n == b:
         return
     for i in range(len(table)):
-        place, width = table[i, PLACE], table[i, OUTPUTS]
-        y, to = matrix(space, b * place, b, width), matrix(space, n * place, n, width)
+        place, width = table[i, OFFSET], table[i, OUTPUTS]
+        y, to = matrix(workspace, b * place, b, width), matrix(workspace, n * place, n, width)
         for r in range(n):  # forward in memory: nothing is overwritten before it was moved
-            line, source = to[r], y[kept[r]]
+            line, source = to[r], y[selected[r]]
             for j in range(len(line)):
                 line[j] = source[j]
 
 
-def to_below(relu: bool, d: Any, matrix: Any, y: Any, d_y: Any) -> None:
+def backward_layer(relu: bool, d: Any, matrix: Any, y: Any, d_y: Any) -> None:
     """Derivatives d [b, >= C] of a layer's outputs back to what the layer below activated.
 
     Args:
@@ -240,14 +244,14 @@ def to_below(relu: bool, d: Any, matrix: Any, y: Any, d_y: Any) -> None:
     if relu:
         gated_product(d, matrix, y, d_y)
         return
-    layer_product(d, matrix, y[0, :0], _ENDLESS, d_y)
+    layer_product(d, matrix, y[0, :0], _NEGATIVE_INFINITY, d_y)
     for r in range(y.shape[0]):
         line, to = y[r], d_y[r]
         for j in range(len(line)):
             to[j] *= _ONE - line[j] * line[j]
 
 
-def forward_members(weights: Any, table: Any, relu: bool, x: Any, space: Any, out: Any) -> None:
+def forward_members(weights: Any, table: Any, relu: bool, x: Any, workspace: Any, out: Any) -> None:
     """Last outputs of every member.
 
     Args:
@@ -259,8 +263,8 @@ def forward_members(weights: Any, table: Any, relu: bool, x: Any, space: Any, ou
     for m in range(out.shape[0]):
         for first in range(0, out.shape[1], BLOCK):
             rows = min(BLOCK, out.shape[1] - first)
-            forward(weights[m], table, relu, x[m, first : first + rows], space)
-            y = space[rows * table[last, PLACE] :]
+            forward(weights[m], table, relu, x[m, first : first + rows], workspace)
+            y = workspace[rows * table[last, OFFSET] :]
             for r in range(rows):
                 for j in range(width):
                     out[m, first + r, j] = y[r * width + j]

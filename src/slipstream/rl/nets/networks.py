@@ -18,23 +18,23 @@ from slipstream.jit import rng
 from slipstream.jit.alignment import aligned_zeros
 from slipstream.jit.gemm import COLUMNS
 from slipstream.rl.nets.layers import BLOCK, INPUTS, OUTPUTS, WEIGHT, loops
-from slipstream.rl.nets.optimizer import Views, places
+from slipstream.rl.nets.optimizer import Views, tensor_offsets
 
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
-_LEFT_OUT: ContextVar[bool] = ContextVar("left out", default=False)
+_SKIP_INITIALIZATION: ContextVar[bool] = ContextVar("left out", default=False)
 
 
 @contextmanager
-def left_out() -> Iterator[None]:
+def skip_initialization() -> Iterator[None]:
     """What is made within it begins with zeros: a state with all weights is restored into it.
 
     Drawing and decomposing them is most of the time in which members that go on are assembled.
     """
-    before = _LEFT_OUT.set(True)
+    before = _SKIP_INITIALIZATION.set(True)
     try:
         yield
     finally:
-        _LEFT_OUT.reset(before)
+        _SKIP_INITIALIZATION.reset(before)
 
 
 def orthogonal(
@@ -56,7 +56,7 @@ def orthogonal(
         seeds: [M]; a member's matrix follows from its seed and `layer` alone.
         layer: number of the matrix within the network.
     """
-    if _LEFT_OUT.get():
+    if _SKIP_INITIALIZATION.get():
         return
     rows, columns = max(shape), min(shape)
     normal = np.zeros((len(seeds), rows * columns), np.float32)
@@ -83,7 +83,7 @@ def fan_in_uniform(
         weight, bias: written in place; padding stays 0.
         shape, seeds, layer: as for `orthogonal`.
     """
-    if _LEFT_OUT.get():
+    if _SKIP_INITIALIZATION.get():
         return
     rows, columns = shape
     keys = rng.member_keys(seeds, rng.INIT, layer)
@@ -98,7 +98,7 @@ def fan_in_uniform(
 _ZERO = np.float32(0.0)
 
 
-def blocks(shape: tuple[int, ...], stream: int, choices: int) -> NDArray[np.float32]:
+def dueling_mask(shape: tuple[int, ...], stream: int, choices: int) -> NDArray[np.float32]:
     """1 where the last matrix, padded to `shape`, may be other than 0."""
     allowed = np.zeros(shape, np.float32)
     allowed[:stream, choices] = 1.0
@@ -106,7 +106,7 @@ def blocks(shape: tuple[int, ...], stream: int, choices: int) -> NDArray[np.floa
     return allowed
 
 
-def clear_across(gradient: Any, table: Any, stream: int, choices: int) -> None:
+def clear_cross_gradient(gradient: Any, table: Any, stream: int, choices: int) -> None:
     """Sets the gradient of the last matrix to 0 where it leads from one stream to the other.
 
     Args:
@@ -124,7 +124,7 @@ def clear_across(gradient: Any, table: Any, stream: int, choices: int) -> None:
             matrix[i, choices] = _ZERO
 
 
-def join_streams(row: Any, choices: int, values: Any) -> None:
+def dueling_values(row: Any, choices: int, values: Any) -> None:
     """Q of one row of outputs: advantages [choices], then the value.
 
     Args:
@@ -176,7 +176,7 @@ class Mlp:
         activation: between layers; the last one is linear.
         output_gain: gain of the last layer's orthogonal start; None: all layers start with
             `fan_in_uniform`.
-        stream: of a dueling network the width of each stream, see `join_streams`; else 0.
+        stream: of a dueling network the width of each stream, see `dueling_values`; else 0.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class Mlp:
                 both = np.zeros_like(weight)
                 fan_in_uniform(both, bias, shape, seeds, first + i)
                 both[:, self.stream : layer.inputs] = both[:, : self.stream]
-                weight[:] = both * blocks(weight.shape[1:], self.stream, layer.outputs - 1)
+                weight[:] = both * dueling_mask(weight.shape[1:], self.stream, layer.outputs - 1)
             else:
                 fan_in_uniform(weight, bias, shape, seeds, first + i)
 
@@ -272,10 +272,10 @@ class Network(Protocol):
     def workspace(self, members: int, rows: int) -> Workspace:
         """Buffers for M members and R rows each."""
 
-    def act(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
+    def act(self, weights: Views, x: NDArray[Any], workspace: Workspace) -> Array:
         """Actor's head [M, R, padded head width] of x [M, R, ...]."""
 
-    def value(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
+    def value(self, weights: Views, x: NDArray[Any], workspace: Workspace) -> Array:
         """Critic's output [M, R, padded]: the value in column 0."""
 
 
@@ -290,7 +290,7 @@ class MlpNetwork:
         critic: whether there is one. The heads of agents that learn from values alone have none;
             they start with `fan_in_uniform`, as those agents' papers and libraries do.
         dueling: the actor's outputs are advantages and, after them, the state's value; see
-            `join_streams`.
+            `dueling_values`.
 
     Attributes:
         mlps: actor, and critic.
@@ -317,7 +317,7 @@ class MlpNetwork:
         self.mlps = [Mlp("actor", sizes, activation, gain, self.stream)]
         if critic:
             self.mlps.append(Mlp("critic", (inputs, *net_arch, 1), activation, 1.0))
-        offsets, _ = places(self.shapes())
+        offsets, _ = tensor_offsets(self.shapes())
         self.tables = np.stack([mlp.table(offsets) for mlp in self.mlps])
 
     def shapes(self) -> Shapes:
@@ -330,18 +330,18 @@ class MlpNetwork:
             first += len(mlp.layers)
 
     def workspace(self, members: int, rows: int) -> Workspace:
-        return Workspace(members, rows, self.head_width, self.numbers(BLOCK))
+        return Workspace(members, rows, self.head_width, self.num_outputs(BLOCK))
 
-    def numbers(self, rows: int) -> int:
+    def num_outputs(self, rows: int) -> int:
         """Numbers that the outputs of all layers of one network take, for so many rows."""
         return rows * int(self.tables[:, :, OUTPUTS].sum(1).max())
 
-    def act(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
-        return self._outputs(weights, 0, x, space.block, space.head)
+    def act(self, weights: Views, x: NDArray[Any], workspace: Workspace) -> Array:
+        return self._outputs(weights, 0, x, workspace.block, workspace.head)
 
-    def value(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
+    def value(self, weights: Views, x: NDArray[Any], workspace: Workspace) -> Array:
         assert len(self.mlps) > 1, "this policy has no critic"
-        return self._outputs(weights, 1, x, space.block, space.value)
+        return self._outputs(weights, 1, x, workspace.block, workspace.value)
 
     def _outputs(
         self, weights: Views, which: int, x: NDArray[Any], block: Array, out: Array

@@ -24,7 +24,10 @@ from slipstream.core.version import __version__
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack
 
-OLDEST, OPSET = 13, 17  # the first that has all operators, and what is written unless told
+MIN_OPSET, DEFAULT_OPSET = (
+    13,
+    17,
+)  # the first that has all operators, and what is written unless told
 TOLERANCE = 1e-5  # of outputs and actions, in parts of the largest where that is above 1
 _TIES = 1e-3  # share of rows
 _FILES = "An ONNX file"
@@ -41,10 +44,10 @@ class _Graph:
     def __call__(self, kind: str, *inputs: Any, name: str = "", **attributes: Any) -> str:
         """Adds a node of names and arrays; its output's name."""
         names = []
-        for one in inputs:
-            names.append(one if isinstance(one, str) else f"constant_{len(self.constants)}")
-            if not isinstance(one, str):
-                self.constants.append(self._tensor(np.asarray(one, order="C"), names[-1]))
+        for array in inputs:
+            names.append(array if isinstance(array, str) else f"constant_{len(self.constants)}")
+            if not isinstance(array, str):
+                self.constants.append(self._tensor(np.asarray(array, order="C"), names[-1]))
         name = name or f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(self._helper.make_node(kind, names, [name], **attributes))
         return name
@@ -54,7 +57,7 @@ class _Graph:
         return self("Slice", x, *(np.array([n]) for n in (lo, hi, 1)), name=name)
 
 
-def model_of(policy: Policy, opset: int = OPSET) -> Any:
+def make_onnx_model(policy: Policy, opset: int = DEFAULT_OPSET) -> Any:
     """The ONNX model of a policy of one member; `mask` is an input where one is needed.
 
     Args:
@@ -67,24 +70,24 @@ def model_of(policy: Policy, opset: int = OPSET) -> Any:
     """
     onnx = import_optional("onnx", _FILES, "onnx")
     helper, newest = onnx.helper, onnx.defs.onnx_opset_version()
-    if not OLDEST <= opset <= newest:
+    if not MIN_OPSET <= opset <= newest:
         raise ConfigError(
-            f"ONNX's opset {opset} is not written here: {OLDEST} is the first that has all "
+            f"ONNX's opset {opset} is not written here: {MIN_OPSET} is the first that has all "
             f"operators of a policy, and {newest} the last that the installed onnx knows. Leave "
-            f"out --opset for {OPSET}, or name one that your reader knows."
+            f"out --opset for {DEFAULT_OPSET}, or name one that your reader knows."
         )
-    graph, (tensors, own) = _Graph(helper, onnx.numpy_helper.from_array), pack(policy)
+    graph, (tensors, manifest) = _Graph(helper, onnx.numpy_helper.from_array), pack(policy)
     floats, bytes_, truth = (
-        helper.np_dtype_to_tensor_dtype(np.dtype(one)) for one in ("f4", "u1", "?")
+        helper.np_dtype_to_tensor_dtype(np.dtype(array)) for array in ("f4", "u1", "?")
     )
-    actions, taken, rows = policy.actions, own["native"]["action"], own["observation"]
+    actions, taken, rows = policy.actions, manifest["native"]["action"], manifest["observation"]
     kind = bytes_ if rows["dtype"] == "uint8" else floats
     inputs = [helper.make_tensor_value_info("observation", kind, ["N", *rows["shape"]])]
     x = graph("Cast", "observation", to=floats) if kind == bytes_ else "observation"
     layers = (_images if policy.is_image else _rows)(graph, x, tensors, policy)
     x = graph.columns(layers, 0, actions.head_width, "outputs")
     if actions.sizes:
-        if own["native"]["masked"]:
+        if manifest["native"]["masked"]:
             choices = ["N", sum(actions.sizes)]
             inputs.append(helper.make_tensor_value_info("mask", truth, choices))
             x = graph("Where", "mask", x, np.array(-np.inf, np.float32))
@@ -155,7 +158,7 @@ def write_onnx(
     Args:
         policy: of one member, that was read from a file.
         rows: [n, *shape], not scaled; mask: bool [n, choices] or None.
-        file, opset: see `model_of`.
+        file, opset: see `make_onnx_model`.
 
     Returns:
         What the file says of that comparison, too: what ran the model, rows, differences.
@@ -163,33 +166,35 @@ def write_onnx(
     Raises:
         ResourceError: they act differently; nothing is written.
     """
-    model = model_of(policy, opset)
+    model = make_onnx_model(policy, opset)
     feeds = {"observation": rows} | ({} if mask is None else {"mask": mask})
-    ran, (found, outputs) = _run(model.SerializeToString(), feeds)
+    ran, (actions_found, outputs) = _run(model.SerializeToString(), feeds)
     own = policy.actor(len(rows)).head(rows)[0, : len(rows), : policy.actions.head_width]
     acted = policy.native.actions(policy.act_rows(rows, mask=mask), (len(rows),))
-    facts: dict[str, Any] = {"ran_by": ran, "inputs": list(feeds), "observations": len(rows)}
-    facts["tolerance"] = TOLERANCE
+    metadata: dict[str, Any] = {"ran_by": ran, "inputs": list(feeds), "observations": len(rows)}
+    metadata["tolerance"] = TOLERANCE
     largest = float(np.abs(outputs - own).max() / max(1.0, np.abs(own).max()))
     if policy.actions.sizes:  # two outputs that are equal but for rounding may change their order
-        other = float(np.mean((found != acted).reshape(len(rows), -1).any(1)))
+        other = float(np.mean((actions_found != acted).reshape(len(rows), -1).any(1)))
         fine = other <= _TIES
-        facts["other_choices"] = other
+        metadata["other_choices"] = other
     else:
         extent = np.maximum(policy.actions.arrays[2], 1.0)
-        largest = max(largest, float((np.abs(found - acted).reshape(len(rows), -1) / extent).max()))
+        largest = max(
+            largest, float((np.abs(actions_found - acted).reshape(len(rows), -1) / extent).max())
+        )
         fine = True
-    facts["largest_difference"] = largest
+    metadata["largest_difference"] = largest
     if not (fine and largest <= TOLERANCE):
         raise ResourceError(
-            f"The ONNX file would not act as the policy does: {json.dumps(facts)}. Nothing was "
+            f"The ONNX file would not act as the policy does: {json.dumps(metadata)}. Nothing was "
             "written. Try another --opset, or another version of the library that ran it."
         )
-    told = {"opset": opset, "policy": pack(policy)[1], "parity": facts}
-    props = {name: json.dumps(value) for name, value in told.items()}
+    properties = {"opset": opset, "policy": pack(policy)[1], "parity": metadata}
+    props = {name: json.dumps(value) for name, value in properties.items()}
     import_optional("onnx.helper", _FILES, "onnx").set_model_props(model, props)
     write_bytes(file, model.SerializeToString())
-    return facts
+    return metadata
 
 
 def _run(content: bytes, feeds: Mapping[str, NDArray[Any]]) -> tuple[str, list[NDArray[Any]]]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.jit.alignment import LINE, aligned_zeros
-from slipstream.rl.compiled_loops import b1, f4, f8, i8, range_of
+from slipstream.rl.compiled_loops import b1, f4, f8, i8, split_range
 
 BETA_1 = 0.9
 BETA_2 = 0.999
@@ -42,7 +42,7 @@ class TrainState(NamedTuple):
         norm: float64 [M], of each member's last gradient before clipping.
     """
 
-    weights: NDArray[np.float32]
+    params: NDArray[np.float32]
     gradients: NDArray[np.float32]
     first: NDArray[np.float32]
     second: NDArray[np.float32]
@@ -93,7 +93,7 @@ class Parameters:
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], members: int, parts: int = 1) -> None:
         self.shapes = dict(shapes)
-        self.offsets, width = places(shapes)
+        self.offsets, width = tensor_offsets(shapes)
         self.flat: NDArray[np.float32] = aligned_zeros((members, width))
         self.gradients: NDArray[np.float32] = aligned_zeros((members, parts, width))
         self.first: NDArray[np.float32] = aligned_zeros((members, width))
@@ -102,7 +102,7 @@ class Parameters:
         self.failed: NDArray[np.bool_] = np.zeros(members, np.bool_)
         self.weights = self.split(self.flat)
         self.arrays = TrainState(
-            weights=self.flat,
+            params=self.flat,
             gradients=self.gradients,
             first=self.first,
             second=self.second,
@@ -142,16 +142,16 @@ class Parameters:
             array[:] = state[name]
 
 
-def places(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int]:
+def tensor_offsets(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int]:
     """Return where each tensor begins in a member's row, and P, the row's length."""
     offsets, width = {}, 0
     for name, shape in shapes.items():
         offsets[name] = width
-        width += _rounded(math.prod(shape), _LINE)
-    return offsets, _rounded(width, LANES)
+        width += _round_up(math.prod(shape), _LINE)
+    return offsets, _round_up(width, LANES)
 
 
-def _rounded(n: int, to: int) -> int:
+def _round_up(n: int, to: int) -> int:
     return -(-n // to) * to
 
 
@@ -167,7 +167,7 @@ def sum_gradient(state: Any, m: int, block: int, squares: Any) -> None:
             block's own are written.
     """
     gradients, lanes = state.gradients[m], squares[block]
-    lo, hi = lines_of(state, block, len(squares))
+    lo, hi = weight_range(state, block, len(squares))
     total = gradients[0, lo:hi]
     for part in range(1, len(gradients)):  # always in this order
         more = gradients[part, lo:hi]
@@ -180,9 +180,9 @@ def sum_gradient(state: Any, m: int, block: int, squares: Any) -> None:
             lanes[j] += float(line[j]) * float(line[j])
 
 
-def lines_of(state: Any, part: int, parts: int) -> tuple[int, int]:
+def weight_range(state: Any, part: int, parts: int) -> tuple[int, int]:
     """Return lo, hi: one of so many parts has weights lo..hi-1, whole LANES."""
-    lo, hi = range_of(state.weights.shape[1] // LANES, part, parts)
+    lo, hi = split_range(state.params.shape[1] // LANES, part, parts)
     return lo * LANES, hi * LANES
 
 
@@ -221,11 +221,11 @@ def move_weights(state: Any, m: int, lo: int, hi: int, settings: Any) -> None:
     adam(state, m, lo, hi, clip, settings.learning_rate[m], settings.adam_eps[m])
 
 
-def step_alone(state: Any, m: int, squares: Any, settings: Any) -> None:
+def adam_step(state: Any, m: int, squares: Any, settings: Any) -> None:
     """Make a whole step of member m in this thread; squares: float64 [1, LANES], overwritten."""
     sum_gradient(state, m, 0, squares)
     if begin_step(state, m, squares):
-        move_weights(state, m, 0, state.weights.shape[1], settings)
+        move_weights(state, m, 0, state.params.shape[1], settings)
 
 
 def adam(
@@ -243,7 +243,7 @@ def adam(
     root = np.float32(1.0 / math.sqrt(1.0 - math.pow(BETA_2, state.steps[m])))
     keep_1, add_1 = np.float32(BETA_1), np.float32(1.0 - BETA_1)
     keep_2, add_2 = np.float32(BETA_2), np.float32(1.0 - BETA_2)
-    gradient, weight = state.gradients[m, 0, lo:hi], state.weights[m, lo:hi]
+    gradient, weight = state.gradients[m, 0, lo:hi], state.params[m, lo:hi]
     mean, square = state.first[m, lo:hi], state.second[m, lo:hi]
     for i in range(len(gradient)):
         g = gradient[i] * shorten

@@ -26,17 +26,24 @@ from slipstream.kernels.space_codec import (
     make_observation_codec,
 )
 from slipstream.kernels.spec import EnvSpec
-from slipstream.rl.experience.scaling import ObservationScale
-from slipstream.rl.nets.action_selection import Decider, Sampler, loops
+from slipstream.rl.experience.running_mean_std import ObservationNormalizer
+from slipstream.rl.nets.action_selection import GreedyActor, Sampler, loops
 from slipstream.rl.nets.actions import ActionMap, Head
 from slipstream.rl.nets.layers import BLOCK
 from slipstream.rl.nets.networks import Activation, MlpNetwork, Network, input_width
 from slipstream.rl.nets.optimizer import Parameters
 
-_ACTORS = 8  # numbers of rows that buffers are kept for
-_DRAWN = {"logits": "draw_choices", "gaussian": "draw_boxes", "squashed_gaussian": "draw_squashed"}
-_EXPLORATION = {"q": 0.05, "tanh": 0.1}  # the last epsilon of DQN and the noise of TD3 in training
-_ALONE = 10_000  # single observations from which on it pays to load the compiler
+_MAX_ACTORS = 8  # numbers of rows that buffers are kept for
+_SAMPLING_LOOPS = {
+    "logits": "act_categorical",
+    "gaussian": "act_gaussian",
+    "squashed_gaussian": "act_squashed_gaussian",
+}
+_DEFAULT_EXPLORATION = {
+    "q": 0.05,
+    "tanh": 0.1,
+}  # the last epsilon of DQN and the noise of TD3 in training
+_MAX_PORTABLE_CALLS = 10_000  # single observations from which on it pays to load the compiler
 _MIN_ROWS = 8  # of images: fewer take other matrix paths, and bits would depend on how many act
 _NO_MASK = np.zeros((0, 0), np.bool_)
 
@@ -60,7 +67,7 @@ class Policy(SummaryRepr):
         parts: gradient buffers.
         head: what the network's outputs mean, see `ActionMap`. Only `logits` and `gaussian` have a
             critic in the policy.
-        dueling: of the head `q`, see `join_streams` (`networks.py`).
+        dueling: of the head `q`, see `dueling_values` (`networks.py`).
 
     Attributes:
         parameters: all weights; scale: of observations (None for images); actions: the mapping.
@@ -94,15 +101,15 @@ class Policy(SummaryRepr):
         self.observation_dtype = spec.observation_dtype
         self.actions = ActionMap(spec.action_space, head)
         self.training_context: Mapping[str, Any] = {}
-        self.native = Native.of(spec, self.members, self.actions.sizes)
+        self.native = NativeSpaces.from_spec(spec, self.members, self.actions.sizes)
         self.is_image = self.observation_dtype == np.uint8 and len(self.observation_shape) == 3
-        self.scale: ObservationScale | None = None
-        self.network = network_of(
+        self.scale: ObservationNormalizer | None = None
+        self.network = make_policy_network(
             *(self.observation_shape, self.is_image, self.actions, self.net_arch),
             *(activation, dueling),
         )
         if not self.is_image:
-            self.scale = ObservationScale(specs, observation_normalization)
+            self.scale = ObservationNormalizer(specs, observation_normalization)
         shapes = dict(self.network.shapes())
         if self.actions.head == "gaussian":
             shapes["log_std"] = (self.actions.width,)
@@ -112,7 +119,7 @@ class Policy(SummaryRepr):
             self.parameters.weights["log_std"][:] = math.log(init_std)
         self._actors: dict[int, Actor] = {}
         self.packed: tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]] | None = None
-        self._acted = 0
+        self._num_portable_calls = 0
         self._keys, self._draws = self.seeds, 0
 
     @property
@@ -131,7 +138,7 @@ class Policy(SummaryRepr):
         return Actor(self, rows)
 
     @cached_property
-    def _alone(self) -> portable.PortablePolicy | None:
+    def _portable(self) -> portable.PortablePolicy | None:
         """Acts for one observation to the same bits, and compiles nothing."""
         return (
             None if self.packed is None or self.is_image else portable.PortablePolicy(*self.packed)
@@ -139,7 +146,7 @@ class Policy(SummaryRepr):
 
     def _actor(self, rows: int) -> Actor:
         if rows not in self._actors:
-            if len(self._actors) >= _ACTORS:
+            if len(self._actors) >= _MAX_ACTORS:
                 del self._actors[next(iter(self._actors))]
             self._actors[rows] = Actor(self, rows)
         return self._actors[rows]
@@ -175,21 +182,26 @@ class Policy(SummaryRepr):
             ConfigError: observations or a mask of another form, no mask where one is needed, or a
                 head that is not drawn from.
         """
-        return self._acted_on(obs, mask, deterministic)
+        return self._predict(obs, mask, deterministic)
 
-    def _acted_on(self, obs: Any, mask: Any, deterministic: bool, exploration: float = 0.0) -> Any:
+    def _predict(self, obs: Any, mask: Any, deterministic: bool, exploration: float = 0.0) -> Any:
         """Actions of `act`; `exploration`: of heads without a distribution, see `act_batch`."""
         rows, lead = self.native.rows(obs)
-        mask = self.native.offered(obs) if mask is None else mask
-        allowed = self.native.allowed(mask, lead, len(rows))
+        mask = self.native.mask_from_observation(obs) if mask is None else mask
+        allowed = self.native.mask_rows(mask, lead, len(rows))
         keys = None
         if not deterministic:
             keys = rng.member_keys(self._keys, rng.SAMPLE, self._draws)
             self._draws += 1
         actions = np.zeros((0, self.actions.width), self.actions.dtype)
-        if len(rows) == 1 and self._alone and not self._actors and self._acted < _ALONE:
-            self._acted += 1
-            actions = self._alone.decide(rows, allowed, keys)
+        if (
+            len(rows) == 1
+            and self._portable
+            and not self._actors
+            and self._num_portable_calls < _MAX_PORTABLE_CALLS
+        ):
+            self._num_portable_calls += 1
+            actions = self._portable.decide(rows, allowed, keys)
         elif len(rows):
             actions = self.act_rows(rows, keys=keys, mask=allowed)
         if exploration > 0.0 and keys is not None:
@@ -224,13 +236,13 @@ class Policy(SummaryRepr):
         """
         head = self.actions.head
         if exploration is None:
-            exploration = _EXPLORATION.get(head, 0.0)
-        elif head not in _EXPLORATION or not 0.0 <= exploration <= 1.0:
+            exploration = _DEFAULT_EXPLORATION.get(head, 0.0)
+        elif head not in _DEFAULT_EXPLORATION or not 0.0 <= exploration <= 1.0:
             raise ConfigError(
                 f"exploration must be from 0 to 1 for a policy of DQN or TD3, got {exploration!r} "
                 f"for one with the head {head}. Leave it out."
             )
-        return self._acted_on(states, mask, deterministic, exploration)
+        return self._predict(states, mask, deterministic, exploration)
 
     def reseed(self, seed: int) -> None:
         """Begins the stream that `act(..., deterministic=False)` draws from anew, from a seed."""
@@ -254,7 +266,7 @@ class Policy(SummaryRepr):
         rows = len(obs) // self.members
         actor = self._actor(rows)
         out = np.zeros((len(obs), self.actions.width), self.actions.dtype)
-        if keys is None or not self.actions.drawn:
+        if keys is None or not self.actions.is_stochastic:
             actor.decide(obs, mask, out)
         else:
             drawn, log_prob = np.empty_like(out), np.empty(len(out), np.float32)
@@ -262,7 +274,7 @@ class Policy(SummaryRepr):
         return out
 
 
-def network_of(
+def make_policy_network(
     shape: tuple[int, ...],
     image: bool,
     actions: ActionMap,
@@ -307,7 +319,7 @@ class Actor:
             self._row = np.zeros((BLOCK, policy.input_width), np.float32)
             self._row[:, self._numbers] = 1.0
             self._mapping = policy.actions.arrays
-        self._space = policy.network.workspace(policy.members, full)
+        self._workspace = policy.network.workspace(policy.members, full)
         self._noise = np.zeros(BLOCK * policy.actions.head_width, np.float32)
         self._sizes = np.array(policy.actions.sizes, np.int64)
         self._loops = loops()
@@ -315,13 +327,13 @@ class Actor:
     def head(self, obs: NDArray[Any]) -> NDArray[np.float32]:
         """The actor's output [M, >= R, padded] for observations [M * R, *shape], not scaled."""
         return self._policy.network.act(
-            self._policy.parameters.weights, self._load(obs), self._space
+            self._policy.parameters.weights, self._load(obs), self._workspace
         )
 
     def value(self, obs: NDArray[Any]) -> NDArray[np.float32]:
         """The critic's output [M, >= R, padded], values in the first column."""
         return self._policy.network.value(
-            self._policy.parameters.weights, self._load(obs), self._space
+            self._policy.parameters.weights, self._load(obs), self._workspace
         )
 
     def _load(self, obs: NDArray[Any]) -> NDArray[Any]:
@@ -334,14 +346,14 @@ class Actor:
         return self._x
 
     @property
-    def decider(self) -> Decider:
+    def greedy_actor(self) -> GreedyActor:
         """What compiled loops read that decide on vectors, of the policy as it is now."""
         policy = self._policy
         scale, network = policy.scale, policy.network
         assert scale is not None and isinstance(network, MlpNetwork)
         sizes, start, half, middle, low, high = self._mapping
-        return Decider(
-            weights=policy.parameters.arrays.weights,
+        return GreedyActor(
+            weights=policy.parameters.arrays.params,
             table=network.tables[0],
             relu=network.activation == "relu",
             squashed=policy.actions.squashed,
@@ -353,7 +365,7 @@ class Actor:
             low=low,
             high=high,
             x=self._row,
-            space=self._space.block,
+            workspace=self._workspace.block,
         )
 
     def decide(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None, out: NDArray[Any]) -> None:
@@ -361,12 +373,16 @@ class Actor:
         if self._policy.is_image:
             self._decide_images(obs, mask, out)
             return
-        name = "decide_boxes" if self._policy.actions.continuous else "decide_all_choices"
+        name = (
+            "act_greedy_box_members"
+            if self._policy.actions.continuous
+            else "act_greedy_discrete_members"
+        )
         flat = np.ascontiguousarray(obs, np.float32).reshape(len(out), self._numbers)
         allowed = _NO_MASK
         if mask is not None:
             allowed = np.ascontiguousarray(mask, np.bool_).reshape(len(out), -1)
-        self._loops[name](self.decider, self._rows, flat, allowed, out)
+        self._loops[name](self.greedy_actor, self._rows, flat, allowed, out)
 
     def _decide_images(
         self, obs: NDArray[Any], mask: NDArray[np.bool_] | None, out: NDArray[Any]
@@ -393,17 +409,17 @@ class Actor:
             ConfigError: the head has no distribution that slipstream draws from.
         """
         policy = self._policy
-        self._check_drawn()
+        self._check_stochastic()
         log_std = np.zeros((policy.members, 0), np.float32)
         if policy.actions.head == "gaussian":
             log_std = np.ascontiguousarray(policy.parameters.weights["log_std"])
         noise = self._noise
-        return Sampler(self.decider, log_std, keys, self._rows, first, noise)
+        return Sampler(self.greedy_actor, log_std, keys, self._rows, first, noise)
 
     @property
     def draw(self) -> Any:
         """The compiled loop that takes a `sampler`; see `rl/nets/action_selection.py`."""
-        return self._loops[_DRAWN[self._policy.actions.head]]
+        return self._loops[_SAMPLING_LOOPS[self._policy.actions.head]]
 
     def sample(
         self,
@@ -432,7 +448,7 @@ class Actor:
             sampler = self.sampler(keys[None], first)
             self.draw(sampler, 0, flat, allowed, action, log_prob, out)
             return
-        self._check_drawn()
+        self._check_stochastic()
         actions = self._policy.actions
         fill = rng.fill_normal if actions.continuous else rng.fill_gumbel
         noise = np.zeros((self._policy.members, self._rows * actions.head_width), np.float32)
@@ -442,12 +458,14 @@ class Actor:
             log_std = np.ascontiguousarray(self._policy.parameters.weights["log_std"])
             self._loops["sample_gaussian"](head, noise, log_std, action, log_prob)
         else:
-            self._loops["sample_choices"](head, noise, allowed, self._sizes, action, log_prob)
+            self._loops["sample_categorical"](head, noise, allowed, self._sizes, action, log_prob)
         actions.to_environment(action, out)
 
-    def _check_drawn(self) -> None:
+    def _check_stochastic(self) -> None:
         policy = self._policy
-        if policy.actions.head not in _DRAWN or (policy.is_image and policy.actions.squashed):
+        if policy.actions.head not in _SAMPLING_LOOPS or (
+            policy.is_image and policy.actions.squashed
+        ):
             raise ConfigError(
                 f"A policy with the head {policy.actions.head} is not drawn from in this "
                 "version: act with deterministic=True."
@@ -455,7 +473,7 @@ class Actor:
 
 
 @dataclass(frozen=True)
-class Native:
+class NativeSpaces:
     """Turns what the environment shows into rows [M * R, ...], and rows of actions back.
 
     Attributes:
@@ -465,14 +483,14 @@ class Native:
         masked: the environment says which choices are allowed, and the policy must be told.
     """
 
-    observed: ObservationCodec
-    acted: ActionCodec
+    observation_codec: ObservationCodec
+    action_codec: ActionCodec
     members: int
     sizes: tuple[int, ...]
     masked: bool = False
 
     @classmethod
-    def of(cls, spec: EnvSpec, members: int, sizes: tuple[int, ...]) -> Native:
+    def from_spec(cls, spec: EnvSpec, members: int, sizes: tuple[int, ...]) -> NativeSpaces:
         """Forms of an environment's own observations and actions."""
         return cls(
             make_observation_codec(spec),
@@ -491,10 +509,10 @@ class Native:
         members = self.members
         axes = "the members first, then the batch axis" if members > 1 else "the batch axis first"
         try:
-            rows, lead = self.observed.encode(obs)
+            rows, lead = self.observation_codec.encode(obs)
         except SpaceMismatchError as error:
             raise ConfigError(
-                f"The policy got {error}. It takes one observation ({self.observed.requirement}) "
+                f"The policy got {error}. It takes one observation ({self.observation_codec.requirement}) "
                 f"or a batch of them, {axes}, as the environment returns them: neither flattened "
                 "nor scaled."
             ) from None
@@ -504,7 +522,7 @@ class Native:
                 f"{rows.shape[len(lead) :]}, and it has {members} member(s): give one observation "
                 f"or a batch, {axes}."
             )
-        rows = np.ascontiguousarray(rows.reshape(-1, *self.observed.shape))
+        rows = np.ascontiguousarray(rows.reshape(-1, *self.observation_codec.shape))
         if not np.isfinite(rows).all():
             raise ConfigError(
                 "The policy was given an observation with NaN or infinity in it; an action for it "
@@ -512,12 +530,12 @@ class Native:
             )
         return rows, lead
 
-    def offered(self, obs: Any) -> Any:
+    def mask_from_observation(self, obs: Any) -> Any:
         """Return the mask that is a part of observations; None if the policy needs none."""
         if not self.masked:
             return None
         if isinstance(obs, list):
-            parts = [self.offered(one) for one in obs]
+            parts = [self.mask_from_observation(one) for one in obs]
             return None if any(part is None for part in parts) else np.stack(parts)
         return (
             np.asarray(obs[ACTION_MASK_KEY]) > 0
@@ -525,7 +543,7 @@ class Native:
             else None
         )
 
-    def allowed(self, mask: Any, lead: tuple[int, ...], rows: int) -> NDArray[np.bool_] | None:
+    def mask_rows(self, mask: Any, lead: tuple[int, ...], rows: int) -> NDArray[np.bool_] | None:
         """A mask as rows [M * R, choices]; None where all choices are allowed.
 
         Raises:
@@ -562,22 +580,22 @@ class Native:
 
     def actions(self, rows: NDArray[Any], lead: tuple[int, ...]) -> Any:
         """Actions [*lead, ...] of the environment's own space for rows [M * R, K]."""
-        return self.acted.decode(rows.reshape(*lead, rows.shape[-1]))
+        return self.action_codec.decode(rows.reshape(*lead, rows.shape[-1]))
 
     def description(self) -> dict[str, Any]:
         """JSON-able form, for a policy's manifest."""
         return {
-            "observation": self.observed.description,
-            "layout": self.observed.layout,
-            "action": self.acted.description,
+            "observation": self.observation_codec.description,
+            "layout": self.observation_codec.layout,
+            "action": self.action_codec.description,
             "masked": self.masked,
         }
 
-    def with_description(self, description: Mapping[str, Any]) -> Native:
+    def with_description(self, description: Mapping[str, Any]) -> NativeSpaces:
         """A copy whose outside is as a manifest describes it; its rows stay."""
         return replace(
             self,
-            observed=ObservationCodec(description["observation"], description["layout"]),
-            acted=ActionCodec(description["action"], self.acted.start),
+            observation_codec=ObservationCodec(description["observation"], description["layout"]),
+            action_codec=ActionCodec(description["action"], self.action_codec.start),
             masked=bool(description["masked"]),
         )

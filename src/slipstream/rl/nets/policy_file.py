@@ -24,10 +24,10 @@ from slipstream.core.version import __version__
 from slipstream.kernels.space_codec import ObservationCodec, check_description, iter_leaves
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.best_policies import BEST, BestPolicies
-from slipstream.rl.experience.scaling import LIMIT
+from slipstream.rl.experience.running_mean_std import LIMIT
 from slipstream.rl.nets.actions import ActionMap
-from slipstream.rl.nets.networks import Activation, MlpNetwork, Network, left_out
-from slipstream.rl.nets.policy import Policy, network_of
+from slipstream.rl.nets.networks import Activation, MlpNetwork, Network, skip_initialization
+from slipstream.rl.nets.policy import Policy, make_policy_network
 
 FORMAT = 2
 _WEIGHTS, _SCALE = "weights.", ("observation.mean", "observation.inverse_std")
@@ -68,13 +68,13 @@ def pack(
     if policy.scale is not None:
         tensors["observation.mean"] = policy.scale.mean[m].copy()
         tensors["observation.inverse_std"] = policy.scale.inverse_std[m].copy()
-    description = _described(policy, m)
+    description = _make_manifest(policy, m)
     if training_context is not None:
         description["training_context"] = dict(training_context)
     return tensors, {**description, "hash": _digest(tensors, description)}
 
 
-def _described(policy: Policy, m: int) -> dict[str, Any]:
+def _make_manifest(policy: Policy, m: int) -> dict[str, Any]:
     """The manifest of member m without its hash."""
     network: dict[str, Any] = {"kind": "mlp", "net_arch": list(policy.net_arch)}
     observation: dict[str, Any] = {
@@ -155,11 +155,11 @@ def unpack(tensors: Mapping[str, NDArray[Any]], manifest: Any) -> Policy:
             "There is no policy here: the manifest's `policy` does not describe one. Name a run's "
             "directory, or a folder in its `best`."
         )
-    known = manifest.get("format")
-    if isinstance(known, bool) or known != FORMAT:
+    version = manifest.get("format")
+    if isinstance(version, bool) or version != FORMAT:
         writer = manifest.get("slipstream")
         raise CheckpointError(
-            f"This policy has format {known!r}, and slipstream {__version__} reads format "
+            f"This policy has format {version!r}, and slipstream {__version__} reads format "
             f"{FORMAT}. Load it with the version that wrote it"
             f"{f', slipstream {writer}' if writer else ''}, or train it again with this one."
         )
@@ -170,7 +170,7 @@ def unpack(tensors: Mapping[str, NDArray[Any]], manifest: Any) -> Policy:
             "cut short. Use another checkpoint of the run."
         )
     try:
-        policy = _checked(tensors, description)
+        policy = _build_policy(tensors, description)
     except ResourceError:  # images need torch
         raise
     except Exception as error:  # whatever a forged description makes spaces and forms raise
@@ -182,12 +182,12 @@ def unpack(tensors: Mapping[str, NDArray[Any]], manifest: Any) -> Policy:
         if f"{_WEIGHTS}{name}" in tensors:  # who only acts may leave out the critic
             place[:] = tensors[f"{_WEIGHTS}{name}"]
     if policy.scale is not None:
-        policy.scale.hold(*(tensors[name] for name in _SCALE))
+        policy.scale.freeze(*(tensors[name] for name in _SCALE))
     policy.packed = manifest, tensors
     return policy
 
 
-def _checked(tensors: Mapping[str, NDArray[Any]], description: dict[str, Any]) -> Policy:
+def _build_policy(tensors: Mapping[str, NDArray[Any]], description: dict[str, Any]) -> Policy:
     """A policy with the outside of a description and weights of its own, which tensors fit.
 
     Raises:
@@ -209,16 +209,16 @@ def _checked(tensors: Mapping[str, NDArray[Any]], description: dict[str, Any]) -
         raise ValueError(f"rows of shape {shape} and layers of {net_arch!s:.80}")
     actions = ActionMap(ActionMap.space(description["action"]), head)
     image = rows["dtype"] == "uint8" and len(shape) == 3
-    built = network_of(shape, image, actions, net_arch, activation, dueling)
-    _check_tensors(tensors, _expected(built, shape, actions), image)
-    _check_native(description["native"], shape, rows["dtype"], actions)
+    built = make_policy_network(shape, image, actions, net_arch, activation, dueling)
+    _check_tensors(tensors, _tensor_shapes(built, shape, actions), image)
+    _check_spaces(description["native"], shape, rows["dtype"], actions)
     dtype = np.dtype(rows["dtype"])
     low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
     spec = EnvSpec(
         observation_space=gymnasium.spaces.Box(low, high, shape, dtype.type),
         action_space=ActionMap.space(description["action"]),
     )
-    with left_out():  # weights that are drawn, for which others come
+    with skip_initialization():  # weights that are drawn, for which others come
         policy = Policy(
             *([spec], [description["seed"]]),
             **{"net_arch": net_arch, "activation": activation, "head": head, "dueling": dueling},
@@ -227,14 +227,14 @@ def _checked(tensors: Mapping[str, NDArray[Any]], description: dict[str, Any]) -
         policy.scale.limit[:] = _limit(rows["clip"], math.prod(shape))
     policy.native = policy.native.with_description(description["native"])
     policy.training_context = description["training_context"]
-    written = {**_described(policy, 0), "slipstream": description["slipstream"]}
+    written = {**_make_manifest(policy, 0), "slipstream": description["slipstream"]}
     odd = [key for key in _SHAPE if written[key] != description[key]]
     if odd:
         raise ValueError(f"`{odd[0]}` is {description[odd[0]]!s:.80}, not {written[odd[0]]!s:.80}")
     return policy
 
 
-def _expected(
+def _tensor_shapes(
     network: Network, shape: tuple[int, ...], actions: ActionMap
 ) -> dict[str, tuple[int, ...]]:
     """Shapes of a policy's tensors by name."""
@@ -252,7 +252,7 @@ def _expected(
     return named | (dict.fromkeys(_SCALE, (math.prod(shape),)) if scaled else {})
 
 
-def _check_native(
+def _check_spaces(
     native: Mapping[str, Any], shape: tuple[int, ...], dtype: str, actions: ActionMap
 ) -> None:
     """Refuses the outside of another policy's rows and actions."""

@@ -13,7 +13,7 @@ from slipstream.rl.nets.optimizer import BETA_1, BETA_2
 Weights = Mapping[str, Tensor]
 
 
-class Moving(NamedTuple):
+class OptimizerState(NamedTuple):
     """What an update changes in place, of M members.
 
     Attributes:
@@ -28,7 +28,7 @@ class Moving(NamedTuple):
     failed: Tensor
 
 
-class Group(NamedTuple):
+class ParamGroup(NamedTuple):
     """Weights with an optimiser of their own.
 
     Attributes:
@@ -37,13 +37,13 @@ class Group(NamedTuple):
         gradient: float32 [M, P], 0 between its tensors; gradients: its views by name.
     """
 
-    moving: Moving
+    state: OptimizerState
     leaves: Weights
     gradient: Tensor
     gradients: Weights
 
 
-def differentiate(group: Group, loss: Tensor) -> Tensor:
+def differentiate(group: ParamGroup, loss: Tensor) -> Tensor:
     """Leaves the gradient of each member's loss, [M], in the group; its norms, float64 [M].
 
     Losses are summed, so that no gradient of one member reaches another.
@@ -54,13 +54,13 @@ def differentiate(group: Group, loss: Tensor) -> Tensor:
     return group.gradient.double().square().sum(1).sqrt()
 
 
-def shortened(group: Group, norm: Tensor, longest: Tensor) -> Tensor:
-    """Gradients [M, P] whose norms [M] are at most `longest`, [M]."""
-    return group.gradient * (longest / (norm + 1e-6)).clamp(max=1.0).float()[:, None]
+def clip_grad_norm(group: ParamGroup, norm: Tensor, max_norm: Tensor) -> Tensor:
+    """Gradients [M, P] whose norms [M] are at most `max_norm`, [M]."""
+    return group.gradient * (max_norm / (norm + 1e-6)).clamp(max=1.0).float()[:, None]
 
 
 def adam(
-    moving: Moving, gradient: Tensor, chosen: Tensor, learning_rate: Tensor, epsilon: Tensor
+    state: OptimizerState, gradient: Tensor, active: Tensor, learning_rate: Tensor, epsilon: Tensor
 ) -> None:
     """One step of Adam (Kingma and Ba 2015) for the chosen members, bool [M].
 
@@ -70,15 +70,15 @@ def adam(
     Args:
         gradient: float32 [M, P]; learning_rate, epsilon: float32 [M].
     """
-    moving.steps.add_(chosen)
-    t, keep = moving.steps.double()[:, None], ~chosen[:, None]
-    first = BETA_1 * moving.first + (1.0 - BETA_1) * gradient
-    second = BETA_2 * moving.second + (1.0 - BETA_2) * gradient**2
+    state.steps.add_(active)
+    t, keep = state.steps.double()[:, None], ~active[:, None]
+    first = BETA_1 * state.first + (1.0 - BETA_1) * gradient
+    second = BETA_2 * state.second + (1.0 - BETA_2) * gradient**2
     mean, square = first / (1.0 - BETA_1**t).float(), second / (1.0 - BETA_2**t).float()
     step = learning_rate[:, None] * mean / (square.sqrt() + epsilon[:, None])
     for old, new in (
-        (moving.first, first),
-        (moving.second, second),
-        (moving.weights, moving.weights - step),
+        (state.first, first),
+        (state.second, second),
+        (state.weights, state.weights - step),
     ):
         old.copy_(torch.where(keep, old, new))

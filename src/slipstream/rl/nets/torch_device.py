@@ -15,7 +15,7 @@ from slipstream.core.errors import ResourceError
 from slipstream.core.extras import pip_install_command
 
 
-def device_of(name: str) -> torch.device:
+def get_device(name: str) -> torch.device:
     """The device ``cpu``, ``cuda`` or ``cuda:N``.
 
     Nothing is begun on the card here: processes are forked later, and a child could not go on.
@@ -34,26 +34,26 @@ def device_of(name: str) -> torch.device:
             f"only. Install a build with CUDA: {line} (on Windows see "
             "https://pytorch.org/get-started); or give --device cpu."
         )
-    cards = torch.cuda.device_count()
-    if cards == 0:
-        hides, shows = "CUDA_VISIBLE_DEVICES", "nvidia-smi"
+    count = torch.cuda.device_count()
+    if count == 0:
+        variable, tool = "CUDA_VISIBLE_DEVICES", "nvidia-smi"
         if rocm is not None:
-            hides, shows = "HIP_VISIBLE_DEVICES", "rocm-smi"
+            variable, tool = "HIP_VISIBLE_DEVICES", "rocm-smi"
         raise ResourceError(
             f"{name} was asked for, and no card can be used here: there is none, its driver is "
-            f"missing, or {hides} hides it{'' if rocm is None else f' (PyTorch for ROCm {rocm})'}. "
-            f"`{shows}` shows what the driver sees; or give --device cpu."
+            f"missing, or {variable} hides it{'' if rocm is None else f' (PyTorch for ROCm {rocm})'}. "
+            f"`{tool}` shows what the driver sees; or give --device cpu."
         )
-    if (device.index or 0) >= cards:
-        known = "only cuda:0" if cards == 1 else f"cuda:0 to cuda:{cards - 1}"
+    if (device.index or 0) >= count:
+        known = "only cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
         raise ResourceError(
-            f"{name} was asked for, and this machine has {cards} card{'s' * (cards > 1)}: {known}. "
+            f"{name} was asked for, and this machine has {count} card{'s' * (count > 1)}: {known}. "
             "Name one of them, or give --device cpu."
         )
     return device
 
 
-def together(members: int, device: torch.device) -> list[slice]:
+def member_batches(members: int, device: torch.device) -> list[slice]:
     """Members that one batched product may hold: on a processor each alone, on a card all.
 
     A batched product's bits depend on their number, and on a processor a member's must not.
@@ -62,7 +62,7 @@ def together(members: int, device: torch.device) -> list[slice]:
     return [slice(m, m + each) for m in range(0, members, each)]
 
 
-def carried(array: NDArray[np.generic], device: torch.device) -> Tensor:
+def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
     """An array on the device: itself on a processor, else copied while the processor goes on.
 
     torch keeps the pinned copy until the device has read it.
@@ -73,7 +73,9 @@ def carried(array: NDArray[np.generic], device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-def telling(tensors: Sequence[Tensor], device: torch.device) -> Callable[[], list[NDArray[Any]]]:
+def start_transfer(
+    tensors: Sequence[Tensor], device: torch.device
+) -> Callable[[], list[NDArray[Any]]]:
     """What gives arrays of the device's tensors: themselves on a processor, else copied.
 
     A card's copies, into pinned memory, are queued here. The call waits for what was queued before
@@ -85,16 +87,16 @@ def telling(tensors: Sequence[Tensor], device: torch.device) -> Callable[[], lis
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.record(torch.cuda.current_stream(device))
 
-    def told() -> list[NDArray[Any]]:
+    def wait() -> list[NDArray[Any]]:
         if copied is not None:
             copied.synchronize()
         return [tensor.numpy() for tensor in here]
 
-    return told
+    return wait
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def single_thread() -> Iterator[None]:
     """Holds torch at one thread in the block, and gives it its own back.
 
     Threads of torch's own wait for each other by spinning: beside a busy neighbour an update took

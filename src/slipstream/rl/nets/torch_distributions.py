@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slipstream.rl.nets.actions import ActionMap
-from slipstream.rl.nets.torch_device import carried
+from slipstream.rl.nets.torch_device import to_device
 
-_FORBIDDEN = -1e30  # logit of a masked choice: probability exactly 0, entropy term finite
+_MASKED_LOGIT = -1e30  # logit of a masked choice: probability exactly 0, entropy term finite
 
 
 class Categorical:
@@ -33,7 +33,7 @@ class Categorical:
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
         if mask is not None:
-            logits = logits.masked_fill(~mask, _FORBIDDEN)
+            logits = logits.masked_fill(~mask, _MASKED_LOGIT)
         self.log_p = torch.log_softmax(logits, dim=-1)
 
     def sample(self, noise: Tensor) -> Tensor:
@@ -68,8 +68,8 @@ class MultiCategorical:
         return torch.cat([part.mode() for part in self.parts], dim=-1)
 
     def log_prob(self, action: Tensor) -> Tensor:
-        each = (part.log_prob(action[..., k : k + 1]) for k, part in enumerate(self.parts))
-        return functools.reduce(torch.add, each)
+        parts = (part.log_prob(action[..., k : k + 1]) for k, part in enumerate(self.parts))
+        return functools.reduce(torch.add, parts)
 
     def entropy(self) -> Tensor:
         return functools.reduce(torch.add, (part.entropy() for part in self.parts))
@@ -112,7 +112,7 @@ Distribution = Categorical | MultiCategorical | DiagonalGaussian
 """
 
 
-def distribution(
+def make_distribution(
     actions: ActionMap, head: Tensor, log_std: Tensor | None, mask: Tensor | None
 ) -> Distribution:
     """What a head [M, R, >= head_width], padded beyond head_width, says of actions."""
@@ -134,12 +134,12 @@ _MUL_1 = _signed(0xBF58476D1CE4E5B9)
 _MUL_2 = _signed(0x94D049BB133111EB)
 
 
-def keys_of(keys: NDArray[np.uint64], device: torch.device) -> Tensor:
+def keys_to_tensor(keys: NDArray[np.uint64], device: torch.device) -> Tensor:
     """Keys of `jit/rng.py` as int64 of the same bits."""
-    return carried(keys.view(np.int64), device)
+    return to_device(keys.view(np.int64), device)
 
 
-def words(keys: Tensor, first: int, count: int) -> Tensor:
+def random_bits(keys: Tensor, first: int, count: int) -> Tensor:
     """The 64 random bits at places first, first + 1, ... of each stream: int64 [M, count]."""
     places = torch.arange(first + 1, first + count + 1, device=keys.device)
     return _mix(keys[:, None] ^ _mix(places * _GOLDEN))
@@ -147,26 +147,26 @@ def words(keys: Tensor, first: int, count: int) -> Tensor:
 
 def gumbel(keys: Tensor, first: int, count: int) -> Tensor:
     """Standard Gumbel numbers, float32 [M, count], as `draws.fill_gumbel` writes them."""
-    return (-torch.log(-torch.log(_open(words(keys, first, count))))).float()
+    return (-torch.log(-torch.log(_open_unit(random_bits(keys, first, count))))).float()
 
 
 def normal(keys: Tensor, first: int, count: int) -> Tensor:
     """Standard normal numbers, float32 [M, count], as `draws.fill_normal` writes them."""
-    pairs = words(keys, 2 * first, 2 * count).view(len(keys), count, 2)
-    u, v = _open(pairs[..., 0]), _right(pairs[..., 1], 11).double() * 2.0**-53
+    pairs = random_bits(keys, 2 * first, 2 * count).view(len(keys), count, 2)
+    u, v = _open_unit(pairs[..., 0]), _logical_shift_right(pairs[..., 1], 11).double() * 2.0**-53
     return (torch.sqrt(-2.0 * torch.log(u)) * torch.cos(2.0 * math.pi * v)).float()
 
 
-def _open(bits: Tensor) -> Tensor:
+def _open_unit(bits: Tensor) -> Tensor:
     """float64 in (0, 1): finite logarithms."""
-    return (_right(bits, 12).double() + 0.5) * 2.0**-52
+    return (_logical_shift_right(bits, 12).double() + 0.5) * 2.0**-52
 
 
 def _mix(x: Tensor) -> Tensor:
-    x = (x ^ _right(x, 30)) * _MUL_1
-    x = (x ^ _right(x, 27)) * _MUL_2
-    return x ^ _right(x, 31)
+    x = (x ^ _logical_shift_right(x, 30)) * _MUL_1
+    x = (x ^ _logical_shift_right(x, 27)) * _MUL_2
+    return x ^ _logical_shift_right(x, 31)
 
 
-def _right(x: Tensor, places: int) -> Tensor:
+def _logical_shift_right(x: Tensor, places: int) -> Tensor:
     return (x >> places) & ((1 << (64 - places)) - 1)

@@ -34,7 +34,7 @@ from slipstream.rl.nets.networks import (
 )
 from slipstream.rl.nets.optimizer import Views
 from slipstream.rl.nets.torch_adam import Weights
-from slipstream.rl.nets.torch_device import one_thread
+from slipstream.rl.nets.torch_device import single_thread
 
 
 class Products(NamedTuple):
@@ -49,7 +49,7 @@ class Products(NamedTuple):
     convolve: Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
 
-def _factor(x: Tensor, own: bool) -> Tensor:
+def _factor(x: Tensor, native: bool) -> Tensor:
     """Rounded; on a processor again float32 numbers, whose products are the same and sums float32.
 
     torch's own of bfloat16 take a processor without such instructions 3 to 70 times as long, and
@@ -59,23 +59,23 @@ def _factor(x: Tensor, own: bool) -> Tensor:
         own: whether a processor has such instructions, and sums in float32.
     """
     rounded = x.bfloat16()
-    return rounded if own or x.device.type != "cpu" else rounded.float()
+    return rounded if native or x.device.type != "cpu" else rounded.float()
 
 
 @cache
-def calculates_bfloat16() -> bool:
+def has_bfloat16_instructions() -> bool:
     """Whether this processor has instructions for products of bfloat16."""
     features: Any = importlib.import_module("llvmlite.binding").get_host_cpu_features()
     return any(features.get(name, False) for name in ("avx512bf16", "amx-bf16"))
 
 
 def _rounded_dense(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    own = calculates_bfloat16()
-    return bias + torch.bmm(_factor(x, own), _factor(weight, own)).bfloat16().float()
+    native = has_bfloat16_instructions()
+    return bias + torch.bmm(_factor(x, native), _factor(weight, native)).bfloat16().float()
 
 
 def _rounded_convolve(images: Tensor, kernels: Tensor, bias: Tensor, stride: int) -> Tensor:
-    rounded = F.conv2d(_factor(images, own=False), _factor(kernels, own=False), stride=stride)
+    rounded = F.conv2d(_factor(images, native=False), _factor(kernels, native=False), stride=stride)
     return rounded.bfloat16().float() + bias[:, None, None]
 
 
@@ -83,13 +83,13 @@ FLOAT32 = Products(torch.baddbmm, F.conv2d)
 BFLOAT16 = Products(_rounded_dense, _rounded_convolve)  # their gradients' products, too
 
 
-def products_of(precision: str) -> Products:
+def get_products(precision: str) -> Products:
     """Those of a `training.precision`; TF32's are float32's, which a card rounds itself."""
     return BFLOAT16 if precision == "bfloat16_products" else FLOAT32
 
 
 @contextmanager
-def rounding(precision: str) -> Iterator[None]:
+def matmul_precision(precision: str) -> Iterator[None]:
     """Whether a card may round float32 numbers to TF32 in the block; sums stay float32.
 
     Left alone, cuDNN would do so in convolutions and cuBLAS would not, and cuBLAS may round parts
@@ -191,9 +191,11 @@ class ConvolutionalNetwork:
         return self._output("critic", weights, x)
 
     def _output(self, name: str, weights: Views, x: NDArray[Any]) -> Array:
-        with one_thread(), torch.no_grad():
+        with single_thread(), torch.no_grad():
             tensors = _tensors(weights)
-            out: Array = head_of(tensors, name, self.features(tensors, torch.from_numpy(x))).numpy()
+            out: Array = linear_layer(
+                tensors, name, self.features(tensors, torch.from_numpy(x))
+            ).numpy()
         return out
 
 
@@ -202,7 +204,7 @@ def _tensors(weights: Views) -> dict[str, Tensor]:
     return {name: torch.from_numpy(values) for name, values in weights.items()}
 
 
-def head_of(weights: Mapping[str, Tensor], name: str, features: Tensor) -> Tensor:
+def linear_layer(weights: Mapping[str, Tensor], name: str, features: Tensor) -> Tensor:
     """Outputs [M, R, padded] of the linear layer `name`."""
     return torch.baddbmm(weights[f"{name}.bias"], features, weights[f"{name}.weight"])
 
@@ -239,7 +241,7 @@ class TorchMlp:
         return torch.baddbmm(bias, x, weight)
 
 
-class TorchImages:
+class TorchCnn:
     """Convolutions that actor and critic share; see `TorchMlp`."""
 
     def __init__(self, network: ConvolutionalNetwork, products: Products = FLOAT32) -> None:
@@ -249,13 +251,13 @@ class TorchImages:
         return self._network.features(weights, x, self._products)
 
     def head(self, weights: Weights, features: Tensor) -> Tensor:
-        return head_of(weights, "actor", features)
+        return linear_layer(weights, "actor", features)
 
     def value(self, weights: Weights, features: Tensor) -> Tensor:
-        return head_of(weights, "critic", features)[..., 0]
+        return linear_layer(weights, "critic", features)[..., 0]
 
 
-def named(
+def tensor_views(
     flat: Tensor, shapes: Mapping[str, tuple[int, ...]], offsets: Mapping[str, int]
 ) -> dict[str, Tensor]:
     """Tensors [M, *shape] by name, views into rows [M, P] of `Parameters`."""
@@ -265,9 +267,9 @@ def named(
     }
 
 
-def make_network(network: Network, products: Products = FLOAT32) -> TorchMlp | TorchImages:
+def make_torch_network(network: Network, products: Products = FLOAT32) -> TorchMlp | TorchCnn:
     """Return the torch form of a network."""
     if isinstance(network, ConvolutionalNetwork):
-        return TorchImages(network, products)
+        return TorchCnn(network, products)
     assert isinstance(network, MlpNetwork)
     return TorchMlp(network.activation, products)

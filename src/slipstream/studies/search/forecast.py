@@ -19,7 +19,7 @@ from slipstream.core.capacity import free_memory, usable_cores
 from slipstream.core.errors import ResourceError
 from slipstream.core.text import plural
 from slipstream.kernels.spec import EnvSpec, MarketSpec
-from slipstream.rl.experience.replay.plan import replay_bytes
+from slipstream.rl.experience.replay.replay_config import replay_bytes
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search.study_plan import StudyPlan, num_iterations, num_steps
 from slipstream.studies.space import AGENT, NUM_ENVS
@@ -149,7 +149,7 @@ def _member_memory_terms(
 def describe_replay(draws: Sequence[RunConfig], kept: int) -> str:
     """Describe the replay capacity of members, lost transitions and disk usage."""
     plans = [plan for config in draws if (plan := config.agent.replay(config.num_envs))]
-    most = max(plan.capacity for plan in plans)
+    most = max(plan.buffer_size for plan in plans)
     text = f"Of it are replays: a member keeps its last {most:,} transitions"
     if most < max(num_steps(config) for config in draws):
         text += ", and learns no more from older ones"
@@ -172,7 +172,7 @@ def replay_memory(
     """
     plan, n = config.agent.replay(config.num_envs), config.num_envs
     if plan is not None and steps is not None:
-        plan = plan._replace(capacity=min(plan.capacity, steps))
+        plan = plan._replace(buffer_size=min(plan.buffer_size, steps))
     return 0 if plan is None else replay_bytes(plan, spec, 1, n, observed_bytes)
 
 

@@ -209,9 +209,9 @@ def _tpe_weights(trials: int) -> NDArray[np.float64]:
 
 def _single_torch_thread() -> AbstractContextManager[None]:
     """Limit torch to one thread: its sums depend on the number of threads."""
-    from slipstream.rl.nets.torch_device import one_thread  # torch: only where it is needed
+    from slipstream.rl.nets.torch_device import single_thread  # torch: only where it is needed
 
-    return one_thread()
+    return single_thread()
 
 
 def check_sampler(config: StudyConfig, space: SearchSpace) -> None:

@@ -383,7 +383,7 @@ def predict(policy: Policy, seen: PolicyInput, seed: int | None) -> NDArray[Any]
 
     A sample has the stream of (seed, episode, step), in any environment.
     """
-    if seed is None or not policy.actions.drawn:
+    if seed is None or not policy.actions.is_stochastic:
         return policy.act_rows(seen.obs, mask=seen.mask)
     place = (seen.episode << 32) | seen.step
     keys = rng.keys_at_steps(np.array([seed % 2**64], np.uint64), rng.SAMPLE, place)

@@ -32,7 +32,7 @@ from slipstream.kernels.loop import (
 )
 from slipstream.kernels.spec import MarketSpec
 from slipstream.kernels.vector_env import Episodes, allocate_buffers
-from slipstream.rl.nets.action_selection import decide_box, decide_choices
+from slipstream.rl.nets.action_selection import act_greedy_box, act_greedy_discrete
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments import evaluator
 from slipstream.training.environments.evaluator import PolicyInput, run_episodes
@@ -413,14 +413,14 @@ class BacktestLoop:
 
     def __init__(self, env: KernelVectorEnv, policy: Policy, noted: tuple[str, ...]) -> None:
         self._env, self._copies = env, env.num_envs // policy.members
-        self._decider = policy.actor(self._copies).decider
+        self._decider = policy.actor(self._copies).greedy_actor
         batch, self._out = env.loop_arguments()
         self._mask = self._out[OUT_MASK] if env.mask_size else np.zeros((0, 0), np.bool_)
         lines = ["def note(s, row):"]
         lines += [f"    row[{k}] = s.{name}" for k, name in enumerate(noted)]
         text = "\n\n\n".join(["\n".join(lines), codegen.get_source([run_backtests])]) + "\n"
         examples = (0, 0, 0, self._decider, self._mask, batch, self._out, np.zeros((1, 1, 1)))
-        decide = decide_box if policy.actions.continuous else decide_choices
+        decide = act_greedy_box if policy.actions.continuous else act_greedy_discrete
         module = codegen.compile_module(
             f"{env.kernel.name}_passes",
             text,

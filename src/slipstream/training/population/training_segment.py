@@ -54,7 +54,7 @@ class Population:
         first = places[0]
         training = first.member.config.training
         begins = any(state is None for state in states)
-        with nullcontext() if begins else networks.left_out():
+        with nullcontext() if begins else networks.skip_initialization():
             self._shard = Shard(
                 joined(places),
                 AgentConfig.join([place.member.config.agent for place in places]),

@@ -25,7 +25,7 @@ from slipstream.core.storage.status_file import LEDGER
 from slipstream.core.text import percent, printable, stamp
 from slipstream.kernels.spec import check_training_context, context_differences
 from slipstream.rl.best_policies import BEST
-from slipstream.rl.experience.scaling import LIMIT
+from slipstream.rl.experience.running_mean_std import LIMIT
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import unpack
@@ -360,7 +360,10 @@ def _network(
     dueling = ", dueling" if policy.dueling else ""
     layers = " and ".join(map(str, policy.net_arch))
     yield "network", f"{kind} of {layers}{activation}{dueling}; head {policy.actions.head}"
-    yield "observation", f"{policy.native.observed.requirement}; rows {own['observation']['shape']}"
+    yield (
+        "observation",
+        f"{policy.native.observation_codec.requirement}; rows {own['observation']['shape']}",
+    )
     yield "action", str(policy.actions.space(policy.actions.description()))
     yield "mask", "needed" if policy.native.masked else "none"
     if policy.scale is None:

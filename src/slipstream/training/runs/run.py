@@ -23,7 +23,7 @@ from slipstream.core.storage.signals import clear_stop_request
 from slipstream.core.storage.status_file import EVENTS, LOG, RUN, STATUS, read_status
 from slipstream.core.text import SummaryRepr, print_to_stderr
 from slipstream.core.version import __version__
-from slipstream.rl.agents.discover import agent_class
+from slipstream.rl.agents.agent_registry import get_agent_class
 from slipstream.rl.best_policies import BEST, BestPolicies
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import unpack
@@ -564,7 +564,7 @@ def _fresh_name(name: str) -> Path:
 
 def state_version(config: RunConfig) -> dict[str, Any]:
     """Return the versions of the state that this version writes, JSON-able."""
-    agent = agent_class(config.agent).state_version
+    agent = get_agent_class(config.agent).state_version
     return {"slipstream": __version__, "training": STATE_VERSION, "agent": agent}
 
 

@@ -27,7 +27,7 @@ from slipstream.core.storage import yaml_file
 from slipstream.core.text import did_you_mean
 from slipstream.kernels.kernel_registry import list_kernels, load_kernel
 from slipstream.rl.agents.agent import AgentConfig
-from slipstream.rl.agents.discover import load_config
+from slipstream.rl.agents.agent_registry import load_config
 from slipstream.training.environments.curriculum import CurriculumConfig
 from slipstream.training.environments.environment import SteppingConfig
 from slipstream.training.environments.factory import get_game_class, get_kind
@@ -346,7 +346,7 @@ class RunConfig:
             curriculum=validate(CurriculumConfig, section_of(values, "curriculum"), "curriculum"),
         )
         n = config.training.num_envs
-        yielding = config.agent.give_way(_COPIES_OF_AUTO if n == "auto" else n, agent)
+        yielding = config.agent.relax_sizes(_COPIES_OF_AUTO if n == "auto" else n, agent)
         config = replace(config, agent=yielding)
         config.check_sizes()
         hang_timeout.set(config.training.hang_seconds)
@@ -374,9 +374,9 @@ class RunConfig:
         if n != "auto":
             self.agent.check(n)
         plan, budget = self.agent.replay(_COPIES_OF_AUTO if n == "auto" else n), self.training
-        if plan is not None and plan.starts >= budget.total_timesteps:
+        if plan is not None and plan.learning_starts >= budget.total_timesteps:
             raise ConfigError(
-                f"agent.learning_starts is {plan.starts:,} and training.total_timesteps "
+                f"agent.learning_starts is {plan.learning_starts:,} and training.total_timesteps "
                 f"{budget.total_timesteps:,}: the run would end before its first update. Set "
                 f"agent.learning_starts={budget.total_timesteps // 10}, or train longer."
             )
@@ -395,7 +395,7 @@ class RunConfig:
         Raises:
             ConfigError: the agent's other sizes do not fit.
         """
-        agent = self.agent.give_way(num_envs, ())
+        agent = self.agent.relax_sizes(num_envs, ())
         return replace(self, agent=agent).with_training(num_envs=num_envs)
 
     def with_opponent(self) -> tuple[RunConfig, str | None]:

@@ -18,7 +18,7 @@ from slipstream.core.extras import import_optional
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.agents.off_policy.config import VECTOR_STEP
-from slipstream.rl.experience.replay.plan import replay_bytes
+from slipstream.rl.experience.replay.replay_config import replay_bytes
 from slipstream.training.environments.environment import MAX_EVAL_STEPS, Environment
 from slipstream.training.environments.evaluator import Evaluator
 from slipstream.training.environments.kernel_environment import KernelEnvironment
@@ -76,13 +76,13 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> NumEnvsChoic
         f"{MIN_ITERATIONS} iterations of {length} steps in a budget of {steps:,}": steps
         // (length * MIN_ITERATIONS),
     }
-    if agent.MOST_COPIES is not None:
+    if agent.MAX_NUM_ENVS is not None:
         # Environments take the records in turn: with fewer, some symbol would never be used.
         kinds = len(environment.records("train"))
-        if kinds > agent.MOST_COPIES:
+        if kinds > agent.MAX_NUM_ENVS:
             bounds[f"one for each of {kinds} training records"] = 1 << (kinds - 1).bit_length()
         else:
-            bounds[f"the most for the agent {config.agent_name}"] = agent.MOST_COPIES
+            bounds[f"the most for the agent {config.agent_name}"] = agent.MAX_NUM_ENVS
     if (
         spec.max_episode_steps is not None and spec.market is None
     ):  # a market has a reward at every bar
@@ -255,7 +255,7 @@ def _terms(config: RunConfig, environment: Environment) -> dict[str, int]:
     agent, members, n = config.agent, config.training.members, config.num_envs
     spec, plan = environment.spec, agent.replay(n)
     kept = (
-        f"replay buffers of {plan.capacity:,} transitions per member" if plan else "replay buffers"
+        f"replay buffers of {plan.buffer_size:,} transitions per member" if plan else "replay buffers"
     )
     return {
         kept: storage_bytes(agent, environment, members, n),
@@ -450,9 +450,9 @@ def check_learner(training: TrainingConfig, image: bool | None) -> Learner:
         _check_precision(training, learner)
     if learner == "torch":
         import_optional("torch", _purpose(training), "torch")
-        from slipstream.rl.nets.torch_device import device_of  # imports torch
+        from slipstream.rl.nets.torch_device import get_device  # imports torch
 
-        device_of(training.device)
+        get_device(training.device)
     return learner
 
 

@@ -13,7 +13,7 @@ import pytest
 import slipstream
 from slipstream.compat.hockey_project.single_run import CURRICULUM
 from slipstream.core.errors import ConfigError, SlipstreamError
-from slipstream.rl.experience.replay.plan import updates_due
+from slipstream.rl.experience.replay.replay_config import updates_due
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
 

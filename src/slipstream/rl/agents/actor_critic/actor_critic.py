@@ -20,31 +20,31 @@ from slipstream.jit.alignment import aligned_zeros
 from slipstream.jit.rng import ACT
 from slipstream.kernels.fused import CompiledActor
 from slipstream.kernels.spec import EnvSpec
-from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
-from slipstream.rl.agents.actor_critic.update import (
+from slipstream.rl.agents.actor_critic.actor_critic_update import (
+    BUFFER,
     CRITICS,
-    DONE,
-    NEXT,
-    OWN,
+    NEXT_POLICY,
+    POLICY,
     STATISTICS,
     VALUE,
-    Learned,
+    LearnedState,
     Learner,
-    Nets,
+    NetworkTables,
     Settings,
-    Space,
-    Tally,
+    UpdateStats,
+    Workspace,
     help_update,
     update,
     work,
 )
+from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
 from slipstream.rl.agents.off_policy.learning import CompiledLearning, OffPolicyAgent
 from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8
 from slipstream.rl.experience.rollout import Rollout
-from slipstream.rl.nets.action_selection import DECIDER, Decider
+from slipstream.rl.nets.action_selection import GREEDY_ACTOR, GreedyActor
 from slipstream.rl.nets.layers import OUTPUTS, WEIGHT, block_rows
 from slipstream.rl.nets.networks import Activation, Mlp, MlpNetwork, input_width, padded
-from slipstream.rl.nets.optimizer import LANES, Parameters, places
+from slipstream.rl.nets.optimizer import LANES, Parameters, tensor_offsets
 
 
 class Critics:
@@ -76,7 +76,7 @@ class Critics:
         sizes = (width + numbers, *net_arch, 1)
         self.mlp = Mlp("critic", sizes, activation, None)
         self.groups = [Parameters(self.mlp.shapes(), len(seeds)) for _ in range(CRITICS)]
-        self.table = self.mlp.table(places(self.mlp.shapes())[0])
+        self.table = self.mlp.table(tensor_offsets(self.mlp.shapes())[0])
         for c, group in enumerate(self.groups):
             self.mlp.initialise(group.weights, seeds, first + c * len(self.mlp.layers))
         self.targets: list[NDArray[np.float32]] = [group.flat.copy() for group in self.groups]
@@ -118,15 +118,15 @@ class ActorCritic(OffPolicyAgent):
             self.groups[f"critic_{c}"] = group
             self.targets[f"critic_{c}"] = self.critics.targets[c]
         sums = np.zeros((self.members, len(self.statistics) + 1))
-        self.tally = Tally(sums, self.updates, np.zeros(self.members, np.int64))
+        self.stats = UpdateStats(sums, self.updates, np.zeros(self.members, np.int64))
         self.noise = np.zeros(0)
 
     @property
-    def made(self) -> NDArray[np.int64]:
+    def num_updates(self) -> NDArray[np.int64]:
         return self.critics.groups[0].arrays.steps
 
     @property
-    def actor_every(self) -> int:
+    def policy_delay(self) -> int:
         """Updates of the critics between two of the actor."""
         return 1
 
@@ -138,34 +138,36 @@ class ActorCritic(OffPolicyAgent):
             tau=self.tau,
             reward_factor=self.reward_factor,
             target_update_interval=self.config.target_update_interval,
-            actor_every=self.actor_every,
+            policy_delay=self.policy_delay,
         )
 
-    def finished(self) -> dict[str, NDArray[Any]]:
-        """The metrics of an iteration, [M] by name, which are counted anew from here on.
+    def collect_metrics(self) -> dict[str, NDArray[Any]]:
+        """The metrics of an iteration, [M] explorer name, which are counted anew from here on.
 
         Returns:
             critic_loss, value (of what was chosen), actor_loss, gradient_norm (the actor's, before
             it was shortened), means over updates; and those of the agent.
         """
-        sums, updates, moves = self.tally
-        counts = np.where(np.arange(sums.shape[1]) <= VALUE, updates[:, None], moves[:, None])
+        sums, updates, actor_updates = self.stats
+        counts = np.where(
+            np.arange(sums.shape[1]) <= VALUE, updates[:, None], actor_updates[:, None]
+        )
         means = sums / np.maximum(counts, 1)
         metrics = {
             **dict(zip((*self.statistics, "gradient_norm"), means.T.copy(), strict=True)),
-            **self.own_metrics(),
+            **self.extra_metrics(),
         }
-        sums[:], moves[:] = 0.0, 0
+        sums[:], actor_updates[:] = 0.0, 0
         return metrics
 
-    def own_metrics(self) -> dict[str, NDArray[Any]]:
-        """What an agent adds to the metrics of an iteration, [M] by name."""
+    def extra_metrics(self) -> dict[str, NDArray[Any]]:
+        """What an agent adds to the metrics of an iteration, [M] explorer name."""
         return {}
 
 
-# Bound by the renderer: (by, m, key, uniform, lo, hi, obs, action, log_prob, out) draws actions for
+# Bound explorer the renderer: (explorer, m, key, uniform, lo, hi, obs, action, log_prob, out) draws actions for
 # copies lo..hi-1, all of them member m's and in their order.
-#   by: Explorer; key: of the step's noise; uniform: whether they are uniform in [-1, 1];
+#   explorer: Explorer; key: of the step's noise; uniform: whether they are uniform in [-1, 1];
 #   obs: float32 [E, D]; action: float32 [E, K], the policy's own in [-1, 1]; log_prob: float32 [E],
 #   of it; out: float32 [E, K], what environments receive. Rows lo..hi-1 are written.
 explore: Any = None
@@ -177,37 +179,37 @@ class Explorer(NamedTuple):
     """Who acts for M members.
 
     Attributes:
-        decider: of the actor, and of the environment's bounds.
+        greedy_actor: of the actor, and of the environment's bounds.
         seeds: uint64 [M]; steps: int64 [M], environment steps that each member took so far.
         noise: float64 [M], deviation of what is added to a policy's action, where some is.
         warm_up: steps of uniform actions at first; copies: N.
     """
 
-    decider: Decider
+    greedy_actor: GreedyActor
     seeds: NDArray[np.uint64]
     steps: NDArray[np.int64]
     noise: NDArray[np.float64]
-    warm_up: int
-    copies: int
+    learning_starts: int
+    num_envs: int
 
 
 def explore_rows(
-    by: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
+    explorer: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
 ) -> None:
     """Actions of all members' copies, whose steps are counted; t and mask are unused."""
-    for m in range(len(by.steps)):
-        key = stream(by.seeds[m], _ACT, np.uint64(by.steps[m]))
-        uniform, lo = by.steps[m] < by.warm_up, m * by.copies
-        explore(by, m, key, uniform, lo, lo + by.copies, obs, action, log_prob, out)
-        by.steps[m] += by.copies
+    for m in range(len(explorer.steps)):
+        key = stream(explorer.seeds[m], _ACT, np.uint64(explorer.steps[m]))
+        uniform, lo = explorer.steps[m] < explorer.learning_starts, m * explorer.num_envs
+        explore(explorer, m, key, uniform, lo, lo + explorer.num_envs, obs, action, log_prob, out)
+        explorer.steps[m] += explorer.num_envs
 
 
-_EXPLORER = Explorer(DECIDER, np.zeros(1, np.uint64), i8(1), f8(1), 1, 1)
+_EXPLORER = Explorer(GREEDY_ACTOR, np.zeros(1, np.uint64), i8(1), f8(1), 1, 1)
 
 
 @functools.cache
 def loops(name: str, explore: Callable[..., None]) -> dict[str, Any]:
-    """Compiled forms of the functions above, by their names; `off_policy/learning.py` has more.
+    """Compiled forms of the functions above, explorer their names; `off_policy/learning.py` has more.
 
     Args:
         name: of the agent; explore: how it acts, see above.
@@ -216,20 +218,20 @@ def loops(name: str, explore: Callable[..., None]) -> dict[str, Any]:
     return compile_loops(name, {explore_rows: examples}, {"explore": cast(FunctionType, explore)})
 
 
-def turn_all(net: Nets, learned: Learned) -> None:
+def transpose_all(net: NetworkTables, learned: LearnedState) -> None:
     """Transposes the matrices of every network, after weights came from elsewhere.
 
-    As `turn` and `turn_critic` do for one member; an agent that is made need not wait for those.
+    As `transpose_weights` and `transpose_critic` do for one member; an agent that is made need not wait for those.
     """
-    _turn_members(net.actor, learned.actor.weights, learned.turned_actor, 0)
-    for critic, turned in zip(learned.critics, learned.turned_critics, strict=True):
-        _turn_members(net.critic, critic.weights, turned, net.columns)
+    _transpose_members(net.actor, learned.actor.params, learned.transposed_actor, 0)
+    for critic, transposed in zip(learned.critics, learned.transposed_critics, strict=True):
+        _transpose_members(net.critic, critic.params, transposed, net.columns)
 
 
-def _turn_members(
+def _transpose_members(
     table: NDArray[np.int64],
     weights: NDArray[np.float32],
-    turned: NDArray[np.float32],
+    transposed: NDArray[np.float32],
     first_rows: int,
 ) -> None:
     """Of all M members at once; of the first layer so many rows."""
@@ -238,7 +240,7 @@ def _turn_members(
         rows = inputs if i > 0 else first_rows
         place = slice(at, at + rows * outputs)
         columns = weights[:, place].reshape(m, rows, outputs).transpose(0, 2, 1)
-        turned[:, place].reshape(m, outputs, rows)[:] = columns
+        transposed[:, place].reshape(m, outputs, rows)[:] = columns
 
 
 _NO_MASK = np.zeros((0, 0), np.bool_)
@@ -252,13 +254,13 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
 
     Attributes:
         explore_loop: the plain function that draws actions, see `explore`; an agent adds to
-            `given`, of `CompiledLearning`, what `update.py` leaves open.
+            `hooks`, of `CompiledLearning`, what `update.py` leaves open.
     """
 
     explore_loop: ClassVar[Callable[..., None]]
     update_loop = staticmethod(update)
     help_loop = staticmethod(help_update)
-    given: ClassVar[Mapping[str, Callable[..., None]]] = {"work": work}
+    hooks: ClassVar[Mapping[str, Callable[..., None]]] = {"work": work}
 
     def __init__(
         self,
@@ -273,36 +275,40 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
         assert isinstance(network, MlpNetwork)
         width = self.policy.actions.width
         relu = config.activation == "relu"
-        self._net = Nets(network.tables[0], self.critics.table, relu, width, padded(width))
+        self._net = NetworkTables(network.tables[0], self.critics.table, relu, width, padded(width))
         one, two = self.critics.groups
-        turned = [aligned_zeros(group.flat.shape) for group in (self.policy.parameters, one, two)]
-        self._learned = Learned(
+        transposed = [
+            aligned_zeros(group.flat.shape) for group in (self.policy.parameters, one, two)
+        ]
+        self._learned = LearnedState(
             *(self.policy.parameters.arrays, (one.arrays, two.arrays)),
-            *((self.critics.targets[0], self.critics.targets[1]), turned[0]),
-            (turned[1], turned[2]),
+            *((self.critics.targets[0], self.critics.targets[1]), transposed[0]),
+            (transposed[1], transposed[2]),
         )
         self.tasks = max(self.gradient_parts, CRITICS)
         self._statistics = np.zeros((self.tasks, len(self.statistics)))
-        self._space = self._make_space()
-        self._own = self.make_own(self._space)
+        self._workspace = self._make_workspace()
+        self._extra = self.make_extra(self._workspace)
         self._actor = self.policy.actor(num_envs)
         self._loops = loops(self.name, self.explore_loop)
         self.refresh()
 
     @abstractmethod
-    def make_own(self, space: Space) -> Any:
+    def make_extra(self, workspace: Workspace) -> Any:
         """`Learner.own`: what the agent's loops read and change besides, a NamedTuple."""
 
-    def _make_space(self) -> Space:
+    def _make_workspace(self) -> Workspace:
         net, batch, parts = self._net, self.config.batch_size, self.gradient_parts
         block = block_rows(self.config.net_arch, batch)
         actor, critic = (int(table[:, OUTPUTS].sum()) for table in (net.actor, net.critic))
         numbers, k = self.numbers, net.width
         actor_x = aligned_zeros((batch, input_width(numbers)))
-        critic_x = aligned_zeros((len((NEXT, DONE, OWN)), batch, input_width(numbers + k)))
+        critic_x = aligned_zeros(
+            (len((NEXT_POLICY, BUFFER, POLICY)), batch, input_width(numbers + k))
+        )
         actor_x[:, numbers], critic_x[:, :, k + numbers] = 1.0, 1.0
         tasks = self.tasks
-        return Space(
+        return Workspace(
             block=block,
             actor_x=actor_x,
             critic_x=critic_x,
@@ -311,9 +317,9 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
             critic_y=aligned_zeros((tasks, CRITICS, block * critic)),
             critic_d=aligned_zeros((tasks, block * critic)),
             cost=np.zeros(batch),
-            goal=np.zeros(batch),
+            td_target=np.zeros(batch),
             d_x=aligned_zeros((parts, block, net.columns)),
-            gap=np.zeros((CRITICS, batch)),
+            td_error=np.zeros((CRITICS, batch)),
             squares=aligned_zeros((tasks, LANES), np.float64),
         )
 
@@ -322,23 +328,23 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
         scale = self.policy.scale
         assert scale is not None
         self._explorer = Explorer(
-            *(self._actor.decider, self.seeds, self.steps, self.noise),
+            *(self._actor.greedy_actor, self.seeds, self.steps, self.noise),
             *(self.config.learning_starts, self.num_envs),
         )
         self.learner = Learner(
             net=self._net,
             learned=self._learned,
-            own=self._own,
+            extra=self._extra,
             settings=self.settings,
             scale=scale.arrays,
             seeds=self.seeds,
             statistics=self._statistics,
-            tally=self.tally,
-            space=self._space,
+            stats=self.stats,
+            workspace=self._workspace,
             parts=self.gradient_parts,
             gate=self.gate,
         )
-        turn_all(self._net, self._learned)
+        transpose_all(self._net, self._learned)
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
         obs = rollout.obs[t].reshape(len(self._env_actions), -1)

@@ -1,7 +1,7 @@
 """Deep Q-learning from a replay, for one choice of a few where steps should not be wasted.
 
 The compiled form: members one after another, each from its own replay. One update, whose rows two
-cores may share, epsilon-greedy choices, then who does both; `torch_form.py` is the definition.
+cores may share, epsilon-greedy choices, then who does both; `torch_dqn.py` is the definition.
 """
 
 from __future__ import annotations
@@ -23,21 +23,28 @@ from slipstream.kernels.fused import CompiledActor
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.off_policy.learning import CompiledLearning, OffPolicyAgent
-from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8, range_of
+from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8, split_range
 from slipstream.rl.experience.rollout import Rollout
-from slipstream.rl.experience.scaling import Scale, scale_row
-from slipstream.rl.nets.action_selection import DECIDER, Decider, decide_choices
-from slipstream.rl.nets.layers import OUTPUTS, PLACE, backward, block_rows, forward, turn
-from slipstream.rl.nets.networks import MlpNetwork, clear_across, join_streams
+from slipstream.rl.experience.running_mean_std import Scale, scale_row
+from slipstream.rl.nets.action_selection import GREEDY_ACTOR, GreedyActor, act_greedy_discrete
+from slipstream.rl.nets.layers import (
+    OFFSET,
+    OUTPUTS,
+    backward,
+    block_rows,
+    forward,
+    transpose_weights,
+)
+from slipstream.rl.nets.networks import MlpNetwork, clear_cross_gradient, dueling_values
 from slipstream.rl.nets.optimizer import (
     LANES,
     StepSettings,
     TrainState,
     begin_step,
-    lines_of,
     move_weights,
     polyak_update,
     sum_gradient,
+    weight_range,
 )
 
 STATISTICS = ("loss", "q_value", "gradient_norm")
@@ -55,11 +62,11 @@ class QNetworks(NamedTuple):
         double: whether the online network names the next choice.
     """
 
-    weights: TrainState
+    online: TrainState
     target: NDArray[np.float32]
     table: NDArray[np.int64]
     relu: bool
-    choices: int
+    num_actions: int
     stream: int
     double: bool
 
@@ -101,7 +108,7 @@ class UpdateWorkspace(NamedTuple):
     others: NDArray[np.float32]
     d_outputs: NDArray[np.float32]
     bootstrap: NDArray[np.float64]
-    turned: NDArray[np.float32]
+    transposed: NDArray[np.float32]
     values: NDArray[np.float64]
     seen: NDArray[np.float64]
     squares: NDArray[np.float64]
@@ -119,7 +126,7 @@ class Learner(NamedTuple):
     nets: QNetworks
     settings: Settings
     scale: Scale
-    space: UpdateWorkspace
+    workspace: UpdateWorkspace
     sums: NDArray[np.float64]
     updates: NDArray[np.int64]
 
@@ -131,7 +138,7 @@ _GRADIENT, _SUM, _MOVE = 0, 1, 2
 _LOSS, _Q_VALUE = 0, 1
 
 
-def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
+def update(learner: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
     """Improves member m, which has not failed, by one batch.
 
     Args:
@@ -139,23 +146,23 @@ def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
         weight: float32 [B], importance of each.
         error: float32 [B], written: size of the error of what was chosen, before the update.
     """
-    nets, space, job = by.nets, by.space, (by, batch, weight, error)
-    turn(nets.weights.weights[m], nets.table, space.turned)
-    share(space.gate, job, m, _GRADIENT, space.parts)
-    share(space.gate, job, m, _SUM, space.parts)
-    if not begin_step(nets.weights, m, space.squares):
+    nets, workspace, job = learner.nets, learner.workspace, (learner, batch, weight, error)
+    transpose_weights(nets.online.params[m], nets.table, workspace.transposed)
+    share(workspace.gate, job, m, _GRADIENT, workspace.parts)
+    share(workspace.gate, job, m, _SUM, workspace.parts)
+    if not begin_step(nets.online, m, workspace.squares):
         return
-    share(space.gate, job, m, _MOVE, space.parts)
-    by.updates[m] += 1
-    for part in range(space.parts):
-        by.sums[m, 0] += space.seen[part, _LOSS] / len(weight)
-        by.sums[m, 1] += space.seen[part, _Q_VALUE] / len(weight)
-    by.sums[m, 2] += nets.weights.norm[m]
+    share(workspace.gate, job, m, _MOVE, workspace.parts)
+    learner.updates[m] += 1
+    for part in range(workspace.parts):
+        learner.sums[m, 0] += workspace.seen[part, _LOSS] / len(weight)
+        learner.sums[m, 1] += workspace.seen[part, _Q_VALUE] / len(weight)
+    learner.sums[m, 2] += nets.online.norm[m]
 
 
-def help_update(by: Any, batch: Any, weight: Any, error: Any) -> None:
+def help_update(learner: Any, batch: Any, weight: Any, error: Any) -> None:
     """Takes part in another thread's updates until its gate closes."""
-    help_out(by.space.gate, (by, batch, weight, error))
+    help_out(learner.workspace.gate, (learner, batch, weight, error))
 
 
 def work(job: Any, m: int, phase: int, part: int) -> None:
@@ -164,88 +171,88 @@ def work(job: Any, m: int, phase: int, part: int) -> None:
     Args:
         job: Learner, batch, weight and error, as for `update`.
     """
-    by, batch, weight, error = job
-    nets, settings, space = by.nets, by.settings, by.space
+    learner, batch, weight, error = job
+    nets, settings, workspace = learner.nets, learner.settings, learner.workspace
     if phase == _GRADIENT:
-        add_gradient(by, m, part, batch, weight, error)
+        add_gradient(learner, m, part, batch, weight, error)
     elif phase == _SUM:
-        sum_gradient(nets.weights, m, part, space.squares)
+        sum_gradient(nets.online, m, part, workspace.squares)
     else:
-        lo, hi = lines_of(nets.weights, part, space.parts)
-        move_weights(nets.weights, m, lo, hi, settings.step)
-        if nets.weights.steps[m] % settings.target_update_interval == 0:
-            weights = nets.weights.weights[m, lo:hi]
+        lo, hi = weight_range(nets.online, part, workspace.parts)
+        move_weights(nets.online, m, lo, hi, settings.step)
+        if nets.online.steps[m] % settings.target_update_interval == 0:
+            weights = nets.online.params[m, lo:hi]
             polyak_update(nets.target[m, lo:hi], weights, settings.tau[m])
 
 
-def add_gradient(by: Any, m: int, part: int, batch: Any, weight: Any, error: Any) -> None:
+def add_gradient(learner: Any, m: int, part: int, batch: Any, weight: Any, error: Any) -> None:
     """The gradient of a part of the batch's rows, into its place."""
-    nets, space = by.nets, by.space
-    weights, gradient = nets.weights.weights[m], nets.weights.gradients[m, part]
+    nets, workspace = learner.nets, learner.workspace
+    weights, gradient = nets.online.params[m], nets.online.gradients[m, part]
     gradient[:] = _ZERO
-    space.values[part] = 0.0
+    workspace.values[part] = 0.0
     loss, q_value = 0.0, 0.0
-    lo, hi = range_of(len(weight), part, space.parts)
-    x, y, d_y = space.x[part], space.outputs[part], space.d_outputs[part]
-    for first in range(lo, hi, space.block):
-        b = min(space.block, hi - first)
-        next_values(by, m, part, batch, first, b)
-        load(by, m, batch.obs, first, x[:b])
+    lo, hi = split_range(len(weight), part, workspace.parts)
+    x, y, d_y = workspace.x[part], workspace.outputs[part], workspace.d_outputs[part]
+    for first in range(lo, hi, workspace.block):
+        b = min(workspace.block, hi - first)
+        bootstrap_values(learner, m, part, batch, first, b)
+        load_observations(learner, m, batch.obs, first, x[:b])
         forward(weights, nets.table, nets.relu, x[:b], y)
-        more, value = output_gradient(by, m, part, batch, weight, error, first, b)
+        more, value = output_gradient(learner, m, part, batch, weight, error, first, b)
         loss += more
         q_value += value
-        backward(space.turned, gradient, nets.table, nets.relu, x[:b], y, d_y)
+        backward(workspace.transposed, gradient, nets.table, nets.relu, x[:b], y, d_y)
     if nets.stream > 0:
-        clear_across(gradient, nets.table, nets.stream, nets.choices)
-    space.seen[part, _LOSS], space.seen[part, _Q_VALUE] = loss, q_value
+        clear_cross_gradient(gradient, nets.table, nets.stream, nets.num_actions)
+    workspace.seen[part, _LOSS], workspace.seen[part, _Q_VALUE] = loss, q_value
 
 
-def load(by: Any, m: int, obs: Any, first: int, x: Any) -> None:
+def load_observations(learner: Any, m: int, obs: Any, first: int, x: Any) -> None:
     """Scales observations of member m, from the first on, into x [b, inputs]."""
     for r in range(len(x)):
-        scale_row(by.scale, m, obs[first + r], x[r])
+        scale_row(learner.scale, m, obs[first + r], x[r])
 
 
-def next_values(by: Any, m: int, part: int, batch: Any, first: int, b: int) -> None:
+def bootstrap_values(learner: Any, m: int, part: int, batch: Any, first: int, b: int) -> None:
     """What the choice made next is worth to the target network, into `bootstrap`.
 
     Where nothing follows (discount 0) it is 0: nothing need be allowed there.
     """
-    nets, space = by.nets, by.space
-    x, outputs, others = space.x[part, :b], space.outputs[part], space.others[part]
-    load(by, m, batch.obs_next, first, x)
+    nets, workspace = learner.nets, learner.workspace
+    x, outputs, others = workspace.x[part, :b], workspace.outputs[part], workspace.others[part]
+    load_observations(learner, m, batch.obs_next, first, x)
     forward(nets.target[m], nets.table, nets.relu, x, others)
     if nets.double:
-        forward(nets.weights.weights[m], nets.table, nets.relu, x, outputs)
+        forward(nets.online.params[m], nets.table, nets.relu, x, outputs)
     last = len(nets.table) - 1
-    width, at = nets.table[last, OUTPUTS], b * nets.table[last, PLACE]
+    width, at = nets.table[last, OUTPUTS], b * nets.table[last, OFFSET]
     masked = batch.mask_next.shape[1] > 0
     for r in range(b):
-        space.bootstrap[part, r] = 0.0
+        workspace.bootstrap[part, r] = 0.0
         if batch.discount[first + r] == _ZERO:
             continue
-        worth = others[at + r * width : at + (r + 1) * width]
+        values_next = others[at + r * width : at + (r + 1) * width]
         # Streams' sums are the same for all choices: advantages alone name the greatest.
-        judge = outputs[at + r * width : at + (r + 1) * width] if nets.double else worth
+        selector = outputs[at + r * width : at + (r + 1) * width] if nets.double else values_next
         best, top = 0, -math.inf
-        for j in range(nets.choices):
-            if (not masked or batch.mask_next[first + r, j]) and float(judge[j]) > top:
-                best, top = j, float(judge[j])
-        space.bootstrap[part, r] = value_of(by, part, worth, best)
+        for j in range(nets.num_actions):
+            if (not masked or batch.mask_next[first + r, j]) and float(selector[j]) > top:
+                best, top = j, float(selector[j])
+        workspace.bootstrap[part, r] = action_value(learner, part, values_next, best)
 
 
-def value_of(by: Any, part: int, row: Any, choice: int) -> float:
+def action_value(learner: Any, part: int, row: Any, choice: int) -> float:
     """Q of one choice from a row of outputs."""
-    if by.nets.stream == 0:
+    if learner.nets.stream == 0:
         return float(row[choice])
-    values = by.space.values[part]
-    join_streams(row, by.nets.choices, values)
+    values = learner.workspace.values[part]
+    dueling_values(row, learner.nets.num_actions, values)
     return float(values[choice])
 
 
 def output_gradient(
-    by: Any, m: int, part: int, batch: Any, weight: Any, error: Any, first: int, b: int
+    learner: Any, m: int, part: int, batch: Any, weight: Any, error: Any, first: int, b: int
 ) -> tuple[float, float]:
     """Derivatives of a block's loss with respect to the outputs, in their place of d_outputs[part].
 
@@ -256,20 +263,20 @@ def output_gradient(
     Returns:
         the block's sums of weighted losses and of the values of what was chosen.
     """
-    nets, space = by.nets, by.space
+    nets, workspace = learner.nets, learner.workspace
     last = len(nets.table) - 1
-    width, at = nets.table[last, OUTPUTS], b * nets.table[last, PLACE]
+    width, at = nets.table[last, OUTPUTS], b * nets.table[last, OFFSET]
     loss, q_value, share = 0.0, 0.0, 1.0 / len(weight)
-    factor = by.settings.reward_factor[m]
+    factor = learner.settings.reward_factor[m]
     for r in range(b):
-        row = space.outputs[part, at + r * width : at + (r + 1) * width]
-        to = space.d_outputs[part, at + r * width : at + (r + 1) * width]
+        row = workspace.outputs[part, at + r * width : at + (r + 1) * width]
+        to = workspace.d_outputs[part, at + r * width : at + (r + 1) * width]
         to[:] = _ZERO
         choice = int(batch.action[first + r, 0])
-        value = value_of(by, part, row, choice)
-        goal = float(batch.reward[first + r]) * factor
-        goal += float(batch.discount[first + r]) * space.bootstrap[part, r]
-        e = value - goal
+        value = action_value(learner, part, row, choice)
+        td_target = float(batch.reward[first + r]) * factor
+        td_target += float(batch.discount[first + r]) * workspace.bootstrap[part, r]
+        e = value - td_target
         size = abs(e)
         error[first + r] = size
         w = float(weight[first + r])
@@ -281,10 +288,10 @@ def output_gradient(
         if nets.stream == 0:
             to[choice] = d
         else:  # dQ_a / dA_j = [j = a] - 1 / n, dQ_a / dV = 1
-            for j in range(nets.choices):
-                to[j] = -d / nets.choices
-            to[choice] = d - d / nets.choices
-            to[nets.choices] = d
+            for j in range(nets.num_actions):
+                to[j] = -d / nets.num_actions
+            to[choice] = d - d / nets.num_actions
+            to[nets.num_actions] = d
     return loss, q_value
 
 
@@ -304,33 +311,36 @@ class Explorer(NamedTuple):
     """Who chooses for M members.
 
     Attributes:
-        decider: of greatest values, in choices 0..n-1.
+        greedy_actor: of greatest values, in choices 0..n-1.
         seeds: uint64 [M]; steps: int64 [M], environment steps that each member took so far.
         settings: float64 [M, 3], epsilon's first and last value and the steps it falls over.
         warm_up: steps of random choices at first.
         copies: N; start: what the environment calls its first choice.
     """
 
-    decider: Decider
+    greedy_actor: GreedyActor
     seeds: NDArray[np.uint64]
     steps: NDArray[np.int64]
     settings: NDArray[np.float64]
-    warm_up: int
-    copies: int
+    learning_starts: int
+    num_envs: int
     start: int
 
 
-def epsilon_of(by: Any, m: int) -> float:
+def get_epsilon(explorer: Any, m: int) -> float:
     """Share of random choices at member m's next step."""
-    if by.steps[m] < by.warm_up:
+    if explorer.steps[m] < explorer.learning_starts:
         return 1.0
-    own = by.settings[m]
-    if by.steps[m] >= own[STEPS]:
-        return float(own[FINAL])
-    return float(own[INITIAL] + (own[FINAL] - own[INITIAL]) * (by.steps[m] / own[STEPS]))
+    settings = explorer.settings[m]
+    if explorer.steps[m] >= settings[STEPS]:
+        return float(settings[FINAL])
+    return float(
+        settings[INITIAL]
+        + (settings[FINAL] - settings[INITIAL]) * (explorer.steps[m] / settings[STEPS])
+    )
 
 
-def explore(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any) -> None:
+def explore(explorer: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any) -> None:
     """Choices of copies lo..hi-1, all of them member m's and in their order.
 
     Args:
@@ -338,27 +348,27 @@ def explore(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any) ->
         mask: bool [E, choices] of allowed choices, or [0, 0] for none.
         out: int64 [E, 1], rows lo..hi-1 are written: 0..n-1.
     """
-    decide_choices(by.decider, m, lo, hi, obs, mask, out)
-    epsilon = epsilon_of(by, m)
-    key = stream(by.seeds[m], _ACT, np.uint64(by.steps[m]))
+    act_greedy_discrete(explorer.greedy_actor, m, lo, hi, obs, mask, out)
+    epsilon = get_epsilon(explorer, m)
+    key = stream(explorer.seeds[m], _ACT, np.uint64(explorer.steps[m]))
     masked = mask.shape[0] > 0
-    choices = by.decider.sizes[0]
+    num_actions = explorer.greedy_actor.sizes[0]
     for e in range(lo, hi):
         place = _TWO * np.uint64(e - lo)
         if float(word(key, place) >> _SHIFT) * _TO_UNIT >= epsilon:
             continue
         u = float(word(key, place + _ONE) >> _SHIFT) * _TO_UNIT
-        allowed = choices
+        allowed = num_actions
         if masked:
             allowed = 0
-            for j in range(choices):
+            for j in range(num_actions):
                 if mask[e, j]:
                     allowed += 1
         wanted = int(u * float(allowed))
         if not masked:
             out[e, 0] = wanted
             continue
-        for j in range(choices):
+        for j in range(num_actions):
             if mask[e, j]:
                 if wanted == 0:
                     out[e, 0] = j
@@ -366,7 +376,7 @@ def explore(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any) ->
 
 
 def explore_rows(
-    by: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
+    explorer: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
 ) -> None:
     """Choices of all members' copies, whose steps are counted.
 
@@ -375,19 +385,19 @@ def explore_rows(
         action: int64 [E, 1], 0..n-1; log_prob: not written; out: int64 [E, 1], what the copies
             receive.
     """
-    for m in range(len(by.steps)):
-        lo = m * by.copies
-        explore(by, m, lo, lo + by.copies, obs, mask, action)
-        by.steps[m] += by.copies
+    for m in range(len(explorer.steps)):
+        lo = m * explorer.num_envs
+        explore(explorer, m, lo, lo + explorer.num_envs, obs, mask, action)
+        explorer.steps[m] += explorer.num_envs
     for e in range(len(out)):
-        out[e, 0] = action[e, 0] + by.start
+        out[e, 0] = action[e, 0] + explorer.start
 
 
-def explore_choices(
+def explore_discrete(
     keys: NDArray[np.uint64],
     epsilon: NDArray[np.float64],
-    copies: int,
-    choices: int,
+    num_envs: int,
+    num_actions: int,
     mask: NDArray[np.bool_] | None,
     out: NDArray[np.int64],
 ) -> None:
@@ -399,18 +409,18 @@ def explore_choices(
         out: int64 [E, 1], of which some are replaced.
     """
     with np.errstate(over="ignore"):
-        places = _TWO * np.arange(copies, dtype=np.uint64)
+        places = _TWO * np.arange(num_envs, dtype=np.uint64)
         first, second = word(keys[:, None], places), word(keys[:, None], places + _ONE)
     random = ((first >> _SHIFT) * _TO_UNIT < epsilon[:, None]).ravel()
     u = ((second >> _SHIFT) * _TO_UNIT).ravel()
-    allowed = np.ones((len(out), choices), np.bool_) if mask is None else mask
+    allowed = np.ones((len(out), num_actions), np.bool_) if mask is None else mask
     wanted = (u * allowed.sum(1)).astype(np.int64)
     ranks = np.cumsum(allowed, axis=1) - 1
     chosen = ((ranks == wanted[:, None]) & allowed).argmax(1)
     out[random, 0] = chosen[random]
 
 
-_EXPLORER = Explorer(DECIDER, np.zeros(1, np.uint64), i8(1), f8(2), 0, 1, 0)
+_EXPLORER = Explorer(GREEDY_ACTOR, np.zeros(1, np.uint64), i8(1), f8(2), 0, 1, 0)
 
 
 @functools.cache
@@ -444,7 +454,7 @@ class BaseDQN(OffPolicyAgent):
         super().__init__(config, specs, seeds, num_envs, parts, dueling=config.dueling)
         policy = self.policy
         members = self.members
-        self.choices = policy.actions.head_width
+        self.num_actions = policy.actions.head_width
         self.targets["values"] = policy.parameters.flat.copy()
         names = ("exploration_initial_eps", "exploration_final_eps", "exploration_steps")
         self.exploration = np.stack([config.per_member(name, members) for name in names], 1)
@@ -458,7 +468,7 @@ class BaseDQN(OffPolicyAgent):
         falling = initial + (final - initial) * np.where(steps > 0, share, 1.0)
         return np.where(self.steps < self.config.learning_starts, 1.0, falling)
 
-    def finished(self) -> dict[str, NDArray[Any]]:
+    def collect_metrics(self) -> dict[str, NDArray[Any]]:
         """loss, q_value (of what was chosen) and gradient_norm, means over updates; epsilon."""
         means = self.sums / np.maximum(self.updates, 1)[:, None]
         metrics = {
@@ -482,7 +492,7 @@ class DQN(CompiledLearning, BaseDQN):
     name = "dqn"
     update_loop = staticmethod(update)
     help_loop = staticmethod(help_update)
-    given: ClassVar[Mapping[str, Callable[..., None]]] = {"work": work}
+    hooks: ClassVar[Mapping[str, Callable[..., None]]] = {"work": work}
 
     def __init__(
         self,
@@ -501,11 +511,11 @@ class DQN(CompiledLearning, BaseDQN):
             )
         self._actor = self.policy.actor(num_envs)
         self._nets = QNetworks(
-            weights=self.policy.parameters.arrays,
+            online=self.policy.parameters.arrays,
             target=self.targets["values"],
             table=network.tables[0],
             relu=config.activation == "relu",
-            choices=self.choices,
+            num_actions=self.num_actions,
             stream=network.stream,
             double=config.double,
         )
@@ -513,9 +523,9 @@ class DQN(CompiledLearning, BaseDQN):
         x = aligned_zeros((parts, block, self.policy.input_width))
         x[:, :, int(np.prod(self.policy.observation_shape))] = 1.0
         outputs, others, d_outputs = (
-            aligned_zeros((parts, network.numbers(block))) for _ in range(3)
+            aligned_zeros((parts, network.num_outputs(block))) for _ in range(3)
         )
-        self._space = UpdateWorkspace(
+        self._workspace = UpdateWorkspace(
             parts=parts,
             block=block,
             x=x,
@@ -523,8 +533,8 @@ class DQN(CompiledLearning, BaseDQN):
             others=others,
             d_outputs=d_outputs,
             bootstrap=np.zeros((parts, block)),
-            turned=aligned_zeros(self.policy.parameters.flat.shape[1:]),
-            values=np.zeros((parts, self.choices)),
+            transposed=aligned_zeros(self.policy.parameters.flat.shape[1:]),
+            values=np.zeros((parts, self.num_actions)),
             seen=np.zeros((parts, 2)),
             squares=aligned_zeros((parts, LANES), np.float64),
             gate=self.gate,
@@ -534,23 +544,23 @@ class DQN(CompiledLearning, BaseDQN):
 
     def refresh(self) -> None:
         """Hands the loops this iteration's settings and scales."""
-        config, scale, decider = self.config, self.policy.scale, self._actor.decider
+        config, scale, greedy_actor = self.config, self.policy.scale, self._actor.greedy_actor
         assert scale is not None
         self.explorer = Explorer(
-            decider=decider._replace(start=np.zeros_like(decider.start)),
+            greedy_actor=greedy_actor._replace(start=np.zeros_like(greedy_actor.start)),
             seeds=self.seeds,
             steps=self.steps,
             settings=self.exploration,
-            warm_up=config.learning_starts,
-            copies=self.num_envs,
-            start=int(decider.start[0]),
+            learning_starts=config.learning_starts,
+            num_envs=self.num_envs,
+            start=int(greedy_actor.start[0]),
         )
         rate, factor = self.tau, self.reward_factor
         self.learner = Learner(
             nets=self._nets,
             settings=Settings(self.step_settings, rate, config.target_update_interval, factor),
             scale=scale.arrays,
-            space=self._space,
+            workspace=self._workspace,
             sums=self.sums,
             updates=self.updates,
         )

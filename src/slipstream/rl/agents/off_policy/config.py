@@ -14,7 +14,7 @@ from slipstream.core.bounds import Count, Epsilon, Fraction, Natural, Positive, 
 from slipstream.core.config import tunable
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import AgentConfig
-from slipstream.rl.experience.replay.plan import ReplayPlan, check_reflection
+from slipstream.rl.experience.replay.replay_config import ReplayConfig, check_symmetry
 
 ITERATION_STEPS = 1024  # of a member, where `iteration_steps` is null
 VECTOR_STEP = "vector_step"  # one update for each step of all environments together
@@ -44,7 +44,7 @@ class OffPolicyConfig(AgentConfig):
         "importance_exponent",
     )
     # Acting is not paced by Python, and more copies learn no better by steps (docs/agents.md).
-    MOST_COPIES: ClassVar[int | None] = 1
+    MAX_NUM_ENVS: ClassVar[int | None] = 1
     LENGTHS: ClassVar[tuple[str, ...]] = ("iteration",)
     SIZES: ClassVar[tuple[str, ...]] = ("buffer_size", "net_arch")
 
@@ -170,15 +170,15 @@ class OffPolicyConfig(AgentConfig):
     def check_spaces(self, spec: EnvSpec) -> None:
         """Refuses to reflect what has no mirror image."""
         if self.reflect:
-            check_reflection(spec)
+            check_symmetry(spec)
 
-    def replay(self, num_envs: int) -> ReplayPlan:
+    def replay(self, num_envs: int) -> ReplayConfig:
         """What is kept, and when it is learned from."""
-        return ReplayPlan(
-            capacity=self.buffer_size,
-            batch=self.batch_size,
-            starts=self.learning_starts,
-            every=self.train_freq,
+        return ReplayConfig(
+            buffer_size=self.buffer_size,
+            batch_size=self.batch_size,
+            learning_starts=self.learning_starts,
+            train_freq=self.train_freq,
             utd_ratio=self._pace(num_envs),
             n_step=self.n_step,
             alpha=self.priority_exponent if self.prioritised else 0.0,
@@ -189,9 +189,9 @@ class OffPolicyConfig(AgentConfig):
         """B."""
         return self.batch_size
 
-    def among_many(self, given: Container[str]) -> Self:
+    def for_study(self, user_set: Container[str]) -> Self:
         """With a replay of STUDY_REPLAY at most, unless its size is the user's."""
-        if "buffer_size" in given or self.buffer_size <= STUDY_REPLAY:
+        if "buffer_size" in user_set or self.buffer_size <= STUDY_REPLAY:
             return self
         return self.model_copy(update={"buffer_size": max(STUDY_REPLAY, self.batch_size)})
 

@@ -27,7 +27,7 @@ from slipstream.rl.agents.agent import Learning
 from slipstream.rl.agents.off_policy.config import OffPolicyConfig
 from slipstream.rl.agents.population import PopulationAgent
 from slipstream.rl.experience.replay.replay import Replay
-from slipstream.rl.experience.replay.ring import Batch, Signs, draw, new_priorities, reflect
+from slipstream.rl.experience.replay.ring import Batch, Reflection, draw, reflect, update_priorities
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.nets.optimizer import StepSettings
 
@@ -45,7 +45,7 @@ class OffPolicyAgent(PopulationAgent):
         updates: int64 [M], how many there were in this iteration.
     """
 
-    wants: ClassVar[Literal["rollout", "replay"]] = "replay"
+    experience_type: ClassVar[Literal["rollout", "replay"]] = "replay"
 
     def __init__(
         self,
@@ -64,14 +64,14 @@ class OffPolicyAgent(PopulationAgent):
         self._importance = config.per_member("importance_exponent", self.members)
 
     @property
-    def made(self) -> NDArray[np.int64]:
+    def num_updates(self) -> NDArray[np.int64]:
         """int64 [M], updates that each member has made: they name its draws."""
         return self.policy.parameters.arrays.steps
 
     @property
     def learning_rate(self) -> NDArray[np.float64]:
         """[M], of this iteration."""
-        return self.rate_at(self.progress)
+        return self.learning_rate_at(self.progress)
 
     @property
     def step_settings(self) -> StepSettings:
@@ -99,7 +99,7 @@ class OffPolicyAgent(PopulationAgent):
         return 1.0 / self.reward_scale.divisor
 
     @abstractmethod
-    def finished(self) -> dict[str, NDArray[Any]]:
+    def collect_metrics(self) -> dict[str, NDArray[Any]]:
         """Metrics [M] by name of this iteration's updates, whose sums then begin anew."""
 
     def update(
@@ -111,10 +111,10 @@ class OffPolicyAgent(PopulationAgent):
         """Ends an iteration: its observations and rewards count for the next one's scales.
 
         Returns:
-            Metrics as `finished` says, learning_rate, updates and failed, [M].
+            Metrics as `collect_metrics` says, learning_rate, updates and failed, [M].
         """
         metrics = {
-            **self.finished(),
+            **self.collect_metrics(),
             "learning_rate": self.learning_rate,
             "updates": self.updates.copy(),
             "failed": self.policy.parameters.failed.copy(),
@@ -128,18 +128,18 @@ class OffPolicyAgent(PopulationAgent):
         return metrics
 
 
-PURPOSE = np.uint64(REPLAY)
+REPLAY_STREAM = np.uint64(REPLAY)
 
 # Bound by the renderer.
 update: Any = None  # (by, m, batch, weight, error): an agent's; `run_update` in `learn_members`
 help_out: Any = None  # (by, batch, weight, error): takes part in another thread's updates
 gather: Any = None  # of the replay's storage
 
-_HELPING = np.zeros(0, np.int64)
-HELPS = -1  # in place of a member
+_HELPER_UPDATES = np.zeros(0, np.int64)
+HELPER = -1  # in place of a member
 
 
-class Feed(NamedTuple):
+class BatchSource(NamedTuple):
     """What brings M members their batches.
 
     Attributes:
@@ -151,19 +151,19 @@ class Feed(NamedTuple):
     """
 
     seeds: NDArray[np.uint64]
-    made: NDArray[np.int64]
+    num_updates: NDArray[np.int64]
     failed: NDArray[np.bool_]
     gamma: NDArray[np.float64]
     importance: NDArray[np.float64]
     n_step: int
-    signs: Signs
+    signs: Reflection
     batch: Batch
     drawn: NDArray[np.int64]
     weight: NDArray[np.float32]
     error: NDArray[np.float32]
 
 
-def learn_member(feed: Any, by: Any, ring: Any, store: Any, m: int, updates: int) -> None:
+def learn_member(source: Any, learner: Any, ring: Any, store: Any, m: int, updates: int) -> None:
     """Member m's next updates.
 
     Args:
@@ -172,33 +172,33 @@ def learn_member(feed: Any, by: Any, ring: Any, store: Any, m: int, updates: int
         updates: how many.
     """
     for _ in range(updates):
-        if feed.failed[m]:
+        if source.failed[m]:
             return
-        key = stream(feed.seeds[m], PURPOSE, np.uint64(feed.made[m]))
-        draw(ring, m, key, feed.importance[m], feed.drawn, feed.weight)
-        gather(ring, store, m, feed.drawn, feed.n_step, feed.gamma[m], feed.batch)
-        reflect(feed.signs, key, feed.batch)
-        update(by, m, feed.batch, feed.weight, feed.error)
-        new_priorities(ring, m, feed.drawn, feed.error)
+        key = stream(source.seeds[m], REPLAY_STREAM, np.uint64(source.num_updates[m]))
+        draw(ring, m, key, source.importance[m], source.drawn, source.weight)
+        gather(ring, store, m, source.drawn, source.n_step, source.gamma[m], source.batch)
+        reflect(source.signs, key, source.batch)
+        update(learner, m, source.batch, source.weight, source.error)
+        update_priorities(ring, m, source.drawn, source.error)
 
 
-def learn_members(feed: Any, by: Any, ring: Any, store: Any, updates: Any) -> None:
+def learn_members(source: Any, learner: Any, ring: Any, store: Any, updates: Any) -> None:
     """`learn_member` for all; updates: int64 [M], or none to help whoever learns by this."""
     if len(updates) == 0:
-        update(by, HELPS, feed.batch, feed.weight, feed.error)
+        update(learner, HELPER, source.batch, source.weight, source.error)
     for m in range(len(updates)):
-        learn_member(feed, by, ring, store, m, updates[m])
+        learn_member(source, learner, ring, store, m, updates[m])
 
 
-def run_update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
+def run_update(learner: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
     """An agent's `update`, or its `help_out`: one function, for both are made of the same ones."""
-    if m == HELPS:
-        help_out(by, batch, weight, error)
+    if m == HELPER:
+        help_out(learner, batch, weight, error)
     else:
-        update(by, m, batch, weight, error)
+        update(learner, m, batch, weight, error)
 
 
-def share_nothing(by: Any, batch: Any, weight: Any, error: Any) -> None:
+def no_help(learner: Any, batch: Any, weight: Any, error: Any) -> None:
     """The `help_out` of agents whose updates are one thread's."""
 
 
@@ -212,13 +212,13 @@ class CompiledLearning(OffPolicyAgent):
             part in a lone member's updates, through `gate`.
         tasks: the most of a phase of an update; where it is 1, nobody helps.
         given: plain functions for globals of both that are None, by name.
-        learner: the `by` of both, of this iteration.
+        learner: the `learner` of both, of this iteration.
     """
 
     name: ClassVar[str]
     update_loop: ClassVar[Callable[..., None]]
-    help_loop: ClassVar[Callable[..., None]] = staticmethod(share_nothing)
-    given: ClassVar[Mapping[str, Callable[..., None]]] = {}
+    help_loop: ClassVar[Callable[..., None]] = staticmethod(no_help)
+    hooks: ClassVar[Mapping[str, Callable[..., None]]] = {}
     tasks: int = 1
     learner: Any
     _loop: Any = None
@@ -229,24 +229,26 @@ class CompiledLearning(OffPolicyAgent):
         self.gate = make_gate()
 
     def learning(self, replay: Replay) -> Learning | None:
-        return self._in_loops(replay)
+        return self._make_learning(replay)
 
     def learn(
         self, replay: Replay, updates: NDArray[np.int64], run_tasks: RunTasks = in_sequence
     ) -> None:
-        learning = self._in_loops(replay)
+        learning = self._make_learning(replay)
         assert replay.loops is not None  # images are learned from in the torch form
-        by, store = (learning.feed, learning.by), replay.loops.store
-        learning.share(partial(learning.loop, *by, replay.ring, store, updates), run_tasks)
+        learner, store = (learning.source, learning.learner), replay.loops.store
+        learning.share(partial(learning.loop, *learner, replay.ring, store, updates), run_tasks)
 
-    def _in_loops(self, replay: Replay) -> Learning:
+    def _make_learning(self, replay: Replay) -> Learning:
         if self._packed is None:
             self._packed = StructPointer(self._make_feed(replay)), StructPointer(self.learner)
-            loops = self.update_loop, self.help_loop, self.given
-            self._loop = learning_loop(self.name, *loops, *self._packed, replay)
-        feed, by = self._packed
-        feed.update(feed.value._replace(importance=self.importance))
-        return Learning(self._loop, feed, by.update(self.learner), partial(self._share, replay))
+            loops = self.update_loop, self.help_loop, self.hooks
+            self._loop = compile_learning_loop(self.name, *loops, *self._packed, replay)
+        source, learner = self._packed
+        source.update(source.value._replace(importance=self.importance))
+        return Learning(
+            self._loop, source, learner.update(self.learner), partial(self._share, replay)
+        )
 
     def _share(self, replay: Replay, task: Callable[[], None], run_tasks: RunTasks) -> None:
         if self.tasks == 1 or self.members > 1 or run_tasks is in_sequence:
@@ -255,14 +257,16 @@ class CompiledLearning(OffPolicyAgent):
 
         assert replay.loops is not None
         assert self._packed is not None
-        helping = partial(self._loop, *self._packed, replay.ring, replay.loops.store, _HELPING)
+        helping = partial(
+            self._loop, *self._packed, replay.ring, replay.loops.store, _HELPER_UPDATES
+        )
         run_with_helpers(self.gate, task, helping, 1, run_tasks)
 
-    def _make_feed(self, replay: Replay) -> Feed:
+    def _make_feed(self, replay: Replay) -> BatchSource:
         rows, parameters = self.config.batch_size, self.policy.parameters
-        return Feed(
+        return BatchSource(
             seeds=self.seeds,
-            made=self.made,
+            num_updates=self.num_updates,
             failed=parameters.failed,
             gamma=self.config.per_member("gamma", self.members),
             importance=self.importance,
@@ -275,13 +279,13 @@ class CompiledLearning(OffPolicyAgent):
         )
 
 
-def learning_loop(
+def compile_learning_loop(
     name: str,
     update: Callable[..., None],
     help_out: Callable[..., None],
-    given: Mapping[str, Callable[..., None]],
-    feed: StructPointer,
-    by: StructPointer,
+    hooks: Mapping[str, Callable[..., None]],
+    source: StructPointer,
+    learner: StructPointer,
     replay: Replay,
 ) -> Any:
     """`learn_members`, compiled for an agent and what its replay keeps.
@@ -292,20 +296,20 @@ def learning_loop(
         name: of the agent.
         update, help_out, given: plain functions; feed, by, replay: examples of the types.
     """
-    one: Feed = feed.value
-    apart = codegen.compile_module(
+    example: BatchSource = source.value
+    update_module = codegen.compile_module(
         f"{name}_update",
         codegen.get_source([run_update]),
-        {"run_update": (by, 0, StructPointer(one.batch), one.weight, one.error)},
+        {"run_update": (learner, 0, StructPointer(example.batch), example.weight, example.error)},
         {"update": cast(FunctionType, update), "help_out": cast(FunctionType, help_out)},
-        {"Any": Any, "HELPS": HELPS},
+        {"Any": Any, "HELPER": HELPER},
         inline=False,
-        bound_globals={key: cast(FunctionType, function) for key, function in given.items()},
+        bound_globals={key: cast(FunctionType, function) for key, function in hooks.items()},
         struct_pointers=True,
     )
     functions = {
         "draw": draw,
-        "new_priorities": new_priorities,
+        "update_priorities": update_priorities,
         "reflect": reflect,
         "stream": stream,
     }
@@ -315,11 +319,11 @@ def learning_loop(
         f"{name}_learning",
         "from typing import Any\n\nimport numpy as np\n\n\n"
         + codegen.get_source([learn_member, learn_members]),
-        {"learn_members": (feed, by, replay.ring, loops.store, np.zeros(1, np.int64))},
+        {"learn_members": (source, learner, replay.ring, loops.store, np.zeros(1, np.int64))},
         {key: cast(FunctionType, function) for key, function in functions.items()},
-        {"PURPOSE": PURPOSE, "HELPS": HELPS},
+        {"REPLAY_STREAM": REPLAY_STREAM, "HELPER": HELPER},
         inline=False,
         struct_pointers=True,
-        linked={"gather": loops.gather, "update": apart["run_update"]},
+        linked={"gather": loops.gather, "update": update_module["run_update"]},
     )
     return module["learn_members"]

@@ -18,12 +18,14 @@ from slipstream.rl.agents.agent import AgentConfig
 
 ROLLOUT_ROWS = "rollout_rows"  # what a search may vary in place of the n_steps
 
-_MUCH = 2  # times what was asked for, from which other sizes are recommended
-_COPIES = range(16, 7, -1)  # all learn equally well, the most are fastest (docs/rules.md, 16)
+_LARGE_ROUNDING = 2  # times what was asked for, from which other sizes are recommended
+_SUGGESTED_NUM_ENVS = range(
+    16, 7, -1
+)  # all learn equally well, the most are fastest (docs/rules.md, 16)
 
 
 def fit_rollout(
-    sizes: dict[str, Any], num_envs: int, n_steps: int, minibatch: int | None
+    sizes: dict[str, Any], num_envs: int, n_steps: int, batch_size: int | None
 ) -> tuple[str, ...]:
     """Rounds the rollout up until minibatches fill it, in place.
 
@@ -46,28 +48,28 @@ def fit_rollout(
             f"The search space names `agent.{ROLLOUT_ROWS}` and `agent.n_steps`; the n_steps "
             "follows from the rows of a rollout: keep one of them."
         )
-    minibatch = sizes.get("batch_size", minibatch)
-    asked = int(sizes.pop(ROLLOUT_ROWS, int(sizes.get("n_steps", n_steps)) * num_envs))
-    rows = _rows(asked, num_envs, minibatch)
+    batch_size = sizes.get("batch_size", batch_size)
+    requested = int(sizes.pop(ROLLOUT_ROWS, int(sizes.get("n_steps", n_steps)) * num_envs))
+    rows = _rows(requested, num_envs, batch_size)
     sizes["n_steps"] = rows // num_envs
-    if rows == asked:
+    if rows == requested:
         return ()
     whole = f"{num_envs} environments"
-    if minibatch is not None:
-        whole += f" and minibatches of {minibatch:,} rows"
-    note = f"Rollout of {asked:,} rows rounded up to {rows:,}: a multiple of {whole}"
-    if rows > _MUCH * asked:
-        better = min(_COPIES, key=lambda copies: _rows(asked, copies, minibatch))
-        fewer = _rows(asked, better, minibatch)
+    if batch_size is not None:
+        whole += f" and minibatches of {batch_size:,} rows"
+    note = f"Rollout of {requested:,} rows rounded up to {rows:,}: a multiple of {whole}"
+    if rows > _LARGE_ROUNDING * requested:
+        better = min(_SUGGESTED_NUM_ENVS, key=lambda n: _rows(requested, n, batch_size))
+        fewer = _rows(requested, better, batch_size)
         if fewer < rows:
             note += f"; with {better} environments it would be {fewer:,}"
     return (f"{note}.",)
 
 
-def _rows(asked: int, num_envs: int, minibatch: int | None) -> int:
-    """The smallest multiple of both sizes that is not below `asked`."""
-    unit = num_envs if minibatch is None else math.lcm(num_envs, minibatch)
-    return unit * math.ceil(asked / unit)
+def _rows(requested: int, num_envs: int, batch_size: int | None) -> int:
+    """The smallest multiple of both sizes that is not below `requested`."""
+    unit = num_envs if batch_size is None else math.lcm(num_envs, batch_size)
+    return unit * math.ceil(requested / unit)
 
 
 class PPOConfig(AgentConfig):
@@ -219,10 +221,10 @@ class PPOConfig(AgentConfig):
         """Refuses minibatches that do not fill the rollout."""
         self.rows(num_envs)
 
-    def give_way(self, num_envs: int, given: Container[str]) -> Self:
+    def relax_sizes(self, num_envs: int, user_set: Container[str]) -> Self:
         """A suggested minibatch that does not divide the rollout is not the user's to mend."""
         rows = self.batch_size
-        if "batch_size" in given or rows is None or (self.n_steps * num_envs) % rows == 0:
+        if "batch_size" in user_set or rows is None or (self.n_steps * num_envs) % rows == 0:
             return self
         return self.model_copy(update={"batch_size": None})
 
@@ -259,7 +261,7 @@ def update_bytes(spec: EnvSpec, n_steps: int, members: int, num_envs: int) -> in
     own = num_envs * (n_steps + 1)
     image = spec.observation_dtype == np.uint8 and len(spec.observation_shape) == 3
     numbers = 0 if image else input_width(int(np.prod(spec.observation_shape)))
-    # Packed columns and orders; the float copy of actions, reward, value, advantage, target and
+    # StructPointer columns and orders; the float copy of actions, reward, value, advantage, target and
     # their temporaries.
     return 4 * own * (numbers + spec.action_dim + 9 + members * (spec.action_dim + 6))
 

@@ -1,6 +1,6 @@
 """PPO's losses of rows and their derivatives: plain loops that `update.py` compiles.
 
-`torch_form.py` is the definition.
+`torch_ppo.py` is the definition.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ POLICY_LOSS, VALUE_LOSS, ENTROPY, APPROX_KL, CLIP_FRACTION = 0, 1, 2, 3, 4  # th
 
 
 def pack_rows(
-    lo: int, hi: int, first: int, copies: int, log_prob: Any, advantage: Any, target: Any,
+    lo: int, hi: int, first: int, num_envs: int, log_prob: Any, advantage: Any, target: Any,
     value: Any, valid: Any, action: Any, packed: Any,
 ) -> None:  # fmt: skip
     """Puts what the losses need of a row side by side: a row is one piece of memory.
@@ -66,7 +66,7 @@ def pack_rows(
     """
     for t in range(len(log_prob)):
         for e in range(lo, hi):
-            row = packed[t * copies + e - first]
+            row = packed[t * num_envs + e - first]
             row[LOG_PROB] = log_prob[t, e]
             row[ADVANTAGE] = advantage[t, e]
             row[TARGET] = target[t, e]

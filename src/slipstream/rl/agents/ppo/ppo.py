@@ -21,7 +21,15 @@ from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.population import PopulationAgent
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.losses import ACTION, STATISTICS
-from slipstream.rl.agents.ppo.update import Epochs, Experience, Net, Rows, Space, Tally, loops
+from slipstream.rl.agents.ppo.update import (
+    Experience,
+    Net,
+    Rows,
+    UpdateJob,
+    UpdateStats,
+    Workspace,
+    loops,
+)
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.nets.layers import BLOCK, block_rows
 from slipstream.rl.nets.networks import MlpNetwork
@@ -51,7 +59,7 @@ class Learner:
         self._parts = parts = config.parts(num_envs)
         n_steps, rows = config.n_steps, config.rows(num_envs)
         names = ("clip_range", "ent_coef", "vf_coef")  # columns of the losses' coefficients
-        self._coefficients = np.stack([self._of_each(name) for name in names], axis=1)  # [M, 3]
+        self._coefficients = np.stack([self._per_member(name) for name in names], axis=1)  # [M, 3]
         total, together = n_steps * num_envs, min(parts, config.n_epochs)
         self._order = np.zeros((together, total), np.int64)
         self._normalisation = np.zeros((together, total // rows, 3))
@@ -59,10 +67,13 @@ class Learner:
             (parts, _whole_lines(len(STATISTICS))), np.float64
         )
         block = max(BLOCK, block_rows(config.net_arch, rows // parts))
-        self._net, self._space = _net_of(policy, network), _space_of(policy, network, parts, block)
-        self._rows = _rows_of(policy, n_steps, num_envs, block)
-        self._gamma = np.repeat(self._of_each("gamma").astype(np.float32), num_envs)
-        self._lam = np.repeat(self._of_each("gae_lambda").astype(np.float32), num_envs)
+        self._net, self._workspace = (
+            _make_net(policy, network),
+            _make_workspace(policy, network, parts, block),
+        )
+        self._rows = _make_rows(policy, n_steps, num_envs, block)
+        self._gamma = np.repeat(self._per_member("gamma").astype(np.float32), num_envs)
+        self._lam = np.repeat(self._per_member("gae_lambda").astype(np.float32), num_envs)
         self._gate = make_gate()
         self._update = loops()["update_members"]
         self._packed: StructPointer | None = None
@@ -90,7 +101,7 @@ class Learner:
         Returns:
             Statistics [M] by name, means over the minibatches that changed the member.
         """
-        tally, config = self._tally(learning_rate), self._config
+        stats, config = self._make_stats(learning_rate), self._config
         numbers = first_epochs + np.arange(config.n_epochs)[:, None]
         if rollout.mask is not None and not len(self._rows.mask):
             choices = rollout.mask.shape[-1]
@@ -98,7 +109,7 @@ class Learner:
         rows = self._rows._replace(final_value=np.zeros(len(rollout.final_index), np.float32))
         helpers = 0 if run_tasks is in_sequence else self._parts - 1
         some = len(self._order) if helpers else 1
-        by = Epochs(
+        job = UpdateJob(
             net=self._net,
             weights=self._policy.parameters.arrays,
             coefficients=self._coefficients,
@@ -109,21 +120,21 @@ class Learner:
             normalisation=self._normalisation[:some],
             normalise=config.normalize_advantage,
             statistics=self._statistics,
-            tally=tally,
-            space=self._space,
+            stats=stats,
+            workspace=self._workspace,
             gate=self._gate,
         )
-        packed = self._packed = self._packed.update(by) if self._packed else StructPointer(by)
+        packed = self._packed = self._packed.update(job) if self._packed else StructPointer(job)
         lead, help_out = partial(self._update, packed, False), partial(self._update, packed, True)
         run_with_helpers(self._gate, lead, help_out, helpers, run_tasks)
-        means = tally.sums / np.maximum(tally.updates, 1)[:, None]
+        means = stats.sums / np.maximum(stats.updates, 1)[:, None]
         return {
             **dict(zip((*STATISTICS, "gradient_norm"), means.T, strict=True)),
-            "updates": tally.updates,
-            "explained_variance": rows.explained.copy(),
+            "updates": stats.updates,
+            "explained_variance": rows.explained_variance.copy(),
         }
 
-    def _of_each(self, name: str) -> NDArray[np.float64]:
+    def _per_member(self, name: str) -> NDArray[np.float64]:
         """A setting of all members, [M]; infinity where a limit is off."""
         return self._config.per_member(name, self._policy.members)
 
@@ -150,13 +161,13 @@ class Learner:
             rewarded=rewarded,
         )
 
-    def _tally(self, learning_rate: NDArray[np.float64]) -> Tally:
+    def _make_stats(self, learning_rate: NDArray[np.float64]) -> UpdateStats:
         failed = self._policy.parameters.failed
-        return Tally(
+        return UpdateStats(
             settings=StepSettings(
-                learning_rate, self._of_each("adam_eps"), self._of_each("max_grad_norm")
+                learning_rate, self._per_member("adam_eps"), self._per_member("max_grad_norm")
             ),
-            target_kl=1.5 * self._of_each("target_kl"),
+            target_kl=1.5 * self._per_member("target_kl"),
             frozen=failed.copy(),
             sums=np.zeros((len(failed), len(STATISTICS) + 1)),
             updates=np.zeros(len(failed), np.int64),
@@ -164,26 +175,26 @@ class Learner:
         )
 
 
-def _net_of(policy: Policy, network: MlpNetwork) -> Net:
+def _make_net(policy: Policy, network: MlpNetwork) -> Net:
     log_std = policy.parameters.offsets.get("log_std", 0)
     sizes, relu = np.array(policy.actions.sizes, np.int64), network.activation == "relu"
     return Net(network.tables, relu, policy.actions.continuous, log_std, sizes)
 
 
-def _space_of(policy: Policy, network: MlpNetwork, parts: int, block: int) -> Space:
-    numbers = network.numbers(block)
-    return Space(
+def _make_workspace(policy: Policy, network: MlpNetwork, parts: int, block: int) -> Workspace:
+    numbers = network.num_outputs(block)
+    return Workspace(
         x=_inputs(policy, (parts + 1, block)),
         outputs=alignment.aligned_zeros((parts + 1, 2, numbers)),
         d_outputs=alignment.aligned_zeros((parts, 2, numbers)),
-        turned=alignment.aligned_zeros((parts, policy.parameters.flat.shape[1])),
+        transposed=alignment.aligned_zeros((parts, policy.parameters.flat.shape[1])),
         scratch=alignment.aligned_zeros(
             (parts, 3, _whole_lines(policy.actions.head_width)), np.float64
         ),
     )
 
 
-def _rows_of(policy: Policy, n_steps: int, num_envs: int, block: int) -> Rows:
+def _make_rows(policy: Policy, n_steps: int, num_envs: int, block: int) -> Rows:
     e = policy.members * num_envs
     return Rows(
         x=_inputs(policy, ((n_steps + 1) * num_envs,)),
@@ -194,7 +205,7 @@ def _rows_of(policy: Policy, n_steps: int, num_envs: int, block: int) -> Rows:
         advantage=alignment.aligned_zeros((n_steps, e)),
         target=alignment.aligned_zeros((n_steps, e)),
         place=np.zeros(block, np.int64),
-        explained=np.zeros(policy.members),
+        explained_variance=np.zeros(policy.members),
     )
 
 
@@ -256,7 +267,7 @@ class BasePPO(PopulationAgent):
             return np.ones(self.members, np.bool_)
         return np.asarray(self.reward_scale.largest != 0.0)
 
-    def _finished(
+    def _finish_iteration(
         self, rollout: Rollout, results: Sequence[Mapping[str, NDArray[Any]]], **known: NDArray[Any]
     ) -> dict[str, NDArray[Any]]:
         """Ends an iteration: metrics [M] of what groups of members gave, [g], and those known."""
@@ -311,7 +322,7 @@ class PPO(BasePPO):
         Returns:
             What the environments receive: [hi - lo, K], valid until the next call for this range.
         """
-        actor, first, out = self._acts_for(lo, hi)
+        actor, first, out = self._get_actor(lo, hi)
         rows = slice(lo, lo + len(out))
         mask = None if rollout.mask is None else rollout.mask[t, rows]
         action, log_prob = rollout.actions[t, rows], rollout.log_prob[t, rows]
@@ -321,10 +332,10 @@ class PPO(BasePPO):
         return out
 
     def acting(self, lo: int = 0, hi: int | None = None) -> CompiledActor:
-        actor, first, _ = self._acts_for(lo, hi)
+        actor, first, _ = self._get_actor(lo, hi)
         return CompiledActor(actor.draw, actor.sampler(self._noise_keys(), first))
 
-    def _acts_for(self, lo: int, hi: int | None) -> tuple[Actor, int, NDArray[Any]]:
+    def _get_actor(self, lo: int, hi: int | None) -> tuple[Actor, int, NDArray[Any]]:
         """Buffers for environments lo..hi-1, the first one's number, and what they receive."""
         if hi is None:
             hi = self.num_envs if self.members == 1 else len(self._env_actions)
@@ -356,12 +367,12 @@ class PPO(BasePPO):
         """
         if self.members > 1:
             run_tasks = in_sequence  # whole members are what may run side by side: see shards
-        reward, rate = self.scaled_reward(rollout), self.rate_at(progress)
+        reward, rate = self.scaled_reward(rollout), self.learning_rate_at(progress)
         first_epochs = self.iterations * self.config.n_epochs
         learned = self._learner.learn(
             rollout, reward, self._rewarded(), self.seeds, first_epochs, rate, run_tasks
         )
-        return self._finished(rollout, [learned], learning_rate=rate)
+        return self._finish_iteration(rollout, [learned], learning_rate=rate)
 
 
 Agent = PPO

@@ -25,19 +25,19 @@ from slipstream.rl.agents.ppo.losses import (
     minibatch_normalisation,
     pack_rows,
 )
-from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8, range_of
+from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8, split_range
 from slipstream.rl.experience.advantages import advantages
-from slipstream.rl.experience.scaling import SCALE, Scale, scale_row
-from slipstream.rl.nets.layers import OUTPUTS, PLACE, backward, forward, turn
+from slipstream.rl.experience.running_mean_std import SCALE, Scale, scale_row
+from slipstream.rl.nets.layers import OFFSET, OUTPUTS, backward, forward, transpose_weights
 from slipstream.rl.nets.optimizer import (
     STATE,
     STEP_SETTINGS,
     StepSettings,
     TrainState,
     begin_step,
-    lines_of,
     move_weights,
     sum_gradient,
+    weight_range,
 )
 
 
@@ -93,7 +93,7 @@ class Rows(NamedTuple):
     advantage: NDArray[np.float32]
     target: NDArray[np.float32]
     place: NDArray[np.int64]
-    explained: NDArray[np.float64]
+    explained_variance: NDArray[np.float64]
 
 
 def load_rows(
@@ -108,26 +108,29 @@ def load_rows(
         block: rows that pass at once.
         buffer: float32, outputs of all layers for a block, overwritten: see `forward`.
     """
-    copies = experience.obs.shape[1] // len(experience.rewarded)
+    num_envs = experience.obs.shape[1] // len(experience.rewarded)
     for first in range(lo, hi, block):
         x = rows.x[first : min(first + block, hi)]
         for i in range(len(x)):
-            t, n = (first + i) // copies, (first + i) % copies
-            scale_row(experience.scale, m, experience.obs[t, m * copies + n], x[i])
+            t, n = (first + i) // num_envs, (first + i) % num_envs
+            scale_row(experience.scale, m, experience.obs[t, m * num_envs + n], x[i])
         at, width = critic_outputs(weights, critic, relu, x, buffer)
         for i in range(len(x)):
-            t, n = (first + i) // copies, (first + i) % copies
-            rows.value[t, m * copies + n] = buffer[at + i * width]
+            t, n = (first + i) // num_envs, (first + i) % num_envs
+            rows.value[t, m * num_envs + n] = buffer[at + i * width]
 
 
-def load_finals(
+def load_final_values(
     experience: Any, rows: Any, m: int, weights: Any, critic: Any, relu: bool, x: Any, buffer: Any
 ) -> None:
     """Values of member m's final observations; x: float32 [b, inputs], overwritten."""
-    copies, total = experience.obs.shape[1] // len(experience.rewarded), len(experience.final_index)
+    num_envs, total = (
+        experience.obs.shape[1] // len(experience.rewarded),
+        len(experience.final_index),
+    )
     b = 0
     for i in range(total):
-        if experience.final_index[i, 1] // copies == m:
+        if experience.final_index[i, 1] // num_envs == m:
             scale_row(experience.scale, m, experience.final_obs[i], x[b])
             rows.place[b] = i
             b += 1
@@ -142,7 +145,7 @@ def critic_outputs(weights: Any, critic: Any, relu: bool, x: Any, buffer: Any) -
     """Leaves the critic's outputs in `buffer`; where they begin, and from one row to the next."""
     last = len(critic) - 1
     forward(weights, critic, relu, x, buffer)
-    return len(x) * critic[last, PLACE], critic[last, OUTPUTS]
+    return len(x) * critic[last, OFFSET], critic[last, OUTPUTS]
 
 
 def fill_rows(experience: Any, rows: Any, m: int, lo: int, hi: int) -> None:
@@ -154,22 +157,22 @@ def fill_rows(experience: Any, rows: Any, m: int, lo: int, hi: int) -> None:
     )
     if not e.rewarded[m]:
         rows.advantage[:, lo:hi] = 0.0
-    copies = e.obs.shape[1] // len(e.rewarded)
+    num_envs = e.obs.shape[1] // len(e.rewarded)
     pack_rows(
-        *(lo, hi, m * copies, copies, e.log_prob, rows.advantage, rows.target, rows.value),
+        *(lo, hi, m * num_envs, num_envs, e.log_prob, rows.advantage, rows.target, rows.value),
         *(e.valid, e.action, rows.packed),
     )
     if len(rows.mask) > 0:
         for t in range(len(e.reward)):
-            for copy in range(lo, hi):
-                allowed, to = e.mask[t, copy], rows.mask[t * copies + copy - m * copies]
+            for env in range(lo, hi):
+                allowed, to = e.mask[t, env], rows.mask[t * num_envs + env - m * num_envs]
                 for j in range(len(to)):
                     to[j] = allowed[j]
 
 
-def explain(rows: Any, m: int) -> None:
+def record_explained_variance(rows: Any, m: int) -> None:
     """Member m's explained variance."""
-    rows.explained[m] = explained_variance(rows.packed)
+    rows.explained_variance[m] = explained_variance(rows.packed)
 
 
 ACTOR = 0
@@ -195,7 +198,7 @@ class Net(NamedTuple):
     sizes: NDArray[np.int64]
 
 
-class Space(NamedTuple):
+class Workspace(NamedTuple):
     """Memory of each task of a phase for one block; each begins on a cache line of its own.
 
     Attributes:
@@ -209,13 +212,13 @@ class Space(NamedTuple):
     x: NDArray[np.float32]
     outputs: NDArray[np.float32]
     d_outputs: NDArray[np.float32]
-    turned: NDArray[np.float32]
+    transposed: NDArray[np.float32]
     scratch: NDArray[np.float64]
 
 
 def member_gradient(
     net: Any, weights: Any, rows: Any, m: int, p: int, order: Any, normalisation: Any,
-    coefficients: Any, statistics: Any, space: Any,
+    coefficients: Any, statistics: Any, workspace: Any,
 ) -> None:  # fmt: skip
     """Member m's gradient buffer p, from some rows of a minibatch.
 
@@ -224,49 +227,60 @@ def member_gradient(
         order: int64 [b], which rows; normalisation: float64 [3], the minibatch's.
         coefficients: float64 [3], the member's, of the losses; statistics: float64 [>= S], written.
     """
-    weight, gradient, tables = weights.weights[m], weights.gradients[m, p], net.tables
-    turned, scratch = space.turned[p], space.scratch[p]
+    weight, gradient, tables = weights.params[m], weights.gradients[m, p], net.tables
+    transposed, scratch = workspace.transposed[p], workspace.scratch[p]
     gradient[:] = _ZERO
-    turn(weight, tables[ACTOR], turned)
-    turn(weight, tables[CRITIC], turned)
-    begin(statistics, scratch)
+    transpose_weights(weight, tables[ACTOR], transposed)
+    transpose_weights(weight, tables[CRITIC], transposed)
+    reset_sums(statistics, scratch)
     last = tables.shape[1] - 1
-    block = space.x.shape[1]
-    outputs, d_outputs = space.outputs[p], space.d_outputs[p]
+    block = workspace.x.shape[1]
+    outputs, d_outputs = workspace.outputs[p], workspace.d_outputs[p]
     for first in range(0, len(order), block):
-        own = order[first : first + block]
-        b = len(own)
-        x = space.x[p, :b]
+        selected = order[first : first + block]
+        b = len(selected)
+        x = workspace.x[p, :b]
         for r in order[first + block : first + 2 * block]:
             prefetch_element(rows.x, r, 0)
         for i in range(b):
-            prefetch_element(rows.packed, own[i], 0)
-            row, to = rows.x[own[i]], x[i]
+            prefetch_element(rows.packed, selected[i], 0)
+            row, to = rows.x[selected[i]], x[i]
             for j in range(len(to)):
                 to[j] = row[j]
         for which in range(2):
             forward(weight, tables[which], net.relu, x, outputs[which])
-        columns, place = tables[ACTOR, last, OUTPUTS], b * tables[ACTOR, last, PLACE]
+        columns, place = tables[ACTOR, last, OUTPUTS], b * tables[ACTOR, last, OFFSET]
         head = matrix(outputs[ACTOR], place, b, columns)
         d_head = matrix(d_outputs[ACTOR], place, b, columns)
-        columns, place = tables[CRITIC, last, OUTPUTS], b * tables[CRITIC, last, PLACE]
+        columns, place = tables[CRITIC, last, OUTPUTS], b * tables[CRITIC, last, OFFSET]
         value = matrix(outputs[CRITIC], place, b, columns)
         d_value = matrix(d_outputs[CRITIC], place, b, columns)
         d_head[:] = _ZERO  # the padding too
         d_value[:] = _ZERO
         outputs_gradient(
-            *(net, weight, rows, own, normalisation, coefficients, head, value, d_head, d_value),
+            *(
+                net,
+                weight,
+                rows,
+                selected,
+                normalisation,
+                coefficients,
+                head,
+                value,
+                d_head,
+                d_value,
+            ),
             *(statistics, scratch),
         )
         for which in range(2):
             backward(
-                *(turned, gradient, tables[which], net.relu, x),
+                *(transposed, gradient, tables[which], net.relu, x),
                 *(outputs[which], d_outputs[which]),
             )
     add_std_gradient(net, rows, gradient, scratch)
 
 
-def begin(statistics: Any, scratch: Any) -> None:
+def reset_sums(statistics: Any, scratch: Any) -> None:
     """Sums from 0; those of d loss / d log_std are in scratch[2]."""
     statistics[:] = 0.0
     scratch[2, :] = 0.0
@@ -297,7 +311,7 @@ def add_std_gradient(net: Any, rows: Any, gradient: Any, scratch: Any) -> None:
             gradient[net.log_std + j] = scratch[2, j]
 
 
-class Tally(NamedTuple):
+class UpdateStats(NamedTuple):
     """How the updates of g members go on, and what they were.
 
     Attributes:
@@ -319,7 +333,7 @@ class Tally(NamedTuple):
     squares: NDArray[np.float64]
 
 
-def begin_update(weights: Any, statistics: Any, tally: Any, m: int) -> bool:
+def begin_update(weights: Any, statistics: Any, stats: Any, m: int) -> bool:
     """Add up the gradient of a minibatch and count it, unless member m is frozen.
 
     A member whose KL passes the target, or whose gradient is not finite, is frozen, and keeps
@@ -335,20 +349,20 @@ def begin_update(weights: Any, statistics: Any, tally: Any, m: int) -> bool:
     divergence = 0.0
     for part in range(len(statistics)):
         divergence += statistics[part, APPROX_KL]
-    if divergence > tally.target_kl[m] or weights.failed[m]:
-        tally.frozen[m] = True
-    if tally.frozen[m]:
+    if divergence > stats.target_kl[m] or weights.failed[m]:
+        stats.frozen[m] = True
+    if stats.frozen[m]:
         return False
-    sum_gradient(weights, m, 0, tally.squares)
-    if not begin_step(weights, m, tally.squares):
-        tally.frozen[m] = True
+    sum_gradient(weights, m, 0, stats.squares)
+    if not begin_step(weights, m, stats.squares):
+        stats.frozen[m] = True
         return False
-    tally.updates[m] += 1
-    last = tally.sums.shape[1] - 1
+    stats.updates[m] += 1
+    last = stats.sums.shape[1] - 1
     for part in range(len(statistics)):
         for j in range(last):
-            tally.sums[m, j] += statistics[part, j]
-    tally.sums[m, last] += weights.norm[m]
+            stats.sums[m, j] += statistics[part, j]
+    stats.sums[m, last] += weights.norm[m]
     return True
 
 
@@ -358,7 +372,7 @@ _LOAD, _FILL, _ORDER, _NORMALISATION, _GRADIENT, _MOVE = 0, 1, 2, 3, 4, 5
 _KINDS = 6
 
 
-class Epochs(NamedTuple):
+class UpdateJob(NamedTuple):
     """What the update of M members reads and changes.
 
     Attributes:
@@ -384,12 +398,12 @@ class Epochs(NamedTuple):
     normalisation: NDArray[np.float64]
     normalise: bool
     statistics: NDArray[np.float64]
-    tally: Tally
-    space: Space
+    stats: UpdateStats
+    workspace: Workspace
     gate: NDArray[np.int64]
 
 
-def update_members(by: Any, helps: bool) -> None:
+def update_members(job: Any, helps: bool) -> None:
     """The whole update of all members; or, as a helper, tasks of whoever leads.
 
     Args:
@@ -397,13 +411,13 @@ def update_members(by: Any, helps: bool) -> None:
         helps: until the gate closes.
     """
     if helps:
-        help_out(by.gate, by)
+        help_out(job.gate, job)
         return
-    for m in range(len(by.keys)):
-        update_member(by, m)
+    for m in range(len(job.keys)):
+        update_member(job, m)
 
 
-def update_member(by: Any, m: int) -> None:
+def update_member(job: Any, m: int) -> None:
     """The whole update of member m: its rows, then all epochs, until it is frozen.
 
     Six kinds of phases follow each other; tasks of a phase do not depend on each other:
@@ -415,7 +429,7 @@ def update_member(by: Any, m: int) -> None:
         gradient       of one minibatch: a part of its rows each
         move           Adam's step: a part of the weights each
 
-    The last four repeat: orders and normalisations are made for `len(by.order)` epochs at a time, a
+    The last four repeat: orders and normalisations are made for `len(job.order)` epochs at a time, a
     gradient and a step for each of their minibatches.
 
     `share` (`jit/work_sharing.py`) opens a phase's tasks and returns when all are done: each is a
@@ -425,82 +439,91 @@ def update_member(by: Any, m: int) -> None:
     Args:
         by: Epochs.
     """
-    epochs, together, minibatches = by.keys.shape[1], len(by.order), by.normalisation.shape[1]
-    parts = len(by.statistics)
-    share(by.gate, by, m, _LOAD, parts + 1)
-    share(by.gate, by, m, _FILL, parts)
+    epochs, together, minibatches = job.keys.shape[1], len(job.order), job.normalisation.shape[1]
+    parts = len(job.statistics)
+    share(job.gate, job, m, _LOAD, parts + 1)
+    share(job.gate, job, m, _FILL, parts)
     for first in range(0, epochs, together):
         some = min(together, epochs - first)
-        share(by.gate, by, m, _KINDS * first + _ORDER, some + 1)
-        if by.tally.frozen[m]:
+        share(job.gate, job, m, _KINDS * first + _ORDER, some + 1)
+        if job.stats.frozen[m]:
             return
-        share(by.gate, by, m, _KINDS * first + _NORMALISATION, some * minibatches)
+        share(job.gate, job, m, _KINDS * first + _NORMALISATION, some * minibatches)
         for step in range(first * minibatches, (first + some) * minibatches):
-            if by.tally.frozen[m]:
+            if job.stats.frozen[m]:
                 return
-            share(by.gate, by, m, _KINDS * step + _GRADIENT, parts)
-            if begin_update(by.weights, by.statistics, by.tally, m):
-                share(by.gate, by, m, _KINDS * step + _MOVE, parts)
+            share(job.gate, job, m, _KINDS * step + _GRADIENT, parts)
+            if begin_update(job.weights, job.statistics, job.stats, m):
+                share(job.gate, job, m, _KINDS * step + _MOVE, parts)
 
 
-def work(by: Any, m: int, phase: int, task: int) -> None:
+def work(job: Any, m: int, phase: int, task: int) -> None:
     """Execute one task of a phase of member m, for `share` and `help_out` of `work_sharing`."""
     kind, number = phase % _KINDS, phase // _KINDS
     if kind == _LOAD:
-        load(by, m, task)
+        load_values(job, m, task)
     elif kind == _FILL:
-        copies = by.experience.obs.shape[1] // len(by.keys)
-        lo, hi = range_of(copies, task, len(by.statistics))
-        fill_rows(by.experience, by.rows, m, m * copies + lo, m * copies + hi)
+        num_envs = job.experience.obs.shape[1] // len(job.keys)
+        lo, hi = split_range(num_envs, task, len(job.statistics))
+        fill_rows(job.experience, job.rows, m, m * num_envs + lo, m * num_envs + hi)
     elif kind == _ORDER:
-        order(by, m, number, task)
+        order(job, m, number, task)
     elif kind == _NORMALISATION:
-        e, k = task // by.normalisation.shape[1], task % by.normalisation.shape[1]
-        rows = by.order.shape[1] // by.normalisation.shape[1]
-        own = by.order[e, k * rows : (k + 1) * rows]
-        minibatch_normalisation(by.rows.packed, own, by.normalise, by.normalisation[e, k])
+        e, k = task // job.normalisation.shape[1], task % job.normalisation.shape[1]
+        rows = job.order.shape[1] // job.normalisation.shape[1]
+        selected = job.order[e, k * rows : (k + 1) * rows]
+        minibatch_normalisation(job.rows.packed, selected, job.normalise, job.normalisation[e, k])
     elif kind == _GRADIENT:
-        part_gradient(by, m, number, task)
+        part_gradient(job, m, number, task)
     else:
-        lo, hi = lines_of(by.weights, task, len(by.statistics))
-        move_weights(by.weights, m, lo, hi, by.tally.settings)
+        lo, hi = weight_range(job.weights, task, len(job.statistics))
+        move_weights(job.weights, m, lo, hi, job.stats.settings)
 
 
-def load(by: Any, m: int, task: int) -> None:
+def load_values(job: Any, m: int, task: int) -> None:
     """Inputs and values: a range of member m's observations, or its final ones."""
-    weights, critic, parts = by.weights.weights[m], by.net.tables[CRITIC], len(by.statistics)
+    weights, critic, parts = job.weights.params[m], job.net.tables[CRITIC], len(job.statistics)
     if task < parts:
-        lo, hi = range_of(len(by.rows.x), task, parts)
-        buffer = by.space.outputs[task, CRITIC]
-        block = by.space.x.shape[1]
-        load_rows(by.experience, by.rows, m, lo, hi, weights, critic, by.net.relu, block, buffer)
+        lo, hi = split_range(len(job.rows.x), task, parts)
+        buffer = job.workspace.outputs[task, CRITIC]
+        block = job.workspace.x.shape[1]
+        load_rows(job.experience, job.rows, m, lo, hi, weights, critic, job.net.relu, block, buffer)
         return
-    x, buffer = by.space.x[parts], by.space.outputs[parts, CRITIC]
-    load_finals(by.experience, by.rows, m, weights, critic, by.net.relu, x, buffer)
+    x, buffer = job.workspace.x[parts], job.workspace.outputs[parts, CRITIC]
+    load_final_values(job.experience, job.rows, m, weights, critic, job.net.relu, x, buffer)
 
 
-def order(by: Any, m: int, first: int, task: int) -> None:
+def order(job: Any, m: int, first: int, task: int) -> None:
     """Draws the order of epoch first + task; the task after the last one explains the critic."""
-    if first + task < by.keys.shape[1] and task < len(by.order):
-        permutation_rows(by.keys[m, first + task :], by.order[task : task + 1])
+    if first + task < job.keys.shape[1] and task < len(job.order):
+        permutation_rows(job.keys[m, first + task :], job.order[task : task + 1])
     elif first == 0:
-        explain(by.rows, m)
+        record_explained_variance(job.rows, m)
 
 
-def part_gradient(by: Any, m: int, step: int, part: int) -> None:
+def part_gradient(job: Any, m: int, step: int, part: int) -> None:
     """The gradient of a part of minibatch `step`, counted over all epochs."""
-    minibatches = by.normalisation.shape[1]
-    e, k = step // minibatches % len(by.order), step % minibatches
-    rows = by.order.shape[1] // minibatches
-    width = rows // len(by.statistics)
-    own = by.order[e, k * rows + part * width : k * rows + (part + 1) * width]
+    minibatches = job.normalisation.shape[1]
+    e, k = step // minibatches % len(job.order), step % minibatches
+    rows = job.order.shape[1] // minibatches
+    width = rows // len(job.statistics)
+    selected = job.order[e, k * rows + part * width : k * rows + (part + 1) * width]
     member_gradient(
-        *(by.net, by.weights, by.rows, m, part, own, by.normalisation[e, k], by.coefficients[m]),
-        *(by.statistics[part], by.space),
+        *(
+            job.net,
+            job.weights,
+            job.rows,
+            m,
+            part,
+            selected,
+            job.normalisation[e, k],
+            job.coefficients[m],
+        ),
+        *(job.statistics[part], job.workspace),
     )
 
 
-_TALLY = Tally(STEP_SETTINGS, f8(1), b1(1), f8(2), i8(1), f8(2))
+_STATS = UpdateStats(STEP_SETTINGS, f8(1), b1(1), f8(2), i8(1), f8(2))
 _NET = Net(i8(3), True, True, 0, i8(1))
 _EXPERIENCE = Experience(
     *(f4(3), SCALE, b1(3), f4(3), f4(2), f4(2), b1(2), b1(2), b1(2), f4(2), i8(2), f4(1), f4(1)),
@@ -510,8 +533,8 @@ _ROWS = Rows(
     *(f4(2), f4(2), b1(2), f4(2), f4(1), f4(2)),
     *(f4(2), i8(1), f8(1)),
 )
-_SPACE = Space(f4(3), f4(3), f4(3), f4(2), f8(3))
-_EPOCHS = Epochs(
+_WORKSPACE = Workspace(f4(3), f4(3), f4(3), f4(2), f8(3))
+_UPDATE_JOB = UpdateJob(
     net=_NET,
     weights=STATE,
     coefficients=f8(2),
@@ -522,8 +545,8 @@ _EPOCHS = Epochs(
     normalisation=f8(3),
     normalise=True,
     statistics=f8(2),
-    tally=_TALLY,
-    space=_SPACE,
+    stats=_STATS,
+    workspace=_WORKSPACE,
     gate=i8(1),
 )
 
@@ -531,5 +554,5 @@ _EPOCHS = Epochs(
 @functools.cache
 def loops() -> dict[str, Any]:
     """Compiled form of `update_members`, by its name."""
-    examples = {update_members: (StructPointer(_EPOCHS), False)}
+    examples = {update_members: (StructPointer(_UPDATE_JOB), False)}
     return compile_loops("ppo", examples, {"work": cast(FunctionType, work)}, refers=True)

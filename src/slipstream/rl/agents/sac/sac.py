@@ -1,8 +1,8 @@
 """Soft actor-critic from a replay, for real actions where steps should not be wasted.
 
 The compiled form: actions drawn in training and after transitions, the gradient of one member's
-actor, its temperature; `actor_critic/` has the rest of an update, `torch_form.py` the definition.
-What the arguments `by`, `m`, `batch` and others hold: `actor_critic/update.py`.
+actor, its temperature; `actor_critic/` has the rest of an update, `torch_sac.py` the definition.
+What the arguments `learner`, `m`, `batch` and others hold: `actor_critic/update.py`.
 """
 
 from __future__ import annotations
@@ -18,29 +18,36 @@ from slipstream.core.random import stream
 from slipstream.jit.rng import LEARN
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.actor_critic.actor_critic import ActorCritic, CompiledActorCritic
-from slipstream.rl.agents.actor_critic.update import (
+from slipstream.rl.agents.actor_critic.actor_critic_update import (
     ACTOR_LOSS,
     CRITICS,
-    NEXT,
-    OWN,
-    Space,
-    ask_actor,
-    place_done,
-    place_rows,
-    rows_of,
-    set_goals,
+    NEXT_POLICY,
+    POLICY,
+    Workspace,
+    actor_forward,
+    compute_td_targets,
+    load_buffer_actions,
+    load_critic_rows,
+    row_range,
 )
-from slipstream.rl.agents.actor_critic.update import STATISTICS as _OF_ALL
+from slipstream.rl.agents.actor_critic.actor_critic_update import STATISTICS as _OF_ALL
 from slipstream.rl.agents.sac.config import SACConfig
 from slipstream.rl.nets.action_selection import (
     LOG_STD_HIGH,
     LOG_STD_LOW,
-    bounded_log_std,
-    draw_components,
-    draw_member_squashed,
+    act_member_squashed_gaussian,
+    clip_log_std,
+    sample_squashed_many,
 )
-from slipstream.rl.nets.layers import OUTPUTS, PLACE, backward, forward, input_gradient, keep_rows
-from slipstream.rl.nets.optimizer import Parameters, TrainState, step_alone
+from slipstream.rl.nets.layers import (
+    OFFSET,
+    OUTPUTS,
+    backward,
+    forward,
+    input_gradient,
+    select_rows,
+)
+from slipstream.rl.nets.optimizer import Parameters, TrainState, adam_step
 
 STATISTICS = (*_OF_ALL, "entropy")
 ENTROPY = len(_OF_ALL)
@@ -54,7 +61,7 @@ class Entropy(NamedTuple):
     automatic: Any
 
 
-class SACOwn(NamedTuple):
+class SACExtra(NamedTuple):
     """The temperature, and memory of one member's update.
 
     Attributes:
@@ -78,20 +85,22 @@ class SACOwn(NamedTuple):
 
 
 def explore(
-    by: Any, m: int, key: Any, uniform: bool, lo: int, hi: int, obs: Any, action: Any,
+    explorer: Any, m: int, key: Any, uniform: bool, lo: int, hi: int, obs: Any, action: Any,
     log_prob: Any, out: Any,
 ) -> None:  # fmt: skip
     """Draws actions of member m from the policy's squashed Gaussian: `actor_critic.py`."""
-    draw_member_squashed(by.decider, m, key, 0, lo, hi, obs, uniform, action, log_prob, out)
+    act_member_squashed_gaussian(
+        explorer.greedy_actor, m, key, 0, lo, hi, obs, uniform, action, log_prob, out
+    )
 
 
-NOISE, STD, ACTION, DENSITY = range(4)  # of `SACOwn.drawn`
+NOISE, STD, ACTION, DENSITY = range(4)  # of `SACExtra.drawn`
 _LEARN = np.uint64(LEARN)
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
 
 
-def prepare(by: Any, m: int, part: int, batch: Any) -> None:
+def prepare(learner: Any, m: int, part: int, batch: Any) -> None:
     """What the critics are to learn of a part's rows, and where they are asked afterwards.
 
         cost = alpha log p(a' | s'),  a' ~ p(. | s')
@@ -99,35 +108,35 @@ def prepare(by: Any, m: int, part: int, batch: Any) -> None:
     (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", equation 6, with two
     targets.) Leaves of the policy's own actions what `actor_gradient` takes.
     """
-    space, log_prob = by.space, by.own.log_prob
-    alpha = math.exp(float(by.own.temperature.weights[m, 0]))
-    lo, hi = rows_of(by, part)
-    for first in range(lo, hi, space.block):
-        last = min(first + space.block, hi)
-        draw_actions(by, m, batch.obs_next, first, last, NEXT, 0)
+    workspace, log_prob = learner.workspace, learner.extra.log_prob
+    alpha = math.exp(float(learner.extra.temperature.params[m, 0]))
+    lo, hi = row_range(learner, part)
+    for first in range(lo, hi, workspace.block):
+        last = min(first + workspace.block, hi)
+        draw_actions(learner, m, batch.obs_next, first, last, NEXT_POLICY, 0)
         for i in range(first, last):
-            space.cost[i] = alpha * log_prob[i]
-        set_goals(by, m, part, first, last, batch)
-        draw_actions(by, m, batch.obs, first, last, OWN, len(batch.reward))
-        place_done(by, batch.action, first, last)
+            workspace.cost[i] = alpha * log_prob[i]
+        compute_td_targets(learner, m, part, first, last, batch)
+        draw_actions(learner, m, batch.obs, first, last, POLICY, len(batch.reward))
+        load_buffer_actions(learner, batch.action, first, last)
 
 
-def judge_actions(by: Any, m: int, part: int, first: int, last: int) -> None:
+def evaluate_q(learner: Any, m: int, part: int, first: int, last: int) -> None:
     """What both critics think of the policy's own actions in rows first..last-1.
 
     Leaves dQ/da of the smaller value; where both agree, the first one's slope counts.
     """
-    net, learned, space, b = by.net, by.learned, by.space, last - first
-    value = by.own.value
+    net, learned, workspace, b = learner.net, learner.learned, learner.workspace, last - first
+    value = learner.extra.value
     top = len(net.critic) - 1
-    width, place = net.critic[top, OUTPUTS], net.critic[top, PLACE]
-    x, y = space.critic_x[OWN, first:last], space.critic_y[part]
+    width, place = net.critic[top, OUTPUTS], net.critic[top, OFFSET]
+    x, y = workspace.critic_x[POLICY, first:last], workspace.critic_y[part]
     for c in range(CRITICS):
-        forward(learned.critics[c].weights[m], net.critic, net.relu, x, y[c])
+        forward(learned.critics[c].params[m], net.critic, net.relu, x, y[c])
         for i in range(b):
             value[c, first + i] = float(y[c, b * place + i * width])
     for c in range(CRITICS):
-        n, kept, d = 0, by.own.kept[part], space.critic_d[part]
+        n, kept, d = 0, learner.extra.kept[part], workspace.critic_d[part]
         for i in range(b):
             smaller = 0 if value[0, first + i] <= value[1, first + i] else 1
             if smaller == c:
@@ -135,44 +144,44 @@ def judge_actions(by: Any, m: int, part: int, first: int, last: int) -> None:
                 n += 1
         if n == 0:
             continue
-        keep_rows(net.critic, b, kept[:n], y[c])
+        select_rows(net.critic, b, kept[:n], y[c])
         d[n * place : n * (place + width)] = _ZERO
         for i in range(n):
             d[n * place + i * width] = _ONE
-        d_x = space.d_x[part, :n]
-        input_gradient(learned.turned_critics[c][m], net.critic, net.relu, y[c], d, d_x)
+        d_x = workspace.d_x[part, :n]
+        input_gradient(learned.transposed_critics[c][m], net.critic, net.relu, y[c], d, d_x)
         for i in range(n):
             for j in range(net.width):
-                by.own.d_action[first + kept[i], j] = d_x[i, j]
+                learner.extra.d_action[first + kept[i], j] = d_x[i, j]
 
 
-def actor_gradient(by: Any, m: int, part: int, batch: Any) -> None:
+def actor_gradient(learner: Any, m: int, part: int, batch: Any) -> None:
     """Part `part` of the gradient of member m's actor.
 
     L = mean(alpha log p(a | s) - min_c Q_c(s, a)),  a = tanh(mean(s) + std(s) noise)
     """
-    net, learned, space, own = by.net, by.learned, by.space, by.own
-    rows, statistics = len(batch.reward), by.statistics[part]
-    lo, hi = rows_of(by, part)
-    alpha = math.exp(float(own.temperature.weights[m, 0]))
+    net, learned, workspace, extra = learner.net, learner.learned, learner.workspace, learner.extra
+    rows, statistics = len(batch.reward), learner.statistics[part]
+    lo, hi = row_range(learner, part)
+    alpha = math.exp(float(extra.temperature.params[m, 0]))
     gradient = learned.actor.gradients[m, part]
     gradient[:] = _ZERO
-    loss, entropy, outputs = 0.0, 0.0, len(space.actor_y) // rows
-    for first in range(lo, hi, space.block):
-        last = min(first + space.block, hi)
-        judge_actions(by, m, part, first, last)
+    loss, entropy, outputs = 0.0, 0.0, len(workspace.actor_y) // rows
+    for first in range(lo, hi, workspace.block):
+        last = min(first + workspace.block, hi)
+        evaluate_q(learner, m, part, first, last)
         for i in range(first, last):
-            least = min(own.value[0, i], own.value[1, i])
-            loss += (alpha * own.log_prob[i] - least) / rows
-            entropy -= own.log_prob[i] / rows
-        y, d = space.actor_y[first * outputs : last * outputs], space.actor_d[part]
-        head_gradient(by, alpha, first, last, y, d)
-        x = space.actor_x[first:last]
-        backward(learned.turned_actor[m], gradient, net.actor, net.relu, x, y, d)
+            least = min(extra.value[0, i], extra.value[1, i])
+            loss += (alpha * extra.log_prob[i] - least) / rows
+            entropy -= extra.log_prob[i] / rows
+        y, d = workspace.actor_y[first * outputs : last * outputs], workspace.actor_d[part]
+        head_gradient(learner, alpha, first, last, y, d)
+        x = workspace.actor_x[first:last]
+        backward(learned.transposed_actor[m], gradient, net.actor, net.relu, x, y, d)
     statistics[ACTOR_LOSS], statistics[ENTROPY] = loss, entropy
 
 
-def head_gradient(by: Any, alpha: float, first: int, last: int, y: Any, d: Any) -> None:
+def head_gradient(learner: Any, alpha: float, first: int, last: int, y: Any, d: Any) -> None:
     """Writes d L / d head of rows first..last-1 of B, from dQ/da of the critic that counts.
 
     d L / d mean = (2 alpha a - (1 - a^2) dQ/da) / B
@@ -181,16 +190,21 @@ def head_gradient(by: Any, alpha: float, first: int, last: int, y: Any, d: Any) 
     Args:
         y, d: float32 [b * all outputs], of the block.
     """
-    net, space, drawn, k = by.net, by.space, by.own.drawn, by.net.width
-    top, b, rows = len(net.actor) - 1, last - first, len(space.actor_x)
-    width, place = net.actor[top, OUTPUTS], b * net.actor[top, PLACE]
+    net, workspace, drawn, k = (
+        learner.net,
+        learner.workspace,
+        learner.extra.drawn,
+        learner.net.width,
+    )
+    top, b, rows = len(net.actor) - 1, last - first, len(workspace.actor_x)
+    width, place = net.actor[top, OUTPUTS], b * net.actor[top, OFFSET]
     d[place : place + b * width] = _ZERO
     for i in range(first, last):
         at = place + (i - first) * width
         for j in range(k):
             own = i * k + j
             noise, std, action = drawn[NOISE, own], drawn[STD, own], drawn[ACTION, own]
-            slope = float(by.own.d_action[i, j])
+            slope = float(learner.extra.d_action[i, j])
             pull = (2.0 * alpha * action - (1.0 - action * action) * slope) / rows
             d[at + j] = pull
             z = float(y[at + k + j])
@@ -198,33 +212,40 @@ def head_gradient(by: Any, alpha: float, first: int, last: int, y: Any, d: Any) 
                 d[at + k + j] = pull * std * noise - alpha / rows
 
 
-def draw_actions(by: Any, m: int, obs: Any, first: int, last: int, kind: int, place: int) -> None:
+def draw_actions(
+    learner: Any, m: int, obs: Any, first: int, last: int, kind: int, place: int
+) -> None:
     """Actions of member m's policy for rows first..last-1 of obs [B, D].
 
     Leaves the critics' inputs of that kind, log p, and what derivatives need of the last drawn.
     Row i takes the places (place + i) K, ... of the update's noise.
     """
-    space, own, actor, k = by.space, by.own, by.learned.actor, by.net.width
-    key = stream(by.seeds[m], _LEARN, np.uint64(actor.steps[m]))
-    begin, width = ask_actor(by, m, actor.weights[m], obs, first, last)
-    lo, hi, drawn = first * k, last * k, own.drawn
+    workspace, extra, actor, k = (
+        learner.workspace,
+        learner.extra,
+        learner.learned.actor,
+        learner.net.width,
+    )
+    key = stream(learner.seeds[m], _LEARN, np.uint64(actor.steps[m]))
+    begin, width = actor_forward(learner, m, actor.params[m], obs, first, last)
+    lo, hi, drawn = first * k, last * k, extra.drawn
     noise, std, action = drawn[NOISE, lo:hi], drawn[STD, lo:hi], drawn[ACTION, lo:hi]
     density = drawn[DENSITY, lo:hi]
     for i in range(last - first):
-        head = space.actor_y[begin + i * width :]
+        head = workspace.actor_y[begin + i * width :]
         for j in range(k):
-            action[i * k + j], std[i * k + j] = head[j], bounded_log_std(float(head[k + j]))
-    draw_components(key, place * k + lo, noise, std, action, density)
+            action[i * k + j], std[i * k + j] = head[j], clip_log_std(float(head[k + j]))
+    sample_squashed_many(key, place * k + lo, noise, std, action, density)
     for i in range(last - first):
         total = 0.0
         for j in range(k):
-            space.critic_x[kind, first + i, j] = action[i * k + j]
+            workspace.critic_x[kind, first + i, j] = action[i * k + j]
             total += density[i * k + j]
-        own.log_prob[first + i] = total
-    place_rows(by, kind, first, last)
+        extra.log_prob[first + i] = total
+    load_critic_rows(learner, kind, first, last)
 
 
-def move_rest(by: Any, m: int, moved: bool) -> None:
+def update_alpha(learner: Any, m: int, actor_updated: bool) -> None:
     """Moves member m's temperature, where it is learned.
 
         L(log alpha) = log alpha (H - target entropy),  H = -mean(log p)
@@ -232,14 +253,14 @@ def move_rest(by: Any, m: int, moved: bool) -> None:
     (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", section 5, for log alpha
     instead of alpha, as in the authors' code: its sign is the same, and alpha stays positive.)
     """
-    own = by.own
-    if not own.entropy.automatic[m]:
+    extra = learner.extra
+    if not extra.entropy.automatic[m]:
         return
     entropy = 0.0
-    for part in range(len(by.statistics)):
-        entropy += by.statistics[part, ENTROPY]
-    own.temperature.gradients[m, 0, 0] = entropy - own.entropy.target[m]
-    step_alone(own.temperature, m, by.space.squares[:1], by.settings.step)
+    for part in range(len(learner.statistics)):
+        entropy += learner.statistics[part, ENTROPY]
+    extra.temperature.gradients[m, 0, 0] = entropy - extra.entropy.target[m]
+    adam_step(extra.temperature, m, learner.workspace.squares[:1], learner.settings.step)
 
 
 class BaseSAC(ActorCritic):
@@ -277,7 +298,7 @@ class BaseSAC(ActorCritic):
         target = config.per_member("target_entropy", self.members, -width)
         self.entropy = Entropy(target, automatic)
 
-    def own_metrics(self) -> dict[str, NDArray[Any]]:
+    def extra_metrics(self) -> dict[str, NDArray[Any]]:
         log_alpha = self.temperature.weights["log_alpha"][:, 0].astype(np.float64)
         return {"ent_coef": np.exp(log_alpha)}
 
@@ -288,22 +309,22 @@ class SAC(CompiledActorCritic, BaseSAC):
 
     name = "sac"
     explore_loop = staticmethod(explore)
-    given: ClassVar = {
-        **CompiledActorCritic.given,
+    hooks: ClassVar = {
+        **CompiledActorCritic.hooks,
         "prepare": prepare,
         "actor_gradient": actor_gradient,
-        "move_rest": move_rest,
+        "finish_update": update_alpha,
     }
 
-    def make_own(self, space: Space) -> SACOwn:
+    def make_extra(self, workspace: Workspace) -> SACExtra:
         batch, parts = self.config.batch_size, self.gradient_parts
-        return SACOwn(
+        return SACExtra(
             *(self.temperature.arrays, self.entropy),
             drawn=np.zeros((4, batch * self.policy.actions.width)),
             log_prob=np.zeros(batch),
             value=np.zeros((CRITICS, batch)),
             d_action=np.zeros((batch, self.policy.actions.width), np.float32),
-            kept=np.zeros((parts, space.block), np.int64),
+            kept=np.zeros((parts, workspace.block), np.int64),
         )
 
 

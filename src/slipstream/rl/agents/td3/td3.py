@@ -1,8 +1,8 @@
 """TD3, like soft actor-critic, with one action for each state and exploration of a set size.
 
 The compiled form: actions in training and after transitions, and the gradient of one member's
-actor; `actor_critic/` has the rest of an update, `torch_form.py` the definition. What the arguments
-`by`, `m`, `batch` and others hold: `actor_critic/update.py`.
+actor; `actor_critic/` has the rest of an update, `torch_td3.py` the definition. What the arguments
+`learner`, `m`, `batch` and others hold: `actor_critic/update.py`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,25 @@ from slipstream.core.random import stream
 from slipstream.jit.rng import LEARN, normal_at
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.actor_critic.actor_critic import ActorCritic, CompiledActorCritic
-from slipstream.rl.agents.actor_critic.update import (
+from slipstream.rl.agents.actor_critic.actor_critic_update import (
     ACTOR_LOSS,
-    NEXT,
-    OWN,
-    Space,
-    ask_actor,
-    place_done,
-    place_rows,
-    rows_of,
+    NEXT_POLICY,
+    POLICY,
+    Workspace,
+    actor_forward,
+    compute_td_targets,
+    load_buffer_actions,
+    load_critic_rows,
+    row_range,
     scale,
-    set_goals,
 )
 from slipstream.rl.agents.td3.config import TD3Config
-from slipstream.rl.nets.action_selection import draw_member_squashed, map_to_box, outputs_of
-from slipstream.rl.nets.layers import BLOCK, OUTPUTS, PLACE, backward, forward, input_gradient
+from slipstream.rl.nets.action_selection import (
+    act_member_squashed_gaussian,
+    actor_outputs,
+    unscale_action,
+)
+from slipstream.rl.nets.layers import BLOCK, OFFSET, OUTPUTS, backward, forward, input_gradient
 from slipstream.rl.nets.optimizer import polyak_update
 
 
@@ -72,7 +76,7 @@ class BaseTD3(ActorCritic):
         self.targets["actor"] = self.policy.parameters.flat.copy()
 
     @property
-    def actor_every(self) -> int:
+    def policy_delay(self) -> int:
         return self.config.target_update_interval
 
 
@@ -81,7 +85,7 @@ _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
 
 
-class TD3Own(NamedTuple):
+class TD3Extra(NamedTuple):
     """What TD3 has besides: target float32 [M, P], a slow copy of the actor; see `Smoothing`."""
 
     target: NDArray[np.float32]
@@ -95,39 +99,41 @@ def within(x: float, limit: float) -> float:
 
 
 def explore(
-    by: Any, m: int, key: Any, uniform: bool, lo: int, hi: int, obs: Any, action: Any,
+    explorer: Any, m: int, key: Any, uniform: bool, lo: int, hi: int, obs: Any, action: Any,
     log_prob: Any, out: Any,
 ) -> None:  # fmt: skip
     """a = pi(s) + noise, within [-1, 1]; see `actor_critic.py`. log_prob means nothing."""
-    decider, width = by.decider, len(by.decider.half)
+    greedy_actor, width = explorer.greedy_actor, len(explorer.greedy_actor.half)
     if uniform:
-        draw_member_squashed(decider, m, key, 0, lo, hi, obs, True, action, log_prob, out)
+        act_member_squashed_gaussian(
+            greedy_actor, m, key, 0, lo, hi, obs, True, action, log_prob, out
+        )
         return
-    padded = decider.table[len(decider.table) - 1, OUTPUTS]
+    padded = greedy_actor.table[len(greedy_actor.table) - 1, OUTPUTS]
     for first in range(lo, hi, BLOCK):
         last = min(first + BLOCK, hi)
-        at = outputs_of(decider, m, first, last, obs)
+        at = actor_outputs(greedy_actor, m, first, last, obs)
         for e in range(first, last):
-            head = decider.space[at + (e - first) * padded :]
+            head = greedy_actor.workspace[at + (e - first) * padded :]
             for j in range(width):
-                noise = by.noise[m] * float(normal_at(key, (e - lo) * width + j))
+                noise = explorer.noise[m] * float(normal_at(key, (e - lo) * width + j))
                 action[e, j] = within(math.tanh(float(head[j])) + noise, 1.0)
-            map_to_box(decider, action[e], out[e])
+            unscale_action(greedy_actor, action[e], out[e])
 
 
-def prepare(by: Any, m: int, part: int, batch: Any) -> None:
+def prepare(learner: Any, m: int, part: int, batch: Any) -> None:
     """What the critics are to learn of a part's rows."""
-    lo, hi = rows_of(by, part)
-    for first in range(lo, hi, by.space.block):
-        last = min(first + by.space.block, hi)
-        smooth_actions(by, m, batch.obs_next, first, last)
-        set_goals(by, m, part, first, last, batch)
+    lo, hi = row_range(learner, part)
+    for first in range(lo, hi, learner.workspace.block):
+        last = min(first + learner.workspace.block, hi)
+        smooth_actions(learner, m, batch.obs_next, first, last)
+        compute_td_targets(learner, m, part, first, last, batch)
         for i in range(first, last):
-            scale(by, m, batch.obs[i], by.space.actor_x[i])
-        place_done(by, batch.action, first, last)
+            scale(learner, m, batch.obs[i], learner.workspace.actor_x[i])
+        load_buffer_actions(learner, batch.action, first, last)
 
 
-def smooth_actions(by: Any, m: int, obs: Any, first: int, last: int) -> None:
+def smooth_actions(learner: Any, m: int, obs: Any, first: int, last: int) -> None:
     """The target's actions after transitions, as critics' inputs.
 
         a' = pi'(s') + clip(noise, -c, c), within [-1, 1]
@@ -135,66 +141,72 @@ def smooth_actions(by: Any, m: int, obs: Any, first: int, last: int) -> None:
     (Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods",
     equation 14.) Row i takes the places i K, ... of the update's noise.
     """
-    space, smoothing, k = by.space, by.own.smoothing, by.net.width
-    key = stream(by.seeds[m], _LEARN, np.uint64(by.learned.critics[0].steps[m]))
-    begin, width = ask_actor(by, m, by.own.target[m], obs, first, last)
+    workspace, smoothing, k = learner.workspace, learner.extra.smoothing, learner.net.width
+    key = stream(learner.seeds[m], _LEARN, np.uint64(learner.learned.critics[0].steps[m]))
+    begin, width = actor_forward(learner, m, learner.extra.target[m], obs, first, last)
     for i in range(first, last):
         at = begin + (i - first) * width
         for j in range(k):
             noise = smoothing.noise[m] * float(normal_at(key, i * k + j))
             noise = within(noise, smoothing.limit[m])
-            own = math.tanh(float(space.actor_y[at + j]))
-            space.critic_x[NEXT, i, j] = within(own + noise, 1.0)
-    place_rows(by, NEXT, first, last)
+            own = math.tanh(float(workspace.actor_y[at + j]))
+            workspace.critic_x[NEXT_POLICY, i, j] = within(own + noise, 1.0)
+    load_critic_rows(learner, NEXT_POLICY, first, last)
 
 
-def actor_gradient(by: Any, m: int, part: int, batch: Any) -> None:
+def actor_gradient(learner: Any, m: int, part: int, batch: Any) -> None:
     """Part `part` of the gradient of member m's actor, along dQ/da of the first critic.
 
         L = -mean(Q_1(s, a)),  a = tanh(z) = pi(s),  d L / d z = -(1 - a^2) dQ_1/da / B
 
     (As above, algorithm 1.)
     """
-    net, learned, space = by.net, by.learned, by.space
-    rows, outputs = len(batch.reward), len(space.actor_y) // len(batch.reward)
-    lo, hi = rows_of(by, part)
+    net, learned, workspace = learner.net, learner.learned, learner.workspace
+    rows, outputs = len(batch.reward), len(workspace.actor_y) // len(batch.reward)
+    lo, hi = row_range(learner, part)
     gradient = learned.actor.gradients[m, part]
     gradient[:] = _ZERO
     top, loss = len(net.critic) - 1, 0.0
-    for first in range(lo, hi, space.block):
-        last = min(first + space.block, hi)
+    for first in range(lo, hi, workspace.block):
+        last = min(first + workspace.block, hi)
         b = last - first
-        begin, width = ask_actor(by, m, learned.actor.weights[m], batch.obs, first, last)
+        begin, width = actor_forward(learner, m, learned.actor.params[m], batch.obs, first, last)
         for i in range(b):
             for j in range(net.width):
-                z = float(space.actor_y[begin + i * width + j])
-                space.critic_x[OWN, first + i, j] = math.tanh(z)
-        place_rows(by, OWN, first, last)
-        x, y, d = space.critic_x[OWN, first:last], space.critic_y[part, 0], space.critic_d[part]
-        forward(learned.critics[0].weights[m], net.critic, net.relu, x, y)
-        values, step = b * net.critic[top, PLACE], net.critic[top, OUTPUTS]
+                z = float(workspace.actor_y[begin + i * width + j])
+                workspace.critic_x[POLICY, first + i, j] = math.tanh(z)
+        load_critic_rows(learner, POLICY, first, last)
+        x, y, d = (
+            workspace.critic_x[POLICY, first:last],
+            workspace.critic_y[part, 0],
+            workspace.critic_d[part],
+        )
+        forward(learned.critics[0].params[m], net.critic, net.relu, x, y)
+        values, step = b * net.critic[top, OFFSET], net.critic[top, OUTPUTS]
         d[values : values + b * step] = _ZERO
         for i in range(b):
             loss -= float(y[values + i * step]) / rows
             d[values + i * step] = _ONE
-        d_x = space.d_x[part, :b]
-        input_gradient(learned.turned_critics[0][m], net.critic, net.relu, y, d, d_x)
-        y, d = space.actor_y[first * outputs : last * outputs], space.actor_d[part]
+        d_x = workspace.d_x[part, :b]
+        input_gradient(learned.transposed_critics[0][m], net.critic, net.relu, y, d, d_x)
+        y, d = workspace.actor_y[first * outputs : last * outputs], workspace.actor_d[part]
         place = begin - first * outputs
         d[place : place + b * width] = _ZERO
         for i in range(b):
             for j in range(net.width):
                 action = float(x[i, j])
                 d[place + i * width + j] = -(1.0 - action * action) * float(d_x[i, j]) / rows
-        x = space.actor_x[first:last]
-        backward(learned.turned_actor[m], gradient, net.actor, net.relu, x, y, d)
-    by.statistics[part, ACTOR_LOSS] = loss
+        x = workspace.actor_x[first:last]
+        backward(learned.transposed_actor[m], gradient, net.actor, net.relu, x, y, d)
+    learner.statistics[part, ACTOR_LOSS] = loss
 
 
-def move_rest(by: Any, m: int, moved: bool) -> None:
+def update_target(learner: Any, m: int, actor_updated: bool) -> None:
     """Moves the target of member m's actor after it."""
-    if moved:
-        polyak_update(by.own.target[m], by.learned.actor.weights[m], by.settings.tau[m])
+    if actor_updated:
+        polyak_update(
+            learner.extra.target[m], learner.learned.actor.params[m], learner.settings.tau[m]
+        )
 
 
 class TD3(CompiledActorCritic, BaseTD3):
@@ -202,15 +214,15 @@ class TD3(CompiledActorCritic, BaseTD3):
 
     name = "td3"
     explore_loop = staticmethod(explore)
-    given: ClassVar = {
-        **CompiledActorCritic.given,
+    hooks: ClassVar = {
+        **CompiledActorCritic.hooks,
         "prepare": prepare,
         "actor_gradient": actor_gradient,
-        "move_rest": move_rest,
+        "finish_update": update_target,
     }
 
-    def make_own(self, space: Space) -> TD3Own:
-        return TD3Own(self.targets["actor"], self.smoothing)
+    def make_extra(self, workspace: Workspace) -> TD3Extra:
+        return TD3Extra(self.targets["actor"], self.smoothing)
 
 
 Agent = TD3

@@ -14,35 +14,39 @@ from slipstream.core.errors import ConfigError
 from slipstream.jit.alignment import aligned_zeros
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import FinalObs, VectorEnv
-from slipstream.rl.experience.replay.plan import ReplayPlan, keeps_fields, slots_of
+from slipstream.rl.experience.replay.replay_config import (
+    ReplayConfig,
+    ring_slots,
+    stores_state_fields,
+)
 from slipstream.rl.experience.replay.ring import (
+    CONTINUING,
     ENDING,
-    GOES_ON,
+    NO_REFLECTION,
     NONE,
-    NOTHING,
     TRUNCATED,
     Batch,
     Ring,
+    advance_head,
     loops,
-    move_on,
-    signs_of,
+    make_reflection,
 )
 from slipstream.rl.experience.replay.state_storage import (
-    DenseRows,
-    Ended,
-    KernelFields,
-    Pixels,
+    DenseStorage,
+    EpisodeEnds,
+    ImageStorage,
     ReplayLoops,
+    StateFieldStorage,
     Storage,
 )
-from slipstream.rl.experience.replay.tree import tree_levels
+from slipstream.rl.experience.replay.sum_tree import tree_levels
 from slipstream.rl.experience.rollout import Rollout
 
 CHUNKS = 64  # of a whole ring
 PRIORITIES = "priorities"
-_SOUGHT = 64  # draws that look for their transitions at once
+_PRIORITY_BLOCK = 64  # draws that write_mask for their transitions at once
 
-Made = Callable[[], NDArray[Any]]
+ChunkBuilder = Callable[[], NDArray[Any]]
 
 
 class Sample(NamedTuple):
@@ -77,50 +81,50 @@ class Replay:
 
     def __init__(
         self,
-        plan: ReplayPlan,
+        config: ReplayConfig,
         spec: EnvSpec,
         members: int,
         num_envs: int,
-        choices: int = 0,
+        mask_size: int = 0,
         envs: Sequence[VectorEnv] = (),
     ) -> None:
-        plan.check(num_envs)
-        self.plan, self.spec, self.members, self.num_envs = plan, spec, members, num_envs
-        copies, self.slots = members * num_envs, slots_of(plan, spec, num_envs)
-        self.storage = choose_storage(plan, spec, copies, self.slots, envs, choices > 0)
-        self.signs = signs_of(spec) if plan.reflect else NOTHING
+        config.check(num_envs)
+        self.config, self.spec, self.members, self.num_envs = config, spec, members, num_envs
+        total_envs, self.slots = members * num_envs, ring_slots(config, spec, num_envs)
+        self.storage = make_storage(config, spec, total_envs, self.slots, envs, mask_size > 0)
+        self.signs = make_reflection(spec) if config.reflect else NO_REFLECTION
         levels, nodes = tree_levels(num_envs * self.slots)
-        if plan.alpha == 0.0:
+        if config.alpha == 0.0:
             nodes = 0
         tree = aligned_zeros((members, nodes))  # every sum's parts are one cache line
-        block = (copies, self.slots)
+        block = (total_envs, self.slots)
         width = self.storage.width + spec.action_dim + 2
-        masks = (*block, choices) if choices and self.storage.masks else (0, 0, 0)
+        masks = (*block, mask_size) if mask_size and self.storage.stores_masks else (0, 0, 0)
         self.ring = Ring(
             rows=aligned_zeros((*block, width)),
             mask=aligned_zeros(masks, np.bool_),
-            head=np.zeros(copies, np.int64),
-            written=np.zeros(copies, np.int64),
-            span=np.ones(members, np.int64),
-            held=np.zeros(members, np.int64),
+            head=np.zeros(total_envs, np.int64),
+            written=np.zeros(total_envs, np.int64),
+            num_used=np.ones(members, np.int64),
+            num_valid=np.zeros(members, np.int64),
             steps=np.zeros(members, np.int64),
             tree=tree,
-            least=np.full((members, max(0, nodes - int(levels[1]))), np.inf, np.float32),
+            minimum=np.full((members, max(0, nodes - int(levels[1]))), np.inf, np.float32),
             levels=levels,
-            target=np.zeros(_SOUGHT),
-            peak=np.ones(members),
+            target=np.zeros(_PRIORITY_BLOCK),
+            max_priority=np.ones(members),
             width=self.storage.width,
-            copies=num_envs,
-            alpha=plan.alpha,
+            num_envs=num_envs,
+            alpha=config.alpha,
         )
         self._loops = loops()
-        self._choices = choices
+        self._mask_size = mask_size
         self._samples: dict[tuple[int, int], Sample] = {}
-        self._nothing = np.zeros((copies, 0), np.bool_)
+        self._nothing = np.zeros((total_envs, 0), np.bool_)
         self._chunks = [self._make_chunks(m) for m in range(members)]
 
     def _make_chunks(self, m: int) -> Chunks:
-        ring, own = self.ring, self._copies(m)
+        ring, own = self.ring, self._env_slice(m)
         arrays = [ring.rows[own].view(np.uint8)]
         if ring.mask.size:
             arrays.append(ring.mask[own].view(np.uint8))
@@ -135,10 +139,10 @@ class Replay:
         return self.storage.loops
 
     @property
-    def held(self) -> NDArray[np.int64]:
+    def num_valid(self) -> NDArray[np.int64]:
         """Transitions of each member that can be drawn, int64 [M]."""
-        held: NDArray[np.int64] = self.ring.held
-        return held
+        num_valid: NDArray[np.int64] = self.ring.num_valid
+        return num_valid
 
     @property
     def steps(self) -> NDArray[np.int64]:
@@ -170,7 +174,7 @@ class Replay:
             final_of: int64 [E], which of them belongs to a copy; -1 for none.
         """
         mask = self._allowed(None if rollout.mask is None else rollout.mask[t + 1])
-        self.storage.write(self.ring, rollout, t, mask, Ended(finals, final_of))
+        self.storage.write(self.ring, rollout, t, mask, EpisodeEnds(finals, final_of))
 
     def _allowed(self, mask: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
         """What the ring keeps of a mask: [E, 0] where it keeps none."""
@@ -185,7 +189,7 @@ class Replay:
         shape = spec.observation_shape
         if spec.observation_dtype != np.uint8:
             shape = (int(np.prod(shape, dtype=np.int64)),)
-        masks = (*lead, self._choices) if self._choices else (*lead[:-1], 0, 0)
+        masks = (*lead, self._mask_size) if self._mask_size else (*lead[:-1], 0, 0)
         return Batch(
             obs=np.zeros((*lead, *shape), spec.observation_dtype),
             mask=np.ones(masks, np.bool_),
@@ -196,7 +200,7 @@ class Replay:
             mask_next=np.ones(masks, np.bool_),
         )
 
-    def fill(
+    def sample_into(
         self,
         m: int,
         key: np.uint64,
@@ -210,7 +214,7 @@ class Replay:
         """Draws a batch of member m; see `draw` and `gather`.
 
         Args:
-            m: member; its `held` must be above 0.
+            m: member; its `num_valid` must be above 0.
             key: of the random stream, another one at every call.
             n_step, gamma: rewards that are summed, and their discount.
             beta: how much of the bias of priorities is undone.
@@ -235,7 +239,7 @@ class Replay:
 
         Args:
             members: int64 [g]; keys: uint64 [g]; gamma, beta: float64 [g], or one beta.
-            rows: B; n_step: as for `fill`.
+            rows: B; n_step: as for `sample_into`.
         """
         size = (len(members), rows)
         if size not in self._samples:
@@ -244,112 +248,114 @@ class Replay:
         sample, betas = self._samples[size], np.broadcast_to(beta, len(members))
         for i, m in enumerate(members.tolist()):
             own = Batch(*(column[i] for column in sample.batch))
-            self.fill(
+            self.sample_into(
                 *(m, keys[i], n_step, float(gamma[i]), float(betas[i])),
                 *(sample.index[i], sample.weight[i], own),
             )
         return sample
 
-    def reprioritise(self, m: int, index: NDArray[np.int64], error: NDArray[np.float32]) -> None:
+    def update_priorities(
+        self, m: int, index: NDArray[np.int64], error: NDArray[np.float32]
+    ) -> None:
         """Sets the priorities of member m's transitions by their errors, both [B]."""
-        self._loops["new_priorities"](self.ring, m, index, error)
+        self._loops["update_priorities"](self.ring, m, index, error)
 
     # Saved.
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """The small part: `written` [E], `steps` and `peak` [M]."""
+        """The small part: `written` [E], `steps` and `max_priority` [M]."""
         ring = self.ring
-        return {name: getattr(ring, name).copy() for name in ("written", "steps", "peak")}
+        return {name: getattr(ring, name).copy() for name in ("written", "steps", "max_priority")}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from `state_dict()`; there are no transitions until `load_bulk` brings them."""
         ring = self.ring
-        for name in ("written", "steps", "peak"):
+        for name in ("written", "steps", "max_priority"):
             getattr(ring, name)[:] = state[name]
         ring.head[:] = ring.written % self.slots
         used = np.minimum(ring.written + 1, self.slots).reshape(self.members, -1)
-        ring.span[:] = used.max(1)
-        ring.held[:] = 0
+        ring.num_used[:] = used.max(1)
+        ring.num_valid[:] = 0
         ring.rows[..., ENDING] = NONE
         ring.tree[:] = 0.0
 
-    def bulk(self, member: int) -> Mapping[str, Made]:
+    def bulk(self, member: int) -> Mapping[str, ChunkBuilder]:
         """The large part of a member's: what makes each chunk, by its name; see `Chunks`."""
-        return self._chunks[member].save(self.ring.written[self._copies(member)])
+        return self._chunks[member].save(self.ring.written[self._env_slice(member)])
 
     def load_bulk(self, member: int, chunks: Iterable[tuple[str, NDArray[Any]]]) -> None:
         """Goes on from chunks of `bulk(member)`; where some are missing, their slots are empty."""
-        ring, copies = self.ring, self._copies(member)
-        self._chunks[member].load(ring.written[copies], chunks)
-        real = ring.rows[copies, :, ENDING] != NONE
-        ring.held[member] = real.sum()
+        ring, envs = self.ring, self._env_slice(member)
+        self._chunks[member].load(ring.written[envs], chunks)
+        real = ring.rows[envs, :, ENDING] != NONE
+        ring.num_valid[member] = real.sum()
         if ring.tree.shape[1]:
             leaves = ring.tree[member, : real.size]
             leaves[~real.ravel()] = 0.0
-            leaves[real.ravel() & (leaves == 0.0)] = ring.peak[member]
-            self._loops["rebuild"](ring.tree[member], ring.least[member], ring.levels)
+            leaves[real.ravel() & (leaves == 0.0)] = ring.max_priority[member]
+            self._loops["rebuild"](ring.tree[member], ring.minimum[member], ring.levels)
 
-    def go_on(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
+    def resume(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
         """Looks at the copies as they stand; where one is elsewhere, its episode was cut short.
 
         Args:
             obs: [E, *shape]; mask: bool [E, choices] or None.
         """
-        copies = np.flatnonzero(self.storage.elsewhere(self.ring, obs)).tolist()
-        for e in copies:
-            self._break_off(e)
-        if copies:
+        envs = np.flatnonzero(self.storage.find_mismatches(self.ring, obs)).tolist()
+        for e in envs:
+            self._truncate_episode(e)
+        if envs:
             self.begin(obs, mask)
 
-    def forget(self, m: int) -> None:
+    def clear(self, m: int) -> None:
         """Drops all that member m has; `begin` must follow. Steps go on counting."""
-        ring, own = self.ring, self._copies(m)
+        ring, own = self.ring, self._env_slice(m)
         ring.rows[own, :, ENDING] = NONE
         ring.head[own] = ring.written[own] = 0
-        ring.span[m], ring.held[m], ring.peak[m] = 1, 0, 1.0
+        ring.num_used[m], ring.num_valid[m], ring.max_priority[m] = 1, 0, 1.0
         ring.tree[m] = 0.0
-        ring.least[m] = np.inf
+        ring.minimum[m] = np.inf
         self._chunks[m] = self._make_chunks(m)
 
-    def _break_off(self, e: int) -> None:
+    def _truncate_episode(self, e: int) -> None:
         """What the head of copy e shows becomes a final observation, where a step led to it."""
         ring, m = self.ring, e // self.num_envs
         before = ring.rows[e, (ring.head[e] - 1) % self.slots]
-        if before[ENDING] == GOES_ON:
+        if before[ENDING] == CONTINUING:
             before[ENDING] = TRUNCATED
-            self._chunks[m].forget(int(ring.written[e]) - 1)
-            move_on(ring, e, m)
+            self._chunks[m].invalidate(int(ring.written[e]) - 1)
+            advance_head(ring, e, m)
 
-    def _copies(self, member: int) -> slice:
+    def _env_slice(self, member: int) -> slice:
         return slice(member * self.num_envs, (member + 1) * self.num_envs)
 
 
-def choose_storage(
-    plan: ReplayPlan,
+def make_storage(
+    config: ReplayConfig,
     spec: EnvSpec,
-    copies: int,
+    total_envs: int,
     slots: int,
     envs: Sequence[VectorEnv],
     masked: bool,
 ) -> Storage:
-    """Where observations are kept, see `ReplayPlan.storage`.
+    """Where observations are kept, see `ReplayConfig.storage`.
 
     Raises:
         ConfigError: fields were asked for, and there is no kernel that can show them.
     """
-    fits = len(envs) > 0 and KernelFields.fits(envs)
-    fields = KernelFields.bytes_of(envs) if fits else None
-    if plan.storage == "fields" and fields is None:
+    supported = len(envs) > 0 and StateFieldStorage.is_supported(envs)
+    fields = StateFieldStorage.observation_bytes(envs) if supported else None
+    if config.storage == "fields" and fields is None:
         raise ConfigError(
             "A replay can keep fields in place of observations where they are a kernel's, of one "
             "player, whose `observe` reads its record field by field; this environment is not. "
             "Leave the storage at auto, or choose dense."
         )
-    if keeps_fields(plan, spec, fields, masked):
-        return KernelFields(envs, slots)
+    if stores_state_fields(config, spec, fields, masked):
+        return StateFieldStorage(envs, slots)
     if spec.observation_dtype == np.uint8:
-        return Pixels(spec, copies, slots)
-    return DenseRows(spec)
+        return ImageStorage(spec, total_envs, slots)
+    return DenseStorage(spec)
 
 
 class Chunks:
@@ -377,7 +383,7 @@ class Chunks:
         self._length = -(-self._slots // CHUNKS)
         self._names: dict[int, str] = {}  # of full chunks
 
-    def save(self, written: NDArray[np.int64]) -> Mapping[str, Made]:
+    def save(self, written: NDArray[np.int64]) -> Mapping[str, ChunkBuilder]:
         """What makes each chunk, by its name.
 
         Args:
@@ -385,7 +391,7 @@ class Chunks:
         """
         full = int(written.min()) // self._length
         oldest = max(0, int(written.min()) - self._keep + 1) // self._length
-        chunks: dict[str, Made] = {}
+        chunks: dict[str, ChunkBuilder] = {}
         self._names = {k: name for k, name in self._names.items() if k >= oldest}
         for k in range(oldest, int(written.max()) // self._length + 1):
             if k in self._names:
@@ -416,7 +422,7 @@ class Chunks:
             if k < full:
                 self._names[k] = name
 
-    def forget(self, number: int) -> None:
+    def invalidate(self, number: int) -> None:
         """A slot of this number was changed after it was left behind."""
         self._names.pop(number // self._length, None)
 
@@ -436,11 +442,11 @@ class Chunks:
 
     def _put(self, k: int, written: NDArray[np.int64], content: NDArray[np.uint8]) -> None:
         slots, live = self._live(k, written)
-        copies, places = np.nonzero(live)
+        envs, places = np.nonzero(live)
         begin = 0
         for array in self._arrays:
             end = begin + array.shape[2]
-            array[copies, slots[places]] = content[copies, places, begin:end]
+            array[envs, slots[places]] = content[envs, places, begin:end]
             begin = end
 
 

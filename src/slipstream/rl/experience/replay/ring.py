@@ -17,19 +17,19 @@ from slipstream.jit.alignment import prefetch_element
 from slipstream.jit.simd import exp_2, log_2
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.compiled_loops import Loops, b1, f4, f8, i8
-from slipstream.rl.experience.replay.plan import check_reflection
-from slipstream.rl.experience.replay.tree import (
+from slipstream.rl.experience.replay.replay_config import check_symmetry
+from slipstream.rl.experience.replay.sum_tree import (
     find_leaves,
+    min_priority,
     rebuild,
     set_leaf,
-    smallest,
-    sum_leaves,
-    total,
+    total_priority,
+    update_parents,
 )
 
 # How a slot's transition ends: the last column of its row.
 NONE = 0.0  # no transition: an empty slot, the head, a final observation, or what is not valid
-GOES_ON = 1.0
+CONTINUING = 1.0
 TERMINATED = 2.0  # the future is worth nothing
 TRUNCATED = 3.0  # it is worth the value of the final observation, in the next slot
 
@@ -46,12 +46,12 @@ class Ring(NamedTuple):
             are asked for again.
         head: int64 [E], slot of the newest observation; written: int64 [E], slots left behind since
             the beginning.
-        span, held, steps: int64 [M], slots of each ring that have been used; transitions that can
+        num_used, held, steps: int64 [M], slots of each ring that have been used; transitions that can
             be drawn; environment steps so far.
         tree, least: float32 [M, nodes], priorities, their sums and their least, see `tree.py`;
             [M, 0] where all transitions are drawn alike. levels: int64 [L].
-        target: float64, what draws look for in the tree, some at once. Overwritten.
-        peak: float64 [M], the greatest priority so far, which new transitions get.
+        target: float64, what draws write_mask for in the tree, some at once. Overwritten.
+        max_priority: float64 [M], the greatest priority so far, which new transitions get.
         width: numbers of the observation in a row; copies: N; alpha: exponent of priorities.
     """
 
@@ -59,20 +59,20 @@ class Ring(NamedTuple):
     mask: Any
     head: Any
     written: Any
-    span: Any
-    held: Any
+    num_used: Any
+    num_valid: Any
     steps: Any
     tree: Any
-    least: Any
+    minimum: Any
     levels: Any
     target: Any
-    peak: Any
+    max_priority: Any
     width: int
-    copies: int
+    num_envs: int
     alpha: float
 
 
-def complete(
+def end_transition(
     ring: Any, e: int, action: Any, reward: Any, terminated: bool, truncated: bool, valid: bool
 ) -> bool:
     """Ends the transition that began in the head of copy e; the head moves on.
@@ -84,30 +84,30 @@ def complete(
 
     Returns:
         Whether the episode was cut short: then the head must be given the final observation, and
-        `cut` must be called before it is given the next one.
+        `end_truncated` must be called before it is given the next one.
     """
-    m = e // ring.copies
+    m = e // ring.num_envs
     row = ring.rows[e, ring.head[e]]
     for j in range(len(action)):
         row[ring.width + j] = action[j]
     row[REWARD] = reward
     ring.steps[m] += 1
     if valid:
-        row[ENDING] = TERMINATED if terminated else (TRUNCATED if truncated else GOES_ON)
-        ring.held[m] += 1
+        row[ENDING] = TERMINATED if terminated else (TRUNCATED if truncated else CONTINUING)
+        ring.num_valid[m] += 1
         if ring.tree.shape[1] > 0:
-            place = (e - m * ring.copies) * ring.rows.shape[1] + ring.head[e]
-            set_leaf(ring.tree[m], ring.least[m], ring.levels, place, ring.peak[m])
-    move_on(ring, e, m)
+            place = (e - m * ring.num_envs) * ring.rows.shape[1] + ring.head[e]
+            set_leaf(ring.tree[m], ring.minimum[m], ring.levels, place, ring.max_priority[m])
+    advance_head(ring, e, m)
     return bool(valid and truncated and not terminated)
 
 
-def cut(ring: Any, e: int) -> None:
+def end_truncated(ring: Any, e: int) -> None:
     """Leaves the final observation of copy e behind."""
-    move_on(ring, e, e // ring.copies)
+    advance_head(ring, e, e // ring.num_envs)
 
 
-def move_on(ring: Any, e: int, m: int) -> None:
+def advance_head(ring: Any, e: int, m: int) -> None:
     """The next slot of copy e, which is member m's, becomes its head and is emptied."""
     slots = ring.rows.shape[1]
     head = ring.head[e] + 1
@@ -116,18 +116,18 @@ def move_on(ring: Any, e: int, m: int) -> None:
     row = ring.rows[e, head]
     if row[ENDING] != NONE:
         row[ENDING] = NONE
-        ring.held[m] -= 1
+        ring.num_valid[m] -= 1
         if ring.tree.shape[1] > 0:
-            place = (e - m * ring.copies) * slots + head
-            set_leaf(ring.tree[m], ring.least[m], ring.levels, place, 0.0)
+            place = (e - m * ring.num_envs) * slots + head
+            set_leaf(ring.tree[m], ring.minimum[m], ring.levels, place, 0.0)
     ring.head[e] = head
     ring.written[e] += 1
     used = min(ring.written[e] + 1, slots)
-    if used > ring.span[m]:
-        ring.span[m] = used
+    if used > ring.num_used[m]:
+        ring.num_used[m] = used
 
 
-def show(ring: Any, e: int, obs: Any, mask: Any) -> None:
+def store_observation(ring: Any, e: int, obs: Any, mask: Any) -> None:
     """Writes an observation [D], and the choices allowed there, into the head of copy e.
 
     Args:
@@ -148,7 +148,7 @@ def show(ring: Any, e: int, obs: Any, mask: Any) -> None:
 def begin(ring: Any, store: Any, lo: int, hi: int, obs: Any, mask: Any) -> None:
     """Writes observations [E, D], and what is allowed, into the heads of copies lo..hi-1."""
     for e in range(lo, hi):
-        show(ring, e, obs[e], mask[e])
+        store_observation(ring, e, obs[e], mask[e])
 
 
 def write(
@@ -166,15 +166,15 @@ def write(
     for e in range(lo, hi):
         # Without its final observation a cut transition has no next one.
         real = valid[e] and (terminated[e] or not truncated[e] or final_of[e] >= 0)
-        if complete(ring, e, action[e], reward[e], terminated[e], truncated[e], real):
-            show(ring, e, final_obs[final_of[e]], mask[e])
+        if end_transition(ring, e, action[e], reward[e], terminated[e], truncated[e], real):
+            store_observation(ring, e, final_obs[final_of[e]], mask[e])
             for j in range(ring.mask.shape[2]):  # nobody says what is allowed where it was cut
                 ring.mask[e, ring.head[e], j] = True
-            cut(ring, e)
-        show(ring, e, obs[e], mask[e])
+            end_truncated(ring, e)
+        store_observation(ring, e, obs[e], mask[e])
 
 
-def write_choices(
+def write_discrete(
     ring: Any, store: Any, lo: int, hi: int, action: Any, reward: Any, terminated: Any,
     truncated: Any, valid: Any, obs: Any, mask: Any, final_obs: Any, final_of: Any,
 ) -> None:  # fmt: skip
@@ -185,7 +185,7 @@ def write_choices(
     )  # fmt: skip
 
 
-def write_numbers(
+def write_continuous(
     ring: Any, store: Any, lo: int, hi: int, action: Any, reward: Any, terminated: Any,
     truncated: Any, valid: Any, obs: Any, mask: Any, final_obs: Any, final_of: Any,
 ) -> None:  # fmt: skip
@@ -201,8 +201,8 @@ def power(x: float, y: float) -> float:
     return exp_2(y * log_2(x))
 
 
-LEAST_ERROR = 1e-6  # added to errors: what was learned well is drawn again some day
-GREATEST = 1e30  # priority: sums of millions of them are finite float32 numbers
+PRIORITY_EPS = 1e-6  # added to errors: what was learned well is drawn again some day
+MAX_PRIORITY = 1e30  # priority: sums of millions of them are finite float32 numbers
 
 _SHIFT_11 = np.uint64(11)
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
@@ -235,7 +235,7 @@ def draw(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> N
     ending = ring.rows.shape[2] - 1
     for b in range(len(index)):  # all are on their way before the first one is looked at
         n, slot = _place(ring, m, key, b)
-        rows = ring.rows[m * ring.copies + n]
+        rows = ring.rows[m * ring.num_envs + n]
         prefetch_element(rows, slot, 0)
         prefetch_element(rows, slot, ending)
         prefetch_element(rows, slot + 1, ending)  # behind the next observation; need not exist
@@ -244,7 +244,7 @@ def draw(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> N
         while searching:
             n, slot = _place(ring, m, key, counter)
             counter += 1
-            if ring.rows[m * ring.copies + n, slot, ENDING] != NONE:
+            if ring.rows[m * ring.num_envs + n, slot, ENDING] != NONE:
                 index[b] = n * slots + slot
                 weight[b] = 1.0
                 searching = False
@@ -252,17 +252,17 @@ def draw(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> N
 
 def _place(ring: Any, m: int, key: Any, counter: int) -> tuple[int, int]:
     """Any slot that member m has used, the copy's first."""
-    span = ring.span[m]
+    num_used = ring.num_used[m]
     u = float(word(key, np.uint64(counter)) >> _SHIFT_11) * _TO_UNIT
-    place = int(u * float(ring.copies * span))
-    n = place // span
-    return n, place - n * span
+    place = int(u * float(ring.num_envs * num_used))
+    n = place // num_used
+    return n, place - n * num_used
 
 
 def _draw_by_priority(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> None:
     tree, levels, target = ring.tree[m], ring.levels, ring.target
-    part = total(tree, levels) / float(len(index))
-    low = smallest(ring.least[m], levels)
+    part = total_priority(tree, levels) / float(len(index))
+    low = min_priority(ring.minimum[m], levels)
     for first in range(0, len(index), len(target)):
         last = min(len(index), first + len(target))
         for b in range(first, last):
@@ -272,13 +272,13 @@ def _draw_by_priority(ring: Any, m: int, key: Any, beta: float, index: Any, weig
     slots = ring.rows.shape[1]
     for b in range(len(index)):
         n = index[b] // slots
-        prefetch_element(ring.rows[m * ring.copies + n], index[b] - n * slots, 0)  # gathered soon
+        prefetch_element(ring.rows[m * ring.num_envs + n], index[b] - n * slots, 0)  # gathered soon
         weight[b] = tree[index[b]]
     for b in range(len(index)):  # apart, so that a processor does several at once
         weight[b] = power(low / float(weight[b]), beta)
 
 
-def new_priorities(ring: Any, m: int, index: Any, error: Any) -> None:
+def update_priorities(ring: Any, m: int, index: Any, error: Any) -> None:
     """Sets the priorities of transitions to (|error| + 1e-6)^alpha; does nothing without any.
 
     Args:
@@ -291,14 +291,14 @@ def new_priorities(ring: Any, m: int, index: Any, error: Any) -> None:
     for first in range(0, len(index), len(value)):
         last = min(len(index), first + len(value))
         for b in range(first, last):
-            size = abs(float(error[b])) + LEAST_ERROR
-            value[b - first] = min(power(size, alpha), GREATEST)
+            size = abs(float(error[b])) + PRIORITY_EPS
+            value[b - first] = min(power(size, alpha), MAX_PRIORITY)
         for b in range(first, last):
             size = abs(float(error[b]))
             if size - size == 0.0:
-                ring.peak[m] = max(ring.peak[m], value[b - first])
+                ring.max_priority[m] = max(ring.max_priority[m], value[b - first])
                 tree[index[b]] = value[b - first]
-    sum_leaves(tree, ring.least[m], ring.levels, index)
+    update_parents(tree, ring.minimum[m], ring.levels, index)
 
 
 class Batch(NamedTuple):
@@ -323,7 +323,7 @@ class Batch(NamedTuple):
     mask_next: Any
 
 
-def follow(ring: Any, e: int, slot: int, n: int, gamma: float) -> tuple[int, float, float]:
+def n_step_return(ring: Any, e: int, slot: int, n: int, gamma: float) -> tuple[int, float, float]:
     """The n steps from a transition on.
 
         reward = r_0 + gamma r_1 + ... + gamma^(k-1) r_(k-1),  discount = gamma^k
@@ -369,8 +369,8 @@ def gather_outcome(
         Its copy, its slot, and the slot of the next observation.
     """
     slots = ring.rows.shape[1]
-    e, slot = m * ring.copies + index // slots, index % slots
-    after, batch.reward[b], batch.discount[b] = follow(ring, e, slot, n, gamma)
+    e, slot = m * ring.num_envs + index // slots, index % slots
+    after, batch.reward[b], batch.discount[b] = n_step_return(ring, e, slot, n, gamma)
     row = ring.rows[e, slot]
     for j in range(batch.action.shape[1]):
         batch.action[b, j] = row[ring.width + j]
@@ -402,7 +402,9 @@ def gather(ring: Any, store: Any, m: int, index: Any, n: int, gamma: float, batc
             batch.obs_next[b, j] = there[j]
 
 
-def locate(ring: Any, m: int, index: Any, n: int, gamma: float, places: Any, batch: Any) -> None:
+def gather_outcomes(
+    ring: Any, m: int, index: Any, n: int, gamma: float, places: Any, batch: Any
+) -> None:
     """`gather` without observations, for those that are kept elsewhere.
 
     Args:
@@ -414,11 +416,11 @@ def locate(ring: Any, m: int, index: Any, n: int, gamma: float, places: Any, bat
         places[b, 0], places[b, 1], places[b, 2] = e, slot, after
 
 
-_FIRST = np.uint64(1 << 40)  # place in the stream of a draw, behind all that draws use
+_REFLECTION_OFFSET = np.uint64(1 << 40)  # place in the stream of a draw, behind all that draws use
 _ONE = np.uint64(1)
 
 
-class Signs(NamedTuple):
+class Reflection(NamedTuple):
     """A `Symmetry` for loops; all empty where nothing is reflected.
 
     Attributes:
@@ -431,20 +433,22 @@ class Signs(NamedTuple):
     choice: NDArray[np.int64]
 
 
-NOTHING = Signs(np.zeros(0, np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
+NO_REFLECTION = Reflection(np.zeros(0, np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
 
 
-def signs_of(spec: EnvSpec) -> Signs:
+def make_reflection(spec: EnvSpec) -> Reflection:
     """The reflection that a spec declares."""
-    check_reflection(spec)
+    check_symmetry(spec)
     assert spec.symmetry is not None
     obs = np.ones(int(np.prod(spec.observation_shape)), np.float32)
     obs[list(spec.symmetry.observation)] = -1.0
     if spec.nvec:
-        return Signs(obs, NOTHING.action, np.array(spec.symmetry.action_permutation, np.int64))
+        return Reflection(
+            obs, NO_REFLECTION.action, np.array(spec.symmetry.action_permutation, np.int64)
+        )
     action = np.ones(spec.action_dim, np.float32)
     action[list(spec.symmetry.action)] = -1.0
-    return Signs(obs, action, NOTHING.choice)
+    return Reflection(obs, action, NO_REFLECTION.choice)
 
 
 def reflect(by: Any, key: Any, batch: Any) -> None:
@@ -453,12 +457,12 @@ def reflect(by: Any, key: Any, batch: Any) -> None:
     A row's reward and discount are its mirror image's own.
 
     Args:
-        by: Signs; key: np.uint64, of the draw that made the batch; batch: the Batch, changed.
+        by: Reflection; key: np.uint64, of the draw that made the batch; batch: the Batch, changed.
     """
     if len(by.obs) == 0:
         return
     for b in range(len(batch.reward)):
-        if word(key, _FIRST + np.uint64(b)) & _ONE == 0:
+        if word(key, _REFLECTION_OFFSET + np.uint64(b)) & _ONE == 0:
             continue
         for j in range(len(by.obs)):
             batch.obs[b, j] *= by.obs[j]
@@ -475,16 +479,16 @@ RING = Ring(
     mask=b1(3),
     head=i8(1),
     written=i8(1),
-    span=i8(1),
-    held=i8(1),
+    num_used=i8(1),
+    num_valid=i8(1),
     steps=i8(1),
     tree=f4(2),
-    least=f4(2),
+    minimum=f4(2),
     levels=i8(1),
     target=f8(1),
-    peak=f8(1),
+    max_priority=f8(1),
     width=0,
-    copies=1,
+    num_envs=1,
     alpha=0.0,
 )
 BATCH = Batch(
@@ -499,7 +503,7 @@ BATCH = Batch(
 KEY = np.uint64(0)
 
 
-def writing(action: Any, store: Any = ()) -> tuple[Any, ...]:
+def write_examples(action: Any, store: Any = ()) -> tuple[Any, ...]:
     """Examples of the arguments of `write`."""
     flags = (b1(1), b1(1), b1(1))
     return (
@@ -515,13 +519,13 @@ def loops() -> Loops:
         "replay",
         {
             begin: (RING, (), 0, 1, f4(2), b1(2)),
-            write_choices: writing(i8(2)),
-            write_numbers: writing(f4(2)),
+            write_discrete: write_examples(i8(2)),
+            write_continuous: write_examples(f4(2)),
             draw: (RING, 0, KEY, 0.0, i8(1), f4(1)),
-            new_priorities: (RING, 0, i8(1), f4(1)),
+            update_priorities: (RING, 0, i8(1), f4(1)),
             gather: (RING, (), 0, i8(1), 1, 1.0, BATCH),
-            reflect: (NOTHING, KEY, BATCH),
-            locate: (RING, 0, i8(1), 1, 1.0, i8(2), BATCH),
+            reflect: (NO_REFLECTION, KEY, BATCH),
+            gather_outcomes: (RING, 0, i8(1), 1, 1.0, i8(2), BATCH),
             rebuild: (f4(1), f4(1), i8(1)),
         },
     )

@@ -38,11 +38,11 @@ from slipstream.rl.experience.replay.ring import (
     RING,
     Batch,
     Ring,
-    complete,
-    cut,
+    end_transition,
+    end_truncated,
     gather_outcome,
     loops,
-    writing,
+    write_examples,
 )
 from slipstream.rl.experience.rollout import Rollout
 
@@ -62,7 +62,7 @@ class ReplayLoops(NamedTuple):
     store: tuple[Any, ...]
 
 
-class Ended(NamedTuple):
+class EpisodeEnds(NamedTuple):
     """Final observations of a step; `final_of`: int64 [E], which is a copy's, -1 for none."""
 
     finals: FinalObs
@@ -75,12 +75,12 @@ class Storage(ABC):
     Attributes:
         width: numbers of an observation that lie in the ring's rows.
         raw: uint8 [E, S, bytes], what is kept beside them; None: nothing.
-        masks: whether the ring has to keep what was allowed.
+        masks: whether the ring has to pack what was allowed.
     """
 
     width: int = 0
     raw: NDArray[np.uint8] | None = None
-    masks: bool = True
+    stores_masks: bool = True
 
     @abstractmethod
     def begin(self, ring: Ring, obs: NDArray[Any], mask: NDArray[np.bool_]) -> None:
@@ -88,7 +88,7 @@ class Storage(ABC):
 
     @abstractmethod
     def write(
-        self, ring: Ring, rollout: Rollout, t: int, mask: NDArray[np.bool_], ended: Ended
+        self, ring: Ring, rollout: Rollout, t: int, mask: NDArray[np.bool_], ended: EpisodeEnds
     ) -> None:
         """Writes step t of every copy.
 
@@ -104,7 +104,7 @@ class Storage(ABC):
         """Fills a batch; see `gather` in `ring.py`."""
 
     @abstractmethod
-    def elsewhere(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
+    def find_mismatches(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether the heads show other observations than these, bool [E]."""
 
     @property
@@ -113,20 +113,20 @@ class Storage(ABC):
         return None
 
 
-class DenseRows(Storage):
+class DenseStorage(Storage):
     """float32 observations in the ring's rows."""
 
     def __init__(self, spec: EnvSpec) -> None:
         self.width = int(np.prod(spec.observation_shape, dtype=np.int64))
         self._loops = loops()
         choices = spec.action_dtype == np.int64
-        self._write = self._loops["write_choices" if choices else "write_numbers"]
+        self._write = self._loops["write_discrete" if choices else "write_continuous"]
 
     def begin(self, ring: Ring, obs: NDArray[Any], mask: NDArray[np.bool_]) -> None:
         self._loops["begin"](ring, (), 0, len(obs), self._columns(obs), mask)
 
     def write(
-        self, ring: Ring, rollout: Rollout, t: int, mask: NDArray[np.bool_], ended: Ended
+        self, ring: Ring, rollout: Rollout, t: int, mask: NDArray[np.bool_], ended: EpisodeEnds
     ) -> None:
         finals, final_of = ended
         self._write(
@@ -140,7 +140,7 @@ class DenseRows(Storage):
     ) -> None:
         self._loops["gather"](ring, (), m, index, n, gamma, batch)
 
-    def elsewhere(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
+    def find_mismatches(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
         kept = ring.rows[np.arange(len(obs)), ring.head, : self.width]
         other = kept.view(np.uint32) != self._columns(obs).view(np.uint32)
         return np.asarray(other.any(1), np.bool_)
@@ -154,42 +154,42 @@ class DenseRows(Storage):
         return rows
 
 
-class Pixels(DenseRows):
+class ImageStorage(DenseStorage):
     """Observations of uint8 as they are, beside the rows; learned from by array operations."""
 
-    def __init__(self, spec: EnvSpec, copies: int, slots: int) -> None:
+    def __init__(self, spec: EnvSpec, total_envs: int, slots: int) -> None:
         super().__init__(spec)
         self.width = 0
-        self._rows = aligned_zeros((copies, slots, *spec.observation_shape), np.uint8)
-        self.raw = self._rows.reshape(copies, slots, -1)
-        self._slots, self._every = slots, np.arange(copies)
+        self._rows = aligned_zeros((total_envs, slots, *spec.observation_shape), np.uint8)
+        self.raw = self._rows.reshape(total_envs, slots, -1)
+        self._slots, self._all_envs = slots, np.arange(total_envs)
 
     def begin(self, ring: Ring, obs: NDArray[Any], mask: NDArray[np.bool_]) -> None:
         super().begin(ring, obs, mask)
-        self._rows[self._every, ring.head] = obs
+        self._rows[self._all_envs, ring.head] = obs
 
     def write(
-        self, ring: Ring, rollout: Rollout, t: int, mask: NDArray[np.bool_], ended: Ended
+        self, ring: Ring, rollout: Rollout, t: int, mask: NDArray[np.bool_], ended: EpisodeEnds
     ) -> None:
         super().write(ring, rollout, t, mask, ended)
         finals, final_of = ended
-        self._rows[self._every, ring.head] = rollout.obs[t + 1]
-        cut = rollout.truncated[t] & ~rollout.terminated[t] & rollout.valid[t] & (final_of >= 0)
-        copies = np.flatnonzero(cut)
-        self._rows[copies, (ring.head[copies] - 1) % self._slots] = finals.obs[final_of[copies]]
+        self._rows[self._all_envs, ring.head] = rollout.obs[t + 1]
+        is_cut = rollout.truncated[t] & ~rollout.terminated[t] & rollout.valid[t] & (final_of >= 0)
+        envs = np.flatnonzero(is_cut)
+        self._rows[envs, (ring.head[envs] - 1) % self._slots] = finals.obs[final_of[envs]]
 
     def gather(
         self, ring: Ring, m: int, index: NDArray[np.int64], n: int, gamma: float, batch: Batch
     ) -> None:
         places = np.zeros((len(index), 3), np.int64)
         columns = batch._replace(obs=_NO_OBS, obs_next=_NO_OBS)
-        self._loops["locate"](ring, m, index, n, gamma, places, columns)
-        copies, here, after = places.T
-        batch.obs[:] = self._rows[copies, here]
-        batch.obs_next[:] = self._rows[copies, after]
+        self._loops["gather_outcomes"](ring, m, index, n, gamma, places, columns)
+        envs, here, after = places.T
+        batch.obs[:] = self._rows[envs, here]
+        batch.obs_next[:] = self._rows[envs, after]
 
-    def elsewhere(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
-        other = self._rows[self._every, ring.head] != obs
+    def find_mismatches(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
+        other = self._rows[self._all_envs, ring.head] != obs
         return np.asarray(other.reshape(len(obs), -1).any(1), np.bool_)
 
     @property
@@ -211,17 +211,17 @@ def observed_fields(kernel: Kernel) -> tuple[str, ...] | None:
         Names in the order of STATE.
     """
     names = kernel.STATE.names or ()
-    found: set[str] = set()
-    functions = [one for one in (kernel.observe, kernel.mask) if one is not None]
-    if not all(_follow(one, frozenset({0}), found, set()) for one in functions):
+    fields: set[str] = set()
+    functions = [f for f in (kernel.observe, kernel.mask) if f is not None]
+    if not all(_collect_fields(f, frozenset({0}), fields, set()) for f in functions):
         return None
-    return tuple(name for name in names if name in found)
+    return tuple(name for name in names if name in fields)
 
 
-def _follow(
+def _collect_fields(
     function: Callable[..., Any],
     records: frozenset[int],
-    found: set[str],
+    fields: set[str],
     seen: set[tuple[Any, frozenset[int]]],
 ) -> bool:
     """Adds the fields that a function reads of the arguments that are the record.
@@ -243,26 +243,27 @@ def _follow(
     except (OSError, TypeError, SyntaxError):
         return False
     arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
-    own = {arguments[place] for place in records if place < len(arguments)}
+    record_names = {arguments[place] for place in records if place < len(arguments)}
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Name) and node.id in own):
+        if not (isinstance(node, ast.Name) and node.id in record_names):
             continue
         parent = parents[node]
         if isinstance(parent, ast.Attribute) and isinstance(parent.ctx, ast.Load):
-            found.add(parent.attr)
+            fields.add(parent.attr)
         elif not (
-            isinstance(parent, ast.Call) and _follow_call(parent, function, own, found, seen)
+            isinstance(parent, ast.Call)
+            and _collect_call_fields(parent, function, record_names, fields, seen)
         ):
             return False
     return True
 
 
-def _follow_call(
+def _collect_call_fields(
     call: ast.Call,
     caller: FunctionType,
-    own: set[str],
-    found: set[str],
+    record_names: set[str],
+    fields: set[str],
     seen: set[tuple[Any, frozenset[int]]],
 ) -> bool:
     """A call that is handed the record."""
@@ -270,22 +271,19 @@ def _follow_call(
     if not isinstance(helper, FunctionType):
         return False
     arguments = helper.__code__.co_varnames[: helper.__code__.co_argcount]
-    places = {i for i, value in enumerate(call.args) if _is(value, own)}
-    named = {word.arg for word in call.keywords if _is(word.value, own)}
+    places = {i for i, value in enumerate(call.args) if _is_name(value, record_names)}
+    named = {word.arg for word in call.keywords if _is_name(word.value, record_names)}
     if not named <= set(arguments):
         return False
     places |= {arguments.index(name) for name in named if name is not None}
-    return _follow(helper, frozenset(places), found, seen)
+    return _collect_fields(helper, frozenset(places), fields, seen)
 
 
-def _is(node: ast.AST, names: set[str]) -> bool:
+def _is_name(node: ast.AST, names: set[str]) -> bool:
     return isinstance(node, ast.Name) and node.id in names
 
 
-_NO_OBS = np.zeros((0, 0), np.float32)
-
-
-class Kept(NamedTuple):
+class StateLayout(NamedTuple):
     """What is kept of an observation.
 
     Attributes:
@@ -297,7 +295,7 @@ class Kept(NamedTuple):
     names: tuple[str | None, ...]
 
 
-def kept_of(kernel: Kernel, spec: EnvSpec) -> Kept | None:
+def make_state_layout(kernel: Kernel, spec: EnvSpec) -> StateLayout | None:
     """What is kept; None where the kernel cannot show an observation again from a part."""
     observed = observed_fields(kernel)
     if observed is None or spec.players > 1:
@@ -308,16 +306,16 @@ def kept_of(kernel: Kernel, spec: EnvSpec) -> Kept | None:
     fields.append((None, np.dtype("i4")))
     fields.sort(key=lambda field: -field[1].base.itemsize)  # nothing lies across its own size
     dtype = np.dtype([(f"f{i}", kind) for i, (_, kind) in enumerate(fields)])
-    return Kept(dtype, tuple(name for name, _ in fields))
+    return StateLayout(dtype, tuple(name for name, _ in fields))
 
 
 def storage_bytes(kernel: Kernel, loaded: KernelData, spec: EnvSpec) -> int | None:
     """Of one observation; None where it cannot be shown again."""
-    kept = kept_of(kernel.specialize(loaded), spec)
+    kept = make_state_layout(kernel.specialize(loaded), spec)
     return None if kept is None else kept.dtype.itemsize
 
 
-class KernelFields(Storage):
+class StateFieldStorage(Storage):
     """Fields of a kernel's records; its own `observe` and `mask` show the rest again.
 
     Args:
@@ -325,12 +323,12 @@ class KernelFields(Storage):
         slots: S of each ring.
     """
 
-    masks = False
+    stores_masks = False
 
     def __init__(self, envs: Sequence[VectorEnv], slots: int) -> None:
         self._envs = [cast(KernelVectorEnv, env) for env in envs]
         first = self._envs[0]
-        kept = kept_of(first.kernel, first.spec)
+        kept = make_state_layout(first.kernel, first.spec)
         assert kept is not None
         dtype = kept.dtype
         edges = np.cumsum([0, *(env.num_envs for env in envs)]).tolist()
@@ -344,15 +342,15 @@ class KernelFields(Storage):
         self._loops = _compile(first, kept, self._store(0))
 
     @staticmethod
-    def fits(envs: Sequence[VectorEnv]) -> bool:
+    def is_supported(envs: Sequence[VectorEnv]) -> bool:
         """Whether all copies are a kernel's that can show an observation again from a part."""
         return all(
-            isinstance(env, KernelVectorEnv) and kept_of(env.kernel, env.spec) is not None
+            isinstance(env, KernelVectorEnv) and make_state_layout(env.kernel, env.spec) is not None
             for env in envs
         )
 
     @staticmethod
-    def bytes_of(envs: Sequence[VectorEnv]) -> int:
+    def observation_bytes(envs: Sequence[VectorEnv]) -> int:
         """Bytes that one observation takes."""
         env = cast(KernelVectorEnv, envs[0])
         size = storage_bytes(env.kernel, env.loaded, env.spec)
@@ -371,7 +369,7 @@ class KernelFields(Storage):
             self._loops["begin_fields"](ring, self._store(i), lo, hi)
 
     def write(
-        self, ring: Ring, rollout: Rollout, t: int, mask: NDArray[np.bool_], ended: Ended
+        self, ring: Ring, rollout: Rollout, t: int, mask: NDArray[np.bool_], ended: EpisodeEnds
     ) -> None:
         finals, final_of = ended
         for i, (lo, hi) in enumerate(self._ranges):
@@ -386,7 +384,7 @@ class KernelFields(Storage):
     ) -> None:
         self._loops["gather_fields"](ring, self._store(0), m, index, n, gamma, batch)
 
-    def elsewhere(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
+    def find_mismatches(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
         return np.zeros(len(obs), np.bool_)  # a kernel's copies come back exactly
 
     @property
@@ -397,10 +395,10 @@ class KernelFields(Storage):
         )
 
 
-def _compile(env: KernelVectorEnv, kept: Kept, store: tuple[Any, ...]) -> dict[str, Any]:
+def _compile(env: KernelVectorEnv, kept: StateLayout, store: tuple[Any, ...]) -> dict[str, Any]:
     """The functions of the template below for one kernel."""
     kernel, spec = env.kernel, env.spec
-    functions: dict[str, Any] = {one.__name__: one for one in _FUNCTIONS}
+    functions: dict[str, Any] = {function.__name__: function for function in _FUNCTIONS}
     functions["observe"] = kernel.observe
     if kernel.mask is not None:
         functions["mask"] = kernel.mask
@@ -411,9 +409,9 @@ def _compile(env: KernelVectorEnv, kept: Kept, store: tuple[Any, ...]) -> dict[s
         [
             "from typing import Any",
             "\n".join(make_data_source(kernel)),
-            *_records_text(kernel, kept),
-            "\n".join(_look_text(kernel, spec)),
-            codegen.get_source([show_place, *entries]),
+            *_record_source(kernel, kept),
+            "\n".join(_mask_source(kernel, spec)),
+            codegen.get_source([render_slot, *entries]),
         ]
     )
     action = f4(2) if spec.action_dtype == np.float32 else i8(2)
@@ -427,7 +425,7 @@ def _compile(env: KernelVectorEnv, kept: Kept, store: tuple[Any, ...]) -> dict[s
         {
             "gather_fields": (RING, store, 0, i8(1), 1, 1.0, batch),
             "begin_fields": (RING, store, 0, 1),
-            "write_fields": writing(action, store),
+            "write_fields": write_examples(action, store),
         },
         {name: cast(FunctionType, function) for name, function in functions.items()},
         {"Data": kernel.Data, "SHAPED": shaped, "SHAPE": shape if shaped else ()},
@@ -436,36 +434,36 @@ def _compile(env: KernelVectorEnv, kept: Kept, store: tuple[Any, ...]) -> dict[s
     )
 
 
-def _records_text(kernel: Kernel, kept: Kept) -> list[str]:
-    """`keep`, `recall` and `which_of`: between whole records and what is kept of them."""
-    keep, recall, which = ["def keep(s, which, kept):"], ["def recall(kept, s):"], []
+def _record_source(kernel: Kernel, kept: StateLayout) -> list[str]:
+    """`pack`, `unpack` and `param_index`: between whole records and what is kept of them."""
+    pack, unpack, which = ["def pack(s, which, kept):"], ["def unpack(kept, s):"], []
     for number, name in enumerate(kept.names):
         if name is None:
-            keep.append(f"    kept.f{number} = which")
-            which = ["def which_of(kept):", f"    return kept.f{number}"]
+            pack.append(f"    kept.f{number} = which")
+            which = ["def param_index(kept):", f"    return kept.f{number}"]
             continue
         shape = kernel.STATE[name].shape
         for axis, size in enumerate(shape):
             loop = f"{'    ' * (axis + 1)}for i{axis} in range({size}):"
-            keep.append(loop)
-            recall.append(loop)
+            pack.append(loop)
+            unpack.append(loop)
         indent = "    " * (len(shape) + 1)
         place = ", ".join(f"i{axis}" for axis in range(len(shape)))
         at = f"[{place}]" if place else ""
-        keep.append(f"{indent}kept.f{number}{at} = s.{name}{at}")
-        recall.append(f"{indent}s.{name}{at} = kept.f{number}{at}")
-    return ["\n".join(lines) for lines in (keep, [*recall, "    pass"], which)]
+        pack.append(f"{indent}kept.f{number}{at} = s.{name}{at}")
+        unpack.append(f"{indent}s.{name}{at} = kept.f{number}{at}")
+    return ["\n".join(lines) for lines in (pack, [*unpack, "    pass"], which)]
 
 
-def _look_text(kernel: Kernel, spec: EnvSpec) -> list[str]:
-    """`look`: where an episode was cut, a kernel need not allow anything; then all is."""
+def _mask_source(kernel: Kernel, spec: EnvSpec) -> list[str]:
+    """`write_mask`: where an episode was cut, a kernel need not allow anything; then all is."""
     if kernel.mask is None:
-        return ["def look(s, p, d, masks, b):", "    pass"]
+        return ["def write_mask(s, p, d, masks, b):", "    pass"]
     return [
         *has_action_source(spec),
         "",
         "",
-        "def look(s, p, d, masks, b):",
+        "def write_mask(s, p, d, masks, b):",
         "    mask(s, p, d, masks[b])",
         "    if not allows(masks[b]):",
         f"        for i in range({spec.num_actions}):",
@@ -476,29 +474,31 @@ def _look_text(kernel: Kernel, spec: EnvSpec) -> list[str]:
 # Bound by the renderer to one kernel's.
 observe: Any = None
 make_data: Any = None  # tuple of arrays -> the kernel's Data
-keep: Any = None  # (s, which, kept): copies what is observed
-recall: Any = None  # (kept, s): copies it back
-which_of: Any = None  # (kept): the number of its Params record
-look: Any = None  # (s, p, d, masks, b): writes what is allowed into row b, where there is a mask
+pack: Any = None  # (s, which, kept): copies what is observed
+unpack: Any = None  # (kept, s): copies it back
+param_index: Any = None  # (kept): the number of its Params record
+write_mask: Any = (
+    None  # (s, p, d, masks, b): writes what is allowed into row b, where there is a mask
+)
 
 SHAPED = False  # whether rows of a batch are flat where observations are not
 SHAPE: tuple[int, ...] = ()  # that of an observation then
 
-_FUNCTIONS = (gather_outcome, complete, cut)
+_FUNCTIONS = (gather_outcome, end_transition, end_truncated)
 
 
-def show_place(store: Any, e: int, slot: int, rows: Any, masks: Any, b: int) -> None:
+def render_slot(store: Any, e: int, slot: int, rows: Any, masks: Any, b: int) -> None:
     """Writes the observation that copy e saw in a slot into row b, and what was allowed there."""
     arrays, params, first, kept, scratch = store[:5]
     d = make_data(arrays)
     s = scratch[0]
-    recall(kept[e, slot], s)
-    p = params[first[e] + which_of(kept[e, slot])]
+    unpack(kept[e, slot], s)
+    p = params[first[e] + param_index(kept[e, slot])]
     if SHAPED:  # Numba drops the other branch
         observe(s, p, d, rows[b].reshape(SHAPE))
     else:
         observe(s, p, d, rows[b])
-    look(s, p, d, masks, b)
+    write_mask(s, p, d, masks, b)
 
 
 def gather_fields(
@@ -507,16 +507,16 @@ def gather_fields(
     """As `gather` of `ring.py`, with observations that are shown again."""
     for b in range(len(index)):
         e, slot, after = gather_outcome(ring, m, index[b], n, gamma, b, batch)
-        show_place(store, e, slot, batch.obs, batch.mask, b)
-        show_place(store, e, after, batch.obs_next, batch.mask_next, b)
+        render_slot(store, e, slot, batch.obs, batch.mask, b)
+        render_slot(store, e, after, batch.obs_next, batch.mask_next, b)
 
 
 def begin_fields(ring: Any, store: Any, lo: int, hi: int) -> None:
     """Keeps what the heads of copies lo..hi-1 show."""
     first, kept = store[2:4]
-    state, book, _ = store[5:8]
+    state, episode_state, _ = store[5:8]
     for e in range(lo, hi):
-        keep(state[e - lo], book[e - lo].which - first[e], kept[e, ring.head[e]])
+        pack(state[e - lo], episode_state[e - lo].param_row - first[e], kept[e, ring.head[e]])
 
 
 def write_fields(
@@ -525,11 +525,11 @@ def write_fields(
 ) -> None:  # fmt: skip
     """As `write` of `ring.py`, of copies lo..hi-1, whose records alone `store` has at hand."""
     first, kept = store[2:4]
-    state, book, final_state = store[5:8]
+    state, episode_state, final_state = store[5:8]
     for e in range(lo, hi):
-        which = book[e - lo].which - first[e]
+        which = episode_state[e - lo].param_row - first[e]
         real = valid[e] and (terminated[e] or not truncated[e] or final_of[e] >= 0)
-        if complete(ring, e, action[e], reward[e], terminated[e], truncated[e], real):
-            keep(final_state[final_of[e]], which, kept[e, ring.head[e]])
-            cut(ring, e)
-        keep(state[e - lo], which, kept[e, ring.head[e]])
+        if end_transition(ring, e, action[e], reward[e], terminated[e], truncated[e], real):
+            pack(final_state[final_of[e]], which, kept[e, ring.head[e]])
+            end_truncated(ring, e)
+        pack(state[e - lo], which, kept[e, ring.head[e]])

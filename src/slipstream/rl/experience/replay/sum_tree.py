@@ -21,21 +21,21 @@ from slipstream.jit.simd import WIDTH, least_of, place_of, sum_of
 
 BRANCHES = WIDTH
 _BITS = BRANCHES.bit_length() - 1
-_ENDLESS = np.float32(math.inf)
+_INFINITY = np.float32(math.inf)
 
 
 def tree_levels(leaves: int) -> tuple[NDArray[np.int64], int]:
     """Where each level begins in a row, int64 [L], leaves first; and the length of the row."""
-    begins, place, count = [], 0, leaves
+    offsets, place, count = [], 0, leaves
     while True:
-        begins.append(place)
+        offsets.append(place)
         place += -(-count // BRANCHES) * BRANCHES
-        if count <= BRANCHES and len(begins) > 1:
-            return np.array(begins, np.int64), place
+        if count <= BRANCHES and len(offsets) > 1:
+            return np.array(offsets, np.int64), place
         count = -(-count // BRANCHES)
 
 
-def sum_above(tree: Any, least: Any, levels: Any, level: int, node: int) -> None:
+def update_node(tree: Any, minimum: Any, levels: Any, level: int, node: int) -> None:
     """Adds up a node's parts on the level below it, and finds the least that is not zero.
 
     Args:
@@ -45,11 +45,11 @@ def sum_above(tree: Any, least: Any, levels: Any, level: int, node: int) -> None
     """
     first, a = levels[1], levels[level - 1] + BRANCHES * node
     tree[levels[level] + node] = sum_of(tree, a)
-    low = least_of(tree, a) if level == 1 else least_of(least, a - first)
-    least[levels[level] - first + node] = low
+    low = least_of(tree, a) if level == 1 else least_of(minimum, a - first)
+    minimum[levels[level] - first + node] = low
 
 
-def sum_leaves(tree: Any, least: Any, levels: Any, leaves: Any) -> None:
+def update_parents(tree: Any, minimum: Any, levels: Any, leaves: Any) -> None:
     """All sums above leaves that were set, int64 [B]; one that follows its neighbour is cheap."""
     bits = _BITS
     for level in range(1, len(levels)):
@@ -57,28 +57,28 @@ def sum_leaves(tree: Any, least: Any, levels: Any, leaves: Any) -> None:
         for b in range(len(leaves)):
             node = leaves[b] >> bits
             if node != last:
-                sum_above(tree, least, levels, level, node)
+                update_node(tree, minimum, levels, level, node)
             last = node
         bits += _BITS
 
 
-def set_leaf(tree: Any, least: Any, levels: Any, leaf: int, value: Any) -> None:
+def set_leaf(tree: Any, minimum: Any, levels: Any, leaf: int, value: Any) -> None:
     """Sets a leaf and all sums above it."""
     tree[leaf] = value
     node = leaf
     for level in range(1, len(levels)):
         node = node >> _BITS
-        sum_above(tree, least, levels, level, node)
+        update_node(tree, minimum, levels, level, node)
 
 
-def rebuild(tree: Any, least: Any, levels: Any) -> None:
+def rebuild(tree: Any, minimum: Any, levels: Any) -> None:
     """All sums of a row from its leaves."""
     for level in range(1, len(levels)):
         for node in range((levels[level] - levels[level - 1]) // BRANCHES):
-            sum_above(tree, least, levels, level, node)
+            update_node(tree, minimum, levels, level, node)
 
 
-def total(tree: Any, levels: Any) -> float:
+def total_priority(tree: Any, levels: Any) -> float:
     """The sum of all leaves."""
     result = 0.0
     for i in range(levels[len(levels) - 1], len(tree)):
@@ -86,11 +86,11 @@ def total(tree: Any, levels: Any) -> float:
     return result
 
 
-def smallest(least: Any, levels: Any) -> float:
+def min_priority(minimum: Any, levels: Any) -> float:
     """The least leaf that is not zero."""
-    low = _ENDLESS
-    for i in range(levels[len(levels) - 1] - levels[1], len(least)):
-        low = min(low, least[i])
+    low = _INFINITY
+    for i in range(levels[len(levels) - 1] - levels[1], len(minimum)):
+        low = min(low, minimum[i])
     return float(low)
 
 

@@ -6,7 +6,7 @@ folder `<name>/` whose `<name>.py` does. Its parts, see `agent.py`:
     Config  what a user may write under `agent:`. In a folder it stands in `config.py`, so that a
             config can be read without waiting for what learns.
     Agent   Agent(config, specs, seeds, num_envs): acts and learns. A folder may have its torch form
-            in `torch_form.py`, whose Agent takes `device`, too, and `precision` where
+            in `torch_<name>.py`, whose Agent takes `device`, too, and `precision` where
             one is asked for that is not float32.
 """
 
@@ -115,7 +115,7 @@ def load_agent(
     alone = hasattr(home, "Agent")
     name = home.__name__.split(".")[-1 if alone else -2]
     if learner == "torch":
-        form = home.__name__.rpartition(".")[0] + ".torch_form"
+        form = f"{home.__name__.rpartition('.')[0]}.torch_{name}"
         if alone or importlib.util.find_spec(form) is None:
             raise ConfigError(
                 f"The agent `{name}` has no torch form, which images, devices other than cpu and "
@@ -123,7 +123,7 @@ def load_agent(
             )
         how = {} if precision == "float32" else {"precision": precision}
         return partial(importlib.import_module(form).Agent, device=device, **how)
-    found = agent_class(config)
+    found = get_agent_class(config)
     if inspect.isabstract(found):
         raise ConfigError(
             f"The agent `{name}` has no compiled form. Set `training.learner: torch` to train it "
@@ -132,7 +132,7 @@ def load_agent(
     return found
 
 
-def agent_class(config: AgentConfig) -> type[Agent]:
+def get_agent_class(config: AgentConfig) -> type[Agent]:
     """The compiled form: the class beside the config's, or in the folder's own file."""
     home = sys.modules[type(config).__module__]
     if not hasattr(home, "Agent"):

@@ -15,18 +15,23 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from slipstream.rl.agents.actor_critic.torch_form import (
+from slipstream.rl.agents.actor_critic.torch_actor_critic import (
     Members,
     Networks,
     TorchActorCritic,
     TorchMembers,
-    goals,
     learn_values,
+    td_targets,
 )
-from slipstream.rl.agents.off_policy.torch_form import Coefficients, Target, Transitions, move
+from slipstream.rl.agents.off_policy.torch_off_policy import (
+    Coefficients,
+    Target,
+    Transitions,
+    optimizer_step,
+)
 from slipstream.rl.agents.sac.sac import BaseSAC, Entropy
 from slipstream.rl.nets.action_selection import LOG_STD_HIGH, LOG_STD_LOW
-from slipstream.rl.nets.torch_adam import Group
+from slipstream.rl.nets.torch_adam import ParamGroup
 
 
 def draw(head: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,7 +53,7 @@ def learn(
     networks: Networks,
     rows: Transitions,
     noise: tuple[Tensor, Tensor],
-    chosen: Tensor,
+    active: Tensor,
     target_update_interval: int,
     c: Coefficients,
     wanted: Entropy,
@@ -66,26 +71,26 @@ def learn(
         error of both critics [M, B].
     """
     actor, temperature = members.actor, members.others["ent_coef"]
-    chosen = chosen & ~actor.moving.failed
+    active = active & ~actor.state.failed
     alpha = temperature.leaves["log_alpha"].detach().exp()
 
     with torch.no_grad():
         action, log_prob = draw(networks.head(actor.leaves, rows.x_next), noise[0])
-        goal = goals(members, networks, rows, action, alpha * log_prob)
-    statistics, chosen, error = learn_values(
-        members, networks, rows, goal, chosen, target_update_interval, c
+        td_target = td_targets(members, networks, rows, action, alpha * log_prob)
+    statistics, active, error = learn_values(
+        members, networks, rows, td_target, active, target_update_interval, c
     )
 
     action, log_prob = draw(networks.head(actor.leaves, rows.x), noise[1])
     least = torch.minimum(*(networks.value(q.leaves, rows.x, action) for q in members.critics))
     actor_loss = (alpha * log_prob - least).mean(1)
-    norm = move(actor, actor_loss, chosen, c)
-    chosen, entropy = chosen & ~actor.moving.failed, -log_prob.detach().mean(1)
+    norm = optimizer_step(actor, actor_loss, active, c)
+    active, entropy = active & ~actor.state.failed, -log_prob.detach().mean(1)
     log_alpha = temperature.leaves["log_alpha"][:, 0]
-    move(temperature, log_alpha * (entropy - wanted.target), chosen & wanted.automatic, c)
+    optimizer_step(temperature, log_alpha * (entropy - wanted.target), active & wanted.automatic, c)
 
     own = {"actor_loss": actor_loss.detach(), "entropy": entropy, "gradient_norm": norm}
-    return statistics | own, chosen, error
+    return statistics | own, active, error
 
 
 class SACMembers(TorchMembers):
@@ -93,12 +98,12 @@ class SACMembers(TorchMembers):
 
     DRAWS = 2
 
-    def others(self, agent: BaseSAC) -> Mapping[str, Group | Target]:
+    def others(self, agent: BaseSAC) -> Mapping[str, ParamGroup | Target]:
         return {"ent_coef": self.group(agent.temperature)}
 
     def fetch(self) -> None:
         super().fetch()
-        self._entropy = Entropy(*map(self.column, self._agent.entropy))
+        self._entropy = Entropy(*map(self.member_column, self._agent.entropy))
 
     def explore(self, head: Tensor, noise: Tensor) -> Tensor:
         return draw(head, noise)[0]

@@ -28,7 +28,7 @@ def column_moments(rows: Any, valid: Any, count: Any, mean: Any, m2: Any) -> Non
         count: float64 [M], mean, m2: float64 [M, D]; written.
     """
     members, width = mean.shape
-    copies = rows.shape[1] // members
+    num_envs = rows.shape[1] // members
     for m in range(members):
         centre, square = mean[m], m2[m]
         n = 0.0
@@ -36,7 +36,7 @@ def column_moments(rows: Any, valid: Any, count: Any, mean: Any, m2: Any) -> Non
             centre[j] = 0.0
             square[j] = 0.0
         for t in range(rows.shape[0]):
-            for e in range(m * copies, (m + 1) * copies):
+            for e in range(m * num_envs, (m + 1) * num_envs):
                 if valid[t, e]:
                     row = rows[t, e]
                     n += 1.0
@@ -46,7 +46,7 @@ def column_moments(rows: Any, valid: Any, count: Any, mean: Any, m2: Any) -> Non
         for j in range(width):
             centre[j] = centre[j] / max(n, 1.0)
         for t in range(rows.shape[0]):
-            for e in range(m * copies, (m + 1) * copies):
+            for e in range(m * num_envs, (m + 1) * num_envs):
                 if valid[t, e]:
                     row = rows[t, e]
                     for j in range(width):
@@ -72,7 +72,7 @@ def discounted_returns(
 
 
 class Scale(NamedTuple):
-    """Scale of observations as loops take it; see `ObservationScale` and `scale_row`."""
+    """Scale of observations as loops take it; see `ObservationNormalizer` and `scale_row`."""
 
     mean: NDArray[np.float32]
     inverse_std: NDArray[np.float32]
@@ -95,7 +95,7 @@ def scale_row(scale: Any, m: int, row: Any, out: Any) -> None:
         out[j] = min(max((row[j] - mean[j]) * inverse_std[j], -limit[j]), limit[j])
 
 
-def scale_rows(scale: Any, obs: Any, begin: int, out: Any) -> None:
+def scale_rows(scale: Any, obs: Any, first_row: int, out: Any) -> None:
     """Scale observations into rows of their member: out[m, begin + t N + n] for obs[t, m N + n].
 
     Args:
@@ -103,11 +103,11 @@ def scale_rows(scale: Any, obs: Any, begin: int, out: Any) -> None:
         begin: first row; out: float32 [M, >= begin + T N, >= D], written.
     """
     members = len(scale.mean)
-    copies = obs.shape[1] // members
+    num_envs = obs.shape[1] // members
     for t in range(obs.shape[0]):
         for m in range(members):
-            for n in range(copies):
-                scale_row(scale, m, obs[t, m * copies + n], out[m, begin + t * copies + n])
+            for n in range(num_envs):
+                scale_row(scale, m, obs[t, m * num_envs + n], out[m, first_row + t * num_envs + n])
 
 
 @functools.cache
@@ -123,7 +123,7 @@ def loops() -> Loops:
     )
 
 
-class RunningMoments:
+class RunningMeanStd:
     """Mean and variance of a growing sample, per member and column.
 
     Batches are merged by Chan, Golub and LeVeque (1979), "Updating formulae and a pairwise
@@ -155,10 +155,10 @@ class RunningMoments:
         count_b, mean_b, m2_b = (np.zeros(x.shape) for x in (self.count, self.mean, self.m2))
         loops()["column_moments"](rows, valid, count_b, mean_b, m2_b)
         n, n_b = self.count[:, None], count_b[:, None]
-        together = np.maximum(n + n_b, 1.0)
+        total = np.maximum(n + n_b, 1.0)
         d = mean_b - self.mean
-        self.m2 += np.where(n_b > 0, m2_b + d * d * (n * n_b / together), 0.0)
-        self.mean += np.where(n_b > 0, d * (n_b / together), 0.0)
+        self.m2 += np.where(n_b > 0, m2_b + d * d * (n * n_b / total), 0.0)
+        self.mean += np.where(n_b > 0, d * (n_b / total), 0.0)
         self.count += n_b[:, 0]
 
     @property
@@ -179,7 +179,7 @@ class RunningMoments:
         self.m2[:] = state["m2"]
 
 
-class ObservationScale:
+class ObservationNormalizer:
     """(x - mean) / std per member and column, clipped to +-10 if the column is normalised.
 
     Columns that the environment knows beforehand (`EnvSpec.fixed_mean`, not NaN) keep that scale.
@@ -204,7 +204,7 @@ class ObservationScale:
         self._fixed_mean, self._fixed_std = mean.astype(np.float64), std.astype(np.float64)
         self._free = np.isnan(self._fixed_mean) | np.isnan(self._fixed_std)
         self.running = running
-        self.moments = RunningMoments(len(specs), width)
+        self.moments = RunningMeanStd(len(specs), width)
         self.limit: NDArray[np.float32] = np.full(mean.shape, LIMIT, np.float32)
         self._refresh()
 
@@ -223,7 +223,7 @@ class ObservationScale:
         """The scale in use now, for compiled loops."""
         return Scale(self.mean, self.inverse_std, self.limit)
 
-    def apply(self, obs: NDArray[np.float32], out: NDArray[np.float32], begin: int = 0) -> None:
+    def apply(self, obs: NDArray[np.float32], out: NDArray[np.float32], first_row: int = 0) -> None:
         """Writes scaled rows, by member: out[m, begin + t N + n] for obs[t, m N + n].
 
         Args:
@@ -231,25 +231,25 @@ class ObservationScale:
             begin: first row to write.
         """
         flat = obs.reshape(obs.shape[0], obs.shape[1], len(self.mean[0]))  # T may be 0
-        loops()["scale_rows"](self.arrays, flat, begin, out)
+        loops()["scale_rows"](self.arrays, flat, first_row, out)
 
     def prepare(self) -> None:
         """Compiles what `learn` needs, where that was never done."""
-        if self._learns:
+        if self._is_updated:
             self.moments.prepare()
 
     @property
-    def _learns(self) -> bool:
+    def _is_updated(self) -> bool:
         return self.running and bool(self._free.any())
 
     def learn(self, rollout: Rollout) -> None:
         """Takes a rollout's valid observations into the statistics."""
-        if self._learns:
+        if self._is_updated:
             t, e = rollout.valid.shape
             self.moments.merge(rollout.obs[:t].reshape(t, e, -1), rollout.valid)
             self._refresh()
 
-    def hold(self, mean: NDArray[np.float32], inverse_std: NDArray[np.float32]) -> None:
+    def freeze(self, mean: NDArray[np.float32], inverse_std: NDArray[np.float32]) -> None:
         """Scale by these [M, D] from now on, and stop learning; `limit` stays as it is."""
         self.mean[:], self.inverse_std[:], self.running = mean, inverse_std, False
 
@@ -267,7 +267,7 @@ class ObservationScale:
         self._refresh()
 
 
-class RewardScale:
+class RewardScaler:
     """Divides rewards by a running standard deviation of the discounted return.
 
     Each environment accumulates R_t = gamma R_{t-1} + r_t, begun anew where an episode ends; a
@@ -286,7 +286,7 @@ class RewardScale:
 
     def __init__(self, members: int, num_envs: int) -> None:
         self._discounted = loops()["discounted_returns"]
-        self.moments = RunningMoments(members, 1)
+        self.moments = RunningMeanStd(members, 1)
         self.moments.prepare()
         self.accumulated = np.zeros((members, num_envs), np.float32)
         self.largest = np.zeros(members, np.float32)

@@ -24,7 +24,7 @@ from slipstream.rl.agents.torch_agent import TorchAgent, TorchGroup
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.nets.optimizer import Parameters
-from slipstream.rl.nets.torch_adam import Group, Weights, adam, differentiate, shortened
+from slipstream.rl.nets.torch_adam import ParamGroup, Weights, adam, clip_grad_norm, differentiate
 
 Target = tuple[Tensor, Weights]  # float32 [M, P], and views by name
 
@@ -59,19 +59,19 @@ class Coefficients(NamedTuple):
     tau: Tensor
 
 
-def move(group: Group, loss: Tensor, chosen: Tensor, c: Coefficients) -> Tensor:
+def optimizer_step(group: ParamGroup, loss: Tensor, active: Tensor, c: Coefficients) -> Tensor:
     """A step of Adam along the gradient of a loss [M], for the chosen members; its norms [M].
 
     A member whose gradient is not finite has failed, and is not moved.
     """
-    norm, moving = differentiate(group, loss), group.moving
-    moving.failed.logical_or_(chosen & ~norm.isfinite())
-    chosen = chosen & ~moving.failed
-    adam(moving, shortened(group, norm, c.max_grad_norm), chosen, c.learning_rate, c.adam_eps)
+    norm, state = differentiate(group, loss), group.state
+    state.failed.logical_or_(active & ~norm.isfinite())
+    active = active & ~state.failed
+    adam(state, clip_grad_norm(group, norm, c.max_grad_norm), active, c.learning_rate, c.adam_eps)
     return norm.float()
 
 
-def follow(target: Tensor, weights: Tensor, due: Tensor, c: Coefficients) -> None:
+def polyak_update(target: Tensor, weights: Tensor, due: Tensor, c: Coefficients) -> None:
     """Moves the targets [M, P] of the members that are due, bool [M]."""
     near = target + c.tau[:, None] * (weights - target)
     target.copy_(torch.where(due[:, None], near, target))
@@ -88,14 +88,14 @@ class ReplayGroup(TorchGroup, ABC):
         coefficients: of this iteration.
     """
 
-    acting: Group
+    acting: ParamGroup
 
     def __init__(self, agent: Any, members: slice, device: torch.device) -> None:
         super().__init__(agent.policy, agent.num_envs, members, device, agent.products)
         self._agent = agent
 
     @abstractmethod
-    def update(self, rows: Transitions, made: NDArray[np.int64], wanted: Tensor) -> Tensor:
+    def update(self, rows: Transitions, num_updates: NDArray[np.int64], wanted: Tensor) -> Tensor:
         """One update of those that want one, bool [g], and have not failed; counted.
 
         Args:
@@ -107,15 +107,17 @@ class ReplayGroup(TorchGroup, ABC):
 
     def target(self, target: NDArray[np.float32], parameters: Parameters) -> Target:
         """Their part of a target that follows these parameters."""
-        flat = self.ours(target)
-        return flat, self.named(parameters, flat)
+        flat = self.mirror(target)
+        return flat, self.tensor_views(parameters, flat)
 
     def fetch(self) -> None:
         super().fetch()
         agent = self._agent
-        self.coefficients = Coefficients(*map(self.column, (*agent.step_settings, agent.tau)))
-        self._factor = self.column(self._agent.reward_factor)[:, None]
-        self._made = self._agent.made[self.members].copy()
+        self.coefficients = Coefficients(
+            *map(self.member_column, (*agent.step_settings, agent.tau))
+        )
+        self._factor = self.member_column(self._agent.reward_factor)[:, None]
+        self._made = self._agent.num_updates[self.members].copy()
         self._failed = self._agent.policy.parameters.failed[self.members].copy()
 
     def learn(self, replay: Replay, wanted: NDArray[np.bool_]) -> None:
@@ -124,29 +126,29 @@ class ReplayGroup(TorchGroup, ABC):
         wanted = wanted & ~self._failed
         if not wanted.any():
             return
-        made = self._made  # counts on where a member fails, for it learns no more
-        keys = rng.keys_at_steps(agent.seeds[own], rng.REPLAY, made)
+        num_updates = self._made  # counts on where a member fails, for it learns no more
+        keys = rng.keys_at_steps(agent.seeds[own], rng.REPLAY, num_updates)
         sample = replay.sample(
             *(np.arange(own.start, own.stop), keys, config.batch_size, config.n_step),
-            *(agent.discount[own], agent.importance[own]),
+            *(agent.gamma[own], agent.importance[own]),
         )
         batch = sample.batch
         rows = Transitions(
-            x=self.inputs(self.carried(batch.obs)),
-            action=self.carried(batch.action),
-            reward=self.carried(batch.reward) * self._factor,
-            discount=self.carried(batch.discount),
-            x_next=self.inputs(self.carried(batch.obs_next)),
-            weight=self.carried(sample.weight),
-            mask_next=self.carried(batch.mask_next) if batch.mask_next.size else None,
+            x=self.inputs(self.to_device(batch.obs)),
+            action=self.to_device(batch.action),
+            reward=self.to_device(batch.reward) * self._factor,
+            discount=self.to_device(batch.discount),
+            x_next=self.inputs(self.to_device(batch.obs_next)),
+            weight=self.to_device(sample.weight),
+            mask_next=self.to_device(batch.mask_next) if batch.mask_next.size else None,
         )
-        size = self.update(rows, made, self.carried(wanted))
-        self._made = made + wanted
-        if replay.plan.alpha == 0.0:
+        size = self.update(rows, num_updates, self.to_device(wanted))
+        self._made = num_updates + wanted
+        if replay.config.alpha == 0.0:
             return
-        errors, self._failed = self.told(size, self.acting.moving.failed)
+        errors, self._failed = self.to_numpy(size, self.acting.state.failed)
         for i in np.flatnonzero(wanted).tolist():
-            replay.reprioritise(own.start + i, sample.index[i], errors[i])
+            replay.update_priorities(own.start + i, sample.index[i], errors[i])
 
 
 class TorchLearning(TorchAgent, OffPolicyAgent):
@@ -166,14 +168,14 @@ class TorchLearning(TorchAgent, OffPolicyAgent):
 
     def __init__(self, *args: Any, device: str = "cpu", precision: str = "float32") -> None:
         super().__init__(*args)
-        self.begin(device, precision)
+        self.make_groups(device, precision)
         self.refresh()
 
     def make_group(self, members: slice) -> ReplayGroup:
         return self.group(self, members, self.device)
 
     def refresh(self) -> None:
-        with self.keeping(self.members):
+        with self.report_out_of_memory(self.members):
             for group in self._groups:
                 group.fetch()
 
@@ -182,14 +184,14 @@ class TorchLearning(TorchAgent, OffPolicyAgent):
     ) -> None:
         most = int(updates.max(initial=0))
         # What is drawn follows from priorities, which each update changes for good.
-        in_a_row = 1 if replay.plan.alpha > 0.0 else max(1, most)
+        in_a_row = 1 if replay.config.alpha > 0.0 else max(1, most)
         for first in range(0, most, in_a_row):
 
             def learn(group: ReplayGroup, first: int = first) -> None:
                 for number in range(first, first + in_a_row):
                     group.learn(replay, number < updates[group.members])
 
-            self.each_group(learn, ReplayGroup.copied)
+            self.map_groups(learn, ReplayGroup.copy_state)
 
     def update(
         self,
@@ -198,5 +200,5 @@ class TorchLearning(TorchAgent, OffPolicyAgent):
         run_tasks: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
         for group in self._groups:
-            group.put_back(group.held())
+            group.write_back(group.device_state())
         return super().update(rollout, progress, run_tasks)

@@ -16,19 +16,19 @@ from torch import Tensor
 
 from slipstream.jit import rng
 from slipstream.rl.agents.actor_critic.actor_critic import ActorCritic
-from slipstream.rl.agents.actor_critic.update import VALUE, Tally
-from slipstream.rl.agents.off_policy.torch_form import (
+from slipstream.rl.agents.actor_critic.actor_critic_update import VALUE, UpdateStats
+from slipstream.rl.agents.off_policy.torch_off_policy import (
     Coefficients,
     ReplayGroup,
     Target,
     TorchLearning,
     Transitions,
-    follow,
-    move,
+    optimizer_step,
+    polyak_update,
 )
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.nets import torch_distributions
-from slipstream.rl.nets.torch_adam import Group, Weights
+from slipstream.rl.nets.torch_adam import ParamGroup, Weights
 
 
 class Networks(NamedTuple):
@@ -46,13 +46,13 @@ class Members(NamedTuple):
         others: groups and targets of one agent, by name.
     """
 
-    actor: Group
-    critics: Sequence[Group]
+    actor: ParamGroup
+    critics: Sequence[ParamGroup]
     targets: Sequence[Target]
     others: Mapping[str, Any]
 
 
-def goals(
+def td_targets(
     members: Members, networks: Networks, rows: Transitions, action: Tensor, cost: Tensor | float
 ) -> Tensor:
     """What both critics' values are to become, [M, B]: y = r + discount (min_c Q'_c(s', a') - cost)
@@ -65,7 +65,7 @@ def goals(
 
 
 def learn_values(
-    members: Members, networks: Networks, rows: Transitions, goal: Tensor, chosen: Tensor,
+    members: Members, networks: Networks, rows: Transitions, td_target: Tensor, active: Tensor,
     target_update_interval: int, c: Coefficients,
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:  # fmt: skip
     """Moves both critics towards their goal [M, B], and their targets after them.
@@ -77,18 +77,21 @@ def learn_values(
         Statistics [M] by name, bool [M] of the chosen members that are well, and the mean absolute
         error of both critics [M, B].
     """
-    said = [networks.value(critic.leaves, rows.x, rows.action) for critic in members.critics]
-    errors = [value - goal for value in said]
+    predictions = [networks.value(critic.leaves, rows.x, rows.action) for critic in members.critics]
+    errors = [value - td_target for value in predictions]
     losses = [(0.5 * rows.weight * error**2).mean(1) for error in errors]
     for critic, (follower, _), loss in zip(members.critics, members.targets, losses, strict=True):
-        move(critic, loss, chosen, c)
-        due = chosen & ~critic.moving.failed & (critic.moving.steps % target_update_interval == 0)
-        follow(follower, critic.moving.weights.detach(), due, c)
-        members.actor.moving.failed.logical_or_(critic.moving.failed)
-    loss, value = torch.stack(losses).sum(0).detach(), torch.stack(said).mean((0, 2)).detach()
+        optimizer_step(critic, loss, active, c)
+        due = active & ~critic.state.failed & (critic.state.steps % target_update_interval == 0)
+        polyak_update(follower, critic.state.weights.detach(), due, c)
+        members.actor.state.failed.logical_or_(critic.state.failed)
+    loss, value = (
+        torch.stack(losses).sum(0).detach(),
+        torch.stack(predictions).mean((0, 2)).detach(),
+    )
     error = torch.stack(errors).detach().abs().mean(0)
-    well = chosen & ~members.actor.moving.failed
-    return {"critic_loss": loss, "value": value}, well, error
+    finite = active & ~members.actor.state.failed
+    return {"critic_loss": loss, "value": value}, finite, error
 
 
 class TorchMembers(ReplayGroup):
@@ -110,8 +113,8 @@ class TorchMembers(ReplayGroup):
             for target, group in zip(agent.critics.targets, agent.critics.groups, strict=True)
         ]
         self.acting = actor
-        ours: list[Any] = [self.ours(array) for array in agent.tally]
-        self._tally: Any = Tally(*ours)  # as tensors
+        mirror: list[Any] = [self.mirror(array) for array in agent.stats]
+        self._stats: Any = UpdateStats(*mirror)  # as tensors
         self.learned = Members(actor, critics, targets, self.others(agent))
         network, head_width = self.network, agent.policy.actions.head_width
 
@@ -124,7 +127,7 @@ class TorchMembers(ReplayGroup):
         self.networks = Networks(head, value)
 
     @abstractmethod
-    def others(self, agent: Any) -> Mapping[str, Group | Target]:
+    def others(self, agent: Any) -> Mapping[str, ParamGroup | Target]:
         """What an agent learns besides actor and critics, for `Members.others`.
 
         Returns:
@@ -153,30 +156,30 @@ class TorchMembers(ReplayGroup):
     def act(self, obs: NDArray[np.float32], keys: NDArray[np.uint64]) -> NDArray[np.float32]:
         """Actions [g N, K] for observations [g N, *shape] from streams uint64 [g]."""
         agent, shape = self._agent, (self.count, self.num_envs, self._width)
-        x = self.inputs(self.carried(obs).view(*shape[:2], -1))
-        streams = torch_distributions.keys_of(keys, self.device)
+        x = self.inputs(self.to_device(obs).view(*shape[:2], -1))
+        streams = torch_distributions.keys_to_tensor(keys, self.device)
         noise = torch_distributions.normal(streams, 0, self.num_envs * self._width).view(shape)
         action = self.explore(self.networks.head(self.learned.actor.leaves, x), noise)
         warm = agent.steps[self.members] < agent.config.learning_starts
         uniform = torch.erf(noise.double() * 0.5**0.5).float()
-        action = torch.where(self.carried(warm)[:, None, None], uniform, action)
-        chosen: NDArray[np.float32] = self.told(action.flatten(0, 1))[0]
-        return chosen
+        action = torch.where(self.to_device(warm)[:, None, None], uniform, action)
+        actions: NDArray[np.float32] = self.to_numpy(action.flatten(0, 1))[0]
+        return actions
 
-    def update(self, rows: Transitions, made: NDArray[np.int64], wanted: Tensor) -> Tensor:
+    def update(self, rows: Transitions, num_updates: NDArray[np.int64], wanted: Tensor) -> Tensor:
         agent, own = self._agent, self.members
-        streams = torch_distributions.keys_of(
-            rng.keys_at_steps(agent.seeds[own], rng.LEARN, made), self.device
+        streams = torch_distributions.keys_to_tensor(
+            rng.keys_at_steps(agent.seeds[own], rng.LEARN, num_updates), self.device
         )
         shape = (self.count, self.DRAWS, *rows.action.shape[1:])
         noise = torch_distributions.normal(streams, 0, int(np.prod(shape[1:]))).view(shape)
-        statistics, updated, moved, error = self.improve(rows, noise.unbind(1), wanted)
-        columns, tally = torch.stack(list(statistics.values()), 1), self._tally
+        statistics, updated, actor_updated, error = self.improve(rows, noise.unbind(1), wanted)
+        columns, stats = torch.stack(list(statistics.values()), 1), self._stats
         places = torch.arange(columns.shape[1], device=self.device)
-        counts = torch.where(places <= VALUE, updated[:, None], moved[:, None])
-        tally.sums.add_(torch.where(counts, columns, 0.0))
-        tally.updates.add_(updated)
-        tally.moves.add_(moved)
+        counts = torch.where(places <= VALUE, updated[:, None], actor_updated[:, None])
+        stats.sums.add_(torch.where(counts, columns, 0.0))
+        stats.updates.add_(updated)
+        stats.actor_updates.add_(actor_updated)
         return error
 
 
@@ -190,7 +193,7 @@ class TorchActorCritic(TorchLearning, ActorCritic):
             e = group.environments
             rollout.actions[t, e] = group.act(rollout.obs[t, e], keys[group.members])
 
-        self.each_group(act, TorchMembers.held)
+        self.map_groups(act, TorchMembers.device_state)
         self.steps += self.num_envs
         self.policy.actions.to_environment(rollout.actions[t], self._env_actions)
         return self._env_actions

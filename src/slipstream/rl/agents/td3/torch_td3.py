@@ -13,23 +13,23 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from slipstream.rl.agents.actor_critic.torch_form import (
+from slipstream.rl.agents.actor_critic.torch_actor_critic import (
     Members,
     Networks,
     TorchActorCritic,
     TorchMembers,
-    goals,
     learn_values,
+    td_targets,
 )
-from slipstream.rl.agents.off_policy.torch_form import (
+from slipstream.rl.agents.off_policy.torch_off_policy import (
     Coefficients,
     Target,
     Transitions,
-    follow,
-    move,
+    optimizer_step,
+    polyak_update,
 )
 from slipstream.rl.agents.td3.td3 import BaseTD3, Smoothing
-from slipstream.rl.nets.torch_adam import Group
+from slipstream.rl.nets.torch_adam import ParamGroup
 
 
 def perturbed(head: Tensor, shift: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ def learn(
     networks: Networks,
     rows: Transitions,
     noise: Tensor,
-    chosen: Tensor,
+    active: Tensor,
     every: int,
     c: Coefficients,
     smoothing: Smoothing,
@@ -59,37 +59,37 @@ def learn(
         was moved, and the mean absolute error of both critics [M, B].
     """
     actor, (target, slow) = members.actor, members.others["actor"]
-    chosen = chosen & ~actor.moving.failed
+    active = active & ~actor.state.failed
 
     with torch.no_grad():
         limit = smoothing.limit[:, None, None]
         shift = (smoothing.noise[:, None, None] * noise).clamp(-limit, limit)
         action = perturbed(networks.head(slow, rows.x_next), shift)
-        goal = goals(members, networks, rows, action, 0.0)
-    statistics, chosen, error = learn_values(members, networks, rows, goal, chosen, every, c)
+        td_target = td_targets(members, networks, rows, action, 0.0)
+    statistics, active, error = learn_values(members, networks, rows, td_target, active, every, c)
 
     first = members.critics[0]
-    due = chosen & (first.moving.steps % every == 0)
+    due = active & (first.state.steps % every == 0)
     action = networks.head(actor.leaves, rows.x).tanh()
     actor_loss = -networks.value(first.leaves, rows.x, action).mean(1)
-    norm = move(actor, actor_loss, due, c)
-    well = ~actor.moving.failed
-    follow(target, actor.moving.weights.detach(), due & well, c)
+    norm = optimizer_step(actor, actor_loss, due, c)
+    finite = ~actor.state.failed
+    polyak_update(target, actor.state.weights.detach(), due & finite, c)
 
     own = {"actor_loss": actor_loss.detach(), "gradient_norm": norm}
-    return statistics | own, chosen & well, due & well, error
+    return statistics | own, active & finite, due & finite, error
 
 
 class TD3Members(TorchMembers):
     """Members that add noise to their policies' actions."""
 
-    def others(self, agent: BaseTD3) -> Mapping[str, Group | Target]:
+    def others(self, agent: BaseTD3) -> Mapping[str, ParamGroup | Target]:
         return {"actor": self.target(agent.targets["actor"], agent.policy.parameters)}
 
     def fetch(self) -> None:
         super().fetch()
-        self._smoothing = Smoothing(*map(self.column, self._agent.smoothing))
-        self._noise = self.column(self._agent.noise)[:, None, None]
+        self._smoothing = Smoothing(*map(self.member_column, self._agent.smoothing))
+        self._noise = self.member_column(self._agent.noise)[:, None, None]
 
     def explore(self, head: Tensor, noise: Tensor) -> Tensor:
         return perturbed(head, self._noise * noise)

@@ -29,13 +29,13 @@ from slipstream.rl.agents.torch_agent import TorchAgent, TorchGroup
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.nets import torch_distributions
 from slipstream.rl.nets.policy import Policy
-from slipstream.rl.nets.torch_adam import Group, Weights, adam, differentiate, shortened
-from slipstream.rl.nets.torch_distributions import Distribution, distribution
+from slipstream.rl.nets.torch_adam import ParamGroup, Weights, adam, clip_grad_norm, differentiate
+from slipstream.rl.nets.torch_distributions import Distribution, make_distribution
 from slipstream.rl.nets.torch_networks import FLOAT32, Products
 
 # Environments of all members from which on they act in halves. A second half is some 50 more calls
 # of torch, 0.4 ms of a processor; fewer environments are stepped sooner. It is a count: no card's.
-_HALVED = 8192
+_MIN_DOUBLE_BUFFERED_ENVS = 8192
 
 
 class Rows(NamedTuple):
@@ -58,11 +58,13 @@ class Rows(NamedTuple):
     value: Tensor
     valid: Tensor
 
-    def pick(self, order: Tensor) -> Rows:
+    def select(self, order: Tensor) -> Rows:
         """Rows order [M, B] of each member."""
         member = torch.arange(len(order), device=order.device)[:, None]
         mask = None if self.mask is None else self.mask[member, order]
-        rest = (column[member, order] for column in self[2:] if column is not None)
+        rest = (
+            member_column[member, order] for member_column in self[2:] if member_column is not None
+        )
         return Rows(self.x[member, order], mask, *rest)
 
     def mean(self, numbers: Tensor) -> Tensor:
@@ -106,10 +108,10 @@ def advantages(
     """
     gamma = c.gamma[:, None, None]
     delta = torch.where(valid, reward + gamma * following - value, 0.0)
-    carried = gamma * c.gae_lambda[:, None, None] * (valid & ~ended)
+    to_device = gamma * c.gae_lambda[:, None, None] * (valid & ~ended)
     estimates = [delta[:, -1]]
     for t in range(delta.shape[1] - 2, -1, -1):
-        estimates.append(delta[:, t] + carried[:, t] * estimates[-1])
+        estimates.append(delta[:, t] + to_device[:, t] * estimates[-1])
     advantage = torch.stack(estimates[::-1], 1)
     return advantage, advantage + value
 
@@ -125,7 +127,7 @@ def explained_variance(rows: Rows) -> Tensor:
     return torch.where(spread > 0, known, 0.0)
 
 
-def loss_of(
+def ppo_loss(
     rows: Rows, distribution: Distribution, value: Tensor, c: Coefficients, normalise: bool
 ) -> tuple[Tensor, Tensor]:
     """The loss of a minibatch, [M], and its STATISTICS, [M, 5] (equation 9).
@@ -154,7 +156,7 @@ def loss_of(
 
 
 def learn(
-    group: Group,
+    group: ParamGroup,
     model: Model,
     rows: Rows,
     orders: Iterable[Tensor],
@@ -175,20 +177,20 @@ def learn(
         STATISTICS and gradient_norm, [M], means over the minibatches that changed the member; and
         updates, their number.
     """
-    moving = group.moving
-    frozen = moving.failed.clone()
+    state = group.state
+    frozen = state.failed.clone()
     sums = torch.zeros((len(frozen), len(STATISTICS) + 1), device=frozen.device)
-    updates = torch.zeros_like(moving.steps)
+    updates = torch.zeros_like(state.steps)
     for order in orders:
         for part in torch.split(order, size, 1):
-            batch = rows.pick(part)
-            loss, statistics = loss_of(batch, *model(group.leaves, batch), c, normalise)
+            batch = rows.select(part)
+            loss, statistics = ppo_loss(batch, *model(group.leaves, batch), c, normalise)
             norm = differentiate(group, loss)
             frozen |= statistics[:, STATISTICS.index("approx_kl")] > 1.5 * c.target_kl
-            moving.failed.logical_or_(~frozen & ~norm.isfinite())
-            frozen |= moving.failed
-            gradient = shortened(group, norm, c.max_grad_norm)
-            adam(moving, gradient, ~frozen, c.learning_rate, c.adam_eps)
+            state.failed.logical_or_(~frozen & ~norm.isfinite())
+            frozen |= state.failed
+            gradient = clip_grad_norm(group, norm, c.max_grad_norm)
+            adam(state, gradient, ~frozen, c.learning_rate, c.adam_eps)
             updates += ~frozen
             counted = torch.cat([statistics, norm[:, None].float()], 1)
             sums += torch.where(frozen[:, None], 0.0, counted)
@@ -245,11 +247,14 @@ class PPOGroup(TorchGroup):
         weights = self._leaves
         if each < self.count * self.num_envs:
             weights = {name: leaf[m] for name, leaf in weights.items()}
-        obs = self.carried(rollout.obs[t, own])
+        obs = self.to_device(rollout.obs[t, own])
         self._observations.setdefault(t, []).append(obs)
         actions = self._policy.actions
         draw = torch_distributions.normal if actions.continuous else torch_distributions.gumbel
-        streams, width = torch_distributions.keys_of(keys[m], self.device), actions.head_width
+        streams, width = (
+            torch_distributions.keys_to_tensor(keys[m], self.device),
+            actions.head_width,
+        )
         noise = draw(streams, at % self.num_envs * width, copies * width)
 
         def by_member(rows: Tensor) -> Tensor:
@@ -259,19 +264,19 @@ class PPOGroup(TorchGroup):
             weights, self.network.features(weights, self.inputs(by_member(obs), m))
         )
         mask = rollout.mask
-        allowed = None if mask is None else by_member(self.carried(mask[t, own]))
-        chosen = self._distribution(weights, head, allowed)
-        action = chosen.sample(noise.view(*head.shape[:2], -1))
-        log_prob = chosen.log_prob(action)
-        told = self.telling(action.flatten(0, 1), log_prob.flatten())
+        allowed = None if mask is None else by_member(self.to_device(mask[t, own]))
+        distribution = self._distribution(weights, head, allowed)
+        action = distribution.sample(noise.view(*head.shape[:2], -1))
+        log_prob = distribution.log_prob(action)
+        to_numpy = self.to_numpy_async(action.flatten(0, 1), log_prob.flatten())
 
         def write() -> None:
-            rollout.actions[t, own], rollout.log_prob[t, own] = told()
+            rollout.actions[t, own], rollout.log_prob[t, own] = to_numpy()
 
         return write
 
     def _distribution(self, weights: Weights, head: Tensor, mask: Tensor | None) -> Distribution:
-        return distribution(self._policy.actions, head, weights.get("log_std"), mask)
+        return make_distribution(self._policy.actions, head, weights.get("log_std"), mask)
 
     def _model(self, weights: Weights, rows: Rows) -> tuple[Distribution, Tensor]:
         features = self.network.features(weights, rows.x)
@@ -300,22 +305,24 @@ class PPOGroup(TorchGroup):
         self.fetch()
         coefficients = self._coefficients(learning_rate)
         rows = self._make_rows(rollout, reward, coefficients)
-        rows.advantage.masked_fill_(self.carried(~rewarded)[:, None], 0.0)
+        rows.advantage.masked_fill_(self.to_device(~rewarded)[:, None], 0.0)
         metrics = learn(
             *(self._group, self._model, rows),
             self._orders(rows.valid.shape[1], seeds, first_epochs),
             *(self._rows, coefficients, self._config.normalize_advantage),
         ) | {"explained_variance": explained_variance(rows)}
         self._observations.clear()
-        return dict(zip(metrics, self.put_back(self.held(), *metrics.values()), strict=True))
+        return dict(
+            zip(metrics, self.write_back(self.device_state(), *metrics.values()), strict=True)
+        )
 
     def _coefficients(self, learning_rate: NDArray[np.float64]) -> Coefficients:
-        def column(name: str) -> Tensor:
-            return self.column(self._config.per_member(name, self._policy.members))
+        def member_column(name: str) -> Tensor:
+            return self.member_column(self._config.per_member(name, self._policy.members))
 
-        own = self.carried(learning_rate.astype(np.float32))
+        own = self.to_device(learning_rate.astype(np.float32))
         names = (name for name in Coefficients._fields if name != "learning_rate")
-        return Coefficients(**{name: column(name) for name in names}, learning_rate=own)
+        return Coefficients(**{name: member_column(name) for name in names}, learning_rate=own)
 
     def _orders(
         self, total: int, seeds: NDArray[np.uint64], first_epochs: NDArray[np.int64]
@@ -324,7 +331,7 @@ class PPOGroup(TorchGroup):
         for epoch in range(self._config.n_epochs):
             order = np.zeros((self.count, total), np.int64)
             rng.permute(rng.keys_at_steps(seeds, rng.MINIBATCH, first_epochs + epoch), order)
-            yield self.carried(order)
+            yield self.to_device(order)
 
     @torch.no_grad()
     def _make_rows(
@@ -335,31 +342,31 @@ class PPOGroup(TorchGroup):
         for row in range(t + 1):
             parts = self._observations.get(row, [])
             whole = sum(map(len, parts)) == e.stop - e.start
-            seen += parts if whole else [self.carried(to.obs[row, e])]
+            seen += parts if whole else [self.to_device(to.obs[row, e])]
         obs = torch.cat(seen).view(t + 1, -1, *to.obs.shape[2:])
         x = self.inputs(self._by_member(obs))
         values = self._values(x).view(self.count, t + 1, self.num_envs)
 
-        def column(array: NDArray[np.generic]) -> Tensor:
+        def member_column(array: NDArray[np.generic]) -> Tensor:
             """[g, T, N] of [T, E]."""
-            own = self.carried(array[:, e])
+            own = self.to_device(array[:, e])
             return own.view(t, self.count, self.num_envs).transpose(0, 1)
 
-        terminated, truncated, valid = map(column, (to.terminated, to.truncated, to.valid))
+        terminated, truncated, valid = map(member_column, (to.terminated, to.truncated, to.valid))
         following = values[:, 1:].clone()
         self._put_final_values(rollout, following)
         following.masked_fill_(terminated, 0.0)
         advantage, target = advantages(
-            *(column(reward), values[:, :-1], following),
+            *(member_column(reward), values[:, :-1], following),
             *(terminated | truncated, valid, coefficients),
         )
 
         def wide(array: NDArray[np.generic]) -> Tensor:
             """[g, T N, K] of [>= T, E, K]."""
-            return self._by_member(self.carried(array[:t, e]))
+            return self._by_member(self.to_device(array[:t, e]))
 
         mask = None if to.mask is None else wide(to.mask)
-        flat = (column(to.log_prob), advantage, target, values[:, :-1], valid)
+        flat = (member_column(to.log_prob), advantage, target, values[:, :-1], valid)
         rest = (part.reshape(self.count, -1) for part in flat)
         return Rows(x[:, : t * self.num_envs], mask, wide(to.actions), *rest)
 
@@ -388,8 +395,8 @@ class PPOGroup(TorchGroup):
         slot[order] = np.arange(len(member)) - np.repeat(np.cumsum(counts) - counts, counts)
         packed = np.zeros((self.count, counts.max(), *obs.shape[1:]), obs.dtype)
         packed[member, slot] = obs[own]
-        values = self._values(self.inputs(self.carried(packed)))
-        m, s, t, env = (self.carried(part.copy()) for part in (member, slot, t, env))
+        values = self._values(self.inputs(self.to_device(packed)))
+        m, s, t, env = (self.to_device(part.copy()) for part in (member, slot, t, env))
         following[m, t, env] = values[m, s]
 
 
@@ -411,7 +418,7 @@ class TorchPPO(TorchAgent, BasePPO):
         precision: str = "float32",
     ) -> None:
         super().__init__(config, specs, seeds, num_envs)
-        self.begin(device, precision)
+        self.make_groups(device, precision)
 
     def make_group(self, members: slice) -> PPOGroup:
         own = self.config, members, self.num_envs, self.device, self.products
@@ -420,9 +427,9 @@ class TorchPPO(TorchAgent, BasePPO):
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
         return self.begin_act(rollout, t, 0, len(self._env_actions))()
 
-    def halves(self) -> list[tuple[int, int]]:
+    def double_buffered_ranges(self) -> list[tuple[int, int]]:
         total = len(self._env_actions)
-        if self.device.type != "cuda" or total < _HALVED:
+        if self.device.type != "cuda" or total < _MIN_DOUBLE_BUFFERED_ENVS:
             return []
         middle = total // 2 if self.members == 1 else self.members // 2 * self.num_envs
         return [(0, middle), (middle, total)]
@@ -437,10 +444,10 @@ class TorchPPO(TorchAgent, BasePPO):
                 return None
             return group.begin_act(rollout, t, own, keys[group.members])
 
-        begun = self.each_group(begin)
+        writers = self.map_groups(begin)
 
         def act() -> NDArray[Any]:
-            for write in filter(None, begun):
+            for write in filter(None, writers):
                 write()
             own = self._env_actions[lo:hi]
             self.policy.actions.to_environment(rollout.actions[t, lo:hi], own)
@@ -454,7 +461,7 @@ class TorchPPO(TorchAgent, BasePPO):
         progress: float | NDArray[np.float64] = 0.0,
         run_tasks: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
-        reward, rate = self.scaled_reward(rollout), self.rate_at(progress)
+        reward, rate = self.scaled_reward(rollout), self.learning_rate_at(progress)
         rewarded = self._rewarded()
         first_epochs = self.iterations * self.config.n_epochs
 
@@ -463,7 +470,7 @@ class TorchPPO(TorchAgent, BasePPO):
             own = rate[m], self.seeds[m], first_epochs[m]
             return group.update(rollout, reward, rewarded[m], *own)
 
-        return self._finished(rollout, self.each_group(learn), learning_rate=rate)
+        return self._finish_iteration(rollout, self.map_groups(learn), learning_rate=rate)
 
 
 Agent = TorchPPO

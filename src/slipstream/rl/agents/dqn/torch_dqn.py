@@ -19,32 +19,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slipstream.jit import rng
-from slipstream.rl.agents.dqn.dqn import BaseDQN, explore_choices
-from slipstream.rl.agents.off_policy.torch_form import (
+from slipstream.rl.agents.dqn.dqn import BaseDQN, explore_discrete
+from slipstream.rl.agents.off_policy.torch_off_policy import (
     Coefficients,
     ReplayGroup,
     Target,
     TorchLearning,
     Transitions,
-    follow,
-    move,
+    optimizer_step,
+    polyak_update,
 )
 from slipstream.rl.experience.rollout import Rollout
-from slipstream.rl.nets.networks import MlpNetwork, blocks
-from slipstream.rl.nets.torch_adam import Group, Weights
+from slipstream.rl.nets.networks import MlpNetwork, dueling_mask
+from slipstream.rl.nets.torch_adam import ParamGroup, Weights
 
 Model = Callable[[Weights, Tensor], Tensor]
 """Values of all choices, [M, B, n], of observations as networks take them, [M, B, ...]."""
 
 
-def dueling(outputs: Tensor, choices: int) -> Tensor:
+def dueling_values(outputs: Tensor, num_actions: int) -> Tensor:
     """Q = V + A - mean(A) of outputs [..., > n]: advantages, then the value."""
-    advantage = outputs[..., :choices]
-    return outputs[..., choices, None] + advantage - advantage.mean(-1, keepdim=True)
+    advantage = outputs[..., :num_actions]
+    return outputs[..., num_actions, None] + advantage - advantage.mean(-1, keepdim=True)
 
 
 @torch.no_grad()
-def goals(
+def td_targets(
     online: Weights, target: Weights, model: Model, rows: Transitions, double: bool
 ) -> Tensor:
     """r + discount Q_target(s', a'), [M, B].
@@ -61,11 +61,11 @@ def goals(
 
 
 def update(
-    online: Group,
+    online: ParamGroup,
     target: Target,
     model: Model,
     rows: Transitions,
-    chosen: Tensor,
+    active: Tensor,
     c: Coefficients,
     double: bool,
     target_update_interval: int,
@@ -77,15 +77,15 @@ def update(
     Returns:
         loss, mean value of what was chosen, and the gradient's norm, [M, 3]; |e|, [M, B].
     """
-    goal = goals(online.leaves, target[1], model, rows, double)
+    td_target = td_targets(online.leaves, target[1], model, rows, double)
     value = model(online.leaves, rows.x).gather(-1, rows.action.long())[..., 0]
-    error = value - goal
+    error = value - td_target
     size = error.abs()
     loss = (rows.weight * torch.where(size <= 1.0, 0.5 * error**2, size - 0.5)).mean(1)
-    norm = move(online, loss, chosen, c)
-    moving = online.moving
-    due = chosen & ~moving.failed & (moving.steps % target_update_interval == 0)
-    follow(target[0], moving.weights, due, c)
+    norm = optimizer_step(online, loss, active, c)
+    state = online.state
+    due = active & ~state.failed & (state.steps % target_update_interval == 0)
+    polyak_update(target[0], state.weights, due, c)
     return torch.stack([loss.detach(), value.detach().mean(1), norm], 1), size.detach()
 
 
@@ -99,37 +99,41 @@ class DQNGroup(ReplayGroup):
         # The network of images has a critic, too, which has no part in the values of choices.
         leaves = {k: v for k, v in online.leaves.items() if not k.startswith("critic.")}
         self.acting = self._online = online._replace(leaves=leaves)
-        self._sums, self._updates = self.ours(agent.sums), self.ours(agent.updates)
+        self._sums, self._updates = self.mirror(agent.sums), self.mirror(agent.updates)
         self._target = self.target(agent.targets["values"], policy.parameters)
         self._allowed: Tensor | None = None  # of the last matrix, between streams
         if isinstance(policy.network, MlpNetwork) and policy.network.stream:
             self._last = f"actor.{len(config.net_arch)}.weight"
             shape = policy.parameters.shapes[self._last]
-            allowed = blocks(shape, policy.network.stream, agent.choices)
+            allowed = dueling_mask(shape, policy.network.stream, agent.num_actions)
             self._allowed = torch.from_numpy(allowed).to(device)
 
     def _model(self, weights: Weights, x: Tensor) -> Tensor:
-        choices = self._agent.choices
+        num_actions = self._agent.num_actions
         if self._allowed is not None:
             weights = {**weights, self._last: weights[self._last] * self._allowed}
         outputs = self.network.head(weights, self.network.features(weights, x))
-        return outputs[..., :choices] if self._allowed is None else dueling(outputs, choices)
+        return (
+            outputs[..., :num_actions]
+            if self._allowed is None
+            else dueling_values(outputs, num_actions)
+        )
 
     @torch.no_grad()
     def values(self, obs: NDArray[np.generic]) -> NDArray[np.float32]:
         """Values of all choices [g N, n] of observations [g N, ...]."""
-        rows = self.carried(obs.reshape(self.count, -1, *obs.shape[1:]))
+        rows = self.to_device(obs.reshape(self.count, -1, *obs.shape[1:]))
         values = self._model(self._online.leaves, self.inputs(rows)).flatten(0, 1)
-        found: NDArray[np.float32] = self.told(values)[0]
+        found: NDArray[np.float32] = self.to_numpy(values)[0]
         return found
 
-    def update(self, rows: Transitions, made: NDArray[np.int64], wanted: Tensor) -> Tensor:
+    def update(self, rows: Transitions, num_updates: NDArray[np.int64], wanted: Tensor) -> Tensor:
         config = self._agent.config
         statistics, size = update(
             *(self._online, self._target, self._model, rows, wanted, self.coefficients),
             *(config.double, config.target_update_interval),
         )
-        learned = wanted & ~self._online.moving.failed
+        learned = wanted & ~self._online.state.failed
         self._sums += torch.where(learned[:, None], statistics, 0.0)
         self._updates += learned
         return size
@@ -151,9 +155,9 @@ class TorchDQN(TorchLearning, BaseDQN):
                 values = np.where(allowed[own], values, -np.inf)
             choice[own, 0] = values.argmax(1)
 
-        self.each_group(act, DQNGroup.held)
+        self.map_groups(act, DQNGroup.device_state)
         keys = rng.keys_at_steps(self.seeds, rng.ACT, self.steps)
-        explore_choices(keys, self.epsilon, self.num_envs, self.choices, allowed, choice)
+        explore_discrete(keys, self.epsilon, self.num_envs, self.num_actions, allowed, choice)
         self.steps += self.num_envs
         self.policy.actions.to_environment(choice, self._env_actions)
         return self._env_actions

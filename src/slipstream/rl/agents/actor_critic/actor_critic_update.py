@@ -15,7 +15,7 @@ their types itself, so they are annotated `Any`:
     m           number of the member that learns, 0..M-1
     batch       rl/experience/replay/ring.py's Batch: B transitions of this member
     weight      float32 [B], of importance; 1 where transitions are drawn evenly
-    part        number of a part of the batch's rows, 0..by.parts-1: `rows_of`
+    part        number of a part of the batch's rows, 0..by.parts-1: `row_range`
     c           number of a critic, 0 or 1
     first, last rows first..last-1 of the batch, one block of a part
 """
@@ -28,18 +28,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.jit.work_sharing import help_out, share
-from slipstream.rl.compiled_loops import range_of
-from slipstream.rl.experience.scaling import Scale, scale_row
-from slipstream.rl.nets.layers import OUTPUTS, PLACE, backward, forward, turn, turn_rows
+from slipstream.rl.compiled_loops import split_range
+from slipstream.rl.experience.running_mean_std import Scale, scale_row
+from slipstream.rl.nets.layers import (
+    OFFSET,
+    OUTPUTS,
+    backward,
+    forward,
+    transpose_rows,
+    transpose_weights,
+)
 from slipstream.rl.nets.optimizer import (
     StepSettings,
     TrainState,
+    adam_step,
     begin_step,
-    lines_of,
     move_weights,
     polyak_update,
-    step_alone,
     sum_gradient,
+    weight_range,
 )
 
 CRITICS = 2
@@ -52,7 +59,7 @@ VALUE = 1
 ACTOR_LOSS = 2
 
 
-class Nets(NamedTuple):
+class NetworkTables(NamedTuple):
     """The networks.
 
     Attributes:
@@ -69,20 +76,20 @@ class Nets(NamedTuple):
     columns: int
 
 
-class Learned(NamedTuple):
+class LearnedState(NamedTuple):
     """What M members learn, a group for each optimiser.
 
     Attributes:
         actor: a group; critics: one group for each.
         targets: float32 [M, P], slow copies of each critic.
-        turned_actor, turned_critics: float32 [M, P], their transposed matrices, see `turn_critic`.
+        transposed_actor, transposed_critics: float32 [M, P], their transposed matrices, see `transpose_critic`.
     """
 
     actor: TrainState
     critics: tuple[TrainState, TrainState]
     targets: tuple[NDArray[np.float32], NDArray[np.float32]]
-    turned_actor: NDArray[np.float32]
-    turned_critics: tuple[NDArray[np.float32], NDArray[np.float32]]
+    transposed_actor: NDArray[np.float32]
+    transposed_critics: tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 class Settings(NamedTuple):
@@ -91,7 +98,7 @@ class Settings(NamedTuple):
     Attributes:
         step: of Adam's steps; tau: how far an update moves the targets.
         reward_factor: what rewards are multiplied by.
-        target_update_interval, actor_every: critic updates between target updates and between
+        target_update_interval, policy_delay: critic updates between target updates and between
             actor updates.
     """
 
@@ -99,10 +106,10 @@ class Settings(NamedTuple):
     tau: NDArray[np.float64]
     reward_factor: NDArray[np.float64]
     target_update_interval: int
-    actor_every: int
+    policy_delay: int
 
 
-class Tally(NamedTuple):
+class UpdateStats(NamedTuple):
     """What M members' updates were.
 
     Attributes:
@@ -112,17 +119,17 @@ class Tally(NamedTuple):
 
     sums: NDArray[np.float64]
     updates: NDArray[np.int64]
-    moves: NDArray[np.int64]
+    actor_updates: NDArray[np.int64]
 
 
-# Kinds of actions, of `Space.critic_x`: the policy's after a transition, what was done in it, and
+# Kinds of actions, of `Workspace.critic_x`: the policy's after a transition, what was done in it, and
 # the policy's own in its place.
-NEXT = 0
-DONE = 1
-OWN = 2
+NEXT_POLICY = 0
+BUFFER = 1
+POLICY = 2
 
 
-class Space(NamedTuple):
+class Workspace(NamedTuple):
     """Memory of one member's update. Tasks that run side by side write places of their own.
 
     Rows pass in blocks of b, so that what a block leaves stays in the processor's near memory.
@@ -148,9 +155,9 @@ class Space(NamedTuple):
     critic_y: NDArray[np.float32]
     critic_d: NDArray[np.float32]
     cost: NDArray[np.float64]
-    goal: NDArray[np.float64]
+    td_target: NDArray[np.float64]
     d_x: NDArray[np.float32]
-    gap: NDArray[np.float64]
+    td_error: NDArray[np.float64]
     squares: NDArray[np.float64]
 
 
@@ -165,15 +172,15 @@ class Learner(NamedTuple):
         gate: where threads come by the tasks of an update, see `jit/work_sharing.py`.
     """
 
-    net: Nets
-    learned: Learned
-    own: Any
+    net: NetworkTables
+    learned: LearnedState
+    extra: Any
     settings: Settings
     scale: Scale
     seeds: NDArray[np.uint64]
     statistics: NDArray[np.float64]
-    tally: Tally
-    space: Space
+    stats: UpdateStats
+    workspace: Workspace
     parts: int
     gate: NDArray[np.int64]
 
@@ -181,72 +188,74 @@ class Learner(NamedTuple):
 _ZERO = np.float32(0.0)
 
 
-def rows_of(by: Any, part: int) -> tuple[int, int]:
+def row_range(learner: Any, part: int) -> tuple[int, int]:
     """Returns lo, hi: a part has rows lo..hi-1 of the batch."""
-    return range_of(len(by.space.actor_x), part, by.parts)
+    return split_range(len(learner.workspace.actor_x), part, learner.parts)
 
 
-def ask_actor(by: Any, m: int, weights: Any, obs: Any, first: int, last: int) -> tuple[int, int]:
-    """Scales rows first..last-1 of obs [B, D] into `space.actor_x` and passes them on.
+def actor_forward(
+    learner: Any, m: int, weights: Any, obs: Any, first: int, last: int
+) -> tuple[int, int]:
+    """Scales rows first..last-1 of obs [B, D] into `workspace.actor_x` and passes them on.
 
     Args:
         weights: float32 [P], of member m's actor, or of its target.
 
     Returns:
-        where the heads of these rows begin in `space.actor_y`, and how far they lie apart.
+        where the heads of these rows begin in `workspace.actor_y`, and how far they lie apart.
     """
-    net, space = by.net, by.space
+    net, workspace = learner.net, learner.workspace
     for i in range(first, last):
-        scale(by, m, obs[i], space.actor_x[i])
-    outputs = len(space.actor_y) // len(space.actor_x)
-    y = space.actor_y[first * outputs : last * outputs]
-    forward(weights, net.actor, net.relu, space.actor_x[first:last], y)
+        scale(learner, m, obs[i], workspace.actor_x[i])
+    outputs = len(workspace.actor_y) // len(workspace.actor_x)
+    y = workspace.actor_y[first * outputs : last * outputs]
+    forward(weights, net.actor, net.relu, workspace.actor_x[first:last], y)
     top = len(net.actor) - 1
-    return first * outputs + (last - first) * net.actor[top, PLACE], net.actor[top, OUTPUTS]
+    return first * outputs + (last - first) * net.actor[top, OFFSET], net.actor[top, OUTPUTS]
 
 
-def set_goals(by: Any, m: int, part: int, first: int, last: int, batch: Any) -> None:
-    """What both critics' values of rows first..last-1 are to become, into `space.goal`.
+def compute_td_targets(learner: Any, m: int, part: int, first: int, last: int, batch: Any) -> None:
+    """What both critics' values of rows first..last-1 are to become, into `workspace.td_target`.
 
         y = f r + discount (min_c Q'_c(s', a') - cost)
 
     (Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods",
     equation 10; f is the member's factor of rewards.)
     """
-    net, space, b = by.net, by.space, last - first
+    net, workspace, b = learner.net, learner.workspace, last - first
     top = len(net.critic) - 1
-    width, place = net.critic[top, OUTPUTS], b * net.critic[top, PLACE]
-    factor = by.settings.reward_factor[m]
-    x, y = space.critic_x[NEXT, first:last], space.critic_y[part]
+    width, place = net.critic[top, OUTPUTS], b * net.critic[top, OFFSET]
+    factor = learner.settings.reward_factor[m]
+    x, y = workspace.critic_x[NEXT_POLICY, first:last], workspace.critic_y[part]
     for c in range(CRITICS):
-        forward(by.learned.targets[c][m], net.critic, net.relu, x, y[c])
+        forward(learner.learned.targets[c][m], net.critic, net.relu, x, y[c])
     for i in range(b):
         at, row = place + i * width, first + i
-        soft = min(float(y[0, at]), float(y[1, at])) - space.cost[row]
+        soft = min(float(y[0, at]), float(y[1, at])) - workspace.cost[row]
         discount = float(batch.discount[row])
         # after a termination, the next observation means nothing
         future = discount * soft if discount > 0.0 else 0.0
-        space.goal[row] = factor * float(batch.reward[row]) + future
+        workspace.td_target[row] = factor * float(batch.reward[row]) + future
 
 
-def place_done(by: Any, action: Any, first: int, last: int) -> None:
-    """What was done in rows first..last-1, action [B, K], as critics' inputs with `place_rows`."""
+def load_buffer_actions(learner: Any, action: Any, first: int, last: int) -> None:
+    """What was done in rows first..last-1, action [B, K], as critics' inputs with `load_critic_rows`."""
     for i in range(first, last):
-        for j in range(by.net.width):
-            by.space.critic_x[DONE, i, j] = action[i, j]
-    place_rows(by, DONE, first, last)
+        for j in range(learner.net.width):
+            learner.workspace.critic_x[BUFFER, i, j] = action[i, j]
+    load_critic_rows(learner, BUFFER, first, last)
 
 
-def place_rows(by: Any, kind: int, first: int, last: int) -> None:
-    """Rows first..last-1 of `space.actor_x` behind the actions of a kind, as critics' inputs."""
-    k = by.net.width
+def load_critic_rows(learner: Any, kind: int, first: int, last: int) -> None:
+    """Rows first..last-1 of `workspace.actor_x` behind the actions of a kind, as critics' inputs."""
+    k = learner.net.width
     for i in range(first, last):
-        to, x = by.space.critic_x[kind, i], by.space.actor_x[i]
-        for j in range(by.scale.mean.shape[1]):
+        to, x = learner.workspace.critic_x[kind, i], learner.workspace.actor_x[i]
+        for j in range(learner.scale.mean.shape[1]):
             to[k + j] = x[j]
 
 
-def critic_gradient(by: Any, m: int, c: int, weight: Any) -> None:
+def critic_gradient(learner: Any, m: int, c: int, weight: Any) -> None:
     """The gradient of critic c of member m.
 
         L_c = mean(w (Q_c(s, a) - y)^2 / 2)
@@ -254,47 +263,47 @@ def critic_gradient(by: Any, m: int, c: int, weight: Any) -> None:
     Args:
         by: Learner; weight: float32 [B], w.
     """
-    net, learned, space = by.net, by.learned, by.space
+    net, learned, workspace = learner.net, learner.learned, learner.workspace
     rows = len(weight)
     gradient = learned.critics[c].gradients[m, 0]
     gradient[:] = _ZERO
     loss, total = 0.0, 0.0
     last = len(net.critic) - 1
-    width, place = net.critic[last, OUTPUTS], net.critic[last, PLACE]
-    for first in range(0, rows, space.block):
-        b = min(space.block, rows - first)
-        x, at = space.critic_x[DONE, first : first + b], b * place
-        y, d = space.critic_y[c, 0], space.critic_d[c]
-        forward(learned.critics[c].weights[m], net.critic, net.relu, x, y)
+    width, place = net.critic[last, OUTPUTS], net.critic[last, OFFSET]
+    for first in range(0, rows, workspace.block):
+        b = min(workspace.block, rows - first)
+        x, at = workspace.critic_x[BUFFER, first : first + b], b * place
+        y, d = workspace.critic_y[c, 0], workspace.critic_d[c]
+        forward(learned.critics[c].params[m], net.critic, net.relu, x, y)
         d[at : at + b * width] = _ZERO
         for i in range(b):
             row = first + i
             value = float(y[at + i * width])
-            gap = value - space.goal[row]
+            td_error = value - workspace.td_target[row]
             factor = float(weight[row]) / rows
-            d[at + i * width] = factor * gap
-            space.gap[c, row] = gap
-            loss += 0.5 * factor * gap * gap
+            d[at + i * width] = factor * td_error
+            workspace.td_error[c, row] = td_error
+            loss += 0.5 * factor * td_error * td_error
             total += value / (CRITICS * rows)
-        backward(learned.turned_critics[c][m], gradient, net.critic, net.relu, x, y, d)
-    by.statistics[c, CRITIC_LOSS], by.statistics[c, VALUE] = loss, total
+        backward(learned.transposed_critics[c][m], gradient, net.critic, net.relu, x, y, d)
+    learner.statistics[c, CRITIC_LOSS], learner.statistics[c, VALUE] = loss, total
 
 
-def scale(by: Any, m: int, row: Any, out: Any) -> None:
+def scale(learner: Any, m: int, row: Any, out: Any) -> None:
     """Scales one observation of member m."""
-    scale_row(by.scale, m, row, out)
+    scale_row(learner.scale, m, row, out)
 
 
 # Bound by the renderer to an agent's functions.
 prepare: Any = None  # (by, m, part, batch): the critics' inputs and goals of a part's rows
 actor_gradient: Any = None  # (by, m, part, batch): a part of the gradient of the actor
-move_rest: Any = None  # (by, m, moved): what else an update moves; moved: the actor was
+finish_update: Any = None  # (by, m, moved): what else an update moves; moved: the actor was
 
 # Phases of an update, each after the one before it is done.
 _PREPARE, _CRITICS, _ACTOR, _SUM, _MOVE = 0, 1, 2, 3, 4
 
 
-def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
+def update(learner: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
     """One whole update of member m: critics and targets, the actor where it is its turn.
 
     Args:
@@ -302,33 +311,37 @@ def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
         weight: float32 [B], of importance.
         error: float32 [B], written: the critics' mean absolute error.
     """
-    actor, critics, gap = by.learned.actor, by.learned.critics, by.space.gap
-    job = by, batch, weight
+    actor, critics, td_error = (
+        learner.learned.actor,
+        learner.learned.critics,
+        learner.workspace.td_error,
+    )
+    job = learner, batch, weight
     if actor.failed[m]:
         return
-    share(by.gate, job, m, _PREPARE, by.parts)
-    share(by.gate, job, m, _CRITICS, CRITICS)
+    share(learner.gate, job, m, _PREPARE, learner.parts)
+    share(learner.gate, job, m, _CRITICS, CRITICS)
     for i in range(len(error)):
-        error[i] = (abs(gap[0, i]) + abs(gap[1, i])) / CRITICS
+        error[i] = (abs(td_error[0, i]) + abs(td_error[1, i])) / CRITICS
     for c in range(CRITICS):
         actor.failed[m] = actor.failed[m] or critics[c].failed[m]
     if actor.failed[m]:
         return
-    moved = critics[0].steps[m] % by.settings.actor_every == 0
-    if moved:
-        share(by.gate, job, m, _ACTOR, by.parts)
-        share(by.gate, job, m, _SUM, by.parts)
-        if not begin_step(actor, m, by.space.squares[: by.parts]):
+    actor_updated = critics[0].steps[m] % learner.settings.policy_delay == 0
+    if actor_updated:
+        share(learner.gate, job, m, _ACTOR, learner.parts)
+        share(learner.gate, job, m, _SUM, learner.parts)
+        if not begin_step(actor, m, learner.workspace.squares[: learner.parts]):
             return
-        share(by.gate, job, m, _MOVE, by.parts)
-        turn(actor.weights[m], by.net.actor, by.learned.turned_actor[m])
-    tally_update(by, m, moved)
-    move_rest(by, m, moved)
+        share(learner.gate, job, m, _MOVE, learner.parts)
+        transpose_weights(actor.params[m], learner.net.actor, learner.learned.transposed_actor[m])
+    record_update(learner, m, actor_updated)
+    finish_update(learner, m, actor_updated)
 
 
-def help_update(by: Any, batch: Any, weight: Any, error: Any) -> None:
+def help_update(learner: Any, batch: Any, weight: Any, error: Any) -> None:
     """Takes part in another thread's updates until its gate closes."""
-    help_out(by.gate, (by, batch, weight))
+    help_out(learner.gate, (learner, batch, weight))
 
 
 def work(job: Any, m: int, phase: int, task: int) -> None:
@@ -337,47 +350,47 @@ def work(job: Any, m: int, phase: int, task: int) -> None:
     Args:
         job: Learner, batch and weights, as for `update`.
     """
-    by, batch, weight = job
+    learner, batch, weight = job
     if phase == _PREPARE:
-        prepare(by, m, task, batch)
+        prepare(learner, m, task, batch)
     elif phase == _CRITICS:
-        critic_gradient(by, m, task, weight)
-        step_critic(by, m, task)
+        critic_gradient(learner, m, task, weight)
+        update_critic(learner, m, task)
     elif phase == _ACTOR:
-        actor_gradient(by, m, task, batch)
+        actor_gradient(learner, m, task, batch)
     elif phase == _SUM:
-        sum_gradient(by.learned.actor, m, task, by.space.squares[: by.parts])
+        sum_gradient(learner.learned.actor, m, task, learner.workspace.squares[: learner.parts])
     else:
-        lo, hi = lines_of(by.learned.actor, task, by.parts)
-        move_weights(by.learned.actor, m, lo, hi, by.settings.step)
+        lo, hi = weight_range(learner.learned.actor, task, learner.parts)
+        move_weights(learner.learned.actor, m, lo, hi, learner.settings.step)
 
 
-def step_critic(by: Any, m: int, c: int) -> None:
+def update_critic(learner: Any, m: int, c: int) -> None:
     """Moves critic c of member m by its gradient, and its target after it."""
-    learned, settings = by.learned, by.settings
-    weights = learned.critics[c]
-    step_alone(weights, m, by.space.squares[c : c + 1], settings.step)
-    if weights.failed[m]:
+    learned, settings = learner.learned, learner.settings
+    critic = learned.critics[c]
+    adam_step(critic, m, learner.workspace.squares[c : c + 1], settings.step)
+    if critic.failed[m]:
         return
-    if weights.steps[m] % settings.target_update_interval == 0:
-        polyak_update(learned.targets[c][m], weights.weights[m], settings.tau[m])
-    turn_critic(by.net, weights.weights[m], learned.turned_critics[c][m])
+    if critic.steps[m] % settings.target_update_interval == 0:
+        polyak_update(learned.targets[c][m], critic.params[m], settings.tau[m])
+    transpose_critic(learner.net, critic.params[m], learned.transposed_critics[c][m])
 
 
-def tally_update(by: Any, m: int, moved: bool) -> None:
+def record_update(learner: Any, m: int, actor_updated: bool) -> None:
     """Counts an update of member m, and what it saw; of the actor only where it was moved."""
-    tally, last = by.tally, by.statistics.shape[1]
-    end = last if moved else ACTOR_LOSS
-    for part in range(len(by.statistics)):
+    stats, last = learner.stats, learner.statistics.shape[1]
+    end = last if actor_updated else ACTOR_LOSS
+    for part in range(len(learner.statistics)):
         for j in range(end):
-            tally.sums[m, j] += by.statistics[part, j]
-    tally.updates[m] += 1
-    if moved:
-        tally.sums[m, last] += by.learned.actor.norm[m]
-        tally.moves[m] += 1
+            stats.sums[m, j] += learner.statistics[part, j]
+    stats.updates[m] += 1
+    if actor_updated:
+        stats.sums[m, last] += learner.learned.actor.norm[m]
+        stats.actor_updates[m] += 1
 
 
-def turn_critic(net: Any, weights: Any, turned: Any) -> None:
+def transpose_critic(net: Any, weights: Any, transposed: Any) -> None:
     """What `backward` and, for actions, `input_gradient` take of a critic."""
-    turn(weights, net.critic, turned)
-    turn_rows(weights, net.critic, 0, net.columns, turned)
+    transpose_weights(weights, net.critic, transposed)
+    transpose_rows(weights, net.critic, 0, net.columns, transposed)
