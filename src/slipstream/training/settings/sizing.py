@@ -255,7 +255,9 @@ def _terms(config: RunConfig, environment: Environment) -> dict[str, int]:
     agent, members, n = config.agent, config.training.members, config.num_envs
     spec, plan = environment.spec, agent.replay(n)
     kept = (
-        f"replay buffers of {plan.buffer_size:,} transitions per member" if plan else "replay buffers"
+        f"replay buffers of {plan.buffer_size:,} transitions per member"
+        if plan
+        else "replay buffers"
     )
     return {
         kept: storage_bytes(agent, environment, members, n),
