@@ -1,1 +1,1 @@
-"""Networks, experience, and the algorithms that learn from it."""
+"""Networks, experience and learning algorithms."""

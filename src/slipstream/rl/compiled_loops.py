@@ -1,7 +1,7 @@
-"""Plain loops of agents as machine code, compiled once and cached like the environments' loops.
+"""Plain loops of agents, compiled to machine code once and cached.
 
-Numba types a loop by examples of its arguments. Arrays are named by NumPy's type codes: `f4(2)` is
-an example of a float32 array of two axes, C-contiguous.
+Numba infers types from example arguments. Examples are named by NumPy's type codes: `f4(2)` is a
+C-contiguous float32 array with two axes.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def i8(axes: int) -> Any:
 
 
 def b1(axes: int) -> Any:
-    """Return an example of an array of truth values."""
+    """Return an example of a bool array."""
     return np.zeros((1,) * axes, np.bool_)
 
 
 def split_range(total: int, part: int, parts: int) -> tuple[int, int]:
-    """Return lo, hi: one of so many equal parts of `total` has the places lo..hi-1."""
+    """Return lo, hi: part `part` of `parts` equal parts of `total` covers indices lo..hi-1."""
     return total * part // parts, total * (part + 1) // parts
 
 
@@ -46,16 +46,16 @@ def compile_loops(
     given: Mapping[str, FunctionType] | None = None,
     refers: bool = False,
 ) -> dict[str, Any]:
-    """Compiles plain functions that return nothing, or loads them from the cache.
+    """Compile plain functions that return nothing, or load them from the cache.
 
     Args:
-        name: of the module they are kept in.
-        functions: function -> examples of its arguments; arrays are C-contiguous.
-        given: functions for globals that are None where they are read, by name.
-        refers: see `render.compile_module`.
+        name: Name of the generated module.
+        functions: function -> example arguments; arrays are C-contiguous.
+        given: Functions by name for globals that are None in the source.
+        refers: See `codegen.compile_module`.
 
     Returns:
-        Compiled functions by their names. They release the interpreter lock.
+        Compiled functions by name. They release the GIL.
     """
     text, entries, bindings = [], {}, {}
     for function, examples in functions.items():
@@ -78,12 +78,12 @@ def compile_loops(
 
 
 class Loops(Mapping[str, Any]):
-    """Compiled functions by their names, each compiled or loaded when it is first asked for.
+    """Compiled functions by name, each compiled or loaded on first access.
 
-    A run uses few of them, and one that is never called need not be waited for.
+    A run uses few of them, so unused functions cost no compilation time.
 
     Args:
-        name, functions: as for `compile_loops`; each is kept in a module of its own.
+        name, functions: As for `compile_loops`; each function gets a module of its own.
     """
 
     def __init__(self, name: str, functions: Mapping[Callable[..., Any], tuple[Any, ...]]) -> None:

@@ -2,8 +2,8 @@
 
 The torch forms run with the device's tensors on torch's `meta`, which has shapes and no numbers: it
 refuses `.item()`, `bool(tensor)`, `.cpu()` and boolean indices, all of which would wait for a card.
-What is left is `TorchGroup.to_numpy_async`, whose answers are counted. A copy to the device from memory
-that is not pinned waits as well; each must be said to be `non_blocking`.
+What is left is `TorchGroup.to_numpy_async`, whose answers are counted. A copy to the device from
+memory that is not pinned waits as well; each must be said to be `non_blocking`.
 """
 
 import forms

@@ -67,7 +67,7 @@ def test_other_opsets_act_alike(name, opset, tmp_path):
 
 @pytest.mark.parametrize("opset", [0, 12, 99])
 def test_opsets_without_its_operators_are_refused(opset, tmp_path):
-    with pytest.raises(ConfigError, match=f"opset {opset} is not written here: 13 is the first"):
+    with pytest.raises(ConfigError, match=f"opset {opset} is not supported: 13 is the first"):
         written("ppo", tmp_path, opset)
     assert not (tmp_path / "policy.onnx").exists()
 

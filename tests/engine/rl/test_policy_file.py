@@ -132,7 +132,7 @@ def test_heads_that_do_not_fit_are_refused():
         with pytest.raises(ConfigError, match=rf"'{head}' does not act in a .* takes "):
             policy_of(head, action)
     for head in ("squashed_gaussian", "tanh"):
-        with pytest.raises(ConfigError, match=f"head {head} fills .* finite bounds"):
+        with pytest.raises(ConfigError, match=f"head {head} needs .* finite bounds"):
             policy_of(head, BOX)
 
 

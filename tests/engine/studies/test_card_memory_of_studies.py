@@ -10,7 +10,7 @@ from slipstream.rl.agents.ppo import torch_ppo
 
 def test_halved_members_are_told_once(smallest_study, tmp_path, monkeypatch):
     """The processor calculates members together as a card does, and its memory holds one."""
-    monkeypatch.setattr(torch_agent, "together", lambda members, _: [slice(0, members)])
+    monkeypatch.setattr(torch_agent, "member_batches", lambda members, _: [slice(0, members)])
     update, said = torch_ppo.PPOGroup.update, []
     smallest_study["training"]["learner"] = "torch"
     smallest_study["study"]["max_concurrent_trials"] = 2

@@ -82,16 +82,16 @@ def test_a_missing_torch_is_named_with_its_pip_line(monkeypatch):
 @pytest.mark.parametrize(
     ("built", "cards", "words"),
     [
-        (False, 0, "built for processors only.*pip install --force-reinstall torch"),
-        (True, 0, "no card can be used here.*nvidia-smi"),
-        (True, 1, "1 card: only cuda:0"),
-        (True, 2, "2 cards: cuda:0 to cuda:1"),
+        (False, 0, "CPU-only build.*pip install --force-reinstall torch"),
+        (True, 0, "there is no GPU.*nvidia-smi"),
+        (True, 1, "1 GPU: only cuda:0"),
+        (True, 2, "2 GPUs: cuda:0 to cuda:1"),
     ],
 )
 def test_a_card_that_is_not_there(monkeypatch, built, cards, words):
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: built)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
-    with pytest.raises(ResourceError, match=f"cuda:2 was asked for.*{words}.*cpu"):
+    with pytest.raises(ResourceError, match=f"cuda:2 is not available.*{words}.*cpu"):
         check_learner(TrainingConfig(device="cuda:2"), False)
     assert torch_device.get_device("cpu") == torch.device("cpu")
 
@@ -264,7 +264,7 @@ def test_a_run_goes_on_elsewhere_only_when_asked(tmp_path, monkeypatch, precisio
 def test_a_run_says_once_that_its_card_lacks_memory(tmp_path, monkeypatch):
     """The card is a processor in disguise, which calculates members together as a card does."""
     monkeypatch.setattr(torch_agent, "get_device", lambda name: torch.device("cpu"))
-    monkeypatch.setattr(torch_agent, "together", lambda members, _: [slice(0, members)])
+    monkeypatch.setattr(torch_agent, "member_batches", lambda members, _: [slice(0, members)])
     told, update = [], ppo_form.PPOGroup.update
 
     def lacking(group, *arguments):
@@ -285,6 +285,6 @@ def test_a_run_is_not_moved_to_a_card_that_is_not_there(tmp_path):
     run = Run.create(resolve(SETTINGS), tmp_path / "run")
     _stopped(run)
     if torch.cuda.device_count() == 0:
-        with pytest.raises(ResourceError, match="cuda:7 was asked for"):
+        with pytest.raises(ResourceError, match="cuda:7 is not available"):
             api.resume(run, device="cuda:7", report=False)
         assert run.device == "cpu" and "notes" not in run.provenance

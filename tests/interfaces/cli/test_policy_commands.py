@@ -89,7 +89,7 @@ def test_export_writes_and_compares(slipstream, run, tmp_path):
 def test_export_refuses_in_words(slipstream, run, tmp_path):
     pytest.importorskip("onnx")
     done = slipstream("export", run.path, "--onnx", "a.onnx", "--opset", "7")
-    assert done.code == 2 and "opset 7 is not written here" in done.err
+    assert done.code == 2 and "opset 7 is not supported" in done.err
     done = slipstream("export", run.path, "--onnx", "no/such/place/a.onnx")
     assert done.code == 2 and "no/such/place" in done.err
     done = slipstream("export", run.path / "best/member-000", "--onnx", "a.onnx")

@@ -1,1 +1,1 @@
-"""Experience: rollouts, and the pure mathematics on them."""
+"""Experience: rollouts, replay and normalization."""

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation, as a plain loop that agents compile with theirs."""
+"""Generalized advantage estimation as a plain loop that agents compile."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ def advantages(
     lo: int, hi: int, reward: Any, value: Any, terminated: Any, truncated: Any, valid: Any,
     final_value: Any, final_index: Any, gamma: Any, lam: Any, advantage: Any, target: Any,
 ) -> None:  # fmt: skip
-    """Advantages and value targets of a rollout, for the environments lo..hi-1.
+    """Compute advantages and value targets of a rollout for environments lo..hi-1.
 
         delta_t = r_t + gamma V'_t - V(s_t)
-        A_t     = delta_t + gamma lambda [episode goes on] A_{t+1}
+        A_t     = delta_t + gamma lambda [episode continues] A_{t+1}
         target  = A_t + V(s_t)
 
-    where V'_t is V(s_{t+1}) inside an episode, V(final observation) where a time limit cut it
-    short, and 0 after a termination (Schulman et al. 2016, "High-dimensional continuous control
-    using generalized advantage estimation", equations 11 and 16). A row that is not valid has
-    advantage 0 and passes nothing on.
+    V'_t is V(s_{t+1}) inside an episode, V(final observation) after a truncation, and 0 after a
+    termination (Schulman et al. 2016, "High-dimensional continuous control using generalized
+    advantage estimation", equations 11 and 16). An invalid row has advantage 0 and does not
+    propagate.
 
     Args:
+        lo, hi: Range of environments.
         reward: float32 [T, E].
-        value: float32 [T + 1, E], of every observation row.
+        value: float32 [T + 1, E], values of all observation rows.
         terminated, truncated, valid: bool [T, E].
-        final_value: float32 [n], of the final observations of truncated rows.
+        final_value: float32 [n], values of the final observations of truncated rows.
         final_index: int64 [n, 2], their (t, e).
-        gamma, lam: float32 [E], discount and lambda of each environment's member.
+        gamma, lam: float32 [E], discount factor and GAE lambda of each environment's member.
         advantage, target: float32 [T, E], written.
     """
     n_steps = len(reward)

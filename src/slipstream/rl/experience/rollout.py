@@ -13,26 +13,26 @@ from slipstream.kernels.vector_env import FinalObs, StepBuffers
 
 
 class Rollout:
-    """T steps of E = M * N environments, member after member: environment e = m * N + n.
+    """T steps of E = M * N environments, member by member: environment e = m * N + n.
 
-    The environments write their observation, reward and flags straight into these rows, the policy
-    its actions; nothing is copied between the two.
+    Environments write observations, rewards and flags directly into these rows, and the policy
+    writes its actions. No copies are made.
 
     Args:
-        spec: of the environment.
-        n_steps: T, steps.
-        members: M.
-        num_envs: N, environments of one member.
-        mask_size: choices covered by the environment's action mask, 0 where it has none.
+        spec: Spec of the environment.
+        n_steps: T, number of steps.
+        members: M, number of members.
+        num_envs: N, environments per member.
+        mask_size: Width of the environment's action mask; 0 if it has none.
 
     Attributes:
-        obs: [T + 1, E, *shape], float32 or uint8; row T is what the next rollout begins with.
-        actions: [T, E, K], the policy's own (a Gaussian's before clipping), as log_prob needs it.
-        log_prob: float32 [T, E], of those actions when they were taken.
+        obs: [T + 1, E, *shape], float32 or uint8. Row T is the first row of the next rollout.
+        actions: [T, E, K], the policy's actions as log_prob uses them (before clipping).
+        log_prob: float32 [T, E], log probability of the actions when they were taken.
         reward: float32 [T, E], unscaled.
         terminated, truncated, valid: bool [T, E].
-        mask: bool [T + 1, E, mask_size] of allowed choices, or None.
-        final_obs, final_index: observations [n, *shape] before the reset of truncated rows, and
+        mask: bool [T + 1, E, mask_size] of allowed actions, or None.
+        final_obs, final_index: Observations [n, *shape] of truncated rows before the reset, and
             their (t, e), int64 [n, 2].
     """
 
@@ -55,19 +55,19 @@ class Rollout:
 
     @property
     def steps(self) -> int:
-        """Environment steps held, T * E."""
+        """Number of environment steps, T * E."""
         return self.n_steps * self.members * self.num_envs
 
     @property
     def rows(self) -> RolloutRows:
-        """The rows as loops fill them that act and step at once."""
+        """The arrays for compiled loops that act and step."""
         mask = np.zeros((0, 0), np.bool_) if self.mask is None else self.mask
         flat = self.obs.reshape(*self.obs.shape[:2], -1)
         kept = (self.actions, self.log_prob, self.reward, self.terminated, self.truncated)
         return RolloutRows(self.obs, flat, mask, *kept)
 
     def step_buffers(self, t: int, lo: int = 0, hi: int | None = None) -> StepBuffers:
-        """Where step t of environments lo..hi writes: its observation goes to row t + 1."""
+        """Return the buffers of step t for environments lo..hi-1; observations go to row t + 1."""
         return StepBuffers(
             self.obs[t + 1, lo:hi],
             self.reward[t, lo:hi],
@@ -78,13 +78,13 @@ class Rollout:
         )
 
     def set_final_obs(self, *finals: FinalObs) -> None:
-        """Keeps truncated rows' final observations, of the environments that filled this block."""
+        """Store the final observations of truncated rows of all environments."""
         self.final_obs = np.concatenate([part.obs for part in finals])
         index = np.concatenate([part.index for part in finals])
         self.final_index = np.ascontiguousarray(index, np.int64)
 
     def carry_over(self) -> None:
-        """Begins the next block with the last observation, and forgets final observations."""
+        """Start the next block with the last observation and drop final observations."""
         self.obs[0] = self.obs[self.n_steps]
         if self.mask is not None:
             self.mask[0] = self.mask[self.n_steps]
@@ -94,7 +94,7 @@ class Rollout:
 def rollout_bytes(
     spec: EnvSpec, n_steps: int, members: int, num_envs: int, mask_size: int = 0
 ) -> int:
-    """Bytes that a `Rollout` of this size allocates (final observations apart)."""
+    """Return the bytes that a `Rollout` of this size allocates, without final observations."""
     e = members * num_envs
     numbers = int(np.prod(spec.observation_shape, dtype=np.int64))
     obs = numbers * spec.observation_dtype.itemsize + mask_size

@@ -1,4 +1,4 @@
-"""Running scales of observations and rewards, one per member, from statistics in float64."""
+"""Running normalization of observations and rewards per member, with float64 statistics."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.compiled_loops import Loops, b1, f4, f8
 from slipstream.rl.experience.rollout import Rollout
 
-_LARGEST = 10.0  # a scaled reward, at most: the bound of OpenAI Baselines' VecNormalize, not cut
-_QUIET = np.errstate(over="ignore", invalid="ignore")  # a sick member is noticed by its gradient
-LIMIT = 10.0  # normalised columns are clipped to +- this, as by SB3's VecNormalize
+_LARGEST = 10.0  # largest scaled reward, the bound of OpenAI Baselines' VecNormalize
+_QUIET = np.errstate(over="ignore", invalid="ignore")  # non-finite gradients reveal a failed member
+LIMIT = 10.0  # clipping bound of normalized columns, as in SB3's VecNormalize
 
 
 def column_moments(rows: Any, valid: Any, count: Any, mean: Any, m2: Any) -> None:
-    """Mean and sum of squared deviations of each member's valid rows, in float64.
+    """Compute mean and sum of squared deviations of each member's valid rows in float64.
 
-    Member by member and in the order of time, so that a member's bits depend on no other's.
+    Rows are processed member by member in time order, so results of a member do not depend on the
+    other members.
 
     Args:
-        rows: float32 [T, M * N, D]; valid: bool [T, M * N].
-        count: float64 [M], mean, m2: float64 [M, D]; written.
+        rows: float32 [T, M * N, D].
+        valid: bool [T, M * N].
+        count: float64 [M], written.
+        mean, m2: float64 [M, D], written.
     """
     members, width = mean.shape
     num_envs = rows.shape[1] // members
@@ -57,11 +60,13 @@ def column_moments(rows: Any, valid: Any, count: Any, mean: Any, m2: Any) -> Non
 def discounted_returns(
     reward: Any, ended: Any, valid: Any, gamma: Any, carried: Any, out: Any
 ) -> None:
-    """R_t = gamma R_{t-1} + r_t along every environment, begun anew after an episode's end.
+    """Compute R_t = gamma R_{t-1} + r_t per environment, reset after the end of an episode.
 
     Args:
-        reward: float32 [T, E]; ended, valid: bool [T, E]; gamma: float32 [E].
-        carried: float32 [E], R of the step before; changed to that of the last step.
+        reward: float32 [T, E].
+        ended, valid: bool [T, E].
+        gamma: float32 [E].
+        carried: float32 [E], R of the previous step; updated to that of the last step.
         out: float32 [T, E], written.
     """
     for t in range(reward.shape[0]):
@@ -72,7 +77,7 @@ def discounted_returns(
 
 
 class Scale(NamedTuple):
-    """Scale of observations as loops take it; see `ObservationNormalizer` and `scale_row`."""
+    """Observation scale for compiled loops; see `ObservationNormalizer` and `scale_row`."""
 
     mean: NDArray[np.float32]
     inverse_std: NDArray[np.float32]
@@ -83,9 +88,9 @@ SCALE = Scale(f4(2), f4(2), f4(2))  # an example of its type
 
 
 def scale_row(scale: Any, m: int, row: Any, out: Any) -> None:
-    """Scale an observation [D] of member m into the first D places of `out`.
+    """Scale an observation [D] of member m into the first D elements of `out`.
 
-    out = clip((row - mean) * inverse_std, +-limit)
+    out = clip((row - mean) * inverse_std, -limit, limit)
 
     Args:
         scale: Scale.
@@ -96,11 +101,15 @@ def scale_row(scale: Any, m: int, row: Any, out: Any) -> None:
 
 
 def scale_rows(scale: Any, obs: Any, first_row: int, out: Any) -> None:
-    """Scale observations into rows of their member: out[m, begin + t N + n] for obs[t, m N + n].
+    """Scale observations into rows of their member.
+
+    out[m, first_row + t N + n] receives obs[t, m N + n].
 
     Args:
-        scale: Scale; obs: float32 [T, M * N, D].
-        begin: first row; out: float32 [M, >= begin + T N, >= D], written.
+        scale: Scale.
+        obs: float32 [T, M * N, D].
+        first_row: First row to write.
+        out: float32 [M, >= first_row + T N, >= D], written.
     """
     members = len(scale.mean)
     num_envs = obs.shape[1] // members
@@ -112,7 +121,7 @@ def scale_rows(scale: Any, obs: Any, first_row: int, out: Any) -> None:
 
 @functools.cache
 def loops() -> Loops:
-    """Compiled forms of the functions above, by their names."""
+    """Compiled functions of this module by name."""
     return Loops(
         "experience",
         {
@@ -129,15 +138,17 @@ class RunningMeanStd:
     Batches are merged by Chan, Golub and LeVeque (1979), "Updating formulae and a pairwise
     algorithm for computing sample variances":
 
-        d = mean_b - mean,  n' = n + n_b,  mean' = mean + d n_b / n',  M2' = M2 + M2_b + d^2 n n_b
-        / n'
+        d = mean_b - mean,  n' = n + n_b,  mean' = mean + d n_b / n',
+        M2' = M2 + M2_b + d^2 n n_b / n'
 
     Args:
         members: M.
-        width: D columns.
+        width: D, number of columns.
 
     Attributes:
-        count: float64 [M]; mean, m2: float64 [M, D], m2 the sum of squared deviations.
+        count: float64 [M].
+        mean: float64 [M, D].
+        m2: float64 [M, D], sum of squared deviations.
     """
 
     def __init__(self, members: int, width: int) -> None:
@@ -146,12 +157,12 @@ class RunningMeanStd:
         self.m2 = np.zeros((members, width))
 
     def prepare(self) -> None:
-        """Compiles what `merge` needs, where that was never done."""
+        """Compile the loop that `merge` uses, if necessary."""
         loops()["column_moments"]
 
     @_QUIET
     def merge(self, rows: NDArray[np.float32], valid: NDArray[np.bool_]) -> None:
-        """Adds the valid ones of rows [T, M * N, D], valid [T, M * N], to each member's sample."""
+        """Add the valid rows of rows [T, M * N, D] to each member's sample; valid: [T, M * N]."""
         count_b, mean_b, m2_b = (np.zeros(x.shape) for x in (self.count, self.mean, self.m2))
         loops()["column_moments"](rows, valid, count_b, mean_b, m2_b)
         n, n_b = self.count[:, None], count_b[:, None]
@@ -169,31 +180,30 @@ class RunningMeanStd:
         return np.where(self.count[:, None] > 1, np.sqrt(self.m2 / n), 1.0)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """The three arrays, member axis first."""
+        """Return the three arrays, member axis first."""
         return {"count": self.count.copy(), "mean": self.mean.copy(), "m2": self.m2.copy()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from `state_dict()`."""
+        """Restore from `state_dict()`."""
         self.count[:] = state["count"]
         self.mean[:] = state["mean"]
         self.m2[:] = state["m2"]
 
 
 class ObservationNormalizer:
-    """(x - mean) / std per member and column, clipped to +-10 if the column is normalised.
+    """Normalize observations to (x - mean) / std per member and column, clipped to +-10.
 
-    Columns that the environment knows beforehand (`EnvSpec.fixed_mean`, not NaN) keep that scale.
-    The others use the statistics of the rollouts seen so far. If `running` is false, the network
-    receives them unchanged and unclipped. The scale changes only in `learn`: while a rollout is
-    collected and in evaluation it is frozen.
+    Columns with a fixed scale (`EnvSpec.fixed_mean`, not NaN) keep it. Other columns use running
+    statistics of the rollouts so far, or pass unchanged and unclipped if `running` is false. The
+    scale changes only in `learn`; it is frozen during a rollout and in evaluation.
 
     Args:
-        specs: one per member.
-        running: keep statistics for the columns that are not fixed.
+        specs: One spec per member.
+        running: Update statistics of columns without a fixed scale.
 
     Attributes:
-        mean, inverse_std: float32 [M, D], in use now.
-        limit: float32 [M, D], bound of each scaled column; infinity if it is not normalised.
+        mean, inverse_std: float32 [M, D], current scale.
+        limit: float32 [M, D], clipping bound of each column; infinity if it is not normalized.
     """
 
     def __init__(self, specs: Sequence[EnvSpec], running: bool) -> None:
@@ -208,11 +218,11 @@ class ObservationNormalizer:
         self.limit: NDArray[np.float32] = np.full(mean.shape, LIMIT, np.float32)
         self._refresh()
 
-    @np.errstate(over="ignore", invalid="ignore")  # a sick member is noticed by its gradient
+    @_QUIET
     def _refresh(self) -> None:
         mean = np.where(self._free, self.moments.mean, self._fixed_mean)
         std = np.where(self._free, self.moments.std, self._fixed_std)
-        # A column that never moved carries no information: leave its size alone.
+        # A constant column carries no information and is not rescaled.
         std = np.where(std < 1e-6, 1.0, std)
         self.mean: NDArray[np.float32] = mean.astype(np.float32)
         self.inverse_std: NDArray[np.float32] = (1.0 / std).astype(np.float32)
@@ -220,21 +230,22 @@ class ObservationNormalizer:
 
     @property
     def arrays(self) -> Scale:
-        """The scale in use now, for compiled loops."""
+        """The current scale for compiled loops."""
         return Scale(self.mean, self.inverse_std, self.limit)
 
     def apply(self, obs: NDArray[np.float32], out: NDArray[np.float32], first_row: int = 0) -> None:
-        """Writes scaled rows, by member: out[m, begin + t N + n] for obs[t, m N + n].
+        """Write scaled rows by member: out[m, first_row + t N + n] for obs[t, m N + n].
 
         Args:
-            obs: [T, M N, *shape]; out: [M, rows, >= D]; columns beyond D are left alone.
-            begin: first row to write.
+            obs: [T, M N, *shape].
+            out: [M, rows, >= D]; columns beyond D are not written.
+            first_row: First row to write.
         """
         flat = obs.reshape(obs.shape[0], obs.shape[1], len(self.mean[0]))  # T may be 0
         loops()["scale_rows"](self.arrays, flat, first_row, out)
 
     def prepare(self) -> None:
-        """Compiles what `learn` needs, where that was never done."""
+        """Compile the loop that `learn` uses, if necessary."""
         if self._is_updated:
             self.moments.prepare()
 
@@ -243,23 +254,23 @@ class ObservationNormalizer:
         return self.running and bool(self._free.any())
 
     def learn(self, rollout: Rollout) -> None:
-        """Takes a rollout's valid observations into the statistics."""
+        """Update the statistics with a rollout's valid observations."""
         if self._is_updated:
             t, e = rollout.valid.shape
             self.moments.merge(rollout.obs[:t].reshape(t, e, -1), rollout.valid)
             self._refresh()
 
     def freeze(self, mean: NDArray[np.float32], inverse_std: NDArray[np.float32]) -> None:
-        """Scale by these [M, D] from now on, and stop learning; `limit` stays as it is."""
+        """Use this scale [M, D] from now on and stop updating it. `limit` is unchanged."""
         self.mean[:], self.inverse_std[:], self.running = mean, inverse_std, False
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Statistics and the fixed columns, member axis first."""
+        """Return statistics and fixed columns, member axis first."""
         fixed = {"fixed_mean": self._fixed_mean.copy(), "fixed_std": self._fixed_std.copy()}
         return {**self.moments.state_dict(), **fixed}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from `state_dict()`."""
+        """Restore from `state_dict()`."""
         self._fixed_mean[:] = state["fixed_mean"]
         self._fixed_std[:] = state["fixed_std"]
         self._free = np.isnan(self._fixed_mean) | np.isnan(self._fixed_std)
@@ -268,20 +279,20 @@ class ObservationNormalizer:
 
 
 class RewardScaler:
-    """Divides rewards by a running standard deviation of the discounted return.
+    """Divide rewards by a running standard deviation of the discounted return.
 
-    Each environment accumulates R_t = gamma R_{t-1} + r_t, begun anew where an episode ends; a
-    member's scale is the deviation of all its R so far (the scheme of Engstrom et al. 2020,
-    "Implementation matters in deep policy gradients"), or a tenth of the largest reward so far
-    where that is more: where rewards are rare, nearly all R are 0, and their deviation is so small
-    that the first rewards would be hundreds, beside which a gradient has nothing else. It changes
-    the size of rewards, never their sign or mean. Reported returns are not scaled.
+    Each environment accumulates R_t = gamma R_{t-1} + r_t, reset at the end of an episode. A
+    member's scale is the standard deviation of all its R (Engstrom et al. 2020, "Implementation
+    matters in deep policy gradients"), or a tenth of the largest absolute reward if that is larger.
+    With sparse rewards nearly all R are 0, and the deviation alone would scale the first rewards to
+    hundreds. Scaling changes neither sign nor mean. Reported returns are unscaled.
 
     Args:
-        members: M; num_envs: N per member.
+        members: M.
+        num_envs: N per member.
 
     Attributes:
-        largest: float32 [M], of the absolute rewards so far.
+        largest: float32 [M], largest absolute reward so far.
     """
 
     def __init__(self, members: int, num_envs: int) -> None:
@@ -295,7 +306,7 @@ class RewardScaler:
     @property
     @_QUIET
     def divisor(self) -> NDArray[np.float64]:
-        """What rewards are divided by, [M]."""
+        """Divisor of rewards, [M]."""
         deviation = np.maximum(self.moments.std[:, 0], 1e-8)
         return np.asarray(np.maximum(deviation, self.largest / _LARGEST))
 
@@ -307,10 +318,12 @@ class RewardScaler:
         valid: NDArray[np.bool_],
         gamma: NDArray[np.float32],
     ) -> NDArray[np.float32]:
-        """Scaled copy of a rollout's rewards, after taking them into account.
+        """Update the statistics with a rollout's rewards and return scaled rewards.
 
         Args:
-            reward: float32 [T, E]; ended: bool [T, E], terminated or truncated; valid: bool [T, E].
+            reward: float32 [T, E].
+            ended: bool [T, E], terminated or truncated.
+            valid: bool [T, E].
             gamma: float32 [E].
 
         Returns:
@@ -325,12 +338,12 @@ class RewardScaler:
         return reward * np.repeat(scale, self.num_envs)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Moments [M, ...], accumulators [M, N] and largest rewards [M]."""
+        """Return moments [M, ...], accumulated returns [M, N] and largest rewards [M]."""
         own = {"accumulated": self.accumulated.copy(), "largest": self.largest.copy()}
         return {**self.moments.state_dict(), **own}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from `state_dict()`."""
+        """Restore from `state_dict()`."""
         self.moments.load_state_dict(state)
         self.accumulated[:] = state["accumulated"]
         self.largest = state["largest"].astype(np.float32)

@@ -1,1 +1,1 @@
-"""Networks over the member axis: layers, products, Adam, distributions, and the complete policy."""
+"""Networks over the member axis: layers, Adam, distributions, and the complete policy."""

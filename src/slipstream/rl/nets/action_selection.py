@@ -1,17 +1,16 @@
-"""Actions from observations: the most likely ones, drawn ones, and how their networks are asked.
+"""Action selection: greedy and sampled actions from observations.
 
-Plain loops over rows, compiled once by `loops`. A row's bits depend neither on the rows beside it
-nor on how many there are. Densities are of actions in the policy's own units: choices from 0, or
-numbers of which [-1, 1] covers an environment's bounds.
+Plain loops over rows, compiled once by `loops`. The result of a row does not depend on the other
+rows or their number, bit for bit. Densities are of actions in the policy's own units: discrete
+actions from 0, or continuous actions of which [-1, 1] covers the environment's bounds.
 
-The squashed Gaussian is a normal number whose tanh is the action:
+The squashed Gaussian is the tanh of a normal variable:
 
     u = mean + std noise,  a = tanh(u),
     log p(a) = sum(-noise^2/2 - log std - log(2 pi)/2 - log(1 - tanh^2 u))
 
-(Haarnoja et al. 2018, "Soft actor-critic", appendix C, equation 21.) A network puts out the means
-and after them the log deviations, which count within LOG_STD_LOW..LOG_STD_HIGH, as in the authors'
-code.
+(Haarnoja et al. 2018, "Soft actor-critic", appendix C, equation 21.) The network outputs the means,
+then the log standard deviations, clipped to LOG_STD_LOW..LOG_STD_HIGH as in the authors' code.
 """
 
 from __future__ import annotations
@@ -38,15 +37,18 @@ _ROOT_HALF = math.sqrt(0.5)
 
 
 class GreedyActor(NamedTuple):
-    """What decides for all members.
+    """Greedy action selection for all members.
 
     Attributes:
-        weights: float32 [M, P]; table: int64 [L, 7], the actor's; relu: else tanh.
-        squashed: of a box, the tanh of the network's output counts.
-        scale: of observations.
-        sizes, start: int64 [K], of choices: how many there are, and the first one's number.
-        half, middle, low, high: float32 [K], of a box: half of its extent, its centre, its bounds.
-        x: float32 [BLOCK, inputs], the column of ones in place; space: of `forward`. Overwritten.
+        weights: float32 [M, P].
+        table: int64 [L, 7], layers of the actor.
+        relu: ReLU activation, else tanh.
+        squashed: Whether Box actions are the tanh of the output.
+        scale: Observation scale.
+        sizes, start: int64 [K], number of values and first value of each discrete component.
+        half, middle, low, high: float32 [K], half range, center and bounds of a Box.
+        x: float32 [BLOCK, inputs] with the column of ones set. Overwritten.
+        workspace: Of `forward`. Overwritten.
     """
 
     weights: Any
@@ -65,14 +67,14 @@ class GreedyActor(NamedTuple):
 
 
 class Sampler(NamedTuple):
-    """What draws for all members.
+    """Stochastic action selection for all members.
 
     Attributes:
-        by: networks, scales and the mapping of actions.
-        log_std: float32 [M, K] of a gaussian, [M, 0] of other heads.
-        keys: uint64 [T, M], the stream of each member's noise at step t.
-        copies: environments of each member.
-        first: number within its member of the first of them.
+        actor: Networks, scales and action mapping.
+        log_std: float32 [M, K] of a Gaussian head, else [M, 0].
+        keys: uint64 [T, M], noise stream of each member at step t.
+        num_envs: Environments per member.
+        first: Index within its member of the first environment.
         noise: float32 [BLOCK * head width], overwritten.
     """
 
@@ -85,7 +87,7 @@ class Sampler(NamedTuple):
 
 
 def actor_outputs(actor: Any, m: int, first: int, last: int, obs: Any) -> int:
-    """Leave the actor's outputs [last - first, padded] in `actor.workspace`; return where they begin."""
+    """Write the actor's outputs [last - first, padded] to the workspace; return their offset."""
     rows = last - first
     for r in range(rows):
         scale_row(actor.scale, m, obs[first + r], actor.x[r])
@@ -94,21 +96,23 @@ def actor_outputs(actor: Any, m: int, first: int, last: int, obs: Any) -> int:
 
 
 def unscale_action(actor: Any, action: Any, out: Any) -> None:
-    """Map an action [K] to what the environment receives, within its bounds."""
+    """Map an action [K] to the environment's range and clip it to the bounds."""
     for j in range(len(actor.half)):
         value = action[j] * actor.half[j] + actor.middle[j]
         value = actor.low[j] if value < actor.low[j] else value  # NaN stays NaN
         out[j] = actor.high[j] if value > actor.high[j] else value
 
 
-# The most likely action.
+# Greedy actions.
 
 
 def act_greedy_box(actor: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any) -> None:
-    """What environments lo..hi-1, all of them member m's, receive in a box.
+    """Select Box actions for environments lo..hi-1 of member m.
 
     Args:
-        by: the GreedyActor; obs: float32 [E, D]; mask: unused.
+        actor: GreedyActor.
+        obs: float32 [E, D].
+        mask: Unused.
         out: float32 [E, K], rows lo..hi-1 are written.
     """
     width = actor.table[len(actor.table) - 1, OUTPUTS]
@@ -126,11 +130,12 @@ def act_greedy_box(actor: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, ou
 def act_greedy_discrete(
     actor: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any
 ) -> None:
-    """What environments lo..hi-1 receive as choices: each component's first greatest logit.
+    """Select the first largest logit of each discrete component for environments lo..hi-1.
 
     Args:
-        by: the GreedyActor; obs: float32 [E, D].
-        mask: bool [E, choices] of allowed choices, or [0, 0] for none.
+        actor: GreedyActor.
+        obs: float32 [E, D].
+        mask: bool [E, mask_size] of allowed actions, or [0, 0] for none.
         out: int64 [E, K], rows lo..hi-1 are written.
     """
     masked = mask.shape[0] > 0
@@ -152,30 +157,33 @@ def act_greedy_discrete(
 
 
 def act_greedy_box_members(actor: Any, num_envs: int, obs: Any, mask: Any, out: Any) -> None:
-    """`act_greedy_box` for all members, `num_envs` environments each."""
+    """Apply `act_greedy_box` to all members with `num_envs` environments each."""
     for m in range(len(actor.weights)):
         act_greedy_box(actor, m, m * num_envs, (m + 1) * num_envs, obs, mask, out)
 
 
 def act_greedy_discrete_members(actor: Any, num_envs: int, obs: Any, mask: Any, out: Any) -> None:
-    """`act_greedy_discrete` for all members, `num_envs` environments each."""
+    """Apply `act_greedy_discrete` to all members with `num_envs` environments each."""
     for m in range(len(actor.weights)):
         act_greedy_discrete(actor, m, m * num_envs, (m + 1) * num_envs, obs, mask, out)
 
 
-# Drawn actions.
+# Sampled actions.
 
 
 def act_categorical(
     sampler: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
 ) -> None:
-    """Choices of all members' environments at step t.
+    """Sample discrete actions of all members' environments at step t.
 
     Args:
-        sampler: the Sampler; obs: float32 [E, D], not scaled.
-        mask: bool [E, choices] of allowed choices, or [0, 0] for none.
-        action: int64 [E, K], the policy's own; log_prob: float32 [E], of it.
-        out: int64 [E, K], what the environments receive. All three are written.
+        sampler: Sampler.
+        t: Step.
+        obs: float32 [E, D], unscaled.
+        mask: bool [E, mask_size] of allowed actions, or [0, 0] for none.
+        action: int64 [E, K], the policy's actions, written.
+        log_prob: float32 [E], written.
+        out: int64 [E, K], the environments' actions, written.
     """
     actor, width = sampler.actor, 0
     padded = actor.table[len(actor.table) - 1, OUTPUTS]
@@ -201,7 +209,7 @@ def act_categorical(
 def act_gaussian(
     sampler: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
 ) -> None:
-    """The same in a box: action, out float32 [E, K]; mask is unused."""
+    """Sample Box actions from a Gaussian head; action, out: float32 [E, K]; mask is unused."""
     actor, width = sampler.actor, len(sampler.actor.half)
     padded = actor.table[len(actor.table) - 1, OUTPUTS]
     for m in range(len(actor.weights)):
@@ -222,7 +230,7 @@ def act_gaussian(
 def act_squashed_gaussian(
     sampler: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
 ) -> None:
-    """The same in a box, for the head `squashed_gaussian`."""
+    """Sample Box actions from the head `squashed_gaussian`; see `act_gaussian`."""
     for m in range(len(sampler.actor.weights)):
         lo = m * sampler.num_envs
         hi = lo + sampler.num_envs
@@ -233,16 +241,17 @@ def act_squashed_gaussian(
 
 
 def act_member_squashed_gaussian(
-    actor: Any, m: int, key: Any, place: int, lo: int, hi: int, obs: Any, uniform: bool, action: Any,
+    actor: Any, m: int, key: Any, place: int, lo: int, hi: int, obs: Any, uniform: bool, action:
+        Any,
     log_prob: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Actions of environments lo..hi-1, all of them member m's.
+    """Sample actions of environments lo..hi-1 of member m.
 
     Args:
-        by: GreedyActor; key: of a stream; environment e takes its normal numbers from the place
-            (place + e - lo) K on.
-        uniform: whether actions are uniform in [-1, 1] instead: the quantiles of the same numbers.
-        obs, action, log_prob, out: as for `act_gaussian`; rows lo..hi-1 are written.
+        actor: GreedyActor.
+        key: Key of a stream. Environment e uses its normal numbers from (place + e - lo) K on.
+        uniform: Sample uniformly from [-1, 1] instead, by the quantiles of the same numbers.
+        obs, action, log_prob, out: As for `act_gaussian`; rows lo..hi-1 are written.
     """
     width, padded = len(actor.half), actor.table[len(actor.table) - 1, OUTPUTS]
     for first in range(lo, hi, BLOCK):
@@ -270,12 +279,15 @@ def act_member_squashed_gaussian(
 def sample_categorical(
     head: Any, noise: Any, mask: Any, sizes: Any, action: Any, log_prob: Any
 ) -> None:
-    """Draws each component's choice: argmax of logits + Gumbel noise is a draw from their softmax.
+    """Sample each discrete component: argmax(logits + Gumbel noise) is a sample of their softmax.
 
     Args:
-        head: float32 [M, >= R, padded]; noise: float32 [M, R * choices].
-        mask: bool [M * R, choices] of allowed choices, or [0, 0] for none.
-        sizes: int64 [K]; action: int64 [M * R, K], log_prob: float32 [M * R], both written.
+        head: float32 [M, >= R, padded].
+        noise: float32 [M, R * logits].
+        mask: bool [M * R, mask_size] of allowed actions, or [0, 0] for none.
+        sizes: int64 [K].
+        action: int64 [M * R, K], written.
+        log_prob: float32 [M * R], written.
     """
     masked = mask.shape[0] > 0
     width = 0
@@ -311,12 +323,14 @@ def sample_categorical(
 
 
 def sample_gaussian(head: Any, noise: Any, log_std: Any, action: Any, log_prob: Any) -> None:
-    """Draws mean + std * noise.
+    """Sample mean + std * noise.
 
     Args:
-        head: float32 [M, >= R, padded]; noise: standard normal, float32 [M, R * K].
-        log_std: float32 [M, K]; action: float32 [M * R, K], log_prob: float32 [M * R], both
-            written.
+        head: float32 [M, >= R, padded].
+        noise: float32 [M, R * K], standard normal.
+        log_std: float32 [M, K].
+        action: float32 [M * R, K], written.
+        log_prob: float32 [M * R], written.
     """
     half_log = 0.5 * math.log(2.0 * math.pi)
     width = log_std.shape[1]
@@ -328,29 +342,29 @@ def sample_gaussian(head: Any, noise: Any, log_std: Any, action: Any, log_prob: 
             for j in range(width):
                 inverse = math.exp(-float(log_std[m, j]))
                 action[e, j] = head[m, i, j] + noise[m, i * width + j] / inverse
-                # of the action as it is stored: the update recomputes exactly this
+                # From the stored float32 action: the update recomputes exactly this.
                 u = (action[e, j] - head[m, i, j]) * inverse
                 total_log -= 0.5 * u * u + float(log_std[m, j]) + half_log
             log_prob[e] = total_log
 
 
 def clip_log_std(z: float) -> float:
-    """The log deviation that an output z means; NaN stays NaN."""
+    """Clip an output to the range of log standard deviations; NaN is preserved."""
     z = LOG_STD_LOW if z < LOG_STD_LOW else z
     return LOG_STD_HIGH if z > LOG_STD_HIGH else z
 
 
 def log_tanh_derivative(u: float) -> float:
-    """log(1 - tanh^2 u) = 2 (log 2 - |u| - log(1 + exp(-2 |u|))), exact for large u, too."""
+    """Return log(1 - tanh^2 u) = 2 (log 2 - |u| - log(1 + exp(-2 |u|))), accurate for large u."""
     size = abs(u)
     return 2.0 * (_LOG_2 - size - math.log1p(math.exp(-2.0 * size)))
 
 
 def sample_squashed(mean: float, log_std: float, noise: float) -> tuple[float, float]:
-    """One number of an action from standard normal noise.
+    """Sample one action component from standard normal noise.
 
     Returns:
-        u, whose tanh is the number; what it adds to log p.
+        u, whose tanh is the action, and its contribution to log p.
     """
     u = mean + math.exp(log_std) * noise
     return u, -0.5 * noise * noise - log_std - _HALF_LOG_2_PI - log_tanh_derivative(u)
@@ -359,15 +373,16 @@ def sample_squashed(mean: float, log_std: float, noise: float) -> tuple[float, f
 def sample_squashed_many(
     key: Any, place: int, noise: Any, std: Any, action: Any, log_prob: Any
 ) -> None:
-    """`sample_squashed` of n numbers, several at once, from noise at n places of a stream.
+    """Sample n action components from n places of a stream; vectorized `sample_squashed`.
 
-    Actions are exact to 1e-8, and so is log p for |u| up to 1e8.
+    Actions are accurate to 1e-8, and so is log p for |u| up to 1e8.
 
     Args:
-        key: np.uint64, of the stream; place: the first one.
-        noise, log_prob: float64 [n], written: standard normal numbers, what each adds to log p.
-        std: float64 [n], log deviations, which become deviations.
-        action: float64 [n], means, which become actions.
+        key: np.uint64, key of the stream.
+        place: First place in the stream.
+        noise, log_prob: float64 [n], written: standard normal numbers, contributions to log p.
+        std: float64 [n], log standard deviations, replaced by standard deviations.
+        action: float64 [n], means, replaced by actions.
     """
     for i in range(len(noise)):
         noise[i] = quick_normal(key, place + i)
@@ -389,7 +404,7 @@ GREEDY_ACTOR = GreedyActor(  # an example of its type
 
 @functools.cache
 def loops() -> Loops:
-    """Compiled forms of the functions above that a policy calls, by their names."""
+    """Compiled functions of this module that a policy calls, by name."""
     sampler = Sampler(GREEDY_ACTOR, f4(2), np.zeros((1, 1), np.uint64), 1, 0, f4(1))
     box, of_choices = (f4(2), f4(1), f4(2)), (i8(2), f4(1), i8(2))
     return Loops(

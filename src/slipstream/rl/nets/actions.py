@@ -1,4 +1,4 @@
-"""Between what the network says and what the environment takes."""
+"""Mapping between network outputs and the environment's actions."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ _BOX_HEADS: tuple[Head, ...] = ("gaussian", "squashed_gaussian", "tanh")
 
 
 class ActionMap:
-    """How a network's head becomes a distribution, and a sampled action the environment's.
+    """Maps a network's head to a distribution, and policy actions to environment actions.
 
-    A policy works in its own units: choices 0..n-1, or for a Box numbers of which [-1, 1] covers a
-    bounded component: they are clipped there and mapped affinely to the bounds. Unbounded
-    components pass as they are. The rollout keeps the policy's own action, from which log_prob can
-    be recomputed.
+    A policy works in its own units: discrete actions 0..n-1, or continuous actions of which [-1, 1]
+    covers a bounded component. Those are clipped to [-1, 1] and mapped affinely to the bounds.
+    Unbounded components pass unchanged. The rollout stores the policy's own action, from which
+    log_prob can be recomputed.
 
-    What the network's outputs mean is the head. Of choices: `logits` of a categorical
-    distribution, or the value of each choice (`q`). Of a box: the mean of a `gaussian`, whose
-    deviation is a weight of its own; or of a `squashed_gaussian`, means and after them log
-    deviations [2 K], whose tanh is the action in [-1, 1]; or the `tanh` of K numbers is the action.
+    The head defines the meaning of the network's outputs. Discrete actions: `logits` of a
+    categorical distribution, or `q`, the value of each action. Box actions: the mean of a
+    `gaussian`, whose standard deviation is a separate weight; `squashed_gaussian`, means and log
+    standard deviations [2 K] of a variable whose tanh is the action in [-1, 1]; or `tanh`, the
+    action is the tanh of K outputs.
 
     Args:
-        space: of the environment's rows.
-        head: `logits` or `gaussian` unless given.
+        space: Action space of the environment's rows.
+        head: Type of head; by default `logits` or `gaussian`.
 
     Attributes:
         kind: ``discrete``, ``multi_discrete`` or ``box``.
-        head: as above.
-        sizes: choices of each component (discrete kinds), or () for a Box.
-        width: K numbers of one action.
-        head_width: numbers the network puts out for it; also the number of noise draws of one
-            action.
+        head: As above.
+        sizes: Number of values of each discrete component, or () for a Box.
+        width: K, numbers per action.
+        head_width: Network outputs per action; also the number of noise values per action.
     """
 
     def __init__(self, space: gymnasium.Space[Any], head: Head | None = None) -> None:
@@ -78,34 +78,34 @@ class ActionMap:
             )
         if self.squashed and not np.isfinite([self._low, self._high]).all():
             raise ConfigError(
-                f"The head {self.head} fills the bounds of its actions, and {space} has none in "
-                "some component: give the environment finite bounds, or use the head gaussian."
+                f"The head {self.head} needs bounded actions, and {space} is unbounded in some "
+                "component: give the environment finite bounds, or use the head gaussian."
             )
         numbers = 2 if self.head == "squashed_gaussian" else 1
         self.head_width = sum(self.sizes) if self.sizes else self.width * numbers
 
     @property
     def continuous(self) -> bool:
-        """Whether actions are real numbers, with normal noise; else choices, with Gumbel noise."""
+        """Whether actions are continuous, with normal noise; else discrete, with Gumbel noise."""
         return self.kind == "box"
 
     @property
     def squashed(self) -> bool:
-        """Whether a tanh brings the output into [-1, 1]."""
+        """Whether a tanh maps the output to [-1, 1]."""
         return self.head in ("squashed_gaussian", "tanh")
 
     @property
     def is_stochastic(self) -> bool:
-        """Whether the head is a distribution; else there is one action and nothing to draw."""
+        """Whether the head is a distribution; otherwise there is one action per state."""
         return self.head not in ("q", "tanh")
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of action rows: float32 for a Box, else int64."""
+        """Dtype of action rows: float32 for a Box, else int64."""
         return np.dtype(np.float32 if self.continuous else np.int64)
 
     def to_environment(self, action: NDArray[Any], out: NDArray[Any]) -> None:
-        """Writes what the environment receives, [R, K], for the policy's actions [R, K]."""
+        """Map the policy's actions [R, K] to environment actions [R, K], written to `out`."""
         if self.continuous:
             np.multiply(action, self._half, out=out)
             out += self._middle
@@ -120,14 +120,14 @@ class ActionMap:
         rng: np.random.Generator,
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Add exploration to the best actions of a head without a distribution, in place.
+        """Add exploration to the greedy actions of a head without a distribution, in place.
 
         Args:
-            out: [R, K], as `to_environment` writes them.
-            amount: share of uniformly random choices, or standard deviation of normal noise in
-                halves of the range of a Box.
-            rng: source of the random numbers.
-            mask: bool [R, choices] of allowed choices.
+            out: [R, K], from `to_environment`.
+            amount: Fraction of uniformly random discrete actions, or standard deviation of normal
+                noise in halves of the range of a Box.
+            rng: Source of random numbers.
+            mask: bool [R, mask_size] of allowed actions.
         """
         if self.continuous:
             out += amount * self._half * rng.standard_normal(out.shape, np.float32)
@@ -140,19 +140,19 @@ class ActionMap:
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """Sizes and starts of choices, half, middle, low, high of a box, for compiled loops."""
+        """Sizes, start, half, middle, low and high for compiled loops."""
         sizes = np.array(self.sizes, np.int64)
         return sizes, self._start, self._half, self._middle, self._low, self._high
 
     def description(self) -> dict[str, Any]:
-        """JSON-able form, enough to rebuild the space."""
+        """Return a JSON-serializable form from which the space can be rebuilt."""
         if self.continuous:
             return {"kind": self.kind, "low": _numbers(self._low), "high": _numbers(self._high)}
         return {"kind": self.kind, "sizes": list(self.sizes), "start": self._start.tolist()}
 
     @staticmethod
     def space(description: Mapping[str, Any]) -> gymnasium.Space[Any]:
-        """The action space of a `description`."""
+        """Return the action space of a `description`."""
         kind = description["kind"]
         if kind == "box":
             low = np.array([float(x) for x in description["low"]], np.float32)
@@ -165,5 +165,5 @@ class ActionMap:
 
 
 def _numbers(values: NDArray[np.float32]) -> list[float | str]:
-    """Infinities as strings: JSON has none, and float("-inf") reads them back."""
+    """Replace infinities by strings: JSON has none, and float("-inf") reads them back."""
     return [x if np.isfinite(x) else str(x) for x in values.tolist()]

@@ -1,8 +1,8 @@
 """Fully connected layers of one member on a block of rows, forward and backward.
 
-Plain loops. A network is a table, int64 [L, 7] with a line for each
-layer, and lies in the member's row of weights. Rows pass in blocks (`block_rows`), so that what a
-block leaves on its way stays in the processor's nearest memory.
+Plain loops. A network is a table, int64 [L, 7] with a row for each layer; its weights are in the
+member's row of weights. Rows pass in blocks (`block_rows`), so that intermediate results stay in
+the L1 cache.
 """
 
 from __future__ import annotations
@@ -25,27 +25,25 @@ from slipstream.jit.gemm import (
 from slipstream.rl.compiled_loops import Loops, f4, i8
 
 BLOCK = 64  # rows
-# Outputs of a layer, from which on its weights are read once for so many times BLOCK rows: weights
-# that no near memory holds are read from far, and gradients are read and written there.
+# (minimum width, blocks): wider layers use larger blocks, since weights and gradients that exceed
+# the cache are read from main memory once per block.
 _BLOCK_FACTORS = ((512, 4), (128, 2))
 
-_NARROW_SHARE = (
-    4  # at most a quarter of the outputs true: those alone are made, and their gradients
-)
+_NARROW_SHARE = 4  # if at most a quarter of the outputs are unpadded, only those are computed
 
 # Columns of a table.
 INPUTS = 0
 OUTPUTS = 1
-WEIGHT = 2  # where the matrix [inputs, outputs] begins in the member's weights
-BIAS = 3  # where the bias begins, or -1 for none
-OFFSET = 4  # numbers of a row that the outputs of the layers below take
-# Inputs and outputs without padding: what is 0 on both sides no sum needs to pass through.
+WEIGHT = 2  # offset of the matrix [inputs, outputs] in the member's weights
+BIAS = 3  # offset of the bias, or -1 for none
+OFFSET = 4  # offset of the outputs in a row: outputs of all layers below
+# Inputs and outputs without padding; sums skip the padding.
 TRUE_INPUTS = 5
 TRUE_OUTPUTS = 6
-ROW_SIZE = 7  # numbers of a layer
+ROW_SIZE = 7  # numbers per layer
 
-# x P(x^2) / Q(x^2) fitted to tanh x for |x| <= 9.1, beyond which float32 knows 1 only; all terms
-# are positive. Error below 3e-7.
+# x P(x^2) / Q(x^2) fitted to tanh x for |x| <= 9.1; beyond, tanh is 1 in float32. All terms are
+# positive. Error below 3e-7.
 _LIMIT = np.float32(9.1)
 _P1 = np.float32(0.133774995803833)
 _P2 = np.float32(0.0034912892151623964)
@@ -61,13 +59,13 @@ _NEGATIVE_INFINITY = np.float32(-np.inf)
 
 
 def block_rows(widths: Sequence[int], rows: int) -> int:
-    """Rows that pass at once in an update of `rows`, by a network with such hidden layers."""
+    """Return the rows per block in an update of `rows`, for a network with these hidden layers."""
     times = next((times for least, times in _BLOCK_FACTORS if max(widths) >= least), 1)
     return min(rows, times * BLOCK)
 
 
 def tanh_f32(x: Any) -> Any:
-    """tanh of a float32, from arithmetic alone: a processor does many at once."""
+    """Compute tanh of a float32 from arithmetic alone, so that it vectorizes."""
     near = _clip(x, _LIMIT)
     s = near * near
     p = fused(s, fused(s, fused(s, fused(s, _P4, _P3), _P2), _P1), _ONE)
@@ -76,13 +74,13 @@ def tanh_f32(x: Any) -> Any:
 
 
 def _clip(x: Any, limit: Any) -> Any:
-    """x, at most `limit` from 0; NaN stays NaN, so that a sick member is noticed."""
+    """Clip x to +-limit. NaN is preserved, so that a failed member is detected."""
     low = -limit if x < -limit else x
     return limit if low > limit else low
 
 
 def layer_forward(weights: Any, table: Any, i: int, relu: bool, x: Any, y: Any) -> None:
-    """y = activation(x weight + bias); the last layer is linear."""
+    """Compute y = activation(x weight + bias); the last layer is linear."""
     inputs, outputs, at, bias = (
         table[i, TRUE_INPUTS],
         table[i, OUTPUTS],
@@ -106,12 +104,15 @@ def layer_forward(weights: Any, table: Any, i: int, relu: bool, x: Any, y: Any) 
 
 
 def forward(weights: Any, table: Any, relu: bool, x: Any, workspace: Any) -> None:
-    """All layers.
+    """Compute all layers.
 
     Args:
-        weights: float32 [P] of one member; table: int64 [L, 7]; relu: else tanh.
-        x: float32 [b, inputs], of one block.
-        space: float32 [>= b * all outputs]; layer i's outputs [b, outputs] are left at b * PLACE.
+        weights: float32 [P] of one member.
+        table: int64 [L, 7].
+        relu: ReLU activation, else tanh.
+        x: float32 [b, inputs] of one block.
+        workspace: float32 [>= b * all outputs]; the outputs [b, outputs] of layer i start at
+            b * OFFSET.
     """
     b = x.shape[0]
     y = matrix(workspace, 0, b, table[0, OUTPUTS])
@@ -124,13 +125,13 @@ def forward(weights: Any, table: Any, relu: bool, x: Any, workspace: Any) -> Non
 
 
 def transpose_weights(weights: Any, table: Any, transposed: Any) -> None:
-    """Writes the transposed matrices of all layers but the first, where the matrices lie."""
+    """Write the transposed matrices of all layers but the first, at the matrices' offsets."""
     for i in range(1, len(table)):
         transpose_rows(weights, table, i, table[i, INPUTS], transposed)
 
 
 def transpose_rows(weights: Any, table: Any, i: int, rows: int, transposed: Any) -> None:
-    """Writes the first rows of layer i's matrix as columns, [outputs, rows], where it lies.
+    """Write the first rows of layer i's matrix as columns, [outputs, rows], at its offset.
 
     Rows and outputs are multiples of COLUMNS.
     """
@@ -141,11 +142,13 @@ def transpose_rows(weights: Any, table: Any, i: int, rows: int, transposed: Any)
 def backward(
     transposed: Any, gradient: Any, table: Any, relu: bool, x: Any, workspace: Any, d_workspace: Any
 ) -> None:
-    """Adds a block's gradients, given those of the last outputs in their place of d_space.
+    """Add a block's gradients, given those of the last outputs at their offset in d_workspace.
 
     Args:
-        turned: float32 [P], of `transpose_weights`; gradient: float32 [P], added to.
-        x, space: of `forward`; d_space: like space, overwritten below the last layer.
+        transposed: float32 [P], from `transpose_weights`.
+        gradient: float32 [P], added to.
+        x, workspace: Of `forward`.
+        d_workspace: Like workspace, overwritten below the last layer.
     """
     b = x.shape[0]
     last = len(table) - 1
@@ -174,9 +177,9 @@ def backward(
 
 
 def add_columns(a: Any, b: Any, c: Any, columns: Any) -> None:
-    """`add_transposed_product` for the first n columns of b [K, C] and c [R, C] alone.
+    """Apply `add_transposed_product` to the first n columns of b [K, C] and c [R, C] only.
 
-    A product is the faster the wider it is, and its sums are the same transposed.
+    Wide products are faster, and the sums are the same transposed.
 
     Args:
         columns: float32 [n, R], overwritten.
@@ -193,11 +196,13 @@ def add_columns(a: Any, b: Any, c: Any, columns: Any) -> None:
 def input_gradient(
     transposed: Any, table: Any, relu: bool, workspace: Any, d_workspace: Any, d_x: Any
 ) -> None:
-    """Gradients of a block for its inputs, and none for weights.
+    """Compute a block's gradients with respect to its inputs only.
 
     Args:
-        turned: float32 [P], of `transpose_weights`, and of `transpose_rows` for the first layer and C rows.
-        space: of `forward`; d_space: as for `backward`.
+        transposed: float32 [P], from `transpose_weights`, and from `transpose_rows` for the first
+            layer and C rows.
+        workspace: Of `forward`.
+        d_workspace: As for `backward`.
         d_x: float32 [b, C], written: d loss / d x for the first C inputs.
     """
     b, columns = d_x.shape
@@ -217,10 +222,11 @@ def input_gradient(
 
 
 def select_rows(table: Any, b: int, selected: Any, workspace: Any) -> None:
-    """Leaves in `workspace` what `forward` would have left there for some of the rows alone.
+    """Keep only some rows in `workspace`, as if `forward` had processed only these.
 
     Args:
-        b: rows that passed; kept: int64 [n], which of them count, ascending.
+        b: Number of processed rows.
+        selected: int64 [n], selected rows, ascending.
     """
     n = len(selected)
     if n == b:
@@ -228,17 +234,18 @@ def select_rows(table: Any, b: int, selected: Any, workspace: Any) -> None:
     for i in range(len(table)):
         place, width = table[i, OFFSET], table[i, OUTPUTS]
         y, to = matrix(workspace, b * place, b, width), matrix(workspace, n * place, n, width)
-        for r in range(n):  # forward in memory: nothing is overwritten before it was moved
+        for r in range(n):  # ascending order: no row is overwritten before it is moved
             line, source = to[r], y[selected[r]]
             for j in range(len(line)):
                 line[j] = source[j]
 
 
 def backward_layer(relu: bool, d: Any, matrix: Any, y: Any, d_y: Any) -> None:
-    """Derivatives d [b, >= C] of a layer's outputs back to what the layer below activated.
+    """Propagate derivatives d [b, >= C] of a layer's outputs to the outputs of the layer below.
 
     Args:
-        matrix: float32 [C, B], transposed; y: float32 [b, B], of the layer below.
+        matrix: float32 [C, B], transposed.
+        y: float32 [b, B], outputs of the layer below.
         d_y: float32 [b, B], written.
     """
     if relu:
@@ -252,11 +259,12 @@ def backward_layer(relu: bool, d: Any, matrix: Any, y: Any, d_y: Any) -> None:
 
 
 def forward_members(weights: Any, table: Any, relu: bool, x: Any, workspace: Any, out: Any) -> None:
-    """Last outputs of every member.
+    """Compute the last outputs of every member.
 
     Args:
-        weights: float32 [M, P]; x: float32 [M, R, inputs], rows may lie apart.
-        space: float32 [BLOCK * all outputs], overwritten.
+        weights: float32 [M, P].
+        x: float32 [M, R, inputs]; members need not be contiguous.
+        workspace: float32 [BLOCK * all outputs], overwritten.
         out: float32 [M, R, outputs], written.
     """
     last, width = len(table) - 1, out.shape[2]
@@ -272,7 +280,7 @@ def forward_members(weights: Any, table: Any, relu: bool, x: Any, workspace: Any
 
 @functools.cache
 def loops() -> Loops:
-    """Compiled form of `forward_members`, by its name."""
-    apart = np.zeros((2, 2, 2), np.float32)[:, :1]  # rows of members that lie apart
+    """Compiled `forward_members`, by name."""
+    apart = np.zeros((2, 2, 2), np.float32)[:, :1]  # not contiguous
     examples = (f4(2), i8(2), True, apart, f4(1), f4(3))
     return Loops("nets", {forward_members: examples})

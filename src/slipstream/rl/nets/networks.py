@@ -26,9 +26,9 @@ _SKIP_INITIALIZATION: ContextVar[bool] = ContextVar("left out", default=False)
 
 @contextmanager
 def skip_initialization() -> Iterator[None]:
-    """What is made within it begins with zeros: a state with all weights is restored into it.
+    """Leave weights at zero in this context, because a state with all weights is loaded afterwards.
 
-    Drawing and decomposing them is most of the time in which members that go on are assembled.
+    Random orthogonal weights take most of the time in which resumed members are built.
     """
     before = _SKIP_INITIALIZATION.set(True)
     try:
@@ -44,17 +44,17 @@ def orthogonal(
     seeds: Sequence[int],
     layer: int,
 ) -> None:
-    """Fills weight [M, >= in, >= out] with orthogonal matrices of `shape`; padding stays 0.
+    """Fill weight [M, >= in, >= out] with orthogonal matrices of `shape`; padding stays 0.
 
-    Q of the QR decomposition of a normal matrix, signs taken from R (Saxe, McClelland, Ganguli
+    Uses Q of the QR decomposition of a normal matrix with the signs of R (Saxe, McClelland, Ganguli
     2014, "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks").
 
     Args:
-        weight: written in place.
-        shape: true (in, out) of one member's matrix.
-        gain: factor.
-        seeds: [M]; a member's matrix follows from its seed and `layer` alone.
-        layer: number of the matrix within the network.
+        weight: Written in place.
+        shape: Unpadded (in, out) of one member's matrix.
+        gain: Factor.
+        seeds: [M]; a member's matrix depends only on its seed and `layer`.
+        layer: Number of the matrix within the network.
     """
     if _SKIP_INITIALIZATION.get():
         return
@@ -74,14 +74,15 @@ def fan_in_uniform(
     seeds: Sequence[int],
     layer: int,
 ) -> None:
-    """Fills weight [M, >= in, >= out] and bias [M, >= out] from U(-1/sqrt(in), 1/sqrt(in)).
+    """Fill weight [M, >= in, >= out] and bias [M, >= out] from U(-1/sqrt(in), 1/sqrt(in)).
 
-    What PyTorch's linear layers start with (LeCun, Bottou, Orr, Mueller 1998, "Efficient backprop",
-    section 4.6, with a third of its variance), and with them the published value-based agents.
+    This is the initialization of PyTorch's linear layers (LeCun, Bottou, Orr, Mueller 1998,
+    "Efficient backprop", section 4.6, with a third of its variance), and of published value-based
+    agents.
 
     Args:
-        weight, bias: written in place; padding stays 0.
-        shape, seeds, layer: as for `orthogonal`.
+        weight, bias: Written in place; padding stays 0.
+        shape, seeds, layer: As for `orthogonal`.
     """
     if _SKIP_INITIALIZATION.get():
         return
@@ -99,7 +100,7 @@ _ZERO = np.float32(0.0)
 
 
 def dueling_mask(shape: tuple[int, ...], stream: int, choices: int) -> NDArray[np.float32]:
-    """1 where the last matrix, padded to `shape`, may be other than 0."""
+    """Return 1 where the last matrix of a dueling network, padded to `shape`, may be non-zero."""
     allowed = np.zeros(shape, np.float32)
     allowed[:stream, choices] = 1.0
     allowed[stream : 2 * stream, :choices] = 1.0
@@ -107,10 +108,11 @@ def dueling_mask(shape: tuple[int, ...], stream: int, choices: int) -> NDArray[n
 
 
 def clear_cross_gradient(gradient: Any, table: Any, stream: int, choices: int) -> None:
-    """Sets the gradient of the last matrix to 0 where it leads from one stream to the other.
+    """Set the gradient of the last matrix to 0 between the two streams of a dueling network.
 
     Args:
-        gradient: float32 [P] of one member; table: as in `layers.py`.
+        gradient: float32 [P] of one member.
+        table: As in `layers.py`.
     """
     last = len(table) - 1
     inputs, outputs, at = table[last, INPUTS], table[last, OUTPUTS], table[last, WEIGHT]
@@ -125,10 +127,11 @@ def clear_cross_gradient(gradient: Any, table: Any, stream: int, choices: int) -
 
 
 def dueling_values(row: Any, choices: int, values: Any) -> None:
-    """Q of one row of outputs: advantages [choices], then the value.
+    """Compute Q from one row of outputs: advantages [choices], then the state value.
 
     Args:
-        row: float32 [> choices]; values: float64 [choices], written.
+        row: float32 [> choices].
+        values: float64 [choices], written.
     """
     mean = 0.0
     for j in range(choices):
@@ -144,14 +147,14 @@ Array: TypeAlias = NDArray[np.float32]
 
 
 def input_width(numbers: int) -> int:
-    """Columns of a network's input: the numbers, a column of ones for the bias, padding with 0."""
+    """Return the width of a network's input: features, a column of ones, and padding."""
     return padded(numbers + 1)
 
 
 def padded(width: int) -> int:
-    """`width` rounded up to a multiple of what products of matrices take.
+    """Round `width` up to a multiple that matrix products require.
 
-    Padding weights start at 0 and have gradient 0: they stay 0.
+    Padding weights start at 0 and have gradient 0, so they stay 0.
     """
     return -(-width // COLUMNS) * COLUMNS
 
@@ -166,17 +169,17 @@ class _Layer:
 
 
 class Mlp:
-    """Fully connected layers; `layers.py` calculates them.
+    """Fully connected layers, computed by `layers.py`.
 
-    The first layer has no bias of its own: it is the weight of the input's column of ones.
+    The bias of the first layer is the weight of the input's column of ones.
 
     Args:
-        name: prefix of the parameters' names.
-        sizes: true net_arch (inputs, hidden..., outputs).
-        activation: between layers; the last one is linear.
-        output_gain: gain of the last layer's orthogonal start; None: all layers start with
-            `fan_in_uniform`.
-        stream: of a dueling network the width of each stream, see `dueling_values`; else 0.
+        name: Prefix of parameter names.
+        sizes: Unpadded layer widths (inputs, hidden..., outputs).
+        activation: Activation between layers; the last layer is linear.
+        output_gain: Gain of the last layer's orthogonal initialization; None initializes all layers
+            with `fan_in_uniform`.
+        stream: Width of each stream of a dueling network, see `dueling_values`; else 0.
     """
 
     def __init__(
@@ -202,7 +205,7 @@ class Mlp:
         ]
 
     def shapes(self) -> Shapes:
-        """Padded shapes of one member's tensors."""
+        """Return padded shapes of one member's tensors."""
         shapes: Shapes = {}
         for i, layer in enumerate(self.layers):
             inputs = padded(layer.inputs) if i else input_width(layer.inputs)
@@ -212,9 +215,9 @@ class Mlp:
         return shapes
 
     def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int], first: int) -> None:
-        """First weights; `first` numbers this network's first matrix.
+        """Initialize weights; `first` is the number of this network's first matrix.
 
-        Orthogonal with biases of 0; or from the fan-in, biases too.
+        Weights are orthogonal with zero biases, or weights and biases are uniform in the fan-in.
         """
         for i, layer in enumerate(self.layers):
             shape, weight = (layer.inputs, layer.outputs), weights[layer.weight]
@@ -233,14 +236,17 @@ class Mlp:
                 fan_in_uniform(weight, bias, shape, seeds, first + i)
 
     def table(self, offsets: Mapping[str, int]) -> NDArray[np.int64]:
-        """The table that `layers.py` reads, given where the tensors begin in a member's row."""
+        """Return the table for `layers.py`, given the offsets of tensors in a member's row."""
         lines: list[tuple[int, ...]] = []
         place = 0
         for layer, (inputs, outputs) in zip(
             self.layers, (s for name, s in self.shapes().items() if "weight" in name), strict=True
         ):
             bias = offsets.get(layer.bias, -1)
-            true = (layer.inputs + (not lines), layer.outputs)  # the first has a column of ones
+            true = (
+                layer.inputs + (not lines),
+                layer.outputs,
+            )  # the first layer has a column of ones
             lines.append((inputs, outputs, offsets[layer.weight], bias, place, *true))
             place += outputs
         return np.array(lines, np.int64)
@@ -250,8 +256,8 @@ class Workspace:
     """Buffers of one thread for one shape [M, R].
 
     Attributes:
-        head, value: outputs [M, R, padded].
-        block: what passes through an `Mlp` at once, of one member.
+        head, value: Outputs [M, R, padded].
+        block: Intermediate outputs of one block of one member.
     """
 
     def __init__(self, members: int, rows: int, head_width: int, block: int) -> None:
@@ -264,38 +270,37 @@ class Network(Protocol):
     """An actor and a critic for one kind of observation."""
 
     def shapes(self) -> Shapes:
-        """Shapes of one member's tensors by name."""
+        """Return shapes of one member's tensors by name."""
 
     def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
-        """First weights, member m's from seeds[m] alone."""
+        """Initialize weights; those of member m depend on seeds[m] only."""
 
     def workspace(self, members: int, rows: int) -> Workspace:
-        """Buffers for M members and R rows each."""
+        """Allocate buffers for M members with R rows each."""
 
     def act(self, weights: Views, x: NDArray[Any], workspace: Workspace) -> Array:
-        """Actor's head [M, R, padded head width] of x [M, R, ...]."""
+        """Compute the actor's head [M, R, padded head width] of x [M, R, ...]."""
 
     def value(self, weights: Views, x: NDArray[Any], workspace: Workspace) -> Array:
-        """Critic's output [M, R, padded]: the value in column 0."""
+        """Compute the critic's output [M, R, padded]; the value is in column 0."""
 
 
 class MlpNetwork:
-    """A fully connected actor, and beside it a critic where the policy has one.
+    """A fully connected actor, and a critic if the policy has one.
 
     Args:
-        inputs: D numbers of an observation.
-        net_arch: hidden layers of each.
-        head_width: outputs of the actor.
-        activation: between layers.
-        critic: whether there is one. The heads of agents that learn from values alone have none;
-            they start with `fan_in_uniform`, as those agents' papers and libraries do.
-        dueling: the actor's outputs are advantages and, after them, the state's value; see
-            `dueling_values`.
+        inputs: D, numbers of an observation.
+        net_arch: Hidden layer widths of each network.
+        head_width: Outputs of the actor.
+        activation: Activation between layers.
+        critic: Whether the policy has a critic. Heads of value-based agents have none and use
+            `fan_in_uniform`, as in those agents' papers and libraries.
+        dueling: The actor's outputs are advantages, then the state value; see `dueling_values`.
 
     Attributes:
-        mlps: actor, and critic.
-        tables: int64 [1 or 2, L, 7], of actor and critic, as `layers.py` reads them.
-        stream: width of each stream of a dueling network, else 0.
+        mlps: Actor, and critic.
+        tables: int64 [1 or 2, L, 7], actor and critic, as `layers.py` reads them.
+        stream: Width of each stream of a dueling network, else 0.
     """
 
     def __init__(
@@ -333,7 +338,7 @@ class MlpNetwork:
         return Workspace(members, rows, self.head_width, self.num_outputs(BLOCK))
 
     def num_outputs(self, rows: int) -> int:
-        """Numbers that the outputs of all layers of one network take, for so many rows."""
+        """Return the total size of all layers' outputs of one network for this number of rows."""
         return rows * int(self.tables[:, :, OUTPUTS].sum(1).max())
 
     def act(self, weights: Views, x: NDArray[Any], workspace: Workspace) -> Array:

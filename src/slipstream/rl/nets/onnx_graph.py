@@ -1,9 +1,8 @@
-"""A policy as an ONNX model: scaling, masks and the mapping of actions are nodes of its graph.
+"""Export of a policy as an ONNX model, including scaling, masks and action mapping.
 
-Its inputs are rows, as the policy's description has them (docs/policies.md): the environment's own
-observations where these are one array, else their numbers one after another. Its outputs are the
-most likely actions, as the environment takes them, and the network's own numbers, for those who
-draw.
+Inputs are rows as in the policy's description (docs/policies.md): the environment's observations if
+they are one array, else their concatenated elements. Outputs are the greedy actions in the
+environment's format, and the raw network outputs for users who sample.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from slipstream.rl.nets.policy_file import pack
 MIN_OPSET, DEFAULT_OPSET = (
     13,
     17,
-)  # the first that has all operators, and what is written unless told
-TOLERANCE = 1e-5  # of outputs and actions, in parts of the largest where that is above 1
-_TIES = 1e-3  # share of rows
+)  # first opset with all operators, and the default
+TOLERANCE = 1e-5  # of outputs and actions, relative to the largest value if that is above 1
+_TIES = 1e-3  # fraction of rows
 _FILES = "An ONNX file"
 
 
 class _Graph:
-    """Nodes as they are added, each with one output; arrays become constants."""
+    """Nodes with one output each, in order of addition; arrays become constants."""
 
     def __init__(self, helper: Any, tensor: Any) -> None:
         self._helper, self._tensor = helper, tensor
@@ -42,7 +41,7 @@ class _Graph:
         self.constants: list[Any] = []
 
     def __call__(self, kind: str, *inputs: Any, name: str = "", **attributes: Any) -> str:
-        """Adds a node of names and arrays; its output's name."""
+        """Add a node with names and arrays as inputs, and return the name of its output."""
         names = []
         for array in inputs:
             names.append(array if isinstance(array, str) else f"constant_{len(self.constants)}")
@@ -53,26 +52,26 @@ class _Graph:
         return name
 
     def columns(self, x: str, lo: int, hi: int, name: str = "") -> str:
-        """Columns lo..hi-1 of x."""
+        """Return columns lo..hi-1 of x."""
         return self("Slice", x, *(np.array([n]) for n in (lo, hi, 1)), name=name)
 
 
 def make_onnx_model(policy: Policy, opset: int = DEFAULT_OPSET) -> Any:
-    """The ONNX model of a policy of one member; `mask` is an input where one is needed.
+    """Build the ONNX model of a policy of one member; `mask` is an input if the policy needs one.
 
     Args:
-        policy: that was read from a file.
-        opset: version of ONNX's operators.
+        policy: Loaded from a file.
+        opset: Version of ONNX's operator set.
 
     Raises:
-        ConfigError: the installed onnx has no such opset, or operators are missing in it.
+        ConfigError: The installed onnx lacks the opset, or the opset lacks operators.
         ResourceError: onnx is not installed.
     """
     onnx = import_optional("onnx", _FILES, "onnx")
     helper, newest = onnx.helper, onnx.defs.onnx_opset_version()
     if not MIN_OPSET <= opset <= newest:
         raise ConfigError(
-            f"ONNX's opset {opset} is not written here: {MIN_OPSET} is the first that has all "
+            f"ONNX's opset {opset} is not supported: {MIN_OPSET} is the first that has all "
             f"operators of a policy, and {newest} the last that the installed onnx knows. Leave "
             f"out --opset for {DEFAULT_OPSET}, or name one that your reader knows."
         )
@@ -121,7 +120,7 @@ def make_onnx_model(policy: Policy, opset: int = DEFAULT_OPSET) -> Any:
 
 
 def _rows(graph: _Graph, x: str, tensors: Mapping[str, NDArray[Any]], policy: Policy) -> str:
-    """The last layer's outputs for rows of numbers."""
+    """Add the layers for rows of features; return the outputs of the last layer."""
     x = graph("Sub", graph("Flatten", x, axis=1), tensors["observation.mean"])
     x = graph("Mul", x, tensors["observation.inverse_std"])
     assert policy.scale is not None
@@ -137,8 +136,8 @@ def _rows(graph: _Graph, x: str, tensors: Mapping[str, NDArray[Any]], policy: Po
 
 
 def _images(graph: _Graph, x: str, tensors: Mapping[str, NDArray[Any]], policy: Policy) -> str:
-    """The same for images."""
-    network: Any = policy.network  # whose module needs torch
+    """Add the layers for images; return the outputs of the last layer."""
+    network: Any = policy.network  # its module needs torch
     x = graph("Div", x, np.array(255.0, np.float32))
     for name, *_, stride in network.layers:
         own = (tensors[f"weights.{name}.{k}"] for k in ("weight", "bias"))
@@ -153,18 +152,19 @@ def _images(graph: _Graph, x: str, tensors: Mapping[str, NDArray[Any]], policy: 
 def write_onnx(
     policy: Policy, rows: NDArray[Any], mask: NDArray[np.bool_] | None, file: Path, opset: int
 ) -> dict[str, Any]:
-    """Writes a policy's model once it has acted as the policy does on recorded rows.
+    """Write a policy's model after verifying it on recorded rows.
 
     Args:
-        policy: of one member, that was read from a file.
-        rows: [n, *shape], not scaled; mask: bool [n, choices] or None.
-        file, opset: see `make_onnx_model`.
+        policy: Policy of one member, loaded from a file.
+        rows: [n, *shape], unscaled.
+        mask: bool [n, mask_size] or None.
+        file, opset: See `make_onnx_model`.
 
     Returns:
-        What the file says of that comparison, too: what ran the model, rows, differences.
+        Metadata of the comparison, also stored in the file: runtime, rows, differences.
 
     Raises:
-        ResourceError: they act differently; nothing is written.
+        ResourceError: The model acts differently; no file is written.
     """
     model = make_onnx_model(policy, opset)
     feeds = {"observation": rows} | ({} if mask is None else {"mask": mask})
@@ -174,7 +174,7 @@ def write_onnx(
     metadata: dict[str, Any] = {"ran_by": ran, "inputs": list(feeds), "observations": len(rows)}
     metadata["tolerance"] = TOLERANCE
     largest = float(np.abs(outputs - own).max() / max(1.0, np.abs(own).max()))
-    if policy.actions.sizes:  # two outputs that are equal but for rounding may change their order
+    if policy.actions.sizes:  # rounding may change the order of nearly equal outputs
         other = float(np.mean((actions_found != acted).reshape(len(rows), -1).any(1)))
         fine = other <= _TIES
         metadata["other_choices"] = other
@@ -198,7 +198,7 @@ def write_onnx(
 
 
 def _run(content: bytes, feeds: Mapping[str, NDArray[Any]]) -> tuple[str, list[NDArray[Any]]]:
-    """Actions and outputs of a model, and by what: onnxruntime, else onnx itself, which is slow."""
+    """Run a model with onnxruntime, or the slow reference of onnx; return its name and outputs."""
     try:
         library = import_optional("onnxruntime", _FILES, "onnx")
     except ResourceError:

@@ -1,11 +1,11 @@
-"""Weights of a population in one block of memory, and the step of Adam that moves them.
+"""Weights of a population in one block of memory, and Adam.
 
-`Parameters` is a group of weights with an optimizer of its own. The functions after it are plain
-loops that each agent compiles with its own. A step of one member is three calls; the first and the
-last may run side by side, each for a part of the weights:
+`Parameters` is a group of weights with an optimizer of its own. The functions below it are plain
+loops that each agent compiles with its own. A step of one member is three calls; the first and last
+can run in parallel, each for a part of the weights:
 
-    sum_gradient   adds up the gradient's buffers, and the squares of the sum
-    begin_step     counts the step; or a failure, if the gradient is not finite
+    sum_gradient   sums the gradient buffers, and the squares of the sum
+    begin_step     counts the step, or a failure if the gradient is not finite
     move_weights   clips the gradient and applies it
 """
 
@@ -23,23 +23,24 @@ from slipstream.rl.compiled_loops import b1, f4, f8, i8, split_range
 
 BETA_1 = 0.9
 BETA_2 = 0.999
-# Moments below these move no weight, and soon would be denormal numbers.
+# Smaller moments change no weight and would become denormal numbers.
 TINY = np.float32(1e-30)
 TINY_SQUARE = np.float32(1e-36)
-LANES = 64  # sums side by side; a member's row of weights is a multiple of it
-_LINE = LINE // 4  # float32 numbers in a cache line: every tensor of every member begins on one
+LANES = 64  # parallel sums; the length of a member's row is a multiple of it
+_LINE = LINE // 4  # float32 numbers per cache line; every tensor is aligned to one
 _ZERO = np.float32(0.0)
 
 
 class TrainState(NamedTuple):
-    """What a step changes, of M members.
+    """Arrays that an optimizer step changes, of M members.
 
     Attributes:
-        weights, first, second: float32 [M, P], first and second moment; P is a multiple of LANES.
-        gradients: float32 [M, parts, P], their sum is left in the first part.
-        steps: int64 [M], updates applied.
-        failed: bool [M], members whose gradient was not finite once.
-        norm: float64 [M], of each member's last gradient before clipping.
+        params, first, second: float32 [M, P], weights, first and second moments. P is a multiple of
+            LANES.
+        gradients: float32 [M, parts, P]; their sum is stored in the first part.
+        steps: int64 [M], applied updates.
+        failed: bool [M], members that had a non-finite gradient.
+        norm: float64 [M], norm of each member's last gradient before clipping.
     """
 
     params: NDArray[np.float32]
@@ -52,7 +53,7 @@ class TrainState(NamedTuple):
 
 
 class StepSettings(NamedTuple):
-    """Settings of a step, float64 [M]; `max_grad_norm` is infinity where it is off."""
+    """Settings of a step, float64 [M]; `max_grad_norm` is infinity if clipping is disabled."""
 
     learning_rate: NDArray[np.float64]
     adam_eps: NDArray[np.float64]
@@ -64,7 +65,7 @@ STEP_SETTINGS = StepSettings(f8(1), f8(1), f8(1))
 
 
 class Views(dict[str, NDArray[np.float32]]):
-    """Tensors by name, views into the block [M, P] that is `flat`."""
+    """Tensors by name, views into the block `flat` [M, P]."""
 
     flat: NDArray[np.float32]
 
@@ -72,23 +73,26 @@ class Views(dict[str, NDArray[np.float32]]):
 class Parameters:
     """Weights, gradients and Adam moments of M members, each as one float32 array [M, P].
 
-    This is one group: its step counts, norms and failures are its own. An agent has a group for
-    each optimizer (PPO one, its policy's; SAC one each for actor, critics and temperature), and
-    stores the `state_dict` of each under a name of its own.
+    This is one parameter group with its own step counts, norms and failures. An agent has a group
+    per optimizer (PPO one; SAC one each for actor, critics and entropy coefficient), and stores the
+    `state_dict` of each under its own name.
 
-    A named tensor is a view [M, *shape] into these blocks. Members never mix: every operation works
-    on a row by itself, so a row's bits do not depend on the rows beside it.
+    A named tensor is a view [M, *shape] into these blocks. Every operation works on one row at a
+    time, so results of a member do not depend on other members, bit for bit.
 
     Args:
-        shapes: name -> shape of one member's tensor, in the order they are laid out.
+        shapes: name -> shape of one member's tensor, in memory order.
         members: M.
-        parts: gradient buffers; a minibatch computed in several parts needs one for each.
+        parts: Gradient buffers, one for each part of a minibatch.
 
     Attributes:
-        flat: [M, P]; gradients: [M, parts, P]; first, second: Adam's moments [M, P].
-        steps: int64 [M], updates applied to each member; failed: bool [M], members whose gradient
-            was not finite once: they are never updated again.
-        arrays: all of these as compiled loops take them; offsets: where a tensor begins in a row.
+        flat: [M, P].
+        gradients: [M, parts, P].
+        first, second: Adam's moments [M, P].
+        steps: int64 [M], updates applied to each member.
+        failed: bool [M], members that had a non-finite gradient. They are never updated again.
+        arrays: All of these for compiled loops.
+        offsets: Offset of each tensor in a row.
     """
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], members: int, parts: int = 1) -> None:
@@ -120,11 +124,11 @@ class Parameters:
 
     @property
     def members(self) -> int:
-        """M."""
+        """Number of members, M."""
         return len(self.flat)
 
     def split(self, flat: NDArray[np.float32]) -> Views:
-        """Named views [M, *shape] into a block [M, P]."""
+        """Return named views [M, *shape] into a block [M, P]."""
         views = Views()
         views.flat = flat
         for name, shape in self.shapes.items():
@@ -133,17 +137,17 @@ class Parameters:
         return views
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Everything that training goes on from, member axis first."""
+        """Return everything required to resume training, member axis first."""
         return {name: array.copy() for name, array in self._stored.items()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict()`."""
+        """Restore from `state_dict()`."""
         for name, array in self._stored.items():
             array[:] = state[name]
 
 
 def tensor_offsets(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int]:
-    """Return where each tensor begins in a member's row, and P, the row's length."""
+    """Return the offset of each tensor in a member's row, and P, the row's length."""
     offsets, width = {}, 0
     for name, shape in shapes.items():
         offsets[name] = width
@@ -156,15 +160,16 @@ def _round_up(n: int, to: int) -> int:
 
 
 def sum_gradient(state: Any, m: int, block: int, squares: Any) -> None:
-    """Leave the sum of member m's gradient buffers in the first one, for a block of weights.
+    """Sum member m's gradient buffers into the first one, for a block of weights.
 
-    The sum's squares are added up block by block, and in a block in LANES sums side by side: one
-    sum alone would wait for itself at every element. So the bits of the norm depend on the number
-    of blocks, which an agent never changes.
+    Squares are summed per block, in LANES parallel sums; a single sum would wait for its previous
+    addition at every element. The norm therefore depends, in its last bits, on the number of
+    blocks, which an agent never changes.
 
     Args:
-        state: TrainState; block: number of the block; squares: float64 [blocks, LANES], the
-            block's own are written.
+        state: TrainState.
+        block: Number of the block.
+        squares: float64 [blocks, LANES]; row `block` is written.
     """
     gradients, lanes = state.gradients[m], squares[block]
     lo, hi = weight_range(state, block, len(squares))
@@ -181,21 +186,22 @@ def sum_gradient(state: Any, m: int, block: int, squares: Any) -> None:
 
 
 def weight_range(state: Any, part: int, parts: int) -> tuple[int, int]:
-    """Return lo, hi: one of so many parts has weights lo..hi-1, whole LANES."""
+    """Return lo, hi: part `part` of `parts` covers weights lo..hi-1, multiples of LANES."""
     lo, hi = split_range(state.params.shape[1] // LANES, part, parts)
     return lo * LANES, hi * LANES
 
 
 def begin_step(state: Any, m: int, squares: Any) -> bool:
-    """Count a step of member m if its gradient is finite; otherwise note that it failed.
+    """Count a step of member m if its gradient is finite; otherwise mark the member as failed.
 
-    A member that failed keeps weights, moments and step count bit for bit.
+    A failed member's weights, moments and step count never change again.
 
     Args:
-        state: TrainState; squares: of `sum_gradient`, when all of its tasks are done.
+        state: TrainState.
+        squares: From `sum_gradient`, after all of its tasks.
 
     Returns:
-        Whether `move_weights` is to follow.
+        Whether to call `move_weights`.
     """
     square = 0.0
     for block in range(len(squares)):
@@ -212,17 +218,18 @@ def begin_step(state: Any, m: int, squares: Any) -> bool:
 
 
 def move_weights(state: Any, m: int, lo: int, hi: int, settings: Any) -> None:
-    """Apply member m's gradient to weights lo..hi-1, clipped to a norm of `max_grad_norm`.
+    """Apply member m's gradient, clipped to `max_grad_norm`, to weights lo..hi-1.
 
     Args:
-        state: TrainState; settings: StepSettings.
+        state: TrainState.
+        settings: StepSettings.
     """
     clip = min(1.0, settings.max_grad_norm[m] / (state.norm[m] + 1e-6))
     adam(state, m, lo, hi, clip, settings.learning_rate[m], settings.adam_eps[m])
 
 
 def adam_step(state: Any, m: int, squares: Any, settings: Any) -> None:
-    """Make a whole step of member m in this thread; squares: float64 [1, LANES], overwritten."""
+    """Run a whole step of member m in this thread; squares: float64 [1, LANES], overwritten."""
     sum_gradient(state, m, 0, squares)
     if begin_step(state, m, squares):
         move_weights(state, m, 0, state.params.shape[1], settings)
@@ -231,7 +238,7 @@ def adam_step(state: Any, m: int, squares: Any, settings: Any) -> None:
 def adam(
     state: Any, m: int, lo: int, hi: int, clip: float, learning_rate: float, epsilon: float
 ) -> None:
-    """Move weights lo..hi-1 of member m by their gradient times `clip`.
+    """Update weights lo..hi-1 of member m with their gradient times `clip`.
 
         m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2
         w = w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
@@ -249,15 +256,15 @@ def adam(
         g = gradient[i] * shorten
         moved = keep_1 * mean[i] + add_1 * g
         spread = keep_2 * square[i] + add_2 * g * g
-        # The moments of a unit that has died would stay denormal numbers for ever, and a processor
-        # takes a hundred times as long for those.
+        # Moments of a dead unit would stay denormal, and denormal arithmetic is about a hundred
+        # times slower.
         mean[i] = _ZERO if abs(moved) < TINY else moved
         square[i] = _ZERO if spread < TINY_SQUARE else spread
         weight[i] -= rate * mean[i] / (np.sqrt(square[i]) * root + eps)
 
 
 def polyak_update(target: Any, weight: Any, rate: float) -> None:
-    """target = target + rate (weight - target); a rate of 1 copies.
+    """Compute target = target + rate (weight - target); a rate of 1 copies the weights.
 
     Args:
         target, weight: float32 [P] of one member (Lillicrap et al. 2016, algorithm 1).

@@ -1,4 +1,4 @@
-"""A complete policy: networks, observation scaling, action mapping; one thing to export."""
+"""A complete policy: networks, observation scaling and action mapping."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from slipstream.rl.nets.layers import BLOCK
 from slipstream.rl.nets.networks import Activation, MlpNetwork, Network, input_width
 from slipstream.rl.nets.optimizer import Parameters
 
-_MAX_ACTORS = 8  # numbers of rows that buffers are kept for
+_MAX_ACTORS = 8  # maximum number of cached buffer sizes
 _SAMPLING_LOOPS = {
     "logits": "act_categorical",
     "gaussian": "act_gaussian",
@@ -42,14 +42,14 @@ _SAMPLING_LOOPS = {
 _DEFAULT_EXPLORATION = {
     "q": 0.05,
     "tanh": 0.1,
-}  # the last epsilon of DQN and the noise of TD3 in training
-_MAX_PORTABLE_CALLS = 10_000  # single observations from which on it pays to load the compiler
-_MIN_ROWS = 8  # of images: fewer take other matrix paths, and bits would depend on how many act
+}  # final epsilon of DQN, noise of TD3
+_MAX_PORTABLE_CALLS = 10_000  # single observations before the compiled loops are loaded
+_MIN_ROWS = 8  # for images: fewer rows use other matrix kernels with other rounding
 _NO_MASK = np.zeros((0, 0), np.bool_)
 
 
 class Policy(SummaryRepr):
-    """The policies of M members that act on the same kind of observation.
+    """Policies of M members that act on the same kind of observation.
 
     ::
 
@@ -58,23 +58,25 @@ class Policy(SummaryRepr):
         actions = policy.act(observations)        # a batch [n, ...] -> n actions
 
     Args:
-        specs: one EnvSpec per member; they differ in fixed scales only.
-        seeds: [M]; a member's first weights follow from its seed alone.
-        net_arch: hidden layers (an image's dense layer is the last of them).
-        activation: between layers.
-        observation_normalization: keep running statistics of columns without a fixed scale.
-        init_std: standard deviation of continuous actions at the start, in policy units.
-        parts: gradient buffers.
-        head: what the network's outputs mean, see `ActionMap`. Only `logits` and `gaussian` have a
-            critic in the policy.
-        dueling: of the head `q`, see `dueling_values` (`networks.py`).
+        specs: One EnvSpec per member; they may differ in fixed scales only.
+        seeds: [M]; a member's initial weights depend only on its seed.
+        net_arch: Hidden layer widths (for images, the last one is the dense layer's).
+        activation: Activation between layers.
+        observation_normalization: Keep running statistics of columns without a fixed scale.
+        init_std: Initial standard deviation of continuous actions, in policy units.
+        parts: Number of gradient buffers.
+        head: Type of head, see `ActionMap`. Only `logits` and `gaussian` have a critic in the
+            policy.
+        dueling: Dueling network for the head `q`; see `dueling_values` (`networks.py`).
 
     Attributes:
-        parameters: all weights; scale: of observations (None for images); actions: the mapping.
-        conditions: what it was trained under, where it was read from a file; see
-            `Environment.conditions`.
-        native: the outside of `act`: observations, masks and actions as the environment knows them.
-        packed: manifest and tensors, where it was read from a file.
+        parameters: All weights.
+        scale: Observation normalizer (None for images).
+        actions: Action mapping.
+        training_context: Training context of a policy loaded from a file; see
+            `Environment.training_context`.
+        native: The environment's own observation, mask and action formats for `act`.
+        packed: Manifest and tensors of a policy loaded from a file.
     """
 
     def __init__(
@@ -128,18 +130,18 @@ class Policy(SummaryRepr):
         return input_width(int(np.prod(self.observation_shape)))
 
     def inputs(self, rows: int) -> NDArray[np.float32]:
-        """Memory for network inputs [M, rows, input width], its column of ones in place."""
+        """Allocate network inputs [M, rows, input width] with the column of ones set."""
         x: NDArray[np.float32] = aligned_zeros((self.members, rows, self.input_width))
         x[..., int(np.prod(self.observation_shape))] = 1.0
         return x
 
     def actor(self, rows: int) -> Actor:
-        """Buffers to act for `rows` environments of every member; one for each thread that acts."""
+        """Return buffers of one thread to act for `rows` environments of every member."""
         return Actor(self, rows)
 
     @cached_property
     def _portable(self) -> portable.PortablePolicy | None:
-        """Acts for one observation to the same bits, and compiles nothing."""
+        """Implementation for single observations that needs no compilation; bit-identical."""
         return (
             None if self.packed is None or self.is_image else portable.PortablePolicy(*self.packed)
         )
@@ -152,7 +154,7 @@ class Policy(SummaryRepr):
         return self._actors[rows]
 
     def summary(self) -> dict[str, object]:
-        """What is observed, what comes of it, and the networks between."""
+        """Return observations, actions and networks for display."""
         return {
             "members": self.members if self.members > 1 else None,
             "observations": "x".join(map(str, self.observation_shape)),
@@ -162,30 +164,30 @@ class Policy(SummaryRepr):
         }
 
     def act(self, obs: Any, mask: Any = None, deterministic: bool = True) -> Any:
-        """Actions for one observation or for a batch, both as the environment itself knows them.
+        """Return actions for one observation or a batch, both in the environment's own format.
 
         Args:
-            obs: an observation of the environment's own space (an array, a number, a dict or a
-                tuple), not flattened and not scaled; or n of them, the batch axis first in every
-                array. A policy of M > 1 members takes [M, ...] or [M, n, ...].
-            mask: bool [choices] of the choices allowed now, [n, choices] for a batch; the part
-                `action_mask` of a Dict unless given. Without it a
-                policy that was trained with one refuses to act.
-            deterministic: the most likely action; otherwise one is drawn, see `reseed`. The heads
-                `q` and `tanh` have no distribution, and always take the best one.
+            obs: An observation of the environment's own space (an array, a number, a dict or a
+                tuple), neither flattened nor scaled; or n of them with a leading batch axis. A
+                policy of M > 1 members takes [M, ...] or [M, n, ...].
+            mask: bool [num_actions] of allowed actions, [n, num_actions] for a batch. By default
+                the
+                entry `action_mask` of a Dict observation. A policy trained with masks requires one.
+            deterministic: Return the most likely action; otherwise sample, see `reseed`. The heads
+                `q` and `tanh` have no distribution and always return the greedy action.
 
         Returns:
-            An action of the environment's own space: an int for Discrete, else an array; for a
-            batch an array with the batch axis first.
+            An action of the environment's own space: an int for Discrete, else an array. For a
+            batch, an array with a leading batch axis.
 
         Raises:
-            ConfigError: observations or a mask of another form, no mask where one is needed, or a
-                head that is not drawn from.
+            ConfigError: Observations or a mask of another format, a missing mask, or a head that
+                cannot be sampled.
         """
         return self._predict(obs, mask, deterministic)
 
     def _predict(self, obs: Any, mask: Any, deterministic: bool, exploration: float = 0.0) -> Any:
-        """Actions of `act`; `exploration`: of heads without a distribution, see `act_batch`."""
+        """Compute actions of `act`; for `exploration` see `act_batch`."""
         rows, lead = self.native.rows(obs)
         mask = self.native.mask_from_observation(obs) if mask is None else mask
         allowed = self.native.mask_rows(mask, lead, len(rows))
@@ -219,20 +221,20 @@ class Policy(SummaryRepr):
         exploration: float | None = None,
         mask: Any = None,
     ) -> Any:
-        """Act on a batch [n, ...] by the name and the default of older systems: explore.
+        """Act on a batch [n, ...], with the name and the exploring default of older systems.
 
         Args:
-            states: observations, as for `act`.
-            deterministic: return the best actions, as `act` does by default. Otherwise policies
-                of PPO and SAC draw from their distribution, and those of DQN and TD3 add
-                `exploration` to their best actions.
-            exploration: of DQN the share of actions that are uniformly random, by default 0.05; of
-                TD3 the standard deviation of normal noise in halves of an action's range, by
-                default 0.1.
-            mask: bool [n, choices], as for `act`.
+            states: Observations, as for `act`.
+            deterministic: Return greedy actions. Otherwise policies of PPO and SAC sample from
+                their
+                distribution, and those of DQN and TD3 add `exploration` to their greedy actions.
+            exploration: For DQN the fraction of uniformly random actions, by default 0.05; for TD3
+                the standard deviation of normal noise in halves of an action's range, by default
+                0.1.
+            mask: bool [n, num_actions], as for `act`.
 
         Raises:
-            ConfigError: see `act`; or `exploration` for a head that draws or out of its range.
+            ConfigError: See `act`; or `exploration` for a head that samples, or out of its range.
         """
         head = self.actions.head
         if exploration is None:
@@ -245,7 +247,7 @@ class Policy(SummaryRepr):
         return self._predict(states, mask, deterministic, exploration)
 
     def reseed(self, seed: int) -> None:
-        """Begins the stream that `act(..., deterministic=False)` draws from anew, from a seed."""
+        """Reset the random stream of `act(..., deterministic=False)` to a seed."""
         self._keys, self._draws = tuple(seed + m for m in range(self.members)), 0
 
     def act_rows(
@@ -255,13 +257,13 @@ class Policy(SummaryRepr):
         keys: NDArray[np.uint64] | None = None,
         mask: NDArray[np.bool_] | None = None,
     ) -> NDArray[Any]:
-        """What the environments receive, [M * R, K], for rows [M * R, *shape]; for inner loops.
+        """Return environment actions [M * R, K] for rows [M * R, *shape]; for inner loops.
 
         Args:
-            obs: as a VectorEnv writes them into its rows, not scaled.
-            keys: one noise stream per member, uint64 [M]; None for the most likely action, which
-                heads without a distribution take anyway.
-            mask: bool [M * R, choices] of allowed choices.
+            obs: Rows as a VectorEnv writes them, unscaled.
+            keys: One noise stream per member, uint64 [M]; None for greedy actions, which heads
+                without a distribution return anyway.
+            mask: bool [M * R, num_actions] of allowed actions.
         """
         rows = len(obs) // self.members
         actor = self._actor(rows)
@@ -282,11 +284,12 @@ def make_policy_network(
     activation: Activation,
     dueling: bool,
 ) -> Network:
-    """The network of a policy; no weights are allocated.
+    """Return the network of a policy without allocating weights.
 
     Args:
-        shape: of an observation row, `image` where that is a uint8 image.
-        actions, net_arch, activation, dueling: see `Policy`.
+        shape: Shape of an observation row.
+        image: Whether a row is a uint8 image.
+        actions, net_arch, activation, dueling: See `Policy`.
     """
     if image:
         import_optional("torch", "A network for images", "torch")
@@ -305,7 +308,7 @@ def make_policy_network(
 
 
 class Actor:
-    """Acts for R environments of every member, in buffers of its own."""
+    """Buffers to act for R environments of every member."""
 
     def __init__(self, policy: Policy, rows: int) -> None:
         self._policy, self._rows = policy, rows
@@ -325,13 +328,13 @@ class Actor:
         self._loops = loops()
 
     def head(self, obs: NDArray[Any]) -> NDArray[np.float32]:
-        """The actor's output [M, >= R, padded] for observations [M * R, *shape], not scaled."""
+        """Compute the actor's output [M, >= R, padded] for unscaled rows [M * R, *shape]."""
         return self._policy.network.act(
             self._policy.parameters.weights, self._load(obs), self._workspace
         )
 
     def value(self, obs: NDArray[Any]) -> NDArray[np.float32]:
-        """The critic's output [M, >= R, padded], values in the first column."""
+        """Compute the critic's output [M, >= R, padded]; values are in the first column."""
         return self._policy.network.value(
             self._policy.parameters.weights, self._load(obs), self._workspace
         )
@@ -347,7 +350,7 @@ class Actor:
 
     @property
     def greedy_actor(self) -> GreedyActor:
-        """What compiled loops read that decide on vectors, of the policy as it is now."""
+        """Arguments of compiled loops for greedy actions, with the policy's current state."""
         policy = self._policy
         scale, network = policy.scale, policy.network
         assert scale is not None and isinstance(network, MlpNetwork)
@@ -369,7 +372,7 @@ class Actor:
         )
 
     def decide(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None, out: NDArray[Any]) -> None:
-        """Writes what the environments receive [M * R, K] for observations [M * R, *shape]."""
+        """Write greedy environment actions [M * R, K] for observations [M * R, *shape]."""
         if self._policy.is_image:
             self._decide_images(obs, mask, out)
             return
@@ -399,14 +402,14 @@ class Actor:
         actions.to_environment(action, out)
 
     def sampler(self, keys: NDArray[np.uint64], first: int = 0) -> Sampler:
-        """Of the policy as it is now, for loops that draw.
+        """Return the arguments of compiled loops that sample, with the policy's current state.
 
         Args:
-            keys: uint64 [T, M], the noise stream of each member at step t.
-            first: number within its member of the first environment acted for.
+            keys: uint64 [T, M], noise stream of each member at step t.
+            first: Index within its member of the first environment.
 
         Raises:
-            ConfigError: the head has no distribution that slipstream draws from.
+            ConfigError: The head cannot be sampled.
         """
         policy = self._policy
         self._check_stochastic()
@@ -418,7 +421,7 @@ class Actor:
 
     @property
     def draw(self) -> Any:
-        """The compiled loop that takes a `sampler`; see `rl/nets/action_selection.py`."""
+        """Compiled loop that takes a `sampler`; see `rl/nets/action_selection.py`."""
         return self._loops[_SAMPLING_LOOPS[self._policy.actions.head]]
 
     def sample(
@@ -431,16 +434,19 @@ class Actor:
         log_prob: NDArray[np.float32],
         out: NDArray[Any],
     ) -> None:
-        """Draws actions for M * R environments.
+        """Sample actions for M * R environments.
 
         Args:
-            obs: [M * R, *shape]; mask: bool [M * R, choices] or None.
-            keys: noise stream of each member; first: as for `sampler`.
-            action: [M * R, K], the policy's own; log_prob: [M * R], of them; out: [M * R, K], what
-                the environments receive. All three are written.
+            obs: [M * R, *shape].
+            mask: bool [M * R, num_actions] or None.
+            keys: Noise stream of each member.
+            first: As for `sampler`.
+            action: [M * R, K], the policy's actions, written.
+            log_prob: [M * R], written.
+            out: [M * R, K], environment actions, written.
 
         Raises:
-            ConfigError: the head has no distribution that slipstream draws from.
+            ConfigError: The head cannot be sampled.
         """
         allowed = _NO_MASK if mask is None else mask
         if not self._policy.is_image:
@@ -467,20 +473,20 @@ class Actor:
             policy.is_image and policy.actions.squashed
         ):
             raise ConfigError(
-                f"A policy with the head {policy.actions.head} is not drawn from in this "
-                "version: act with deterministic=True."
+                f"Sampling is not implemented for a policy with the head {policy.actions.head}: "
+                "act with deterministic=True."
             )
 
 
 @dataclass(frozen=True)
 class NativeSpaces:
-    """Turns what the environment shows into rows [M * R, ...], and rows of actions back.
+    """Conversion between the environment's own spaces and rows [M * R, ...].
 
     Attributes:
-        observed, acted: forms of the spaces.
+        observation_codec, action_codec: Codecs of the spaces.
         members: M.
-        sizes: choices of each component of an action, () for a Box.
-        masked: the environment says which choices are allowed, and the policy must be told.
+        sizes: Number of values of each discrete component, () for a Box.
+        masked: Whether the policy requires a mask of allowed actions.
     """
 
     observation_codec: ObservationCodec
@@ -491,7 +497,7 @@ class NativeSpaces:
 
     @classmethod
     def from_spec(cls, spec: EnvSpec, members: int, sizes: tuple[int, ...]) -> NativeSpaces:
-        """Forms of an environment's own observations and actions."""
+        """Return the codecs of an environment's own observations and actions."""
         return cls(
             make_observation_codec(spec),
             make_action_codec(spec),
@@ -501,10 +507,10 @@ class NativeSpaces:
         )
 
     def rows(self, obs: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
-        """Rows [M * R, *shape] and the axes before an observation's own, () for a single one.
+        """Encode observations as rows [M * R, *shape]; also return the leading axes, () for one.
 
         Raises:
-            ConfigError: another form, or NaN.
+            ConfigError: The format is wrong, or a value is not finite.
         """
         members = self.members
         axes = "the members first, then the batch axis" if members > 1 else "the batch axis first"
@@ -512,7 +518,8 @@ class NativeSpaces:
             rows, lead = self.observation_codec.encode(obs)
         except SpaceMismatchError as error:
             raise ConfigError(
-                f"The policy got {error}. It takes one observation ({self.observation_codec.requirement}) "
+                f"The policy got {error}. It takes one observation "
+                f"({self.observation_codec.requirement}) "
                 f"or a batch of them, {axes}, as the environment returns them: neither flattened "
                 "nor scaled."
             ) from None
@@ -525,13 +532,13 @@ class NativeSpaces:
         rows = np.ascontiguousarray(rows.reshape(-1, *self.observation_codec.shape))
         if not np.isfinite(rows).all():
             raise ConfigError(
-                "The policy was given an observation with NaN or infinity in it; an action for it "
-                "would mean nothing. Mend what made the observation."
+                "The policy was given an observation with NaN or infinity; no meaningful action "
+                "exists for it. Fix the code that produced the observation."
             )
         return rows, lead
 
     def mask_from_observation(self, obs: Any) -> Any:
-        """Return the mask that is a part of observations; None if the policy needs none."""
+        """Return the mask that observations contain; None if the policy requires none."""
         if not self.masked:
             return None
         if isinstance(obs, list):
@@ -544,10 +551,10 @@ class NativeSpaces:
         )
 
     def mask_rows(self, mask: Any, lead: tuple[int, ...], rows: int) -> NDArray[np.bool_] | None:
-        """A mask as rows [M * R, choices]; None where all choices are allowed.
+        """Return a mask as rows [M * R, num_actions]; None if all actions are allowed.
 
         Raises:
-            ConfigError: it is missing, of another form, or allows nothing.
+            ConfigError: The mask is missing, has a wrong format, or allows no action.
         """
         choices = sum(self.sizes)
         if mask is None:
@@ -579,11 +586,11 @@ class NativeSpaces:
         return allowed
 
     def actions(self, rows: NDArray[Any], lead: tuple[int, ...]) -> Any:
-        """Actions [*lead, ...] of the environment's own space for rows [M * R, K]."""
+        """Decode rows [M * R, K] to actions [*lead, ...] of the environment's own space."""
         return self.action_codec.decode(rows.reshape(*lead, rows.shape[-1]))
 
     def description(self) -> dict[str, Any]:
-        """JSON-able form, for a policy's manifest."""
+        """Return a JSON-serializable form for a policy's manifest."""
         return {
             "observation": self.observation_codec.description,
             "layout": self.observation_codec.layout,
@@ -592,7 +599,7 @@ class NativeSpaces:
         }
 
     def with_description(self, description: Mapping[str, Any]) -> NativeSpaces:
-        """A copy whose outside is as a manifest describes it; its rows stay."""
+        """Return a copy with the spaces of a manifest; the rows are unchanged."""
         return replace(
             self,
             observation_codec=ObservationCodec(description["observation"], description["layout"]),

@@ -1,6 +1,6 @@
-"""Policies as files: named tensors and a manifest, readable with NumPy and JSON alone.
+"""Policies as files: named tensors and a manifest, readable with NumPy and JSON.
 
-docs/policies.md describes format 2 for those who read it without slipstream.
+docs/policies.md describes format 2 for readers without slipstream.
 """
 
 from __future__ import annotations
@@ -56,13 +56,12 @@ _SHAPE: dict[str, Any] = {
 def pack(
     policy: Policy, m: int = 0, training_context: Mapping[str, Any] | None = None
 ) -> tuple[Tensors, dict[str, Any]]:
-    """Tensors by name, for safetensors, and the JSON-able manifest of member m.
+    """Return tensors by name, for safetensors, and the JSON-serializable manifest of member m.
 
     Args:
-        policy: of M members.
-        m: which one.
-        conditions: what it was trained under, plain values; unless given, what a policy that was
-            read from a file knows.
+        policy: Policy of M members.
+        m: Member.
+        training_context: Plain values; by default the context of a policy loaded from a file.
     """
     tensors = {f"{_WEIGHTS}{name}": array for name, array in _weights(policy, m)}
     if policy.scale is not None:
@@ -75,7 +74,7 @@ def pack(
 
 
 def _make_manifest(policy: Policy, m: int) -> dict[str, Any]:
-    """The manifest of member m without its hash."""
+    """Return the manifest of member m without its hash."""
     network: dict[str, Any] = {"kind": "mlp", "net_arch": list(policy.net_arch)}
     observation: dict[str, Any] = {
         "shape": list(policy.observation_shape),
@@ -102,13 +101,13 @@ def _make_manifest(policy: Policy, m: int) -> dict[str, Any]:
 
 
 def _clip(limit: NDArray[np.float32]) -> float | list[float | None] | None:
-    """Bounds of scaled columns [D] as JSON: null means unclipped; one value if all are equal."""
+    """Return column bounds [D] as JSON: null is unclipped; one value if all are equal."""
     bounds = [None if np.isinf(bound) else float(bound) for bound in limit]
     return bounds[0] if len(set(bounds)) == 1 else bounds
 
 
 def _limit(clip: Any, width: int) -> NDArray[np.float32]:
-    """Bounds [D] from `_clip`."""
+    """Return bounds [D] from `_clip`."""
     bounds = clip if isinstance(clip, list) else [clip] * width
     if len(bounds) != width or not all(bound is None or bound == LIMIT for bound in bounds):
         raise ValueError(f"scaled observations are clipped to {clip!s:.80}")
@@ -116,11 +115,11 @@ def _limit(clip: Any, width: int) -> NDArray[np.float32]:
 
 
 def read_policy(place: str | Path) -> Policy:
-    """The policy of a run's best member, or of a folder with a policy in it.
+    """Load the policy of a run's best member, or of a policy directory.
 
     Raises:
-        ConfigError: it is neither.
-        CheckpointError: the run has no policy yet, or it is damaged.
+        ConfigError: The path is neither.
+        CheckpointError: The run has no policy yet, or the policy is damaged.
     """
     folder = Path(place).expanduser()
     if (folder / checkpoint.MANIFEST).is_file():
@@ -142,17 +141,17 @@ def read_policy(place: str | Path) -> Policy:
 
 
 def unpack(tensors: Mapping[str, NDArray[Any]], manifest: Any) -> Policy:
-    """A policy of one member, from what `pack` gave: exactly that, or without the critic.
+    """Build a policy of one member from the result of `pack`, with or without the critic.
 
-    Nothing is allocated before the manifest and the tensors are known to belong together.
+    Nothing is allocated before manifest and tensors are verified to match.
 
     Raises:
-        CheckpointError: no policy, another format, a hash that does not fit, or weights and a
-            description that no policy has.
+        ConfigError, CheckpointError: There is no policy, its format is not supported, its hash does
+            not match, or weights and manifest are inconsistent.
     """
     if not isinstance(manifest, Mapping):
         raise CheckpointError(
-            "There is no policy here: the manifest's `policy` does not describe one. Name a run's "
+            "There is no policy here: the manifest's `policy` does not describe one. Pass a run's "
             "directory, or a folder in its `best`."
         )
     version = manifest.get("format")
@@ -171,15 +170,15 @@ def unpack(tensors: Mapping[str, NDArray[Any]], manifest: Any) -> Policy:
         )
     try:
         policy = _build_policy(tensors, description)
-    except ResourceError:  # images need torch
+    except ResourceError:  # images require torch
         raise
-    except Exception as error:  # whatever a forged description makes spaces and forms raise
+    except Exception as error:  # a forged manifest can make spaces and codecs raise any error
         raise CheckpointError(
             f"This is no policy that slipstream wrote, although its hash fits: {error!s:.300}. Use "
             "the file as it was written, or another policy."
         ) from error
     for name, place in _weights(policy, 0, places=True):
-        if f"{_WEIGHTS}{name}" in tensors:  # who only acts may leave out the critic
+        if f"{_WEIGHTS}{name}" in tensors:  # the critic is optional
             place[:] = tensors[f"{_WEIGHTS}{name}"]
     if policy.scale is not None:
         policy.scale.freeze(*(tensors[name] for name in _SCALE))
@@ -188,10 +187,10 @@ def unpack(tensors: Mapping[str, NDArray[Any]], manifest: Any) -> Policy:
 
 
 def _build_policy(tensors: Mapping[str, NDArray[Any]], description: dict[str, Any]) -> Policy:
-    """A policy with the outside of a description and weights of its own, which tensors fit.
+    """Build a policy from a manifest with matching tensors; its weights are uninitialized.
 
     Raises:
-        ValueError, and whatever spaces raise: it is not what `pack` writes.
+        ValueError: `pack` does not write such a manifest. Spaces may raise other errors.
     """
     problem = schema_mismatch(description, _SHAPE, "the manifest", exact=True)
     if problem is not None:
@@ -218,7 +217,7 @@ def _build_policy(tensors: Mapping[str, NDArray[Any]], description: dict[str, An
         observation_space=gymnasium.spaces.Box(low, high, shape, dtype.type),
         action_space=ActionMap.space(description["action"]),
     )
-    with skip_initialization():  # weights that are drawn, for which others come
+    with skip_initialization():  # weights are loaded afterwards
         policy = Policy(
             *([spec], [description["seed"]]),
             **{"net_arch": net_arch, "activation": activation, "head": head, "dueling": dueling},
@@ -237,7 +236,7 @@ def _build_policy(tensors: Mapping[str, NDArray[Any]], description: dict[str, An
 def _tensor_shapes(
     network: Network, shape: tuple[int, ...], actions: ActionMap
 ) -> dict[str, tuple[int, ...]]:
-    """Shapes of a policy's tensors by name."""
+    """Return shapes of a policy's tensors by name."""
     shapes: dict[str, tuple[int, ...]] = {}
     if isinstance(network, MlpNetwork):
         for layer in (layer for mlp in network.mlps for layer in mlp.layers):
@@ -255,7 +254,7 @@ def _tensor_shapes(
 def _check_spaces(
     native: Mapping[str, Any], shape: tuple[int, ...], dtype: str, actions: ActionMap
 ) -> None:
-    """Refuses the outside of another policy's rows and actions."""
+    """Reject native spaces that do not match the policy's rows and actions."""
     for part in ("observation", "action"):
         check_description(native[part])
     layout = native["layout"]
@@ -282,7 +281,7 @@ def _check_spaces(
 def _check_tensors(
     tensors: Mapping[str, NDArray[Any]], expected: Mapping[str, tuple[int, ...]], image: bool
 ) -> None:
-    """Refuses other names, shapes and dtypes, and numbers that are none."""
+    """Reject unexpected names, shapes, dtypes and non-finite numbers."""
     critic = {name for name in expected if name.startswith(f"{_WEIGHTS}critic.")}
     odd = set(tensors) ^ set(expected)
     if odd and (image or odd != critic or critic <= set(tensors)):
@@ -300,7 +299,7 @@ def _check_tensors(
 def _weights(
     policy: Policy, m: int, places: bool = False
 ) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Member m's weights by name, without the padding of products; `places`: not copied."""
+    """Yield member m's weights by name without padding; `places` yields views instead of copies."""
     own = {name: weight[m] for name, weight in policy.parameters.weights.items()}
     network = policy.network
     if isinstance(network, MlpNetwork):
@@ -317,7 +316,7 @@ def _weights(
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> str:
-    """SHA-256 over the description and every tensor's name, shape and bytes."""
+    """Return SHA-256 of the manifest and of every tensor's name, shape and bytes."""
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
     for name in sorted(tensors):
         array = tensors[name]

@@ -1,4 +1,4 @@
-"""Weights with their optimizer in torch, over the member axis: the definition of `optimizer.py`."""
+"""Parameter groups and Adam in torch, over the member axis; the reference for `optimizer.py`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ Weights = Mapping[str, Tensor]
 
 
 class OptimizerState(NamedTuple):
-    """What an update changes in place, of M members.
+    """Tensors that an update changes in place, of M members.
 
     Attributes:
-        weights, first, second: float32 [M, P], with Adam's moments.
-        steps: int64 [M], updates applied; failed: bool [M], whose gradient was not finite once.
+        weights, first, second: float32 [M, P], weights and Adam's moments.
+        steps: int64 [M], applied updates.
+        failed: bool [M], members that had a non-finite gradient.
     """
 
     weights: Tensor
@@ -29,12 +30,13 @@ class OptimizerState(NamedTuple):
 
 
 class ParamGroup(NamedTuple):
-    """Weights with an optimiser of their own.
+    """Weights with an optimizer of their own.
 
     Attributes:
-        moving: changed in place.
-        leaves: views into its weights, by name, that gradients are taken with respect to.
-        gradient: float32 [M, P], 0 between its tensors; gradients: its views by name.
+        state: Changed in place.
+        leaves: Views into its weights by name, differentiated by autograd.
+        gradient: float32 [M, P], 0 between tensors.
+        gradients: Views into `gradient` by name.
     """
 
     state: OptimizerState
@@ -44,9 +46,9 @@ class ParamGroup(NamedTuple):
 
 
 def differentiate(group: ParamGroup, loss: Tensor) -> Tensor:
-    """Leaves the gradient of each member's loss, [M], in the group; its norms, float64 [M].
+    """Store the gradients of each member's loss, [M], in the group; return norms, float64 [M].
 
-    Losses are summed, so that no gradient of one member reaches another.
+    Losses are summed over members, so members do not share gradients.
     """
     parts = torch.autograd.grad(loss.sum(), list(group.leaves.values()))
     for name, tensor in zip(group.leaves, parts, strict=True):
@@ -55,20 +57,21 @@ def differentiate(group: ParamGroup, loss: Tensor) -> Tensor:
 
 
 def clip_grad_norm(group: ParamGroup, norm: Tensor, max_norm: Tensor) -> Tensor:
-    """Gradients [M, P] whose norms [M] are at most `max_norm`, [M]."""
+    """Return gradients [M, P] clipped to the norms `max_norm`, [M]."""
     return group.gradient * (max_norm / (norm + 1e-6)).clamp(max=1.0).float()[:, None]
 
 
 def adam(
     state: OptimizerState, gradient: Tensor, active: Tensor, learning_rate: Tensor, epsilon: Tensor
 ) -> None:
-    """One step of Adam (Kingma and Ba 2015) for the chosen members, bool [M].
+    """Apply one step of Adam (Kingma and Ba 2015) to the active members, bool [M].
 
     m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2
     w = w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 
     Args:
-        gradient: float32 [M, P]; learning_rate, epsilon: float32 [M].
+        gradient: float32 [M, P].
+        learning_rate, epsilon: float32 [M].
     """
     state.steps.add_(active)
     t, keep = state.steps.double()[:, None], ~active[:, None]

@@ -1,4 +1,4 @@
-"""Where torch calculates: a processor, or a card of this machine."""
+"""Devices of torch: the CPU, or a GPU of this machine."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from slipstream.core.extras import pip_install_command
 
 
 def get_device(name: str) -> torch.device:
-    """The device ``cpu``, ``cuda`` or ``cuda:N``.
+    """Return the device ``cpu``, ``cuda`` or ``cuda:N``.
 
-    Nothing is begun on the card here: processes are forked later, and a child could not go on.
+    CUDA is not initialized here: processes are forked later, and CUDA does not survive a fork.
 
     Raises:
-        ResourceError: torch is built without CUDA, or there is no such card.
+        ResourceError: torch is built without CUDA, or the GPU does not exist.
     """
     device = torch.device(name)
     if device.type == "cpu":
         return device
-    rocm = torch.version.hip  # AMD's builds answer to the name cuda, too
+    rocm = torch.version.hip  # AMD builds also use the name cuda
     if rocm is None and not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         line = pip_install_command("--force-reinstall", "torch", "-i", "https://pypi.org/simple")
         raise ResourceError(
-            f"{name} was asked for, and PyTorch {torch.__version__} here is built for processors "
-            f"only. Install a build with CUDA: {line} (on Windows see "
-            "https://pytorch.org/get-started); or give --device cpu."
+            f"{name} is not available: PyTorch {torch.__version__} is a CPU-only build. "
+            f"Install a build with CUDA: {line} (on Windows see "
+            "https://pytorch.org/get-started); or use --device cpu."
         )
     count = torch.cuda.device_count()
     if count == 0:
@@ -40,30 +40,30 @@ def get_device(name: str) -> torch.device:
         if rocm is not None:
             variable, tool = "HIP_VISIBLE_DEVICES", "rocm-smi"
         raise ResourceError(
-            f"{name} was asked for, and no card can be used here: there is none, its driver is "
-            f"missing, or {variable} hides it{'' if rocm is None else f' (PyTorch for ROCm {rocm})'}. "
-            f"`{tool}` shows what the driver sees; or give --device cpu."
+            f"{name} is not available: there is no GPU, its driver is missing, or {variable} hides "
+            f"it{'' if rocm is None else f' (PyTorch for ROCm {rocm})'}. "
+            f"`{tool}` lists the driver's GPUs; or use --device cpu."
         )
     if (device.index or 0) >= count:
         known = "only cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
         raise ResourceError(
-            f"{name} was asked for, and this machine has {count} card{'s' * (count > 1)}: {known}. "
-            "Name one of them, or give --device cpu."
+            f"{name} is not available: this machine has {count} GPU{'s' * (count > 1)}: {known}. "
+            "Select one of them, or use --device cpu."
         )
     return device
 
 
 def member_batches(members: int, device: torch.device) -> list[slice]:
-    """Members that one batched product may hold: on a processor each alone, on a card all.
+    """Return slices of members for batched products: one member on the CPU, all on a GPU.
 
-    A batched product's bits depend on their number, and on a processor a member's must not.
+    The bits of a batched product depend on its batch size; on the CPU a member's must not.
     """
     each = 1 if device.type == "cpu" else members
     return [slice(m, m + each) for m in range(0, members, each)]
 
 
 def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    """An array on the device: itself on a processor, else copied while the processor goes on.
+    """Return an array on the device: itself on the CPU, else an asynchronous copy.
 
     torch keeps the pinned copy until the device has read it.
     """
@@ -76,10 +76,10 @@ def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
 def start_transfer(
     tensors: Sequence[Tensor], device: torch.device
 ) -> Callable[[], list[NDArray[Any]]]:
-    """What gives arrays of the device's tensors: themselves on a processor, else copied.
+    """Return a function that returns the tensors as arrays: without copies on the CPU.
 
-    A card's copies, into pinned memory, are queued here. The call waits for what was queued before
-    them, not for what came after; whatever else asks for a number of a card waits for all.
+    On a GPU, copies into pinned memory are queued here. The function waits for work queued before
+    them only, while any other access to a GPU value waits for all queued work.
     """
     here = [tensor.detach().to("cpu", non_blocking=True) for tensor in tensors]
     copied: Any = None  # Event has no types
@@ -97,10 +97,10 @@ def start_transfer(
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """Holds torch at one thread in the block, and gives it its own back.
+    """Limit torch to one thread inside the context.
 
-    Threads of torch's own wait for each other by spinning: beside a busy neighbour an update took
-    fifty times as long with two. A forked child cannot use those of its parent at all.
+    torch's threads wait for each other by spinning: beside a busy process an update took fifty
+    times as long with two threads. A forked child cannot use its parent's threads.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,12 +1,12 @@
-"""Action distributions of a batch, and the noise that they are sampled from, on any device.
+"""Action distributions of a batch in torch, and the noise they are sampled from, on any device.
 
-The distributions are the definitions. A rollout and an update evaluate them, and their derivatives,
-row by row in compiled loops (`action_selection.py`, `rl/agents/ppo/losses.py`); tests hold those to
-these.
+These are reference implementations. Rollouts and updates evaluate distributions and their
+derivatives row by row in compiled loops (`action_selection.py`, `rl/agents/ppo/losses.py`); tests
+compare both.
 
-Noise is of the counter-based streams of `core/random.py` and `jit/rng.py`. torch has no unsigned
-64-bit arithmetic, but multiplication, addition and exclusive or of int64 wrap to the same bits;
-only a shift to the right must drop the sign's copies.
+Noise is from the counter-based streams of `core/random.py` and `jit/rng.py`. torch has no unsigned
+64-bit arithmetic, but multiplication, addition and exclusive or of int64 wrap to the same bits.
+Only right shifts must clear the sign bits.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from torch import Tensor
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.torch_device import to_device
 
-_MASKED_LOGIT = -1e30  # logit of a masked choice: probability exactly 0, entropy term finite
+_MASKED_LOGIT = -1e30  # logit of a masked action: probability exactly 0, finite entropy term
 
 
 class Categorical:
-    """One choice of n; `logits` [M, R, n], `mask` bool [M, R, n] of allowed choices.
+    """One discrete action of n; `logits` [M, R, n], `mask` bool [M, R, n] of allowed actions.
 
-    Noise: Gumbel, n numbers an action (argmax of logits + Gumbel noise is a draw from p).
+    Noise: Gumbel, n numbers per action (argmax of logits + Gumbel noise is a sample of p).
     """
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
@@ -50,7 +50,7 @@ class Categorical:
 
 
 class MultiCategorical:
-    """Independent choices side by side; `logits` [M, R, sum of sizes], noise as for one choice."""
+    """Independent discrete components; `logits` [M, R, sum of sizes]; Gumbel noise."""
 
     def __init__(self, logits: Tensor, sizes: tuple[int, ...], mask: Tensor | None = None) -> None:
         masks = (
@@ -76,12 +76,12 @@ class MultiCategorical:
 
 
 class DiagonalGaussian:
-    """Independent normals; `mean` [M, R, K], `log_std` [M, K] the same in every state.
+    """Independent normals; `mean` [M, R, K], state-independent `log_std` [M, K].
 
     With u = (a - mean) / std: log p = sum(-u^2/2 - log_std - log(2 pi)/2), whose derivatives are
     u / std with respect to the mean and u^2 - 1 with respect to log_std;
     H = sum(log_std + log(2 pi e)/2).
-    Noise: standard normal, K numbers an action.
+    Noise: standard normal, K numbers per action.
     """
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
@@ -106,16 +106,16 @@ class DiagonalGaussian:
 
 
 Distribution = Categorical | MultiCategorical | DiagonalGaussian
-"""Of a batch with leading axes [M, R]:
+"""Distribution of a batch with leading axes [M, R].
 
-`sample(noise)` and `mode()` are actions [M, R, K]; `log_prob(action)` and `entropy()` are [M, R].
+`sample(noise)` and `mode()` return actions [M, R, K]; `log_prob(action)` and `entropy()` [M, R].
 """
 
 
 def make_distribution(
     actions: ActionMap, head: Tensor, log_std: Tensor | None, mask: Tensor | None
 ) -> Distribution:
-    """What a head [M, R, >= head_width], padded beyond head_width, says of actions."""
+    """Return the distribution of a head [M, R, >= head_width], padded beyond head_width."""
     head = head[..., : actions.head_width]
     if log_std is not None:
         return DiagonalGaussian(head, log_std)
@@ -125,7 +125,7 @@ def make_distribution(
 
 
 def _signed(bits: int) -> int:
-    """The int64 of the same bits."""
+    """Return the int64 with the same bits."""
     return bits - 2**64 if bits >= 2**63 else bits
 
 
@@ -135,30 +135,30 @@ _MUL_2 = _signed(0x94D049BB133111EB)
 
 
 def keys_to_tensor(keys: NDArray[np.uint64], device: torch.device) -> Tensor:
-    """Keys of `jit/rng.py` as int64 of the same bits."""
+    """Return keys of `jit/rng.py` as int64 with the same bits."""
     return to_device(keys.view(np.int64), device)
 
 
 def random_bits(keys: Tensor, first: int, count: int) -> Tensor:
-    """The 64 random bits at places first, first + 1, ... of each stream: int64 [M, count]."""
+    """Return 64 random bits at places first, first + 1, ... of each stream: int64 [M, count]."""
     places = torch.arange(first + 1, first + count + 1, device=keys.device)
     return _mix(keys[:, None] ^ _mix(places * _GOLDEN))
 
 
 def gumbel(keys: Tensor, first: int, count: int) -> Tensor:
-    """Standard Gumbel numbers, float32 [M, count], as `draws.fill_gumbel` writes them."""
+    """Return standard Gumbel numbers, float32 [M, count], equal to `rng.fill_gumbel`."""
     return (-torch.log(-torch.log(_open_unit(random_bits(keys, first, count))))).float()
 
 
 def normal(keys: Tensor, first: int, count: int) -> Tensor:
-    """Standard normal numbers, float32 [M, count], as `draws.fill_normal` writes them."""
+    """Return standard normal numbers, float32 [M, count], equal to `rng.fill_normal`."""
     pairs = random_bits(keys, 2 * first, 2 * count).view(len(keys), count, 2)
     u, v = _open_unit(pairs[..., 0]), _logical_shift_right(pairs[..., 1], 11).double() * 2.0**-53
     return (torch.sqrt(-2.0 * torch.log(u)) * torch.cos(2.0 * math.pi * v)).float()
 
 
 def _open_unit(bits: Tensor) -> Tensor:
-    """float64 in (0, 1): finite logarithms."""
+    """Map bits to float64 in (0, 1), so that logarithms are finite."""
     return (_logical_shift_right(bits, 12).double() + 0.5) * 2.0**-52
 
 

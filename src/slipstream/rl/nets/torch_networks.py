@@ -1,11 +1,11 @@
-"""Networks in torch, over the member axis, and what their hidden layers' products are made of.
+"""Networks in torch, over the member axis, and the precision of their matrix products.
 
-Weights are tensors [M, ...] by name, as `networks.py` and `ConvolutionalNetwork` lay them out.
-Their padding meets zeros only and has gradient 0.
+Weights are tensors [M, ...] by name, laid out as in `networks.py` and `ConvolutionalNetwork`.
+Padding is multiplied by zeros and has gradient 0.
 
-`training.precision` rounds hidden layers' factors. Weights, sums, losses and Adam are float32
-whatever it is. Last layers have few products, and bfloat16 leaves them float32: a value or logit
-would be rounded where it counts. With TF32 a GPU rounds theirs, too.
+`training.precision` rounds the factors of hidden layers. Weights, sums, losses and Adam are always
+float32. Output layers have few products and stay float32 with bfloat16, since rounding would affect
+values and logits directly. With TF32 a GPU rounds output layers as well.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ from slipstream.rl.nets.torch_device import single_thread
 
 
 class Products(NamedTuple):
-    """A hidden layer before its activation.
+    """Matrix products of a hidden layer before its activation.
 
     Attributes:
         dense: bias + x W, [M, R, n], of bias [M, 1, n], x [M, R, k] and W [M, k, n].
-        convolve: of one member's images [R, C, H, W], kernels, bias [C'] and stride.
+        convolve: Convolution of one member's images [R, C, H, W] with kernels, bias [C'] and
+            stride.
     """
 
     dense: Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -50,13 +51,13 @@ class Products(NamedTuple):
 
 
 def _factor(x: Tensor, native: bool) -> Tensor:
-    """Rounded; on a processor again float32 numbers, whose products are the same and sums float32.
+    """Round to bfloat16, and on the CPU back to float32: products are identical, sums are float32.
 
-    torch's own of bfloat16 take a processor without such instructions 3 to 70 times as long, and
-    sum gradients of kernels in bfloat16.
+    torch's bfloat16 products are 3 to 70 times slower on CPUs without bfloat16 instructions, and
+    sum kernel gradients in bfloat16.
 
     Args:
-        own: whether a processor has such instructions, and sums in float32.
+        native: Whether the CPU has bfloat16 instructions, which sum in float32.
     """
     rounded = x.bfloat16()
     return rounded if native or x.device.type != "cpu" else rounded.float()
@@ -64,7 +65,7 @@ def _factor(x: Tensor, native: bool) -> Tensor:
 
 @cache
 def has_bfloat16_instructions() -> bool:
-    """Whether this processor has instructions for products of bfloat16."""
+    """Return whether the CPU has instructions for bfloat16 products."""
     features: Any = importlib.import_module("llvmlite.binding").get_host_cpu_features()
     return any(features.get(name, False) for name in ("avx512bf16", "amx-bf16"))
 
@@ -80,20 +81,20 @@ def _rounded_convolve(images: Tensor, kernels: Tensor, bias: Tensor, stride: int
 
 
 FLOAT32 = Products(torch.baddbmm, F.conv2d)
-BFLOAT16 = Products(_rounded_dense, _rounded_convolve)  # their gradients' products, too
+BFLOAT16 = Products(_rounded_dense, _rounded_convolve)  # gradients included
 
 
 def get_products(precision: str) -> Products:
-    """Those of a `training.precision`; TF32's are float32's, which a card rounds itself."""
+    """Return the products of a `training.precision`; a GPU rounds TF32 itself."""
     return BFLOAT16 if precision == "bfloat16_products" else FLOAT32
 
 
 @contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """Whether a card may round float32 numbers to TF32 in the block; sums stay float32.
+    """Set whether a GPU may round float32 factors to TF32 inside the context; sums stay float32.
 
-    Left alone, cuDNN would do so in convolutions and cuBLAS would not, and cuBLAS may round parts
-    of a sum to bfloat16.
+    By default cuDNN uses TF32 in convolutions and cuBLAS does not, and cuBLAS may round partial
+    sums to bfloat16.
     """
     matmul = torch.backends.cuda.matmul
     sums = matmul.allow_bf16_reduced_precision_reduction
@@ -119,13 +120,13 @@ class ConvolutionalNetwork:
     """Convolutions and one dense layer shared by actor and critic, with a linear head for each.
 
     Images of at least 36 x 36 use the layers of Mnih et al. 2015, "Human-level control through deep
-    reinforcement learning"; smaller ones two 3 x 3 layers of stride 2. Members are looped over: a
-    grouped convolution would choose its algorithm by the number of members, and so their bits.
+    reinforcement learning"; smaller images use two 3 x 3 layers of stride 2. Members are processed
+    one by one, because a grouped convolution would select its algorithm by the number of members.
 
     Args:
         shape: (C, H, W) of an image.
-        dense: width of the dense layer.
-        head_width: outputs of the actor.
+        dense: Width of the dense layer.
+        head_width: Outputs of the actor.
     """
 
     def __init__(self, shape: tuple[int, int, int], dense: int, head_width: int) -> None:
@@ -173,7 +174,7 @@ class ConvolutionalNetwork:
     def features(
         self, weights: Mapping[str, Tensor], x: Tensor, products: Products = FLOAT32
     ) -> Tensor:
-        """[M, R, dense] of uint8 images x [M, R, C, H, W]."""
+        """Compute features [M, R, dense] of uint8 images x [M, R, C, H, W]."""
         features = []
         for m in range(len(x)):
             y = x[m].to(torch.float32).div_(255.0)
@@ -200,20 +201,20 @@ class ConvolutionalNetwork:
 
 
 def _tensors(weights: Views) -> dict[str, Tensor]:
-    """Tensors that share the memory of arrays, by name."""
+    """Return tensors that share memory with arrays, by name."""
     return {name: torch.from_numpy(values) for name, values in weights.items()}
 
 
 def linear_layer(weights: Mapping[str, Tensor], name: str, features: Tensor) -> Tensor:
-    """Outputs [M, R, padded] of the linear layer `name`."""
+    """Compute outputs [M, R, padded] of the linear layer `name`."""
     return torch.baddbmm(weights[f"{name}.bias"], features, weights[f"{name}.weight"])
 
 
 class TorchMlp:
-    """Separate fully connected actor and critic of scaled rows.
+    """Separate fully connected actor and critic for scaled rows.
 
-    `features` are what both share, [M, R, ...], of observations [M, R, ...]; `head` the actor's
-    numbers, [M, R, >= head width]; `value` the critic's, [M, R].
+    `features` are shared by both, [M, R, ...], for observations [M, R, ...]. `head` is the actor's
+    output, [M, R, >= head width], and `value` the critic's, [M, R].
     """
 
     def __init__(self, activation: Activation, products: Products = FLOAT32) -> None:
@@ -231,7 +232,7 @@ class TorchMlp:
 
     def _layers(self, weights: Weights, name: str, x: Tensor) -> Tensor:
         first, inputs = weights[f"{name}.0.weight"], x.shape[-1]
-        # The first layer's bias is the row below its inputs' rows.
+        # The bias of the first layer is the row after its input rows.
         bias, weight = first[:, inputs : inputs + 1], first[:, :inputs]
         i = 1
         while f"{name}.{i}.weight" in weights:
@@ -242,7 +243,7 @@ class TorchMlp:
 
 
 class TorchCnn:
-    """Convolutions that actor and critic share; see `TorchMlp`."""
+    """Convolutions shared by actor and critic; see `TorchMlp`."""
 
     def __init__(self, network: ConvolutionalNetwork, products: Products = FLOAT32) -> None:
         self._network, self._products = network, products
@@ -260,7 +261,7 @@ class TorchCnn:
 def tensor_views(
     flat: Tensor, shapes: Mapping[str, tuple[int, ...]], offsets: Mapping[str, int]
 ) -> dict[str, Tensor]:
-    """Tensors [M, *shape] by name, views into rows [M, P] of `Parameters`."""
+    """Return tensors [M, *shape] by name, views into rows [M, P] of `Parameters`."""
     return {
         name: flat[:, offsets[name] : offsets[name] + math.prod(shape)].view(len(flat), *shape)
         for name, shape in shapes.items()
@@ -268,7 +269,7 @@ def tensor_views(
 
 
 def make_torch_network(network: Network, products: Products = FLOAT32) -> TorchMlp | TorchCnn:
-    """Return the torch form of a network."""
+    """Return the torch implementation of a network."""
     if isinstance(network, ConvolutionalNetwork):
         return TorchCnn(network, products)
     assert isinstance(network, MlpNetwork)

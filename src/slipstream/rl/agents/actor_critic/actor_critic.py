@@ -165,8 +165,8 @@ class ActorCritic(OffPolicyAgent):
         return {}
 
 
-# Bound explorer the renderer: (explorer, m, key, uniform, lo, hi, obs, action, log_prob, out) draws actions for
-# copies lo..hi-1, all of them member m's and in their order.
+# Bound by codegen: (explorer, m, key, uniform, lo, hi, obs, action, log_prob, out)
+# draws actions for copies lo..hi-1, all of them member m's and in their order.
 #   explorer: Explorer; key: of the step's noise; uniform: whether they are uniform in [-1, 1];
 #   obs: float32 [E, D]; action: float32 [E, K], the policy's own in [-1, 1]; log_prob: float32 [E],
 #   of it; out: float32 [E, K], what environments receive. Rows lo..hi-1 are written.
@@ -209,19 +209,21 @@ _EXPLORER = Explorer(GREEDY_ACTOR, np.zeros(1, np.uint64), i8(1), f8(1), 1, 1)
 
 @functools.cache
 def loops(name: str, explore: Callable[..., None]) -> dict[str, Any]:
-    """Compiled forms of the functions above, explorer their names; `off_policy/learning.py` has more.
+    """Compile the functions above; `off_policy/learning.py` has more.
 
     Args:
-        name: of the agent; explore: how it acts, see above.
+        name: Name of the agent.
+        explore: How the agent acts; see above.
     """
     examples = (_EXPLORER, 0, f4(2), b1(2), f4(2), f4(1), f4(2))
     return compile_loops(name, {explore_rows: examples}, {"explore": cast(FunctionType, explore)})
 
 
 def transpose_all(net: NetworkTables, learned: LearnedState) -> None:
-    """Transposes the matrices of every network, after weights came from elsewhere.
+    """Transpose the matrices of every network after weights were loaded.
 
-    As `transpose_weights` and `transpose_critic` do for one member; an agent that is made need not wait for those.
+    As `transpose_weights` and `transpose_critic` do for one member; an agent that is made need not
+    wait for those.
     """
     _transpose_members(net.actor, learned.actor.params, learned.transposed_actor, 0)
     for critic, transposed in zip(learned.critics, learned.transposed_critics, strict=True):

@@ -82,7 +82,8 @@ class LearnedState(NamedTuple):
     Attributes:
         actor: a group; critics: one group for each.
         targets: float32 [M, P], slow copies of each critic.
-        transposed_actor, transposed_critics: float32 [M, P], their transposed matrices, see `transpose_critic`.
+        transposed_actor, transposed_critics: float32 [M, P], their transposed matrices, see
+            `transpose_critic`.
     """
 
     actor: TrainState
@@ -122,7 +123,7 @@ class UpdateStats(NamedTuple):
     actor_updates: NDArray[np.int64]
 
 
-# Kinds of actions, of `Workspace.critic_x`: the policy's after a transition, what was done in it, and
+# Kinds of actions, of `Workspace.critic_x`: the policy's after a transition, the buffer's, and
 # the policy's own in its place.
 NEXT_POLICY = 0
 BUFFER = 1
@@ -239,7 +240,7 @@ def compute_td_targets(learner: Any, m: int, part: int, first: int, last: int, b
 
 
 def load_buffer_actions(learner: Any, action: Any, first: int, last: int) -> None:
-    """What was done in rows first..last-1, action [B, K], as critics' inputs with `load_critic_rows`."""
+    """Write the batch's actions [B, K] of rows first..last-1 as critic inputs."""
     for i in range(first, last):
         for j in range(learner.net.width):
             learner.workspace.critic_x[BUFFER, i, j] = action[i, j]
@@ -247,7 +248,7 @@ def load_buffer_actions(learner: Any, action: Any, first: int, last: int) -> Non
 
 
 def load_critic_rows(learner: Any, kind: int, first: int, last: int) -> None:
-    """Rows first..last-1 of `workspace.actor_x` behind the actions of a kind, as critics' inputs."""
+    """Write rows first..last-1 of `workspace.actor_x` into the critic inputs of a kind."""
     k = learner.net.width
     for i in range(first, last):
         to, x = learner.workspace.critic_x[kind, i], learner.workspace.actor_x[i]

@@ -261,8 +261,8 @@ def update_bytes(spec: EnvSpec, n_steps: int, members: int, num_envs: int) -> in
     own = num_envs * (n_steps + 1)
     image = spec.observation_dtype == np.uint8 and len(spec.observation_shape) == 3
     numbers = 0 if image else input_width(int(np.prod(spec.observation_shape)))
-    # StructPointer columns and orders; the float copy of actions, reward, value, advantage, target and
-    # their temporaries.
+    # StructPointer columns and orders; the float copy of actions, reward, value, advantage, target
+    # and their temporaries.
     return 4 * own * (numbers + spec.action_dim + 9 + members * (spec.action_dim + 6))
 
 

@@ -429,8 +429,8 @@ def update_member(job: Any, m: int) -> None:
         gradient       of one minibatch: a part of its rows each
         move           Adam's step: a part of the weights each
 
-    The last four repeat: orders and normalisations are made for `len(job.order)` epochs at a time, a
-    gradient and a step for each of their minibatches.
+    The last four repeat: orders and normalisations are made for `len(job.order)` epochs at a time,
+    a gradient and a step for each of their minibatches.
 
     `share` (`jit/work_sharing.py`) opens a phase's tasks and returns when all are done: each is a
     call of `work` below, by this thread or by one that helps. `loops` binds that `work` to the

@@ -1,4 +1,4 @@
-"""The replay of M members, for whoever writes it, draws from it, saves it."""
+"""The replay of M members: writing, sampling and checkpoints."""
 
 from __future__ import annotations
 
@@ -42,19 +42,20 @@ from slipstream.rl.experience.replay.state_storage import (
 from slipstream.rl.experience.replay.sum_tree import tree_levels
 from slipstream.rl.experience.rollout import Rollout
 
-CHUNKS = 64  # of a whole ring
+CHUNKS = 64  # chunks per ring
 PRIORITIES = "priorities"
-_PRIORITY_BLOCK = 64  # draws that write_mask for their transitions at once
+_PRIORITY_BLOCK = 64  # transitions that descend the sum tree together
 
 ChunkBuilder = Callable[[], NDArray[Any]]
 
 
 class Sample(NamedTuple):
-    """Batches of g members, and where they came from.
+    """Batches of g members and their origin.
 
     Attributes:
-        index: int64 [g, B]; weight: float32 [g, B], of importance.
-        batch: a Batch whose arrays have a leading [g].
+        index: int64 [g, B], sampled transitions.
+        weight: float32 [g, B], importance weights.
+        batch: A Batch whose arrays have a leading axis [g].
     """
 
     index: NDArray[np.int64]  # type: ignore[assignment]  # hides tuple.index
@@ -63,19 +64,21 @@ class Sample(NamedTuple):
 
 
 class Replay:
-    """M members with N copies each; every copy has a ring of its own.
+    """Replay of M members with N environments each. Every environment has a ring of its own.
 
     Args:
-        plan: what is kept.
-        spec: of the environments.
-        members: M; num_envs: N.
-        choices: that the environment's action mask covers, 0 without.
-        envs: the copies that are written, in slices: what kernels can show again is not kept.
+        config: Configuration of the replay.
+        spec: Spec of the environments.
+        members: M.
+        num_envs: N.
+        mask_size: Width of the environment's action mask; 0 if it has none.
+        envs: The environments that write, in slices. Observations that their kernels can render
+            again are not stored.
 
     Attributes:
-        ring: what compiled loops take.
-        storage: of the observations.
-        signs: what reflects batches; empty where they stay as they are.
+        ring: Arrays for compiled loops.
+        storage: Storage of the observations.
+        signs: Reflection of batches; empty if batches are not reflected.
         slots: S of each ring.
     """
 
@@ -96,7 +99,7 @@ class Replay:
         levels, nodes = tree_levels(num_envs * self.slots)
         if config.alpha == 0.0:
             nodes = 0
-        tree = aligned_zeros((members, nodes))  # every sum's parts are one cache line
+        tree = aligned_zeros((members, nodes))  # the children of a sum are one cache line
         block = (total_envs, self.slots)
         width = self.storage.width + spec.action_dim + 2
         masks = (*block, mask_size) if mask_size and self.storage.stores_masks else (0, 0, 0)
@@ -135,12 +138,12 @@ class Replay:
 
     @property
     def loops(self) -> ReplayLoops | None:
-        """For compiled loops that write, or draw batches; None where images are kept."""
+        """Compiled loops that write and sample; None for images."""
         return self.storage.loops
 
     @property
     def num_valid(self) -> NDArray[np.int64]:
-        """Transitions of each member that can be drawn, int64 [M]."""
+        """Number of transitions of each member that can be sampled, int64 [M]."""
         num_valid: NDArray[np.int64] = self.ring.num_valid
         return num_valid
 
@@ -157,33 +160,34 @@ class Replay:
         beside = 0 if self.storage.raw is None else self.storage.raw.nbytes
         return sum(array.nbytes for array in arrays) + beside
 
-    # Written.
+    # Writing.
 
     def begin(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
-        """Takes the first observations [E, *shape], and what is allowed, bool [E, choices]."""
+        """Store the first observations [E, *shape] and masks, bool [E, mask_size]."""
         self.storage.begin(self.ring, obs, self._allowed(mask))
 
     def write(
         self, rollout: Rollout, t: int, finals: FinalObs, final_of: NDArray[np.int64]
     ) -> None:
-        """Takes step t of every copy.
+        """Store step t of every environment.
 
         Args:
-            rollout: where it was written; t: row.
-            finals: observations before the reset, of those that were cut short.
-            final_of: int64 [E], which of them belongs to a copy; -1 for none.
+            rollout: Rollout that contains the step.
+            t: Row of the step.
+            finals: Observations of truncated environments before the reset.
+            final_of: int64 [E], index of an environment's final observation, -1 for none.
         """
         mask = self._allowed(None if rollout.mask is None else rollout.mask[t + 1])
         self.storage.write(self.ring, rollout, t, mask, EpisodeEnds(finals, final_of))
 
     def _allowed(self, mask: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
-        """What the ring keeps of a mask: [E, 0] where it keeps none."""
+        """Return the part of a mask that the ring stores; [E, 0] if it stores none."""
         return self._nothing if mask is None or not self.ring.mask.size else mask
 
-    # Drawn.
+    # Sampling.
 
     def make_batch(self, rows: int, members: int | None = None) -> Batch:
-        """Memory for B transitions; of several members with a leading axis."""
+        """Allocate a batch of B transitions, with a leading axis for several members."""
         lead = (rows,) if members is None else (members, rows)
         spec = self.spec
         shape = spec.observation_shape
@@ -211,15 +215,15 @@ class Replay:
         weight: NDArray[np.float32],
         batch: Batch,
     ) -> None:
-        """Draws a batch of member m; see `draw` and `gather`.
+        """Sample a batch of member m; see `draw` and `gather`.
 
         Args:
-            m: member; its `num_valid` must be above 0.
-            key: of the random stream, another one at every call.
-            n_step, gamma: rewards that are summed, and their discount.
-            beta: how much of the bias of priorities is undone.
+            m: Member; its `num_valid` must be above 0.
+            key: Key of the random stream, different for every call.
+            n_step, gamma: Number of summed rewards and discount factor.
+            beta: Importance-sampling exponent.
             index, weight: int64 and float32 [B], written.
-            batch: of `make_batch`, written.
+            batch: From `make_batch`, written.
         """
         self._loops["draw"](self.ring, m, key, beta, index, weight)
         self.storage.gather(self.ring, m, index, n_step, gamma, batch)
@@ -235,11 +239,15 @@ class Replay:
         gamma: NDArray[np.float64],
         beta: float | NDArray[np.float64] = 1.0,
     ) -> Sample:
-        """Batches of B rows of some members, one after another; overwritten by the next of as many.
+        """Sample batches for several members. The next call of equal size overwrites them.
 
         Args:
-            members: int64 [g]; keys: uint64 [g]; gamma, beta: float64 [g], or one beta.
-            rows: B; n_step: as for `sample_into`.
+            members: int64 [g].
+            keys: uint64 [g].
+            rows: B.
+            n_step: As for `sample_into`.
+            gamma: float64 [g].
+            beta: float64 [g], or one number.
         """
         size = (len(members), rows)
         if size not in self._samples:
@@ -257,18 +265,18 @@ class Replay:
     def update_priorities(
         self, m: int, index: NDArray[np.int64], error: NDArray[np.float32]
     ) -> None:
-        """Sets the priorities of member m's transitions by their errors, both [B]."""
+        """Set the priorities of member m's transitions from their TD errors, both [B]."""
         self._loops["update_priorities"](self.ring, m, index, error)
 
-    # Saved.
+    # Checkpoints.
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """The small part: `written` [E], `steps` and `max_priority` [M]."""
+        """Return the small part of the state: `written` [E], `steps` and `max_priority` [M]."""
         ring = self.ring
         return {name: getattr(ring, name).copy() for name in ("written", "steps", "max_priority")}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from `state_dict()`; there are no transitions until `load_bulk` brings them."""
+        """Restore from `state_dict()`. Transitions follow with `load_bulk`."""
         ring = self.ring
         for name in ("written", "steps", "max_priority"):
             getattr(ring, name)[:] = state[name]
@@ -280,11 +288,11 @@ class Replay:
         ring.tree[:] = 0.0
 
     def bulk(self, member: int) -> Mapping[str, ChunkBuilder]:
-        """The large part of a member's: what makes each chunk, by its name; see `Chunks`."""
+        """Return builders of a member's checkpoint chunks by name; see `Chunks`."""
         return self._chunks[member].save(self.ring.written[self._env_slice(member)])
 
     def load_bulk(self, member: int, chunks: Iterable[tuple[str, NDArray[Any]]]) -> None:
-        """Goes on from chunks of `bulk(member)`; where some are missing, their slots are empty."""
+        """Restore chunks from `bulk(member)`. Slots of missing chunks are empty."""
         ring, envs = self.ring, self._env_slice(member)
         self._chunks[member].load(ring.written[envs], chunks)
         real = ring.rows[envs, :, ENDING] != NONE
@@ -296,10 +304,11 @@ class Replay:
             self._loops["rebuild"](ring.tree[member], ring.minimum[member], ring.levels)
 
     def resume(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
-        """Looks at the copies as they stand; where one is elsewhere, its episode was cut short.
+        """Truncate episodes of environments whose current observation is not at the head.
 
         Args:
-            obs: [E, *shape]; mask: bool [E, choices] or None.
+            obs: [E, *shape].
+            mask: bool [E, mask_size] or None.
         """
         envs = np.flatnonzero(self.storage.find_mismatches(self.ring, obs)).tolist()
         for e in envs:
@@ -308,7 +317,7 @@ class Replay:
             self.begin(obs, mask)
 
     def clear(self, m: int) -> None:
-        """Drops all that member m has; `begin` must follow. Steps go on counting."""
+        """Drop all transitions of member m; call `begin` afterwards. Step counts continue."""
         ring, own = self.ring, self._env_slice(m)
         ring.rows[own, :, ENDING] = NONE
         ring.head[own] = ring.written[own] = 0
@@ -318,7 +327,7 @@ class Replay:
         self._chunks[m] = self._make_chunks(m)
 
     def _truncate_episode(self, e: int) -> None:
-        """What the head of copy e shows becomes a final observation, where a step led to it."""
+        """Turn the head of environment e into a final observation if a step led to it."""
         ring, m = self.ring, e // self.num_envs
         before = ring.rows[e, (ring.head[e] - 1) % self.slots]
         if before[ENDING] == CONTINUING:
@@ -338,18 +347,18 @@ def make_storage(
     envs: Sequence[VectorEnv],
     masked: bool,
 ) -> Storage:
-    """Where observations are kept, see `ReplayConfig.storage`.
+    """Select the storage of observations; see `ReplayConfig.storage`.
 
     Raises:
-        ConfigError: fields were asked for, and there is no kernel that can show them.
+        ConfigError: State fields are requested, and no kernel can render observations from them.
     """
     supported = len(envs) > 0 and StateFieldStorage.is_supported(envs)
     fields = StateFieldStorage.observation_bytes(envs) if supported else None
     if config.storage == "fields" and fields is None:
         raise ConfigError(
-            "A replay can keep fields in place of observations where they are a kernel's, of one "
-            "player, whose `observe` reads its record field by field; this environment is not. "
-            "Leave the storage at auto, or choose dense."
+            "A replay can store state fields only for a one-player kernel whose `observe` reads "
+            "its record field by field, and this environment has none. Set the storage to auto or "
+            "dense."
         )
     if stores_state_fields(config, spec, fields, masked):
         return StateFieldStorage(envs, slots)
@@ -359,16 +368,16 @@ def make_storage(
 
 
 class Chunks:
-    """One member's replay in pieces for checkpoints: a piece that is full is written once.
+    """One member's replay in chunks for checkpoints; a full chunk is written once.
 
-    A copy's slots are counted from the beginning of training; a chunk holds the same `length`
-    numbers of every copy of a member. It is named by its place and its content, so a chunk that was
-    written never has to be written again, and no other content can be taken for it.
+    Slots of an environment are numbered from the beginning of training. A chunk contains the same
+    `length` numbers of every environment of a member. Its name contains its position and a digest
+    of its content, so a stored chunk is never written again.
 
     Args:
-        arrays: uint8 [N, S, bytes], what is kept of each slot; several, side by side.
+        arrays: uint8 [N, S, bytes], contents of each slot; several arrays are concatenated.
         leaves: float32 [N S], priorities; empty without.
-        keep: slots that are saved, counted back from the newest; None: all.
+        keep: Number of newest slots to save; None saves all.
     """
 
     def __init__(
@@ -384,10 +393,10 @@ class Chunks:
         self._names: dict[int, str] = {}  # of full chunks
 
     def save(self, written: NDArray[np.int64]) -> Mapping[str, ChunkBuilder]:
-        """What makes each chunk, by its name.
+        """Return builders of chunks by name.
 
         Args:
-            written: int64 [N], slots that each copy has left behind.
+            written: int64 [N], number of completed slots of each environment.
         """
         full = int(written.min()) // self._length
         oldest = max(0, int(written.min()) - self._keep + 1) // self._length
@@ -397,7 +406,7 @@ class Chunks:
             if k in self._names:
                 chunks[self._names[k]] = partial(
                     self._content, k, written.copy()
-                )  # if it has no file
+                )  # written only if the file is missing
                 continue
             content = self._content(k, written)
             name = f"{k:08d}-{_digest(content)}"
@@ -410,7 +419,7 @@ class Chunks:
         return chunks
 
     def load(self, written: NDArray[np.int64], chunks: Iterable[tuple[str, NDArray[Any]]]) -> None:
-        """Puts chunks of `save` where they were; slots that have been written over are left out."""
+        """Restore chunks from `save`. Slots that were overwritten since are skipped."""
         full = int(written.min()) // self._length
         for name, content in chunks:
             place, _, _ = name.partition("-")
@@ -423,11 +432,11 @@ class Chunks:
                 self._names[k] = name
 
     def invalidate(self, number: int) -> None:
-        """A slot of this number was changed after it was left behind."""
+        """Mark the chunk of slot `number` as changed."""
         self._names.pop(number // self._length, None)
 
     def _live(self, k: int, written: NDArray[np.int64]) -> tuple[Any, Any]:
-        """Slots [Q] of chunk k; whether each copy still has what was written there, [N, Q]."""
+        """Return the slots [Q] of chunk k, and whether each environment still has them, [N, Q]."""
         numbers = k * self._length + np.arange(self._length)
         behind = written[:, None] - numbers
         return numbers % self._slots, (behind >= 0) & (behind < self._keep)

@@ -1,4 +1,4 @@
-"""What an agent wants kept and when it learns from it, and how large that replay is."""
+"""Configuration, update schedule and size of a replay."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from slipstream.rl.experience.replay.sum_tree import tree_levels
 
 
 class UpdateSchedule(NamedTuple):
-    """When updates are due: whole numbers, so that no fraction of an update is lost or rounded.
+    """Schedule of updates in whole numbers, so that no fraction of an update is lost.
 
     Attributes:
-        starts: environment steps of the member before learning begins.
-        every: environment steps between two times of learning.
-        numerator, denominator: updates per environment step, an exact fraction.
+        learning_starts: Environment steps of a member before its first update.
+        train_freq: Environment steps between two rounds of updates.
+        numerator, denominator: Updates per environment step as an exact fraction.
     """
 
     learning_starts: int
@@ -28,10 +28,12 @@ class UpdateSchedule(NamedTuple):
 
 
 def updates_due(schedule: Any, steps: int) -> int:
-    """Updates that a member has made in all when it has done `steps` environment steps.
+    """Return the total number of updates of a member after `steps` environment steps.
 
-    floor(ratio * (steps - steps mod every - starts)), none before `learning_starts`. The ratio of updates to
-    data is the same for any number of copies: a row of N steps makes N times what one step makes.
+        floor(ratio * (steps - steps mod train_freq - learning_starts)), at least 0
+
+    The ratio of updates to data does not depend on the number of environments: a row of N steps
+    causes N times the updates of one step.
     """
     counted = steps - steps % schedule.train_freq - schedule.learning_starts
     if counted <= 0:
@@ -41,19 +43,19 @@ def updates_due(schedule: Any, steps: int) -> int:
 
 
 class ReplayConfig(NamedTuple):
-    """The replay of each member.
+    """Configuration of each member's replay.
 
     Attributes:
-        capacity: transitions that are kept at least, once there are as many.
-        batch: transitions of one update.
-        starts: environment steps of the member before the first update (warm-up).
-        every: environment steps of the member between two times of learning, see `updates_due`.
-        utd_ratio: optimiser updates for each environment step, as it is written in decimals.
-        n_step: rewards that are summed before the value of a later observation counts.
-        alpha: exponent of priorities (Schaul et al. 2016); 0: all transitions are drawn alike.
-        storage: `dense` keeps observations as they are, `fields` the STATE fields of a kernel that
-            they are made of; `auto` is the smaller, and `fields` where actions are masked.
-        reflect: batches are reflected, see `Reflection` in `ring.py`.
+        buffer_size: Minimum number of stored transitions once the buffer is full.
+        batch_size: Transitions per update.
+        learning_starts: Environment steps of the member before the first update.
+        train_freq: Environment steps of the member between two rounds of updates.
+        utd_ratio: Gradient updates per environment step, exact in decimals.
+        n_step: Number of summed rewards before bootstrapping.
+        alpha: Priority exponent (Schaul et al. 2016); 0 samples uniformly.
+        storage: `dense` stores observations, `fields` the STATE fields that a kernel renders them
+            from. `auto` takes the smaller one, and `fields` if actions are masked.
+        reflect: Reflect half of each batch; see `Reflection` in `ring.py`.
     """
 
     buffer_size: int
@@ -68,45 +70,45 @@ class ReplayConfig(NamedTuple):
 
     @property
     def schedule(self) -> UpdateSchedule:
-        """When updates are due."""
+        """The update schedule."""
         ratio = Fraction(str(self.utd_ratio))
         return UpdateSchedule(
             self.learning_starts, self.train_freq, ratio.numerator, ratio.denominator
         )
 
     def length(self, num_envs: int) -> int:
-        """Transitions that each of N copies keeps."""
+        """Return the number of transitions stored per environment."""
         return -(-self.buffer_size // num_envs)
 
     def check(self, num_envs: int) -> None:
-        """Refuses sizes that cannot be learned from.
+        """Reject sizes that cannot be learned from.
 
         Raises:
-            ConfigError: with sizes that can.
+            ConfigError: The message suggests valid sizes.
         """
         if self.buffer_size < self.batch_size:
             raise ConfigError(
                 f"A replay of {self.buffer_size:,} transitions is smaller than a batch of "
-                f"{self.batch_size:,}. Set agent.buffer_size={self.batch_size} or more, or a smaller "
-                "agent.batch_size."
+                f"{self.batch_size:,}. Set agent.buffer_size={self.batch_size} or more, or a "
+                "smaller agent.batch_size."
             )
         length = self.length(num_envs)
         if self.n_step > length:
             raise ConfigError(
                 f"Returns of {self.n_step} steps are longer than the replay: {self.buffer_size:,} "
-                f"transitions of {num_envs} copies are {length} in a row. Set agent.buffer_size="
-                f"{self.n_step * num_envs} or more, or a smaller agent.n_step."
+                f"transitions of {num_envs} environments are {length} steps each. Set "
+                f"agent.buffer_size={self.n_step * num_envs} or more, or a smaller agent.n_step."
             )
 
 
 def ring_slots(config: ReplayConfig, spec: EnvSpec, num_envs: int) -> int:
-    """S of each ring: the transitions, the head, and final observations by the time limit."""
+    """Return S, slots per ring: transitions, head, and final observations at the time limit."""
     length, limit = config.length(num_envs), spec.max_episode_steps
     return length + 1 + (0 if limit is None else -(-length // limit) + 1)
 
 
 def observation_bytes(spec: EnvSpec) -> int:
-    """Bytes of one observation as it is."""
+    """Return the bytes of one dense observation."""
     numbers = int(np.prod(spec.observation_shape, dtype=np.int64))
     return numbers * spec.observation_dtype.itemsize
 
@@ -114,12 +116,12 @@ def observation_bytes(spec: EnvSpec) -> int:
 def stores_state_fields(
     config: ReplayConfig, spec: EnvSpec, fields: int | None, masked: bool
 ) -> bool:
-    """Whether a kernel's fields are kept in place of observations, see `ReplayConfig.storage`.
+    """Return whether state fields are stored instead of observations; see `ReplayConfig.storage`.
 
     Args:
-        plan, spec: of the replay.
-        fields: bytes that they take; None: there is no kernel that can show an observation again.
-        masked: whether there is a mask of allowed choices.
+        config, spec: Of the replay.
+        fields: Bytes of the state fields; None if no kernel can render observations again.
+        masked: Whether the environment has an action mask.
     """
     if fields is None or config.storage == "dense":
         return False
@@ -129,11 +131,13 @@ def stores_state_fields(
 def replay_bytes(
     config: ReplayConfig, spec: EnvSpec, members: int, num_envs: int, fields: int | None = None
 ) -> int:
-    """Bytes that the arrays of M members will take, see `Replay`.
+    """Return the bytes of the arrays of M members; see `Replay`.
 
     Args:
-        plan, spec: of the replay; members: M; num_envs: N.
-        fields: as for `stores_state_fields`.
+        config, spec: Of the replay.
+        members: M.
+        num_envs: N.
+        fields: As for `stores_state_fields`.
     """
     slots = ring_slots(config, spec, num_envs)
     slot = 4 * (spec.action_dim + 2)
@@ -147,13 +151,13 @@ def replay_bytes(
 
 
 def check_symmetry(spec: EnvSpec) -> None:
-    """Refuses environments without a mirror image.
+    """Reject environments without a mirror symmetry.
 
     Raises:
-        ConfigError: the environment declares none, or has masks.
+        ConfigError: The environment declares no symmetry, or has action masks.
     """
     if spec.symmetry is None or spec.has_action_mask:
         raise ConfigError(
-            "`agent.reflect` learns from mirror images, and this environment does not say what its "
-            "own are (or masks choices): leave it out, or declare `EnvSpec(symmetry=...)`."
+            "`agent.reflect` learns from mirror images, and this environment declares no symmetry "
+            "(or masks actions). Remove `agent.reflect`, or declare `EnvSpec(symmetry=...)`."
         )

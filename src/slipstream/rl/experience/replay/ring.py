@@ -1,7 +1,7 @@
-"""A replay's transitions: rings that are written, drawn from and gathered into batches.
+"""Ring buffers of transitions: writing, sampling, and gathering batches.
 
-Plain loops, compiled once by `loops`. Priorities are in `tree.py`; observations may be stored
-elsewhere, see `state_storage.py`.
+Plain loops, compiled once by `loops`. Priorities are in `sum_tree.py`. Observations may be stored
+elsewhere; see `state_storage.py`.
 """
 
 from __future__ import annotations
@@ -27,32 +27,35 @@ from slipstream.rl.experience.replay.sum_tree import (
     update_parents,
 )
 
-# How a slot's transition ends: the last column of its row.
-NONE = 0.0  # no transition: an empty slot, the head, a final observation, or what is not valid
+# Ending of a slot's transition, in the last column of its row.
+NONE = 0.0  # no transition: empty slot, head, final observation or invalid step
 CONTINUING = 1.0
-TERMINATED = 2.0  # the future is worth nothing
-TRUNCATED = 3.0  # it is worth the value of the final observation, in the next slot
+TERMINATED = 2.0  # the value of the future is 0
+TRUNCATED = 3.0  # the future has the value of the final observation, in the next slot
 
 REWARD, ENDING = -2, -1  # columns; before them the observation and the action
 
 
 class Ring(NamedTuple):
-    """The rings of M members, N copies each: copy e = m N + n.
+    """Ring buffers of M members with N environments each: environment e = m N + n.
 
     Attributes:
-        rows: float32 [E, S, W]; columns: the observation (`width` of them, none where it is kept
-            elsewhere), the action, reward, ending. A transition lies in one or two cache lines.
-        mask: bool [E, S, choices] of allowed choices; [0, 0, 0] where all always are, or where they
-            are asked for again.
-        head: int64 [E], slot of the newest observation; written: int64 [E], slots left behind since
-            the beginning.
-        num_used, held, steps: int64 [M], slots of each ring that have been used; transitions that can
-            be drawn; environment steps so far.
-        tree, least: float32 [M, nodes], priorities, their sums and their least, see `tree.py`;
-            [M, 0] where all transitions are drawn alike. levels: int64 [L].
-        target: float64, what draws write_mask for in the tree, some at once. Overwritten.
-        max_priority: float64 [M], the greatest priority so far, which new transitions get.
-        width: numbers of the observation in a row; copies: N; alpha: exponent of priorities.
+        rows: float32 [E, S, W]. Columns: observation (`width` columns, 0 if stored elsewhere),
+            action, reward, ending. A transition is one or two cache lines.
+        mask: bool [E, S, mask_size] of allowed actions; [0, 0, 0] without masks, or if masks are
+            rendered again.
+        head: int64 [E], slot of the newest observation.
+        written: int64 [E], number of completed slots since the beginning.
+        num_used, num_valid, steps: int64 [M], used slots per ring, transitions that can be sampled,
+            and environment steps so far.
+        tree, minimum: float32 [M, nodes], priorities with their sums and minima, see `sum_tree.py`;
+            [M, 0] for uniform sampling.
+        levels: int64 [L], offsets of the tree's levels.
+        target: float64, priorities to find in the tree, a block at a time. Overwritten.
+        max_priority: float64 [M], the largest priority so far; new transitions receive it.
+        width: Columns of the observation in a row.
+        num_envs: N.
+        alpha: Priority exponent.
     """
 
     rows: Any
@@ -75,16 +78,18 @@ class Ring(NamedTuple):
 def end_transition(
     ring: Any, e: int, action: Any, reward: Any, terminated: bool, truncated: bool, valid: bool
 ) -> bool:
-    """Ends the transition that began in the head of copy e; the head moves on.
+    """Complete the transition that starts at the head of environment e, and advance the head.
 
     Args:
-        ring: the Ring.
-        e: copy.
-        action: [K]; reward: one number; terminated, truncated, valid: how the step ended.
+        ring: Ring.
+        e: Environment.
+        action: [K].
+        reward: One number.
+        terminated, truncated, valid: Flags of the step.
 
     Returns:
-        Whether the episode was cut short: then the head must be given the final observation, and
-        `end_truncated` must be called before it is given the next one.
+        Whether the episode was truncated. The head must then receive the final observation, and
+        `end_truncated` must be called before the next observation.
     """
     m = e // ring.num_envs
     row = ring.rows[e, ring.head[e]]
@@ -103,12 +108,12 @@ def end_transition(
 
 
 def end_truncated(ring: Any, e: int) -> None:
-    """Leaves the final observation of copy e behind."""
+    """Complete the slot of the final observation of environment e."""
     advance_head(ring, e, e // ring.num_envs)
 
 
 def advance_head(ring: Any, e: int, m: int) -> None:
-    """The next slot of copy e, which is member m's, becomes its head and is emptied."""
+    """Make the next slot of environment e, which belongs to member m, the head, and clear it."""
     slots = ring.rows.shape[1]
     head = ring.head[e] + 1
     if head == slots:
@@ -128,12 +133,13 @@ def advance_head(ring: Any, e: int, m: int) -> None:
 
 
 def store_observation(ring: Any, e: int, obs: Any, mask: Any) -> None:
-    """Writes an observation [D], and the choices allowed there, into the head of copy e.
+    """Write an observation [D] and its mask into the head of environment e.
 
     Args:
-        ring: the Ring; e: copy.
-        obs: its first `width` numbers are kept.
-        mask: bool [choices]; not read where the ring has none.
+        ring: Ring.
+        e: Environment.
+        obs: The first `width` elements are stored.
+        mask: bool [mask_size]; not read if the ring has no masks.
     """
     row = ring.rows[e, ring.head[e]]
     for j in range(ring.width):
@@ -146,7 +152,7 @@ def store_observation(ring: Any, e: int, obs: Any, mask: Any) -> None:
 
 
 def begin(ring: Any, store: Any, lo: int, hi: int, obs: Any, mask: Any) -> None:
-    """Writes observations [E, D], and what is allowed, into the heads of copies lo..hi-1."""
+    """Write observations [E, D] and masks into the heads of environments lo..hi-1."""
     for e in range(lo, hi):
         store_observation(ring, e, obs[e], mask[e])
 
@@ -155,20 +161,26 @@ def write(
     ring: Any, store: Any, lo: int, hi: int, action: Any, reward: Any, terminated: Any,
     truncated: Any, valid: Any, obs: Any, mask: Any, final_obs: Any, final_of: Any,
 ) -> None:  # fmt: skip
-    """Writes one step of copies lo..hi-1.
+    """Write one step of environments lo..hi-1.
 
     Args:
-        ring: the Ring; store: nothing; lo, hi: copies.
-        action: [E, K]; reward: float32 [E]; terminated, truncated, valid: bool [E].
-        obs: [E, D], the observations to act on next; mask: bool [E, choices], [E, 0] without.
-        final_obs: [n, D]; final_of: int64 [E], which of them belongs to a copy; -1 for none.
+        ring: Ring.
+        store: Unused.
+        lo, hi: Range of environments.
+        action: [E, K].
+        reward: float32 [E].
+        terminated, truncated, valid: bool [E].
+        obs: [E, D], next observations.
+        mask: bool [E, mask_size], [E, 0] without masks.
+        final_obs: [n, D].
+        final_of: int64 [E], index of an environment's final observation, -1 for none.
     """
     for e in range(lo, hi):
-        # Without its final observation a cut transition has no next one.
+        # A truncated transition without its final observation has no next observation.
         real = valid[e] and (terminated[e] or not truncated[e] or final_of[e] >= 0)
         if end_transition(ring, e, action[e], reward[e], terminated[e], truncated[e], real):
             store_observation(ring, e, final_obs[final_of[e]], mask[e])
-            for j in range(ring.mask.shape[2]):  # nobody says what is allowed where it was cut
+            for j in range(ring.mask.shape[2]):  # the mask of a final observation is unknown
                 ring.mask[e, ring.head[e], j] = True
             end_truncated(ring, e)
         store_observation(ring, e, obs[e], mask[e])
@@ -178,7 +190,7 @@ def write_discrete(
     ring: Any, store: Any, lo: int, hi: int, action: Any, reward: Any, terminated: Any,
     truncated: Any, valid: Any, obs: Any, mask: Any, final_obs: Any, final_of: Any,
 ) -> None:  # fmt: skip
-    """`write` of int64 actions."""
+    """Write int64 actions; see `write`."""
     write(
         ring, store, lo, hi, action, reward, terminated, truncated, valid, obs, mask, final_obs,
         final_of,
@@ -189,7 +201,7 @@ def write_continuous(
     ring: Any, store: Any, lo: int, hi: int, action: Any, reward: Any, terminated: Any,
     truncated: Any, valid: Any, obs: Any, mask: Any, final_obs: Any, final_of: Any,
 ) -> None:  # fmt: skip
-    """`write` of float32 actions."""
+    """Write float32 actions; see `write`."""
     write(
         ring, store, lo, hi, action, reward, terminated, truncated, valid, obs, mask, final_obs,
         final_of,
@@ -197,34 +209,34 @@ def write_continuous(
 
 
 def power(x: float, y: float) -> float:
-    """x^y of a normal x > 0 and y in -1..1, to a relative 1e-9; within 2^-1000 .. 2^1000."""
+    """Return x^y for x > 0 and y in [-1, 1], relative error 1e-9, within 2^+-1000."""
     return exp_2(y * log_2(x))
 
 
-PRIORITY_EPS = 1e-6  # added to errors: what was learned well is drawn again some day
-MAX_PRIORITY = 1e30  # priority: sums of millions of them are finite float32 numbers
+PRIORITY_EPS = 1e-6  # added to errors, so that every transition can be sampled again
+MAX_PRIORITY = 1e30  # keeps sums of millions of priorities finite in float32
 
 _SHIFT_11 = np.uint64(11)
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
 
 
 def draw(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> None:
-    """Draws B transitions of member m, with replacement.
+    """Sample B transitions of member m with replacement.
 
-    Without priorities each is drawn with probability 1 / R of the R that are held. With them
-    transition i is drawn with probability P(i) = p_i / sum p (p is |error|^alpha), one from each of
-    B equal parts of the sum, and its weight is
+    Without priorities each of the R valid transitions has probability 1 / R. With priorities
+    transition i has probability P(i) = p_i / sum p, where p is |error|^alpha. One transition is
+    drawn from each of B equal parts of the sum, with weight
 
         w_i = (1 / (R P(i)))^beta / max_j w_j = (min_j p_j / p_i)^beta
 
-    so that with beta = 1 the mean of w_i f(i) is that of f over all held, but for a factor that is
-    the same for all i.
+    With beta = 1 the mean of w_i f(i) equals that of f over all valid transitions, up to a factor
+    that is the same for all i.
 
     Args:
-        ring: the Ring; held[m] must be above 0.
-        m: member.
-        key: np.uint64, the random stream; another one at every call.
-        beta: how much of the bias is undone, 0 to 1.
+        ring: Ring; num_valid[m] must be above 0.
+        m: Member.
+        key: np.uint64, key of the random stream, different for every call.
+        beta: Importance-sampling exponent, 0 to 1.
         index: int64 [B], written: n S + slot.
         weight: float32 [B], written; 1 without priorities.
     """
@@ -233,12 +245,12 @@ def draw(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> N
         return
     slots, counter = ring.rows.shape[1], 0
     ending = ring.rows.shape[2] - 1
-    for b in range(len(index)):  # all are on their way before the first one is looked at
+    for b in range(len(index)):  # prefetch all rows before reading the first
         n, slot = _place(ring, m, key, b)
         rows = ring.rows[m * ring.num_envs + n]
         prefetch_element(rows, slot, 0)
         prefetch_element(rows, slot, ending)
-        prefetch_element(rows, slot + 1, ending)  # behind the next observation; need not exist
+        prefetch_element(rows, slot + 1, ending)  # after the next observation; may not exist
     for b in range(len(index)):
         searching = True
         while searching:
@@ -251,7 +263,7 @@ def draw(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> N
 
 
 def _place(ring: Any, m: int, key: Any, counter: int) -> tuple[int, int]:
-    """Any slot that member m has used, the copy's first."""
+    """Return a random used slot of member m: environment and slot."""
     num_used = ring.num_used[m]
     u = float(word(key, np.uint64(counter)) >> _SHIFT_11) * _TO_UNIT
     place = int(u * float(ring.num_envs * num_used))
@@ -272,18 +284,20 @@ def _draw_by_priority(ring: Any, m: int, key: Any, beta: float, index: Any, weig
     slots = ring.rows.shape[1]
     for b in range(len(index)):
         n = index[b] // slots
-        prefetch_element(ring.rows[m * ring.num_envs + n], index[b] - n * slots, 0)  # gathered soon
+        prefetch_element(ring.rows[m * ring.num_envs + n], index[b] - n * slots, 0)  # gathered next
         weight[b] = tree[index[b]]
-    for b in range(len(index)):  # apart, so that a processor does several at once
+    for b in range(len(index)):  # a separate loop is vectorized
         weight[b] = power(low / float(weight[b]), beta)
 
 
 def update_priorities(ring: Any, m: int, index: Any, error: Any) -> None:
-    """Sets the priorities of transitions to (|error| + 1e-6)^alpha; does nothing without any.
+    """Set priorities to (|error| + 1e-6)^alpha. Does nothing without priorities.
 
     Args:
-        ring: the Ring; m: member.
-        index: int64 [B], as drawn; error: float32 [B]. One that is not finite is passed over.
+        ring: Ring.
+        m: Member.
+        index: int64 [B], from `draw`.
+        error: float32 [B], TD errors. Entries that are not finite are skipped.
     """
     if ring.tree.shape[1] == 0:
         return
@@ -302,16 +316,16 @@ def update_priorities(ring: Any, m: int, index: Any, error: Any) -> None:
 
 
 class Batch(NamedTuple):
-    """B transitions of one member; everything is overwritten by `gather`.
+    """B transitions of one member; `gather` overwrites them.
 
     Attributes:
-        obs: float32 [B, D], not scaled (images: uint8 [B, *shape]).
-        mask: bool [B, choices] of the choices allowed there; [0, 0] where all always are.
-        action: float32 [B, K], the policy's own; choices as whole numbers.
-        reward: float32 [B], the discounted sum of up to n rewards.
-        discount: float32 [B], what the value of `obs_next` counts: gamma^k for k rewards, 0 after a
+        obs: float32 [B, D], unscaled (images: uint8 [B, *shape]).
+        mask: bool [B, mask_size] of allowed actions; [0, 0] without masks.
+        action: float32 [B, K], the policy's actions; discrete actions as whole numbers.
+        reward: float32 [B], discounted sum of up to n rewards.
+        discount: float32 [B], factor of the value of `obs_next`: gamma^k for k rewards, 0 after a
             termination.
-        obs_next, mask_next: like `obs` and `mask`, k steps later, or where the episode was cut.
+        obs_next, mask_next: Like `obs` and `mask`, k steps later or at the end of the episode.
     """
 
     obs: Any
@@ -324,19 +338,22 @@ class Batch(NamedTuple):
 
 
 def n_step_return(ring: Any, e: int, slot: int, n: int, gamma: float) -> tuple[int, float, float]:
-    """The n steps from a transition on.
+    """Compute the n-step return of a transition.
 
         reward = r_0 + gamma r_1 + ... + gamma^(k-1) r_(k-1),  discount = gamma^k
 
-    k is n, or less where the episode ends or nothing more is known yet. A termination makes the
-    discount 0. Where an episode was cut short, the value of its final observation counts.
+    k is n, or less at the end of an episode or of the stored data. A termination makes the discount
+    0. After a truncation the value of the final observation counts.
 
     Args:
-        ring: the Ring; e: copy; slot: where the transition is.
-        n: steps at most; gamma: discount per step.
+        ring: Ring.
+        e: Environment.
+        slot: Slot of the transition.
+        n: Maximum number of steps.
+        gamma: Discount factor.
 
     Returns:
-        The slot of the observation whose value counts, reward and discount.
+        Slot of the observation to bootstrap from, reward, and discount.
     """
     slots = ring.rows.shape[1]
     reward = 0.0
@@ -344,7 +361,7 @@ def n_step_return(ring: Any, e: int, slot: int, n: int, gamma: float) -> tuple[i
     for _ in range(n):
         row = ring.rows[e, slot]
         ending = row[ENDING]
-        if ending == NONE:  # the head, or a step that is not real: its observation is the last
+        if ending == NONE:  # head or invalid step: the last known observation
             break
         reward += discount * float(row[REWARD])
         discount *= gamma
@@ -363,10 +380,10 @@ def gather_outcome(
     """Fill row b of a batch with the action, reward and discount of a transition.
 
     Args:
-        index: n S + slot of the transition among member m's, as `draw` writes it.
+        index: n S + slot of the transition of member m, from `draw`.
 
     Returns:
-        Its copy, its slot, and the slot of the next observation.
+        Environment, slot, and slot of the next observation.
     """
     slots = ring.rows.shape[1]
     e, slot = m * ring.num_envs + index // slots, index % slots
@@ -378,20 +395,23 @@ def gather_outcome(
 
 
 def gather_masks(ring: Any, e: int, slot: int, after: int, b: int, batch: Any) -> None:
-    """Copies what was allowed in two slots into row b."""
+    """Copy the masks of two slots into row b."""
     for j in range(ring.mask.shape[2]):
         batch.mask[b, j] = ring.mask[e, slot, j]
         batch.mask_next[b, j] = ring.mask[e, after, j]
 
 
 def gather(ring: Any, store: Any, m: int, index: Any, n: int, gamma: float, batch: Any) -> None:
-    """Fills a batch with transitions of member m whose observations lie in the rows.
+    """Fill a batch with transitions of member m whose observations are in the rows.
 
     Args:
-        ring: the Ring; store: nothing.
-        m: member; index: int64 [B], as `draw` wrote them.
-        n: steps that a transition spans; gamma: discount per step.
-        batch: the Batch, written.
+        ring: Ring.
+        store: Unused.
+        m: Member.
+        index: int64 [B], from `draw`.
+        n: Maximum number of steps of a transition.
+        gamma: Discount factor.
+        batch: Batch, written.
     """
     for b in range(len(index)):
         e, slot, after = gather_outcome(ring, m, index[b], n, gamma, b, batch)
@@ -405,10 +425,10 @@ def gather(ring: Any, store: Any, m: int, index: Any, n: int, gamma: float, batc
 def gather_outcomes(
     ring: Any, m: int, index: Any, n: int, gamma: float, places: Any, batch: Any
 ) -> None:
-    """`gather` without observations, for those that are kept elsewhere.
+    """Fill a batch without observations, which are stored elsewhere; see `gather`.
 
     Args:
-        places: int64 [B, 3], written: copy, slot, and slot of the next observation.
+        places: int64 [B, 3], written: environment, slot, and slot of the next observation.
     """
     for b in range(len(index)):
         e, slot, after = gather_outcome(ring, m, index[b], n, gamma, b, batch)
@@ -416,16 +436,19 @@ def gather_outcomes(
         places[b, 0], places[b, 1], places[b, 2] = e, slot, after
 
 
-_REFLECTION_OFFSET = np.uint64(1 << 40)  # place in the stream of a draw, behind all that draws use
+_REFLECTION_OFFSET = np.uint64(
+    1 << 40
+)  # offset in the stream of a draw, after all numbers that draws use
 _ONE = np.uint64(1)
 
 
 class Reflection(NamedTuple):
-    """A `Symmetry` for loops; all empty where nothing is reflected.
+    """A `Symmetry` for compiled loops; empty arrays disable reflection.
 
     Attributes:
-        obs: float32 [D], 1 or -1; action: float32 [K] of a box.
-        choice: int64 [n], what each choice becomes.
+        obs: float32 [D], 1 or -1.
+        action: float32 [K], 1 or -1 for Box actions.
+        choice: int64 [n], mirrored discrete actions.
     """
 
     obs: NDArray[np.float32]
@@ -437,7 +460,7 @@ NO_REFLECTION = Reflection(np.zeros(0, np.float32), np.zeros(0, np.float32), np.
 
 
 def make_reflection(spec: EnvSpec) -> Reflection:
-    """The reflection that a spec declares."""
+    """Return the reflection that a spec declares."""
     check_symmetry(spec)
     assert spec.symmetry is not None
     obs = np.ones(int(np.prod(spec.observation_shape)), np.float32)
@@ -452,12 +475,14 @@ def make_reflection(spec: EnvSpec) -> Reflection:
 
 
 def reflect(by: Any, key: Any, batch: Any) -> None:
-    """Reflects each row of a batch with probability 1/2; a plain loop that is compiled.
+    """Reflect each row of a batch with probability 1/2.
 
-    A row's reward and discount are its mirror image's own.
+    A mirrored transition has the same reward and discount.
 
     Args:
-        by: Reflection; key: np.uint64, of the draw that made the batch; batch: the Batch, changed.
+        by: Reflection.
+        key: np.uint64, key that sampled the batch.
+        batch: Batch, changed in place.
     """
     if len(by.obs) == 0:
         return
@@ -473,7 +498,7 @@ def reflect(by: Any, key: Any, batch: Any) -> None:
             batch.action[b, 0] = np.float32(by.choice[int(batch.action[b, 0])])
 
 
-# Examples of types, for whoever compiles loops that take them.
+# Example arguments for compiling loops.
 RING = Ring(
     rows=f4(3),
     mask=b1(3),
@@ -504,7 +529,7 @@ KEY = np.uint64(0)
 
 
 def write_examples(action: Any, store: Any = ()) -> tuple[Any, ...]:
-    """Examples of the arguments of `write`."""
+    """Return example arguments of `write`."""
     flags = (b1(1), b1(1), b1(1))
     return (
         *(RING, store, 0, 1, action, f4(1), *flags, f4(2), b1(2)),
@@ -514,7 +539,7 @@ def write_examples(action: Any, store: Any = ()) -> tuple[Any, ...]:
 
 @functools.cache
 def loops() -> Loops:
-    """Compiled forms of the replay's functions, by their names."""
+    """Compiled functions of the replay by name."""
     return Loops(
         "replay",
         {

@@ -1,10 +1,10 @@
-"""Where a replay's observations are: in the rings' rows, beside them, or rendered again.
+"""Storage of a replay's observations: in the rings' rows, beside them, or rendered again.
 
-A kernel's observation is a function of its record. So a replay may store the STATE fields that
-`observe` and `mask` read, found in their source, with the number of the sub-environment's Params
-record; the kernel renders the observation again when a batch is gathered. The functions that do so
-are a template like `kernels/loop.py`: the names declared before them are bound to one kernel's
-functions.
+A kernel's observation is a function of its record. A replay may therefore store the STATE fields
+that `observe` and `mask` read, found in their source, with the index of the sub-environment's
+Params record. The kernel renders the observation again when a batch is gathered. These functions
+are a template like `kernels/loop.py`: the names declared before them are bound to the functions of
+one kernel.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _NO_OBS = np.zeros((0, 0), np.float32)
 
 
 class ReplayLoops(NamedTuple):
-    """What compiled loops call to write a replay and to draw from it.
+    """Functions that compiled loops call to write a replay and to gather batches.
 
     Attributes:
-        gather, write: compiled; see `ring.py` for their arguments.
-        store: the second argument of both, as it is now.
+        gather, write: Compiled functions; see `ring.py` for their arguments.
+        store: Current second argument of both.
     """
 
     gather: Any
@@ -63,19 +63,24 @@ class ReplayLoops(NamedTuple):
 
 
 class EpisodeEnds(NamedTuple):
-    """Final observations of a step; `final_of`: int64 [E], which is a copy's, -1 for none."""
+    """Final observations of a step.
+
+    Attributes:
+        finals: The observations.
+        final_of: int64 [E], index of an environment's final observation, -1 for none.
+    """
 
     finals: FinalObs
     final_of: NDArray[np.int64]
 
 
 class Storage(ABC):
-    """Keeps the observations of E copies; the rest of a transition is the Ring's.
+    """Stores the observations of E environments; the Ring stores the rest of a transition.
 
     Attributes:
-        width: numbers of an observation that lie in the ring's rows.
-        raw: uint8 [E, S, bytes], what is kept beside them; None: nothing.
-        masks: whether the ring has to pack what was allowed.
+        width: Columns of an observation in the ring's rows.
+        raw: uint8 [E, S, bytes], data beside the rows; None without.
+        stores_masks: Whether the ring has to store masks.
     """
 
     width: int = 0
@@ -84,32 +89,35 @@ class Storage(ABC):
 
     @abstractmethod
     def begin(self, ring: Ring, obs: NDArray[Any], mask: NDArray[np.bool_]) -> None:
-        """Keeps what the heads show: obs [E, *shape], mask [E, choices], [E, 0] without."""
+        """Store the observations at the heads: obs [E, *shape], mask [E, mask_size] or [E, 0]."""
 
     @abstractmethod
     def write(
         self, ring: Ring, rollout: Rollout, t: int, mask: NDArray[np.bool_], ended: EpisodeEnds
     ) -> None:
-        """Writes step t of every copy.
+        """Write step t of every environment.
 
         Args:
-            ring: the Ring; rollout: what happened; mask: bool [E, choices], [E, 0] without.
-            ended: whose episodes were cut short in this step.
+            ring: Ring.
+            rollout: Rollout that contains the step.
+            t: Row of the step.
+            mask: bool [E, mask_size], [E, 0] without masks.
+            ended: Final observations of episodes truncated in this step.
         """
 
     @abstractmethod
     def gather(
         self, ring: Ring, m: int, index: NDArray[np.int64], n: int, gamma: float, batch: Batch
     ) -> None:
-        """Fills a batch; see `gather` in `ring.py`."""
+        """Fill a batch; see `gather` in `ring.py`."""
 
     @abstractmethod
     def find_mismatches(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether the heads show other observations than these, bool [E]."""
+        """Return whether each head differs from these observations, bool [E]."""
 
     @property
     def loops(self) -> ReplayLoops | None:
-        """For compiled loops; None where there is no compiled form."""
+        """Functions for compiled loops; None if the storage has no compiled implementation."""
         return None
 
 
@@ -155,7 +163,7 @@ class DenseStorage(Storage):
 
 
 class ImageStorage(DenseStorage):
-    """Observations of uint8 as they are, beside the rows; learned from by array operations."""
+    """uint8 observations beside the rows, gathered by array operations."""
 
     def __init__(self, spec: EnvSpec, total_envs: int, slots: int) -> None:
         super().__init__(spec)
@@ -201,11 +209,10 @@ class ImageStorage(DenseStorage):
 
 
 def observed_fields(kernel: Kernel) -> tuple[str, ...] | None:
-    """STATE fields that `observe` and `mask`, and the helpers they call, may read.
+    """Return the STATE fields that `observe`, `mask` and their helpers may read.
 
-    A record with these fields shows the same observation as the whole one. Where the source uses
-    the record in a way that cannot be followed, such as in a tuple, the answer is None: all fields
-    may matter.
+    A record with these fields renders the same observation as the whole record. The result is None
+    if the source uses the record in a way that cannot be followed, such as in a tuple.
 
     Returns:
         Names in the order of STATE.
@@ -224,11 +231,13 @@ def _collect_fields(
     fields: set[str],
     seen: set[tuple[Any, frozenset[int]]],
 ) -> bool:
-    """Adds the fields that a function reads of the arguments that are the record.
+    """Add the fields that a function reads from its record arguments.
 
     Args:
-        function: plain; records: places of these arguments.
-        found: names, added to; seen: calls that were looked at, added to.
+        function: Plain function.
+        records: Positions of the record arguments.
+        fields: Names, added to.
+        seen: Visited calls, added to.
 
     Returns:
         Whether every use of the record could be followed.
@@ -266,7 +275,7 @@ def _collect_call_fields(
     fields: set[str],
     seen: set[tuple[Any, frozenset[int]]],
 ) -> bool:
-    """A call that is handed the record."""
+    """Follow a call that receives the record."""
     helper = caller.__globals__.get(call.func.id) if isinstance(call.func, ast.Name) else None
     if not isinstance(helper, FunctionType):
         return False
@@ -284,11 +293,11 @@ def _is_name(node: ast.AST, names: set[str]) -> bool:
 
 
 class StateLayout(NamedTuple):
-    """What is kept of an observation.
+    """Layout of a stored observation.
 
     Attributes:
-        dtype: of a record with the fields f0, f1, ...
-        names: the STATE field of each; None is the number of the Params record.
+        dtype: Of a record with the fields f0, f1, ...
+        names: STATE field of each; None is the index of the Params record.
     """
 
     dtype: np.dtype[Any]
@@ -296,7 +305,7 @@ class StateLayout(NamedTuple):
 
 
 def make_state_layout(kernel: Kernel, spec: EnvSpec) -> StateLayout | None:
-    """What is kept; None where the kernel cannot show an observation again from a part."""
+    """Return the layout; None if the kernel cannot render an observation from stored fields."""
     observed = observed_fields(kernel)
     if observed is None or spec.players > 1:
         return None
@@ -304,22 +313,22 @@ def make_state_layout(kernel: Kernel, spec: EnvSpec) -> StateLayout | None:
         (name, kernel.STATE[name]) for name in observed
     ]
     fields.append((None, np.dtype("i4")))
-    fields.sort(key=lambda field: -field[1].base.itemsize)  # nothing lies across its own size
+    fields.sort(key=lambda field: -field[1].base.itemsize)  # every field is aligned
     dtype = np.dtype([(f"f{i}", kind) for i, (_, kind) in enumerate(fields)])
     return StateLayout(dtype, tuple(name for name, _ in fields))
 
 
 def storage_bytes(kernel: Kernel, loaded: KernelData, spec: EnvSpec) -> int | None:
-    """Of one observation; None where it cannot be shown again."""
+    """Return the bytes of one stored observation; None if it cannot be rendered again."""
     kept = make_state_layout(kernel.specialize(loaded), spec)
     return None if kept is None else kept.dtype.itemsize
 
 
 class StateFieldStorage(Storage):
-    """Fields of a kernel's records; its own `observe` and `mask` show the rest again.
+    """STATE fields of kernel records; the kernel's `observe` and `mask` render observations again.
 
     Args:
-        envs: the copies, in consecutive slices of E.
+        envs: The environments, in consecutive slices of E.
         slots: S of each ring.
     """
 
@@ -343,7 +352,7 @@ class StateFieldStorage(Storage):
 
     @staticmethod
     def is_supported(envs: Sequence[VectorEnv]) -> bool:
-        """Whether all copies are a kernel's that can show an observation again from a part."""
+        """Return whether all environments are kernels that can render observations from fields."""
         return all(
             isinstance(env, KernelVectorEnv) and make_state_layout(env.kernel, env.spec) is not None
             for env in envs
@@ -351,14 +360,14 @@ class StateFieldStorage(Storage):
 
     @staticmethod
     def observation_bytes(envs: Sequence[VectorEnv]) -> int:
-        """Bytes that one observation takes."""
+        """Return the bytes of one stored observation."""
         env = cast(KernelVectorEnv, envs[0])
         size = storage_bytes(env.kernel, env.loaded, env.spec)
         assert size is not None
         return size
 
     def _store(self, i: int, final: NDArray[Any] | None = None) -> tuple[Any, ...]:
-        """What the loops take besides the ring, for slice i of the copies."""
+        """Return the arguments of the loops besides the ring, for slice i of the environments."""
         env = self._envs[i]
         records = (env.state, env.episode_state, env.final_states if final is None else final)
         shared = (tuple(env.loaded.data), env.params, self._first, self._kept, self._scratch)
@@ -385,18 +394,18 @@ class StateFieldStorage(Storage):
         self._loops["gather_fields"](ring, self._store(0), m, index, n, gamma, batch)
 
     def find_mismatches(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
-        return np.zeros(len(obs), np.bool_)  # a kernel's copies come back exactly
+        return np.zeros(len(obs), np.bool_)  # kernels are restored exactly
 
     @property
     def loops(self) -> ReplayLoops:
-        """Its `write` is for copies of one slice."""
+        """Functions for compiled loops. `write` works on environments of one slice."""
         return ReplayLoops(
             self._loops["gather_fields"], self._loops["write_fields"], self._store(0)
         )
 
 
 def _compile(env: KernelVectorEnv, kept: StateLayout, store: tuple[Any, ...]) -> dict[str, Any]:
-    """The functions of the template below for one kernel."""
+    """Compile the template below for one kernel."""
     kernel, spec = env.kernel, env.spec
     functions: dict[str, Any] = {function.__name__: function for function in _FUNCTIONS}
     functions["observe"] = kernel.observe
@@ -435,7 +444,7 @@ def _compile(env: KernelVectorEnv, kept: StateLayout, store: tuple[Any, ...]) ->
 
 
 def _record_source(kernel: Kernel, kept: StateLayout) -> list[str]:
-    """`pack`, `unpack` and `param_index`: between whole records and what is kept of them."""
+    """Return the source of `pack`, `unpack` and `param_index`."""
     pack, unpack, which = ["def pack(s, which, kept):"], ["def unpack(kept, s):"], []
     for number, name in enumerate(kept.names):
         if name is None:
@@ -456,7 +465,7 @@ def _record_source(kernel: Kernel, kept: StateLayout) -> list[str]:
 
 
 def _mask_source(kernel: Kernel, spec: EnvSpec) -> list[str]:
-    """`write_mask`: where an episode was cut, a kernel need not allow anything; then all is."""
+    """Return the source of `write_mask`. If a truncated state allows no action, all are allowed."""
     if kernel.mask is None:
         return ["def write_mask(s, p, d, masks, b):", "    pass"]
     return [
@@ -471,24 +480,22 @@ def _mask_source(kernel: Kernel, spec: EnvSpec) -> list[str]:
     ]
 
 
-# Bound by the renderer to one kernel's.
+# Bound to one kernel's functions by codegen.
 observe: Any = None
 make_data: Any = None  # tuple of arrays -> the kernel's Data
-pack: Any = None  # (s, which, kept): copies what is observed
-unpack: Any = None  # (kept, s): copies it back
-param_index: Any = None  # (kept): the number of its Params record
-write_mask: Any = (
-    None  # (s, p, d, masks, b): writes what is allowed into row b, where there is a mask
-)
+pack: Any = None  # (s, which, kept): stores the observed fields
+unpack: Any = None  # (kept, s): restores them
+param_index: Any = None  # (kept): index of its Params record
+write_mask: Any = None  # (s, p, d, masks, b): writes the mask, if any, into row b
 
-SHAPED = False  # whether rows of a batch are flat where observations are not
-SHAPE: tuple[int, ...] = ()  # that of an observation then
+SHAPED = False  # whether batch rows are flat and observations are not
+SHAPE: tuple[int, ...] = ()  # shape of such an observation
 
 _FUNCTIONS = (gather_outcome, end_transition, end_truncated)
 
 
 def render_slot(store: Any, e: int, slot: int, rows: Any, masks: Any, b: int) -> None:
-    """Writes the observation that copy e saw in a slot into row b, and what was allowed there."""
+    """Render the observation of environment e in a slot, and its mask, into row b."""
     arrays, params, first, kept, scratch = store[:5]
     d = make_data(arrays)
     s = scratch[0]
@@ -504,7 +511,7 @@ def render_slot(store: Any, e: int, slot: int, rows: Any, masks: Any, b: int) ->
 def gather_fields(
     ring: Any, store: Any, m: int, index: Any, n: int, gamma: float, batch: Any
 ) -> None:
-    """As `gather` of `ring.py`, with observations that are shown again."""
+    """Fill a batch with rendered observations; see `gather` in `ring.py`."""
     for b in range(len(index)):
         e, slot, after = gather_outcome(ring, m, index[b], n, gamma, b, batch)
         render_slot(store, e, slot, batch.obs, batch.mask, b)
@@ -512,7 +519,7 @@ def gather_fields(
 
 
 def begin_fields(ring: Any, store: Any, lo: int, hi: int) -> None:
-    """Keeps what the heads of copies lo..hi-1 show."""
+    """Store the state at the heads of environments lo..hi-1."""
     first, kept = store[2:4]
     state, episode_state, _ = store[5:8]
     for e in range(lo, hi):
@@ -523,7 +530,7 @@ def write_fields(
     ring: Any, store: Any, lo: int, hi: int, action: Any, reward: Any, terminated: Any,
     truncated: Any, valid: Any, obs: Any, mask: Any, final_obs: Any, final_of: Any,
 ) -> None:  # fmt: skip
-    """As `write` of `ring.py`, of copies lo..hi-1, whose records alone `store` has at hand."""
+    """Write one step of environments lo..hi-1 of one slice; see `write` in `ring.py`."""
     first, kept = store[2:4]
     state, episode_state, final_state = store[5:8]
     for e in range(lo, hi):

@@ -1,11 +1,11 @@
-"""Sums of priorities, as plain loops that `ring.py` compiles.
+"""Sum tree of priorities, as plain loops that `ring.py` compiles.
 
-A member's tree is one row: its leaves, then the sums of 16 leaves each, then the sums of 16 of
-those, until at most 16 are left (two levels at least). Sixteen numbers of float32 are a cache line,
-so finding one leaf among a million reads five lines, of which all but the last are often used. A
-batch goes through the tree level by level: what its rows read does not depend on each other, and a
-processor asks for many lines at once. Sums are added up again from their parts, never changed by a
-difference: they do not drift, and they are the same bits when they are rebuilt from the leaves.
+A member's tree is one row: its leaves, then sums of 16 leaves each, then sums of 16 of those, until
+at most 16 remain (at least two levels). Sixteen float32 numbers are a cache line, so finding one
+leaf among a million reads five lines, most of them cached. A batch descends level by level: its
+reads are independent, so the CPU can issue many at once. Sums are always recomputed from their
+children, never changed by a difference. They do not drift, and rebuilding the tree from its leaves
+gives identical bits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INFINITY = np.float32(math.inf)
 
 
 def tree_levels(leaves: int) -> tuple[NDArray[np.int64], int]:
-    """Where each level begins in a row, int64 [L], leaves first; and the length of the row."""
+    """Return the offset of each level in a row, int64 [L], leaves first, and the row's length."""
     offsets, place, count = [], 0, leaves
     while True:
         offsets.append(place)
@@ -36,12 +36,13 @@ def tree_levels(leaves: int) -> tuple[NDArray[np.int64], int]:
 
 
 def update_node(tree: Any, minimum: Any, levels: Any, level: int, node: int) -> None:
-    """Adds up a node's parts on the level below it, and finds the least that is not zero.
+    """Recompute a node's sum, and its smallest non-zero leaf, from its children.
 
     Args:
-        tree: float32 [nodes], a member's row; levels: int64 [L].
-        least: float32 [nodes - leaves' places], the least of the parts of each node that is a sum.
-        level, node: which sum.
+        tree: float32 [nodes], a member's row.
+        minimum: float32 [nodes - padded leaves], smallest non-zero child of each sum.
+        levels: int64 [L].
+        level, node: Position of the sum.
     """
     first, a = levels[1], levels[level - 1] + BRANCHES * node
     tree[levels[level] + node] = sum_of(tree, a)
@@ -50,7 +51,7 @@ def update_node(tree: Any, minimum: Any, levels: Any, level: int, node: int) -> 
 
 
 def update_parents(tree: Any, minimum: Any, levels: Any, leaves: Any) -> None:
-    """All sums above leaves that were set, int64 [B]; one that follows its neighbour is cheap."""
+    """Recompute all sums above changed leaves, int64 [B]. Equal neighbours are merged."""
     bits = _BITS
     for level in range(1, len(levels)):
         last = -1
@@ -63,7 +64,7 @@ def update_parents(tree: Any, minimum: Any, levels: Any, leaves: Any) -> None:
 
 
 def set_leaf(tree: Any, minimum: Any, levels: Any, leaf: int, value: Any) -> None:
-    """Sets a leaf and all sums above it."""
+    """Set a leaf and recompute all sums above it."""
     tree[leaf] = value
     node = leaf
     for level in range(1, len(levels)):
@@ -72,14 +73,14 @@ def set_leaf(tree: Any, minimum: Any, levels: Any, leaf: int, value: Any) -> Non
 
 
 def rebuild(tree: Any, minimum: Any, levels: Any) -> None:
-    """All sums of a row from its leaves."""
+    """Recompute all sums of a row from its leaves."""
     for level in range(1, len(levels)):
         for node in range((levels[level] - levels[level - 1]) // BRANCHES):
             update_node(tree, minimum, levels, level, node)
 
 
 def total_priority(tree: Any, levels: Any) -> float:
-    """The sum of all leaves."""
+    """Return the sum of all leaves."""
     result = 0.0
     for i in range(levels[len(levels) - 1], len(tree)):
         result += float(tree[i])
@@ -87,7 +88,7 @@ def total_priority(tree: Any, levels: Any) -> float:
 
 
 def min_priority(minimum: Any, levels: Any) -> float:
-    """The least leaf that is not zero."""
+    """Return the smallest leaf that is not zero."""
     low = _INFINITY
     for i in range(levels[len(levels) - 1] - levels[1], len(minimum)):
         low = min(low, minimum[i])
@@ -95,13 +96,16 @@ def min_priority(minimum: Any, levels: Any) -> float:
 
 
 def find_leaves(trees: Any, m: int, levels: Any, target: Any, leaves: Any) -> None:
-    """The leaves in which targets fall, of leaves laid end to end as intervals of their size.
+    """Find the leaves that contain targets, with leaves as consecutive intervals of their size.
 
-    Rounding may carry a target beyond the end of a node's parts: the last one of any size is taken.
+    Rounding may move a target past the end of a node's children; the last non-zero child is used.
 
     Args:
-        trees: float32 [M, nodes]; m: whose leaves.
-        target: float64 [B], overwritten; leaves: int64 [B], written.
+        trees: float32 [M, nodes].
+        m: Member.
+        levels: int64 [L].
+        target: float64 [B], overwritten.
+        leaves: int64 [B], written.
     """
     tree = trees[m]
     leaves[:] = 0
@@ -109,7 +113,7 @@ def find_leaves(trees: Any, m: int, levels: Any, target: Any, leaves: Any) -> No
         for b in range(len(target)):
             first = levels[level] + BRANCHES * leaves[b]
             chosen, begin = place_of(tree, first, np.float32(target[b]))
-            # float32 may have taken it up to where the part begins: it is not before that part.
+            # Rounding to float32 may exceed the interval's start; clamp at 0.
             target[b] = max(target[b] - begin, 0.0)
             leaves[b] = BRANCHES * leaves[b] + chosen
             if level > 0:
