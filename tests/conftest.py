@@ -118,7 +118,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def patience(item: pytest.Item) -> float:
         timeout = item.get_closest_marker("timeout")
-        long = item.get_closest_marker("long") is not None
+        long = item.get_closest_marker("slow") is not None
         return (float(timeout.args[0]) if timeout else 300.0) if long else 0.0
 
     items.sort(key=patience, reverse=True)

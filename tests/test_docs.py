@@ -35,7 +35,7 @@ LONG = ("docs/studies.md", "docs/extending.md", "docs/extending-markets.md", "do
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(p, marks=pytest.mark.long) if p in LONG else p for p in PAGES]
+    "page", [pytest.param(p, marks=pytest.mark.slow) if p in LONG else p for p in PAGES]
 )
 def test_python_blocks_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -55,7 +55,7 @@ def test_it_trains_from_the_command_line(alone: Path) -> None:
     "path",
     [
         "kernels/test_kernel.py",
-        pytest.param("", marks=[pytest.mark.long, pytest.mark.timeout(3600)], id="all"),
+        pytest.param("", marks=[pytest.mark.slow, pytest.mark.timeout(3600)], id="all"),
     ],
 )
 def test_the_engines_tests_need_nothing_else(alone: Path, path: str) -> None:

@@ -40,7 +40,7 @@ def test_example_runs(
     assert capsys.readouterr().out
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("path", OLDER, ids=lambda path: path.name)
 def test_examples_of_older_systems_run(path: Path, tmp_path: Path) -> None:
     """By themselves, as those who come from these systems run them; no prices are needed."""

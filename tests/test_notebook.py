@@ -39,7 +39,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_notebook_runs_and_draws_progress_and_curves(tmp_path: Path, quiet: None) -> None:
     notebook = nbformat.read(ROOT / "examples/notebook.ipynb", as_version=4)
@@ -60,7 +60,7 @@ def test_the_notebook_runs_and_draws_progress_and_curves(tmp_path: Path, quiet: 
     assert (tmp_path / "runs/notebook/report.html").is_file()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_stop_button_keeps_a_checkpoint(tmp_path: Path, quiet: None) -> None:
     code = 'slipstream.train("cartpole", total_timesteps=50_000_000, out="stopped", report=False)'

@@ -58,7 +58,7 @@ def package_files() -> list[Path]:
     return [path for path in files if "__pycache__" not in path.parts]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_demo_runs_from_the_wheel_without_a_clone(wheel: Path, tmp_path: Path) -> None:
     """Its libraries are those of this environment; everything of slipstream is the wheel's."""

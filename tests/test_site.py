@@ -77,7 +77,7 @@ def test_in_the_dark_only_drawn_pictures_are_turned_round(hook: Any) -> None:
         assert (".drawn" in shown) == (not path.name.startswith("dashboard-")), path.name
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_site_builds_strictly(hook: Any, tmp_path: Path) -> None:
     """As `make site` does; and a link that leads nowhere is found."""
     pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed: make site")

@@ -22,7 +22,7 @@ def test_elsewhere():
 WHOLE_FILE = 'import pytest\npytest.importorskip("nobody_has_this")\n'
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_missing_package_fails_where_all_are_asked_for(tmp_path):
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_skips.py").write_text(SKIPS)

@@ -49,7 +49,7 @@ BESIDE = {
         "slipstream.core.timeline.FoldPlan",
         "slipstream.markets.folds.make_folds",
         "slipstream.markets.folds.fold_facts",
-        "slipstream.markets.synthetic.PlantedCrypto",
+        "slipstream.markets.synthetic.SyntheticCrypto",
         "slipstream.markets.features.feature_registry.Feature",
         "slipstream.markets.features.feature_registry.window_rows",
     ),

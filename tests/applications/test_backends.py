@@ -55,7 +55,7 @@ CONFIGS = {
 LONG = ("hockey-0", "portfolio-0", "portfolio-1", "probes-7")
 CASES = [
     pytest.param(
-        *(name, config), id=f"{name}-{i}", marks=[pytest.mark.long] * (f"{name}-{i}" in LONG)
+        *(name, config), id=f"{name}-{i}", marks=[pytest.mark.slow] * (f"{name}-{i}" in LONG)
     )
     for name in list_kernels()
     for i, config in enumerate(CONFIGS.get(name, [{}]))

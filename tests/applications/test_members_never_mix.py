@@ -35,7 +35,7 @@ CASES = [
     pytest.param(
         *(name, changes, shards),
         id="-".join([Path(name).stem, *map(str, changes.values()), "-".join(map(str, shards))]),
-        marks=[] if (name, changes, shards) in QUICK else pytest.mark.long,
+        marks=[] if (name, changes, shards) in QUICK else pytest.mark.slow,
     )
     for name, changes in [*((kernel, {}) for kernel in list_kernels()), *VARIANTS]
     for shards in ((2,), (1, TOGETHER))

@@ -148,7 +148,7 @@ def test_one_core_leaves_nothing_to_choose(
     assert (side.choices, side.chosen, tried) == (1, {"threads": 1}, [])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_declared_row_has_words_for_what_it_asks(
     tried: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from benchmarks.card.pack import missing, pins
 from slipstream.rl.agents.ppo import torch_ppo
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_step_that_fails_is_a_line_and_the_next_one_begins(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -35,7 +35,7 @@ def test_a_minibatch_is_timed_and_what_needs_a_card_is_said() -> None:
     assert answer["told"].splitlines()[0].startswith("M=1 8x8: ")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_copies_are_timed_in_halves_and_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_ppo, "_MIN_DOUBLE_BUFFERED_ENVS", 0)
     answer = steps.halves("cpu", "", copies=32, n_steps=8, seconds=0.0)
@@ -43,13 +43,13 @@ def test_copies_are_timed_in_halves_and_at_once(monkeypatch: pytest.MonkeyPatch)
     assert answer["told"].startswith("M=1 N=32: ") and min(answer["figures"][1].values()) > 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_agents_tests_run_on_a_device() -> None:
     answer = steps.tests("cpu", "", ["test_torch_draws"])
     assert "3 passed" in answer["told"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_is_killed_and_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
     answer = steps.resume("cpu", str(tmp_path), 60_000)
     assert answer["killed"] and answer["gaps"] == [0.0, 0.0]

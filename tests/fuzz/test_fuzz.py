@@ -170,14 +170,14 @@ def check(server: Server, cases: list[Case]) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[pytest.mark.long] * (n in ("values", "artefacts"))) for n in FAMILIES],
+    [pytest.param(n, marks=[pytest.mark.slow] * (n in ("values", "artefacts"))) for n in FAMILIES],
 )
 def test_a_sample_of_malformed_input(name: str, server: Server, made: Any, markets: Any) -> None:
     cases = family(name, made, markets)
     check(server, random.Random(name).sample(cases, min(SAMPLE, len(cases))))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 @pytest.mark.parametrize("name", FAMILIES)
@@ -185,7 +185,7 @@ def test_malformed_input(name: str, chunk: int, server: Server, made: Any, marke
     check(server, family(name, made, markets)[chunk::CHUNKS])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_names_are_unique_and_there_are_enough(made: Any, markets: Any, tmp_path: Path) -> None:
     quick = [name for name in FAMILIES if name not in ("values", "artefacts")]
     names = [case.name for name in quick for case in family(name, made, markets)]

@@ -21,7 +21,7 @@ LONG = ("portfolio", "resumed", "study", "forex_folds", "paper_account")
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=pytest.mark.long) if c in LONG else c for c in golden.CASES]
+    "case", [pytest.param(c, marks=pytest.mark.slow) if c in LONG else c for c in golden.CASES]
 )
 def test_bits_are_the_recorded_ones(case):
     recorded = json.loads(golden.HASHES.read_text()).get(golden.machine(), {})
@@ -37,7 +37,7 @@ PLAIN = ("cartpole", "dqn_masked", "sac", "forex", "portfolio_units")
 
 
 @pytest.mark.parametrize(
-    "case", [c if c in PLAIN else pytest.param(c, marks=pytest.mark.long) for c in golden.CASES]
+    "case", [c if c in PLAIN else pytest.param(c, marks=pytest.mark.slow) for c in golden.CASES]
 )
 def test_bits_are_the_same_without_short_cuts_in_compiling(case, tmp_path_factory):
     recorded = json.loads(golden.HASHES.read_text()).get(golden.machine(), {})

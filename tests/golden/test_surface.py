@@ -18,7 +18,7 @@ print(json.dumps([dict(surface.helps()), dict(surface.names())]))
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_command_and_public_name_is_found():
     command = [sys.executable, "-c", _PRINTED, str(SCRIPT.parent)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)

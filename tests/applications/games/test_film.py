@@ -26,7 +26,7 @@ def test_a_hockey_game_is_drawn_to_its_end():
     assert (dark[0] != dark[2]).any()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_game_against_a_policy_or_in_self_play_is_drawn():
     """The second seat's copies hold the game whose picture is meant."""
     settings = {"self_play": {"opponents": {"random": 1}, "evaluation": {"random": 1}}}

@@ -55,7 +55,7 @@ def test_wilson_by_hand():
     assert wilson(0, 5)[1] == 0.0 and wilson(5, 5)[2] == pytest.approx(1.0)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_all_copies_at_once_equal_one_at_a_time(runs):
     one = load_player(runs[0])
     for two in (Player("strong"), load_player(runs[1])):
@@ -66,7 +66,7 @@ def test_all_copies_at_once_equal_one_at_a_time(runs):
         assert every.left.tolist() == [True, False] * 3 + [True]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_table_is_written_and_bots_are_the_default(runs):
     played = slipstream.evaluate_games(runs[0], games=4)
     assert [games.two for games in played] == ["weak", "strong", "random", "idle"]
@@ -153,7 +153,7 @@ def test_a_runs_own_snapshots_are_an_opponent(other_game):
     assert np.array_equal(games.result, again.result)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_opponents_of_another_game_or_shape_are_refused(runs, other_game, tmp_path):
     with pytest.raises(ConfigError, match="trained on tictactoe, and this game is hockey"):
         slipstream.evaluate_games(runs[0], [str(other_game.path)], games=2)
@@ -170,7 +170,7 @@ def test_opponents_of_another_game_or_shape_are_refused(runs, other_game, tmp_pa
         play("hockey", one, Player("weak"), 1, 0, settings={"num_action_levels": 3})
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_game_must_say_who_won(tmp_path):
     text = PENNIES.read_text().replace('        winner="winner",\n', "")
     (tmp_path / "pennies.py").write_text(text)

@@ -128,7 +128,7 @@ def test_self_play_that_was_asked_to_stop_ends_with_the_same_state(tmp_path):
         assert _last(again) == _last(whole), after
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [8, 2])
 def test_a_game_goes_on_with_another_number_of_environments(tmp_path, number):
     told = {"num_envs": 4, "members": 1, "total_timesteps": 2048, "shards": 1, "report": False}

@@ -27,7 +27,7 @@ def test_the_same_game_again_makes_no_rating_surer(tmp_path):
     assert many < few
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_round_robin_ranks_the_stronger_first(tmp_path):
     pytest.importorskip("openskill")
     hockey = {"name": "hockey", "opponents": {"weak": 1.0}}

@@ -500,7 +500,7 @@ def sampled(*axes: object, share: int = 16) -> list[Any]:
     every = list(product(*axes))
     step = len(axes[-1])
     return [
-        pytest.param(*one, marks=() if (k // step + k % step) % share == 0 else pytest.mark.long)
+        pytest.param(*one, marks=() if (k // step + k % step) % share == 0 else pytest.mark.slow)
         for k, one in enumerate(every)
     ]
 

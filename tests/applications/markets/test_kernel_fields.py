@@ -96,7 +96,7 @@ LONG = ("pendulum", "masked", "forex", "sharpe")
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=pytest.mark.long) if c in LONG else c for c in CASES]
+    "case", [pytest.param(c, marks=pytest.mark.slow) if c in LONG else c for c in CASES]
 )
 @pytest.mark.parametrize("n", [1, 3])
 def test_what_was_seen_is_shown_again(case, n, tmp_path):

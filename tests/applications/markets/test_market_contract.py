@@ -8,7 +8,7 @@ from slipstream.kernels.source_files import source_hashes
 from slipstream.markets.synthetic import SyntheticForex
 
 
-@pytest.mark.parametrize("action", ["discrete", pytest.param("continuous", marks=pytest.mark.long)])
+@pytest.mark.parametrize("action", ["discrete", pytest.param("continuous", marks=pytest.mark.slow)])
 def test_forex(tmp_path, action):
     SyntheticForex().write(tmp_path, bars=1500)
     config = {

@@ -271,7 +271,7 @@ QUICK = ("forex, every rule", "union, every rule")
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in WORLDS],
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in WORLDS],
 )
 def test_later_bars_change_nothing_that_was(name: str) -> None:
     assert check(WORLDS[name]()) > 3_000

@@ -58,7 +58,7 @@ def weights(run):
     return {name: value.tobytes() for name, value in checkpoint.load(newest)[0].items()}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_resume_is_exact_with_other_shards(config, tmp_path):
     whole = Run.create(config, tmp_path / "whole")
     train(whole.config, whole)

@@ -193,7 +193,7 @@ def rows(image, root):
     [
         "WAL FULL",
         "WAL OFF",
-        *(pytest.param(f"DELETE {one}", marks=pytest.mark.long) for one in ("EXTRA", "OFF")),
+        *(pytest.param(f"DELETE {one}", marks=pytest.mark.slow) for one in ("EXTRA", "OFF")),
     ],
 )
 def test_sqlite_keeps_what_it_promises(tmp_path, mode):

@@ -95,7 +95,7 @@ def test_the_status_is_written_at_most_once_a_second(tmp_path, monkeypatch):
     assert [done for _, done in written] == [0, 4, 8, 10]  # the end is always told
 
 
-@pytest.mark.parametrize("by", ["ask", pytest.param("touch", marks=pytest.mark.long)])
+@pytest.mark.parametrize("by", ["ask", pytest.param("touch", marks=pytest.mark.slow)])
 def test_a_request_stops_a_run_which_resumes_to_the_same_weights(tmp_path, by):
     whole = begun(tmp_path, "whole")
     train(whole.config, whole)

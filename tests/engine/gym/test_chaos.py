@@ -172,7 +172,7 @@ def test_copies_that_crash_now_and_then_lose_hardly_more_than_those_rows():
     assert found["faults"] > 50 and found["real"] >= 0.95
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(("faults", "steps"), [(10, 4_000), (1_000, 20_000)])
 @pytest.mark.timeout(7200)
 def test_training_survives(faults, steps):

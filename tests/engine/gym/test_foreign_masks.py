@@ -143,7 +143,7 @@ def test_masks_are_those_of_the_observation_and_the_same_in_workers(how, width):
     [
         ("ppo", "info"),
         ("dqn", "dict"),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in LONG),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in LONG),
     ],
 )
 def test_agents_train_and_are_evaluated_on_allowed_choices_alone(tmp_path, agent, how):
@@ -267,7 +267,7 @@ def test_single_steps_and_more_copies_keep_the_masks():
 
 KINDS = (
     *("NextStep", "SameStep", "Disabled", "Async", "DummyVecEnv"),
-    pytest.param("SubprocVecEnv", marks=pytest.mark.long),  # each worker imports SB3
+    pytest.param("SubprocVecEnv", marks=pytest.mark.slow),  # each worker imports SB3
 )
 
 

@@ -55,7 +55,7 @@ def test_numbers_of_an_info():
     assert math.isnan(episode_metrics(None, ["r"])[0])
 
 
-@pytest.mark.parametrize("backend", ["serial", pytest.param("process", marks=pytest.mark.long)])
+@pytest.mark.parametrize("backend", ["serial", pytest.param("process", marks=pytest.mark.slow)])
 def test_they_reach_the_tables_and_the_page(shop, tmp_path, backend):
     config = {
         "env": {"name": shop, "metrics": ["sold", "till", "absent"]},

@@ -97,9 +97,9 @@ class Killed(Exception):  # noqa: N818
             "killed",
         ),
         (TAXI, 1, "killed"),
-        pytest.param("gym:CartPole-v1", 3, "killed", marks=pytest.mark.long),
-        pytest.param("gym:Pendulum-v1", 2, "stopped", marks=pytest.mark.long),
-        pytest.param("gym:Blackjack-v1", 1, "killed", marks=pytest.mark.long),
+        pytest.param("gym:CartPole-v1", 3, "killed", marks=pytest.mark.slow),
+        pytest.param("gym:Pendulum-v1", 2, "stopped", marks=pytest.mark.slow),
+        pytest.param("gym:Blackjack-v1", 1, "killed", marks=pytest.mark.slow),
     ],
 )
 def test_a_stopped_run_ends_with_the_same_weights(tmp_path, env, members, how):
@@ -167,7 +167,7 @@ def spec(p, d):
 """
 
 
-@pytest.fixture(params=[pytest.param("foreign", marks=pytest.mark.long), "kernel"])
+@pytest.fixture(params=[pytest.param("foreign", marks=pytest.mark.slow), "kernel"])
 def endless(request, tmp_path):
     path = tmp_path / "endless.py"
     path.write_text(KERNEL)
@@ -213,7 +213,7 @@ def test_the_bound_leaves_time_limits_and_markets_alone():
     assert settings("cartpole").evaluation.max_steps == "auto"
 
 
-@pytest.mark.parametrize("members", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("members", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_signals_are_heard_within_an_evaluation(tmp_path, endless, members):
     """The validation that was cut short is done by the resumed run: the results are the same."""
     more = {"evaluation.max_steps": 300, "training.shards": members}
@@ -244,7 +244,7 @@ def test_signals_are_heard_within_an_evaluation(tmp_path, endless, members):
     assert again.evaluations()["steps"] == straight.evaluations()["steps"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_signals_are_heard_while_the_result_is_measured(tmp_path):
     config = settings("gym:CartPole-v1")
     straight = whole(tmp_path, config)
@@ -265,7 +265,7 @@ def test_signals_are_heard_while_the_result_is_measured(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "env", ["cartpole", pytest.param("gym:CartPole-v1", marks=pytest.mark.long)]
+    "env", ["cartpole", pytest.param("gym:CartPole-v1", marks=pytest.mark.slow)]
 )
 def test_a_run_killed_late_keeps_its_training_score(tmp_path, env):
     """Between the last checkpoint and the result."""
@@ -289,7 +289,7 @@ def test_a_run_killed_late_keeps_its_training_score(tmp_path, env):
     assert all(member["training_score"] is not None for member in members)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_result_is_of_episodes_that_chose_nothing(tmp_path):
     run = whole(tmp_path, settings("gym:CartPole-v1", members=2, **{"evaluation.episodes": 20}))
     evaluation = run.config.evaluation

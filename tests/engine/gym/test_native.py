@@ -95,7 +95,7 @@ def assert_same(one, other):
         *((name, mode, "serial") for name in SPACES for mode in MODES),
         *(("tree", mode, "process") for mode in MODES),
         *(
-            pytest.param(name, mode, "process", marks=pytest.mark.long)
+            pytest.param(name, mode, "process", marks=pytest.mark.slow)
             for name in ("box", "choices", "text")
             for mode in MODES
         ),

@@ -58,8 +58,8 @@ def trained(target, path, **more):
     ("target", "copies"),
     [
         pytest.param(Walk(), None, id="object"),
-        pytest.param(lambda: Walk(), None, id="function", marks=pytest.mark.long),
-        pytest.param([Walk, lambda: Walk(1.0)], 2, id="list", marks=pytest.mark.long),
+        pytest.param(lambda: Walk(), None, id="function", marks=pytest.mark.slow),
+        pytest.param([Walk, lambda: Walk(1.0)], 2, id="list", marks=pytest.mark.slow),
     ],
 )
 def test_objects_and_functions_are_trained_on(target, copies, tmp_path):
@@ -126,7 +126,7 @@ def test_training_and_evaluation_take_turns_on_the_only_copies():
 
 
 @pytest.mark.parametrize(
-    "kind", ["gymnasium", pytest.param("sb3", marks=pytest.mark.long), "wrapped"]
+    "kind", ["gymnasium", pytest.param("sb3", marks=pytest.mark.slow), "wrapped"]
 )
 def test_vector_environments_of_others_are_trained_on(kind, tmp_path):
     if kind == "gymnasium":
@@ -142,7 +142,7 @@ def test_vector_environments_of_others_are_trained_on(kind, tmp_path):
     assert ("new episodes after each validation" in said) == (kind == "wrapped")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_search_takes_functions_and_refuses_what_cannot_be_made_again(tmp_path):
     study = {"n_trials": 2, "confirmation": {"top": 1, "seeds": 1}, "final_seeds": 1}
     less = {"training.total_timesteps": 1024, "training.num_envs": 2, "evaluation.episodes": 2}

@@ -121,7 +121,7 @@ def nothing_left():
 
 @pytest.mark.parametrize(
     ("name", "workers"),
-    [pytest.param(n, 1 + i % 3, marks=[pytest.mark.long] * (i % 2)) for i, n in enumerate(SPACES)],
+    [pytest.param(n, 1 + i % 3, marks=[pytest.mark.slow] * (i % 2)) for i, n in enumerate(SPACES)],
 )
 def test_trajectories_are_those_of_the_serial_backend(name, workers):
     make = functools.partial(Tree, SPACES[name], ACTIONS.get(name))
@@ -137,7 +137,7 @@ def test_trajectories_are_those_of_the_serial_backend(name, workers):
         assert all(np.array_equal(process.get_state()[k], state[k]) for k in state)
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long), 3])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_any_number_of_workers_steps_alike(workers):
     rows = member_indices([1], 5)
     with (

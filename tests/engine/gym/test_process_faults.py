@@ -133,7 +133,7 @@ def actions_for(env, copy=None):
 
 
 @pytest.mark.parametrize(
-    "how", [pytest.param(how, marks=[pytest.mark.long] * (how == "sleep")) for how in IN_COPY]
+    "how", [pytest.param(how, marks=[pytest.mark.slow] * (how == "sleep")) for how in IN_COPY]
 )
 def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
     with faulty(how, str(tmp_path / "mark")) as env:
@@ -161,7 +161,7 @@ def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
         assert pids == [handle.pid for handle in env.driver.handles], "in the same processes"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_worker_is_missed_though_a_child_of_it_lives_on(tmp_path):
     mark = tmp_path / "mark"
     with faulty("fork", str(mark), copies=2) as env:
@@ -209,7 +209,7 @@ def test_a_signal_for_a_call_that_has_come_back_hits_nobody(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "how", [pytest.param(how, marks=[pytest.mark.long] * (how == "deaf")) for how in IN_WORKER]
+    "how", [pytest.param(how, marks=[pytest.mark.slow] * (how == "deaf")) for how in IN_WORKER]
 )
 def test_a_worker_that_is_lost_is_replaced(how, tmp_path):
     with faulty(how, str(tmp_path / "mark")) as env:
@@ -329,7 +329,7 @@ def evaluated(how, share, episodes=24):
         return run_episodes(env, lambda seen: act(), episodes, 5, record=False), env.drain_faults()
 
 
-@pytest.mark.parametrize("how", [pytest.param("reset", marks=pytest.mark.long), "error", "exit"])
+@pytest.mark.parametrize("how", [pytest.param("reset", marks=pytest.mark.slow), "error", "exit"])
 def test_an_episode_that_always_fails_counts_as_lost(how):
     (tracks,), faults = evaluated(how, 0.2)
     lost = [fault for fault in faults if fault.kind == "given up"]
@@ -340,7 +340,7 @@ def test_an_episode_that_always_fails_counts_as_lost(how):
     assert f"Lost evaluation episodes: {len(lost)}." in lost_sentence(faults)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_evaluation_of_which_half_is_lost_ends_in_words():
     with pytest.raises(
         KernelError,
@@ -465,7 +465,7 @@ def lives(pid):
         ("forkserver", "end", None),
         ("forkserver", "hang", signal.SIGKILL),
         *(
-            pytest.param(*one, marks=pytest.mark.long)
+            pytest.param(*one, marks=pytest.mark.slow)
             for one in (
                 ("forkserver", "raise", None),
                 ("forkserver", "step", signal.SIGINT),

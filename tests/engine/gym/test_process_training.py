@@ -114,7 +114,7 @@ def weights(run):
     return {name: value for name, value in tensors.items() if name.startswith("agent.")}
 
 
-@pytest.mark.parametrize("members", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.parametrize("members", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_weights_are_those_of_the_serial_backend(flaky, tmp_path, members):
     runs = [
         trained(flaky, tmp_path / backend, backend=backend, members=members, shards=members)[0]
@@ -135,7 +135,7 @@ def test_failures_are_said_and_recorded_and_the_run_goes_on(flaky, tmp_path):
     assert json.dumps(faults)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_fault_may_end_the_run(flaky, tmp_path):
     with pytest.raises(KernelError, match=r"lost its licence"):
         trained(flaky, tmp_path / "run", every=70, backend="process", on_fault="raise")
@@ -218,7 +218,7 @@ def test_auto_takes_processes_where_a_step_is_long_and_they_can_be_had(
     [
         ("exit", "exit code 0"),
         ("crash", "SIGSEGV"),
-        pytest.param("hang", "more than 0.5 s", marks=pytest.mark.long),
+        pytest.param("hang", "more than 0.5 s", marks=pytest.mark.slow),
     ],
 )
 def test_first_steps_are_taken_by_a_worker(first, tmp_path, how, words):
@@ -239,7 +239,7 @@ def test_first_steps_are_taken_by_a_worker(first, tmp_path, how, words):
             "member 0 .*ended with exit code 0 while it called an environment of gym:first_steps",
         ),
         ("crash", "killed by SIGSEGV while it called"),
-        pytest.param("hang", "a call of environment 0 .* more than 0.5 s", marks=pytest.mark.long),
+        pytest.param("hang", "a call of environment 0 .* more than 0.5 s", marks=pytest.mark.slow),
     ],
 )
 def test_what_ends_its_process_later_is_said(first, tmp_path, monkeypatch, how, words):
@@ -260,7 +260,7 @@ def test_what_ends_its_process_later_is_said(first, tmp_path, monkeypatch, how, 
     assert who() and os.getpid() not in who()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_lone_member_is_the_same_here_and_in_a_child(first, tmp_path, monkeypatch, capfd):
     name, kwargs, _ = first
     monkeypatch.setattr("slipstream.training.backend._WITH_THREADS", set())
@@ -274,7 +274,7 @@ def test_a_lone_member_is_the_same_here_and_in_a_child(first, tmp_path, monkeypa
     assert one and all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_this_process_steps_no_copy_unless_that_is_asked_for(first):
     name, kwargs, who = first
     slipstream.make_vec(name, 2, kwargs=kwargs("")).close()

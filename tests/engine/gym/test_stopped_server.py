@@ -52,7 +52,7 @@ def _train(out, pipe):
     os._exit(0)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_fork_server_that_stands_still_does_not_hang_training(tmp_path):
     fork = multiprocessing.get_context("fork")
     here, there = fork.Pipe()

@@ -140,7 +140,7 @@ def test_evaluations_are_without_them():
                 assert out.reward.tolist() == [1.0, 1.0] and not out.truncated.any()
 
 
-long = pytest.mark.long
+long = pytest.mark.slow
 
 
 @pytest.mark.parametrize(

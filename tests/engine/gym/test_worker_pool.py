@@ -66,7 +66,7 @@ def test_workers_are_used_again_and_end_with_the_pool(budget):
         time.sleep(0.01)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_several_trainings_share_a_budget(budget, tmp_path):
     pool = WorkerPool(max_concurrent_envs=6, budget=budget, wait=0.2)
     other = WorkerPool(max_concurrent_envs=6, budget=Budget(tmp_path), wait=120.0)

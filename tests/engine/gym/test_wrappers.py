@@ -173,7 +173,7 @@ def test_images_that_are_learned_from_badly_are_said():
     ("file", "needed"),
     [
         ("grid.yaml", ("minigrid",)),
-        pytest.param("pong.yaml", ("ale_py", "cv2", "torch"), marks=pytest.mark.long),
+        pytest.param("pong.yaml", ("ale_py", "cv2", "torch"), marks=pytest.mark.slow),
     ],
 )
 def test_the_pages_configs_train(file, needed, tmp_path, monkeypatch):

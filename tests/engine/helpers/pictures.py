@@ -17,5 +17,5 @@ def small_pictures():
 def blank_pictures(request, monkeypatch):
     """Quick tests draw the pages that their fixtures make; those that they make themselves have no
     pictures, but in `make test-all`. A test that looks at its own undoes this."""
-    if request.config.option.markexpr == "not long":
+    if request.config.option.markexpr == "not slow":
         monkeypatch.setattr(page, "png", lambda figure: b"not drawn")

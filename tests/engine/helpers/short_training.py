@@ -18,7 +18,7 @@ Train = Callable[..., Shard]
 LOSSES = {"value_loss", "loss", "critic_loss"}
 
 
-_SLOW = (pytest.mark.long, pytest.mark.timeout(1200))  # minutes where others are at work
+_SLOW = (pytest.mark.slow, pytest.mark.timeout(1200))  # minutes where others are at work
 
 
 @pytest.fixture(params=["compiled", pytest.param("torch", marks=_SLOW)])

@@ -211,7 +211,7 @@ def test_a_start_that_allows_nothing(masked, backend):
         env.reset(allocate_buffers(env).obs, allocate_buffers(env).mask)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_start_of_discrete_is_added_to_what_the_kernel_gets(tmp_path, make, steps, backend):
     """`Discrete(n, start=5)` hands 5 to n + 4 on: an array of n would be read beyond its end."""
     text = (KERNELS / "clock.py").read_text()

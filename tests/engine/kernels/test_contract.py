@@ -19,7 +19,7 @@ SLOW = ("hockey",)  # a minute of compiling
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.long) if name in SLOW else name
+        pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
         for name in list_kernels()
         if name not in LOADED
     ],

@@ -319,9 +319,9 @@ def damage(path, how):
 @pytest.mark.parametrize(
     "how",
     [
-        pytest.param("truncated", marks=pytest.mark.long),
+        pytest.param("truncated", marks=pytest.mark.slow),
         "garbage",
-        pytest.param("one bit", marks=pytest.mark.long),
+        pytest.param("one bit", marks=pytest.mark.slow),
         "missing",
     ],
 )
@@ -372,7 +372,7 @@ def test_what_is_planted_in_the_cache_is_not_run(cache, tmp_path, monkeypatch):
     assert "planted" not in next(cache.glob("*/*.py")).read_text()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_numbas_own_folder_is_not_used(cache, tmp_path, monkeypatch):
     import numba
 

@@ -5,7 +5,7 @@ import pytest
 import slipstream
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # on a busy machine
 @pytest.mark.parametrize(("name", "copies"), [("sac", 1), ("sac", 8), ("td3", 1)])
 def test_pendulum_is_solved_by_every_seed(tmp_path, name, copies):
@@ -13,7 +13,7 @@ def test_pendulum_is_solved_by_every_seed(tmp_path, name, copies):
     assert min(scores) >= -200, scores
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["sac", "td3"])
 def test_pendulum_is_solved_by_the_torch_form(tmp_path, name):

@@ -29,27 +29,27 @@ def test_cartpole_is_solved(train):
     assert (shard.evaluate("train", 100, 7).mean(axis=1) >= 475).all()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_cartpole_is_solved_by_the_suggested_budget(train):
     shard = train(("cartpole", {}), CARTPOLE, seeds=[0, 1, 2], num_envs=16, steps=300_000)
     assert (shard.evaluate("train", 100, 7).mean(axis=1) >= 475).all()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_cartpole_is_solved_by_every_seed_and_stays_so(train):
     shard = train(("cartpole", {}), CARTPOLE, seeds=list(range(8)), num_envs=16, steps=500_000)
     assert (shard.evaluate("train", 100, 7).mean(axis=1) >= 475).all()
     assert (shard.scores() >= 475).all()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_pendulum_learns(train, learner):
     pendulum = "pendulum", {}
     shard = train(pendulum, PENDULUM, seeds=[0], num_envs=16, steps=400_000, learner=learner)
     assert (shard.evaluate("train", 100, 7).mean(axis=1) >= -250).all()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_cartpole_is_solved_by_the_torch_form(train):
     # Ends once all are there: where every episode lasts 500 steps advantages are noise alone, and
     # in 190,000 more steps of it seed 0 forgets.
@@ -65,7 +65,7 @@ def test_cartpole_is_solved_by_the_torch_form(train):
     assert (shard.evaluate("train", 100, 7).mean(axis=1) >= 475).all()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_pendulum_is_solved_by_every_seed(train):
     shard = train(("pendulum", {}), PENDULUM, seeds=list(range(6)), num_envs=16, steps=1_000_000)
     scores = shard.evaluate("train", 100, 7).mean(axis=1)
@@ -79,7 +79,7 @@ def test_a_gymnasium_environment_learns(train):
     assert (shard.scores() >= 80).all()  # a random policy lives 22 steps
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_kernel_without_settings_learns_by_default(train):
     # Rewards of some 40 a step. Four epochs of four minibatches, of rewards as they are: 3,690.
     name = str(Path(__file__).parents[1] / "samples/inventory.py")

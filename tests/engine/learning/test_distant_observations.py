@@ -37,7 +37,7 @@ class Line(gymnasium.Env):
         return self._observation(), -abs(self.x - self.goal) / 100, False, self.time >= 40, {}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sac", "td3"])
 def test_the_unit_of_observations_does_not_decide(name, tmp_path):
     gymnasium.register("SlipstreamLine-v0", Line)

@@ -84,7 +84,7 @@ def test_cartpole_is_solved():
     raise AssertionError(f"the best validation is {best}")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [{}, {"agent.dueling": True}], ids=["double", "dueling"])
 def test_cartpole_is_solved_by_five_seeds(tmp_path, own):
     run = slipstream.train(

@@ -56,7 +56,7 @@ def test_ppo_orders_nearly_as_well_as_can_be(train, learner):
     assert (shard.evaluate("train", 400, 7).mean(axis=1) >= 0.95 * best_return()).all()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_dqn_orders_nearly_as_well_as_can_be(train, learner):
     shard = train((SHOP, {}), DQN, seeds=[0], num_envs=1, steps=20_000, learner=learner)
     assert (shard.evaluate("train", 400, 7).mean(axis=1) >= 0.9 * best_return()).all()

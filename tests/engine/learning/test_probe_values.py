@@ -68,9 +68,9 @@ def test_a_time_limit_is_no_end(train, max_steps, learner):
 @pytest.mark.parametrize(
     ("probe", "best"),
     [
-        pytest.param("action", 1.0, marks=pytest.mark.long),
+        pytest.param("action", 1.0, marks=pytest.mark.slow),
         ("matched", 1.0),
-        pytest.param("switches", 3.0, marks=pytest.mark.long),
+        pytest.param("switches", 3.0, marks=pytest.mark.slow),
         ("target", 0.0),
     ],
 )

@@ -61,7 +61,7 @@ def test_a_card_says_what_data_scores_and_limits(run):
     assert "the best of 2 seeds" in limits and "anything but `cartpole`" in limits
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_policy_is_handed_on_with_its_card(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command("model-card", run.path, "--out", "given", "--licence", "CC0 <b>|</b>") == 0

@@ -62,7 +62,7 @@ def test_a_runs_page_shows_it(tmp_path):
     assert "machine" in names(build_page(found))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_studys_page_shows_it_over_all_sessions(tmp_path):
     folder = study_world.run_study(tmp_path / "one", trials=8, market=None)
     walls = csv_table.read_table(folder.machine)["wall"]

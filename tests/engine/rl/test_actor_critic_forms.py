@@ -156,7 +156,7 @@ def difference(results):
 
 
 CASES = [
-    pytest.param(agent, seed, marks=[pytest.mark.long] * (seed % 4 > 0))
+    pytest.param(agent, seed, marks=[pytest.mark.slow] * (seed % 4 > 0))
     for agent, seeds in (("sac", 32), ("td3", 16))
     for seed in range(seeds)
 ]
@@ -169,7 +169,7 @@ def test_a_whole_iteration_agrees(agent, seed):
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(s, marks=[pytest.mark.long] * (s % 4 > 0)) for s in range(100, 116)]
+    "seed", [pytest.param(s, marks=[pytest.mark.slow] * (s % 4 > 0)) for s in range(100, 116)]
 )
 @pytest.mark.parametrize("agent", AGENTS)
 def test_members_calculated_at_once_agree(agent, seed):

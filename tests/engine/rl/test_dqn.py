@@ -154,7 +154,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("environment", ["cartpole", pytest.param("coins", marks=pytest.mark.long)])
+@pytest.mark.parametrize("environment", ["cartpole", pytest.param("coins", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", SETTINGS)
 def test_alone_in_company_and_unfused(case, environment, coins):
     name, settings = coins if environment == "coins" else environment, SETTINGS[case]
@@ -300,14 +300,14 @@ class StopAt:
         {"agent.buffer_size": 5000},
         pytest.param(
             {"agent.prioritised": True, "agent.dueling": True, "training.learner": "torch"},
-            marks=pytest.mark.long,
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             {
                 **{"agent.prioritised": True, "agent.n_step": 3, "agent.reward_scaling": "on"},
                 "agent.learning_rate_schedule": "linear",
             },
-            marks=pytest.mark.long,
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["not wrapped", "the torch form", "wrapped"],
@@ -325,7 +325,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, own):
     assert_same_state(whole, again)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_shards_change_nothing(tmp_path):
     one, two = (
         trained(config_of("cartpole", 3, **{"training.shards": n}), tmp_path / f"{n}")
@@ -334,7 +334,7 @@ def test_shards_change_nothing(tmp_path):
     assert_same_state(one, two)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_gymnasium_environment_is_learned_from(tmp_path):
     run = trained(config_of("gym:CartPole-v1", 2), tmp_path / "run")
     assert run.metrics()["updates"][-1] > 200
@@ -367,7 +367,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         config_of("cartpole", 3, **{"agent.exploration_final_eps": [0.1, 0.2]})
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_mask_that_allows_nothing_is_named(tmp_path):
     path = tmp_path / "nothing.py"
     path.write_text(COINS.replace("i + 1 <= s.left", "i + 1 <= s.left - 2"))

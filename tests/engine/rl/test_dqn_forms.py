@@ -150,7 +150,7 @@ def difference(results):
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(s, marks=[pytest.mark.long] * (s % 4 > 0)) for s in range(24)]
+    "seed", [pytest.param(s, marks=[pytest.mark.slow] * (s % 4 > 0)) for s in range(24)]
 )
 def test_a_whole_iteration_agrees(seed):
     name, worst = difference(both(seed))
@@ -158,7 +158,7 @@ def test_a_whole_iteration_agrees(seed):
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(s, marks=[pytest.mark.long] * (s % 4 > 0)) for s in range(100, 116)]
+    "seed", [pytest.param(s, marks=[pytest.mark.slow] * (s % 4 > 0)) for s in range(100, 116)]
 )
 def test_members_calculated_at_once_agree(seed):
     name, worst = difference(both(seed, at_once=True))

@@ -17,7 +17,7 @@ QUICK = ((1, "discrete"), (300, "box"))
 @pytest.mark.parametrize(
     ("width", "action"),
     [
-        pytest.param(w, a, marks=[] if w == 20 or (w, a) in QUICK else pytest.mark.long)
+        pytest.param(w, a, marks=[] if w == 20 or (w, a) in QUICK else pytest.mark.slow)
         for a in ("discrete", "multi", "box", "scalar")
         for w in (1, 20, 300)
     ],
@@ -66,7 +66,7 @@ ODD_SIZES = (
 @pytest.mark.parametrize(
     ("sizes", "width", "action"),
     [
-        pytest.param(sizes, *own, marks=[pytest.mark.long] * ((k + j) % 2), id=f"{own} {sizes}")
+        pytest.param(sizes, *own, marks=[pytest.mark.slow] * ((k + j) % 2), id=f"{own} {sizes}")
         for k, sizes in enumerate(ODD_SIZES)
         for j, own in enumerate([(7, "multi"), (33, "box")])
     ],

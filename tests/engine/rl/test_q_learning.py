@@ -68,7 +68,7 @@ def values(probe, iterations=30, **agent):
     return shard.agent._values(np.arange(2), seen)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "storage",
     [
@@ -124,7 +124,7 @@ LONG = ("not wrapped", "wrapped", "prioritised", "dense")
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=pytest.mark.long) if c in LONG else c for c in CASES]
+    "case", [pytest.param(c, marks=pytest.mark.slow) if c in LONG else c for c in CASES]
 )
 def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, case):
     config = config_of({"name": "cartpole", "max_steps": 50}, 2, 1_280, **CASES[case])
@@ -139,7 +139,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, case):
     assert_same(state_of(whole), state_of(again))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_member_is_the_same_alone_and_in_shards(tmp_path):
     env = {"name": "cartpole", "max_steps": 50}
     own = {"agent.learning_rate": [0.01, 0.1, 0.2], "agent.alpha": 0.5, "agent.buffer_size": 700}
@@ -153,7 +153,7 @@ def test_a_member_is_the_same_alone_and_in_shards(tmp_path):
         assert value.tobytes() == beside[name][each : 2 * each].tobytes(), name
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_ratio_of_updates_to_data_does_not_depend_on_the_copies(tmp_path):
     for num_envs, steps in ((1, 256), (16, 4_096)):
         own = {"agent.utd_ratio": 0.3, "agent.starts": 50, "agent.every": 8}
@@ -162,7 +162,7 @@ def test_the_ratio_of_updates_to_data_does_not_depend_on_the_copies(tmp_path):
         assert run.metrics()["updates"][-1] == (steps - 50) * 3 // 10, num_envs
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_study_searches_its_settings(tmp_path):
     config = config_of({"name": "cartpole"}, steps=1_280)
     study = {"n_trials": 4, "max_concurrent_trials": 2, "final_seeds": 2}

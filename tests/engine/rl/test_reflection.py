@@ -56,7 +56,7 @@ def test_who_has_no_image_is_refused(config):
         config(reflect=True).check_spaces(EnvSpec(BOX, CHOICES.action_space))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(("agent", "name"), [("dqn", "cartpole"), ("sac", "pendulum")])
 def test_both_forms_learn_from_the_same_images(agent, name):
     """The compiled form draws and reflects in its own loop, the torch form by `Replay.sample`."""

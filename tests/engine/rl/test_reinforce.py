@@ -54,7 +54,7 @@ def assert_same(left, right):
         assert left[name].tobytes() == right[name].tobytes(), name
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_it_solves_cartpole_and_leaves_a_run_like_any_other(tmp_path):
     run = slipstream.train(
         "cartpole",
@@ -113,7 +113,7 @@ class StopAt:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-@pytest.mark.parametrize("members", [1, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("members", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, members):
     config = config_of({"name": "cartpole", "max_steps": 50}, members)
     whole = trained(config, tmp_path / "whole")
@@ -127,7 +127,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, members):
     assert_same(state_of(whole), state_of(again))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_member_is_the_same_alone_and_in_shards(tmp_path):
     env = {"name": "cartpole", "max_steps": 50}
     rates = {"agent.learning_rate": [0.1, 0.5, 1.0]}
@@ -141,7 +141,7 @@ def test_a_member_is_the_same_alone_and_in_shards(tmp_path):
         assert value.tobytes() == beside[name][each : 2 * each].tobytes(), name
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_study_searches_its_settings(tmp_path):
     config = config_of({"name": "cartpole"}, steps=2_560)
     study = {"n_trials": 4, "max_concurrent_trials": 2, "final_seeds": 2}

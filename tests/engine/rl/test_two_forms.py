@@ -138,7 +138,7 @@ def difference(results):
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(s, marks=[pytest.mark.long] * (s % 4 > 0)) for s in range(48)]
+    "seed", [pytest.param(s, marks=[pytest.mark.slow] * (s % 4 > 0)) for s in range(48)]
 )
 def test_a_whole_iteration_agrees(seed):
     name, worst = difference(both(seed))
@@ -146,7 +146,7 @@ def test_a_whole_iteration_agrees(seed):
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(s, marks=[pytest.mark.long] * (s % 4 > 0)) for s in range(100, 124)]
+    "seed", [pytest.param(s, marks=[pytest.mark.slow] * (s % 4 > 0)) for s in range(100, 124)]
 )
 def test_members_calculated_at_once_agree(seed):
     name, worst = difference(both(seed, at_once=True))

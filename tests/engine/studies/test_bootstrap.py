@@ -136,7 +136,7 @@ def test_a_bound_of_no_skill_is_above_zero_as_rarely_as_it_says(kind, days):
     assert above_zero(kind, days, 1_500) <= 1.3
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "student", "autoregressive"])
 @pytest.mark.parametrize("days", [60, 69, 120, 246])
 @pytest.mark.parametrize("level", [0.05, 0.005])  # alone, and shared by ten
@@ -144,7 +144,7 @@ def test_bounds_of_no_skill_hold_their_level(kind, days, level):
     assert above_zero(kind, days, 20_000, level, bo.NUM_RESAMPLES) <= 1.3
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_bound_covers_the_truth_about_as_often_as_it_says():
     random = np.random.default_rng(1)
     truth = 1.0

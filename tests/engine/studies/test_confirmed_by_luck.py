@@ -73,7 +73,7 @@ def test_many_trials_without_skill_are_hardly_ever_confirmed():
     assert true <= 1 and by_bound >= 6
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("heavy", [False, True])
 @pytest.mark.parametrize("flat", [True, False])
@@ -87,7 +87,7 @@ def test_studies_without_skill_are_not_confirmed_more_often_than_said(
     assert true <= binom.ppf(0.99, 80, 0.05), true
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("alike", [0.0, 0.8])

@@ -247,7 +247,7 @@ def sure(trials, excess):
     return de.deflated_sharpe(matrix, best, len(trials)).value
 
 
-@pytest.mark.parametrize("days", [338, pytest.param(8 * 365, marks=pytest.mark.long)])
+@pytest.mark.parametrize("days", [338, pytest.param(8 * 365, marks=pytest.mark.slow)])
 def test_a_rising_market_is_no_skill(days):
     """100 skill-less long-only trials in a market of Sharpe 2: nobody is called skilled.
 

@@ -24,7 +24,7 @@ from killed_studies import PROGRAM as MAIN
 from slipstream.core.storage.status_file import read_status
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.slow,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(  # it is not imported yet: it would read how to ask for tokens
         importlib.util.find_spec("ray") is None,

@@ -309,12 +309,12 @@ def check_killed(folder: Path, kills: int, seconds: float) -> None:
     assert all(t.state.is_finished() for t in study.trials)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_killed_studies_end_with_every_trial_counted_once(tmp_path):
     check_killed(tmp_path, 3, 0.02)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_twenty_kills(tmp_path):
     check_killed(tmp_path, 20, 0.3)
 
@@ -368,7 +368,7 @@ def test_samplers_are_named_as_optuna_writes_them_too():
 
 @pytest.mark.parametrize(
     "name",
-    ["random", *(pytest.param(one, marks=pytest.mark.long) for one in ("gp", "cmaes", "qmc"))],
+    ["random", *(pytest.param(one, marks=pytest.mark.slow) for one in ("gp", "cmaes", "qmc"))],
 )
 def test_a_sampler_suggests_the_same_wherever_it_was_stopped(tmp_path, name):
     needed = {"gp": "torch", "cmaes": "cmaes"}
@@ -496,7 +496,7 @@ def test_a_trial_beyond_a_constraint_cannot_win_and_the_sampler_learns_it(tmp_pa
     assert constrained(tmp_path / "c", 40, 4, **limits)[1] == whole
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_gaussian_processes_learn_constraints_too(tmp_path):
     pytest.importorskip("torch")
     limits = {"sampler": "gp", "constraints": {"turnover": 3}, "max_concurrent_trials": 2}

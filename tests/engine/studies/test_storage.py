@@ -101,7 +101,7 @@ def test_a_server_that_is_not_there_is_named(tmp_path):
     assert "secret" not in str(error.value) and "nothing is lost" in str(error.value)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_storage_that_is_locked_for_a_while_costs_nothing(tmp_path):
     said: list[str] = []
     mirror = open_mirror(tmp_path, None, said, timeout=0.2)
@@ -153,7 +153,7 @@ def test_writing_takes_its_share(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "url", [None, *(pytest.param(one, marks=pytest.mark.long) for one in ("server", "journal"))]
+    "url", [None, *(pytest.param(one, marks=pytest.mark.slow) for one in ("server", "journal"))]
 )
 def test_what_was_told_piece_by_piece_stands_in_every_column(url, tmp_path, request):
     """Trials that begin, reach rungs and end in several writings, or in one."""

@@ -43,7 +43,7 @@ def kill_at_random(folder: Path, kills: int, *more: str) -> int:
     return hits
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_workers_and_group_sizes_change_nothing(tmp_path):
     first = whole(tmp_path / "a", "--workers", "1", "--group-size", "6")
     assert len(first[0]) == 5 and len(first[3]) == sum(2 for v in first[1] if v[2] == "complete")
@@ -54,8 +54,8 @@ def test_workers_and_group_sizes_change_nothing(tmp_path):
     "number",
     [
         signal.SIGTERM,
-        pytest.param(signal.SIGHUP, marks=pytest.mark.long),
-        pytest.param(signal.SIGINT, marks=pytest.mark.long),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
     ],
 )
 def test_a_signal_leaves_a_study_that_can_be_resumed(tmp_path, number):
@@ -84,7 +84,7 @@ def test_a_signal_leaves_a_study_that_can_be_resumed(tmp_path, number):
     assert study.result is None
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_study_killed_twenty_times_is_the_same_study(tmp_path):
     longer = ("--total-timesteps", "400_000")  # it must not end before the last kill

@@ -32,7 +32,7 @@ def trials_of(folder):
         return ledger.trials(), ledger.get_metadata(METADATA_KEY)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_they_count_as_luck_and_as_no_trials(source, tmp_path):
     """The source is gone when the study goes on: what was taken is its own."""
     copy = shutil.copytree(source.path, tmp_path / "first")

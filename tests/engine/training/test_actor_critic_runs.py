@@ -69,9 +69,9 @@ def stop_at_7(event):
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        pytest.param("sac", 1, marks=pytest.mark.long),
+        pytest.param("sac", 1, marks=pytest.mark.slow),
         ("sac", 2),
-        pytest.param("td3", 2, marks=pytest.mark.long),
+        pytest.param("td3", 2, marks=pytest.mark.slow),
     ],
 )
 def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, monkeypatch, name, parts):
@@ -88,7 +88,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, monkeypatch, name, par
     assert_same(whole, again)
 
 
-@pytest.mark.parametrize("name", ["sac", pytest.param("td3", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["sac", pytest.param("td3", marks=pytest.mark.slow)])
 def test_a_member_is_the_same_alone_and_in_shards(tmp_path, name):
     own = {"agent.learning_rate": [1e-3, 1e-2, 1e-4], "agent.prioritised": True}
     one = trained(config_of(name, 3, **own, **{"training.shards": 1}), tmp_path / "one")
@@ -105,10 +105,10 @@ def test_a_member_is_the_same_alone_and_in_shards(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "members", "parts"),
     [
-        pytest.param("sac", 2, 1, marks=pytest.mark.long),
+        pytest.param("sac", 2, 1, marks=pytest.mark.slow),
         ("sac", 1, 2),
-        pytest.param("td3", 2, 1, marks=pytest.mark.long),
-        pytest.param("td3", 1, 2, marks=pytest.mark.long),
+        pytest.param("td3", 2, 1, marks=pytest.mark.slow),
+        pytest.param("td3", 1, 2, marks=pytest.mark.slow),
     ],
 )
 def test_a_pass_in_one_call_changes_no_bit(tmp_path, monkeypatch, name, members, parts):
@@ -123,7 +123,7 @@ def test_a_pass_in_one_call_changes_no_bit(tmp_path, monkeypatch, name, members,
     assert_same(fused, apart)
 
 
-@pytest.mark.parametrize("name", [pytest.param("sac", marks=pytest.mark.long), "td3"])
+@pytest.mark.parametrize("name", [pytest.param("sac", marks=pytest.mark.slow), "td3"])
 def test_foreign_environments(tmp_path, name):
     run = trained(config_of(name, env="gym:Pendulum-v1"), tmp_path / "run")
     action = slipstream.load_policy(run).act(np.zeros(3, np.float32))

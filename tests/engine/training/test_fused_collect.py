@@ -24,10 +24,10 @@ def train(folder, env, **training):
     [
         ("cartpole", 3),
         (str(KERNELS / "masked.py"), 1),
-        pytest.param("cartpole", 1, marks=pytest.mark.long),
-        pytest.param("pendulum", 1, marks=pytest.mark.long),
+        pytest.param("cartpole", 1, marks=pytest.mark.slow),
+        pytest.param("pendulum", 1, marks=pytest.mark.slow),
         ("pendulum", 3),
-        pytest.param(str(KERNELS / "masked.py"), 3, marks=pytest.mark.long),
+        pytest.param(str(KERNELS / "masked.py"), 3, marks=pytest.mark.slow),
     ],
 )
 def test_same_bits_as_one_by_one(tmp_path, monkeypatch, env, members):
@@ -51,7 +51,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_nobody_can_train_on_has_the_same_words(tmp_path, monkeypatch, name):
     """A user's own kernel: copy, step, action and state are named either way."""

@@ -44,7 +44,7 @@ def _kill_after_a_checkpoint(path, seconds):
     child.wait()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("size", [150, 2 * STEPS], ids=["wrapped", "not wrapped"])
 @pytest.mark.parametrize("agent", AGENTS)

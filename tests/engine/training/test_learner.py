@@ -170,7 +170,7 @@ def test_a_study_of_images_may_round():
     assert check_learner(config.training, image=True) == "torch"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_images_learn_in_the_torch_form(tmp_path):
     longer = {"training.total_timesteps": 2048, "training.members": 1, "agent.learning_rate": 3e-3}
     run = api.train(
@@ -184,7 +184,7 @@ def test_images_learn_in_the_torch_form(tmp_path):
     assert run.result["members"][0]["best_score"] > 8.0  # of 10; half of them by chance
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_dqn_learns_from_images(tmp_path):
     agent = {
         **{
@@ -216,7 +216,7 @@ def test_what_does_not_learn_from_images_is_refused():
         SACConfig().check_spaces(spec)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_images_are_killed_and_resumed(tmp_path):
     settings = {**SETTINGS, "env": {"name": "gym:Pictures-v0"}}
     changes = {name: value for name, value in IMAGES.items() if name != "env"}

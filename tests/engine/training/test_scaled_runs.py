@@ -64,7 +64,7 @@ QUICK = {("ppo", 8)}
 @pytest.mark.parametrize(
     ("case", "copies"),
     [
-        pytest.param(*one, marks=[] if one in QUICK else pytest.mark.long)
+        pytest.param(*one, marks=[] if one in QUICK else pytest.mark.slow)
         for one in itertools.product(CASES, (8, 2))
     ],
 )
@@ -92,7 +92,7 @@ def test_a_run_goes_on_with_other_copies_and_says_so(tmp_path, case, copies):
     assert (ended["episodes"] >= before["episodes"]).all()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_killed_after_that_it_ends_with_the_same_bits(tmp_path):
     """Whether it is killed before its first checkpoint with other copies, or after."""
     for name, where in (("calm", None), ("early", 1), ("late", 6)):

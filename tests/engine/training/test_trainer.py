@@ -93,7 +93,7 @@ def test_events_come_in_order_and_members_learn_separately(tmp_path):
     assert all(member["best_score"] >= 9 for member in result["members"])
 
 
-@pytest.mark.parametrize("shards", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("shards", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_shards_change_no_bit(tmp_path, shards):
     one = _train(tmp_path, "one", _config(members=5, **{"training.shards": 1}))
     cut = _train(tmp_path, "cut", _config(members=5, **{"training.shards": shards}))
@@ -102,7 +102,7 @@ def test_shards_change_no_bit(tmp_path, shards):
 
 @pytest.mark.parametrize(
     "members",
-    [pytest.param(2, marks=pytest.mark.long), 7, pytest.param(24, marks=pytest.mark.long)],
+    [pytest.param(2, marks=pytest.mark.slow), 7, pytest.param(24, marks=pytest.mark.slow)],
 )
 def test_a_member_alone_equals_itself_in_a_population(tmp_path, members):
     together = _final_state(_train(tmp_path, "all", _config(members=members)))
@@ -139,8 +139,8 @@ class StopAt:
     [
         ("cartpole", 3),
         ("pendulum", 1),
-        pytest.param("cartpole", 1, marks=pytest.mark.long),
-        pytest.param("pendulum", 3, marks=pytest.mark.long),
+        pytest.param("cartpole", 1, marks=pytest.mark.slow),
+        pytest.param("pendulum", 3, marks=pytest.mark.slow),
     ],
 )
 def test_a_stopped_run_resumes_to_the_same_weights(tmp_path, members, environment):
@@ -258,7 +258,7 @@ def _alive(pid):
         return False
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_error_in_a_worker_reaches_the_user(tmp_path):
     kernel = tmp_path / "broken.py"
     kernel.write_text(

@@ -53,7 +53,7 @@ def test_the_checker_of_stable_baselines_finds_nothing(name, settings):
     assert not [one for one in said if not any(advice in one for advice in ADVICE)]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_games_pass_with_an_opponent_and_say_which_they_take_without():
     made = gymnasium.make(
         "slipstream.adapters.registration:slipstream/hockey-v0",

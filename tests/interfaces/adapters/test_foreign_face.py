@@ -71,7 +71,7 @@ class Reuser(gymnasium.Env):
         *((mode, "serial") for mode in MODES),
         (AutoresetMode.NEXT_STEP, "process"),
         *(
-            pytest.param(mode, "process", marks=pytest.mark.long)
+            pytest.param(mode, "process", marks=pytest.mark.slow)
             for mode in MODES
             if mode is not AutoresetMode.NEXT_STEP
         ),
@@ -119,7 +119,7 @@ def test_options_for_each_copy_and_seeds_of_any_integer():
     assert infos["begun"].tolist() == [5, 6]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_calls_can_be_begun_and_awaited_again_after_a_time_out(tmp_path):
     gate = tmp_path / "gate"
     face = ForeignVectorAdapter([partial(Reuser, gate=gate)] * 2, workers=2)

@@ -15,7 +15,7 @@ SOURCES = os.environ.get("SLIPSTREAM_GYMNASIUM_SOURCES")
 SECONDS = 1800
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(SECONDS)
 @pytest.mark.skipif(
     not SOURCES,

@@ -78,7 +78,7 @@ def test_a_policy_of_another_game_is_refused(tmp_path):
         HockeyPlayer(run.path)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_win_rates_in_the_original():
     """|difference of win rates| within 3 points over 2,000 games, for every run and bot."""

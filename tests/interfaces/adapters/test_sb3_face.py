@@ -50,7 +50,7 @@ def test_kernels_step_as_under_dummy_vec_env(same_spaces, handed):
     assert_steps(ours, theirs.VecMonitor(theirs.DummyVecEnv([single] * 3)), same_spaces, handed)
 
 
-@pytest.mark.parametrize("backend", ["serial", pytest.param("process", marks=pytest.mark.long)])
+@pytest.mark.parametrize("backend", ["serial", pytest.param("process", marks=pytest.mark.slow)])
 def test_foreign_environments_step_as_under_dummy_vec_env(backend, same_spaces, handed):
     ours = ForeignVecEnv([cartpole] * 3, backend=backend, workers=2)
     dummy = theirs.VecMonitor(theirs.DummyVecEnv([cartpole] * 3))
@@ -226,7 +226,7 @@ def test_wrappers_of_theirs_fit_around_it():
     assert final["terminal_observation"].shape == (8,)
 
 
-@pytest.mark.parametrize("name", ["PPO", pytest.param("DQN", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["PPO", pytest.param("DQN", marks=pytest.mark.slow)])
 def test_their_algorithms_train_on_it(name):
     import torch
 

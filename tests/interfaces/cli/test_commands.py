@@ -184,7 +184,7 @@ def test_doctor_says_what_auto_is(slipstream):
     assert "slipstream autotune pendulum" in outcome.out
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_doctor_says_why_a_run_was_slow(slipstream):
     assert slipstream("train", "cartpole", "--total-timesteps", "2048", "--out", "slow").code == 0
     outcome = slipstream("doctor", "slow")

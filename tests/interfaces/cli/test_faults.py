@@ -61,7 +61,7 @@ QUICK = ("full",)
 
 
 @pytest.mark.parametrize(
-    "how", [how if how in QUICK else pytest.param(how, marks=pytest.mark.long) for how in LOST]
+    "how", [how if how in QUICK else pytest.param(how, marks=pytest.mark.slow) for how in LOST]
 )
 def test_training_goes_on_without_its_readers(tmp_path, how):
     line, reason = LOST[how]
@@ -73,7 +73,7 @@ def test_training_goes_on_without_its_readers(tmp_path, how):
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_ascii_terminal_is_enough(tmp_path):
     ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
     done = shell(" ".join(["S", *TRAIN, "&& S list && S init cartpole"]), tmp_path, **ascii_only)
@@ -82,7 +82,7 @@ def test_an_ascii_terminal_is_enough(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_listing_says_that_it_could_not_be_written(tmp_path):
     done = shell("S list | head -1; exit ${PIPESTATUS[0]}", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -170,7 +170,7 @@ def test_where_no_file_can_be_written_the_traceback_is_shown(slipstream, monkeyp
 
 
 @pytest.mark.parametrize(
-    "moment", [0.5, *(pytest.param(t, marks=pytest.mark.long) for t in (1.0, 1.5, 2.0, 4.0, 8.0))]
+    "moment", [0.5, *(pytest.param(t, marks=pytest.mark.slow) for t in (1.0, 1.5, 2.0, 4.0, 8.0))]
 )
 def test_ctrl_c_at_any_moment(tmp_path, moment):
     program = "from slipstream.cli import main; print('ready', flush=True); main()"
@@ -242,7 +242,7 @@ def test_ctrl_c_while_the_report_is_written(slipstream, monkeypatch):
     assert f"slipstream resume {shlex.quote(str(Path('run').absolute()))}" in outcome.err
 
 
-@pytest.mark.parametrize("limit", ["-n 64", pytest.param("-n 40", marks=pytest.mark.long)])
+@pytest.mark.parametrize("limit", ["-n 64", pytest.param("-n 40", marks=pytest.mark.slow)])
 def test_more_shards_than_the_system_allows(tmp_path, limit):
     line = " ".join(["S", *TRAIN, "--members 40"]).replace("shards=1", "shards=40")
     done = shell(f"S list > /dev/null; ulimit {limit}; {line}", tmp_path)
@@ -252,7 +252,7 @@ def test_more_shards_than_the_system_allows(tmp_path, limit):
     assert not (tmp_path / "run").exists()  # nothing began
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_limit_of_file_sizes_is_one_paragraph(tmp_path):
     done = shell(f"S list > /dev/null; ulimit -f 2; S {' '.join(TRAIN)}", tmp_path)
     assert done.returncode == 2, done.stderr
@@ -319,7 +319,7 @@ def test_a_path_that_is_too_long_is_named_without_a_traceback(slipstream, argume
     assert "long" in outcome.err and "slipstream-error" not in outcome.err
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_working_folder_that_was_deleted_is_named(tmp_path):
     for command in ("train cartpole --total-timesteps 256", "status x", "doctor"):
         done = shell(f"mkdir gone; cd gone; rmdir ../gone; S {command}", tmp_path)

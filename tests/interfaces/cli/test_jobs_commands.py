@@ -61,7 +61,7 @@ def test_a_training_in_the_background_is_found_watched_and_stopped_by_name(slips
     assert "night  run   stopped" in slipstream("jobs").out
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_log_is_printed_and_followed_to_the_end(slipstream, tmp_path):
     assert slipstream("train", *ENDLESS, "--out", "a", "--background").code == 0
     asked = [*MAIN, "log", "a", "--follow"]
@@ -184,7 +184,7 @@ def test_a_folder_is_one_job_however_it_is_spelled(slipstream, tmp_path):
         assert queue.job(1).target_state == "stopped"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_replace_moves_what_lies_there_and_deletes_nothing(slipstream, tmp_path):
     assert slipstream("train", *ENDLESS, "--out", "a", "--background").code == 0
     first = read_status(tmp_path / "a").pid
@@ -218,7 +218,7 @@ def test_replace_leaves_alone_what_is_no_run(slipstream, tmp_path, made):
     assert (tmp_path / "a").exists()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_queue_is_worked_off_from_configs_as_they_were(slipstream, tmp_path):
     config = tmp_path / "mine.yaml"
     config.write_text("env: cartpole\ntraining: {num_envs: 8, total_timesteps: 4096}\n")

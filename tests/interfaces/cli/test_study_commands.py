@@ -188,7 +188,7 @@ def test_a_name_that_several_studies_have_is_asked_about(
         assert found.code == 2 and "2 are called one: give its path" in found.err
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_study_is_listed_by_its_name(slipstream, machinery, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     tune(slipstream)
@@ -198,7 +198,7 @@ def test_a_study_is_listed_by_its_name(slipstream, machinery, tmp_path, monkeypa
     assert row[-1] == str(tmp_path / "studies" / "one")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_study_never_goes_blank(machinery, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = []
@@ -223,7 +223,7 @@ def test_a_study_never_goes_blank(machinery, tmp_path, monkeypatch):
         assert told in log
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_same_study_again_is_left_as_it_is(slipstream, machinery, tmp_path):
     tune(slipstream)
     before = result(tmp_path)
@@ -421,7 +421,7 @@ def test_hours_cut_trials_in_flight_and_a_resume_keeps_to_that(
         assert [vars(one) for one in ledger.decisions()] == before
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_failed_trials_are_reported_as_failed(slipstream, machinery, tmp_path):
     machinery.fails = ("search-00002-1",)
     assert tune(slipstream).code == 0
@@ -479,7 +479,7 @@ def test_no_winner_deploys_nothing_unless_forced(slipstream, machinery, tmp_path
     assert result(tmp_path)["holdout"]["opening"] == 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_refit_is_labelled(slipstream, machinery, tmp_path, monkeypatch):
     import fake_pool
 
@@ -531,7 +531,7 @@ def test_a_study_that_is_not_there(slipstream, tmp_path):
     assert done.code == 2 and "nobody is neither a run nor a study" in done.err
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_study_that_never_asked_leaves_its_name_free(slipstream, machinery, tmp_path):
     refused = tune(slipstream, "--storage", "postgresql://u:secret@127.0.0.1:1/x")
     assert refused.code == 2 and "secret" not in refused.err
@@ -548,7 +548,7 @@ def test_a_place_that_is_taken_is_refused(slipstream, machinery, tmp_path):
     assert not (tmp_path / "ledger.db").exists()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_study_without_its_config_says_what_is_missing(slipstream, machinery, tmp_path):
     tune(slipstream)
     (tmp_path / "studies" / "one" / "study.yaml").unlink()
@@ -563,13 +563,13 @@ def test_a_study_without_its_config_says_what_is_missing(slipstream, machinery, 
 @pytest.mark.parametrize(
     "content",
     [
-        pytest.param(b"", id="empty", marks=pytest.mark.long),
-        pytest.param(b"- a\n", id="list", marks=pytest.mark.long),
-        pytest.param(b"env: [cartpole\n", id="bad", marks=pytest.mark.long),
+        pytest.param(b"", id="empty", marks=pytest.mark.slow),
+        pytest.param(b"- a\n", id="list", marks=pytest.mark.slow),
+        pytest.param(b"env: [cartpole\n", id="bad", marks=pytest.mark.slow),
         pytest.param(
-            b"env: cartpole\nstudy: {n_trials: many}\n", id="type", marks=pytest.mark.long
+            b"env: cartpole\nstudy: {n_trials: many}\n", id="type", marks=pytest.mark.slow
         ),
-        pytest.param(b"\xff\xfe", id="binary", marks=pytest.mark.long),
+        pytest.param(b"\xff\xfe", id="binary", marks=pytest.mark.slow),
         pytest.param(None, id="cut"),
     ],
 )
@@ -651,7 +651,7 @@ class Death(BaseException):
     ("step", "when"),
     [
         pytest.param(
-            step, when, marks=[] if (step, when) == ("the opening", "after") else pytest.mark.long
+            step, when, marks=[] if (step, when) == ("the opening", "after") else pytest.mark.slow
         )
         for step in DEATHS
         for when in ("before", "after")

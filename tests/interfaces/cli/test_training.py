@@ -92,7 +92,7 @@ class KilledError(Exception):
     pass
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_that_broke_off_ends_with_the_same_weights(quiet):
     whole = package.train("cartpole", out="whole", members=3, **quiet)
 

@@ -52,7 +52,7 @@ def test_a_run_is_watched_and_stopped_from_another_shell(slipstream, training, t
     assert package.stop("run") is False
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_watch_without_a_name_tells_of_the_machine_and_of_all(slipstream, training, tmp_path):
     told = slipstream("watch")
     first, _, *table = told.out.splitlines()
@@ -61,7 +61,7 @@ def test_watch_without_a_name_tells_of_the_machine_and_of_all(slipstream, traini
     assert "running" in row and "of 50,000,000 steps" in row
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_under_nohup_outlives_its_terminal(training, tmp_path):
     training.send_signal(signal.SIGHUP)
     done = done_in(tmp_path / "run")

@@ -204,7 +204,7 @@ def test_words_are_bounded(serving, study):
     assert max(len(one["reason"]) for one in told["trials"][0]["rows"]) == 400
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_table_of_ten_million_rows_takes_no_longer(tmp_path, serving):
     run = write_run(tmp_path / "shown" / "own", members=2, iterations=2)

@@ -77,7 +77,7 @@ def test_listening_beyond_this_machine_says_what_it_means(tmp_path, port):
     process.stdout.close()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_training_is_stopped_and_resumed_from_the_page(tmp_path, port):
     state = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}

@@ -118,7 +118,7 @@ def test_the_first_page_lists_what_there_is(dash, made, opened):
     page.wait_for_selector("h1:has-text('Run night')")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_cards_have_pictures_of_their_own(serving, made, opened, monkeypatch):
     cards = [
         {"name": "H100", "percent": 37.0, "vram": 2**34, "vram_total": 2**36, "watts": 310.0},
@@ -252,7 +252,7 @@ def test_nothing_there_is_said(serving, tmp_path, opened):
     assert page.get_by_text("no data yet").count() >= 4
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_report_is_shown_in_place(serving, tmp_path, opened):
     run = write_run(tmp_path / "shown" / "own", members=1, iterations=20, state="complete")
     (run / "report.html").write_text("<!doctype html><p>A report<script>alert(1)</script>")
@@ -269,7 +269,7 @@ def test_a_report_is_shown_in_place(serving, tmp_path, opened):
     page.frame_locator("iframe").get_by_text("A study").wait_for()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_reconnected_page_shows_everything_once(serving, tmp_path, opened):
     run = write_run(tmp_path / "shown" / "own", members=1, iterations=20)
     lost = ("net::ERR_INTERNET_DISCONNECTED",)
@@ -285,7 +285,7 @@ def test_a_reconnected_page_shows_everything_once(serving, tmp_path, opened):
     assert page.evaluate(points) == 30
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", ["overview", "run", "compare", "study", "deployment", "jobs"])
@@ -299,7 +299,7 @@ def test_each_page_fits_each_window(dash, made, opened, tmp_path, name, width, s
     page.screenshot(path=tmp_path / f"{name}-{width}-{scheme}.png", full_page=True)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["overview", "run", "compare", "study", "deployment", "jobs"])
 def test_a_keyboard_reaches_everything(dash, made, opened, name):
     page = opened(dash, paths(made)[name])

@@ -211,7 +211,7 @@ class SimulatedClock:
 
 
 @pytest.mark.parametrize(
-    "seconds", [20, pytest.param(3_600, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+    "seconds", [20, pytest.param(3_600, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
 def test_watchers_of_a_page_share_one_look(seconds):
     """A hundred watchers: a look a second, everything to everybody, and nothing piles up."""

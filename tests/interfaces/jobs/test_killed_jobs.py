@@ -34,7 +34,7 @@ def kill(pid):
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("each", "steps", "seeds"),
     [

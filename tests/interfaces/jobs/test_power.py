@@ -185,7 +185,7 @@ def openings(root: Path) -> list[int]:
     return found
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(5400)
 def test_a_training_goes_on_to_the_same_bits(place, watched):
     run = place.root / "runs" / "one"
@@ -208,7 +208,7 @@ def test_a_training_goes_on_to_the_same_bits(place, watched):
     place.each(recording, 150, after)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(5400)
 def test_a_study_goes_on_to_the_same_bits_and_forgets_no_opening(place, watched):
     study, config = place.root / "studies" / "one", place.folder / "study.yaml"
@@ -291,7 +291,7 @@ jobs("run", "--until-idle", "--cores=1")
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(5400)
 def test_a_queue_loses_no_job_and_begins_none_twice(place, watched):
     (place.folder / "c.yaml").write_text("env: cartpole\ntraining: {seed: 7}\n")

@@ -12,7 +12,7 @@ def own_state(tmp_path, monkeypatch):
     (tmp_path / "work").mkdir()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_all_steps_are_shown(tmp_path):
     told = [what for what, _ in run_smoke_test(tmp_path / "work")]
     assert len(told) == 5 and "bit for bit" in told[2]

@@ -41,7 +41,7 @@ def begins(service, job, after=None):
     return status
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_kernel_is_compiled_by_either_name_and_results_say_what_it_took(service):
     config = VectorizedEnvConfig(env_type="SubprocVecEnv", num_envs=4)
     assert config.max_concurrent_envs == 8 and config.enable_monitoring is True
@@ -58,7 +58,7 @@ def test_a_kernel_is_compiled_by_either_name_and_results_say_what_it_took(servic
         service.scale(job, 8)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_at_work_is_scaled_at_a_checkpoint(service):
     job = service.submit("cartpole", {"num_envs": 4}, **LONG)
     before = begins(service, job)
@@ -79,7 +79,7 @@ def test_a_job_at_work_is_scaled_at_a_checkpoint(service):
     assert found["copies"][-1]["num_envs"] == 8 and found["evaluations"] == {}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_that_waits_is_scaled_before_it_begins(service):
     job = service.submit("cartpole", {"num_envs": 4}, **SMALL)
     service.cancel(job)
@@ -135,7 +135,7 @@ def test_an_environment_object_is_refused_with_what_can_be_submitted(service, gi
         service.status(1)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_foreign_environment_is_stepped_as_it_was_asked_for(service):
     one = service.submit("gym:CartPole-v1", {"env_type": "DummyVecEnv"}, total_timesteps=4096)
     two = service.submit("gym:CartPole-v1", {"env_type": "SubprocVecEnv"}, total_timesteps=4096)
@@ -145,7 +145,7 @@ def test_a_foreign_environment_is_stepped_as_it_was_asked_for(service):
         assert found["backend"] == backend and found["fallback"] is False
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_killed_job_goes_on_after_it_was_scaled(service):
     job = service.submit("cartpole", {"num_envs": 4}, **LONG)
     before = begins(service, job).pid

@@ -64,7 +64,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.long] * (n == "spin")) for n in WRONG]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "spin")) for n in WRONG]
 )
 def test_a_wrong_port_fails(monkeypatch, name):
     for module, part, other in WRONG[name]:

@@ -25,7 +25,7 @@ def build():
     return make
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_rules_hold_with_one_player():
     check_environment(load_kernel("hockey"), MIXED, steps=30, num_envs=2)
 
@@ -44,7 +44,7 @@ def test_seats_modes_and_opponents_are_drawn_by_weight(build):
     assert not left.state["seat"].any()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_learner_sees_and_acts_as_its_seat_does(build):
     """A game of the one-player form is a game of the two-player form with the same bot in it."""
     env, out = build({"opponents": {"strong": 1.0}}, copies=8)
@@ -68,7 +68,7 @@ def test_the_learner_sees_and_acts_as_its_seat_does(build):
             return
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_shaping_adds_by_weight_and_scales_the_sum(build):
     shaped = {"closeness": 2.0, "touch": 3.0, "direction": 5.0, "scale": 0.5}
     plain, out = build({"player1": {"strong": 1.0}, "player2": {"weak": 1.0}}, copies=64)
@@ -90,7 +90,7 @@ def test_shaping_adds_by_weight_and_scales_the_sum(build):
         before = now
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_game_is_counted_as_the_learner_sees_it(build):
     env, out = build({"opponents": {"strong": 1.0}}, copies=64)
     action, done = np.zeros((64, 4), np.float32), []

@@ -36,7 +36,7 @@ def mirrored(declared, obs, actions):
     return obs, actions
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [{}, {"puck_hold": False}])
 def test_the_mirror_image_of_a_game_is_a_game(config):
     """Both sides see and do the opposite up and down; only the last bits of their numbers differ,

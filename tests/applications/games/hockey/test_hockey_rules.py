@@ -150,7 +150,7 @@ def test_settings_are_checked():
         kernel.configure({"player1": {"agent": 0.0}})
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_neighbours_change_nothing(build):
     """Some copies alone play what they play among others, bit for bit, whatever mode is drawn."""
     config = {**BOTS, "mode": {"normal": 1.0, "train_defense": 1.0}}

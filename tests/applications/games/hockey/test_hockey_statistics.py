@@ -40,7 +40,7 @@ def played(one, two, games=GAMES):
     return episodes
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("row", MEASURED, ids=lambda row: "-".join(row[:2]))
 def test_rates_of_the_bots(row):
@@ -105,7 +105,7 @@ def test_equivalence_by_hand():
     assert distance(np.array([1.0, 2.0]), np.array([1.5, 3.0])) == 0.5
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("players", SPEEDS, ids="-".join)
 def test_the_pucks_speed_is_distributed_as_measured(players):
     kernel = load_kernel("hockey")
@@ -127,7 +127,7 @@ def test_the_pucks_speed_is_distributed_as_measured(players):
     assert np.abs(np.array(below) - SHARES).max() < 2 * MARGIN, np.round(below, 3)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_both_sides_are_equal_to_two_points():
     """Reflection: equal bots win equally often on the left and on the right."""
     games = played("strong", "strong", 12_600)
@@ -137,7 +137,7 @@ def test_both_sides_are_equal_to_two_points():
     assert 0.95 < catches[0] / catches[1] < 1.05
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_bots_do_as_they_do_in_the_original():
     """Beside the original itself, where it is installed: 12,600 games of strong against weak."""

@@ -33,7 +33,7 @@ def test_without_keep_mode():
     assert count.whole == 1, str(count)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_whole(capsys):
     """At least 1,000 episodes and 200,000 steps, all modes and kinds of play, compiled."""

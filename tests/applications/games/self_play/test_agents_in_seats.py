@@ -12,7 +12,7 @@ from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import Trainer
 
 
-@pytest.mark.parametrize("agent", [pytest.param("ppo", marks=pytest.mark.long), "dqn"])
+@pytest.mark.parametrize("agent", [pytest.param("ppo", marks=pytest.mark.slow), "dqn"])
 def test_a_killed_run_ends_alike(tmp_path, agent):
     sizes = {"ppo": {"n_steps": 16, "batch_size": 64}, "dqn": {"learning_starts": 256}}
     states = []
@@ -40,7 +40,7 @@ def test_a_killed_run_ends_alike(tmp_path, agent):
         np.testing.assert_array_equal(whole[key], again[key], err_msg=key)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_hockeys_own_bots_and_others_mix():
     """Half of the games are a bot's; there the other row of actions is not asked for."""
     env = slipstream.make_vec(

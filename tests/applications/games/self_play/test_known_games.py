@@ -39,7 +39,7 @@ def heads(out, **changes):
     return 1.0 / (1.0 + np.exp(head[:, 1] - head[:, 0]))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_matching_pennies_is_mixed_evenly(tmp_path):
     """Both roles show heads half of the time, the only equilibrium; against all past weights with
     an entropy bonus, as in smooth fictitious play (Fudenberg and Levine 1995). Whoever chases the
@@ -98,7 +98,7 @@ def test_the_perfect_player_is_one():
     assert value((1, 1, 0, 0, 0, 0, 0, 0, -1), 1) == 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_tic_tac_toe_ends_in_a_draw_with_perfect_play(tmp_path, seed):
     """From both seats, and whichever of its equally good moves the perfect player takes."""

@@ -103,7 +103,7 @@ def numbers(*shape):
     return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["Relu", "Tanh"])
 def test_an_onnx_file_plays_as_its_own_library_says(tmp_path, activation):
     """Hockey: 18 numbers in, 4 out, a Tanh at the end."""

@@ -24,7 +24,7 @@ SMALL = {
 @pytest.mark.parametrize(
     ("name", "key", "who"),
     [
-        pytest.param("hockey", "opponents", {"weak": 1.0, "strong": 3.0}, marks=pytest.mark.long),
+        pytest.param("hockey", "opponents", {"weak": 1.0, "strong": 3.0}, marks=pytest.mark.slow),
         ("tictactoe", "self_play", {"sampling": "latest", "snapshot_iterations": 1}),
     ],
 )

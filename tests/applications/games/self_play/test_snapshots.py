@@ -104,7 +104,7 @@ def test_going_on_gives_the_same_bits(settings):
     assert_equal(states(second, 3), straight)
 
 
-@pytest.mark.parametrize("learner", ["compiled", pytest.param("torch", marks=pytest.mark.long)])
+@pytest.mark.parametrize("learner", ["compiled", pytest.param("torch", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "settings",
     [CROWDED, {**CROWDED, "n_steps": 16}, {**CROWDED, "slots": 8, "sampling": "uniform"}],

@@ -94,7 +94,7 @@ FIRST = {name.partition(",")[0]: name for name in reversed(DEFECTS)}.values()  #
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in FIRST)) for name in DEFECTS]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in FIRST)) for name in DEFECTS]
 )
 def test_every_remedy_works_when_pasted(tmp_path, frame, name):
     euro, yen, own = DEFECTS[name]

@@ -248,7 +248,7 @@ def marks() -> Iterator[Any]:
     for digits, point, group, separator in product((0, 1, 2), points, groups, separators):
         if point != group:
             place = points.index(point) + groups.index(group) + separators.index(separator)
-            marked = () if place % 3 == digits else pytest.mark.long
+            marked = () if place % 3 == digits else pytest.mark.slow
             yield pytest.param(digits, point, group, separator, marks=marked)
 
 

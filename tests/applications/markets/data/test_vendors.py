@@ -316,7 +316,7 @@ def remedies_followed(folder: Path) -> list[dict[str, Any]]:
     return followed
 
 
-@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 30), marks=pytest.mark.long)])
+@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 30), marks=pytest.mark.slow)])
 def test_sloppy_vendors_raise_no_alarm(tmp_path, seeds):
     """Bars on some Sundays before the market opens, in the right zone: no other explains them."""
     for seed in seeds:

@@ -100,9 +100,9 @@ def same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
         ("next_open", "differential_sharpe"),
         ("next_close", "log_return"),
         ("compat_same_close", "differential_sharpe"),
-        pytest.param("next_open", "log_return", marks=pytest.mark.long),
-        pytest.param("next_close", "differential_sharpe", marks=pytest.mark.long),
-        pytest.param("compat_same_close", "log_return", marks=pytest.mark.long),
+        pytest.param("next_open", "log_return", marks=pytest.mark.slow),
+        pytest.param("next_close", "differential_sharpe", marks=pytest.mark.slow),
+        pytest.param("compat_same_close", "log_return", marks=pytest.mark.slow),
     ],
 )
 def test_interpreted_and_compiled_agree_bit_for_bit(

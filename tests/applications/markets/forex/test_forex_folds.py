@@ -211,7 +211,7 @@ def test_moments_of_equity(folder: Path) -> None:
 @pytest.mark.parametrize(
     "before",
     [
-        pytest.param({}, marks=pytest.mark.long),
+        pytest.param({}, marks=pytest.mark.slow),
         {"symbol_assignment": "random", "flatten_at": "15:00", "slippage_pips": 1},
     ],
 )

@@ -75,7 +75,7 @@ def oracle_of(
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(s, marks=[pytest.mark.long] * (s % 4 > 0)) for s in range(100)]
+    "seed", [pytest.param(s, marks=[pytest.mark.slow] * (s % 4 > 0)) for s in range(100)]
 )
 def test_every_step_equals_the_oracle(seed: int) -> None:
     draw = np.random.default_rng(seed)

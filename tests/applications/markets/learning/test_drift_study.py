@@ -38,7 +38,7 @@ def write_pairs(folder, seed):
         pl.DataFrame(columns).write_parquet(folder / f"{name}.parquet")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_direction_is_neither_confirmed_nor_called_skill(tmp_path, monkeypatch):
     """Judged by its own returns alone, each of these studies has a winner."""
@@ -63,7 +63,7 @@ def test_a_direction_is_neither_confirmed_nor_called_skill(tmp_path, monkeypatch
         assert "by its direction, not shown by its timing" in confirmation["reason"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_planted_edge_in_time_is_still_confirmed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

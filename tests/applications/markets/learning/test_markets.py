@@ -69,7 +69,7 @@ def test_a_planted_edge_is_found(train, tmp_path, learner):
     assert shares.min() >= 0.80
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_planted_edge_is_found_by_eight_seeds(train, tmp_path):
     shares = _shares_of_optimum(*_tracks(train, tmp_path, STANDARD, list(range(8)), 300_000))
     assert np.median(shares) >= 0.90
@@ -86,12 +86,12 @@ def _by_dqn(train, tmp_path, seeds, learner="auto"):
     return _shares_of_optimum(*_dqn(train, tmp_path, STANDARD, seeds, learner))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_planted_edge_is_found_by_dqn(train, tmp_path, learner):
     assert _by_dqn(train, tmp_path, [0], learner).min() >= 0.80
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_planted_edge_is_found_by_dqn_with_eight_seeds(train, tmp_path):
     shares = _by_dqn(train, tmp_path, list(range(8)))
     assert np.median(shares) >= 0.90
@@ -108,19 +108,19 @@ def _stopped_trading(track):
     return turnover / track.length <= 0.01 and turnover * NO_EDGE.fee <= 1.5 * 2 * NO_EDGE.fee
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_an_edge_the_agent_stops_trading(train, tmp_path):
     tracks, _ = _tracks(train, tmp_path, NO_EDGE, [0], 300_000)
     assert all(_stopped_trading(track) for track in tracks)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_an_edge_eight_seeds_stop_trading(train, tmp_path):
     tracks, _ = _tracks(train, tmp_path, NO_EDGE, list(range(8)), 300_000)
     assert sum(_stopped_trading(track) for track in tracks) >= 7
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_an_edge_eight_seeds_of_dqn_stop_trading(train, tmp_path):
     tracks, _ = _dqn(train, tmp_path, NO_EDGE, list(range(8)))
     assert sum(_stopped_trading(track) for track in tracks) >= 7

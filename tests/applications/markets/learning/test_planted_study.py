@@ -27,7 +27,7 @@ def study_of(settings, steps, name, **study):
     )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_winner_of_a_planted_study_finds_the_edge(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -64,7 +64,7 @@ def study_without_edge(folder, seed, **env):
     )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_studies_without_an_edge_recommend_nothing(tmp_path, monkeypatch):
     """20 markets without an edge: chance alone neither wins nor looks as if it had skill.
@@ -89,7 +89,7 @@ def test_studies_without_an_edge_recommend_nothing(tmp_path, monkeypatch):
     assert len(flattered) <= 1, flattered  # called skilled, confirmed or even promoted
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_fees_alone_rank_trials_and_recommend_none(tmp_path, monkeypatch):
     """Who trades less loses less on all days: the order is stable, and all of it is loss."""

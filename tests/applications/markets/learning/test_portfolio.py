@@ -11,7 +11,7 @@ from slipstream.rl.agents.sac.config import SACConfig
 from slipstream.training.environments.evaluator import Evaluator
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_three_of_four_seeds_find_nine_tenths_of_the_edge(train, tmp_path, learner):
     """100,000 steps on one path; conditional drift after fees on fresh bars.
 
@@ -22,7 +22,7 @@ def test_three_of_four_seeds_find_nine_tenths_of_the_edge(train, tmp_path, learn
     assert np.sort(shares)[1] >= 0.9, shares
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # on a busy machine
 def test_soft_actor_critic_earns(train, tmp_path):
     """Less than PPO does: docs/agents.md has the curve."""

@@ -28,7 +28,7 @@ def shares(train, folder, name, steps, seeds):
     return [share_of_optimum(one, fresh, folder / "fresh", market) for (one,) in passes]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", MARKETS)
 def test_the_defaults_reach_four_fifths_of_the_optimum(train, tmp_path, name):
@@ -37,7 +37,7 @@ def test_the_defaults_reach_four_fifths_of_the_optimum(train, tmp_path, name):
     assert np.median(found) >= 0.8, found
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_half_of_a_one_bar_edge_is_found_in_50_000_steps(train, tmp_path):
     """At a fee of 1 basis point, 3 seeds; with the map `change` and a discount of 0.9 a tenth."""
     found = shares(train, tmp_path, "reversion, fee 1 bp", 50_000, 3)

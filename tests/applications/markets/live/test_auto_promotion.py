@@ -81,7 +81,7 @@ def lines(found: Deployment) -> list[str]:
     return [one["why"] for one in found.audit() if one["event"] == auto_promotion.UNCHANGED]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_better_one_takes_over_once(running: Deployment, prices: Path, tmp_path: Path) -> None:
     new_study(tmp_path, prices, follows=1.0)
     said: list[str] = []
@@ -94,7 +94,7 @@ def test_a_better_one_takes_over_once(running: Deployment, prices: Path, tmp_pat
     assert look().current == 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_gate_that_fails_keeps_what_is_in_force(
     running: Deployment, prices: Path, tmp_path: Path
 ) -> None:
@@ -138,7 +138,7 @@ def test_one_that_is_not_better_is_refused(
     assert "night-2: not better: information ratio 0.00 against version 1" in lines(running)[0]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_days_that_an_opening_saw_show_nothing(
     running: Deployment, prices: Path, tmp_path: Path
 ) -> None:
@@ -151,7 +151,7 @@ def test_days_that_an_opening_saw_show_nothing(
     assert "a bound needs 60" in lines(running)[0]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_is_no_newer_or_not_complete_is_left(
     running: Deployment, prices: Path, tmp_path: Path
 ) -> None:
@@ -168,7 +168,7 @@ def test_what_is_no_newer_or_not_complete_is_left(
 
 
 @pytest.mark.parametrize(
-    "where", [pytest.param("before the audit's line", marks=pytest.mark.long), "behind it"]
+    "where", [pytest.param("before the audit's line", marks=pytest.mark.slow), "behind it"]
 )
 def test_killed_between_it_goes_on(
     running: Deployment,
@@ -196,7 +196,7 @@ def test_killed_between_it_goes_on(
     assert events == ["deploy", *between, "deploy"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_first_one_needs_its_gates_alone(
     running: Deployment, prices: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

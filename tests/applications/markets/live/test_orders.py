@@ -251,7 +251,7 @@ def check_week(name: str, server: Server, bars: int = BARS) -> None:
                 assert target == pytest.approx(held, abs=2 * LEAST) or why
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_quiet_week_of_orders_follows_the_account(served: Callable[..., Server]) -> None:
     server = served()
     assert whole_week("demo", server, iter(())) == 0
@@ -310,7 +310,7 @@ def test_two_bad_days_killed_forty_times_end_as_those_that_were_not(
     assert killed_week(served, tmp_path, 2, 40, 300, bars=6) == 40
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(7200)  # ten minutes of one core
 def test_bad_weeks_killed_a_thousand_times(served: Callable[..., Server], tmp_path: Path) -> None:
     killed = 0
@@ -596,7 +596,7 @@ SMALL = [
 ]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_ten_commands_of_the_page(
     served: Callable[..., Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -59,7 +59,7 @@ def coin_tables() -> dict[str, pl.DataFrame]:
     return made
 
 
-@pytest.mark.parametrize("action", ["discrete", pytest.param("continuous", marks=pytest.mark.long)])
+@pytest.mark.parametrize("action", ["discrete", pytest.param("continuous", marks=pytest.mark.slow)])
 def test_forex_equals_evaluate_bar_by_bar(make: Make, tmp_path: Path, action: str) -> None:
     prices = write(tmp_path / "prices", forex_tables())
     data = {"folder": str(prices), "symbols": ["EURGBP", "USDJPY"]}
@@ -75,8 +75,8 @@ def test_forex_equals_evaluate_bar_by_bar(make: Make, tmp_path: Path, action: st
     ("universe", "more"),
     [
         ("union", {}),
-        pytest.param("common", {}, marks=pytest.mark.long),
-        pytest.param("common", {"orders": "units", "lookback": 3}, marks=pytest.mark.long),
+        pytest.param("common", {}, marks=pytest.mark.slow),
+        pytest.param("common", {"orders": "units", "lookback": 3}, marks=pytest.mark.slow),
     ],
 )
 def test_a_portfolio_equals_evaluate_bar_by_bar(
@@ -278,7 +278,7 @@ def test_a_hole_is_said_and_a_long_one_stops(make: Make, tmp_path: Path, capsys:
     check_equal("demo", 20)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_kept_bars_that_changed_are_named_at_the_start(make: Make, tmp_path: Path) -> None:
     prices = write(tmp_path / "prices", {"EURUSD": table(week(420), 1.1, 0)})
     found = make("forex", prices, **FOREX)
@@ -322,7 +322,7 @@ def test_what_is_no_feed(make: Make, tmp_path: Path) -> None:
         paper("demo", f"replay:{other}")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_killed_at_random_it_ends_as_if_it_never_was(make: Make, tmp_path: Path) -> None:
     prices = write(tmp_path / "prices", forex_tables())
     data = {"folder": str(prices), "symbols": ["EURGBP", "USDJPY"]}
@@ -357,7 +357,7 @@ def test_killed_at_random_it_ends_as_if_it_never_was(make: Make, tmp_path: Path)
         assert one.read_bytes() == two.read_bytes()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_it_is_a_job_that_is_watched_stopped_and_resumed(
     make: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,7 +394,7 @@ def test_it_is_a_job_that_is_watched_stopped_and_resumed(
     assert "It failed: " in told("status", "demo")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_another_version_goes_on_with_an_account_of_its_own(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,10 +144,10 @@ def led(
     ("universe", "features"),
     [
         ("union", WINDOWS),
-        pytest.param("common", ["finrl_crypto"], marks=pytest.mark.long),
-        pytest.param("union", ["portfolio"], marks=pytest.mark.long),
-        pytest.param("union", ["cappuccino"], marks=pytest.mark.long),
-        pytest.param("common", WINDOWS, marks=pytest.mark.long),
+        pytest.param("common", ["finrl_crypto"], marks=pytest.mark.slow),
+        pytest.param("union", ["portfolio"], marks=pytest.mark.slow),
+        pytest.param("union", ["cappuccino"], marks=pytest.mark.slow),
+        pytest.param("common", WINDOWS, marks=pytest.mark.slow),
     ],
 )
 def test_a_portfolio_is_continued_as_it_is_replayed(
@@ -169,7 +169,7 @@ def test_a_portfolio_is_continued_as_it_is_replayed(
         pytest.param(
             "continuous",
             ["log_return_1", "rsi_14", "atr_14_rel", "obv", "macd_rel"],
-            marks=pytest.mark.long,
+            marks=pytest.mark.slow,
         ),
     ],
 )

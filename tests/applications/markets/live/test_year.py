@@ -40,7 +40,7 @@ def singly(times: np.ndarray) -> set[int]:
     return found
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_year_of_forex(make: Make, tmp_path: Path, blocks: set[int]) -> None:
     times = without_christmas(week(YEAR_FOREX))
     prices = write(tmp_path / "prices", {"EURUSD": table(times, 1.1, 0)})
@@ -51,7 +51,7 @@ def test_a_year_of_forex(make: Make, tmp_path: Path, blocks: set[int]) -> None:
     check_equal("demo", YEAR_FOREX - 400)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_a_year_of_coins(make: Make, tmp_path: Path, blocks: set[int]) -> None:
     times = seconds("2025-02-01") + 300 * np.arange(YEAR_COINS)

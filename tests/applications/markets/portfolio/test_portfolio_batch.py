@@ -121,7 +121,7 @@ OPTION_SETS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in ("default", "all units") else pytest.mark.long)
+        pytest.param(name, marks=[] if name in ("default", "all units") else pytest.mark.slow)
         for name in OPTION_SETS
     ],
 )
@@ -137,7 +137,7 @@ def test_interpreted_equals_compiled(folder: Path, name: str) -> None:
     assert envs[0].get_state()["state.fills"].min() > 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["default", "all units"])
 def test_the_contract_suite_passes(folder: Path, name: str) -> None:
     check_environment(KERNEL, settings_of(folder, **OPTION_SETS[name]), steps=120)
@@ -256,7 +256,7 @@ def differs(folder: Path, settings: tuple[dict[str, Any], dict[str, Any]], steps
     return runs[0]["obs"].shape != runs[1]["obs"].shape or not same(*runs)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("key", sorted(CHANGES))
 def test_every_setting_matters(folder: Path, key: str) -> None:
     others, first, second = CHANGES[key]
@@ -271,7 +271,7 @@ def test_every_rule_of_unit_orders_matters(folder: Path, key: str) -> None:
     assert differs(folder, (first, second), 1400)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("key", OTHER_KEYS)
 def test_every_other_setting_matters_with_unit_orders_too(folder: Path, key: str) -> None:
     others, *values = CHANGES[key]

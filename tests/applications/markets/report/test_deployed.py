@@ -94,7 +94,7 @@ def test_other_prices_have_the_page_of_a_run(deployed, prices):
     assert 4e-8 in environment.loaded.data.constants  # the policy's, not the new window's
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_command_takes_the_study_or_the_policys_folder(deployed, prices, monkeypatch, capsys):
     quick = functools.partial(evaluate_deployed, draws=2)
     monkeypatch.setattr(run_page, "evaluate_deployed", quick)
@@ -129,7 +129,7 @@ def test_the_studys_own_prices_are_known_under_another_name(deployed, prices, tm
         assert "window" in policy.environment(data=folder, start=end).splits()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_policy_that_was_not_recommended_is_told(deployed, prices, tmp_path):
     tensors, manifest = checkpoint.load(deployed / "policy")
     place = checkpoint.save(tmp_path / "policy", tensors, {**manifest, "forced": True})

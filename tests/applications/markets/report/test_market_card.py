@@ -17,7 +17,7 @@ def rows(text):
     return dict(re.findall(r"^\| ([^|]+?) \| (.*) \|$", text, re.MULTILINE))
 
 
-@pytest.mark.long  # of two evaluations with all their random traders
+@pytest.mark.slow  # of two evaluations with all their random traders
 @pytest.mark.timeout(300)
 def test_a_market_names_its_bars_and_the_licence_beside_them(tmp_path):
     SyntheticForex().write(tmp_path / "hours", 3_000, 0, bar_seconds=3_600)

@@ -85,7 +85,7 @@ def test_every_tag_is_closed(html):
     assert not checker.stack
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_picture_shows_something(run, tmp_path):
     from matplotlib.image import imread
 
@@ -151,7 +151,7 @@ def test_members_are_shown_beside_the_market(page):
     assert any(line.startswith("The market itself on these bars: buy") for line in page.sentences)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_members_that_hold_the_market_are_said_to(forex, passes_of):
     """Sharpe ratios of 6 beside the winner's 0.25: exposure, and the market's own move."""
     passes = passes_of(forex)
@@ -226,12 +226,12 @@ def test_accepted_findings_are_recorded(tmp_path):
         assert "prices near" in sentence and sentence in environment.notes
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_same_run_same_page(run, html, tmp_path):
     assert write_page(build_page(run), tmp_path).read_text(encoding="utf-8") == html
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_agent_that_never_trades_has_a_page(forex, passes_of):
     passes = passes_of(forex)
     still = [

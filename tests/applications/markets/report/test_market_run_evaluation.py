@@ -85,7 +85,7 @@ def test_market_run(trader):
     assert len({c.unit for c in run.curves}) == 2
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_looks_at_the_test_split_are_counted(trader, tmp_path):
     run = shutil.copytree(trader, tmp_path / "run")
     Run.open(run).record(test_reads=1)  # as training leaves it
@@ -131,7 +131,7 @@ def test_prices_of_another_shape_are_refused(trader, monkeypatch):
         evaluate_run(run)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_chosen_bars(trader):
     run = Run.open(trader)
     windows = run.provenance["environment"]["windows_utc_seconds"]

@@ -29,7 +29,7 @@ def text_of(page):
     return re.sub(r"<[^>]*>|\s+", " ", render(page))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_of_two_studies_over_the_same_prices_one_is_the_first(tmp_path, monkeypatch):
     """The issue's case: both were "first opening, promoted"; and a test split had shown days."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

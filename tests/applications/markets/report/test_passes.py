@@ -167,7 +167,7 @@ def test_matched_random_keeps_continuous_actions():
     assert drawn.dtype == np.float32
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_random_returns_are_reproducible(passes, some_agent):
     agent = some_agent(passes)
     first, again = (random_returns(passes, agent, 4) for _ in range(2))
@@ -191,7 +191,7 @@ def test_percentile_of_nothing():
     assert percentile(1.0, np.empty(0)) is None
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_stress_of_the_agents_decisions(passes, some_agent):
     agent = some_agent(passes)
     found = run_stress_test(passes, agent)

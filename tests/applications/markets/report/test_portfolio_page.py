@@ -98,7 +98,7 @@ def test_buy_and_hold_by_hand(passes):
         assert track.metrics["fills"] == 2
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_only_assets_that_can_be_bought_are_counted():
     """Of a union's assets some are gone, others to come: the page counted 10 of 14 of those."""
     panel = pw.random_panel(120, 4, 2)
@@ -230,7 +230,7 @@ def gathered(passes, members, draws=3):
     )
 
 
-@pytest.mark.parametrize("orders", ["weights", pytest.param("units", marks=pytest.mark.long)])
+@pytest.mark.parametrize("orders", ["weights", pytest.param("units", marks=pytest.mark.slow)])
 def test_the_page_compares_with_what_anybody_could_hold(orders):
     passes = passes_of(pw.random_panel(160, 3, 6, segments=[[0, 90], [100, 160]]), orders=orders)
     page = build_page(gathered(passes, [some_agent(passes, seed) for seed in range(2)]))
@@ -247,7 +247,7 @@ def test_the_page_compares_with_what_anybody_could_hold(orders):
     assert [one.label for one in page.figures][-1] == "Costs"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_agent_that_bought_and_holds_is_not_said_to_be_cash():
     """ "99.7 % exposure, 8 fills. Its figures are about those of cash", under a loss of 19 %."""
     passes = passes_of(pw.random_panel(160, 3, 6, segments=[[0, 160]]))

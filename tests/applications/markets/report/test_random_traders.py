@@ -77,7 +77,7 @@ def weights(step):
     return action
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_percentile_is_that_of_the_policys_own_decisions(portfolio, monkeypatch, tmp_path):
     passes, tracks, days, returns = recorded(portfolio, weights)
     decide(monkeypatch, weights)
@@ -90,7 +90,7 @@ def test_the_percentile_is_that_of_the_policys_own_decisions(portfolio, monkeypa
     assert told.percentile == percentile(mine, random_returns(passes, tracks, DRAWS))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_forex_is_compared_too(forex, monkeypatch, tmp_path):
     """Two symbols side by side with equal capital."""
     params = {**forex.loaded.params, "holdout": forex.loaded.params["test"]}

@@ -79,7 +79,7 @@ def folder_of(digest=DIGEST):
     )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_why_there_is_no_second_line(market, monkeypatch):
     kernel, loaded = market
     here: list[Environment | Exception] = []

@@ -36,7 +36,7 @@ def found(run):
     return evaluate_run(run, count=False)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_it_has_the_page_of_a_market(found):
     page = build_page(found)
     titles = [section.title for section in page.sections]
@@ -45,7 +45,7 @@ def test_it_has_the_page_of_a_market(found):
     assert found.market.account_currency == "EUR" and found.market.symbols == ("INDEX",)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_its_baselines_run_through_its_own_rules(found):
     environment = resolve_environment(str(FILE), {})
     index = environment.loaded.data.index
@@ -59,7 +59,7 @@ def test_its_baselines_run_through_its_own_rules(found):
     assert free >= dear
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_its_declaration_it_is_shown_like_a_game(found, tmp_path):
     text = FILE.read_text()
     path = tmp_path / "silent_market.py"

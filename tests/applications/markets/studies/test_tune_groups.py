@@ -119,7 +119,7 @@ def expected(config, tmp_path_factory):
     return folder, contents(folder)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("workers", "group_size", "largest"), [(1, 48, 48), (1, 96, 96), (2, 6, 6), (2, 96, 48)]
@@ -134,7 +134,7 @@ def test_groups_and_shards_change_nothing(config, expected, tmp_path, workers, g
     assert len(weights) == FOLDS * sum(kind == "complete" for _, _, kind, *_ in verdicts)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_kills_change_nothing(config, expected, tmp_path):
     """The whole study is killed in the middle of its batches, and goes on in others."""
@@ -170,7 +170,7 @@ def outcomes_from_evaluation(folder: StudyFolder) -> int:
     return -1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("trial", [0, TRIALS - 1])
 def test_a_trial_alone_is_the_trial_of_the_study(config, expected, tmp_path, trial):

@@ -20,7 +20,7 @@ STANDARD = SyntheticReversion()
 CHEAP, DEAR = SyntheticReversion(fee=1 * BP), SyntheticReversion(fee=10 * BP)
 FEES = pytest.mark.parametrize(
     "market",
-    [pytest.param(CHEAP, id="1bp"), pytest.param(DEAR, id="10bp", marks=pytest.mark.long)],
+    [pytest.param(CHEAP, id="1bp"), pytest.param(DEAR, id="10bp", marks=pytest.mark.slow)],
 )
 
 
@@ -74,7 +74,7 @@ def optimal_weights(shock, market):
     return weights
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @FEES
 def test_the_best_policy_earns_the_optimum(market):
     shock = table("shock", 400_000)
@@ -90,7 +90,7 @@ def test_without_fees_the_best_asset_is_held_whenever_it_rises():
     assert free == pytest.approx(expected, rel=2e-3)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_optimum_is_that_of_value_iteration():
     """Two assets, drifts on a grid: the average-reward optimum over (drifts, position) itself."""
     market = SyntheticReversion(share=0.5, noise=60 * BP, fee=10 * BP)

@@ -86,7 +86,7 @@ def curve(run):
 
 @pytest.mark.parametrize(
     "step",
-    [pytest.param(s, marks=[] if s == "before the page" else pytest.mark.long) for s in STEPS],
+    [pytest.param(s, marks=[] if s == "before the page" else pytest.mark.slow) for s in STEPS],
 )
 def test_a_run_gets_its_report(step, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(TensorBoardWriter, "_flush_sometimes", lambda self: None)

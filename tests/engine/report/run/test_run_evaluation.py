@@ -29,7 +29,7 @@ def game(tmp_path_factory):
     ).path
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_report_of_a_game(game):
     said = []
     path = report_run(game, log=said.append)
@@ -63,7 +63,7 @@ def test_curves_follow_the_tables(game):
     assert np.nanmax(evaluation.score) == max(table["score"])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_episodes_that_never_change_are_not_drawn():
     steps, same = np.array([1.0, 2.0]), np.array([[5.0], [5.0]])
     still = Curve("length", steps, same, "steps")
@@ -108,7 +108,7 @@ def test_members_of_one_config_are_trials_too(game):
     assert evaluate_run(game).trials == 2  # the better of two is shown
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_gymnasium_environment_has_its_report(tmp_path):
     run = api.train(
         "gym:CartPole-v1",

@@ -195,7 +195,7 @@ def test_settings_on_a_logarithmic_axis_are_numbers(view):
     assert texts and not any("$" in text or "mathdefault" in text for text in texts)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_rebalanced_equal_weight_is_the_second_line(view):
     second = np.full(study_world.HOLDOUT, 1e-3)
     lines = replace(view.holdout, rebalanced=second)
@@ -386,7 +386,7 @@ def test_disarmed_rungs_are_said(view):
     assert "of the budget never stopped a trial: too few had finished to know" in told
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_rungs_that_fall_together_are_no_failed_rungs(tmp_path):
     """Two rollouts: a third of the budget is the first, two thirds are the end."""
     folder = study_world.run_study(tmp_path / "short", trials=4, steps=128)
@@ -402,7 +402,7 @@ def test_rungs_that_fall_together_are_no_failed_rungs(tmp_path):
     assert rows[1] == ["at 67 % of the budget", "", "", "", "same as the end"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_two_rungs_on_one_rollout_are_one(tmp_path):
     """Four rollouts: 0.3 and 0.4 of them are the second, 0.7 the third."""
     study = {"pruning": {"rungs": [0.3, 0.4, 0.7], "startup": 0}}
@@ -430,7 +430,7 @@ def test_a_winner_without_proof_is_not_called_profitable(view):
     assert "outperforms" not in told
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_deployed_by_force_still_recommends_nothing(tmp_path):
     folder = study_world.run_study(tmp_path / "forced", trials=20, skill=0.0, force_deploy=True)
     view = read_view(folder)
@@ -441,7 +441,7 @@ def test_deployed_by_force_still_recommends_nothing(tmp_path):
     assert view.result["holdout"] is not None
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_console_and_page_say_one_thing_of_a_forced_policy(tmp_path):
     """The console said "not promoted", the page "Promotion: met"."""
     folder = study_world.run_study(tmp_path / "forced", trials=20, skill=-0.001, force_deploy=True)
@@ -470,7 +470,7 @@ def test_after_nothing_is_recommended_it_is_said_what_to_do(noise):
     assert f"`slipstream evaluate {shlex.quote(str(noise.path))} --from {last}`" in advice
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_pbo_says_why_it_is_not_computed(tmp_path):
     folder = study_world.run_study(tmp_path / "few", trials=8)
     view = read_view(folder)
@@ -478,7 +478,7 @@ def test_pbo_says_why_it_is_not_computed(tmp_path):
     assert "not computed, 8 trials finished, at least 20 are needed" in said(view)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_stable_order_of_losers_is_not_taken_for_skill(noise):
     """Where the best trial of a half loses in the other one, a low PBO is no good news."""
     view = read_view(noise)
@@ -554,7 +554,7 @@ def test_curves_are_the_trials_own(view):
     assert (np.diff(view.development.time) == 86_400).all()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_games_have_no_benchmark(tmp_path):
     folder = study_world.run_study(tmp_path / "game", trials=12, market=None)
     page = study_page(read_view(folder))
@@ -564,7 +564,7 @@ def test_games_have_no_benchmark(tmp_path):
     assert "Hold-out" not in [section.title for section in page.sections]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_market_without_equal_weight_speaks_of_cash_only(tmp_path):
     """Forex: nothing is traded beside the agent, and a benchmark of exactly 0 % is invented."""
     market = replace(MARKET, benchmark=False)
@@ -605,7 +605,7 @@ def test_an_unfinished_study_has_no_page(skilled, tmp_path):
         write_study_page(StudyFolder(tmp_path / "half"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_steps_that_were_trained_are_told_where_whole_rollouts_are_more(skilled, tmp_path):
     assert "640 steps a member" in read_view(skilled).provenance["Study"]
     folder = study_world.run_study(tmp_path / "more", trials=4, steps=600)

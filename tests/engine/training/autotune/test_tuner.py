@@ -83,7 +83,7 @@ def test_what_raises_is_told(odd, patient, monkeypatch):
     assert all("the simulator is gone" in why for why in found.problems.values())
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_hangs_is_ended(odd, monkeypatch):
     monkeypatch.setattr(autotune, "_LEAST", 1.0)  # for far more steps than are good
     monkeypatch.setattr(autotune, "_LEAST_PATIENCE", 1.0)
@@ -104,7 +104,7 @@ def test_ctrl_c_keeps_what_was_measured(odd, patient):
     assert found.interrupted and list(found.stepped) == [Cell("serial", 2, 1)]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_kernels_by_threads(monkeypatch, patient):
     monkeypatch.setattr(autotune, "_KERNEL", (16,))
     monkeypatch.setattr(autotune, "usable_cores", lambda: 2)

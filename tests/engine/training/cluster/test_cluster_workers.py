@@ -85,7 +85,7 @@ def test_the_same_run(clusters, tmp_path, expected):
     assert cluster_part(told[:1], stretches=False).startswith("1 node, 1 seat, ")
 
 
-@pytest.mark.parametrize("seconds", [0.0, pytest.param(1e9, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(1e9, marks=pytest.mark.slow)])
 def test_lost_actors(clusters, tmp_path, expected, monkeypatch, seconds):
     """Others take over from the last states, or from the beginning, and make up for the rest."""
     monkeypatch.setattr(cluster_workers, "HAND_OVER_SECONDS", seconds)
@@ -153,7 +153,7 @@ def test_a_node_that_joins_late_takes_a_share(clusters, tmp_path, expected, monk
     assert shards == [1, 1, 0, 0]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_one_that_was_begun_anew_has_no_members(clusters, tmp_path, expected):
     """Ray begins an actor that died with nothing to do again, and nobody is told."""
 
@@ -183,7 +183,7 @@ def test_lost_again_and_again(clusters, tmp_path):
 
 @pytest.mark.parametrize(
     "settings",
-    [SETTINGS, pytest.param(REPLAY, marks=pytest.mark.long)],
+    [SETTINGS, pytest.param(REPLAY, marks=pytest.mark.slow)],
     ids=["rollouts", "a replay"],
 )
 def test_stopped_and_gone_on_with_elsewhere(clusters, tmp_path, settings):
@@ -206,7 +206,7 @@ def test_stopped_and_gone_on_with_elsewhere(clusters, tmp_path, settings):
     assert all(actor.over for cluster in clusters for actor in cluster.actors)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_replays_are_handed_over_chunk_by_chunk(clusters, tmp_path, monkeypatch):
     """Actors are lost between checkpoints; whoever goes on has the replay of the last minute."""
     monkeypatch.setattr(cluster_workers, "HAND_OVER_SECONDS", 0.0)
@@ -234,7 +234,7 @@ def test_replays_are_handed_over_chunk_by_chunk(clusters, tmp_path, monkeypatch)
     assert {file.name for file in run.bulk.glob("*/*")} == alone
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_gymnasium_environment(clusters, tmp_path):
     settings = {
         "env": "gym:Acrobot-v1",
@@ -251,7 +251,7 @@ def test_a_gymnasium_environment(clusters, tmp_path):
     assert states[0] == states[1]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_game_against_a_trained_policy(clusters, tmp_path):
     """The owner reads an opponent's files; nodes are sent its network."""
     game = {**SETTINGS, "env": {"name": "tictactoe", "self_play": {}}}
@@ -271,7 +271,7 @@ def test_a_game_against_a_trained_policy(clusters, tmp_path):
     assert moved.exists()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_phases_are_the_owners(clusters, tmp_path, monkeypatch):
     """What their settings name need not be on a node."""
     phases = [

@@ -144,7 +144,7 @@ CONFIG = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_no_result_depends_on_it(tmp_path):
     weights, hashes, backends = [], [], []
     environment = resolve_environment("gym:CartPole-v1", {})

@@ -141,7 +141,7 @@ def test_numbers_are_taken_as_they_are():
     assert (rarer.every, rarer.num_envs, rarer.steps) == (1 / 3, 4, 500)
 
 
-@pytest.mark.parametrize("drawn", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.parametrize("drawn", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_copies_and_neighbours_change_nothing(tmp_path, drawn):
     target = {**SMALL, "env": "cartpole", "training": {"members": 2, "num_envs": 4}}
     target["training"]["total_timesteps"] = 256

@@ -49,7 +49,7 @@ def train(path, **training):
     return run, said
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_checked_once_for_each_version(write):
     path = write()
     assert len(train(path)[1]) == 1
@@ -100,7 +100,7 @@ def test_built_in_kernels_are_not_checked(write, monkeypatch):
     assert resolve_environment("cartpole", {}).check({}) is None
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_resume_sees_a_helper_that_changed(write, tmp_path, monkeypatch):
     """The kernel's own file is as it was."""
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -120,7 +120,7 @@ def test_resume_sees_a_helper_that_changed(write, tmp_path, monkeypatch):
     assert any("changed (clock_helper)" in one for one in said), said
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_discrete_actions_with_a_start_are_trained_and_evaluated(write):
     path = write(
         ("spaces.Discrete(5)", "spaces.Discrete(2, start=5)"),

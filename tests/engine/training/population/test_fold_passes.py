@@ -282,7 +282,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("function", [pytest.param("step", marks=pytest.mark.long), "observe"])
+@pytest.mark.parametrize("function", [pytest.param("step", marks=pytest.mark.slow), "observe"])
 def test_passes(engine, tmp_path, monkeypatch, function, fused):
     """Fused with the networks in one loop, and stepped one after another."""
     if not fused:

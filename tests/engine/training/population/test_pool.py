@@ -51,8 +51,8 @@ def expected(engine, members, tmp_path):
 @pytest.mark.parametrize(
     ("workers", "size", "kills"),
     [
-        pytest.param(1, 6, 0, marks=pytest.mark.long),
-        pytest.param(2, None, 0, marks=pytest.mark.long),
+        pytest.param(1, 6, 0, marks=pytest.mark.slow),
+        pytest.param(2, None, 0, marks=pytest.mark.slow),
         (2, 3, 3),
     ],
 )
@@ -97,7 +97,7 @@ print("done", flush=True)
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_whole_process_killed_at_random_moments(engine, tmp_path):
     script = tmp_path / "driver.py"
     script.write_text(DRIVER.format(helpers=str(HELPERS), count=6))
@@ -160,7 +160,7 @@ def test_the_pool_follows_the_cores_that_it_may_use(
     assert bits(found) == expected[0]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_closed_in_the_middle(engine, tmp_path, monkeypatch):
     """Closing saves the members under way after their iteration."""
     monkeypatch.setattr(pool_module, "PATIENCE_SECONDS", 250.0)  # the first one may compile

@@ -137,7 +137,7 @@ def test_closed_in_the_middle(engine, work, tmp_path):
     assert states_of(engine, tmp_path, members) == states
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_answer_that_is_none(engine, work, tmp_path):
     """What cannot be checked is not believed; that actor is not asked again."""
     member = engine.member(0)

@@ -57,7 +57,7 @@ def test_a_stretch_may_be_cut_anywhere(members, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "agent", ["ppo", "dqn", *(pytest.param(a, marks=pytest.mark.long) for a in ("sac", "td3"))]
+    "agent", ["ppo", "dqn", *(pytest.param(a, marks=pytest.mark.slow) for a in ("sac", "td3"))]
 )
 def test_members_that_go_on_need_no_first_weights(agent, tmp_path, monkeypatch):
     """All that the agents shipped begin with is in a state: weights, targets, statistics."""

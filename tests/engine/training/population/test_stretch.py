@@ -180,7 +180,7 @@ def test_policies_take_their_own_conditions_along(engine, tmp_path):
         assert training_context["bar_seconds"] == 21_600
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_foreign_environments(engine, tmp_path):
     """They stand where they stood at a milestone: their actions are taken again."""
     env = "gym:CartPole-v1"

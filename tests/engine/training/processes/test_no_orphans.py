@@ -45,7 +45,7 @@ def lives(process):
 
 @pytest.mark.parametrize(
     "whom",
-    ["trainer", *(pytest.param(one, marks=pytest.mark.long) for one in ("shard", "interrupted"))],
+    ["trainer", *(pytest.param(one, marks=pytest.mark.slow) for one in ("shard", "interrupted"))],
 )
 def test_nobody_is_left(whom, tmp_path):
     script = tmp_path / "main.py"

@@ -50,7 +50,7 @@ def test_a_run_is_overwritten_only_where_that_is_asked_for(folder):
         slipstream.train("cartpole", out="other", overwrite=True, **SMALL)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_that_is_trained_is_not_overwritten(folder):
     run = train()
     run.lock()

@@ -70,7 +70,7 @@ def test_a_newer_version_is_refused_too(run):
         check_state_version({"state": newer}, run.config, "It", "read", "again")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_older_study_is_read_and_not_resumed(tmp_path):
     def tune():
         return slipstream.tune(

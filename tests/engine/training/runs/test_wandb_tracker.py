@@ -57,7 +57,7 @@ def history(session):
     return {"/".join(item.nested_key) or item.key for row in rows for item in row.item}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_config_curves_report_episodes_and_policies_are_sent(tmp_path):
     said = []
@@ -90,7 +90,7 @@ def test_config_curves_report_episodes_and_policies_are_sent(tmp_path):
     assert {"report", "episodes", "policy"} <= kinds
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_killed_run_goes_on_as_the_same_tracked_run(tmp_path):
     code = (
@@ -110,7 +110,7 @@ def test_a_killed_run_goes_on_as_the_same_tracked_run(tmp_path):
     assert len(sessions) == 2 and len({name.rpartition("-")[2] for name in sessions}) == 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("part", ["init", "log"])
 def test_a_tracker_that_fails_stops_no_training(tmp_path, monkeypatch, part):

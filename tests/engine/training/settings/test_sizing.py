@@ -36,7 +36,7 @@ def clock(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "target", [pytest.param("gym:CartPole-v1", marks=pytest.mark.long), "pendulum"]
+    "target", [pytest.param("gym:CartPole-v1", marks=pytest.mark.slow), "pendulum"]
 )
 def test_the_clock_has_no_say_in_what_is_trained(clock, tmp_path, target):
     """A machine on which every step takes as long as any other, and one that is quick."""

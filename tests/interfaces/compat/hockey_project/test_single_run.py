@@ -189,7 +189,7 @@ def test_our_own_curriculum_is_trained_where_theirs_is_not_there(tmp_path, monke
         slipstream.train_single_run("other.json", verbose=False)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_bots_and_ones_own_past_in_one_curriculum(tmp_path):
     """A run of ours and snapshots are met in the phase that names them, bots alone before it."""
     values = copy.deepcopy(CONFIG)

@@ -34,7 +34,7 @@ def test_modes_have_the_originals_names():
         make_vec("hockey", 2, mode="TRAIN_PASSING")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [VectorizedHockeyEnv, VectorizedHockeyEnvOptimized])
 def test_games_of_two_are_our_copies(kind, handed):
     env = kind(2, lambda: SimpleNamespace(mode=Mode.TRAIN_SHOOTING, keep_mode=True), "spawn")
@@ -78,7 +78,7 @@ def test_a_bot_may_have_the_second_seat():
 
 @pytest.mark.parametrize(
     "opponents",
-    [pytest.param(None, id="two", marks=pytest.mark.long), pytest.param({"strong": 1.0}, id="bot")],
+    [pytest.param(None, id="two", marks=pytest.mark.slow), pytest.param({"strong": 1.0}, id="bot")],
 )
 def test_infos_have_the_originals_terms_of_every_step(opponents):
     """Beside what the kernel pays for the same step by weights of its own, in both seats."""

@@ -37,7 +37,7 @@ def fallback(monkeypatch):
     )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_trainer_trains_what_it_made(prices, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     fallback(monkeypatch)
@@ -139,7 +139,7 @@ def test_monitors_write_what_is_stepped(prices, tmp_path):
     assert len(lines) == 2 + 8 and all("200" in line.split(",") for line in lines[2:])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_monitors_write_what_is_trained(prices, tmp_path, monkeypatch):
     """A row for each episode of training that the run counts, in the same file and columns."""
     pytest.importorskip("stable_baselines3", reason="requirements/peers.lock has SB3")
@@ -171,7 +171,7 @@ def test_old_imports_say_the_line_to_write(name):
         exec(f"from slipstream import {name}")
 
 
-@pytest.mark.long  # tests/test_examples.py trains the same through their calls
+@pytest.mark.slow  # tests/test_examples.py trains the same through their calls
 def test_their_yaml_is_trained_by_the_command(tmp_path):
     """On prices that the example beside it writes."""
     command = [sys.executable, str(EXAMPLES / "intraday.py"), "2048"]
