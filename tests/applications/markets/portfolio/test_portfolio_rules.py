@@ -498,7 +498,7 @@ def test_impossible_settings_are_named() -> None:
         ({"fee_tiers": [[5.0, 0.1]]}, "fee_tiers"),
         ({"fee_tiers": [[0.0, 0.01], [0.0, 0.005]]}, "increase"),
         ({"rebalance_threshold": 0.5, "cash_reserve": 0.6}, "nothing can be bought"),
-        ({"features": []}, "at least one feature"),
+        ({"features": []}, "at least one name"),
         ({"units": {"norm_acton": 3}}, "norm_action"),
     ):
         with pytest.raises(ConfigError, match=message):
