@@ -1,1 +1,1 @@
-"""Dashboard: pages in a browser of what runs and ran, from files alone."""
+"""Dashboard: browser pages of runs, studies and jobs, read from files alone."""

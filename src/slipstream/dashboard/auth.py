@@ -1,9 +1,8 @@
-"""Guard: lets nobody in but whoever has the token, and no page but the dashboard's own.
+"""Authentication: only requests with the token, and only from the dashboard's own pages.
 
-What it holds off, besides people without the token: pages of others in the same browser. One that
-points a name of its own at this address (DNS rebinding) comes with its name as `Host`; one that
-sends a form comes with its own `Origin`; one that includes our answers may not
-(`Cross-Origin-Resource-Policy`). The token stands in an address once, then a cookie is its proof.
+It also protects against foreign pages in the same browser. DNS rebinding arrives with a foreign
+`Host`. A form arrives with a foreign `Origin`. A page that includes our answers is blocked by
+`Cross-Origin-Resource-Policy`. The token is in the address once; after that a cookie replaces it.
 """
 
 from __future__ import annotations
@@ -36,15 +35,16 @@ _SECURITY_HEADERS = {
     "Cache-Control": "no-store",
 }
 _REDIRECT_PAGE = (
-    '<!doctype html><meta http-equiv="refresh" content="0; url=/"><a href="/">Go on</a>'
+    '<!doctype html><meta http-equiv="refresh" content="0; url=/"><a href="/">Continue</a>'
 )
 _BITS = 256
 
 
 def user_token() -> str:
-    """The user's token, from a file of mode 0600 in the state folder; made where there is none.
+    """Return the user's token from a file of mode 0600 in the state folder; create it if missing.
 
-    It is the same for every dashboard of the user, so that a browser stays known after a restart.
+    It is the same for every dashboard of the user, so that a browser stays logged in after a
+    restart.
     """
     path = state_folder("dashboard") / "token"
     with disk_errors(path):
@@ -59,7 +59,7 @@ def user_token() -> str:
 
 
 def _read_token(path: Path) -> str | None:
-    """A token that nobody else could have read or written."""
+    """Return the token of a file that no other user could have read or written; else None."""
     try:
         facts = regular_file(path, 1_000)
         private = facts.st_uid == os.getuid() and not facts.st_mode & 0o077
@@ -70,16 +70,15 @@ def _read_token(path: Path) -> str | None:
 
 
 class AuthMiddleware:
-    """Around the application.
+    """ASGI middleware that checks host, token and origin.
 
     Args:
-        app: what is validated.
-        token: see `own_token`.
-        port: names the cookie: cookies of a machine's ports are not apart.
-        hosts: names of this server in a browser's address line, whatever the port, so that
-            `ssh -L` works. Addresses of numbers are let in where it listens beyond this machine:
-            a name that somebody made point here is none.
-        beyond: it listens beyond this machine.
+        app: the application.
+        token: see `user_token`.
+        port: names the cookie, because cookies are shared by all ports of a host.
+        hosts: host names of this server, independent of the port, so that `ssh -L` works. Numeric
+            addresses are accepted if the server is remote: they cannot be used for DNS rebinding.
+        is_remote: the server listens beyond this machine.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class AuthMiddleware:
         self._cookie = hmac.new(token.encode(), b"cookie", hashlib.sha256).hexdigest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers itself, or hands on."""
+        """Refuse the request or pass it to the application."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -112,16 +111,16 @@ class AuthMiddleware:
         await (refusal or self._app)(scope, receive, headed)
 
     def _refusal(self, asked: HTTPConnection) -> Response | None:
-        """An answer of its own; None where the application is to answer."""
+        """Return a refusal; None if the application is to answer."""
         hosts, path, method = asked.headers.getlist("host"), asked.url.path, asked.scope["method"]
         if len(hosts) != 1 or not self._is_allowed_host(hosts[0]):
-            return PlainTextResponse("This dashboard is not called by that name.", 421)
+            return PlainTextResponse("Unknown host name of this dashboard.", 421)
         if method not in ("GET", "HEAD", "POST"):
-            return PlainTextResponse("It only answers GET and POST.", 405)
+            return PlainTextResponse("Only GET and POST are supported.", 405)
         given = asked.query_params.get("token")
         if path == "/" and method == "GET" and given is not None:
             if not _is_equal(given, self._token):
-                return PlainTextResponse("That is not the token of this dashboard.", 403)
+                return PlainTextResponse("Wrong token of this dashboard.", 403)
             entered = HTMLResponse(
                 _REDIRECT_PAGE
             )  # no redirect: a Strict cookie would not come along
@@ -132,7 +131,7 @@ class AuthMiddleware:
             return PlainTextResponse(words, 401)
         origins = [f"{scheme}://{hosts[0]}" for scheme in ("http", "https")]
         if method == "POST" and asked.headers.get("origin") not in origins:
-            return PlainTextResponse("Another page asked for that.", 403)
+            return PlainTextResponse("The request comes from another page.", 403)
         return None
 
     def _is_allowed_host(self, host: str) -> bool:

@@ -1,4 +1,4 @@
-"""The first page: where every run, study and job stands that can be shown, and the machine."""
+"""Overview page: all visible runs, studies and jobs, and the machine."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _CACHE_SIZE = 2_000  # small curves that are remembered while their files are th
 
 
 class VisibleFolders:
-    """The folders that may be shown: of the user's register and queue, and those that were named.
+    """Folders that may be shown: those of the user's register and queue, and those given.
 
-    Each has an id that says nothing of its path; no path ever comes from a request.
+    Each has an id that reveals nothing of its path; no path ever comes from a request.
 
     Args:
-        named: runs, studies, or folders with some of them below.
-        queue: whose jobs; the user's own unless given.
+        named: runs, studies, or folders that contain some.
+        queue: folder of the queue; None: the user's queue.
     """
 
     def __init__(self, named: Sequence[Path] = (), queue: Path | None = None) -> None:
@@ -52,11 +52,11 @@ class VisibleFolders:
         self._rows: dict[str, JobRow] = {}
 
     def open_queue(self) -> JobQueue:
-        """The table of jobs."""
+        """Open the queue."""
         return user_queue() if self._queue is None else JobQueue(self._queue)
 
     def list_rows(self, include_ended: bool = True) -> list[JobRow]:
-        """All of them as `slipstream jobs` tells them."""
+        """Return all folders as in `slipstream jobs`."""
         with self.open_queue() as queue:
             found, _ = list_jobs(queue, include_ended, self._find_folders())
         if include_ended:
@@ -64,10 +64,10 @@ class VisibleFolders:
         return found
 
     def find_row(self, number: str) -> JobRow:
-        """What has an id.
+        """Return the row of an id.
 
         Raises:
-            KeyError: nothing has.
+            KeyError: there is no such id.
         """
         line = self._rows.get(number)
         if line is None or not (line.job or path_exists(Path(line.folder))):
@@ -75,11 +75,11 @@ class VisibleFolders:
         return self._rows[number]
 
     def is_named(self, folder: str) -> bool:
-        """Whether a folder was named, or lies below one that was."""
+        """Return whether a folder was given, or is inside one that was."""
         return any(Path(folder).is_relative_to(one) for one in self._named)
 
     def _find_folders(self) -> list[Path]:
-        """Runs and studies in the named folders."""
+        """Return runs and studies inside the given folders."""
         found, left, looked = [], [(one, 0) for one in self._named], 0
         while left and looked < _MAX_FOLDERS:
             folder, depth = left.pop()
@@ -97,18 +97,18 @@ class VisibleFolders:
 
 
 def folder_id(folder: str) -> str:
-    """The id of a folder in addresses."""
+    """Return the id of a folder in addresses."""
     return hashlib.sha256(folder.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 class Sparklines:
-    """Small curves of scores, remembered while the files that they are of stay the same."""
+    """Sparklines of scores, cached while their files are unchanged."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[object, list[float]]] = {}
 
     def get_points(self, line: JobRow) -> list[float]:
-        """A run's score over its steps, a study's best so far over its trials; up to 40 points."""
+        """Return a run's score over steps, or a study's best score over trials; up to 40 points."""
         folder = Path(line.folder)
         try:
             if line.kind == "study":
@@ -130,7 +130,7 @@ class Sparklines:
 
 
 def _run_scores(folder: Path) -> list[float]:
-    """The mean score of members, along the table."""
+    """Return the mean score of members over the metrics table."""
     found = read_table_tail(folder, METRICS, Cursor(), _SPARKLINE_POINTS, 8 * _SPARKLINE_POINTS)
     if not {"steps", "score"} <= set(found.columns):
         return []
@@ -146,17 +146,19 @@ def _run_scores(folder: Path) -> list[float]:
 
 @contextmanager
 def open_ledger(folder: Path) -> Iterator[tuple[Ledger, tuple[int, int, int]]]:
-    """A study's ledger, open for reading, and how much is written, see `Ledger.written`.
+    """Open a study's ledger for reading, and return its `Ledger.row_counts`.
 
     Raises:
         FileNotFoundError: there is none.
         SlipstreamError, UnreadableError: it cannot be read, or is too long for a page.
     """
     with Ledger(resolve_inside(folder, LEDGER, LEDGER_BYTES), read_only=True) as ledger:
-        asks, decisions, openings = ledger.row_counts()
-        if asks > _MAX_TRIALS or decisions > _MAX_TRIALS * _MAX_STAGES:
-            raise UnreadableError(f"it has {asks:,} trials, and {_MAX_TRIALS:,} are the most")
-        yield ledger, (asks, decisions, openings)
+        num_suggestions, decisions, openings = ledger.row_counts()
+        if num_suggestions > _MAX_TRIALS or decisions > _MAX_TRIALS * _MAX_STAGES:
+            raise UnreadableError(
+                f"it has {num_suggestions:,} trials, and at most {_MAX_TRIALS:,} are shown"
+            )
+        yield ledger, (num_suggestions, decisions, openings)
 
 
 def _study_scores(folder: Path) -> list[float]:
@@ -169,10 +171,10 @@ def _study_scores(folder: Path) -> list[float]:
 
 
 def build_rows(places: VisibleFolders, sparks: Sparklines) -> tuple[list[dict[str, Any]], int]:
-    """A row for each run, study and job: first what has not ended, then the newest that have.
+    """Return a row for each run, study and job: first running ones, then the newest ended ones.
 
     Returns:
-        The rows, and how many older ones have none.
+        The rows, and the number of older ones without a row.
     """
     lines = places.list_rows()
     going = [one for one in lines if one.state not in ENDED_STATES]
@@ -199,7 +201,7 @@ def build_rows(places: VisibleFolders, sparks: Sparklines) -> tuple[list[dict[st
 
 
 class MachineHistory:
-    """What the whole machine did in the last hour, in memory; looked at every ten seconds."""
+    """Resource usage of the machine in the last hour, sampled every ten seconds, in memory."""
 
     def __init__(self) -> None:
         self._cards = Gpus()
@@ -209,7 +211,7 @@ class MachineHistory:
         self.memory = total_memory()
 
     def sample(self) -> None:
-        """Adds a look where ten seconds have passed since the last one."""
+        """Add a sample if ten seconds have passed since the last one."""
         now = time.time()
         if self._rows and 0 <= now - self._rows[-1]["at"] < _EVERY_SECONDS - 0.5:
             return
@@ -223,7 +225,7 @@ class MachineHistory:
         )
 
     def _cpu_percent(self) -> float:
-        """Use of all cores since the look before; the first one takes a moment for it."""
+        """Return the CPU usage since the last sample; the first one measures a moment."""
         if not self._rows:
             self._idle = _idle_seconds()
             time.sleep(_FIRST_SAMPLE_SECONDS)
@@ -232,19 +234,19 @@ class MachineHistory:
         return round(100 * min(1.0, max(0.0, 1 - share)), 1)
 
     def since(self, at: float) -> Mapping[str, Any]:
-        """Looks after a moment, and what the machine has."""
+        """Return samples after a time, and the machine's cores and memory."""
         rows = [one for one in self._rows if one["at"] > at]
         return {"cores": self.cores, "memory": self.memory, "rows": rows}
 
 
 def _idle_seconds() -> tuple[float, float]:
-    """Seconds that all cores together did nothing, and when: psutil's percent is a thread's own."""
+    """Return idle seconds of all cores, and the time; psutil's percent is per thread."""
     times = psutil.cpu_times()
     return times.idle + getattr(times, "iowait", 0.0), time.monotonic()
 
 
 def describe_machine(cards: Gpus) -> str:
-    """The machine in a line for terminals; processor since the line before."""
+    """Describe the machine in a line for terminals; CPU usage is since the last line."""
     total, each = total_memory(), cards.query()
     told = [
         f"CPU {psutil.cpu_percent():.0f} % of {psutil.cpu_count()} cores",

@@ -1,4 +1,4 @@
-"""What the page of a run, a study and a deployment is told, each by one function."""
+"""Updates of the pages of a run, a study and a deployment."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MAX_ITEMS = 400  # settings; checkpoints and videos that are named
 
 
 def run_updates(folder: Path, place: str) -> Updates:
-    """What is new of a run since a place."""
+    """Return updates of a run since a cursor."""
     news = Updates(folder, place)
     if news.has_changed("facts", ".", CONFIG, CHECKPOINTS, RESULT, REPORT):
         news.events.append(("facts", _run_metadata(folder)))
@@ -54,7 +54,7 @@ def run_updates(folder: Path, place: str) -> Updates:
 
 
 def _run_metadata(folder: Path) -> dict[str, Any]:
-    """What lies in the directory; what cannot be read is left out and said."""
+    """Return the contents of the folder; unreadable parts are omitted and reported."""
     facts: dict[str, Any] = {
         "name": folder.name,
         "page": find_small_file(folder, REPORT) is not None,
@@ -84,10 +84,9 @@ def _run_metadata(folder: Path) -> dict[str, Any]:
 
 
 def config_rows(values: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
-    """Settings by dotted name, their values in words, and whether each is the default.
+    """Return settings by dotted name, their values as text, and whether each is the default.
 
-    Nothing that the config names is imported unless it is slipstream's own: of others, nobody knows
-    the defaults here.
+    Only slipstream's own classes are imported; defaults of others are unknown here.
     """
     models: dict[str, type[BaseModel] | None] = {
         "training": TrainingConfig,
@@ -131,14 +130,14 @@ def _format_value(value: Any) -> str:
 
 PAGE = "study.html"
 _PROGRESS_PATH = f"live/{PROGRESS_FILE}"
-_MAX_PROGRESS_ROWS = 2_000  # lines of members under way that a look tells at most
+_MAX_PROGRESS_ROWS = 2_000  # progress rows of one update
 _CURVE_POINTS = 120  # points of a member's curve at the beginning
 _MAX_TEXT = 400  # characters of a text
-_RECENT_SECONDS = 300.0  # seconds in which a member spoke whose curve is told at the beginning
+_RECENT_SECONDS = 300.0  # seconds since the last point of a member whose curve is sent first
 
 
 def study_updates(folder: Path, place: str) -> Updates:
-    """What is new of a study since a place."""
+    """Return updates of a study since a cursor."""
     news = Updates(folder, place)
     if news.has_changed("facts", "study.yaml", "result.json", PAGE):
         news.events.append(("facts", _study_metadata(folder)))
@@ -149,7 +148,7 @@ def study_updates(folder: Path, place: str) -> Updates:
 
 
 def importances(folder: Path) -> dict[str, float]:
-    """Shares of settings in what made trials differ, see `SearchSpace.importances`.
+    """Return hyperparameter importances, see `SearchSpace.importances`.
 
     Raises:
         SlipstreamError, UnreadableError, OSError: its files cannot be read.
@@ -166,7 +165,7 @@ def importances(folder: Path) -> dict[str, float]:
 
 
 def _study_metadata(folder: Path) -> dict[str, Any]:
-    """What was asked for and, at its end, what came of it."""
+    """Return the settings of a study and, at its end, its result."""
     facts: dict[str, Any] = {"name": folder.name, "page": find_small_file(folder, PAGE) is not None}
     try:
         own = StudyFolder(folder)
@@ -195,27 +194,29 @@ def _is_log(one: Any) -> bool:
 
 
 def _add_trials(news: Updates) -> None:
-    """Tells trials that are new or got further; a trial's row replaces the one before.
+    """Add trials that are new or updated; a row replaces the earlier row of the trial.
 
-    What is new is known by its time. Where the clock was set back, as many as are new are not
-    found, and all are told again.
+    New rows are found by time. If the clock was set back and some are missing, all are sent again.
     """
     before = news.numbers("trials")
     try:
-        with open_ledger(news.folder) as (ledger, (asks, decisions, openings)):
-            if [asks, decisions, openings] == before[:3]:
+        with open_ledger(news.folder) as (ledger, (num_suggestions, decisions, openings)):
+            if [num_suggestions, decisions, openings] == before[:3]:
                 news.set_cursor("trials", news.previous("trials"))
                 return
             trials = ledger.trials()
         newest = max([0.0, *(_last_time(one) for one in trials)])
         rows = trials
-        if len(before) == 4 and before[0] <= asks and before[1] <= decisions:
+        if len(before) == 4 and before[0] <= num_suggestions and before[1] <= decisions:
             times = [
                 at
                 for one in trials
                 for at in (one.suggestion.at, *(stage.at for stage in one.decisions))
             ]
-            if sum(at > before[3] for at in times) == asks + decisions - before[0] - before[1]:
+            if (
+                sum(at > before[3] for at in times)
+                == num_suggestions + decisions - before[0] - before[1]
+            ):
                 rows = [one for one in trials if _last_time(one) > before[3]]
         best = best_trials(trials)[:1]
         told = {
@@ -229,7 +230,7 @@ def _add_trials(news: Updates) -> None:
         news.add_snapshot("trials", {"unreadable": f"{LEDGER} cannot be read: {error}"})
         return
     news.events.append(("trials", told))
-    news.set_cursor("trials", f"{asks}_{decisions}_{openings}_{newest!r}")
+    news.set_cursor("trials", f"{num_suggestions}_{decisions}_{openings}_{newest!r}")
 
 
 def _last_time(trial: Trial) -> float:
@@ -237,13 +238,13 @@ def _last_time(trial: Trial) -> float:
 
 
 def _row(trial: Trial) -> dict[str, Any]:
-    """A trial as the page draws it; words are bounded, numbers finite or nothing."""
+    """Return a trial as the page draws it; text is bounded, numbers are finite or None."""
     ended = trial.state != "running"
     return {
         "number": trial.number,
         "state": trial.final_state,
         "score": trial.score,
-        "asked": trial.suggestion.at,
+        "started": trial.suggestion.at,
         "ended": trial.last_decision.at if ended else None,
         "params": {
             str(k)[:80]: _bound_value(v) for k, v in list(trial.suggestion.params.items())[:64]
@@ -259,7 +260,7 @@ def _bound_value(value: Any) -> Any:
 
 
 def _add_progress(news: Updates) -> None:
-    """Tells where members are: at the beginning their curves, thinned, then what they say."""
+    """Add progress of members: first their curves, thinned, then new points."""
     mark = Cursor.parse(news.previous("members"))
     try:
         found = read_tail(news.folder, _PROGRESS_PATH, mark)

@@ -1,12 +1,12 @@
-"""The dashboard's server: pages, what they are told, and the four requests that write.
+"""Server of the dashboard: pages, their updates, and the four requests that write.
 
-It holds nothing that matters: any number may run, and a kill costs nothing. Texts of runs and
-studies go to the browser as JSON and are set as text there; reports, which are pages themselves,
-are shown in a sandbox without an origin and without scripts.
+It holds no state that matters: any number may run, and a kill costs nothing. Texts of runs and
+studies are sent as JSON and set as text in the browser. Reports, which are HTML, are shown in a
+sandbox without an origin and without scripts.
 
-Files are read once a second while a page has watchers. They wake together, at whole seconds of one
-clock: those who know equally much share one look and one text. A look that takes long makes the
-next one wait, so that watching never takes more than a twentieth of a core.
+Files are read once a second while a page is watched. Watchers wake together, at whole seconds of
+one clock; those with the same cursor share one update. A slow read delays the next one, so that a
+page never uses more than a twentieth of a core.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ _SHARE = 0.05  # of a core that one page's looks may take
 
 @dataclass(frozen=True)
 class PageUpdate:
-    """What came of a look.
+    """Update of a page.
 
     Attributes:
-        place: from which the next look asks.
-        text: JSON of the events; empty where there is nothing new.
+        cursor: cursor of the next update.
+        text: JSON of the events; empty without events.
         chunk: the same as a server-sent event.
-        rests: seconds until the next look.
+        wait_seconds: seconds until the next read.
     """
 
     cursor: str
@@ -108,10 +108,10 @@ class PageUpdate:
 
 
 class EventStream:
-    """Answers questions of watchers.
+    """Streams updates to watchers.
 
     Args:
-        clock: seconds; replaced in tests.
+        clock: returns seconds; replaced in tests.
         sleep: waits; replaced in tests.
     """
 
@@ -124,9 +124,9 @@ class EventStream:
         self._tasks: dict[tuple[str, str], tuple[int, asyncio.Task[PageUpdate]]] = {}
 
     async def get_update(self, page: str, place: str, look: ReadUpdates) -> PageUpdate:
-        """What is new on a page since a place.
+        """Return the update of a page since a cursor.
 
-        All who ask the same share one look a second, and one that still runs.
+        Requests with the same cursor share one read per second, and a read that still runs.
         """
         tick = math.floor(self._clock() / _SECONDS)
         known = self._tasks.get((page, place))
@@ -136,10 +136,10 @@ class EventStream:
                 del self._tasks[key]
             known = tick, asyncio.create_task(self._compute_update(place, look))
             self._tasks[page, place] = known
-        return await asyncio.shield(known[1])  # one who leaves takes it from nobody
+        return await asyncio.shield(known[1])  # other watchers share the task
 
     async def stream(self, page: str, place: str, look: ReadUpdates) -> AsyncIterator[bytes]:
-        """Server-sent events of a page from a place on, until the watcher leaves."""
+        """Yield server-sent events of a page from a cursor on, until the watcher leaves."""
         while True:
             answer = await self.get_update(page, place, look)
             if answer.chunk:
@@ -158,7 +158,7 @@ class EventStream:
 
 
 def _read_updates(place: str, look: ReadUpdates) -> tuple[str, str]:
-    """The next place and JSON of finite numbers; what cannot be read is said on the page."""
+    """Return the next cursor and JSON with finite numbers; read errors become an event."""
     try:
         news = look(place)
         return news.place, _json(news.events) if news.events else ""
@@ -171,7 +171,7 @@ def _json(events: Sequence[Event]) -> str:
 
 
 class Dashboard:
-    """The application, without its guard.
+    """The application, without authentication.
 
     Args:
         places: the folders that are shown.
@@ -183,7 +183,7 @@ class Dashboard:
         self._sparklines, self._machine = Sparklines(), MachineHistory()
 
     def app(self) -> Starlette:
-        """All routes."""
+        """Return the application with all routes."""
         shells = ("/", "/jobs", *(f"/{kind}/{{id}}" for kind in (*_KINDS, "compare")))
         return Starlette(
             routes=[
@@ -214,7 +214,7 @@ class Dashboard:
             await task
 
     def _find_reader(self, request: Request) -> tuple[str, ReadUpdates]:
-        """The name of what a page asks for, and how it is looked up.
+        """Return the name of a requested page, and the function that reads its updates.
 
         Raises:
             HTTPException: there is no such page, run or study.
@@ -301,15 +301,15 @@ class Dashboard:
     def _post_action(self, request: Request) -> Response:
         number, action = request.path_params["id"], request.path_params["action"]
         try:
-            return JSONResponse({"said": self._execute(self._find_row(number), action)})
+            return JSONResponse({"message": self._execute(self._find_row(number), action)})
         except SlipstreamError as error:
-            return JSONResponse({"said": str(error)}, 409)
+            return JSONResponse({"message": str(error)}, 409)
 
     def _execute(self, line: JobRow, action: str) -> str:
-        """Does one of the four things, and says so.
+        """Execute one of the four actions and return a message.
 
         Raises:
-            SlipstreamError: it is nothing that can be done now.
+            SlipstreamError: the action is not possible now.
         """
         folder = Path(line.folder)
         kind = _OTHERS.get(line.kind)
@@ -334,12 +334,12 @@ class Dashboard:
                 raise ConfigError(f"Job {job.id} is {state}: there is nothing to {action}.")
             queue.retry(job)
             works = has_supervisor(queue)
-        hint = "" if works else " Nobody works the queue off: `slipstream jobs run` does."
-        return f"Job {job.id} is wanted again.{hint}"
+        hint = "" if works else " No supervisor runs: start one with `slipstream jobs run`."
+        return f"Job {job.id} is queued again.{hint}"
 
 
 def _static_response(name: str) -> Response:
-    """A file that comes with the package."""
+    """Return a packaged file."""
     names = {one.name: one for one in _STATIC.iterdir()}
     kind = _TYPES.get(Path(name).suffix)
     if name not in names or kind is None:
@@ -354,13 +354,13 @@ def build_app(
     address: str = "",
     feed: EventStream | None = None,
 ) -> ASGIApp:
-    """The whole application.
+    """Return the whole application.
 
     Args:
         places: the folders that are shown.
-        token: see `own_token`.
-        port: that it listens at.
-        listen: an address beyond this machine; empty: this machine alone.
+        token: see `user_token`.
+        port: port of the server.
+        address: an address beyond this machine; empty: this machine alone.
         feed: replaced in tests.
     """
     names = (*LOCAL, platform.node().lower(), address.lower()) if address else LOCAL
@@ -370,16 +370,16 @@ def build_app(
 def serve(
     folders: Sequence[Path], port: int | None, address: str, notify: Callable[[str], None]
 ) -> None:
-    """Answers until a signal comes.
+    """Serve until a signal arrives.
 
     Args:
-        folders: shown besides those of the register and the queue.
-        port: 8770, or the next free one, unless given.
-        listen: address; this machine alone where it is empty.
-        say: told where it is.
+        folders: folders to show besides those of the register and the queue.
+        port: port; None: 8770, or the next free one.
+        address: address to listen on; empty: this machine alone.
+        notify: called with the URL and hints.
 
     Raises:
-        ConfigError: the port is taken, or the address is none of this machine's.
+        ConfigError: the port is in use, or the address does not belong to this machine.
     """
     for folder in folders:
         if not os.path.isdir(folder):

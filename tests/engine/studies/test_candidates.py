@@ -207,12 +207,12 @@ def test_the_holdout_is_the_mean_over_seeds(tmp_path):
     assert describe_promotion(told) == (
         "Not promoted: 2 fresh days are too few for a bound, which needs 60."
     )
-    short = {**facts, **Opening(1, compared_days=2).facts()}
+    short = {**facts, **Opening(1, compared_days=2).as_dict()}
     assert (
         "is not known: prices are identified by 60 days, and there are 2."
         in describe_openings(short)[0]
     )
-    searched = {**facts, **Opening(1, searched=("study other (2027-01-15)",)).facts()}
+    searched = {**facts, **Opening(1, searched=("study other (2027-01-15)",)).as_dict()}
     first, used = describe_openings(searched)
     assert "This is the first opening" in first
     assert "development days of study other (2027-01-15): they are not fresh" in used

@@ -345,7 +345,7 @@ def test_a_study_keeps_less_than_a_run_unless_told():
 
 def test_a_replay_that_memory_cannot_hold_is_refused():
     setup = _with_replay(buffer_size=10**12)
-    with pytest.raises(ResourceError, match=r"for its replay.*lower agent.buffer_size to \d"):
+    with pytest.raises(ResourceError, match=r"for its replay.*reduce agent.buffer_size to \d"):
         check_memory(setup, SPEC, None)
     check_memory(_with_replay(), SPEC, None)
 

@@ -120,7 +120,7 @@ def test_studies_that_cannot_tell_are_refused(source, tmp_path):
     for settings, said in (
         ({"objective": "log_growth"}, "`study.objective` is sharpe, and here it is log_growth"),
         ({"fold_dispersion_penalty": 0.5}, "`study.fold_dispersion_penalty`"),
-        ({"from_study": str(tmp_path / "run")}, "is no study"),
+        ({"from_study": str(tmp_path / "run")}, "is not a study"),
     ):
         (tmp_path / "run").mkdir(exist_ok=True)
         (tmp_path / "run" / "config.yaml").touch()

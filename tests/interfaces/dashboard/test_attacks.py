@@ -181,7 +181,7 @@ def test_torn_lines_wait_or_are_passed_by(run):
     after = read_table_tail(run, "metrics.csv", half.cursor, 500, 4_000)
     steps = [one[1] for one in after.rows]
     assert 41_000.0 in steps and 999.0 not in steps
-    assert after.mark.offset < (run / "metrics.csv").stat().st_size
+    assert after.cursor.offset < (run / "metrics.csv").stat().st_size
 
 
 def test_scripts_in_names_and_reasons_stay_text(serving, tmp_path):

@@ -128,7 +128,7 @@ def test_cards_have_pictures_of_their_own(serving, made, opened, monkeypatch):
     page = opened(serving(made), "/")
     titles = drawn(page)
     assert "GPU use, 37 and \u2013 %" in titles and "GPU memory in use, 16 and 1 GiB" in titles
-    assert any(one.startswith("Processor, ") and one.endswith(" %") for one in titles)
+    assert any(one.startswith("CPU, ") and one.endswith(" %") for one in titles)
     assert "H100, part" in page.inner_text("main")
 
 
@@ -161,7 +161,7 @@ def test_a_studys_page_shows_trials_on_their_way(serving, tmp_path, opened):
     page = opened(serving(study.parent), f"/study/{folder_id(str(study))}")
     titles = drawn(page)
     assert page.locator("h1").text_content() == f"Study {SCRIPT}"
-    assert any(one.startswith("Trial 60:") and "to go" in one for one in titles)
+    assert any(one.startswith("Trial 60:") and "left" in one for one in titles)
     ends = "[...it.CHARTS].filter((one) => one.how.until).map((one) => one.plot.scales.x.max)"
     assert page.evaluate(f"import('/static/chart.js').then((it) => {ends})") == [100_000] * 2
     assert "● fold 0 ● fold 1" in page.inner_text("main")
@@ -169,7 +169,7 @@ def test_a_studys_page_shows_trials_on_their_way(serving, tmp_path, opened):
     assert "60 of 120" in page.inner_text("dl.tiles") and "is NaN after" in page.inner_text("main")
     assert "The hold-out is closed" in page.inner_text("main")
     told = {"study": "search", "market": True, "objective": "sharpe", "folds": 6, "rungs": []}
-    told["trials"] = dict.fromkeys(("asked", "complete", "pruned", "failed"), 1)
+    told["trials"] = dict.fromkeys(("started", "complete", "pruned", "failed"), 1)
     told |= {"confirmation": {"candidates": [], "seeds": 5}, "seconds": {"workers": {}}}
     told |= {"steps": {}, "sentences": ["Nothing beat cash."]}
     (study / "result.json").write_text(json.dumps(told))
@@ -192,7 +192,7 @@ def test_the_page_of_jobs_stops_one(serving, tmp_path, opened):
     page = opened(serving(run.parent), "/jobs")
     page.get_by_role("button", name="stop").focus()
     page.keyboard.press("Enter")
-    page.wait_for_selector("#said:has-text('It ends at a checkpoint')")
+    page.wait_for_selector("#message:has-text('It ends at a checkpoint')")
     assert (run / "stop.json").exists() and fits(page)
 
 
@@ -260,7 +260,7 @@ def test_a_report_is_shown_in_place(serving, tmp_path, opened):
     dash = serving(run.parent)
     page = opened(dash, f"/run/{folder_id(str(run))}", known=blocked)
     page.frame_locator("iframe").get_by_text("A report").wait_for()
-    assert "Processor" in drawn(page)  # its one point is within the picture
+    assert "CPU" in drawn(page)  # its one point is within the picture
     Image.new("L", (9, 9)).save(run / "own.gif")
     until(lambda: page.evaluate("document.querySelector('img.film')?.naturalWidth") == 9)
     study = write_study_folder(tmp_path / "shown" / "search", trials=6, state="complete")

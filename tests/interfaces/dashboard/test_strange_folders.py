@@ -115,7 +115,7 @@ def test_a_ledger_that_is_too_long_is_not_read(serving, study, monkeypatch, name
     monkeypatch.setattr(f"slipstream.dashboard.overview.{name}", 0)
     dash = serving(study.parent)
     news, _ = dash.news("study", study)
-    assert "are the most" in news["trials"][0]["unreadable"]
+    assert "at most" in news["trials"][0]["unreadable"]
     assert dash.get("/api/overview/all")["events"][0][1][0]["spark"] == []
 
 
@@ -176,7 +176,7 @@ def test_numbers_that_are_none_are_told_as_none(serving, deployed, study, tmp_pa
     run = write_run(tmp_path / "shown" / "own", members=1, iterations=3, state="complete")
     (run / "result.json").write_text('{"score_is": NaN, "members": [Infinity]}')
     candidate = {"trial": 0, "lcb": float("nan"), "value": 1.0, "seeds": [float("-inf")]}
-    counts = dict.fromkeys(("asked", "complete", "pruned", "failed"), 1)
+    counts = dict.fromkeys(("started", "complete", "pruned", "failed"), 1)
     told = {
         **{"study": "search", "market": False, "objective": "sharpe", "folds": 6},
         **{"trials": counts, "rungs": [], "seconds": {"workers": {}}, "steps": {}},

@@ -137,7 +137,7 @@ def test_jobs_are_stopped_and_wanted_again(serving, run, tmp_path):
     assert "ends at a checkpoint" in dash.ask(f"{path}/stop", "POST", own)[2]
     with JobQueue(tmp_path / "queue") as queue:
         assert queue.job(job.id).target_state == "stopped"
-    assert "wanted again" in dash.ask(f"{path}/resume", "POST", own)[2]
+    assert "queued again" in dash.ask(f"{path}/resume", "POST", own)[2]
     with JobQueue(tmp_path / "queue") as queue:
         assert queue.job(job.id).target_state == "complete"
         queue.end(job, FAILED, "no such environment")

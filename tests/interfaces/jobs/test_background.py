@@ -59,7 +59,7 @@ def test_a_log_makes_its_folder_and_what_was_read_is_removed(folder, tmp_path, m
     monkeypatch.setattr(job_process, "current_environment", lambda: where)
     log = tmp_path / "logs" / "deep" / "one.txt"
     for output in (None, log):
-        with pytest.raises(ConfigError, match="It ended before it began: no luck"):
+        with pytest.raises(ConfigError, match="The command ended early: no luck"):
             run_in_background(["train"], folder, output, print)
     assert log.read_text() == "no luck\n"
     assert not [one for one in (tmp_path / "state").rglob("*") if one.is_file()]

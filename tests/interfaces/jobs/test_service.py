@@ -113,7 +113,7 @@ def test_the_smallest_limit_of_jobs_under_way_governs(service):
 
 def test_what_no_machine_can_hold_is_refused_at_once(service):
     big = {"env": "cartpole", "agent": {"net_arch": [500_000, 500_000]}}
-    with pytest.raises(ResourceError, match=r"lower .*agent.net_arch to "):
+    with pytest.raises(ResourceError, match=r"reduce .*agent.net_arch to "):
         service.submit(big, **SMALL)
     with pytest.raises(ConfigError, match="There is no job 1"):
         service.status(1)

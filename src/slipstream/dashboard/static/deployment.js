@@ -45,8 +45,8 @@ function killSwitch() {  // returns what draws it
       sure = !sure;
       draw(facts);
     };
-    const label = sure ? `Press again, and ${facts.name} stands still` : "Stop this deployment";
-    const there = `The file KILL is there (${facts.killed}): the deployment stands still until it `
+    const label = sure ? `Press again, and ${facts.name} stops` : "Stop this deployment";
+    const there = `The file KILL is there (${facts.killed}): the deployment is stopped until it `
       + "is removed.";
     fill(body, facts.killed ? el("p", { class: "problem" }, there)
       : [el("p", {}, HALT), el("button", { onclick: press }, label)]);

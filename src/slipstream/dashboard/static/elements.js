@@ -23,9 +23,9 @@ export const soft = (words) => el("p", { class: "soft" }, words);
 export const put = (...kids) => main.append(...there(kids));
 
 export function say(words) {  // above the page
-  const said = document.getElementById("said");
-  said.textContent = words;
-  said.hidden = !words;
+  const message = document.getElementById("message");
+  message.textContent = words;
+  message.hidden = !words;
 }
 
 export function heading(title) {

@@ -2,7 +2,7 @@
 import { columns } from "./chart.js";
 import { finite } from "./numbers.js";
 
-const KNOWN = new Map(Object.entries({ cpu_percent: ["Processor", "% of a core"],
+const KNOWN = new Map(Object.entries({ cpu_percent: ["CPU", "% of a core"],
   memory_gib: ["Memory", "GiB"], gpu_percent: ["GPU use", "%"], vram_gib: ["GPU memory", "GiB"],
   gpu_watts: ["GPU power", "W"], length: ["Episode length", "steps"],
   learning_rate: ["learning rate", ""] }));  // [title, unit]

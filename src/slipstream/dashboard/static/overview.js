@@ -7,8 +7,8 @@ import { act, follow } from "./stream.js";
 
 const HOUR = 360;  // looks at the machine
 const GIB = 2 ** 30;
-const RULE = "Stop ends at a checkpoint; resume and retry go on from it. Nothing else here writes, "
-  + "but for the kill switch of a deployment's page.";
+const RULE = "Stop ends at a checkpoint; resume and retry continue from it. Nothing else here writes, "
+  + "except the kill switch of a deployment's page.";
 const DO = new Map([["running", "stop"], ["waiting", "stop"], ["silent", "stop"],
   ["stopped", "resume"], ["gone", "resume"]]);  // by state, which a stranger may have written
 
@@ -33,11 +33,11 @@ function machine() {  // returns what is told about it
     const { cards } = seen.at(-1);
     const names = cards.length ? cards.map((one) => one.name).join(", ") : "no GPU";
     has.textContent = `${cores} cores, ${number(gib(memory))} GiB of memory, ${names}; `
-      + "looked at every ten seconds since this dashboard began";
+      + "sampled every ten seconds since this dashboard started";
     const line = (label, of) => [{ label, values: seen.map(of) }];
     const each = (of) =>
       cards.flatMap((card, k) => line(`${k} ${card.name}`, (one) => of(one.cards[k] ?? {})));
-    set("Processor", "% of all cores", line("processor", (one) => one.cpu), [0, 100]);
+    set("CPU", "% of all cores", line("CPU", (one) => one.cpu), [0, 100]);
     set("Memory in use", "GiB", line("memory", (one) => gib(one.memory)), [0, gib(memory)]);
     if (!cards.length) return;
     set("GPU use", "%", each((one) => one.percent), [0, 100]);
@@ -105,7 +105,7 @@ export function overview() {
   const measured = machine(), [above, compare] = choice();
   const draw = list("Runs, studies, deployments and jobs", above,
     "compare name kind state progress rate ETA score best reason since",
-    "Nothing was ever begun: `slipstream train cartpole` trains something.", { compare });
+    "No runs yet: `slipstream train cartpole` trains one.", { compare });
   const older = soft("");
   put(older);
   follow("overview", "all", (name, told) => {

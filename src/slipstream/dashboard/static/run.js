@@ -16,7 +16,7 @@ function clip(name) {
 function settings(rows) {  // [name, value, whether it is the default]
   const set = rows.filter(([, , usual]) => !usual).map((row) => row.slice(0, 2));
   const all = rows.map(([name, value, usual]) => [name, value, usual ? "default" : "set"]);
-  const differs = el("summary", {}, "What differs from the defaults");
+  const differs = el("summary", {}, "Changed settings");
   return [el("details", { open: true }, differs, grid(["setting", "value"], set, "nothing")),
     el("details", {}, el("summary", {}, `All ${rows.length} settings`),
       grid(["setting", "value", ""], all))];
@@ -31,7 +31,7 @@ export function run() {
   const told = upper("Run");
   const curves = new Charts(section("Learning", "div", { class: "grid wide" }));
   const more = new Charts(section("Updates and episodes", "div", { class: "grid" }));
-  const machine = new Charts(section("What it takes of the machine", "div", { class: "grid" }));
+  const machine = new Charts(section("Machine usage", "div", { class: "grid" }));
   const files = section("Checkpoints and videos"), config = section("Config");
   const tables = new Tables(), { metrics, evaluations } = tables;
   let scoreIs = "";

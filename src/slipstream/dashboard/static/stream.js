@@ -70,5 +70,5 @@ export async function act(row, action) {
   say(`${action} ${row.name} ...`);
   const answer = await fetch(`/act/${row.id}/${action}`, { method: "POST" });
   const json = (answer.headers.get("content-type") ?? "").includes("json");
-  say(json ? (await answer.json()).said : await answer.text());
+  say(json ? (await answer.json()).message : await answer.text());
 }

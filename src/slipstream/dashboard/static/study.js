@@ -15,7 +15,7 @@ const ENOUGH = 20;  // trials, to ask what made them differ
 const NEWER = 1.25;  // so many times as many, to ask again
 
 const byEnd = (trials) => trials.sort((a, b) => a.ended - b.ended);
-const took = (trial) => trial.ended - trial.asked;
+const took = (trial) => trial.ended - trial.started;
 const scored = (trial) => trial.ended && trial.state !== "failed" && finite(trial.score);
 
 function dots(trials) {  // a series for each kind of end
@@ -58,7 +58,7 @@ function counted(trials, status, asked, best) {  // the tiles
     ["Trials per hour", number(rate)],
     ["A trial takes", clock(median), `median; the last ${clock(seconds.at(-1))}`],
     ...(works ? [["Search ends in", clock(search)],
-      ["All ends in", clock(status.eta), "with confirmation and final training"]] : []),
+      ["Study ends in", clock(status.eta), "with confirmation and final training"]] : []),
     ["Best", number(b.score ?? best?.score),
       best || b.trial !== undefined ? `trial ${b.trial ?? best.number}${range}` : "no data yet"],
   ]);
@@ -67,8 +67,8 @@ function counted(trials, status, asked, best) {  // the tiles
 function outcome(result, openings) {  // confirmation and hold-out
   const times = openings === 1 ? "once" : `${openings} times`;
   const opened = openings ? `The hold-out was opened ${times}.`
-    : "The hold-out is closed: nothing has looked at it.";
-  const priceless = "This environment has no prices, and so no hold-out.";
+    : "The hold-out is closed: it was never evaluated.";
+  const priceless = "Environments without prices have no hold-out.";
   const row = (one) => [String(one.trial), number(one.lcb), number(one.value),
     [one.seeds ?? []].flat().map(number).join(", ")];
   const table = grid(["trial", "lower bound", "value", "fresh seeds"],
@@ -81,7 +81,7 @@ function outcome(result, openings) {  // confirmation and hold-out
 async function importances() {
   const answer = await fetch(`/api/importances/${ID}`);
   const told = answer.ok ? Object.entries(await answer.json()).slice(0, SHARES) : [];
-  const how = "Shares of what made them differ, by PED-ANOVA; trials stopped early count, too.";
+  const how = "Importances by PED-ANOVA; pruned trials are included.";
   const row = ([name, part]) => [name, progress(part, name), `${Math.round(100 * part)} %`];
   return [told.length ? soft(how) : null,
     grid(["setting", "share", ""], told.map(row), undefined, { class: "bars" })];
@@ -113,7 +113,7 @@ export function study() {
   counts.after(scatter, el("label", {}, "Or any trial by its number: ", asking), detail);
   const underWay = new UnderWay();
   const settings = slices(section("Settings against score", "div", { class: "grid" }));
-  const shares = section("What made trials differ");
+  const shares = section("Hyperparameter importance");
   const heat = section("Scores by fold, the best trials"), failures = section("Failures");
   const confirm = section("Confirmation and hold-out"), config = section("Config");
   const trials = new Map();

@@ -1,4 +1,4 @@
-// Trials on their way: a picture each, with a curve for every fold.
+// Running trials: a chart each, with a curve for every fold.
 import { Charts, columns } from "./chart.js";
 import { el, fill, section, soft } from "./elements.js";
 import { clock, finite } from "./numbers.js";
@@ -16,7 +16,7 @@ function secondsLeft(points, budget) {
 
 export class UnderWay {
   members = new Map();  // by slot; who was heard of last is the last
-  body = section("On their way, score of recent training episodes by fold");
+  body = section("Running trials: recent training score by fold");
   legend = this.body.appendChild(soft(""));
   charts = new Charts(this.body.appendChild(el("div", { class: "grid" })));
 
@@ -37,7 +37,7 @@ export class UnderWay {
     const wanted = (works ? running ?? [] : []).map((one) => one.trial);
     const known = [...new Set(wanted)].filter((one) => one !== undefined);
     this.charts.keep(known);
-    this.charts.none.textContent = works ? "no data yet" : "Nobody works on it.";
+    this.charts.none.textContent = works ? "no data yet" : "No process works on it.";
     const dot = (fold) => Object.assign(el("b", {}, `● fold ${fold} `),
       { style: `color: ${colour(fold)}` });
     const members = [...this.members.values()], phase = members.at(-1)?.phase;
@@ -55,7 +55,7 @@ export class UnderWay {
       until: () => budget };
     const chart = this.charts.of(trial, "", how);
     const left = folds.map(({ points }) => secondsLeft(points, budget)).filter(finite);
-    const told = left.length ? `${clock(Math.max(...left))} to go` : "time to go not known yet";
+    const told = left.length ? `${clock(Math.max(...left))} left` : "time left unknown";
     const name = ({ fold, repeat }) => `fold ${fold}${repeat ? `, seed ${repeat}` : ""}`;
     const [xs, ...all] = folds.length ? uPlot.join(folds.map((one) => columns(one.points))) : [[]];
     chart.title.textContent = `Trial ${trial}: ${told}`;
