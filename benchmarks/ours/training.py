@@ -253,7 +253,7 @@ def gym_defaults(env_id: str, steps: int, seed: int, episodes: int) -> dict[str,
             seed=seed,
             out=Path(folder) / "run",
             report=False,
-            say=lambda sentence: None,
+            log=lambda sentence: None,
         )
         seconds = time.perf_counter() - began
         policy, result = slipstream.load_policy(run), run.result

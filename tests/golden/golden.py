@@ -285,7 +285,7 @@ def _trained(folder: Path, config: Mapping[str, Any], **training: Any) -> str:
     import slipstream
 
     config = {**config, "evaluation": _EVALUATION}
-    run = slipstream.train(config, out=folder / "run", report=False, say=lambda _: None, **training)
+    run = slipstream.train(config, out=folder / "run", report=False, log=lambda _: None, **training)
     return _run_hash(run.path)
 
 
@@ -350,7 +350,7 @@ def _studied(folder: Path, config: Mapping[str, Any]) -> str:
         workers=1,
         force_deploy=True,
         report=False,
-        say=lambda _: None,
+        log=lambda _: None,
     )
     return _ledger_hash(folder / "study" / "ledger.db")
 

@@ -1,7 +1,7 @@
 """Faces: slipstream's copies as other libraries expect environments, and theirs as ours.
 
 Only `compat` imports this folder; its files are looked up by name (docs/faces.md). A face
-is one file with a `make_vec`, and a line of `FACES` in `api/envs.py`:
+is one file with a `make_vec`, and a line of `ADAPTERS` in `api/envs.py`:
 
     gymnasium_vector    Gymnasium's `VectorEnv`
     sb3                 Stable-Baselines3's `VecEnv`

@@ -1,4 +1,4 @@
-"""The Python API: what the command line does, in a few calls.
+"""Python API: the commands of the command line as functions.
 
 ::
 
@@ -6,7 +6,7 @@
     policy = slipstream.load_policy(run)
     tracks = slipstream.evaluate(run)
 
-Names are looked up when they are first used: training needs no studies and no reports.
+Names are imported on first use, so that training does not import studies or reports.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slipstream.api.envs import check, make_adapter, make_vec
     from slipstream.api.trained_runs import (
-        best_response,
-        environment_of,
+        environment_from_run,
         evaluate,
         evaluate_games,
         export,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "best_response",
     "check",
-    "environment_of",
+    "environment_from_run",
     "evaluate",
     "evaluate_games",
     "export",
@@ -48,7 +47,7 @@ __all__ = [
     "write_report",
 ]
 
-# Files of the names that are not in `trained_runs`.
+# Modules of the names that are not in `trained_runs`.
 _HOME = {
     **dict.fromkeys(("check", "make_adapter", "make_vec"), "envs"),
     **dict.fromkeys(("report_study", "resume_study", "tune"), "tuning"),

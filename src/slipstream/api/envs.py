@@ -1,4 +1,4 @@
-"""Environments by themselves: `check`, `make_vec` and `make_adapter`."""
+"""Functions on environments: `check`, `make_vec` and `make_face`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from slipstream.training.environments.factory import (
 )
 from slipstream.training.settings.config import RunConfig, resolve
 
-Given: TypeAlias = Any
-"""An environment, what makes one, a list of makers, or a vector environment of any library."""
+EnvSource: TypeAlias = Any
+"""An environment, a factory, a list of factories, or a vector environment of any library."""
 
-# Libraries, and the files of `adapters/` that are their faces: each has a `make_vec`.
-FACES = {
+# Modules of `adapters/` by library; each has a `make_vec`.
+ADAPTERS = {
     "gymnasium": "gymnasium_vector",
     "sb3": "sb3",
     "elegantrl": "elegantrl",
@@ -32,31 +32,32 @@ FACES = {
 
 
 def check(target: str | Path | Mapping[str, Any], *, steps: int = 1_000, **env: Any) -> None:
-    """Runs a kernel under watch, interpreted and compiled, and compares both bit for bit.
+    """Check a kernel against the kernel rules.
 
-    `train` and `tune` do so by themselves with a kernel file, once for each version of it.
+    The kernel runs interpreted and compiled, and both are compared bit for bit. `train` and `tune`
+    check a kernel file automatically, once per version of the file.
 
     Args:
-        target: as for `train`, but no Gymnasium environment.
-        steps: of every run, with random actions.
+        target: as for `train`, except Gymnasium environments.
+        steps: number of steps of every check run, with random actions.
         **env: fields of the environment's Config.
 
     Raises:
-        KernelError: the first rule found broken, with file, line and remedy.
+        KernelError: the first rule that is broken, with file, line and fix.
     """
     config = resolve(target, {f"env.{name}": value for name, value in env.items()})
     get_kind(config.env_name).check_rules(config.env_settings, steps)
 
 
 def make_vec(
-    target: str | Path | Mapping[str, Any] | Given,
+    target: str | Path | Mapping[str, Any] | EnvSource,
     num_envs: int,
     *,
     seed: int = 0,
     backend: str = "auto",
     **env: Any,
 ) -> VectorEnv:
-    """`num_envs` copies of an environment stepped together.
+    """Make a vector environment of `num_envs` sub-environments.
 
     ::
 
@@ -66,27 +67,29 @@ def make_vec(
 
     Args:
         target: as for `train`.
-        num_envs: how many.
-        seed: their random streams follow from it and their index.
+        num_envs: number of sub-environments.
+        seed: seed of all random streams; each sub-environment has its own stream.
         backend: auto, serial, compiled or process; see docs/workers.md.
         **env: fields of the environment's Config; ``kwargs={...}`` for ``gym:ID``.
 
     Returns:
-        The copies: `reset` and `step` return fresh arrays, or write into the caller's.
+        The vector environment. `reset` and `step` return fresh arrays, or write into given arrays.
 
     Raises:
-        SlipstreamError: with one paragraph that says what to do.
+        SlipstreamError: the target, settings or backend cannot be used.
     """
-    config = resolve(named(target), {f"env.{name}": value for name, value in env.items()})
+    config = resolve(
+        registered_target(target), {f"env.{name}": value for name, value in env.items()}
+    )
     num_envs = check_count("num_envs", num_envs)
     environment = make_environment(config.env_name, config.env_settings)
-    check_env_memory(num_envs, rollout_bytes(environment.spec, 1, 1, 1))
-    # First episodes of random length are for learning: here every episode is whole.
-    return environment.make_envs(*member_indices([as_seed(seed)], num_envs), backend, stagger=False)
+    check_copies(num_envs, rollout_bytes(environment.spec, 1, 1, 1))
+    # Shortened first episodes are for training only.
+    return environment.copies(*member_indices([as_seed(seed)], num_envs), backend, stagger=False)
 
 
-def named(target: Any) -> Any:
-    """Return a target as `resolve` takes it: environment objects by their names."""
+def registered_target(target: Any) -> Any:
+    """Return a target for `resolve`: environment objects are registered under a name."""
     if isinstance(target, str | Path | Mapping | RunConfig):
         return target
     return next(filter(None, (register(target) for register in iter_offers("register"))), target)
@@ -95,7 +98,7 @@ def named(target: Any) -> Any:
 def make_adapter(
     library: str, target: str | Path | Mapping[str, Any], num_envs: int = 1, **options: Any
 ) -> Any:
-    """Copies of an environment as another library expects them (docs/faces.md).
+    """Make an adapter: a vector environment with the interface of another library (docs/faces.md).
 
     ::
 
@@ -105,13 +108,15 @@ def make_adapter(
     Args:
         library: gymnasium, sb3, elegantrl, envpool or pettingzoo.
         target: as for `make_vec`.
-        num_envs: how many.
-        **options: of that face's `make_vec`; fields of the environment's Config.
+        num_envs: number of sub-environments.
+        **options: options of the adapter's `make_vec`; fields of the environment's Config.
 
     Raises:
-        SlipstreamError: no such face, or its library is not installed; says what to do.
+        SlipstreamError: there is no such adapter, or its library is not installed.
     """
-    if library not in FACES:
-        raise ConfigError(f"There is no face for {library!r}; there are {', '.join(FACES)}.")
-    module = importlib.import_module(f"slipstream.adapters.{FACES[library]}")
+    if library not in ADAPTERS:
+        raise ConfigError(
+            f"There is no adapter for {library!r}. Use one of: {', '.join(ADAPTERS)}."
+        )
+    module = importlib.import_module(f"slipstream.adapters.{ADAPTERS[library]}")
     return module.make_vec(str(target) if isinstance(target, Path) else target, num_envs, **options)

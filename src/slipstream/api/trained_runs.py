@@ -1,4 +1,4 @@
-"""What a run has learned: `evaluate`, `best_response`, `write_report`, `write_card`, ..."""
+"""Functions on trained runs: `evaluate`, `load_policy`, `exploit`, `export`, reports."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ def evaluate(
     start: str | None = None,
     stop: str | None = None,
     trust: bool = False,
-) -> EpisodeResults:
-    """Tracks of the best policies by split, member and episode: deterministic, with traces.
+) -> Tracks:
+    """Evaluate the best policies; return episodes with traces by split and member.
 
     Args:
-        path: a run; a study's name or folder, or its `policy` folder, for the policy that it
-            deployed; a policy that `write_card` handed on; or the name of a deployment, whose paper
-            account's bars are scored unless `data` is given.
-        data: a folder of other prices of the same kind, scored as one window.
-        symbols: which of them; those of the run unless given.
-        start, stop: of that window (ISO dates, UTC), half open.
-        trust: code that the folder's config names (a kernel's or an agent's file, a module) may
-            run, although no command of this user made the folder, or the code has changed since.
+        path: a run; a study's name or folder, or its `policy` folder, for the deployed policy; a
+            policy exported by `write_card`; or a deployment's name, which is evaluated on the bars
+            of its paper account unless `data` is given.
+        data: folder of other prices of the same kind, evaluated as one window.
+        symbols: symbols to evaluate; None: those of the run.
+        start, stop: half-open window of ISO dates, UTC.
+        trust: allow code that the folder's config names (a kernel or agent file, a module) even if
+            no command of this user created the folder, or the code changed since.
 
     Raises:
-        TrustError: such code would run, and `trust` does not allow it.
+        TrustError: such code is required and not trusted.
     """
-    path, data, start = placed(path, data, start)
-    run = _opened(path, trust)
+    path, data, start = resolve_source(path, data, start)
+    run = _open_source(path, trust)
     if isinstance(run, DeployedPolicy):
-        return run.evaluate(run.environment(data, symbols, parse_utc(start), parse_utc(stop)))
-    environment = environment_of(run, data=data, symbols=symbols, start=start, stop=stop)
+        return run.evaluate(run.environment(data, symbols, moment(start), moment(stop)))
+    environment = environment_from_run(run, data=data, symbols=symbols, start=start, stop=stop)
     if "test" in environment.splits():
         run.count_test_read()
     tracks = evaluate_best(run, environment)
@@ -84,39 +84,41 @@ def evaluate_games(
     member: int | None = None,
     trust: bool = False,
 ) -> list[MatchResult]:
-    """Whole games of a policy for two, from both sides; a run's are written to its `games.json`.
+    """Play matches of a two-player policy from both sides.
+
+    The results of a run are written to its `games.json`.
 
     Args:
-        path: a run, for its best policy; a folder in its `best`; or a policy that `write_card`
-            handed on.
-        opponents: names of the game's bots (`random` in any game), directories of other runs,
-            policies' folders, ONNX files, `snapshots` of the run's own; all bots unless given.
-        games: against each.
-        seed: of the games; one that chose no policy unless given.
-        member: of the run, whose policy; the best one's unless given.
+        path: a run, for its best policy; a folder in its `best`; or a policy exported by
+            `write_card`.
+        opponents: names of the game's bots (`random` in any game), other runs, policy folders, ONNX
+            files, or `snapshots` of the run itself; None: all bots.
+        games: matches per opponent.
+        seed: seed of the matches; None: the run's test seed, which selected no policy.
+        member: member of the run; None: the best one.
         trust: as for `evaluate`.
 
     Returns:
-        What came of the games, for each opponent.
+        Results per opponent.
     """
-    from slipstream.training.runs import matches as whole
+    from slipstream.training.runs import matches
 
-    config, one = whole.load_learner(path, member, trust)
+    config, player1 = matches.learner_of(path, member, trust)
     name, settings = config.env_name, config.env_settings
-    chosen = whole.list_bots(name) if opponents is None else opponents
+    chosen = matches.bots(name) if opponents is None else opponents
     others = [
-        whole.load_snapshots(one.run)
-        if one.run is not None and text == SNAPSHOTS
-        else whole.load_opponent(name, text)
+        matches.load_snapshots(player1.run)
+        if player1.run is not None and text == SNAPSHOTS
+        else matches.load_opponent(name, text)
         for text in chosen
     ]
     number = config.evaluation.test_seed if seed is None else seed
-    for two in others:  # refused before anything takes time
-        whole.environment_against(name, settings, 0, two)
-    asked: Any = {"settings": settings, "backend": config.training.resolved_backend}
-    played = [whole.play(name, one, two, games, number, **asked) for two in others]
-    if one.run is not None:
-        whole.write_match_results(one.run, played, number, one.member)
+    for player2 in others:  # fails before expensive work
+        matches.environment_against(name, settings, 0, player2)
+    options: Any = {"settings": settings, "backend": config.training.chosen_backend}
+    played = [matches.play(name, player1, player2, games, number, **options) for player2 in others]
+    if player1.run is not None:
+        matches.write_match_results(player1.run, played, number, player1.member)
     return played
 
 
@@ -128,34 +130,29 @@ def write_report(
     start: str | None = None,
     stop: str | None = None,
     out: str | Path | None = None,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
     trust: bool = False,
 ) -> Path:
-    """Evaluates the best policies and writes `report.html` with its pictures.
+    """Evaluate the best policies and write `report.html` with its figures.
 
     Args:
         path: a run or a study, as for `evaluate`.
         data, symbols, start, stop: as for `evaluate`.
-        out: folder of the report; the run's directory unless given, beside a study's policy.
-        say: told the headline and the sentences that qualify it.
+        out: folder of the report; None: the run's directory, or beside a study's policy.
+        log: called with the headline and its qualifications.
         trust: as for `evaluate`.
 
     Returns:
         Path of `report.html`.
     """
-    from slipstream.report import run_page  # Matplotlib: not on the way to a first update
+    from slipstream.report import run_page  # imports Matplotlib
 
-    path, data, start = placed(path, data, start)
-    bars: Any = {
-        "data": data,
-        "symbols": symbols,
-        "start": parse_utc(start),
-        "stop": parse_utc(stop),
-    }
-    run = _opened(path, trust)
+    path, data, start = resolve_source(path, data, start)
+    bars: Any = {"data": data, "symbols": symbols, "start": moment(start), "stop": moment(stop)}
+    run = _open_source(path, trust)
     if isinstance(run, DeployedPolicy):
-        return run_page.report_deployed(run, **bars, out=out, log=say)
-    return run_page.report_run(run, **bars, out=out, log=say)
+        return run_page.report_deployed(run, **bars, out=out, say=log)
+    return run_page.report_run(run, **bars, out=out, say=log)
 
 
 def write_card(
@@ -165,13 +162,13 @@ def write_card(
     licence: str | None = None,
     trust: bool = False,
 ) -> Path:
-    """Writes a model card of a policy: what, on which data, scores, what was not shown.
+    """Write a model card: data, scores with confidence intervals, limitations.
 
     Args:
-        run: a run, for its best policy; or a study's name or folder, for the one that it deployed.
-        out: folder that is made of the policy and its card, to be handed on: `evaluate` and
-            `load_policy` take it. Without it the card is `card.md` in the run's or study's folder.
-        licence: of the data; that of a file LICENSE beside the prices unless given.
+        run: a run, for its best policy; or a study's name or folder, for its deployed policy.
+        out: folder to create with the policy and its card, ready to share; `evaluate` and
+            `load_policy` accept it. None: `card.md` in the folder of the run or study.
+        licence: licence of the data; None: that of a file LICENSE beside the prices.
         trust: as for `evaluate`.
 
     Returns:
@@ -179,17 +176,17 @@ def write_card(
     """
     from slipstream.report import model_card
 
-    found = _opened(run if isinstance(run, Run) else folder_of(run), trust)
-    if isinstance(found, DeployedPolicy) and not path_exists(found.path.parent / LEDGER):
+    found = _open_source(run if isinstance(run, Run) else find_folder(run), trust)
+    if isinstance(found, DeployedPolicy) and not is_there(found.path.parent / LEDGER):
         raise ConfigError(
-            f"{run} is a policy by itself: a card is written of a run or a study, and this one "
-            "was handed on or deployed from it."
+            f"A model card requires a run or a study, and {run} is a policy folder. Name the run "
+            "or study that it came from."
         )
     return model_card.write_card(found, None if out is None else Path(out), licence)
 
 
-def _opened(path: str | Path | Run, trust: bool) -> Run | DeployedPolicy:
-    """Return what a path means: a run, or the policy of a study or by itself."""
+def _open_source(path: str | Path | Run, trust: bool) -> Run | DeployedPolicy:
+    """Open a run, or the policy of a study or policy folder."""
     if isinstance(path, Run):
         return path
     deployed = deployed_folder(Path(path))
@@ -199,11 +196,11 @@ def _opened(path: str | Path | Run, trust: bool) -> Run | DeployedPolicy:
 
 
 def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
-    """The policy that validation chose: of `member`, else of the best one.
+    """Load the policy that validation selected: of `member`, else of the best member.
 
-    ``policy.act(obs, mask=None, deterministic=True)`` takes one observation or a batch as the
-    environment itself shows them, and returns its own actions. A study's folder, or its `policy`
-    folder, gives the policy that the study deploys. Nothing that a config names is imported.
+    ``policy.act(obs, mask=None, deterministic=True)`` takes one observation or a batch, in the
+    environment's own spaces, and returns actions of its action space. A study's folder, or its
+    `policy` folder, gives the study's deployed policy. No code from the folder is imported.
     """
     deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
     if deployed is not None:
@@ -221,35 +218,35 @@ def export(
     opset: int = 17,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Writes a policy as an ONNX file, once it has acted there as it does here.
+    """Export a policy as an ONNX file after comparing its outputs with the policy's.
 
-    The graph scales, masks, and maps actions to the environment's own; it takes the most likely
-    one. docs/policies.md says what goes in and comes out.
+    The graph scales observations, applies masks, and maps outputs to the environment's actions; it
+    takes the most likely action. docs/policies.md describes its inputs and outputs.
 
     Args:
-        path: a run, or a study for the policy that it deployed.
-        onnx: the file.
-        member: of a run, whose policy; the best one's unless given.
-        opset: version of ONNX's operators.
-        trust: as for `evaluate`: the environment shows the observations for the comparison.
+        path: a run, or a study for its deployed policy.
+        onnx: output file.
+        member: member of a run; None: the best one.
+        opset: ONNX operator set version.
+        trust: as for `evaluate`; the environment provides the observations for the comparison.
 
     Returns:
-        What came of the comparison: `observations`, `largest_difference`, `ran_by`, ...
+        Results of the comparison: `observations`, `largest_difference`, `ran_by`, ...
 
     Raises:
         ConfigError: there is no such opset.
-        ResourceError: onnx is not installed, or the file would act differently.
+        ResourceError: onnx is not installed, or the outputs differ.
     """
     from slipstream.rl.nets.onnx_graph import write_onnx
 
-    run = _opened(path, trust)
+    run = _open_source(path, trust)
     policy = load_policy(run, member) if isinstance(run, Run) else run.policy
     name, settings = run.config.env_name, run.config.env_settings
     environment = load_environment(name, settings, DataWindow())
     return write_onnx(policy, *sample_observations(policy, environment), Path(onnx), opset)
 
 
-def environment_of(
+def environment_from_run(
     run: Run,
     *,
     data: str | Path | None = None,
@@ -257,38 +254,38 @@ def environment_of(
     start: str | None = None,
     stop: str | None = None,
 ) -> Environment:
-    """The environment of a run; with any of the options, one window of (other) prices.
+    """Return the environment of a run; with options, one window of (other) prices.
 
     Raises:
-        ConfigError: the environment has no prices, or a date cannot be read.
+        ConfigError: the environment has no prices, or a date cannot be parsed.
     """
     carried = frozen_settings(run.provenance)
     window = DataWindow(data, symbols, parse_utc(start), parse_utc(stop), carried)
     return load_environment(run.config.env_name, run.config.env_settings, window)
 
 
-def placed(
+def resolve_source(
     path: str | Path | Run, data: str | Path | None = None, start: str | None = None
 ) -> tuple[str | Path | Run, str | Path | None, str | None]:
-    """Path, prices and first moment to score; of a deployment its policy and its bars."""
+    """Return the policy source, prices and start date; for a deployment its policy and bars."""
     if isinstance(path, Run):
         return path, data, start
-    folder = folder_of(path)
+    folder = find_folder(path)
     for kind in folder_kinds(folder):
         return kind.scored(folder, data, start)
     return folder, data, start
 
 
-def folder_of(path: str | Path) -> Path:
-    """The folder of a run, a study, a deployment or a policy, by its path or a name.
+def find_folder(path: str | Path) -> Path:
+    """Return the folder of a run, study, deployment or policy, by path or name.
 
     Raises:
-        CheckpointError: it is none of them, or several have that name.
+        CheckpointError: there is no such folder, or the name is ambiguous.
     """
-    own = Path(path).expanduser()
-    known = (CONFIG, CHECKPOINTS, checkpoint.MANIFEST, LEDGER)
-    if any(path_exists(own / one) for one in known):
-        return own
+    folder = Path(path).expanduser()
+    markers = (CONFIG, CHECKPOINTS, checkpoint.MANIFEST, LEDGER)
+    if any(is_there(folder / marker) for marker in markers):
+        return folder
     from slipstream.studies.record.inspection import lookup
 
     return lookup(path)[0]
@@ -306,57 +303,58 @@ def best_response(
     overrides: Overrides = (),
     callbacks: Sequence[Callback] | None = None,
     report: bool = True,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
     trust: bool = False,
 ) -> tuple[Run, MatchResult]:
-    """Trains a best response against a frozen policy for two, and plays whole games with it.
+    """Train a best response to a frozen two-player policy, and play matches with it.
 
-    The share of them that it wins is a lower bound of what the policy can lose: a better response
-    may win more. It goes into `games.json` of the response's run.
+    Its win rate is a lower bound of the policy's exploitability. The result is written to
+    `games.json` of the response's run.
 
     Args:
-        path: a run, a folder in its `best`, or a policy that `write_card` handed on.
-        steps: that the response is trained for; as the policy was unless given.
-        games: played in the end, from both sides.
-        seed: of the games; one that chose no policy unless given.
-        member: of the run, whose policy; the best one's unless given.
-        drawn: the policy draws its actions, in training and in the games, else it takes the most
-            likely ones.
-        out: the response's run directory, ``runs/<env>-<date>-<time>`` unless given.
-        overrides: of the response's config, which is the policy's own.
-        callbacks, say: as for `train`.
+        path: a run, a folder in its `best`, or a policy exported by `write_card`.
+        steps: timesteps that the response trains for; None: those of the policy.
+        games: evaluation matches, from both sides.
+        seed: seed of the matches; None: the run's test seed, which selected no policy.
+        member: member of the run; None: the best one.
+        drawn: sample the policy's actions, in training and in the matches; else take the most
+            likely.
+        out: the response's run directory; None: ``runs/<env>-<date>-<time>``.
+        overrides: overrides of the response's config, which is that of the policy.
+        callbacks, log: as for `train`.
         report: write `report.html` of the response.
         trust: as for `evaluate`.
 
     Returns:
-        The response's run, and its games as the response sees them.
+        The response's run, and its match results.
 
     Raises:
-        ConfigError: it is no policy for two.
+        ConfigError: the policy is not for a two-player game.
         CheckpointError: there is no policy yet, or it is damaged.
     """
-    from slipstream.training.runs import matches as whole
+    from slipstream.training.runs import matches
 
-    config, two = whole.load_learner(path, member, trust)
-    whole.check_game(config.env_name, games)
-    assert two.path is not None
-    whole.environment_against(
-        config.env_name, config.env_settings, 0, two
-    )  # refused before training
+    config, player2 = matches.learner_of(path, member, trust)
+    matches.check_game(config.env_name, games)
+    assert player2.place is not None
+    # Fails before training.
+    matches.environment_against(config.env_name, config.env_settings, 0, player2)
     changes: dict[str, Any] = {} if steps is None else {"training.total_timesteps": steps}
     run = train(
-        whole.best_response_config(config, two.path, drawn),
+        matches.best_response_config(config, player2.place, drawn),
         out=out,
         overrides={**changes, **parse_overrides(overrides)},
         callbacks=callbacks,
         report=False,
-        say=say,
+        log=log,
     )
     number = run.config.evaluation.test_seed if seed is None else seed
-    backend = run.config.training.resolved_backend
-    one = whole.load_player(run)
-    played = whole.play(run.config.env_name, one, two, games, number, backend=backend, drawn=drawn)
-    whole.write_match_results(run, [played], number)
+    backend = run.config.training.chosen_backend
+    player1 = matches.load_player(run)
+    played = matches.play(
+        run.config.env_name, player1, player2, games, number, backend=backend, drawn=drawn
+    )
+    matches.write_match_results(run, [played], number)
     if report:
-        run.notify(f"Report: {write_report(run, say=run.notify)}")
+        run.say(f"Report: {write_report(run, log=run.say)}")
     return run, played

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slipstream.api.envs import Given, named
-from slipstream.core.storage.provenance import changed_keys, reproducibility_warning
+from slipstream.api.envs import EnvSource, registered_target
+from slipstream.core.storage.provenance import changed_facts, other_bits
 from slipstream.core.storage.signals import Interrupted
 from slipstream.core.text import print_to_stderr
 from slipstream.training import trainer
@@ -39,7 +39,7 @@ from slipstream.training.settings.sizing import (
 
 
 def train(
-    target: str | Path | Mapping[str, Any] | RunConfig | Given,
+    target: str | Path | Mapping[str, Any] | RunConfig | EnvSource,
     *,
     out: str | Path | None = None,
     overrides: Overrides = (),
@@ -48,42 +48,42 @@ def train(
     report: bool = True,
     track: str | None = None,
     overwrite: bool = False,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
     **training: Any,
 ) -> Run:
-    """Trains a new run to its end and writes its report.
+    """Train a new run and write its report.
 
     Args:
-        target: a YAML file, a kernel's name, a ``.py`` kernel file, ``gym:ID``, a mapping of
-            sections or a config; or an environment object of any library, a function that makes
-            one, or a list of functions, see `slipstream.register`.
-        out: run directory, ``runs/<env>-<date>-<time>`` unless given.
+        target: a YAML file, a kernel name, a ``.py`` kernel file, ``gym:ID``, a mapping of
+            sections, or a config. Also an environment object of any library, a factory, or a list
+            of factories; see `slipstream.register`.
+        out: run directory; None: ``runs/<env>-<date>-<time>``.
         overrides: ``{"agent.learning_rate": 1e-3}`` or ``["agent.learning_rate=1e-3"]``.
-        cluster: as for `tune`: its workers train the members, to the same bits.
-        callbacks: called with every event; `ConsoleCallback` shows progress, and is what listens
-            in a notebook, at a prompt and on a terminal unless others are given.
+        cluster: as for `tune`; its workers train the members with bit-identical results.
+        callbacks: called with every event. By default a `ConsoleCallback` shows progress in a
+            notebook, at a prompt and on a terminal.
         report: write `report.html` at the end.
-        track: ``wandb`` sends config, curves, report and policies to Weights & Biases, too.
-        overwrite: remove the run that lies at `out`, as soon as everything else is known to fit.
-        say: told in sentences what was chosen or passed over; standard error unless given.
+        track: ``wandb`` logs config, curves, report and policies to Weights & Biases.
+        overwrite: remove an existing run at `out` once the new one is validated.
+        log: called with messages on choices and ignored keys; None: standard error.
         **training: fields of the `training` section: num_envs, members, total_timesteps, seed, ...
 
     Returns:
         The run: `run.result`, `run.metrics()`, `run.path`.
 
     Raises:
-        SlipstreamError: with one paragraph that says what to do.
-        Interrupted: a signal stopped it; the run can be resumed.
+        SlipstreamError: the config, environment or resources cannot be used.
+        Interrupted: a signal stopped the training; the run can be resumed.
     """
     changes = {
         **parse_overrides(overrides),
         **{f"training.{name}": v for name, v in training.items()},
     }
-    callbacks, say = _listening(callbacks, say)
+    callbacks, log = _listening(callbacks, log)
     check_tracker(track)
-    target = named(target)
-    config, seat = resolve(target, changes).with_opponent()
-    path = free_path(config, out, overwrite)  # refused before anything takes time
+    target = registered_target(target)
+    config, seat = resolve(target, changes).seated()
+    path = free_path(config, out, overwrite)  # fails before expensive work
     environment = resolve_environment(config.env_name, config.env_settings)
     learner = check_learner(config.training, environment.spec.is_image)
     config.agent.check_spaces(environment.spec)
@@ -93,22 +93,18 @@ def train(
     environment, measured = apply_autotune(config, environment)
     check_memory(config, environment)
     check_curriculum(config.curriculum, environment, config.env_settings)
-    environment.check(config.env_settings, say or print_to_stderr)
+    environment.check(config.env_settings, log or to_stderr)
     sentences = (
         *(seat, config.note, config.preset_note, fallback, choice, measured),
         ignored_keys(target),
     )
-    said = [one for one in sentences if one]
-    notes = [*environment.notes, *run_warnings(config, environment), *said]
-    facts: dict[str, Any] = {
-        "environment": environment.metadata,
-        "notes": notes,
-        "learner": learner,
-    }
-    facts |= {"say": say} if say else {}
-    run = Run.create(config, path, overwrite=overwrite, **facts)
-    for sentence in said:
-        run.notify(sentence)
+    messages = [sentence for sentence in sentences if sentence]
+    notes = [*environment.notes, *remarks(config, environment), *messages]
+    metadata: dict[str, Any] = {"environment": environment.facts, "notes": notes}
+    metadata |= {"learner": learner, **({"say": log} if log else {})}
+    run = Run.create(config, path, overwrite=overwrite, **metadata)
+    for message in messages:
+        run.say(message)
     begin = partial(trainer.train, run.config, cluster=resolve_cluster(cluster))
     return _finish(run, environment, begin, callbacks, report, track)
 
@@ -123,18 +119,18 @@ def resume(
     report: bool = True,
     trust: bool = False,
 ) -> Run:
-    """Goes on with a run that was stopped or killed, to the same weights as if it had not been.
+    """Resume a run that was stopped or killed.
 
-    A run that is complete is left as it is, but that its report is written where a kill kept it
-    from that. Gymnasium environments that are not deterministic begin
-    fresh episodes, which is said and recorded; so is going on on another device.
+    The final weights are bit-identical to those of an uninterrupted run. A complete run is not
+    changed, except that a missing report is written. Non-deterministic Gymnasium environments start
+    fresh episodes; that, and a change of the device, is logged and recorded.
 
     Args:
-        path: a run.
-        device: cpu or cuda:N; where it was trained last unless given.
-        num_envs: copies per member from now on, as until now unless given. Another number makes
-            another training from there on, which is said and recorded: copies that are there
-            already go on, and a replay begins empty.
+        path: run or run directory.
+        device: cpu or cuda:N; None: the last device of the run.
+        num_envs: sub-environments per member from now on; None: unchanged. Another number changes
+            the training from there on, which is logged and recorded: existing sub-environments
+            continue, and a replay buffer starts empty.
         cluster, callbacks: as for `train`.
         report: write `report.html` at the end.
         trust: as for `evaluate`.
@@ -147,18 +143,18 @@ def resume(
     if run.result is not None:
         return _complete(run) if report else run
     environment = resolve_environment(run.config.env_name, run.config.env_settings)
-    facts = run.provenance
-    before, now = facts.get("environment"), environment.metadata
+    recorded = run.provenance
+    before, now = recorded.get("environment"), environment.facts
     if before is not None and before != now:
-        changed = ", ".join(changed_keys(before, now))
-        run.notify(
-            f"Since {run.path} began, its environment changed ({changed}); results may differ."
+        changed = ", ".join(changed_facts(before, now))
+        run.say(
+            f"The environment changed since {run.path} started ({changed}). Results may differ."
         )
-    own = ("torch",) if facts.get("learner") == "torch" else ()
-    other = reproducibility_warning(facts, str(run.path), ("slipstream", "numba", "numpy", *own))
-    if other:
-        run.notify(other)
-        run.record(notes=list(dict.fromkeys([*facts.get("notes", []), other])))
+    torch = ("torch",) if recorded.get("learner") == "torch" else ()
+    notice = other_bits(recorded, str(run.path), ("slipstream", "numba", "numpy", *torch))
+    if notice:
+        run.say(notice)
+        run.record(notes=list(dict.fromkeys([*recorded.get("notes", []), notice])))
     config = run.resume_config(device, num_envs)
     environment, measured = apply_autotune(config, environment)
     if measured:
@@ -178,7 +174,7 @@ def _finish(
     report: bool,
     track: str | None = None,
 ) -> Run:
-    """Trains to the end, alone in the directory, and reports."""
+    """Train to the end with the directory locked, and write the report."""
     run.lock()
     with start_tracking(run, track) as trackers:
         try:
@@ -196,7 +192,7 @@ def _finish(
 def _listening(
     callbacks: Sequence[Callback] | None, say: Callable[[str], None] | None
 ) -> tuple[Sequence[Callback], Callable[[str], None] | None]:
-    """Who listens and who is told in sentences: a notebook's cell, unless others are named."""
+    """Return the callbacks and the log function; by default those of a notebook or terminal."""
     if callbacks is not None:
         return callbacks, say
     here = default_callback()
@@ -206,10 +202,10 @@ def _listening(
 
 
 def _complete(run: Run) -> Run:
-    """Writes what a run lacks that was killed after its result was written."""
-    if run.mark_reported:
+    """Write the report that a killed run lacks although its training is complete."""
+    if run.reported:
         return run
-    run.notify(f"{run.path} is complete, but its report is missing: it is written now.")
+    run.say(f"{run.path} is complete, but its report is missing. It is written now.")
     run.lock()
     try:
         run.logbook.mark_complete()
@@ -222,13 +218,13 @@ def _report(run: Run) -> Run:
     from slipstream.report.run_page import report_run
 
     try:
-        # The same look at the test split as the score that training printed.
-        run.notify(f"Report: {report_run(run, count=False, log=run.notify)}")
+        # Training already counted this access to the test split.
+        run.say(f"Report: {report_run(run, count=False, say=run.say)}")
     except KeyboardInterrupt:
         raise Interrupted(run.path, how=_UNREPORTED) from None
     return run
 
 
-_AT_ONCE = "Stopped at once: what came after the last checkpoint is done again. Resume with:"
+_AT_ONCE = "Stopped immediately; work after the last checkpoint is repeated. Resume it with:"
 
-_UNREPORTED = "Training is complete, its report is not. Write it with:"
+_UNREPORTED = "Training is complete, but its report is not. Write it with:"

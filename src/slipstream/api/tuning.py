@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.api.envs import Given, named
+from slipstream.api.envs import EnvSource, registered_target
 from slipstream.training.callbacks.console import default_callback
 from slipstream.training.cluster.cluster import ClusterOptions, resolve_cluster
 from slipstream.training.settings.config import Overrides, parse_overrides
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def tune(
-    target: str | Path | Mapping[str, Any] | Given,
+    target: str | Path | Mapping[str, Any] | EnvSource,
     *,
     study_name: str | None = None,
     overrides: Overrides = (),
@@ -31,47 +31,47 @@ def tune(
     time_budget: str | float | None = None,
     force_deploy: bool = False,
     report: bool = True,
-    say: Callable[[str], None] | None = None,
-    show: Callable[[Any], None] | None = None,
+    log: Callable[[str], None] | None = None,
+    on_progress: Callable[[Any], None] | None = None,
 ) -> StudyFolder:
-    """Searches for settings, confirms the best trials and evaluates the winner on the hold-out.
+    """Search hyperparameters, confirm the best trials and evaluate the winner on the hold-out.
 
-    A study of that name goes on where it stopped.
+    An existing study of that name is resumed.
 
     Args:
-        target: as for `train`; the section `study` of a file is read.
-        study_name: folder below ``studies/``; by the environment and the time unless given. A
-            path is taken as it is.
-        overrides: as for `train`; ``study.fold_dispersion_penalty=0`` sets a field of the study.
+        target: as for `train`; a file's section `study` is read.
+        study_name: folder below ``studies/``, or a path; None: environment and time.
+        overrides: as for `train`; ``study.penalty=0`` sets a field of the study.
         study: fields of the `study` section: n_trials, seed, ...
-        from_study: name or folder of a study whose finished trials tell the sampler.
-        storage: where Optuna's study is kept; SQLite in the study's folder unless given.
-        workers: processes; one per core unless given. Changes no result.
-        cluster: Ray's: ``auto``, ``local`` or ``HOST:PORT``, or `ClusterOptions`; its workers do
-            everything, to the same bits. Changes no result.
-        group_size: members of a population; measured unless given. Changes no result.
-        hours: ends by then: cuts the search and keeps the confirmation's share.
-        fit: a time such as ``24h``, or hours: where these settings are forecast to take longer,
-            nothing is begun, and the error says which would fit.
-        force_deploy: deploy the best candidate even when nothing is recommended.
+        from_study: study whose finished trials warm-start the sampler, by name or folder.
+        storage: storage of the Optuna study; None: SQLite in the study's folder.
+        workers: number of processes; None: one per core. It does not change results.
+        cluster: Ray cluster ``auto``, ``local`` or ``HOST:PORT``, or `ClusterOptions`. Its workers
+            do all the training. It does not change results.
+        group_size: trials that train together as one population; None: measured. It does not change
+            results.
+        hours: time limit; the search ends early enough to leave the confirmation its share.
+        fit: duration such as ``24h``, or hours. A study that is forecast to take longer is not
+            started; the error names settings that fit.
+        force_deploy: deploy the best candidate even if none is recommended.
         report: write `study.html` at the end.
-        say: told in sentences; standard error unless given.
-        show: told where the study stands, often; a line of progress is shown in a notebook, at a
-            prompt and on a terminal unless given.
+        log: called with messages; None: standard error.
+        on_progress: called with the study's progress; None: a progress line in a notebook, at a
+            prompt and on a terminal.
 
     Returns:
         The study's folder: `.result`, `.path`, `.policy`.
 
     Raises:
-        SlipstreamError: with one paragraph that says what to do.
-        Interrupted: a signal stopped it; the study can be resumed.
+        SlipstreamError: the config, data or resources cannot be used.
+        Interrupted: a signal stopped the study; it can be resumed.
     """
     from slipstream.studies import start
     from slipstream.studies.study import Resources, parse_hours
 
-    with _shown(show) as shown:
+    with _shown(on_progress) as shown:
         return start.tune(
-            named(target),
+            registered_target(target),
             study_name,
             parse_overrides(overrides),
             {**(study or {}), **({} if from_study is None else {"from_study": str(from_study)})},
@@ -79,7 +79,7 @@ def tune(
                 *(storage, workers, group_size, hours, force_deploy, resolve_cluster(cluster)),
                 time_limit=parse_hours(time_budget),
             ),
-            say,
+            log,
             shown,
             report_study if report else None,
         )
@@ -96,23 +96,23 @@ def resume_study(
     force_deploy: bool = False,
     trust: bool = False,
     report: bool = True,
-    say: Callable[[str], None] | None = None,
-    show: Callable[[Any], None] | None = None,
+    log: Callable[[str], None] | None = None,
+    on_progress: Callable[[Any], None] | None = None,
 ) -> StudyFolder:
-    """Goes on with a study that was stopped or killed; arguments as for `tune`.
+    """Resume a study that was stopped or killed; arguments as for `tune`.
 
-    A study that is complete is left as it is, but that its page is written where a kill kept it
-    from that. `trust` is as for `evaluate`.
+    A complete study is not changed, except that a missing report is written. `trust` is as for
+    `evaluate`.
     """
     from slipstream.studies import start
     from slipstream.studies.study import Resources
 
-    with _shown(show) as shown:
+    with _shown(on_progress) as shown:
         return start.resume(
             str(name),
             Resources(storage, workers, group_size, hours, force_deploy, resolve_cluster(cluster)),
             trust,
-            say,
+            log,
             shown,
             report_study if report else None,
         )
@@ -120,35 +120,35 @@ def resume_study(
 
 def report_study(
     name: str | Path | StudyFolder,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
     *,
     trust: bool = False,
 ) -> Path:
-    """Writes `study.html` from a study's folder; `trust` is as for `evaluate`.
+    """Write `study.html` from a study's folder; `trust` is as for `evaluate`.
 
     Args:
-        name: of the study, or its folder.
-        say: told the headline and what qualifies it.
+        name: study name or folder.
+        log: called with the headline and its qualifications.
 
     Returns:
-        Its path.
+        Path of `study.html`.
     """
     from slipstream.studies.record.folder import StudyFolder
 
     folder = name if isinstance(name, StudyFolder) else StudyFolder.open(str(name), trust=trust)
     from slipstream.report.study.study_page import (
-        write_study_page,  # Matplotlib: only where it is needed
+        write_study_page,  # imports Matplotlib
     )
 
-    return write_study_page(folder, say)
+    return write_study_page(folder, log)
 
 
 @contextmanager
 def _shown(show: Callable[[Any], None] | None) -> Iterator[Callable[[Any], None] | None]:
-    """What is told where the study stands: what was given, else a console where somebody looks."""
-    here = None if show is not None else default_callback()
-    if here is None:
+    """Yield the given progress callback, else the default one of a notebook or terminal."""
+    default = None if show is not None else default_callback()
+    if default is None:
         yield show
         return
-    with closing(here):
-        yield here.show
+    with closing(default):
+        yield default.show

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from slipstream.api.envs import named
+from slipstream.api.envs import registered_target
 from slipstream.core.bounds import Count
 from slipstream.core.config import Config, validate, validation_error
 from slipstream.core.errors import ConfigError
@@ -120,7 +120,7 @@ class AgentTrainingService:
                 "env_type=...)."
             )
         changes = {f"training.{name}": value for name, value in training.items()}
-        name = resolve(named(config), changes).env_name
+        name = resolve(registered_target(config), changes).env_name
         if name.startswith(OBJECT):
             raise ConfigError(
                 f"{config!r:.80} is an environment that this program made, and a job is another "

@@ -30,7 +30,7 @@ def rank(
     Every player meets every other one from both sides. Ratings are TrueSkill-like, by openskill.
     """
     from slipstream.core.storage.atomic_io import write_text
-    from slipstream.games.ratings import as_json, round_robin
+    from slipstream.games.ratings import round_robin, to_json
 
     ranked = round_robin(runs, games, seed, trust)
     rows = []
@@ -41,4 +41,4 @@ def rank(
     columns = ("player", "rating", "uncertainty", "rating - 3 uncertainties", "won %", "lost %")
     print_table(columns, rows, f"Round robin, {games:,} matches per pair", numbers=True)
     if out is not None:
-        write_text(out, as_json(ranked, games, seed))
+        write_text(out, to_json(ranked, games, seed))

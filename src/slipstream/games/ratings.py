@@ -24,10 +24,10 @@ from slipstream.training.runs.matches import (
     play,
 )
 
-MEAN, DEVIATION = 25.0, 25.0 / 3.0  # of who has not played yet: openskill's own
+INITIAL_MEAN, INITIAL_DEVIATION = 25.0, 25.0 / 3.0  # of who has not played yet: openskill's own
 
 
-def lacking() -> str | None:
+def openskill_missing() -> str | None:
     """Why there is no curve of ratings here; None where there is."""
     if find_spec("openskill") is not None:
         return None
@@ -46,7 +46,7 @@ def load_model() -> Any:
     return import_optional("openskill.models", "A rating", "rating").PlackettLuce()
 
 
-def rated(model: Any, one: Any, two: Any, result: float) -> tuple[Any, Any]:
+def update_ratings(model: Any, one: Any, two: Any, result: float) -> tuple[Any, Any]:
     """Both ratings after a game that `one` won (above 0), lost (below 0) or drew."""
     # A lower rank is better; equal ones are a draw.
     ranks = [float(result < 0), float(result > 0)]
@@ -69,16 +69,16 @@ class Ratings:
     """
 
     def __init__(self, members: int, slots: int) -> None:
-        self.learner = np.tile([MEAN, DEVIATION], (members, 1))
-        self.snapshots = np.tile([MEAN, DEVIATION], (members, slots, 1))
+        self.learner = np.tile([INITIAL_MEAN, INITIAL_DEVIATION], (members, 1))
+        self.snapshots = np.tile([INITIAL_MEAN, INITIAL_DEVIATION], (members, slots, 1))
 
-    def freeze(self, members: NDArray[np.bool_], slots: NDArray[np.int64]) -> None:
+    def add_snapshots(self, members: NDArray[np.bool_], slots: NDArray[np.int64]) -> None:
         """Takes in a new snapshot of some members, [M], in the place `slots` of each."""
         m = np.flatnonzero(members)
         self.snapshots[m, slots[m], 0] = self.learner[m, 0]
-        self.snapshots[m, slots[m], 1] = DEVIATION
+        self.snapshots[m, slots[m], 1] = INITIAL_DEVIATION
 
-    def learn(self, games: Sequence[Sequence[EpisodeResult]]) -> dict[str, NDArray[np.float64]]:
+    def update(self, games: Sequence[Sequence[EpisodeResult]]) -> dict[str, NDArray[np.float64]]:
         """Rates the policies as they are now by games [M][J] against snapshots.
 
         Returns:
@@ -86,11 +86,11 @@ class Ratings:
         """
         model, slots = load_model(), self.snapshots.shape[1]
         for m, own in enumerate(games):
-            one = model.rating(mu=self.learner[m, 0], sigma=DEVIATION)
+            one = model.rating(mu=self.learner[m, 0], sigma=INITIAL_DEVIATION)
             for metrics in (track.metrics for track in own if track.metrics["snapshot"] >= 0):
                 at = m, int(metrics["snapshot"]) % slots
                 two = model.rating(mu=self.snapshots[at][0], sigma=self.snapshots[at][1])
-                one, two = rated(model, one, two, metrics["won"] - metrics["lost"])
+                one, two = update_ratings(model, one, two, metrics["won"] - metrics["lost"])
                 self.snapshots[at] = two.mu, two.sigma
             self.learner[m] = one.mu, one.sigma
         columns = self.learner.T.copy()
@@ -182,7 +182,7 @@ def _rated(
     np.random.default_rng(seed).shuffle(order)
     for (one, two), g in order:
         result = int(tables[one, two].result[g])
-        ratings[one], ratings[two] = rated(model, ratings[one], ratings[two], result)
+        ratings[one], ratings[two] = update_ratings(model, ratings[one], ratings[two], result)
     found = []
     for i, player in enumerate(players):
         results = [t.result for (one, _), t in tables.items() if one == i]
@@ -193,7 +193,7 @@ def _rated(
     return sorted(found, key=lambda place: -place.rating)
 
 
-def as_json(ranked: Sequence[PlayerRating], games: int, seed: int) -> str:
+def to_json(ranked: Sequence[PlayerRating], games: int, seed: int) -> str:
     """The table as a file's text."""
     values = {"games": games, "seed": seed, "table": [asdict(place) for place in ranked]}
     return json.dumps(values, indent=2) + "\n"

@@ -160,7 +160,7 @@ class Outcomes:
     lost: int
     steps: Floats
     shares: Floats
-    alike: bool = False
+    identical: bool = False
 
 
 def game_page(environment: Environment, found: RunEvaluation) -> Page | None:
@@ -207,8 +207,8 @@ def with_games(
     return replace(
         page,
         headline=_headline(met),
-        figures=[*map(won, met), *page.figures],
-        sections=[result, *sections(met, played), *league_sections(pool), *rest],
+        figures=[*map(win_figure, met), *page.figures],
+        sections=[result, *game_sections(met, played), *league_sections(pool), *rest],
         scores=dict(map(describe_games, played)),
         limits=[f"How it does against anybody but {names}."],
     )
@@ -245,7 +245,7 @@ def outcomes(
     # Validations met several, whomever fresh games meet: `won` is over all of them.
     several = len(met) > 1 or any(f"won_{name}" in columns for name in names.values())
     found = [_outcomes(columns, member, name, own, several) for name, own in met.items()]
-    return tuple(replace(one, alike=one.opponent in repeated) for one in found)
+    return tuple(replace(one, identical=one.opponent in repeated) for one in found)
 
 
 def _outcomes(
@@ -264,12 +264,12 @@ def _outcomes(
     return Outcomes(name, won, len(tracks) - won - lost, lost, column("steps"), shares)
 
 
-def won(met: Outcomes) -> KeyFigure:
+def win_figure(met: Outcomes) -> KeyFigure:
     """The key figure that says how often one opponent was beaten."""
     games = met.won + met.drawn + met.lost
     low, high = (f"{100 * end:.0f}" for end in share_interval(met.won, games)[1:])
-    note = f"{games} games, all alike" if met.alike else f"{low} to {high} %"
-    return KeyFigure(f"Won against {met.opponent}", format_percent(met.won / games), note)
+    note = f"{games} games, all alike" if met.identical else f"{low} to {high} %"
+    return KeyFigure(f"Won against {met.opponent}", share(met.won / games), note)
 
 
 def describe_games(played: Mapping[str, Any]) -> tuple[str, str]:
@@ -279,7 +279,7 @@ def describe_games(played: Mapping[str, Any]) -> tuple[str, str]:
     return f"{played['games']:,} whole games against {played['two']}", shares + alike
 
 
-def sections(found: Sequence[Outcomes], played: Sequence[Mapping[str, Any]]) -> list[Section]:
+def game_sections(found: Sequence[Outcomes], played: Sequence[Mapping[str, Any]]) -> list[Section]:
     """One section of tables and curves, or none where nobody was met."""
     if not found:
         return []
@@ -295,14 +295,14 @@ def _fresh(found: Sequence[Outcomes]) -> Table:
     rows = []
     for one in found:
         counts = (one.won, one.drawn, one.lost)
-        shares = [_share(*share_interval(n, sum(counts), one.alike)) for n in counts]
+        shares = [_share(*share_interval(n, sum(counts), one.identical)) for n in counts]
         rows.append([one.opponent, str(sum(counts)), *shares])
     return Table(
         "Fresh games by opponent",
         ("", "games", "won", "drawn", "lost"),
         rows,
         note="shares with 95 % intervals (Wilson); `slipstream evaluate RUN --games 1000` plays "
-        f"more, from both sides{_alike(one.alike for one in found)}",
+        f"more, from both sides{_alike(one.identical for one in found)}",
     )
 
 

@@ -138,7 +138,7 @@ def test_a_game_goes_on_with_another_number_of_environments(tmp_path, number):
             out=tmp_path / "run",
             overrides=PPO,
             callbacks=[_stop_after(tmp_path / "run", 8)],
-            say=lambda _: None,
+            log=lambda _: None,
             **told,
         )
     run = Run.open(tmp_path / "run", lambda _: None)

@@ -175,7 +175,7 @@ def test_a_run_on_other_prices(folders, tmp_path):
         total_timesteps=128,
         out=tmp_path / "run",
         report=False,
-        say=lambda _: None,
+        log=lambda _: None,
     )
     said: list[str] = []
     opened = Run.open(run.path, said.append)

@@ -114,7 +114,7 @@ def _train(out: Path, seed: int, workers: int, steps: int) -> tuple[Any, str | N
     killer = threading.Thread(target=_kill, args=(over, random.Random(seed), _slowness()))
     killer.start()
     try:
-        return slipstream.train(config, out=out, report=False, say=lambda said: None), None
+        return slipstream.train(config, out=out, report=False, log=lambda said: None), None
     except SlipstreamError as error:
         return None, str(error)
     finally:

@@ -54,7 +54,7 @@ def raising(*_, **__):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "one"
-    return slipstream.train(CONFIG, out=out, report=False, say=lambda said: None)
+    return slipstream.train(CONFIG, out=out, report=False, log=lambda said: None)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_what_is_trained_is_closed(tmp_path, environment, monkeypatch, where):
     monkeypatch.setattr(Counted, "broken", False)
     monkeypatch.setattr(*where, raising)
     with pytest.raises(KernelError, match="on purpose"):
-        slipstream.train(CONFIG, out=tmp_path / "run", report=False, say=lambda said: None)
+        slipstream.train(CONFIG, out=tmp_path / "run", report=False, log=lambda said: None)
     assert Counted.open == 0
 
 

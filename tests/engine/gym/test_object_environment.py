@@ -48,7 +48,7 @@ class Locked(Walk):
 def trained(target, path, **more):
     num_received = []
     run = slipstream.train(
-        target, out=path, total_timesteps=2048, report=False, say=num_received.append,
+        target, out=path, total_timesteps=2048, report=False, log=heard.append,
         overrides={"evaluation.episodes": 3}, **more,
     )  # fmt: skip
     return run, " ".join([*run.provenance["notes"], *num_received])
@@ -148,13 +148,13 @@ def test_a_search_takes_functions_and_refuses_what_cannot_be_made_again(tmp_path
     less = {"training.total_timesteps": 1024, "training.num_envs": 2, "evaluation.episodes": 2}
     folder = slipstream.tune(
         lambda: Walk(), study_name=str(tmp_path / "study"), study=study, overrides=less,
-        workers=1, report=False, say=lambda sentence: None,
+        workers=1, report=False, log=lambda sentence: None,
     )  # fmt: skip
     assert folder.result is not None
     with pytest.raises(ConfigError, match="give a function that makes one"):
         slipstream.tune(
             Locked(), study_name=str(tmp_path / "other"), study=study, workers=1, report=False,
-            say=lambda sentence: None,
+            log=lambda sentence: None,
         )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def test_a_stopped_run_goes_on_and_elsewhere_says_what_to_register(tmp_path, mon
         slipstream.train(
             Walk, out=tmp_path / "run", total_timesteps=3072, num_envs=2, report=False,
             overrides={"evaluation.episodes": 2, "agent.n_steps": 64}, callbacks=[stop],
-            checkpoint_every=0.1, say=lambda sentence: None,
+            checkpoint_every=0.1, log=lambda sentence: None,
         )  # fmt: skip
     known = dict(objects._REGISTRY)
     monkeypatch.setattr(objects, "_REGISTRY", {})
@@ -198,7 +198,7 @@ def test_junk_is_refused_in_one_paragraph(junk):
 def test_fixed_copies_are_said(tmp_path):
     with pytest.raises(ConfigError, match="has 1 copies"):
         slipstream.train(
-            Locked(), out=tmp_path / "run", num_envs=4, report=False, say=lambda sentence: None
+            Locked(), out=tmp_path / "run", num_envs=4, report=False, log=lambda sentence: None
         )
 
 
@@ -206,5 +206,5 @@ def test_one_object_handed_out_twice_is_refused(tmp_path):
     only = Walk()
     with pytest.raises(slipstream.SlipstreamError, match="the same environment twice"):
         slipstream.train(
-            lambda: only, out=tmp_path / "run", num_envs=2, report=False, say=lambda sentence: None
+            lambda: only, out=tmp_path / "run", num_envs=2, report=False, log=lambda sentence: None
         )

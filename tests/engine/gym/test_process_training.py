@@ -105,7 +105,7 @@ def trained(env, out, every=0, **training):
         "evaluation": {"episodes": 4, "every": 0.5},
     }
     said = []
-    run = slipstream.train(config, out=out, report=False, say=said.append)
+    run = slipstream.train(config, out=out, report=False, log=said.append)
     return run, said
 
 
@@ -226,7 +226,7 @@ def test_first_steps_are_taken_by_a_worker(first, tmp_path, how, words):
     config = {"env": {"name": name, "kwargs": kwargs(how)}, "agent": {"name": "ppo"}}
     with pytest.raises(KernelError, match=rf"first steps.*{words}.*Fix the environment"):
         slipstream.train(
-            config, out=tmp_path / "run", hang_seconds=PATIENCE[how], say=lambda said: None
+            config, out=tmp_path / "run", hang_seconds=PATIENCE[how], log=lambda said: None
         )
     assert not (tmp_path / "run").exists() and who() and os.getpid() not in who()
 

@@ -44,7 +44,7 @@ def _train(out, pipe):
             },
             callbacks=[stop],
             report=False,
-            say=told.append,
+            log=told.append,
         )
         pipe.send("it ended")
     except SlipstreamError as error:

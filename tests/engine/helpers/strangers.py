@@ -12,7 +12,7 @@ from slipstream.training.environments import kernel_environment
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "kernels"
 RAN = "import pathlib\npathlib.Path(__file__).with_name('{}.ran').touch()\n"
-SMALL = {"num_envs": 4, "total_timesteps": 256, "report": False, "say": lambda sentence: None}
+SMALL = {"num_envs": 4, "total_timesteps": 256, "report": False, "log": lambda sentence: None}
 FAST = {
     **{"agent.n_steps": 32, "agent.batch_size": 32, "evaluation.episodes": 2},
     "training.backend": "serial",  # no version of a kernel is compiled for these tests

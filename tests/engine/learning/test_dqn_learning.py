@@ -99,7 +99,7 @@ def test_cartpole_is_solved_by_five_seeds(tmp_path, own):
         members=5,
         out=tmp_path / "run",
         report=False,
-        say=lambda _: None,
+        log=lambda _: None,
     )
     # of the policies that validation chose, on 100 episodes that chose nothing
     assert [m["test_score"] >= 475 for m in run.result["members"]] == [True] * 5

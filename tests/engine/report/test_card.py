@@ -33,7 +33,7 @@ def run(tmp_path_factory):
         total_timesteps=256,
         out=tmp_path_factory.mktemp("runs") / "first",
         report=False,
-        say=lambda _: None,
+        log=lambda _: None,
     )
 
 
@@ -110,7 +110,7 @@ def test_a_studys_policy_has_a_card_and_both_commands_take_its_name(
     smallest_study, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    asked = {"study_name": "first", "workers": 1, "report": False, "say": lambda _: None}
+    asked = {"study_name": "first", "workers": 1, "report": False, "log": lambda _: None}
     study = slipstream.tune(smallest_study, force_deploy=True, **asked)
     assert (
         command("model-card", "first") == 0
@@ -127,5 +127,5 @@ def test_a_studys_policy_has_a_card_and_both_commands_take_its_name(
     assert "Report: " in capsys.readouterr().out
     before = slipstream.evaluate("first")["test"][0][0].episode_return
     assert slipstream.evaluate("given")["test"][0][0].episode_return == before
-    assert command("model-card", "given") == 2
-    assert "is a policy by itself: a card is written of a run or a study" in capsys.readouterr().err
+    assert command("card", "given") == 2
+    assert "A model card requires a run or a study" in capsys.readouterr().err

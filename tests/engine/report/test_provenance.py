@@ -56,7 +56,7 @@ def test_cards_have_panels_of_their_own(monkeypatch):
 
 
 def test_a_runs_page_shows_it(tmp_path):
-    run = api.train("cartpole", total_timesteps=16_000, out=tmp_path / "run", report=False, say=str)
+    run = api.train("cartpole", total_timesteps=16_000, out=tmp_path / "run", report=False, log=str)
     found = evaluate_run(run)
     assert len(found.resources["wall"]) > 1 and (found.resources["memory_gib"] > 0.0).all()
     assert "machine" in names(build_page(found))

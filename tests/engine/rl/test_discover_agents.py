@@ -69,7 +69,7 @@ def test_one_file_is_an_agent(counting, tmp_path):
     )
     assert config.agent.patience == 5
     assert resolve(config.as_mapping()) == config
-    api.train(config, out=tmp_path / "run", report=False, say=lambda _: None)
+    api.train(config, out=tmp_path / "run", report=False, log=lambda _: None)
     assert sys.modules["slipstream.rl.agents.counting"].updates == 1024 // (
         8 * config.agent.n_steps
     )

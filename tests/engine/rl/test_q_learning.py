@@ -173,7 +173,7 @@ def test_a_study_searches_its_settings(tmp_path):
         workers=1,
         force_deploy=True,
         report=False,
-        say=lambda _: None,
+        log=lambda _: None,
     )
     with Ledger(folder.ledger, read_only=True) as ledger:
         asked = [set(ask.params) for ask in ledger.suggestions().values()]

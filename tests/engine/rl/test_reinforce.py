@@ -62,7 +62,7 @@ def test_it_solves_cartpole_and_leaves_a_run_like_any_other(tmp_path):
         total_timesteps=30_000,
         num_envs=16,
         out=tmp_path / "run",
-        say=lambda _: None,
+        log=lambda _: None,
     )
     scores = [member["test_score"] for member in run.result["members"]]
     assert min(scores) > 400, scores  # random play: 22
@@ -152,7 +152,7 @@ def test_a_study_searches_its_settings(tmp_path):
         workers=1,
         force_deploy=True,
         report=False,
-        say=lambda _: None,
+        log=lambda _: None,
     )
     with Ledger(folder.ledger, read_only=True) as ledger:
         asked = [set(ask.params) for ask in ledger.suggestions().values()]

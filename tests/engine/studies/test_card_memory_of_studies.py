@@ -22,7 +22,7 @@ def test_halved_members_are_told_once(smallest_study, tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch_ppo.PPOGroup, "update", lacking)
     folder = slipstream.tune(
-        smallest_study, study_name=str(tmp_path / "study"), workers=1, report=False, say=said.append
+        smallest_study, study_name=str(tmp_path / "study"), workers=1, report=False, log=said.append
     )
     (told,) = [one for one in said if "lacks memory for all" in one]
     sentence = told.removeprefix("Note: ")

@@ -15,7 +15,7 @@ AGENT = {"n_steps": 48, "batch_size": 48, "n_epochs": 1, "net_arch": [8]}
 def train(folder, env, **training):
     config = {"env": env, "agent": AGENT, "evaluation": {"every": 1.0, "episodes": 2}}
     training = {"num_envs": 4, "total_timesteps": 3 * 4 * 48, **training}
-    slipstream.train(config, out=folder, report=False, say=lambda _: None, **training)
+    slipstream.train(config, out=folder, report=False, log=lambda _: None, **training)
     return slipstream.load_policy(folder)
 
 

@@ -178,7 +178,7 @@ def test_images_learn_in_the_torch_form(tmp_path):
         out=tmp_path / "run",
         overrides={name: value for name, value in (IMAGES | longer).items() if name != "env"},
         report=False,
-        say=lambda sentence: None,
+        log=lambda sentence: None,
     )
     assert run.provenance["learner"] == "torch"
     assert run.result["members"][0]["best_score"] > 8.0  # of 10; half of them by chance
@@ -201,7 +201,7 @@ def test_dqn_learns_from_images(tmp_path):
         out=tmp_path / "run",
         total_timesteps=1536,
         report=False,
-        say=lambda sentence: None,
+        log=lambda sentence: None,
     )
     assert run.provenance["learner"] == "torch"
     assert run.result["members"][0]["best_score"] > 8.0

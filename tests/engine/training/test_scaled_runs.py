@@ -53,7 +53,7 @@ def stopped(path, name, settings, members):
     with pytest.raises(Interrupted):
         slipstream.train(
             name, out=path, overrides=settings, callbacks=[stop_at(512, path)], report=False,
-            say=lambda _: None, **told,
+            log=lambda _: None, **told,
         )  # fmt: skip
     return Run.open(path, lambda _: None)
 

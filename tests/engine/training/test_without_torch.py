@@ -38,7 +38,7 @@ def test_a_run_from_training_to_its_report(tmp_path):
 
         out = {str(tmp_path / "run")!r}
         run = slipstream.train(
-            "pendulum", members=2, num_envs=4, total_timesteps=2_048, out=out, say=lambda _: None,
+            "pendulum", members=2, num_envs=4, total_timesteps=2_048, out=out, log=lambda _: None,
             shards=2,
         )
         policy = slipstream.load_policy(run)

@@ -4,13 +4,13 @@ from importlib.util import find_spec
 
 import pytest
 
-from slipstream.api.envs import FACES, make_adapter
+from slipstream.api.envs import ADAPTERS, make_face
 from slipstream.core.errors import ConfigError
 
 LIBRARIES = {"sb3": "stable_baselines3"}  # of faces that are not called as their library is
 
 
-@pytest.mark.parametrize("library", FACES)
+@pytest.mark.parametrize("library", ADAPTERS)
 def test_every_face_is_made_by_the_same_arguments(library):
     if library != "envpool":  # its face needs no EnvPool
         pytest.importorskip(LIBRARIES.get(library, library))
@@ -24,14 +24,14 @@ def test_every_face_is_made_by_the_same_arguments(library):
         make_adapter(library, "cartpole", 1, backend="serial", max_stepz=5)
 
 
-@pytest.mark.parametrize("library", FACES)
+@pytest.mark.parametrize("library", ADAPTERS)
 def test_every_face_is_a_file_with_make_vec(library):
-    found = find_spec(f"slipstream.adapters.{FACES[library]}")
+    found = find_spec(f"slipstream.adapters.{ADAPTERS[library]}")
     assert found is not None and found.origin is not None
     with open(found.origin) as file:
         assert "\ndef make_vec(" in file.read()
 
 
 def test_a_face_that_is_not_there_is_refused():
-    with pytest.raises(ConfigError, match=r"no face for 'dm_env'; there are gymnasium, sb3"):
-        make_adapter("dm_env", "cartpole")
+    with pytest.raises(ConfigError, match=r"no adapter for 'dm_env'. Use one of: gymnasium, sb3"):
+        make_face("dm_env", "cartpole")

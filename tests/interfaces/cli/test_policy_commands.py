@@ -25,7 +25,7 @@ def run(tmp_path):
         out=tmp_path / "run",
         overrides=FAST,
         report=False,
-        say=lambda _: None,
+        log=lambda _: None,
     )
 
 
@@ -131,7 +131,7 @@ def test_a_market_policy_shows_its_prices_and_costs(slipstream, tmp_path):
         total_timesteps=128,
         out=tmp_path / "run",
         report=False,
-        say=lambda _: None,
+        log=lambda _: None,
     )
     done = slipstream("policy", "show", run.path)
     assert done.code == 0, done.err

@@ -205,8 +205,8 @@ def test_a_study_never_goes_blank(machinery, tmp_path, monkeypatch):
     machinery.seconds = 0.002
     monkeypatch.setattr("fake_pool.SKILL", 0.002)  # what is confirmed is trained once more
     package.tune(
-        "c.yaml", study={"n_trials": 8}, study_name="one", report=False, show=seen.append,
-        say=lambda sentence: None,
+        "c.yaml", study={"n_trials": 8}, study_name="one", report=False, on_progress=seen.append,
+        log=lambda sentence: None,
     )  # fmt: skip
     after = [one for one in seen if one.phase in ("confirmation", "final training")]
     assert {one.phase for one in after} == {"confirmation", "final training"}

@@ -23,7 +23,7 @@ FLAGS += [part for name, value in FAST.items() for part in ("--set", f"{name}={v
 @pytest.fixture
 def quiet(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return {"report": False, "say": lambda text: None, "overrides": FAST, **SMALL}
+    return {"report": False, "log": lambda text: None, "overrides": FAST, **SMALL}
 
 
 def test_train_evaluate_and_read(slipstream):

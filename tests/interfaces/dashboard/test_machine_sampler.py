@@ -207,7 +207,7 @@ def test_a_run_writes_what_it_took(tmp_path):
         total_timesteps=8_000,
         out=tmp_path / "run",
         report=False,
-        say=lambda sentence: None,
+        log=lambda sentence: None,
     )
     columns = run.metrics()
     taken = [value for value in columns["memory_gib"] if value is not None]

@@ -51,7 +51,7 @@ def test_killed_jobs_end_with_the_weights_of_undisturbed_ones(
     for seed in seeds:
         package.train(
             "cartpole", num_envs=8, total_timesteps=steps, seed=seed, keep_last=1,
-            out=f"calm/{seed}", report=False, say=lambda _: None,
+            out=f"calm/{seed}", report=False, log=lambda _: None,
         )  # fmt: skip
     draw = random.Random(each)
     kills = ["job", "supervisor", "both"] * each

@@ -40,4 +40,4 @@ def demo(
     with closing(open_console()) as progress:
         progress.say(_PRICES)
         progress.say(f"Config: {config}")
-        api.train(str(config), out=out, callbacks=[progress], say=progress.say)
+        api.train(str(config), out=out, callbacks=[progress], log=progress.say)

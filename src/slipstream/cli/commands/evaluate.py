@@ -71,12 +71,12 @@ def evaluate(
     paper account.
     """
     from slipstream import api
-    from slipstream.api.trained_runs import placed
+    from slipstream.api.trained_runs import resolve_source
     from slipstream.training.runs.policies import deployed_folder
     from slipstream.training.runs.run import Run
 
     progress = open_console()
-    place, bars, start = placed(run, data, start)
+    place, bars, start = resolve_source(run, data, start)
     folder = Path(str(place))
     deployed = deployed_folder(folder)
     if deployed is not None and video is not None:
@@ -102,7 +102,7 @@ def evaluate(
         start=start,
         stop=stop,
         out=out,
-        say=progress.say,
+        log=progress.say,
         trust=trust,
     )
     progress.say(f"Report: {path}")
@@ -201,7 +201,7 @@ def best_response(
             overrides=set_ or (),
             callbacks=[progress],
             report=not no_report,
-            say=progress.say,
+            log=progress.say,
             trust=trust,
         )
         (won, low, high), (drew, *_), (lost, *_) = played.shares().values()

@@ -105,10 +105,10 @@ def _folder(path: str, acts: bool = False) -> Path:
     Raises:
         CheckpointError: the policy must act on a deployment account's bars, and it has none yet.
     """
-    from slipstream.api.trained_runs import folder_of
+    from slipstream.api.trained_runs import find_folder
     from slipstream.core.plugins import folder_kinds
 
-    folder = folder_of(path)
+    folder = find_folder(path)
     for kind in folder_kinds(folder):
         return kind.policy(folder, acts)
     return folder

@@ -93,7 +93,7 @@ def train(
             callbacks=[progress],
             report=not no_report,
             track=track,
-            say=progress.say,
+            log=progress.say,
         )
     if no_report:
         print_result(progress, run)

@@ -86,8 +86,8 @@ def resume(
                 force_deploy=force_deploy,
                 trust=trust,
                 report=not no_report,
-                say=progress.say,
-                show=progress.show,
+                log=progress.say,
+                on_progress=progress.show,
             )
         return
     _reject_options(context, "studies", "storage", "workers", "hours", "force_deploy")
@@ -233,8 +233,8 @@ def tune(
             time_budget=time_budget,
             force_deploy=force_deploy,
             report=not no_report,
-            say=shown.say,
-            show=shown.show,
+            log=shown.say,
+            on_progress=shown.show,
         )
 
 

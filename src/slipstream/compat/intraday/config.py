@@ -42,12 +42,12 @@ class Vectorized(Config):
     monitor: _Monitor = _Monitor()
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Vectorized:
+    def from_config(cls, values: Mapping[str, Any]) -> Vectorized:
         """The section of a config of theirs."""
-        found = section_of(section_of(whole(values), "training"), "vectorized_training")
+        found = section_of(section_of(complete_config(values), "training"), "vectorized_training")
         return validate(cls, found, "training.vectorized_training")
 
-    def copies(self, symbols: Sequence[str] | None) -> int | None:
+    def num_envs(self, symbols: Sequence[str] | None) -> int | None:
         """How many are asked for: one for each symbol, unless the section has a number.
 
         Cores have no say, for copies are compiled and no processes.
@@ -91,7 +91,7 @@ def _keys() -> dict[str, Any]:
     return found
 
 
-def whole(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def complete_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """A whole config of theirs, of which a section `environment` is a part.
 
     Raises:
@@ -129,7 +129,7 @@ def differences(values: Mapping[str, Any], monitored: bool = False) -> str:
         said += [
             f"Passed over, for nothing there read them; ours in brackets: {', '.join(unread)}."
         ]
-    if Vectorized.of(values).monitor.enabled and not monitored:
+    if Vectorized.from_config(values).monitor.enabled and not monitored:
         said += [
             "`monitor.enabled` is passed over: `slipstream train` writes metrics.csv and no "
             "monitor.csv. For that write `from slipstream.compat.intraday import TrainerAgent` "
@@ -167,7 +167,7 @@ def to_sections(values: Mapping[str, Any], env: Mapping[str, Any] | None = None)
             raise ConfigError(
                 f"`{theirs}`, IntradayJules', and `{ours}`, slipstream's, say the same: keep one."
             )
-    vectorized, training = Vectorized.of(values), section_of(values, "training")
+    vectorized, training = Vectorized.from_config(values), section_of(values, "training")
     if env is None:
         if vectorized.data_dir is None:
             raise ConfigError(
@@ -175,13 +175,13 @@ def to_sections(values: Mapping[str, Any], env: Mapping[str, Any] | None = None)
                 "a folder with SYMBOL.parquet (or .csv). From Python "
                 "`create_vectorized_env(symbols, data_dir)` says it."
             )
-        env = environment_of(values, vectorized.symbols, vectorized.data_dir)
+        env = env_section(values, vectorized.symbols, vectorized.data_dir)
     names = {"total_timesteps": "total_timesteps"}
     read = ("algorithm", "algo_params", "vectorized_training", "log_interval")
     trained = _renamed(training, "training", names, read)
     if "num_envs" in trained and vectorized.n_envs is not None:
         raise ConfigError("`training.num_envs` and `vectorized_training.n_envs`: keep one.")
-    copies = vectorized.copies(section_of(env, "data").get("symbols"))
+    copies = vectorized.num_envs(section_of(env, "data").get("symbols"))
     trained |= {} if copies is None or "num_envs" in trained else {"num_envs": copies}
     given = section_of(values, "algo_params") or section_of(training, "algo_params")
     sb3 = validate(_SB3, {k: v for k, v in given.items() if k in _SB3.model_fields}, "algo_params")
@@ -196,7 +196,7 @@ def to_sections(values: Mapping[str, Any], env: Mapping[str, Any] | None = None)
     return {**more, "env": dict(env), "agent": agent, "training": trained}
 
 
-def environment_of(
+def env_section(
     values: Mapping[str, Any], symbols: Sequence[str] | None, data_dir: str | Path
 ) -> dict[str, Any]:
     """Our section `env` for their section `environment`, with these prices."""

@@ -18,10 +18,10 @@ from slipstream.adapters import gymnasium_vector
 from slipstream.adapters.gymnasium_env import EnvAdapter
 from slipstream.compat.intraday.config import (
     Vectorized,
+    complete_config,
     differences,
-    environment_of,
+    env_section,
     to_sections,
-    whole,
 )
 from slipstream.core.bounds import check_count
 from slipstream.core.config import validate
@@ -73,14 +73,15 @@ class EnvBuilder:
         Raises:
             SlipstreamError: prices or settings that cannot be used, in a paragraph.
         """
-        config, symbols = whole(config), [symbols] if isinstance(symbols, str) else symbols
-        asked = Vectorized.of(config).copies(symbols) if n_envs is None else n_envs
+        config, symbols = (
+            complete_config(config),
+            [symbols] if isinstance(symbols, str) else symbols,
+        )
+        asked = Vectorized.from_config(config).num_envs(symbols) if n_envs is None else n_envs
         copies = check_count("n_envs", asked)
         if copies == 1:
-            print_to_stderr(
-                "One environment: one symbol, n_envs or max_envs of 1, or `enabled: false`."
-            )
-        target = {"env": environment_of(config, symbols, data_dir)}
+            to_stderr("One environment: one symbol, n_envs or max_envs of 1, or `enabled: false`.")
+        target = {"env": env_section(config, symbols, data_dir)}
         if importlib.util.find_spec("stable_baselines3") is None:
             lost = f", and no {monitor_path}.monitor.csv is written" if monitor_path else ""
             print_to_stderr(
@@ -106,7 +107,7 @@ class EnvBuilder:
         symbol: str, data_dir: str | Path, config: Mapping[str, Any], logger: Any = None
     ) -> EnvAdapter:
         """One copy that trades one symbol, as Gymnasium's `Env`."""
-        return EnvAdapter({"env": environment_of(whole(config), [symbol], data_dir)})
+        return EnvAdapter({"env": env_section(complete_config(config), [symbol], data_dir)})
 
     @staticmethod
     def make_env(config: Mapping[str, Any], logger: Any = None) -> EnvAdapter:
@@ -115,7 +116,7 @@ class EnvBuilder:
         Raises:
             ConfigError: it says neither where prices are nor whose.
         """
-        vectorized = Vectorized.of(config)
+        vectorized = Vectorized.from_config(config)
         if vectorized.data_dir is None or vectorized.symbols is None:
             raise ConfigError(
                 "`make_env` needs `training.vectorized_training.data_dir` and `.symbols`, whose "
@@ -127,13 +128,13 @@ class EnvBuilder:
     def get_optimal_n_envs(symbols: Sequence[str], max_envs: int | None = None) -> int:
         """One copy for each symbol, `max_envs` at most."""
         asked = validate(Vectorized, {"max_envs": max_envs})
-        return check_count("symbols", asked.copies(symbols))
+        return check_count("symbols", asked.num_envs(symbols))
 
     @staticmethod
     def validate_environment_config(config: Mapping[str, Any], logger: Any = None) -> bool:
         """True; what cannot be used is raised in a paragraph, where theirs returned False."""
-        values = whole(config)
-        resolve(to_sections(values, environment_of(values, None, ".")))
+        values = complete_config(config)
+        resolve(to_sections(values, env_section(values, None, ".")))
         return True
 
 
@@ -171,7 +172,7 @@ class TrainerCore:
         self.config = config
         self._env: Any = None
         self.run: Run | None = None
-        self._vectorized = Vectorized.of(config)  # what it names wrongly is said now
+        self._vectorized = Vectorized.from_config(config)  # what it names wrongly is said now
 
     def create_vectorized_environment(
         self,

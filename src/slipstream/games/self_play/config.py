@@ -99,7 +99,7 @@ DEFAULTS = SelfPlayConfig.model_validate({})
 
 
 @functools.cache  # the same object for the same kernel: what is compiled for it is found by it
-def extended(kernel: Kernel) -> Kernel:
+def with_self_play_key(kernel: Kernel) -> Kernel:
     """Return the kernel of a game with the key `self_play` in its Config."""
     return kernel._replace(Config=_with_self_play(kernel.Config))
 
@@ -116,7 +116,9 @@ def _with_self_play(model: type[Config]) -> type[Config]:
     )
 
 
-def seated(kernel: Kernel, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+def with_default_opponent(
+    kernel: Kernel, settings: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], str | None]:
     """A section `env` with somebody in a game's second seat, where it leaves that open.
 
     That is whom the kernel's module suggests in its constant `OPPONENTS`, else the learner's own

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.text import did_you_mean
-from slipstream.games.ratings import Ratings, lacking
+from slipstream.games.ratings import Ratings, openskill_missing
 from slipstream.games.self_play.config import SelfPlayConfig, is_file
 from slipstream.games.self_play.opponent_networks import (
     OpponentNetworks,
@@ -392,7 +392,7 @@ class SelfPlayOpponents:
             since[due] = 0
         self.pool.snapshot(due)
         if self.ratings is not None:
-            self.ratings.freeze(due, (self.pool.taken - 1) % self._config.slots)
+            self.ratings.add_snapshots(due, (self.pool.taken - 1) % self._config.slots)
 
     def _due(self) -> NDArray[np.bool_]:
         config = self._config
@@ -408,14 +408,14 @@ class SelfPlayOpponents:
 
     def rating_environment(self) -> Environment | None:
         """Games of each member against its snapshots, all equally often; none without ratings."""
-        if self.pool is None or self.ratings is None or lacking():
+        if self.pool is None or self.ratings is None or openskill_missing():
             return None
         return self._evenly(self.pool.with_uniform_shares())
 
     def rate(self, games: Sequence[Sequence[EpisodeResult]]) -> dict[str, NDArray[np.float64]]:
         """Rate the members by games of a rehearsal."""
         assert self.ratings is not None
-        return self.ratings.learn(games)
+        return self.ratings.update(games)
 
     def metrics(self) -> dict[str, NDArray[np.float64]]:
         """Shares of recent games [M] by name, NaN before the first; and snapshots taken."""

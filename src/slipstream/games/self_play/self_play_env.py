@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from slipstream.core.config import Config, find_model
 from slipstream.core.errors import ConfigError
 from slipstream.core.random import stream, word
-from slipstream.core.storage.checkpoint import strip_prefix
-from slipstream.games.ratings import lacking
+from slipstream.core.storage.checkpoint import below
+from slipstream.games.ratings import openskill_missing
 from slipstream.games.self_play.config import (
     DEFAULTS,
     SelfPlayConfig,
-    extended,
     get_self_play,
-    seated,
+    with_default_opponent,
+    with_self_play_key,
 )
 from slipstream.games.self_play.opponent_networks import (
     OpponentBatch,
@@ -531,7 +531,7 @@ class GameEnvironment(KernelEnvironment, Players):
     self_play: SelfPlay | None = None
     evaluator: GameEnvironment | None = None
 
-    extended = staticmethod(extended)
+    extended = staticmethod(with_self_play_key)
 
     def with_config(self, config: Config) -> Self:
         asked, suggested = get_self_play(config), self.kernel.hook("EVALUATION")
@@ -605,10 +605,8 @@ class GameEnvironment(KernelEnvironment, Players):
     # As players.
 
     @classmethod
-    def with_opponent(
-        cls, name: str, settings: Mapping[str, Any]
-    ) -> tuple[Mapping[str, Any], str | None]:
-        return seated(KernelKind(name).kernel, settings)
+    def seated(cls, name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+        return with_default_opponent(KernelKind(name).kernel, settings)
 
     @classmethod
     def bots(cls, name: str) -> list[str]:
@@ -680,7 +678,7 @@ class GameEnvironment(KernelEnvironment, Players):
     @property
     def warnings(self) -> tuple[str, ...]:
         rated = self.self_play is not None and SNAPSHOTS in self.self_play.config.opponents
-        unrated = lacking() if rated else None
+        unrated = openskill_missing() if rated else None
         return () if unrated is None else (unrated,)
 
     def for_training(self, policy: Policy) -> tuple[Environment, SelfPlayOpponents | None]:

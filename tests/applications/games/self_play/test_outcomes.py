@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import slipstream
+from slipstream.games.report import game_sections
 from slipstream.games.report import outcomes as outcomes_from_evaluation
 from slipstream.games.report import outcomes_from_evaluation as met_in
-from slipstream.games.report import sections
 from slipstream.games.self_play.opponents import OpponentPool
 from slipstream.report.run_page import evaluate_run
 from slipstream.training.environments.parts import group_by_opponent, outcome_shares
@@ -107,7 +107,7 @@ def test_a_page_has_a_table_and_a_curve_for_each(tmp_path):
     assert sum(one.won + one.drawn + one.lost for one in outcomes) == 12
     for one in outcomes:
         np.testing.assert_allclose(one.shares.sum(axis=1), 1.0)
-    (shown,) = sections(outcomes, read_match_results(found))
+    (shown,) = game_sections(outcomes, read_match_results(found))
     fresh, played = shown.tables
     assert [row[0] for row in fresh.rows] == ["idle", "weak"] and played.rows[0][1] == "4"
     assert shown.pictures[0].name == "outcomes"

@@ -7,7 +7,7 @@ import pytest
 
 import slipstream
 from slipstream.games import ratings, report
-from slipstream.games.ratings import DEVIATION, MEAN, Ratings
+from slipstream.games.ratings import INITIAL_DEVIATION, INITIAL_MEAN, Ratings
 from slipstream.training.episode_result import EpisodeResult
 
 pytest.importorskip("openskill")
@@ -20,19 +20,21 @@ def games(snapshot, result, count=10):
 
 def test_members_are_rated_by_their_own_games():
     made = Ratings(2, 3)
-    found = made.learn([games(0, 1), games(0, -1) + games(-1, 1)])  # -1: against somebody else
+    found = made.update([games(0, 1), games(0, -1) + games(-1, 1)])  # -1: against somebody else
     (winner, loser), deviation = found["rating"], found["rating_deviation"]
-    assert winner > MEAN > loser and (deviation < DEVIATION).all()
-    assert winner - MEAN == pytest.approx(MEAN - loser)
-    assert made.snapshots[0, 0, 0] < MEAN < made.snapshots[1, 0, 0]
-    np.testing.assert_array_equal(made.snapshots[:, 1:], np.tile([MEAN, DEVIATION], (2, 2, 1)))
-    made.freeze(np.array([True, False]), np.array([1, 1]))
-    assert made.snapshots[0, 1].tolist() == [winner, DEVIATION]
-    assert made.snapshots[1, 1].tolist() == [MEAN, DEVIATION]
+    assert winner > INITIAL_MEAN > loser and (deviation < INITIAL_DEVIATION).all()
+    assert winner - INITIAL_MEAN == pytest.approx(INITIAL_MEAN - loser)
+    assert made.snapshots[0, 0, 0] < INITIAL_MEAN < made.snapshots[1, 0, 0]
+    np.testing.assert_array_equal(
+        made.snapshots[:, 1:], np.tile([INITIAL_MEAN, INITIAL_DEVIATION], (2, 2, 1))
+    )
+    made.add_snapshots(np.array([True, False]), np.array([1, 1]))
+    assert made.snapshots[0, 1].tolist() == [winner, INITIAL_DEVIATION]
+    assert made.snapshots[1, 1].tolist() == [INITIAL_MEAN, INITIAL_DEVIATION]
     again = Ratings(2, 3)
     again.load_state_dict(made.state_dict())
     drawn = [games(1, 0), games(1, 0)]
-    np.testing.assert_array_equal(again.learn(drawn)["rating"], made.learn(drawn)["rating"])
+    np.testing.assert_array_equal(again.update(drawn)["rating"], made.update(drawn)["rating"])
 
 
 def train(out):
@@ -61,7 +63,7 @@ def test_a_training_has_a_curve_and_its_pool_a_matrix(tmp_path, monkeypatch):
     np.testing.assert_array_equal(
         found.rating.T, [table[name] for name in ("steps", "rating", "rating_deviation")]
     )
-    assert found.rating[-1, 1] > MEAN  # of who once knew nothing
+    assert found.rating[-1, 1] > INITIAL_MEAN  # of who once knew nothing
     (section,) = report.league_sections(found)
     assert [row[0] for row in section.tables[0].rows] == list(found.players)
     assert section.pictures[0].name == "rating"

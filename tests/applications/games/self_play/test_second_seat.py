@@ -31,7 +31,7 @@ SMALL = {
 def test_a_kernel_suggests_somebody_and_the_run_says_so(tmp_path, name, key, who):
     said = []
     run = slipstream.train(
-        name, out=tmp_path / "run", overrides=SMALL, say=said.append, report=False
+        name, out=tmp_path / "run", overrides=SMALL, log=said.append, report=False
     )
     written = run.config.env_settings[key]
     assert {k: written[k] for k in who} == who

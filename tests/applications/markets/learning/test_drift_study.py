@@ -54,7 +54,7 @@ def test_a_direction_is_neither_confirmed_nor_called_skill(tmp_path, monkeypatch
         study = {"space": space, "n_trials": 8, "seed": seed, "pruning": {"enabled": False}}
         study |= {"confirmation": {"top": 3, "seeds": 3}, "final_seeds": 2}
         found = slipstream.tune(
-            target, study_name=f"s{seed}", study=study, report=False, say=lambda _: None
+            target, study_name=f"s{seed}", study=study, report=False, log=lambda _: None
         ).result
         assert found["winner"] is None and found["holdout"] is None
         assert found["evidence"]["deflated_sharpe"]["value"] < 0.95
@@ -78,7 +78,7 @@ def test_a_planted_edge_in_time_is_still_confirmed(tmp_path, monkeypatch):
     study = {"space": space, "n_trials": 4, "seed": 1, "pruning": {"enabled": False}}
     study |= {"confirmation": {"top": 2, "seeds": 2}, "final_seeds": 2}
     found = slipstream.tune(
-        target, study_name="edge", study=study, report=False, say=lambda _: None
+        target, study_name="edge", study=study, report=False, log=lambda _: None
     ).result
     assert found["winner"] is not None and not found["winner"]["forced"]
     assert found["holdout"]["promoted"] and found["holdout"]["timing_lcb"] > 0.0

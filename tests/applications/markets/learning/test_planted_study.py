@@ -23,7 +23,7 @@ def study_of(settings, steps, name, **study):
         "training": {"num_envs": 12, "total_timesteps": steps},
     }
     return slipstream.tune(
-        target, study_name=name, study={"space": SPACE, **study}, report=False, say=lambda _: None
+        target, study_name=name, study={"space": SPACE, **study}, report=False, log=lambda _: None
     )
 
 

@@ -31,7 +31,7 @@ def test_a_market_names_its_bars_and_the_licence_beside_them(tmp_path):
         total_timesteps=128,
         out=tmp_path / "run",
         report=False,
-        say=lambda _: None,
+        log=lambda _: None,
     )
     reads = run.test_reads
     told = rows(slipstream.write_card(run).read_text())

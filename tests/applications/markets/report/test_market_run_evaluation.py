@@ -169,6 +169,8 @@ def test_a_chosen_window_is_rewarded_and_seen_as_in_training(tmp_path, market_fo
     variances = facts["carried"]["return_variance"]
     assert sorted(variances) == sorted(facts["symbols"])
     (constants,) = {
-        tuple(api.environment_of(run, start="2024-01-01").loaded.data.constants[:, 2].tolist())
+        tuple(
+            api.environment_from_run(run, start="2024-01-01").loaded.data.constants[:, 2].tolist()
+        )
     }
     assert sorted(constants) == sorted(variances.values())

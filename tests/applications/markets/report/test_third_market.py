@@ -27,7 +27,7 @@ def run(tmp_path_factory):
         num_envs=2,
         total_timesteps=512,
         report=False,
-        say=lambda sentence: None,
+        log=lambda sentence: None,
     )
 
 

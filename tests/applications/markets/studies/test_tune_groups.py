@@ -67,7 +67,7 @@ def study_of(config, path: Path, workers: int, group_size: int) -> StudyFolder:
         group_size=group_size,
         force_deploy=True,
         report=False,
-        say=lambda _: None,
+        log=lambda _: None,
     )
 
 

@@ -116,6 +116,6 @@ def test_a_gymnasium_environment_has_its_report(tmp_path):
         overrides={"agent.n_steps": 32, "agent.net_arch": [8], "evaluation.episodes": 2},
         num_envs=2,
         total_timesteps=128,
-        say=lambda sentence: None,
+        log=lambda sentence: None,
     )
     assert "random policy" in (run.path / "report.html").read_text().lower()

@@ -51,7 +51,7 @@ def test_any_run_writes_them_and_goes_on_with_them(tmp_path):
     with pytest.raises(StruckError):
         slipstream.train(
             "cartpole", out=out, num_envs=4, total_timesteps=4_096, policy_every_episodes=every,
-            callbacks=[strike], report=False, say=lambda _: None,
+            callbacks=[strike], report=False, log=lambda _: None,
         )  # fmt: skip
     run = slipstream.resume(out, report=False)
     counts = [int(number) for number in run.metrics()["episodes"]]

@@ -160,7 +160,7 @@ def test_no_result_depends_on_it(tmp_path):
             CONFIG,
             out=tmp_path / name,
             report=False,
-            say=said.append,
+            log=said.append,
             callbacks=[lambda event, kept=started: kept.append(event)],
         )
         weights.append(pack(slipstream.load_policy(run))[0])

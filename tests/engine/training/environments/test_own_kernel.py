@@ -43,7 +43,7 @@ def made(folder):
 def train(path, **training):
     said = []
     try:
-        run = slipstream.train(path, report=False, say=said.append, **{**SMALL, **training})
+        run = slipstream.train(path, report=False, log=said.append, **{**SMALL, **training})
     finally:
         said = [one for one in said if "check" in one]
     return run, said

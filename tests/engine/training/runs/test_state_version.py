@@ -27,7 +27,7 @@ def run(tmp_path):
         num_envs=4,
         out=tmp_path / "run",
         report=False,
-        say=lambda _: None,
+        log=lambda _: None,
     )
 
 
@@ -86,7 +86,7 @@ def test_an_older_study_is_read_and_not_resumed(tmp_path):
             workers=1,
             force_deploy=True,
             report=False,
-            say=lambda _: None,
+            log=lambda _: None,
         )
 
     folder = tune()
@@ -95,4 +95,4 @@ def test_an_older_study_is_read_and_not_resumed(tmp_path):
     with pytest.raises(VersionError, match=r"The study .* was written by slipstream 0\.0\.9"):
         tune()
     with pytest.raises(VersionError, match=r"slipstream study report "):
-        slipstream.resume_study(folder.path, report=False, say=lambda _: None)
+        slipstream.resume_study(folder.path, report=False, log=lambda _: None)

@@ -69,7 +69,7 @@ def test_config_curves_report_episodes_and_policies_are_sent(tmp_path):
         total_timesteps=1_024,
         out=tmp_path / "run",
         track="wandb",
-        say=said.append,
+        log=said.append,
     )
     assert run.result is not None and not [line for line in said if "failed" in line]
     (session,) = records(run)
@@ -129,7 +129,7 @@ def test_a_tracker_that_fails_stops_no_training(tmp_path, monkeypatch, part):
 
         monkeypatch.setattr(wandb, "init", init)
     said = []
-    options = {"num_envs": 4, "total_timesteps": 512, "report": False, "say": said.append}
+    options = {"num_envs": 4, "total_timesteps": 512, "report": False, "log": said.append}
     run = slipstream.train(
         "cartpole", overrides=SMALL, out=tmp_path / "run", track="wandb", **options
     )

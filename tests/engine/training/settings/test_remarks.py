@@ -13,7 +13,7 @@ def test_one_update_a_vector_step_does_less_work_and_says_so(tmp_path):
             num_envs=4,
             total_timesteps=1_024,
             report=False,
-            say=lambda _: None,
+            log=lambda _: None,
         )
         found[pace] = run
     updates = {pace: run.result["progress"]["updates"] for pace, run in found.items()}

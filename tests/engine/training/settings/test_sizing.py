@@ -53,7 +53,7 @@ def test_the_clock_has_no_say_in_what_is_trained(clock, tmp_path, target):
                 seed=3,
                 out=out,
                 report=False,
-                say=lambda sentence: None,
+                log=lambda sentence: None,
             )
         )
     one, other = runs
