@@ -85,7 +85,7 @@ def make_vec(
     environment = make_environment(config.env_name, config.env_settings)
     check_copies(num_envs, rollout_bytes(environment.spec, 1, 1, 1))
     # Shortened first episodes are for training only.
-    return environment.copies(*member_indices([as_seed(seed)], num_envs), backend, stagger=False)
+    return environment.make_envs(*member_indices([as_seed(seed)], num_envs), backend, stagger=False)
 
 
 def registered_target(target: Any) -> Any:

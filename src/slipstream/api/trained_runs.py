@@ -46,7 +46,7 @@ def evaluate(
     start: str | None = None,
     stop: str | None = None,
     trust: bool = False,
-) -> Tracks:
+) -> EpisodeResults:
     """Evaluate the best policies; return episodes with traces by split and member.
 
     Args:
@@ -103,9 +103,9 @@ def evaluate_games(
     """
     from slipstream.training.runs import matches
 
-    config, player1 = matches.learner_of(path, member, trust)
+    config, player1 = matches.load_learner(path, member, trust)
     name, settings = config.env_name, config.env_settings
-    chosen = matches.bots(name) if opponents is None else opponents
+    chosen = matches.list_bots(name) if opponents is None else opponents
     others = [
         matches.load_snapshots(player1.run)
         if player1.run is not None and text == SNAPSHOTS
@@ -115,7 +115,7 @@ def evaluate_games(
     number = config.evaluation.test_seed if seed is None else seed
     for player2 in others:  # fails before expensive work
         matches.environment_against(name, settings, 0, player2)
-    options: Any = {"settings": settings, "backend": config.training.chosen_backend}
+    options: Any = {"settings": settings, "backend": config.training.resolved_backend}
     played = [matches.play(name, player1, player2, games, number, **options) for player2 in others]
     if player1.run is not None:
         matches.write_match_results(player1.run, played, number, player1.member)
@@ -334,14 +334,14 @@ def best_response(
     """
     from slipstream.training.runs import matches
 
-    config, player2 = matches.learner_of(path, member, trust)
+    config, player2 = matches.load_learner(path, member, trust)
     matches.check_game(config.env_name, games)
-    assert player2.place is not None
+    assert player2.path is not None
     # Fails before training.
     matches.environment_against(config.env_name, config.env_settings, 0, player2)
     changes: dict[str, Any] = {} if steps is None else {"training.total_timesteps": steps}
     run = train(
-        matches.best_response_config(config, player2.place, drawn),
+        matches.best_response_config(config, player2.path, drawn),
         out=out,
         overrides={**changes, **parse_overrides(overrides)},
         callbacks=callbacks,
@@ -349,12 +349,12 @@ def best_response(
         log=log,
     )
     number = run.config.evaluation.test_seed if seed is None else seed
-    backend = run.config.training.chosen_backend
+    backend = run.config.training.resolved_backend
     player1 = matches.load_player(run)
     played = matches.play(
         run.config.env_name, player1, player2, games, number, backend=backend, drawn=drawn
     )
     matches.write_match_results(run, [played], number)
     if report:
-        run.say(f"Report: {write_report(run, log=run.say)}")
+        run.notify(f"Report: {write_report(run, log=run.notify)}")
     return run, played

@@ -82,7 +82,7 @@ def train(
     callbacks, log = _listening(callbacks, log)
     check_tracker(track)
     target = registered_target(target)
-    config, seat = resolve(target, changes).seated()
+    config, seat = resolve(target, changes).with_opponent()
     path = free_path(config, out, overwrite)  # fails before expensive work
     environment = resolve_environment(config.env_name, config.env_settings)
     learner = check_learner(config.training, environment.spec.is_image)
@@ -99,12 +99,12 @@ def train(
         ignored_keys(target),
     )
     messages = [sentence for sentence in sentences if sentence]
-    notes = [*environment.notes, *remarks(config, environment), *messages]
-    metadata: dict[str, Any] = {"environment": environment.facts, "notes": notes}
+    notes = [*environment.notes, *run_warnings(config, environment), *messages]
+    metadata: dict[str, Any] = {"environment": environment.metadata, "notes": notes}
     metadata |= {"learner": learner, **({"say": log} if log else {})}
     run = Run.create(config, path, overwrite=overwrite, **metadata)
     for message in messages:
-        run.say(message)
+        run.notify(message)
     begin = partial(trainer.train, run.config, cluster=resolve_cluster(cluster))
     return _finish(run, environment, begin, callbacks, report, track)
 
@@ -144,16 +144,16 @@ def resume(
         return _complete(run) if report else run
     environment = resolve_environment(run.config.env_name, run.config.env_settings)
     recorded = run.provenance
-    before, now = recorded.get("environment"), environment.facts
+    before, now = recorded.get("environment"), environment.metadata
     if before is not None and before != now:
         changed = ", ".join(changed_facts(before, now))
-        run.say(
+        run.notify(
             f"The environment changed since {run.path} started ({changed}). Results may differ."
         )
     torch = ("torch",) if recorded.get("learner") == "torch" else ()
     notice = other_bits(recorded, str(run.path), ("slipstream", "numba", "numpy", *torch))
     if notice:
-        run.say(notice)
+        run.notify(notice)
         run.record(notes=list(dict.fromkeys([*recorded.get("notes", []), notice])))
     config = run.resume_config(device, num_envs)
     environment, measured = apply_autotune(config, environment)
@@ -203,9 +203,9 @@ def _listening(
 
 def _complete(run: Run) -> Run:
     """Write the report that a killed run lacks although its training is complete."""
-    if run.reported:
+    if run.mark_reported:
         return run
-    run.say(f"{run.path} is complete, but its report is missing. It is written now.")
+    run.notify(f"{run.path} is complete, but its report is missing. It is written now.")
     run.lock()
     try:
         run.logbook.mark_complete()
@@ -219,7 +219,7 @@ def _report(run: Run) -> Run:
 
     try:
         # Training already counted this access to the test split.
-        run.say(f"Report: {report_run(run, count=False, say=run.say)}")
+        run.notify(f"Report: {report_run(run, count=False, say=run.notify)}")
     except KeyboardInterrupt:
         raise Interrupted(run.path, how=_UNREPORTED) from None
     return run

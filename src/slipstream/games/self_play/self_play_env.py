@@ -605,7 +605,9 @@ class GameEnvironment(KernelEnvironment, Players):
     # As players.
 
     @classmethod
-    def seated(cls, name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    def with_opponent(
+        cls, name: str, settings: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any], str | None]:
         return with_default_opponent(KernelKind(name).kernel, settings)
 
     @classmethod
