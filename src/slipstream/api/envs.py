@@ -83,7 +83,7 @@ def make_vec(
     )
     num_envs = check_count("num_envs", num_envs)
     environment = make_environment(config.env_name, config.env_settings)
-    check_copies(num_envs, rollout_bytes(environment.spec, 1, 1, 1))
+    check_env_memory(num_envs, rollout_bytes(environment.spec, 1, 1, 1))
     # Shortened first episodes are for training only.
     return environment.make_envs(*member_indices([as_seed(seed)], num_envs), backend, stagger=False)
 

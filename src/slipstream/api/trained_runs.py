@@ -65,7 +65,7 @@ def evaluate(
     path, data, start = resolve_source(path, data, start)
     run = _open_source(path, trust)
     if isinstance(run, DeployedPolicy):
-        return run.evaluate(run.environment(data, symbols, moment(start), moment(stop)))
+        return run.evaluate(run.environment(data, symbols, parse_utc(start), parse_utc(stop)))
     environment = environment_from_run(run, data=data, symbols=symbols, start=start, stop=stop)
     if "test" in environment.splits():
         run.count_test_read()
@@ -148,7 +148,12 @@ def write_report(
     from slipstream.report import run_page  # imports Matplotlib
 
     path, data, start = resolve_source(path, data, start)
-    bars: Any = {"data": data, "symbols": symbols, "start": moment(start), "stop": moment(stop)}
+    bars: Any = {
+        "data": data,
+        "symbols": symbols,
+        "start": parse_utc(start),
+        "stop": parse_utc(stop),
+    }
     run = _open_source(path, trust)
     if isinstance(run, DeployedPolicy):
         return run_page.report_deployed(run, **bars, out=out, say=log)
@@ -177,7 +182,7 @@ def write_card(
     from slipstream.report import model_card
 
     found = _open_source(run if isinstance(run, Run) else find_folder(run), trust)
-    if isinstance(found, DeployedPolicy) and not is_there(found.path.parent / LEDGER):
+    if isinstance(found, DeployedPolicy) and not path_exists(found.path.parent / LEDGER):
         raise ConfigError(
             f"A model card requires a run or a study, and {run} is a policy folder. Name the run "
             "or study that it came from."
@@ -284,7 +289,7 @@ def find_folder(path: str | Path) -> Path:
     """
     folder = Path(path).expanduser()
     markers = (CONFIG, CHECKPOINTS, checkpoint.MANIFEST, LEDGER)
-    if any(is_there(folder / marker) for marker in markers):
+    if any(path_exists(folder / marker) for marker in markers):
         return folder
     from slipstream.studies.record.inspection import lookup
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.api.envs import EnvSource, registered_target
-from slipstream.core.storage.provenance import changed_facts, other_bits
+from slipstream.core.storage.provenance import changed_keys, reproducibility_warning
 from slipstream.core.storage.signals import Interrupted
 from slipstream.core.text import print_to_stderr
 from slipstream.training import trainer
@@ -93,7 +93,7 @@ def train(
     environment, measured = apply_autotune(config, environment)
     check_memory(config, environment)
     check_curriculum(config.curriculum, environment, config.env_settings)
-    environment.check(config.env_settings, log or to_stderr)
+    environment.check(config.env_settings, log or print_to_stderr)
     sentences = (
         *(seat, config.note, config.preset_note, fallback, choice, measured),
         ignored_keys(target),
@@ -146,12 +146,14 @@ def resume(
     recorded = run.provenance
     before, now = recorded.get("environment"), environment.metadata
     if before is not None and before != now:
-        changed = ", ".join(changed_facts(before, now))
+        changed = ", ".join(changed_keys(before, now))
         run.notify(
             f"The environment changed since {run.path} started ({changed}). Results may differ."
         )
     torch = ("torch",) if recorded.get("learner") == "torch" else ()
-    notice = other_bits(recorded, str(run.path), ("slipstream", "numba", "numpy", *torch))
+    notice = reproducibility_warning(
+        recorded, str(run.path), ("slipstream", "numba", "numpy", *torch)
+    )
     if notice:
         run.notify(notice)
         run.record(notes=list(dict.fromkeys([*recorded.get("notes", []), notice])))

@@ -76,7 +76,7 @@ def test_runs_are_listed_wherever_they_are(slipstream, quiet, tmp_path, monkeypa
 
 def test_the_resolved_config_trains_the_same_weights(quiet):
     first = package.train("cartpole", out="a", **quiet)
-    quiet = {key: quiet[key] for key in ("report", "say")}
+    quiet = {key: quiet[key] for key in ("report", "log")}
     second = package.train("a/config.yaml", out="b", **quiet)
     assert weights(first) == weights(second)
 

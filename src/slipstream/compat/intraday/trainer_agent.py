@@ -80,7 +80,9 @@ class EnvBuilder:
         asked = Vectorized.from_config(config).num_envs(symbols) if n_envs is None else n_envs
         copies = check_count("n_envs", asked)
         if copies == 1:
-            to_stderr("One environment: one symbol, n_envs or max_envs of 1, or `enabled: false`.")
+            print_to_stderr(
+                "One environment: one symbol, n_envs or max_envs of 1, or `enabled: false`."
+            )
         target = {"env": env_section(config, symbols, data_dir)}
         if importlib.util.find_spec("stable_baselines3") is None:
             lost = f", and no {monitor_path}.monitor.csv is written" if monitor_path else ""

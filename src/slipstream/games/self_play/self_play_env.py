@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from slipstream.core.config import Config, find_model
 from slipstream.core.errors import ConfigError
 from slipstream.core.random import stream, word
-from slipstream.core.storage.checkpoint import below
+from slipstream.core.storage.checkpoint import strip_prefix
 from slipstream.games.ratings import openskill_missing
 from slipstream.games.self_play.config import (
     DEFAULTS,
@@ -668,7 +668,7 @@ class GameEnvironment(KernelEnvironment, Players):
         return own if seats is None else own | seats.evaluation.without_snapshots().short_names
 
     @property
-    def repeated(self) -> frozenset[str]:
+    def deterministic_opponents(self) -> frozenset[str]:
         seats, kernel = (self.evaluator or self).self_play, self.kernel
         if seats is None or any(
             word in ClosureBinder.reachable_functions(f) for f in (kernel.reset, kernel.step)
