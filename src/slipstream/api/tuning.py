@@ -41,7 +41,7 @@ def tune(
     Args:
         target: as for `train`; a file's section `study` is read.
         study_name: folder below ``studies/``, or a path; None: environment and time.
-        overrides: as for `train`; ``study.penalty=0`` sets a field of the study.
+        overrides: as for `train`; ``study.fold_dispersion_penalty=0`` sets a field of the study.
         study: fields of the `study` section: n_trials, seed, ...
         from_study: study whose finished trials warm-start the sampler, by name or folder.
         storage: storage of the Optuna study; None: SQLite in the study's folder.

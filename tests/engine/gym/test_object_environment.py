@@ -48,7 +48,7 @@ class Locked(Walk):
 def trained(target, path, **more):
     num_received = []
     run = slipstream.train(
-        target, out=path, total_timesteps=2048, report=False, log=heard.append,
+        target, out=path, total_timesteps=2048, report=False, log=num_received.append,
         overrides={"evaluation.episodes": 3}, **more,
     )  # fmt: skip
     return run, " ".join([*run.provenance["notes"], *num_received])
