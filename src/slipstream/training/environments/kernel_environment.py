@@ -69,7 +69,7 @@ class RecordShares(NamedTuple):
         limits = np.where(self.limits > 0, self.limits, max_steps)
         return {
             "param_ranges": np.repeat(self.ranges, each, axis=0),
-            "limits": np.repeat(limits, each),
+            "time_limits": np.repeat(limits, each),
         }
 
 
