@@ -156,8 +156,8 @@ def write_report(
     }
     run = _open_source(path, trust)
     if isinstance(run, DeployedPolicy):
-        return run_page.report_deployed(run, **bars, out=out, say=log)
-    return run_page.report_run(run, **bars, out=out, say=log)
+        return run_page.report_deployed(run, **bars, out=out, log=log)
+    return run_page.report_run(run, **bars, out=out, log=log)
 
 
 def write_card(

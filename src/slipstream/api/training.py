@@ -221,7 +221,7 @@ def _report(run: Run) -> Run:
 
     try:
         # Training already counted this access to the test split.
-        run.notify(f"Report: {report_run(run, count=False, say=run.notify)}")
+        run.notify(f"Report: {report_run(run, count=False, log=run.notify)}")
     except KeyboardInterrupt:
         raise Interrupted(run.path, how=_UNREPORTED) from None
     return run

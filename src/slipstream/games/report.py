@@ -269,7 +269,7 @@ def win_figure(met: Outcomes) -> KeyFigure:
     games = met.won + met.drawn + met.lost
     low, high = (f"{100 * end:.0f}" for end in share_interval(met.won, games)[1:])
     note = f"{games} games, all alike" if met.identical else f"{low} to {high} %"
-    return KeyFigure(f"Won against {met.opponent}", share(met.won / games), note)
+    return KeyFigure(f"Won against {met.opponent}", format_percent(met.won / games), note)
 
 
 def describe_games(played: Mapping[str, Any]) -> tuple[str, str]:
