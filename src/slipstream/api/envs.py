@@ -1,4 +1,4 @@
-"""Functions on environments: `check`, `make_vec` and `make_face`."""
+"""Functions on environments: `check`, `make_vec` and `make_adapter`."""
 
 from __future__ import annotations
 

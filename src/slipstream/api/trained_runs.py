@@ -1,4 +1,4 @@
-"""Functions on trained runs: `evaluate`, `load_policy`, `exploit`, `export`, reports."""
+"""Functions on trained runs: `evaluate`, `load_policy`, `best_response`, `export`, reports."""
 
 from __future__ import annotations
 

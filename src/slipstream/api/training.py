@@ -227,6 +227,6 @@ def _report(run: Run) -> Run:
     return run
 
 
-_AT_ONCE = "Stopped immediately; work after the last checkpoint is repeated. Resume it with:"
+_AT_ONCE = "Stopped immediately; work after the last checkpoint is repeated. Resume with:"
 
 _UNREPORTED = "Training is complete, but its report is not. Write it with:"

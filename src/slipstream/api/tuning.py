@@ -51,8 +51,8 @@ def tune(
         group_size: trials that train together as one population; None: measured. It does not change
             results.
         hours: time limit; the search ends early enough to leave the confirmation its share.
-        fit: duration such as ``24h``, or hours. A study that is forecast to take longer is not
-            started; the error names settings that fit.
+        time_budget: duration such as ``24h``, or hours. A study that is forecast to take longer
+            is not started; the error names settings that fit.
         force_deploy: deploy the best candidate even if none is recommended.
         report: write `study.html` at the end.
         log: called with messages; None: standard error.

@@ -127,5 +127,5 @@ def test_a_studys_policy_has_a_card_and_both_commands_take_its_name(
     assert "Report: " in capsys.readouterr().out
     before = slipstream.evaluate("first")["test"][0][0].episode_return
     assert slipstream.evaluate("given")["test"][0][0].episode_return == before
-    assert command("card", "given") == 2
+    assert command("model-card", "given") == 2
     assert "A model card requires a run or a study" in capsys.readouterr().err

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from slipstream.api.envs import ADAPTERS, make_face
+from slipstream.api.envs import ADAPTERS, make_adapter
 from slipstream.core.errors import ConfigError
 
 LIBRARIES = {"sb3": "stable_baselines3"}  # of faces that are not called as their library is
@@ -34,4 +34,4 @@ def test_every_face_is_a_file_with_make_vec(library):
 
 def test_a_face_that_is_not_there_is_refused():
     with pytest.raises(ConfigError, match=r"no adapter for 'dm_env'. Use one of: gymnasium, sb3"):
-        make_face("dm_env", "cartpole")
+        make_adapter("dm_env", "cartpole")

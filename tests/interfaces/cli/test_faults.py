@@ -188,7 +188,7 @@ def test_ctrl_c_at_any_moment(tmp_path, moment):
     assert "Traceback" not in err, err
     assert process.returncode == 130
     if (tmp_path / "run" / "config.yaml").exists():
-        assert f"slipstream resume {shlex.quote(str(tmp_path / 'run'))}" in err
+        assert f"Resume with: slipstream resume {shlex.quote(str(tmp_path / 'run'))}" in err
         assert Run.open(tmp_path / "run").load_checkpoint() is not None
     else:
         assert err.count("\n") <= 1

@@ -1,4 +1,4 @@
-"""`slipstream evaluate` and `exploit`: reports on other data, matches, best responses."""
+"""`slipstream evaluate` and `best-response`: reports on other data, matches, best responses."""
 
 from __future__ import annotations
 
