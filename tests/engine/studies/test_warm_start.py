@@ -132,7 +132,7 @@ def test_studies_that_cannot_tell_are_refused(source, tmp_path):
     with pytest.raises(ConfigError, match=r"`env\.name` is cartpole, and here it is pendulum"):
         warm_start(StudyFolder(tmp_path / "new"), pendulum, config, space)
     own = SearchSpace.from_mapping(SPACE, source.base)
-    with pytest.raises(ConfigError, match="told of by others"):
+    with pytest.raises(ConfigError, match="cannot warm-start itself"):
         warm_start(source, source.base, config, own)
     empty = StudyFolder(shutil.copytree(source.path, tmp_path / "empty"))
     with Ledger(empty.ledger) as ledger:
