@@ -22,9 +22,9 @@ class BestPolicies:
         folder: Its subdirectory ``best``.
     """
 
-    def __init__(self, run: Path, say: Callable[[str], None]) -> None:
-        """Store the paths. `say` receives one warning per skipped corrupt policy."""
-        self.run, self.folder, self._say = run, run / BEST, say
+    def __init__(self, run: Path, log: Callable[[str], None]) -> None:
+        """Store the paths. `log` receives one warning per skipped corrupt policy."""
+        self.run, self.folder, self._log = run, run / BEST, log
         self._fallen_back: set[int] = set()  # members that use the predecessor
 
     @property
@@ -93,7 +93,7 @@ class BestPolicies:
             found = checkpoint.load(_previous(folder), _SHAPE)
             if member not in self._fallen_back:
                 self._fallen_back.add(member)
-                self._say(f"{error} The previous best policy is used instead.")
+                self._log(f"{error} The previous best policy is used instead.")
             return found
 
 

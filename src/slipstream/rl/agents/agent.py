@@ -1,12 +1,12 @@
 """The contract of an algorithm: two classes, in a file of this folder or of your own.
 
-`Config` declares what a user may write under `agent:`, and what follows from it and from N, the
-copies per member; `Agent`, made as ``Agent(config, specs, seeds, num_envs)``, acts and learns. M
-members share an agent and never mix: a member's weights depend only on its own seed, settings and
-experience, bit for bit. No more is known of an algorithm outside `rl/agents/`.
+`Config` declares the fields under `agent:`, and the sizes that follow from them and from N, the
+environments per member. `Agent`, made as ``Agent(config, specs, seeds, num_envs)``, acts and
+learns. M members share an agent and never mix: a member's weights depend only on its own seed,
+settings and experience, bit for bit. Code outside `rl/agents/` uses this contract only.
 
-Abstract methods are required. Every other one has a default that works, and is what an algorithm
-may add: acting in compiled code, sizes for `num_envs: auto` and studies, threads of a lone member.
+Abstract methods are required. Every other method has a working default and is an optional
+extension: compiled acting, sizes for `num_envs: auto` and studies, threads of a lone member.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MemberConfig(Config):
 
     @property
     def shape(self) -> dict[str, Any]:
-        """What members must have in common to be trained side by side, as plain values."""
+        """Values that members must share to be trained in one agent, as plain values."""
         values = self.model_dump(mode="json")
         return {name: value for name, value in values.items() if name not in self.PER_MEMBER}
 
@@ -102,7 +102,7 @@ class AgentConfig(MemberConfig):
         LENGTHS: fields that `iteration_steps` follows from.
         SIZES: fields that `bytes` follows from.
         FITTED: sizes that `fit` makes agree; those that are no fields are for searches only.
-        MAX_NUM_ENVS: the most copies of a member that `num_envs: auto` chooses; None: no bound.
+        MAX_NUM_ENVS: Upper bound of `num_envs: auto`; None for no bound.
     """
 
     LENGTHS: ClassVar[tuple[str, ...]] = ()
@@ -112,7 +112,7 @@ class AgentConfig(MemberConfig):
 
     @abstractmethod
     def iteration_steps(self, num_envs: int) -> int:
-        """Steps of each copy in one iteration, which ends with `update`."""
+        """Return the steps of each environment in one iteration, which ends with `update`."""
 
     @abstractmethod
     def updates(self, num_envs: int) -> int:
@@ -128,7 +128,7 @@ class AgentConfig(MemberConfig):
 
     @abstractmethod
     def bytes(self, spec: EnvSpec, members: int, num_envs: int) -> int:
-        """Memory that M members and their experience need, apart from what `replay` says."""
+        """Return the memory of M members and their experience, without the replay."""
 
     def state_bytes(self, spec: EnvSpec) -> int:
         """Bytes of one member's networks in its state: weights, moments and targets."""
@@ -138,7 +138,7 @@ class AgentConfig(MemberConfig):
         """Refuses sizes that do not fit together by a ConfigError, which names some that do."""
 
     def replay(self, num_envs: int) -> ReplayConfig | None:
-        """What is kept of each member, and when it learns from it; None: it wants rollouts."""
+        """Return the replay configuration; None for agents that learn from rollouts."""
         return None
 
     def check_spaces(self, spec: EnvSpec) -> None:
@@ -153,14 +153,14 @@ class AgentConfig(MemberConfig):
         return 1
 
     def relax_sizes(self, num_envs: int, user_set: Container[str]) -> Self:
-        """The config without suggested sizes that do not fit; those `user_set` are the user's."""
+        """Return the config without suggested sizes that do not fit; fields in `user_set` stay."""
         return self
 
     def for_study(self, user_set: Container[str]) -> Self:
-        """The config of a study's member, of which hundreds are saved again and again.
+        """Return the config of a study's member, whose state is saved often.
 
         Args:
-            given: names of fields that are the user's, which stay.
+            user_set: Names of fields set by the user, which stay.
         """
         return self
 
@@ -182,14 +182,13 @@ def _alone(task: Callable[[], None], run_tasks: RunTasks) -> None:
 
 
 class Learning(NamedTuple):
-    """What learns from a replay in compiled code.
+    """Compiled learning from a replay.
 
     Attributes:
-        loop: compiled; ``loop(feed, by, ring, store, updates)`` makes updates [M] of each member;
-            see `ReplayLoops` for `store`.
-        feed, by: its first arguments, as they are now; by reference.
-        share: runs a task that calls `loop`; other threads of the RunTasks may take part in its
-            updates.
+        loop: Compiled ``loop(source, learner, ring, store, updates)`` that makes updates [M]; see
+            `ReplayLoops` for `store`.
+        source, learner: Its first arguments, current values by reference.
+        share: Runs a task that calls `loop`; other threads of the RunTasks may take part.
     """
 
     loop: Any
@@ -202,12 +201,12 @@ class Agent(ABC):
     """M members that act, and learn from their experience.
 
     Attributes:
-        wants: what is collected for an update: a `rollout`, `iteration_steps` of every copy from
-            one version of the policy; or a `replay`, from which it learns between steps, too.
+        experience_type: Experience of an update: `rollout`, `iteration_steps` of every
+            environment from one policy version; or `replay`, which is learned from between steps.
         state_version: goes up when `state_dict` changes its meaning: older runs are not resumed.
         policy: of all members; what is exported.
         members: M.
-        parts: ranges of a lone member's copies that may act, and learn, side by side.
+        parts: Ranges of a lone member's environments that may act and learn in parallel.
     """
 
     experience_type: ClassVar[Literal["rollout", "replay"]] = "rollout"
@@ -234,7 +233,7 @@ class Agent(ABC):
     def update(
         self, experience: Rollout, progress: float | NDArray[np.float64], run_tasks: RunTasks
     ) -> dict[str, NDArray[Any]]:
-        """Improves every member on its own part of the experience; ends an iteration.
+        """Update every member on its own part of the experience; ends an iteration.
 
         Args:
             experience: [T, M N], filled, with its final observations.
@@ -243,50 +242,49 @@ class Agent(ABC):
 
         Returns:
             Numbers [M] by name, among them `updates` (optimiser updates that changed the member)
-            and `failed` (its gradient was not finite once; it stands still from then on).
+            and `failed` (it had a non-finite gradient and is never updated again).
         """
 
     def learn(self, replay: Replay, updates: NDArray[np.int64], run_tasks: RunTasks) -> None:
         """Makes updates [M] of members that hold transitions, between steps, when they are due."""
-        raise NotImplementedError  # of an agent that wants a replay
+        raise NotImplementedError  # overridden by agents with a replay
 
     @abstractmethod
     def state_dict(self) -> Mapping[str, NDArray[Any]]:
-        """The small part of what training goes on from: arrays by name, their first axis M.
+        """Return the small part of the training state: arrays by name with first axis M.
 
-        All weights are in it: a study's members that go on are made without first ones.
-
-        It goes into every checkpoint, and over pipes. The bulk, a replay, does not: the process
-        that holds it writes it, in chunks (`core/storage/checkpoint.py`).
+        It contains all weights, so resumed members of a study skip initialization. It is part of
+        every checkpoint and is sent through pipes. A replay is not included: its process writes
+        it in chunks (`core/storage/checkpoint.py`).
         """
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from `state_dict()`."""
+        """Restore from `state_dict()`."""
 
     def drain_warnings(self) -> list[str]:
-        """Sentences about how it calculates from now on, each told once."""
+        """Return new warnings about how the agent computes, each once."""
         return []
 
     def acting(self, lo: int = 0, hi: int | None = None) -> CompiledActor | None:
-        """The compiled counterpart of `act` for every row of environments lo..hi.
+        """Return the compiled counterpart of `act` for every row of environments lo..hi.
 
-        Asked once before any state is loaded, so that all is compiled together, and once for every
-        block of experience; None where only `act` can.
+        Called once before any state is loaded, so that all code is compiled together, and once per
+        block of experience. None if only `act` is available.
         """
         return None
 
     def double_buffered_ranges(self) -> list[tuple[int, int]]:
-        """Ranges lo..hi of environments to step in turn: a card acts for one meanwhile.
+        """Return ranges lo..hi of environments to step in turn while the GPU acts for others.
 
-        None where `act` is to be called for all at once.
+        An empty list means that `act` is called for all environments at once.
         """
         return []
 
     def begin_act(
         self, experience: Rollout, t: int, lo: int, hi: int
     ) -> Callable[[], NDArray[Any]]:
-        """Begins to act for one of the `double_buffered_ranges`.
+        """Begin to act for one of the `double_buffered_ranges`.
 
         Returns:
             What waits for it and does the rest of `act`. It returns what environments receive,
@@ -295,9 +293,9 @@ class Agent(ABC):
         raise NotImplementedError  # of an agent that has halves
 
     def learning(self, replay: Replay) -> Learning | None:
-        """The compiled counterpart of `learn`.
+        """Return the compiled counterpart of `learn`.
 
-        Asked once before any state is loaded, so that all is compiled together, and once for every
-        iteration; None where only `learn` can.
+        Called once before any state is loaded, so that all code is compiled together, and once per
+        iteration. None if only `learn` is available.
         """
         return None

@@ -3,11 +3,12 @@
 A file `<name>.py` that declares `Agent` at its top level is the agent of its name, and so is a
 folder `<name>/` whose `<name>.py` does. Its parts, see `agent.py`:
 
-    Config  what a user may write under `agent:`. In a folder it stands in `config.py`, so that a
+
+    Config  the fields under `agent:`. In a folder it is declared in `config.py`, so that a
             config can be read without waiting for what learns.
     Agent   Agent(config, specs, seeds, num_envs): acts and learns. A folder may have its torch form
             in `torch_<name>.py`, whose Agent takes `device`, too, and `precision` where
-            one is asked for that is not float32.
+            it is not float32.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ def _own_config(module: ModuleType) -> type[AgentConfig]:
         missing = sorted(getattr(part, "__abstractmethods__", ()))
         if missing:
             raise ConfigError(
-                f"{module.__file__}: `{name}` lacks {', '.join(missing)}; {base.__module__} says "
-                "what they are."
+                f"{module.__file__}: `{name}` lacks {', '.join(missing)}; see {base.__module__} "
+                "for their contract."
             )
     config: type[AgentConfig] = module.Config
     return config
@@ -101,15 +102,15 @@ def _own_config(module: ModuleType) -> type[AgentConfig]:
 def load_agent(
     config: AgentConfig, learner: str = "compiled", device: str = "cpu", precision: str = "float32"
 ) -> Callable[..., Agent]:
-    """What makes an agent of such a config: the class beside it, or in the folder's own file.
+    """Return the class that builds an agent of a config, compiled or torch.
 
     Args:
-        config: an instance of its Config.
-        learner: compiled, or torch for its torch form.
-        device, precision: where and how the torch form calculates.
+        config: Instance of the agent's Config.
+        learner: `compiled`, or `torch` for the reference implementation.
+        device, precision: Device and precision of the torch implementation.
 
     Raises:
-        ConfigError: it has no such form.
+        ConfigError: The agent has no such implementation.
     """
     home = sys.modules[type(config).__module__]
     alone = hasattr(home, "Agent")

@@ -1,4 +1,4 @@
-"""What all built-in agents have: members with a policy, scales, rates, and a state by name."""
+"""Shared base of built-in agents: a population with a policy, scales, rates and named state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PopulationAgent(Agent):
         head: of the policy; None: that of a stochastic one.
         policy: weights, observation scaling, action mapping.
         groups: `Parameters` by name; `parameters` are the policy's. All are saved.
-        targets: float32 [M, P] by name, copies of groups that follow them. All are saved.
+        targets: float32 [M, P] by name, target networks of groups. All are saved.
         counts: [M] by name, what else is saved.
         discount: float64 [M].
         reward_scale: of all rewards that were seen, where they are scaled.
@@ -94,7 +94,7 @@ class PopulationAgent(Agent):
         return self.reward_scale.scale(rollout.reward, ended, rollout.valid, gamma)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Everything small that training goes on from; the first axis is the member.
+        """Return the small part of the training state; the first axis is the member.
 
         The state of some members is the same rows of each array: shards are joined by
         concatenation.
@@ -110,7 +110,7 @@ class PopulationAgent(Agent):
         return state | {name: count.copy() for name, count in self.counts.items()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from `state_dict()`."""
+        """Restore from `state_dict()`."""
         for name, part in {**self.groups, **self._scales()}.items():
             part.load_state_dict(strip_prefix(f"{name}.", state))
         for name, target in self.targets.items():

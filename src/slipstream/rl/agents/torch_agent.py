@@ -1,7 +1,7 @@
-"""What the torch forms of all algorithms share: where their members lie and are calculated.
+"""Shared base of torch implementations: groups of members on a device.
 
-A `TorchGroup` has some members' weights, moments and scales on the device. A `TorchAgent` divides
-its members into groups, and divides them again if the device lacks memory.
+A `TorchGroup` holds weights, moments and scales of some members on the device. A `TorchAgent`
+divides its members into groups, and divides them further if the device runs out of memory.
 """
 
 from __future__ import annotations
@@ -40,16 +40,19 @@ from slipstream.rl.nets.torch_networks import (
 class TorchGroup:
     """Members that act and learn together in torch.
 
-    The agent's own arrays are what counts between iterations, so that policy, checkpoints and
-    studies know no device.
+    Between iterations the agent's own arrays hold the state, so that policy, checkpoints and
+    studies are independent of the device.
 
     Args:
-        policy: of all members; num_envs: N, of each.
-        members: which of them; device: where torch calculates; products: of hidden layers.
+        policy: Policy of all members.
+        num_envs: N per member.
+        members: Slice of members.
+        device: Device of torch.
+        products: Matrix products of hidden layers.
 
     Attributes:
-        environments: theirs, a slice of all.
-        network: the policy's.
+        environments: Slice of their environments.
+        network: The policy's network.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class TorchGroup:
         self._shared: list[tuple[NDArray[Any], Tensor]] = []  # the agent's, ours
 
     def mirror(self, array: NDArray[Any]) -> Tensor:
-        """The device's form of an agent's array [M, ...], which `fetch` and `write_back` copy."""
+        """Return a device copy of an array [M, ...], kept in sync by `fetch` and `write_back`."""
         own = array[self.members]
         mirror = self.to_device(own).clone()
         self._shared.append((own, mirror))
@@ -128,7 +131,7 @@ class TorchGroup:
         return self.to_numpy_async(*tensors)()
 
     def to_numpy_async(self, *tensors: Tensor) -> Callable[[], list[NDArray[Any]]]:
-        """What gives arrays of tensors: the one place where the processor waits for the device."""
+        """Return a function that returns tensors as arrays: the only wait for the device."""
         return start_transfer(tensors, self.device)
 
     def member_column(self, array: NDArray[Any]) -> Tensor:
@@ -137,7 +140,7 @@ class TorchGroup:
         return self.to_device(own if own.dtype == np.bool_ else own.astype(np.float32))
 
     def inputs(self, obs: Tensor, members: slice = slice(None)) -> Tensor:
-        """What the networks take of observations [g, R, ...] of these among the members."""
+        """Return network inputs of observations [g, R, ...] of these members of the group."""
         if self._policy.scale is None:
             return obs
         mean, inverse = self._mean[members], self._inverse_std[members]
@@ -149,13 +152,15 @@ Result = TypeVar("Result")
 
 
 class TorchAgent:
-    """Its members are calculated in groups: on a processor one after another, since a batched
-    product's bits would depend on their number; on a card all together, or in as large groups as it
-    has memory for.
+    """Computes its members in groups.
+
+    On the CPU members are computed one by one, since the bits of a batched product depend on its
+    batch size. On a GPU all members are one group, or as large groups as memory allows.
 
     Attributes:
-        device: where torch calculates; precision: see `TrainingConfig`.
-        products: that follow from it.
+        device: Device of torch.
+        precision: See `TrainingConfig`.
+        products: Matrix products of this precision.
     """
 
     members: int
@@ -185,17 +190,18 @@ class TorchAgent:
         work: Callable[[Any], Result],
         before: Callable[[TorchGroup], Sequence[Tensor]] = lambda group: (),
     ) -> list[Result]:
-        """What work on each group gives, in the members' order.
+        """Call `work` with each group and return the results in the members' order.
 
-        A group that the card lacks memory for is halved, now and for later; its halves do the work
-        from where the members stood before it.
+        A group that exceeds GPU memory is halved permanently. Its halves repeat the work from the
+        state before it.
 
         Args:
-            before: what a group holds that the agent's arrays do not: `TorchGroup.device_state`, or
-                `TorchGroup.copy_state` where work changes it.
+            work: Function of a group.
+            before: Returns state that only the group holds: `TorchGroup.device_state`, or
+                `TorchGroup.copy_state` if `work` changes it.
 
         Raises:
-            ResourceError: there is not enough memory for one member.
+            ResourceError: There is not enough memory for one member.
         """
         results: list[Result] = []
         at = 0
@@ -235,7 +241,7 @@ class TorchAgent:
 
     @contextmanager
     def report_out_of_memory(self, members: int) -> Iterator[None]:
-        """Says in words where the device lacks memory for the weights of so many members."""
+        """Raise a ResourceError if the device lacks memory for the weights of this many members."""
         try:
             yield
         except torch.OutOfMemoryError as error:
@@ -246,12 +252,12 @@ class TorchAgent:
     def _out_of_memory(self, error: Exception, what: str) -> ResourceError:
         return ResourceError(
             f"{self.device} lacks memory {what} ({str(error).splitlines()[0]}). "
-            "Narrower networks, smaller batches, shorter rollouts, fewer copies and fewer members "
-            "need less; or give --device cpu."
+            "Reduce network widths, batch size, rollout length, environments or members, "
+            "or use --device cpu."
         )
 
     def drain_warnings(self) -> list[str]:
-        """Says once that groups were halved."""
+        """Return a warning, once, if groups were halved."""
         if not self._halved:
             return []
         self._halved = False
@@ -259,5 +265,5 @@ class TorchAgent:
         return [
             f"{self.device} lacks memory for all {self.members} members at once: from here on they "
             f"are calculated in {len(self._groups)} groups of at most {most}. Nothing that was "
-            "learned is lost; a card's groups of another size agree to rounding only."
+            "learned is lost; results of other group sizes differ by rounding only."
         ]

@@ -86,17 +86,17 @@ class ActionMap:
 
     @property
     def continuous(self) -> bool:
-        """Whether actions are continuous, with normal noise; else discrete, with Gumbel noise."""
+        """True for continuous actions (normal noise), False for discrete ones (Gumbel noise)."""
         return self.kind == "box"
 
     @property
     def squashed(self) -> bool:
-        """Whether a tanh maps the output to [-1, 1]."""
+        """True if a tanh maps the output to [-1, 1]."""
         return self.head in ("squashed_gaussian", "tanh")
 
     @property
     def is_stochastic(self) -> bool:
-        """Whether the head is a distribution; otherwise there is one action per state."""
+        """True if the head is a distribution; otherwise there is one action per state."""
         return self.head not in ("q", "tanh")
 
     @property

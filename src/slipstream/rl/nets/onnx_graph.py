@@ -72,8 +72,8 @@ def make_onnx_model(policy: Policy, opset: int = DEFAULT_OPSET) -> Any:
     if not MIN_OPSET <= opset <= newest:
         raise ConfigError(
             f"ONNX's opset {opset} is not supported: {MIN_OPSET} is the first that has all "
-            f"operators of a policy, and {newest} the last that the installed onnx knows. Leave "
-            f"out --opset for {DEFAULT_OPSET}, or name one that your reader knows."
+            f"operators of a policy, and {newest} the last of the installed onnx. Leave "
+            f"out --opset for {DEFAULT_OPSET}, or choose one that your runtime supports."
         )
     graph, (tensors, manifest) = _Graph(helper, onnx.numpy_helper.from_array), pack(policy)
     floats, bytes_, truth = (

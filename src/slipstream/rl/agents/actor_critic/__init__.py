@@ -1,1 +1,1 @@
-"""What agents with an actor and two critics share: sac, td3."""
+"""Shared parts of actor-critic agents with two critics: SAC and TD3."""

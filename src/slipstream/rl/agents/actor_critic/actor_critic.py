@@ -1,7 +1,7 @@
-"""Agents with an actor and two critics: what both forms have, and how the compiled one acts.
+"""Agents with an actor and two critics: shared state, and acting of the compiled implementation.
 
-`ActorCritic` has networks, settings and counts. `CompiledActorCritic` updates members one after
-another, in the loops of `update.py`.
+`ActorCritic` has networks, settings and counters. `CompiledActorCritic` updates members one after
+another in the loops of `actor_critic_update.py`.
 """
 
 from __future__ import annotations
@@ -127,12 +127,12 @@ class ActorCritic(OffPolicyAgent):
 
     @property
     def policy_delay(self) -> int:
-        """Updates of the critics between two of the actor."""
+        """Update of the critics between two of the actor."""
         return 1
 
     @property
     def settings(self) -> Settings:
-        """What the updates of this iteration take of the config, [M] each."""
+        """Settings of this iteration's updates, [M] each."""
         return Settings(
             step=self.step_settings,
             tau=self.tau,
@@ -142,11 +142,11 @@ class ActorCritic(OffPolicyAgent):
         )
 
     def collect_metrics(self) -> dict[str, NDArray[Any]]:
-        """The metrics of an iteration, [M] explorer name, which are counted anew from here on.
+        """Return the metrics of an iteration, [M] by name, and reset their sums.
 
         Returns:
-            critic_loss, value (of what was chosen), actor_loss, gradient_norm (the actor's, before
-            it was shortened), means over updates; and those of the agent.
+            critic_loss, value (of the batch's actions), actor_loss, gradient_norm (of the actor,
+            before clipping), means over updates; and the agent's own metrics.
         """
         sums, updates, actor_updates = self.stats
         counts = np.where(
@@ -161,12 +161,12 @@ class ActorCritic(OffPolicyAgent):
         return metrics
 
     def extra_metrics(self) -> dict[str, NDArray[Any]]:
-        """What an agent adds to the metrics of an iteration, [M] explorer name."""
+        """Return additional metrics of an iteration, [M] by name."""
         return {}
 
 
 # Bound by codegen: (explorer, m, key, uniform, lo, hi, obs, action, log_prob, out)
-# draws actions for copies lo..hi-1, all of them member m's and in their order.
+# draws actions for environments lo..hi-1 of member m, in order.
 #   explorer: Explorer; key: of the step's noise; uniform: whether they are uniform in [-1, 1];
 #   obs: float32 [E, D]; action: float32 [E, K], the policy's own in [-1, 1]; log_prob: float32 [E],
 #   of it; out: float32 [E, K], what environments receive. Rows lo..hi-1 are written.
@@ -176,13 +176,15 @@ _ACT = np.uint64(ACT)
 
 
 class Explorer(NamedTuple):
-    """Who acts for M members.
+    """Arguments of exploration for M members.
 
     Attributes:
-        greedy_actor: of the actor, and of the environment's bounds.
-        seeds: uint64 [M]; steps: int64 [M], environment steps that each member took so far.
-        noise: float64 [M], deviation of what is added to a policy's action, where some is.
-        warm_up: steps of uniform actions at first; copies: N.
+        greedy_actor: The actor and the environment's bounds.
+        seeds: uint64 [M].
+        steps: int64 [M], environment steps of each member so far.
+        noise: float64 [M], standard deviation of exploration noise, if any.
+        learning_starts: Initial steps with uniform actions.
+        num_envs: N.
     """
 
     greedy_actor: GreedyActor
@@ -196,7 +198,7 @@ class Explorer(NamedTuple):
 def explore_rows(
     explorer: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
 ) -> None:
-    """Actions of all members' copies, whose steps are counted; t and mask are unused."""
+    """Select actions for all members' environments and count steps; t and mask are unused."""
     for m in range(len(explorer.steps)):
         key = stream(explorer.seeds[m], _ACT, np.uint64(explorer.steps[m]))
         uniform, lo = explorer.steps[m] < explorer.learning_starts, m * explorer.num_envs
@@ -236,7 +238,7 @@ def _transpose_members(
     transposed: NDArray[np.float32],
     first_rows: int,
 ) -> None:
-    """Of all M members at once; of the first layer so many rows."""
+    """Transpose matrices of all M members; of the first layer only `first_rows` rows."""
     m = len(weights)
     for i, (inputs, outputs, at) in enumerate(table[:, : WEIGHT + 1].tolist()):
         rows = inputs if i > 0 else first_rows
@@ -326,7 +328,7 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
         )
 
     def refresh(self) -> None:
-        """Hands the loops this iteration's weights, settings and scales."""
+        """Pass the loops this iteration's weights, settings and scales."""
         scale = self.policy.scale
         assert scale is not None
         self._explorer = Explorer(

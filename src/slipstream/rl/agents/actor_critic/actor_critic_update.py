@@ -3,7 +3,7 @@
 Plain loops that `off_policy/learning.py` compiles; the torch forms are what they calculate, and an
 actor's gradient is its agent's. An update is a few tasks that may run side by side: by parts of the
 batch's rows, but by critic where one is moved, so that its gradient and moments pass through one
-core's memory only. Rows pass in blocks. A member whose gradient is not finite fails, and stands
+core's cache only. Rows pass in blocks. A member whose gradient is not finite fails, and stays
 still from then on.
 
 Letters: M members, B rows of a batch, D numbers of an observation, K of an action.
@@ -77,12 +77,13 @@ class NetworkTables(NamedTuple):
 
 
 class LearnedState(NamedTuple):
-    """What M members learn, a group for each optimiser.
+    """Everything that M members learn, one parameter group per optimizer.
 
     Attributes:
-        actor: a group; critics: one group for each.
-        targets: float32 [M, P], slow copies of each critic.
-        transposed_actor, transposed_critics: float32 [M, P], their transposed matrices, see
+        actor: Parameter group.
+        critics: One group each.
+        targets: float32 [M, P], target network of each critic.
+        transposed_actor, transposed_critics: float32 [M, P], transposed matrices, see
             `transpose_critic`.
     """
 
@@ -111,11 +112,12 @@ class Settings(NamedTuple):
 
 
 class UpdateStats(NamedTuple):
-    """What M members' updates were.
+    """Statistics of M members' updates.
 
     Attributes:
         sums: float64 [M, S + 1], of statistics and of the actor's gradient norm before clipping.
-        updates: int64 [M], how many there were; moves: int64 [M], how many moved the actor.
+        updates: int64 [M], number of updates.
+        actor_updates: int64 [M], number of actor updates.
     """
 
     sums: NDArray[np.float64]
@@ -133,7 +135,7 @@ POLICY = 2
 class Workspace(NamedTuple):
     """Memory of one member's update. Tasks that run side by side write places of their own.
 
-    Rows pass in blocks of b, so that what a block leaves stays in the processor's near memory.
+    Rows pass in blocks of b, so that intermediate results stay in the L1 cache.
 
     Attributes:
         block: b.
@@ -163,14 +165,14 @@ class Workspace(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """Who learns: everything but the batch.
+    """Arguments of an update, except the batch.
 
     Attributes:
-        own: what the agent has besides, a NamedTuple.
-        seeds: uint64 [M], of the members; with the number of an update one names its noise.
-        statistics: float64 [2 or more, S], sums of what a critic, or a part, saw; overwritten.
-        parts: of a batch's rows, which the actor's gradient is summed from.
-        gate: where threads come by the tasks of an update, see `jit/work_sharing.py`.
+        extra: Additional state of the agent, a NamedTuple.
+        seeds: uint64 [M]; with the number of an update, seed and number select its noise.
+        statistics: float64 [2 or more, S], sums per critic or part; overwritten.
+        parts: Parts of a batch's rows whose actor gradients are summed.
+        gate: Shares the tasks of an update among threads; see `jit/work_sharing.py`.
     """
 
     net: NetworkTables
@@ -197,7 +199,7 @@ def row_range(learner: Any, part: int) -> tuple[int, int]:
 def actor_forward(
     learner: Any, m: int, weights: Any, obs: Any, first: int, last: int
 ) -> tuple[int, int]:
-    """Scales rows first..last-1 of obs [B, D] into `workspace.actor_x` and passes them on.
+    """Scale rows first..last-1 of obs [B, D] into `workspace.actor_x` and passes them on.
 
     Args:
         weights: float32 [P], of member m's actor, or of its target.
@@ -216,12 +218,12 @@ def actor_forward(
 
 
 def compute_td_targets(learner: Any, m: int, part: int, first: int, last: int, batch: Any) -> None:
-    """What both critics' values of rows first..last-1 are to become, into `workspace.td_target`.
+    """Compute TD targets of rows first..last-1 into `workspace.td_target`.
 
         y = f r + discount (min_c Q'_c(s', a') - cost)
 
     (Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods",
-    equation 10; f is the member's factor of rewards.)
+    equation 10; f is the member's reward factor.)
     """
     net, workspace, b = learner.net, learner.workspace, last - first
     top = len(net.critic) - 1
@@ -341,7 +343,7 @@ def update(learner: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
 
 
 def help_update(learner: Any, batch: Any, weight: Any, error: Any) -> None:
-    """Takes part in another thread's updates until its gate closes."""
+    """Execute tasks of another thread's updates until its gate closes."""
     help_out(learner.gate, (learner, batch, weight))
 
 
@@ -379,7 +381,7 @@ def update_critic(learner: Any, m: int, c: int) -> None:
 
 
 def record_update(learner: Any, m: int, actor_updated: bool) -> None:
-    """Counts an update of member m, and what it saw; of the actor only where it was moved."""
+    """Count an update of member m, and what it saw; of the actor only where it was moved."""
     stats, last = learner.stats, learner.statistics.shape[1]
     end = last if actor_updated else ACTOR_LOSS
     for part in range(len(learner.statistics)):
@@ -392,6 +394,6 @@ def record_update(learner: Any, m: int, actor_updated: bool) -> None:
 
 
 def transpose_critic(net: Any, weights: Any, transposed: Any) -> None:
-    """What `backward` and, for actions, `input_gradient` take of a critic."""
+    """Write the transposed matrices of a critic for `backward` and `input_gradient`."""
     transpose_weights(weights, net.critic, transposed)
     transpose_rows(weights, net.critic, 0, net.columns, transposed)

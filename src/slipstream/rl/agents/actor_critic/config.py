@@ -1,4 +1,4 @@
-"""What a user may say about any agent with an actor and two critics."""
+"""Shared configuration of agents with an actor and two critics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slipstream.rl.agents.off_policy.config import OffPolicyConfig, UpdatesPerSt
 
 
 class ActorCriticConfig(OffPolicyConfig):
-    """Fields of soft actor-critic that TD3 has, too.
+    """Fields shared by soft actor-critic and TD3.
 
     Attributes:
         NAME: of the agent, for messages.
@@ -29,33 +29,36 @@ class ActorCriticConfig(OffPolicyConfig):
 
     tau: Share | tuple[Share, ...] = Field(
         0.005,
-        description="tau: how far a target update moves the targets; 1 copies the weights",
+        description="Polyak factor tau of a target update; 1 copies the weights.",
         json_schema_extra=tunable(0.001, 0.05, log=True),
     )
     max_grad_norm: Positive | tuple[Positive, ...] | None = Field(
         None,
-        description="a network's gradient is shortened to this length; null: never",
+        description="Maximum gradient norm per network; null disables clipping.",
         json_schema_extra=tunable(0.5, 20.0, log=True, by_default=False),
     )
     observation_normalization: bool = Field(
-        False, description="running mean and deviation of observation columns without a fixed scale"
+        False,
+        description="Normalize observation columns without a fixed scale by running statistics.",
     )
-    buffer_size: Count = Field(1_000_000, description="transitions kept, per member")
+    buffer_size: Count = Field(
+        1_000_000, description="Replay buffer size per member, in transitions."
+    )
     batch_size: Count = Field(
         256,
-        description="transitions of an update",
+        description="Batch size of an update.",
         json_schema_extra=tunable(6, 9, power_of=2, by_default=False),
     )
     utd_ratio: UpdatesPerStep = Field(
         1.0,
-        description="optimiser updates for each environment step, the same for any num_envs; "
-        "vector_step: one for each step of all copies together",
+        description="Gradient updates per environment step, the same for any num_envs; "
+        "vector_step makes one per step of all environments.",
         json_schema_extra=tunable(0.125, 1.0, log=True, by_default=False),
     )
     net_arch: tuple[Count, ...] = Field(
         (256, 256),
         min_length=1,
-        description="hidden layers of actor and critics",
+        description="Hidden layer widths of actor and critics.",
         json_schema_extra=tunable(choices=[[64, 64], [128, 128], [256, 256]], by_default=False),
     )
 

@@ -1,6 +1,6 @@
-"""What actors with two critics share in torch: the critics' part of an update, and who learns.
+"""Reference implementation (torch) of the critics' update, shared by SAC and TD3.
 
-Everything has a leading member axis.
+All tensors have a leading member axis.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from slipstream.rl.nets.torch_adam import ParamGroup, Weights
 
 
 class Networks(NamedTuple):
-    """What the networks say: an actor's head [M, B, outputs], a critic's values [M, B]."""
+    """Forward functions: the actor's head [M, B, outputs] and a critic's values [M, B]."""
 
     head: Callable[[Weights, Tensor], Tensor]
     value: Callable[[Weights, Tensor, Tensor], Tensor]
 
 
 class Members(NamedTuple):
-    """What M members learn.
+    """Parameter groups and targets of M members.
 
     Attributes:
-        actor, critics: groups; targets: of each critic.
-        others: groups and targets of one agent, by name.
+        actor, critics: Parameter groups.
+        targets: Target of each critic.
+        others: Additional groups and targets of an agent, by name.
     """
 
     actor: ParamGroup
@@ -55,9 +56,9 @@ class Members(NamedTuple):
 def td_targets(
     members: Members, networks: Networks, rows: Transitions, action: Tensor, cost: Tensor | float
 ) -> Tensor:
-    """What both critics' values are to become, [M, B]: y = r + discount (min_c Q'_c(s', a') - cost)
+    """Compute TD targets of both critics, [M, B]: y = r + discount (min_c Q'_c(s', a') - cost).
 
-    (Fujimoto et al. 2018, equation 10), and nothing behind a termination.
+    (Fujimoto et al. 2018, equation 10.) After a termination the future counts 0.
     """
     values = (networks.value(target, rows.x_next, action) for _, target in members.targets)
     worth = torch.minimum(*values) - cost
@@ -95,10 +96,10 @@ def learn_values(
 
 
 class TorchMembers(ReplayGroup):
-    """Members of an ActorCritic; what they draw and learn is the agent's.
+    """Members of an ActorCritic; subclasses define exploration and updates.
 
     Attributes:
-        DRAWS: normal numbers that an update takes for each number of an action in its batch.
+        DRAWS: Normal numbers per action component and update.
     """
 
     DRAWS: ClassVar[int] = 1
@@ -128,10 +129,10 @@ class TorchMembers(ReplayGroup):
 
     @abstractmethod
     def others(self, agent: Any) -> Mapping[str, ParamGroup | Target]:
-        """What an agent learns besides actor and critics, for `Members.others`.
+        """Return additional parameter groups and targets, for `Members.others`.
 
         Returns:
-            By name, each made by `group` (has an optimiser) or `target` (follows another).
+            By name, each from `group` (has an optimizer) or `target` (follows another group).
         """
 
     @abstractmethod
@@ -142,7 +143,7 @@ class TorchMembers(ReplayGroup):
     def improve(
         self, rows: Transitions, noise: tuple[Tensor, ...], wanted: Tensor
     ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
-        """One update of those that want one, bool [g].
+        """Update the given members, bool [g], once.
 
         Args:
             noise: standard normal [g, B, K], DRAWS of them.

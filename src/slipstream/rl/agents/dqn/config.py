@@ -1,4 +1,4 @@
-"""What a user may say about DQN."""
+"""Configuration of DQN."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ class DQNConfig(OffPolicyConfig):
     )
 
     learning_rate: StepSize | tuple[StepSize, ...] = Field(
-        5e-4, description="Adam's step size", json_schema_extra=tunable(1e-4, 3e-3, log=True)
+        5e-4, description="Learning rate of Adam.", json_schema_extra=tunable(1e-4, 3e-3, log=True)
     )
     double: bool = Field(
         True,
-        description="the online network names the next choice, the target network values it",
+        description="Double DQN: the online network selects the next action.",
         json_schema_extra=tunable(choices=[False, True], by_default=False),
     )
     dueling: bool = Field(
         False,
-        description="values from the state's value and advantages, a hidden layer each",
+        description="Dueling network with a hidden layer per stream.",
         json_schema_extra=tunable(choices=[False, True], by_default=False),
     )
     exploration_initial_eps: Fraction | tuple[Fraction, ...] = Field(
-        1.0, description="epsilon: share of random actions at first"
+        1.0, description="Initial probability of a random action."
     )
     exploration_final_eps: Fraction | tuple[Fraction, ...] = Field(
         0.05,
-        description="epsilon from the end of exploration_steps on",
+        description="Final probability of a random action.",
         json_schema_extra=tunable(0.01, 0.2, log=True),
     )
     exploration_steps: Natural | tuple[Natural, ...] = Field(
         10_000,
-        description="environment steps over which epsilon falls linearly",
+        description="Environment steps over which epsilon decays linearly.",
         json_schema_extra=tunable(1_000, 50_000, log=True),
     )
     target_update_interval: Count = Field(
         250,
-        description="updates between two of the target network",
+        description="Gradient updates between target-network updates.",
         json_schema_extra=tunable(choices=[100, 250, 500, 1000], by_default=False),
     )
 

@@ -116,11 +116,12 @@ class UpdateWorkspace(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """What updates read and change, of M members.
+    """Arguments of updates of M members.
 
     Attributes:
-        scale: of observations.
-        sums: float64 [M, S], STATISTICS of this iteration; updates: int64 [M], their number.
+        scale: Observation scale.
+        sums: float64 [M, S], STATISTICS of this iteration.
+        updates: int64 [M], number of updates.
     """
 
     nets: QNetworks
@@ -161,7 +162,7 @@ def update(learner: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
 
 
 def help_update(learner: Any, batch: Any, weight: Any, error: Any) -> None:
-    """Takes part in another thread's updates until its gate closes."""
+    """Execute tasks of another thread's updates until its gate closes."""
     help_out(learner.workspace.gate, (learner, batch, weight, error))
 
 
@@ -215,9 +216,9 @@ def load_observations(learner: Any, m: int, obs: Any, first: int, x: Any) -> Non
 
 
 def bootstrap_values(learner: Any, m: int, part: int, batch: Any, first: int, b: int) -> None:
-    """What the choice made next is worth to the target network, into `bootstrap`.
+    """Compute the target network's value of the next action, into `bootstrap`.
 
-    Where nothing follows (discount 0) it is 0: nothing need be allowed there.
+    It is 0 if nothing follows (discount 0), since no action need be allowed there.
     """
     nets, workspace = learner.nets, learner.workspace
     x, outputs, others = workspace.x[part, :b], workspace.outputs[part], workspace.others[part]
@@ -308,14 +309,16 @@ STEPS = 2
 
 
 class Explorer(NamedTuple):
-    """Who chooses for M members.
+    """Arguments of epsilon-greedy exploration for M members.
 
     Attributes:
-        greedy_actor: of greatest values, in choices 0..n-1.
-        seeds: uint64 [M]; steps: int64 [M], environment steps that each member took so far.
-        settings: float64 [M, 3], epsilon's first and last value and the steps it falls over.
-        warm_up: steps of random choices at first.
-        copies: N; start: what the environment calls its first choice.
+        greedy_actor: Selects greedy actions 0..n-1.
+        seeds: uint64 [M].
+        steps: int64 [M], environment steps of each member so far.
+        settings: float64 [M, 3], initial and final epsilon, and steps of the decay.
+        learning_starts: Initial steps with random actions.
+        num_envs: N.
+        start: The environment's first action.
     """
 
     greedy_actor: GreedyActor
@@ -341,11 +344,12 @@ def get_epsilon(explorer: Any, m: int) -> float:
 
 
 def explore(explorer: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any) -> None:
-    """Choices of copies lo..hi-1, all of them member m's and in their order.
+    """Select actions of environments lo..hi-1 of member m, in order.
 
     Args:
-        by: Explorer; obs: float32 [E, D].
-        mask: bool [E, choices] of allowed choices, or [0, 0] for none.
+        explorer: Explorer.
+        obs: float32 [E, D].
+        mask: bool [E, num_actions] of allowed actions, or [0, 0] for none.
         out: int64 [E, 1], rows lo..hi-1 are written: 0..n-1.
     """
     act_greedy_discrete(explorer.greedy_actor, m, lo, hi, obs, mask, out)
@@ -378,12 +382,15 @@ def explore(explorer: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: A
 def explore_rows(
     explorer: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
 ) -> None:
-    """Choices of all members' copies, whose steps are counted.
+    """Select actions of all members' environments and count steps.
 
     Args:
-        by: Explorer; t: row, which nothing depends on; obs, mask: as for `explore`.
-        action: int64 [E, 1], 0..n-1; log_prob: not written; out: int64 [E, 1], what the copies
-            receive.
+        explorer: Explorer.
+        t: Unused.
+        obs, mask: As for `explore`.
+        action: int64 [E, 1], 0..n-1.
+        log_prob: Not written.
+        out: int64 [E, 1], environment actions.
     """
     for m in range(len(explorer.steps)):
         lo = m * explorer.num_envs
@@ -401,12 +408,15 @@ def explore_discrete(
     mask: NDArray[np.bool_] | None,
     out: NDArray[np.int64],
 ) -> None:
-    """What `explore` puts in the place of some greatest values, in NumPy.
+    """Replace some greedy actions by random ones, in NumPy; see `explore`.
 
     Args:
-        keys: uint64 [M], of this step; epsilon: float64 [M].
-        copies: N; choices: n; mask: bool [E, n] or None.
-        out: int64 [E, 1], of which some are replaced.
+        keys: uint64 [M], of this step.
+        epsilon: float64 [M].
+        num_envs: N.
+        num_actions: n.
+        mask: bool [E, n] or None.
+        out: int64 [E, 1], some rows are replaced.
     """
     with np.errstate(over="ignore"):
         places = _TWO * np.arange(num_envs, dtype=np.uint64)
@@ -543,7 +553,7 @@ class DQN(CompiledLearning, BaseDQN):
         self.refresh()
 
     def refresh(self) -> None:
-        """Hands the loops this iteration's settings and scales."""
+        """Pass the loops this iteration's settings and scales."""
         config, scale, greedy_actor = self.config, self.policy.scale, self._actor.greedy_actor
         assert scale is not None
         self.explorer = Explorer(

@@ -3,9 +3,9 @@
 This is the definition: deep Q-learning (Mnih et al. 2015, "Human-level control through deep
 reinforcement learning"), double (van Hasselt, Guez, Silver 2016, "Deep reinforcement learning with
 double Q-learning"), dueling (Wang et al. 2016), with importance weights (Schaul et al. 2016). The
-compiled form (`dqn.py`) does the same faster on a processor; whole iterations of both are
-compared in `tests/engine/rl/test_dqn_forms.py`. Below it: members that act and learn so, from
-images, too.
+compiled form (`dqn.py`) does the same faster on the CPU; whole iterations of both are
+compared in `tests/engine/rl/test_dqn_forms.py`. Below it: members that act and learn with it,
+also from images.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What agents that learn from a replay share: settings, schedules, target copies."""
+"""Shared parts of off-policy agents: settings, schedules and target networks."""

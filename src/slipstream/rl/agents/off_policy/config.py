@@ -1,4 +1,4 @@
-"""What a user may say about any agent that learns from a replay."""
+"""Shared configuration of off-policy agents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STUDY_REPLAY = 100_000  # transitions of a study's member, where the user gives 
 class OffPolicyConfig(AgentConfig):
     """Fields that do not depend on what is learned.
 
-    *Steps* are environment steps of a member, all its copies together; *updates* are optimiser
+    *Steps* are environment steps of a member, in all its environments; *updates* are optimiser
     updates. One update draws `batch` transitions.
 
     Attributes:
@@ -43,110 +43,112 @@ class OffPolicyConfig(AgentConfig):
         "tau",
         "importance_exponent",
     )
-    # Acting is not paced by Python, and more copies learn no better by steps (docs/agents.md).
+    # Acting is not limited by Python; more environments learn no better (docs/agents.md).
     MAX_NUM_ENVS: ClassVar[int | None] = 1
     LENGTHS: ClassVar[tuple[str, ...]] = ("iteration",)
     SIZES: ClassVar[tuple[str, ...]] = ("buffer_size", "net_arch")
 
     learning_rate: StepSize | tuple[StepSize, ...] = Field(
-        3e-4, description="Adam's step size", json_schema_extra=tunable(1e-4, 3e-3, log=True)
+        3e-4, description="Learning rate of Adam.", json_schema_extra=tunable(1e-4, 3e-3, log=True)
     )
     learning_rate_schedule: Literal["constant", "linear"] = Field(
         "constant",
-        description="linear: falls to 0 at the end of the budget",
+        description="Learning rate schedule; linear decays to 0 at the end of the budget.",
         json_schema_extra=tunable(choices=["constant", "linear"], by_default=False),
     )
     gamma: Fraction | tuple[Fraction, ...] = Field(
         0.99,
-        description="gamma, per step",
+        description="Discount factor per step.",
         json_schema_extra=tunable(choices=[0.8, 0.9, 0.95, 0.98, 0.99, 0.995]),
     )
     max_grad_norm: Positive | tuple[Positive, ...] | None = Field(
         10.0,
-        description="a member's gradient is shortened to this length; null: never",
+        description="Maximum gradient norm per member; null disables clipping.",
         json_schema_extra=tunable(0.5, 20.0, log=True, by_default=False),
     )
     adam_eps: Epsilon | tuple[Epsilon, ...] = Field(
         1e-8,
-        description="keeps Adam's step finite where gradients vanish",
+        description="Epsilon of Adam.",
         json_schema_extra=tunable(1e-8, 1e-4, log=True, by_default=False),
     )
     tau: Share | tuple[Share, ...] = Field(
-        1.0, description="tau: how far a target update moves the target; 1 copies the weights"
+        1.0, description="Polyak factor tau of a target update; 1 copies the weights."
     )
     observation_normalization: bool = Field(
-        True, description="running mean and deviation of observation columns without a fixed scale"
+        True,
+        description="Normalize observation columns without a fixed scale by running statistics.",
     )
     reward_scaling: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="divide rewards by a running deviation of the return; auto: on markets",
+        description="Divide rewards by a running deviation of the return; auto: on markets.",
     )
     prioritised: bool = Field(
         False,
-        description="draw transitions by their last error, not uniformly",
+        description="Prioritized replay: sample transitions by their last TD error.",
         json_schema_extra=tunable(choices=[False, True], by_default=False),
     )
     priority_exponent: Fraction = Field(
         0.6,
-        description="alpha: 0 draws uniformly",
+        description="Priority exponent alpha; 0 samples uniformly.",
         json_schema_extra=tunable(0.3, 0.8, when={"prioritised": True}, by_default=False),
     )
     importance_exponent: Fraction | tuple[Fraction, ...] = Field(
         0.4,
-        description="beta: how far weights undo the preference at first; 1 at the budget's end",
+        description="Initial importance exponent beta; 1 at the end of the budget.",
         json_schema_extra=tunable(0.2, 1.0, when={"prioritised": True}, by_default=False),
     )
 
-    buffer_size: Count = Field(100_000, description="transitions kept, per member")
+    buffer_size: Count = Field(
+        100_000, description="Replay buffer size per member, in transitions."
+    )
     batch_size: Count = Field(
         64,
-        description="transitions of an update",
+        description="Batch size of an update.",
         json_schema_extra=tunable(5, 8, power_of=2, by_default=False),
     )
     learning_starts: Natural = Field(
-        1000, description="environment steps of random actions before the first update"
+        1000, description="Environment steps with random actions before the first update."
     )
     utd_ratio: UpdatesPerStep = Field(
         0.25,
-        description="optimiser updates for each environment step, the same for any num_envs; "
-        "vector_step: one for each step of all copies together",
+        description="Gradient updates per environment step, the same for any num_envs; "
+        "vector_step makes one per step of all environments.",
         json_schema_extra=tunable(0.0625, 1.0, log=True, by_default=False),
     )
     train_freq: Count = Field(
-        1, description="environment steps between two rounds of updates; num_envs at least"
+        1, description="Environment steps between two rounds of updates, at least num_envs."
     )
     target_update_interval: Count = Field(
-        1, description="updates between two of the target network"
+        1, description="Gradient updates between target-network updates."
     )
     n_step: Count = Field(
         1,
-        description="rewards summed before bootstrapping",
+        description="Number of rewards summed before bootstrapping.",
         json_schema_extra=tunable(choices=[1, 3, 5], by_default=False),
     )
     reflect: bool = Field(
         False,
-        description="half of what is learned from is turned into its mirror image, where the "
-        "environment says what that is (hockey)",
+        description="Reflect half of the transitions by the environment's symmetry (hockey).",
     )
     iteration: Count | None = Field(
         None,
-        description="steps of each copy between two looks at metrics and validation; null: 1,024 "
-        "steps of a member",
+        description="Steps per environment and iteration (metrics, validation); null uses 1,024 "
+        "steps of a member.",
     )
     net_arch: tuple[Count, ...] = Field(
         (64, 64),
         min_length=1,
-        description="hidden layers",
+        description="Hidden layer widths.",
         json_schema_extra=tunable(choices=[[64, 64], [128, 128], [256, 256]], by_default=False),
     )
     activation: Literal["tanh", "relu"] = Field(
         "relu",
-        description="between layers",
+        description="Activation between layers.",
         json_schema_extra=tunable(choices=["tanh", "relu"], by_default=False),
     )
 
     def iteration_steps(self, num_envs: int) -> int:
-        """Steps of each copy, acting, stepping and learning interleaved."""
+        """Return the steps of each environment; acting, stepping and learning are interleaved."""
         return self.iteration or max(1, ITERATION_STEPS // num_envs)
 
     def updates(self, num_envs: int) -> int:
@@ -173,7 +175,7 @@ class OffPolicyConfig(AgentConfig):
             check_symmetry(spec)
 
     def replay(self, num_envs: int) -> ReplayConfig:
-        """What is kept, and when it is learned from."""
+        """Return the replay configuration."""
         return ReplayConfig(
             buffer_size=self.buffer_size,
             batch_size=self.batch_size,
@@ -196,5 +198,5 @@ class OffPolicyConfig(AgentConfig):
         return self.model_copy(update={"buffer_size": max(STUDY_REPLAY, self.batch_size)})
 
     def check(self, num_envs: int) -> None:
-        """Refuses a replay that holds less than a batch, or rings shorter than a return."""
+        """Reject a replay that holds less than a batch, or rings shorter than a return."""
         self.replay(num_envs).check(num_envs)

@@ -1,9 +1,8 @@
-"""What agents that learn from a replay have in common, and compiled learning.
+"""Shared state of off-policy agents, and compiled learning.
 
-`OffPolicyAgent` has counts and schedules, in both forms. `CompiledLearning` updates its members
-without a step of Python: draw, gather, update, new priorities. `learn_member` and `learn_members`
-are a template like `kernels/loop.py`: rendered once for each agent and each way in which a replay
-stores observations.
+`OffPolicyAgent` has counters and schedules. `CompiledLearning` updates its members without Python
+steps: sample, gather, update, new priorities. `learn_member` and `learn_members` are a template
+like `kernels/loop.py`, generated for each agent and each storage of observations.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ class OffPolicyAgent(PopulationAgent):
 
     @abstractmethod
     def collect_metrics(self) -> dict[str, NDArray[Any]]:
-        """Metrics [M] by name of this iteration's updates, whose sums then begin anew."""
+        """Return metrics [M] by name of this iteration's updates, and reset their sums."""
 
     def update(
         self,
@@ -108,10 +107,10 @@ class OffPolicyAgent(PopulationAgent):
         progress: float | NDArray[np.float64] = 0.0,
         run_tasks: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
-        """Ends an iteration: its observations and rewards count for the next one's scales.
+        """End an iteration: its observations and rewards count for the next one's scales.
 
         Returns:
-            Metrics as `collect_metrics` says, learning_rate, updates and failed, [M].
+            Metrics of `collect_metrics`, learning_rate, updates and failed, [M].
         """
         metrics = {
             **self.collect_metrics(),
@@ -140,14 +139,18 @@ HELPER = -1  # in place of a member
 
 
 class BatchSource(NamedTuple):
-    """What brings M members their batches.
+    """Arguments that supply M members with batches.
 
     Attributes:
-        seeds: uint64 [M]; made: int64 [M], updates that each has made, which names its draws.
-        failed: bool [M], members that learn no more.
-        discount, importance: float64 [M]; n_step: rewards summed.
-        signs: what reflects batches.
-        batch: Batch of B rows; drawn: int64 [B]; weight, error: float32 [B]. Overwritten.
+        seeds: uint64 [M].
+        num_updates: int64 [M], updates of each member; they select its random numbers.
+        failed: bool [M], members that no longer learn.
+        gamma, importance: float64 [M].
+        n_step: Number of summed rewards.
+        signs: Reflection of batches.
+        batch: Batch of B rows.
+        drawn: int64 [B].
+        weight, error: float32 [B]. All four are overwritten.
     """
 
     seeds: NDArray[np.uint64]
@@ -210,7 +213,7 @@ class CompiledLearning(OffPolicyAgent):
         update_loop: the plain function (by, m, batch, weight, error) that is one update.
         help_loop: the plain function (by, batch, weight, error) by which another thread takes
             part in a lone member's updates, through `gate`.
-        tasks: the most of a phase of an update; where it is 1, nobody helps.
+        tasks: Maximum number of tasks of a phase; 1 disables helper threads.
         given: plain functions for globals of both that are None, by name.
         learner: the `learner` of both, of this iteration.
     """

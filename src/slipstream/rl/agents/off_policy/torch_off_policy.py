@@ -1,9 +1,8 @@
-"""What agents that learn from a replay share in torch: the update's parts, and who learns where.
+"""Reference implementation (torch) of learning from a replay, shared by off-policy agents.
 
-Everything has a leading member axis. What limits or ends an update (norm, NaN) does so for each
-member alone. Environments, replay and running statistics stay where environments are, on the
-processor. Weights and what updates count lie on the device, and are carried back when an iteration
-ends; until then only priorities need anything of it.
+All tensors have a leading member axis. Clipping and failures apply to each member alone.
+Environments, replay and running statistics stay on the CPU. Weights and update statistics are on
+the device and copied back at the end of an iteration; until then only priorities need a transfer.
 """
 
 from __future__ import annotations
@@ -72,13 +71,13 @@ def optimizer_step(group: ParamGroup, loss: Tensor, active: Tensor, c: Coefficie
 
 
 def polyak_update(target: Tensor, weights: Tensor, due: Tensor, c: Coefficients) -> None:
-    """Moves the targets [M, P] of the members that are due, bool [M]."""
+    """Update the targets [M, P] of the members that are due, bool [M]."""
     near = target + c.tau[:, None] * (weights - target)
     target.copy_(torch.where(due[:, None], near, target))
 
 
 class ReplayGroup(TorchGroup, ABC):
-    """Members `members` of an agent, which says by `update` what they learn.
+    """Members `members` of an agent; subclasses implement `update`.
 
     Args:
         agent: an OffPolicyAgent; its arrays are what counts between iterations.
@@ -96,7 +95,7 @@ class ReplayGroup(TorchGroup, ABC):
 
     @abstractmethod
     def update(self, rows: Transitions, num_updates: NDArray[np.int64], wanted: Tensor) -> Tensor:
-        """One update of those that want one, bool [g], and have not failed; counted.
+        """Update and count the given members, bool [g], that have not failed.
 
         Args:
             made: updates that each has made.
@@ -121,7 +120,7 @@ class ReplayGroup(TorchGroup, ABC):
         self._failed = self._agent.policy.parameters.failed[self.members].copy()
 
     def learn(self, replay: Replay, wanted: NDArray[np.bool_]) -> None:
-        """One update of those members that want one, bool [g], and have not failed."""
+        """Update the given members, bool [g], that have not failed."""
         agent, config, own = self._agent, self._agent.config, self.members
         wanted = wanted & ~self._failed
         if not wanted.any():
@@ -152,15 +151,16 @@ class ReplayGroup(TorchGroup, ABC):
 
 
 class TorchLearning(TorchAgent, OffPolicyAgent):
-    """As the compiled form, whose state it can go on from, and the other way round; its bits are
-    other ones.
+    """Torch implementation of an off-policy agent.
+
+    States are interchangeable with the compiled implementation; results are not bit-identical.
 
     Args:
-        args: as for the compiled form.
-        device, precision: of the config's section `training`.
+        args: As for the compiled implementation.
+        device, precision: From the config section `training`.
 
     Attributes:
-        group: what members that are handled together are.
+        group: Class of the groups of members.
     """
 
     group: ClassVar[type[ReplayGroup]]

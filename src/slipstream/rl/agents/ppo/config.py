@@ -1,4 +1,4 @@
-"""PPO's settings: what a config may say, what follows from it, and numbers for each member."""
+"""Configuration of PPO, sizes that follow from it, and per-member settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slipstream.rl.agents.agent import AgentConfig
 
 ROLLOUT_ROWS = "rollout_rows"  # what a search may vary in place of the n_steps
 
-_LARGE_ROUNDING = 2  # times what was asked for, from which other sizes are recommended
+_LARGE_ROUNDING = 2  # rounding beyond this factor suggests other sizes
 _SUGGESTED_NUM_ENVS = range(
     16, 7, -1
 )  # all learn equally well, the most are fastest (docs/rules.md, 16)
@@ -27,15 +27,15 @@ _SUGGESTED_NUM_ENVS = range(
 def fit_rollout(
     sizes: dict[str, Any], num_envs: int, n_steps: int, batch_size: int | None
 ) -> tuple[str, ...]:
-    """Rounds the rollout up until minibatches fill it, in place.
+    """Round the rollout up until minibatches fill it, in place.
 
         rows = n_steps x num_envs, the smallest multiple of both num_envs and the minibatch that is
-        not below what was asked for
+        not below the requested number
 
     Args:
         sizes: by name; `rollout_rows` leaves, `n_steps` comes.
         num_envs: N.
-        n_steps, minibatch: where `sizes` does not say.
+        n_steps, minibatch: defaults for missing sizes.
 
     Returns:
         A sentence if anything was rounded.
@@ -92,61 +92,65 @@ class PPOConfig(AgentConfig):
     )
 
     learning_rate: StepSize | tuple[StepSize, ...] = Field(
-        3e-4, description="Adam's step size", json_schema_extra=tunable(1e-4, 3e-3, log=True)
+        3e-4, description="Learning rate of Adam.", json_schema_extra=tunable(1e-4, 3e-3, log=True)
     )
     learning_rate_schedule: Literal["constant", "linear"] = Field(
         "constant",
-        description="linear: falls to 0 at the end of the budget",
+        description="Learning rate schedule; linear decays to 0 at the end of the budget.",
         json_schema_extra=tunable(choices=["constant", "linear"], by_default=False),
     )
     clip_range: Positive | tuple[Positive, ...] = Field(
         0.2,
-        description="how far the probability ratio may leave 1 and still earn",
+        description="PPO clip range: probability ratios are clipped to [1 - eps, 1 + eps].",
         json_schema_extra=tunable(0.1, 0.4),
     )
     ent_coef: NotNegative | tuple[NotNegative, ...] = Field(
         0.0,
-        description="weight of the entropy bonus",
+        description="Entropy coefficient of the loss.",
         json_schema_extra=tunable(1e-5, 1e-2, log=True),
     )
     vf_coef: NotNegative | tuple[NotNegative, ...] = Field(
         0.5,
-        description="weight of the critic's squared error",
+        description="Value function coefficient of the loss.",
         json_schema_extra=tunable(0.25, 1.0),
     )
     gamma: Fraction | tuple[Fraction, ...] = Field(
         0.99,
-        description="gamma, per step",
+        description="Discount factor per step.",
         json_schema_extra=tunable(choices=[0.8, 0.9, 0.95, 0.98, 0.99, 0.995]),
     )
     gae_lambda: Fraction | tuple[Fraction, ...] = Field(
         0.95,
-        description="lambda of the advantage estimate",
+        description="Lambda of generalized advantage estimation (GAE).",
         json_schema_extra=tunable(0.3, 0.99),
     )
     max_grad_norm: Positive | tuple[Positive, ...] | None = Field(
         0.5,
-        description="a member's gradient is shortened to this length; null: never",
+        description="Maximum gradient norm per member; null disables clipping.",
         json_schema_extra=tunable(0.3, 2.0, log=True),
     )
     adam_eps: Epsilon | tuple[Epsilon, ...] = Field(
         1e-5,
-        description="keeps Adam's step finite where gradients vanish",
+        description="Epsilon of Adam.",
         json_schema_extra=tunable(1e-9, 1e-5, log=True, by_default=False),
     )
     target_kl: Positive | tuple[Positive, ...] | None = Field(
         None,
-        description="a member's update ends when its estimated KL passes 1.5 times it; null: never",
+        description="KL early stopping at 1.5 times this value; null disables it.",
         json_schema_extra=tunable(0.005, 0.03, log=True, by_default=False),
     )
     observation_normalization: bool = Field(
-        True, description="running mean and deviation of observation columns without a fixed scale"
+        True,
+        description="Normalize observation columns without a fixed scale by running statistics.",
     )
     reward_scaling: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="divide rewards by a running deviation of the return; auto: on markets",
+        description="Divide rewards by a running deviation of the return; auto: on markets.",
     )
-    normalize_advantage: bool = Field(True, description="mean 0, deviation 1 in each minibatch")
+    normalize_advantage: bool = Field(
+        True,
+        description="Normalize advantages to mean 0 and standard deviation 1 in each minibatch.",
+    )
 
     ROWS_TO_SHARE: ClassVar[int] = 1024  # of a minibatch: two cores gain more than they wait
     LENGTHS: ClassVar[tuple[str, ...]] = ("n_steps",)
@@ -155,32 +159,32 @@ class PPOConfig(AgentConfig):
 
     n_steps: Count = Field(
         128,
-        description="steps of a rollout, per environment",
+        description="Steps per environment and rollout.",
         json_schema_extra=tunable(6, 9, power_of=2, by_default=False),
     )
     batch_size: Annotated[int, Field(ge=2)] | None = Field(
         None,
-        description="rows of a minibatch, per member; null: a quarter of the rollout",
+        description="Minibatch size per member; null uses a quarter of the rollout.",
         json_schema_extra=tunable(6, 10, power_of=2, by_default=False),
     )
     n_epochs: Count = Field(
         4,
-        description="passes over a rollout",
+        description="Epochs per rollout.",
         json_schema_extra=tunable(2, 12, by_default=False),
     )
     net_arch: tuple[Count, ...] = Field(
         (64, 64),
         min_length=1,
-        description="hidden layers",
+        description="Hidden layer widths.",
         json_schema_extra=tunable(choices=[[32, 32], [64, 64], [128, 128]], by_default=False),
     )
     activation: Literal["tanh", "relu"] = Field(
         "tanh",
-        description="between layers",
+        description="Activation between layers.",
         json_schema_extra=tunable(choices=["tanh", "relu"], by_default=False),
     )
     init_std: Positive = Field(
-        0.6, description="first deviation of continuous actions; [-1, 1] is their range"
+        0.6, description="Initial standard deviation of continuous actions in [-1, 1]."
     )
 
     def iteration_steps(self, num_envs: int) -> int:
@@ -222,7 +226,7 @@ class PPOConfig(AgentConfig):
         self.rows(num_envs)
 
     def relax_sizes(self, num_envs: int, user_set: Container[str]) -> Self:
-        """A suggested minibatch that does not divide the rollout is not the user's to mend."""
+        """Drop a suggested minibatch size that does not divide the rollout."""
         rows = self.batch_size
         if "batch_size" in user_set or rows is None or (self.n_steps * num_envs) % rows == 0:
             return self
@@ -261,7 +265,7 @@ def update_bytes(spec: EnvSpec, n_steps: int, members: int, num_envs: int) -> in
     own = num_envs * (n_steps + 1)
     image = spec.observation_dtype == np.uint8 and len(spec.observation_shape) == 3
     numbers = 0 if image else input_width(int(np.prod(spec.observation_shape)))
-    # StructPointer columns and orders; the float copy of actions, reward, value, advantage, target
+    # Packed columns and orders; the float copy of actions, reward, value, advantage, target
     # and their temporaries.
     return 4 * own * (numbers + spec.action_dim + 9 + members * (spec.action_dim + 6))
 

@@ -21,7 +21,7 @@ def clipped_surrogate(
 
     Returns:
         loss; d loss / d log p; the estimate of KL(old, new) that this ratio gives, (r - 1) - log r
-        (Schulman 2020, "Approximating KL divergence"); 1.0 where r lies outside 1 +- c, else 0.0.
+        (Schulman 2020, "Approximating KL divergence"); 1.0 if r is outside 1 +- c, else 0.0.
     """
     ratio = math.exp(log_ratio)
     bounded = min(max(ratio, 1.0 - clip), 1.0 + clip)
@@ -29,7 +29,7 @@ def clipped_surrogate(
     limited = bounded * advantage
     kl = ratio - 1.0 - log_ratio
     outside = 1.0 if bounded != ratio else 0.0
-    if plain <= limited or plain != plain:  # NaN goes on into the gradient, where it is noticed
+    if plain <= limited or plain != plain:  # NaN propagates to the gradient and is detected there
         return -plain, -plain, kl, outside
     return -limited, 0.0, kl, outside
 
@@ -59,7 +59,7 @@ def pack_rows(
 
     Args:
         lo, hi: environments lo..hi-1 of all E, a member's.
-        first, copies: the member's first environment, and N, how many it has.
+        first, num_envs: the member's first environment, and N, how many it has.
         log_prob, advantage, target: float32 [T, E]; value: float32 [>= T, E]; valid: bool [T, E].
         action: float32 [T, E, K], exact for choices below 2^24.
         packed: float32 [T N, 5 + K], written; row t N + n for (t, first + n).
@@ -102,11 +102,12 @@ def explained_variance(packed: Any) -> float:
 
 
 def minibatch_normalisation(packed: Any, order: Any, normalise: bool, out: Any) -> None:
-    """What a minibatch needs of all its rows before it is cut into parts.
+    """Compute statistics over all rows of a minibatch before it is split into parts.
 
     Args:
-        packed: float32 [R, 5 + K]; order: int64 [B], which rows.
-        normalise: whether advantages get mean 0 and deviation 1.
+        packed: float32 [R, 5 + K].
+        order: int64 [B], rows.
+        normalise: Normalize advantages to mean 0 and standard deviation 1.
         out: float64 [3], written: weight 1 / (valid rows), mean, 1 / (deviation + 1e-8).
     """
     count = 0.0
@@ -128,7 +129,7 @@ def minibatch_normalisation(packed: Any, order: Any, normalise: bool, out: Any) 
 def row_losses(
     row: Any, log_prob: float, value: float, normalisation: Any, coefficients: Any, statistics: Any
 ) -> tuple[float, float, float]:
-    """Adds a packed row's losses to the statistics; all but the entropy, which the caller adds.
+    """Add a packed row's losses to the statistics; all but the entropy, which the caller adds.
 
     Args:
         row: float32 [5 + K]; normalisation, coefficients: float64 [3]; statistics: float64 [>= 5].

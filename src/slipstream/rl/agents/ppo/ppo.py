@@ -88,7 +88,7 @@ class Learner:
         learning_rate: NDArray[np.float64],
         run_tasks: RunTasks,
     ) -> dict[str, NDArray[Any]]:
-        """Updates all members on a rollout: every epoch, or until a member is frozen.
+        """Update all members on a rollout: every epoch, or until a member is frozen.
 
         Args:
             rollout: filled, with its final observations; reward: float32 [T, E], its own, scaled.
@@ -257,11 +257,10 @@ class BasePPO(PopulationAgent):
         return self._keys
 
     def _rewarded(self) -> NDArray[np.bool_]:
-        """Which members' policies learn from rewards, bool [M]; of the others only the critics.
+        """Return members whose policies learn from rewards, bool [M]; others train the critic only.
 
-        Until a member's first reward other than 0 its advantages are what its critic's first
-        weights differ by. Brought to deviation 1 they would move its policy as much as rewards do,
-        and make it sure of actions that it knows nothing of; so only its critic learns.
+        Before a member's first non-zero reward its advantages are noise of the critic's initial
+        weights. Normalized to deviation 1, they would move the policy as much as rewards do.
         """
         if self.reward_scale is None:
             return np.ones(self.members, np.bool_)
@@ -270,7 +269,7 @@ class BasePPO(PopulationAgent):
     def _finish_iteration(
         self, rollout: Rollout, results: Sequence[Mapping[str, NDArray[Any]]], **known: NDArray[Any]
     ) -> dict[str, NDArray[Any]]:
-        """Ends an iteration: metrics [M] of what groups of members gave, [g], and those known."""
+        """End an iteration: metrics [M] of what groups of members gave, [g], and those known."""
         if self.policy.scale is not None:
             self.policy.scale.learn(rollout)
         self.iterations += 1
@@ -310,7 +309,7 @@ class PPO(BasePPO):
         self._actors: dict[tuple[int, int], Actor] = {}
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
-        """Chooses the actions of step t and writes them and their log_prob into the rollout.
+        """Choose the actions of step t and writes them and their log_prob into the rollout.
 
         Different threads may act at once for different ranges.
 
@@ -353,7 +352,7 @@ class PPO(BasePPO):
         progress: float | NDArray[np.float64] = 0.0,
         run_tasks: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
-        """Improves every member on its part of the rollout.
+        """Update every member on its part of the rollout.
 
         Args:
             rollout: filled, with its final observations set.

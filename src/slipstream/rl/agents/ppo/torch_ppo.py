@@ -1,9 +1,9 @@
 """PPO's update as its paper has it, over the member axis: torch, autograd, any device.
 
 This is the definition (Schulman et al. 2017, "Proximal policy optimization algorithms"). The
-compiled form (`update.py`) does the same faster on a processor; whole iterations of both are
+compiled form (`update.py`) does the same faster on the CPU; whole iterations of both are
 compared in `tests/engine/rl/test_two_forms.py`. Below it: members that act and learn so, from
-images, too.
+images.
 
 Everything has a leading member axis. Losses are summed over members, so that no gradient of one
 reaches another; what limits or ends an update (norm, KL, NaN) does so for each member alone.
@@ -34,7 +34,7 @@ from slipstream.rl.nets.torch_distributions import Distribution, make_distributi
 from slipstream.rl.nets.torch_networks import FLOAT32, Products
 
 # Environments of all members from which on they act in halves. A second half is some 50 more calls
-# of torch, 0.4 ms of a processor; fewer environments are stepped sooner. It is a count: no card's.
+# of torch, 0.4 ms of CPU time; fewer environments are stepped sooner.
 _MIN_DOUBLE_BUFFERED_ENVS = 8192
 
 
@@ -88,7 +88,7 @@ class Coefficients(NamedTuple):
 
 
 Model = Callable[[Weights, Rows], tuple[Distribution, Tensor]]
-"""What the networks say of rows: the actions' distribution, and values [M, R]."""
+"""Network outputs for rows: the action distribution, and values [M, R]."""
 
 
 def advantages(
@@ -97,7 +97,7 @@ def advantages(
     """Generalised advantage estimates and value targets (Schulman et al. 2016, equation 16).
 
         delta_t = r_t + gamma V'_t - V(s_t)
-        A_t     = delta_t + gamma lambda [episode goes on] A_{t+1}
+        A_t     = delta_t + gamma lambda [episode continues] A_{t+1}
         target  = A_t + V(s_t)
 
     Args:
@@ -194,7 +194,7 @@ def learn(
             updates += ~frozen
             counted = torch.cat([statistics, norm[:, None].float()], 1)
             sums += torch.where(frozen[:, None], 0.0, counted)
-        if frozen.device.type == "cpu" and bool(frozen.all()):  # a card would be waited for
+        if frozen.device.type == "cpu" and bool(frozen.all()):  # on a GPU this would block
             break
     means = sums / updates.clamp(min=1)[:, None]
     names = (*STATISTICS, "gradient_norm")
@@ -231,7 +231,7 @@ class PPOGroup(TorchGroup):
     def begin_act(
         self, rollout: Rollout, t: int, own: slice, keys: NDArray[np.uint64]
     ) -> Callable[[], None]:
-        """Begins to act in step t for some of their environments.
+        """Begin to act in step t for some of their environments.
 
         Args:
             own: of whole members, or of a lone one; keys: uint64 [g].
@@ -242,8 +242,8 @@ class PPOGroup(TorchGroup):
         at, each = own.start - self.environments.start, own.stop - own.start
         if t == 0 == at:
             self.fetch()
-        copies = min(self.num_envs, each)
-        m = slice(at // self.num_envs, at // self.num_envs + each // copies)
+        num_envs = min(self.num_envs, each)
+        m = slice(at // self.num_envs, at // self.num_envs + each // num_envs)
         weights = self._leaves
         if each < self.count * self.num_envs:
             weights = {name: leaf[m] for name, leaf in weights.items()}
@@ -255,10 +255,10 @@ class PPOGroup(TorchGroup):
             torch_distributions.keys_to_tensor(keys[m], self.device),
             actions.head_width,
         )
-        noise = draw(streams, at % self.num_envs * width, copies * width)
+        noise = draw(streams, at % self.num_envs * width, num_envs * width)
 
         def by_member(rows: Tensor) -> Tensor:
-            return rows.view(-1, copies, *rows.shape[1:])
+            return rows.view(-1, num_envs, *rows.shape[1:])
 
         head = self.network.head(
             weights, self.network.features(weights, self.inputs(by_member(obs), m))
@@ -292,7 +292,7 @@ class PPOGroup(TorchGroup):
         seeds: NDArray[np.uint64],
         first_epochs: NDArray[np.int64],
     ) -> dict[str, NDArray[np.generic]]:
-        """Improves the members on their part of a rollout.
+        """Update the members on their part of a rollout.
 
         Args:
             rollout: of all members.
@@ -401,11 +401,13 @@ class PPOGroup(TorchGroup):
 
 
 class TorchPPO(TorchAgent, BasePPO):
-    """As `PPO`, whose state it can go on from, and the other way round; its bits are other ones.
+    """Torch implementation of `PPO`.
+
+    States are interchangeable with `PPO`; results are not bit-identical.
 
     Args:
-        config, specs, seeds, num_envs: as for `PPO`.
-        device, precision: of the config's section `training`.
+        config, specs, seeds, num_envs: As for `PPO`.
+        device, precision: From the config section `training`.
     """
 
     def __init__(

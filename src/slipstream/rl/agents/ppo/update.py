@@ -42,7 +42,7 @@ from slipstream.rl.nets.optimizer import (
 
 
 class Experience(NamedTuple):
-    """A rollout of M members, E = M N copies, and what it is read by.
+    """A rollout of M members, E = M N environments, with scales and coefficients.
 
     Attributes:
         obs: float32 [T + 1, E, D]; scale: of these.
@@ -72,17 +72,19 @@ class Experience(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What an update calculates from Experience; overwritten.
+    """Arrays that an update computes from Experience; overwritten.
 
     `x`, `packed` and `mask` are of one member at a time.
 
     Attributes:
-        x: float32 [(T + 1) N, inputs], the column of ones in place.
+        x: float32 [(T + 1) N, inputs] with the column of ones set.
         packed: float32 [R, 5 + K] as above.
-        mask: bool [R, choices], or [0, 0] for none.
-        value: float32 [T + 1, E]; final_value: float32 [n]; advantage, target: float32 [T, E].
-        place: int64 [b], of some final observations.
-        explained: float64 [M], share of the targets' variance that the critic knew.
+        mask: bool [R, num_actions], or [0, 0] for none.
+        value: float32 [T + 1, E].
+        final_value: float32 [n].
+        advantage, target: float32 [T, E].
+        place: int64 [b], indices of some final observations.
+        explained_variance: float64 [M], explained variance of the critic.
     """
 
     x: NDArray[np.float32]
@@ -149,7 +151,7 @@ def critic_outputs(weights: Any, critic: Any, relu: bool, x: Any, buffer: Any) -
 
 
 def fill_rows(experience: Any, rows: Any, m: int, lo: int, hi: int) -> None:
-    """Advantages, targets and what the losses need of member m's copies lo..hi-1 of all E."""
+    """Compute advantages, targets and packed rows of member m's environments lo..hi-1."""
     e = experience
     advantages(
         *(lo, hi, e.reward, rows.value, e.terminated, e.truncated, e.valid),
@@ -305,23 +307,23 @@ def outputs_gradient(
 
 
 def add_std_gradient(net: Any, rows: Any, gradient: Any, scratch: Any) -> None:
-    """Writes the gradient of log_std."""
+    """Write the gradient of log_std."""
     if net.continuous:
         for j in range(rows.packed.shape[1] - ACTION):
             gradient[net.log_std + j] = scratch[2, j]
 
 
 class UpdateStats(NamedTuple):
-    """How the updates of g members go on, and what they were.
+    """State and statistics of the updates of g members.
 
     Attributes:
-        settings: of Adam's steps.
-        target_kl: float64 [g], above which a minibatch's estimated KL freezes the member: 1.5 times
-            the setting of that name; infinity for none.
+        settings: Of Adam's steps.
+        target_kl: float64 [g], estimated KL above which a minibatch freezes the member: 1.5 times
+            the setting; infinity for none.
         frozen: bool [g], members that change no more in this rollout.
-        sums: float64 [g, S + 1], of the S statistics of minibatches that changed the member, and of
-            the gradient's norm before clipping.
-        updates: int64 [g], how many there were.
+        sums: float64 [g, S + 1], sums over minibatches that changed the member, of the S statistics
+            and of the gradient norm before clipping.
+        updates: int64 [g], number of these minibatches.
         squares: float64 [1, LANES], see `sum_gradient`.
     """
 
@@ -373,19 +375,19 @@ _KINDS = 6
 
 
 class UpdateJob(NamedTuple):
-    """What the update of M members reads and changes.
+    """Arguments of the update of M members.
 
     Attributes:
         net, weights: Net and TrainState.
         coefficients: float64 [M, 3], of the losses: clip range, entropy, value.
         experience, rows: Experience and Rows.
-        keys: uint64 [M, epochs], of the streams that each epoch's order is drawn from.
-        order: int64 [some, R], of one member's next epochs; overwritten.
+        keys: uint64 [M, epochs], streams of the permutation of each epoch.
+        order: int64 [some, R], permutations of one member's next epochs; overwritten.
         normalisation: float64 [some, minibatches, 3], see `minibatch_normalisation`; overwritten.
-        normalise: whether advantages get mean 0 and deviation 1 in each minibatch.
-        statistics: float64 [parts, >= S], of the minibatch under way; overwritten.
-        tally, space: Tally and Space.
-        gate: by which threads share the tasks of a lone member.
+        normalise: Normalize advantages in each minibatch.
+        statistics: float64 [parts, >= S], of the current minibatch; overwritten.
+        stats, workspace: UpdateStats and Workspace.
+        gate: Shares the tasks of a lone member among threads.
     """
 
     net: Net
@@ -423,7 +425,7 @@ def update_member(job: Any, m: int) -> None:
     Six kinds of phases follow each other; tasks of a phase do not depend on each other:
 
         load           inputs and values: a range of observations each, and one task for final ones
-        fill           advantages, targets and packed rows: a range of copies each
+        fill           advantages, targets and packed rows: a range of environments each
         order          the order of rows: an epoch each; one task for the explained variance
         normalisation  of the advantages: a minibatch each
         gradient       of one minibatch: a part of its rows each

@@ -1,4 +1,4 @@
-"""What a user may say about soft actor-critic."""
+"""Configuration of soft actor-critic."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ class SACConfig(ActorCriticConfig):
     )
     target_entropy: Nats | tuple[Nats, ...] | None = Field(
         None,
-        description="entropy that a learned temperature keeps, of actions in [-1, 1]; null: minus "
-        "the numbers of an action",
+        description="Target entropy of actions in [-1, 1]; null uses minus the action dimension.",
     )
 
 

@@ -54,8 +54,12 @@ ENTROPY = len(_OF_ALL)
 
 
 class Entropy(NamedTuple):
-    """What alpha is to reach: target float64 [M]; automatic: bool [M], whether it is
-    learned. Or as tensors."""
+    """Target entropy of alpha, as arrays or tensors.
+
+    Attributes:
+        target: float64 [M].
+        automatic: bool [M], whether alpha is learned.
+    """
 
     target: Any
     automatic: Any
@@ -66,7 +70,7 @@ class SACExtra(NamedTuple):
 
     Attributes:
         temperature: a group of which only the first number, log alpha, counts.
-        entropy: what is wanted of it.
+        entropy: Target of alpha.
         drawn: float64 [4, B K], noise, deviations, the policy's own actions and what each adds to
             log p.
         log_prob: float64 [B], of them.
@@ -101,12 +105,12 @@ _ONE = np.float32(1.0)
 
 
 def prepare(learner: Any, m: int, part: int, batch: Any) -> None:
-    """What the critics are to learn of a part's rows, and where they are asked afterwards.
+    """Compute critic inputs and TD targets of a part's rows.
 
         cost = alpha log p(a' | s'),  a' ~ p(. | s')
 
     (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", equation 6, with two
-    targets.) Leaves of the policy's own actions what `actor_gradient` takes.
+    targets.) Also stores the policy's actions for `actor_gradient`.
     """
     workspace, log_prob = learner.workspace, learner.extra.log_prob
     alpha = math.exp(float(learner.extra.temperature.params[m, 0]))
@@ -122,9 +126,9 @@ def prepare(learner: Any, m: int, part: int, batch: Any) -> None:
 
 
 def evaluate_q(learner: Any, m: int, part: int, first: int, last: int) -> None:
-    """What both critics think of the policy's own actions in rows first..last-1.
+    """Evaluate both critics at the policy's actions in rows first..last-1.
 
-    Leaves dQ/da of the smaller value; where both agree, the first one's slope counts.
+    Stores dQ/da of the smaller value; if both are equal, that of the first critic.
     """
     net, learned, workspace, b = learner.net, learner.learned, learner.workspace, last - first
     value = learner.extra.value
@@ -271,7 +275,7 @@ class BaseSAC(ActorCritic):
 
     Attributes:
         temperature: group of log alpha, which stays where it is unless `automatic`.
-        entropy: what is wanted of it.
+        entropy: Target of alpha.
     """
 
     config: SACConfig
@@ -304,8 +308,7 @@ class BaseSAC(ActorCritic):
 
 
 class SAC(CompiledActorCritic, BaseSAC):
-    """M members; see `CompiledActorCritic`. Metrics have entropy (of actions in [-1, 1], nats) and
-    temperature, too."""
+    """M members; see `CompiledActorCritic`. Metrics include the entropy (nats) and ent_coef."""
 
     name = "sac"
     explore_loop = staticmethod(explore)

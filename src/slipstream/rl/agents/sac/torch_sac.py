@@ -2,7 +2,7 @@
 
 This is the definition (Haarnoja et al. 2018, "Soft actor-critic: off-policy maximum entropy deep
 reinforcement learning with a stochastic actor" and "Soft actor-critic algorithms and
-applications"). The compiled form (`sac.py`, `actor_critic/`) does the same faster on a processor;
+applications"). The compiled form (`sac.py`, `actor_critic/`) does the same faster on the CPU;
 whole iterations of both are compared in `tests/engine/rl/test_actor_critic_forms.py`.
 """
 

@@ -1,4 +1,4 @@
-"""What a user may say about TD3."""
+"""Configuration of TD3."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ class TD3Config(ActorCriticConfig):
     )
 
     target_update_interval: Count = Field(
-        2, description="d: updates of the critics between two of the actor and of all targets"
+        2, description="Policy delay: critic updates between updates of actor and targets."
     )
     exploration_noise: NotNegative | tuple[NotNegative, ...] = Field(
         0.1,
-        description="deviation of what is added to actions in training",
+        description="Standard deviation of exploration noise.",
         json_schema_extra=tunable(0.03, 0.5, log=True),
     )
     target_policy_noise: NotNegative | tuple[NotNegative, ...] = Field(
         0.2,
-        description="deviation of what is added to the target's actions",
+        description="Standard deviation of target policy smoothing noise.",
         json_schema_extra=tunable(0.05, 0.5, log=True, by_default=False),
     )
     target_noise_clip: NotNegative | tuple[NotNegative, ...] = Field(
-        0.5, description="c: what is added to the target's actions is cut at plus and minus this"
+        0.5, description="Clipping range of target policy smoothing noise."
     )
 
     def bytes(self, spec: EnvSpec, members: int, num_envs: int) -> int:
-        """What an actor and two critics need, and the actor's target."""
+        """Return the bytes of an actor-critic agent and of the actor's target."""
         return super().bytes(spec, members, num_envs) + members * self.weight_bytes(spec)
 
     def state_bytes(self, spec: EnvSpec) -> int:
-        """What an actor and two critics have, and the actor's target."""
+        """Return the state bytes of an actor-critic agent and of the actor's target."""
         return super().state_bytes(spec) + self.weight_bytes(spec)
 
 

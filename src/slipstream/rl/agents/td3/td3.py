@@ -86,7 +86,7 @@ _ONE = np.float32(1.0)
 
 
 class TD3Extra(NamedTuple):
-    """What TD3 has besides: target float32 [M, P], a slow copy of the actor; see `Smoothing`."""
+    """Additional state of TD3: target float32 [M, P], the target actor; see `Smoothing`."""
 
     target: NDArray[np.float32]
     smoothing: Smoothing
@@ -122,7 +122,7 @@ def explore(
 
 
 def prepare(learner: Any, m: int, part: int, batch: Any) -> None:
-    """What the critics are to learn of a part's rows."""
+    """Compute critic inputs and TD targets of a part's rows."""
     lo, hi = row_range(learner, part)
     for first in range(lo, hi, learner.workspace.block):
         last = min(first + learner.workspace.block, hi)

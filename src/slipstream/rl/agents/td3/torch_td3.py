@@ -2,7 +2,7 @@
 
 This is the definition (Fujimoto, van Hoof, Meger 2018, "Addressing function approximation error in
 actor-critic methods", algorithm 1). The compiled form (`td3.py`, `actor_critic/`) does the
-same faster on a processor; whole iterations of both are compared in
+same faster on the CPU; whole iterations of both are compared in
 `tests/engine/rl/test_actor_critic_forms.py`.
 """
 
