@@ -98,7 +98,7 @@ def make_workers(
     cluster: ClusterOptions | None = None,
     run: Run | None = None,
 ) -> Workers:
-    """Create the workers that the config asks for and the members allow; results are the same.
+    """Create the workers set in the config, limited by the members; results are the same.
 
     Args:
         config, environment: config and environment of the run.

@@ -126,7 +126,7 @@ def test_a_policys_own_folder_is_an_opponent(other_game):
     assert np.array_equal(games.result, run.result) and games.two == "run/member-000"
     [own] = slipstream.evaluate_games(folder, games=4)
     assert own.one == "run/member-000" and read_match_results(other_game)[0]["two"] == "random"
-    with pytest.raises(ConfigError, match="games=0: give 1"):
+    with pytest.raises(ConfigError, match="games=0 is not valid"):
         slipstream.best_response(other_game, games=0)
 
 

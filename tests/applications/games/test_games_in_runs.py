@@ -65,7 +65,7 @@ def test_a_game_arrives_with_who_judges_it():
     stored = [np.array(one) for one in environment.data]
     owner = NodeCompatibility.from_environment(environment, config)
     sent = environment_payload(environment, Shared.of(environment.data))
-    found = Node(owner.parcel(), stored).restored(sent, [])
+    found = Node(owner.payload(), stored).restored(sent, [])
     assert found.kernel is environment.kernel is found.judge.kernel
     assert found.self_play.training.names == ("snapshots",)
     assert found.judge.loaded.params == environment.judge.loaded.params

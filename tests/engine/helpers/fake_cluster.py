@@ -65,7 +65,7 @@ class FakeActor:
 
     def hand_over(self):
         """Asks for news, as a cluster does every minute; whether there were any."""
-        news = self.service.news()
+        news = self.service.updates()
         if news:
             self._put(news)
         return bool(news)
@@ -121,7 +121,7 @@ class FakeCluster:
         self._stored[shared.digest] = self._read(arrays)
         return shared
 
-    def standing(self):
+    def status(self):
         return [
             {
                 "node": one.node,

@@ -225,7 +225,7 @@ def test_a_run_and_a_kernel_of_the_users(nodes, tmp_path):
     nodes.remove_node(late, allow_graceful=False)
     nodes.add_node(num_cpus=1)
     code, said = ended(process)
-    assert code == 0 and "another one goes on" in said, said
+    assert code == 0 and "another one continues" in said, said
     for m in range(2):
         files = [tmp_path / run / "best" / f"member-{m:03d}" for run in ("alone", "far")]
         assert len({(one / "state.safetensors").read_bytes() for one in files}) == 1
@@ -290,7 +290,7 @@ def test_shares_of_a_card(nodes, tmp_path):
         until(lambda: found.extend(cluster.arrivals()) or len(found) == 2, 120.0)
         time.sleep(3.0)
         assert not cluster.arrivals()
-        assert [node["seats"] for node in cluster.standing()] == [2]
+        assert [node["seats"] for node in cluster.status()] == [2]
 
 
 def test_an_owner_whose_head_dies_ends_in_words(nodes, tmp_path):
@@ -305,4 +305,4 @@ def test_an_owner_whose_head_dies_ends_in_words(nodes, tmp_path):
         code, said = ended(process, 300.0)
     finally:
         head.shutdown()
-    assert code == 2 and "is gone: its head died" in said and "slipstream resume" in said
+    assert code == 2 and "was lost: its head died" in said and "slipstream resume" in said

@@ -1,1 +1,1 @@
-"""Members of runs and studies on the nodes of a Ray cluster."""
+"""Training of runs and studies on the nodes of a Ray cluster."""

@@ -1,9 +1,9 @@
-"""The members of one run on a cluster: a shard for each actor, moved on when one is lost.
+"""Members of a run on a cluster: one shard per actor, moved to another actor if one is lost.
 
-The owner has every shard's state of at most a minute ago, and what it was asked since. Who takes a
-lost shard over is given both: a shard's numbers follow from what it is asked, so no bit differs.
-Where fewer actors are left than shards, some have several; actors that come later take those over.
-Of a replay each chunk is handed over once, into the files that checkpoints share.
+The owner has every shard's state of at most a minute ago and the calls since then. An actor that
+takes over a shard receives both and repeats the calls, so results are bit-identical. With fewer
+actors than shards, some run several; later actors take them over. Each chunk of a replay buffer is
+transferred once, into the files shared by checkpoints.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     from slipstream.training.runs.run import Run
 
 SERVICE = "slipstream.training.cluster.cluster_workers:ShardService"
-_GATHER_SECONDS = 10.0  # after an actor has come, for the next one
-_LOSSES = 6  # of actors with the same shard in a row
-_CHANGING = ("reset", "set_state", "iterate")  # methods after which a shard is another one
+_GATHER_SECONDS = 10.0  # wait for another actor after each arrival
+_LOSSES = 6  # consecutive lost actors with the same shard before the run stops
+_CHANGING = ("reset", "set_state", "iterate")  # methods that change a shard's state
 
 Call = tuple[str, tuple[Any, ...]]
 
 
 class _Handed(NamedTuple):
-    """What a shard goes on from: its small state, and files of its replays by their hashes."""
+    """Returned state of a shard: the small state, and files of its replay buffers by hash."""
 
     state: Any
     files: Mapping[str, str]
@@ -64,12 +64,12 @@ class _Part:
     """A shard.
 
     Attributes:
-        members: which.
-        actor: who has it; None: it waits for one.
-        todo: calls that are to be answered; the last answer is what was asked for.
-        journal: calls since `handed` that changed it.
-        handed: None: before the first time.
-        losses: of actors that had it, since its last answer.
+        members: its members.
+        actor: its actor; None while it waits for one.
+        todo: pending calls; the result of the last one is returned.
+        journal: calls since `handed` that changed the state.
+        handed: last returned state; None before the first.
+        losses: actors lost with it since its last answer.
     """
 
     members: range
@@ -81,19 +81,19 @@ class _Part:
     losses: int = 0
 
     def move(self, actor: RayActor) -> None:
-        """To another actor, which makes up for what was done."""
+        """Move to another actor, which repeats the journaled calls."""
         known = [] if self.handed is None else [("set_state", self.handed)]
         asked = [self.todo[-1]] if self.todo else []
         self.actor, self.todo = actor, deque([("begin", ()), *known, *self.journal, *asked])
 
 
 class ClusterWorkers(Workers):
-    """As many shards as there are actors when it begins.
+    """Workers of a cluster: as many shards as actors at the start.
 
     Args:
         config, environment, check_stop: see `make_workers`.
-        options: which cluster.
-        run: who asks, and where its chunks are.
+        options: cluster options.
+        run: owner of the work, with the folder of its chunks.
 
     Raises:
         SlipstreamError: the cluster cannot be used.
@@ -114,7 +114,7 @@ class ClusterWorkers(Workers):
             config,
         )
         self._chunks = ReceivedChunks(run.bulk)
-        self._spare: list[RayActor] = []  # have no shard
+        self._spare: list[RayActor] = []  # actors without a shard
         self._at_work: dict[RayActor, _Part] = {}
         self._saved = time.monotonic()
         with ExitStack() as stack:
@@ -136,12 +136,12 @@ class ClusterWorkers(Workers):
 
     @property
     def nodes(self) -> Sequence[Mapping[str, Any]]:
-        return self._cluster.standing()
+        return self._cluster.status()
 
     def call_each_shard(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        if method == "get_state":  # for a checkpoint, whose files stay
+        if method == "get_state":  # for a checkpoint, whose files are kept
             return [one.state for one in self._hand_over()]
-        if method == "save_bulk":  # of the state that was just asked for
+        if method == "save_bulk":  # belongs to the state of the previous call
             return [self._chunks.keep(one.files) for one in self._handed()]
         if method == "set_state":
             arguments = [_Handed(state, dict(bulk[1])) for state, bulk in arguments]
@@ -154,12 +154,12 @@ class ClusterWorkers(Workers):
                 part.journal.append((method, own))
         now = time.monotonic()
         if method == "iterate" and 2 * now - began - self._saved >= HAND_OVER_SECONDS:
-            self._hand_over()  # the next one would end too late
+            self._hand_over()  # the next call would end too late
             self._spread()
         return values
 
     def _hand_over(self) -> list[_Handed]:
-        """Takes all shards' states, and what is new in their replays."""
+        """Fetch all shards' states, and new chunks of their replay buffers."""
         found = self._ask(self._parts, [("hand_over", ())] * len(self._parts))
         before = {file for one in self._handed() for file in one.files}
         for part, one in zip(self._parts, found, strict=True):
@@ -180,7 +180,7 @@ class ClusterWorkers(Workers):
         self._stack.close()
 
     def _gather(self) -> int:
-        """How many actors there are, once no more come."""
+        """Wait for actors; return their number when no more arrive."""
         shards = self._config.training.shards
         most = self._config.training.members if shards == "auto" else int(shards)
         last = time.monotonic()
@@ -198,7 +198,7 @@ class ClusterWorkers(Workers):
         return len(self._spare)
 
     def _ask(self, parts: Sequence[_Part], calls: Sequence[Call]) -> list[Any]:
-        """Answers in the order of the parts, whoever is lost meanwhile."""
+        """Return answers in the order of the parts, replacing lost actors."""
         for part, call in zip(parts, calls, strict=True):
             part.todo.append(call)
         while any(part.todo for part in parts):
@@ -212,7 +212,7 @@ class ClusterWorkers(Workers):
         return [part.answer for part in parts]
 
     def _leave(self) -> None:
-        """Cuts evaluations short where a signal came."""
+        """Stop running evaluations after a stop request."""
         try:
             self._check_stop()
         except StoppedError:
@@ -220,7 +220,7 @@ class ClusterWorkers(Workers):
                 actor.request_stop()
 
     def _send(self, parts: Sequence[_Part]) -> None:
-        """Hands out the next call of every part whose actor is not at work."""
+        """Send the next call of every part whose actor is idle."""
         for part in parts:
             while part.todo:
                 actor = part.actor or self._seat(part)
@@ -229,10 +229,12 @@ class ClusterWorkers(Workers):
                 if self._request(part, actor):
                     self._at_work[actor] = part
                     break
-                self._lose(actor, Lost(f"on {actor.node} is gone", "silent"))
+                self._lose(actor, Lost(f"on {actor.node} was lost", "silent"))
 
     def _seat(self, part: _Part) -> RayActor | None:
-        """An actor for a part that has none: a spare one, or the one that has the fewest."""
+        """Assign an actor to a part without one: a spare actor, or the one with the fewest
+        parts.
+        """
         if self._spare:
             actor = self._spare.pop(0)
         else:
@@ -244,19 +246,19 @@ class ClusterWorkers(Workers):
         return actor
 
     def _spread(self) -> None:
-        """Moves shards that share an actor to spare ones; states were just handed over."""
+        """Move shards that share an actor to spare ones; their states were just fetched."""
         for k, part in enumerate(self._parts):
             shared = any(other.actor is part.actor for other in self._parts[:k])
             if self._spare and shared:
                 part.move(self._spare.pop(0))
 
     def _request(self, part: _Part, actor: RayActor) -> bool:
-        """Sends a part's next call; False where its actor is gone."""
+        """Send a part's next call; return False if its actor is lost."""
         method, arguments = part.todo[0]
         facts: dict[str, Any] = {"method": method, "arguments": arguments, "members": part.members}
         if method == "begin":
             facts |= self._begin
-        elif isinstance(arguments, _Handed):  # a replay is read when it is sent, not before
+        elif isinstance(arguments, _Handed):  # replay chunks are read only when sent
             chunks = {m: self._chunks.read(m, arguments.files) for m in part.members}
             facts["arguments"] = (arguments.state, chunks)
         facts["kept"] = [one.members for one in self._parts if one.actor is actor]
@@ -277,7 +279,7 @@ class ClusterWorkers(Workers):
             part.answer = found
 
     def _lose(self, actor: RayActor, lost: Lost) -> None:
-        """An actor is gone, and with it all parts that it had; the one at work is to be blamed."""
+        """Handle a lost actor with all its parts; the running part is held responsible."""
         self._at_work.pop(actor, None)
         for part in self._parts:
             if part.actor is not actor:
@@ -287,10 +289,10 @@ class ClusterWorkers(Workers):
             name = f"The worker of members {part.members.start} to {part.members.stop - 1}"
             if part.losses >= _LOSSES:
                 raise ResourceError(
-                    f"{name} {lost.how}, the last of {_LOSSES} in a row. Nothing that was saved is "
-                    "lost: go on from the last checkpoint with `slipstream resume`."
+                    f"{name} {lost.how}, the last of {_LOSSES} in a row. Continue from the last "
+                    "checkpoint with `slipstream resume`."
                 )
-            self._say(f"{name} {lost.how}; another one goes on.")
+            self._say(f"{name} {lost.how}; another one continues.")
 
 
 class ShardService(NodeService):
@@ -298,8 +300,8 @@ class ShardService(NodeService):
 
     def __init__(self, needs: bytes, arrays: Arrays) -> None:
         super().__init__(needs, arrays)
-        self._shards: dict[range, Shard] = {}  # by their members
-        self._known: dict[int, Collection[str]] = {}  # chunks of each member that the owner has
+        self._shards: dict[range, Shard] = {}  # by members
+        self._known: dict[int, Collection[str]] = {}  # chunks of each member stored by the owner
 
     def answer(self, request: bytes, arrays: Sequence[Arrays]) -> bytes:
         """What a method returned, or the error of a user, which ends the run."""
@@ -313,10 +315,11 @@ class ShardService(NodeService):
             return pickle.dumps(error)
 
     def _call(self, asked: Any, arrays: Sequence[Arrays]) -> Any:
+        """Return the result of a method, or the user error that ends the run."""
         method, members, arguments = asked["method"], asked["members"], asked["arguments"]
         if method == "begin":
             return self._begin(asked, arrays)
-        shard = self._shards[members]  # one that was begun anew has none, and is lost by it
+        shard = self._shards[members]  # a restarted actor has none and counts as lost
         if method == "set_state":
             return self._set_state(shard, *arguments)
         if method == "hand_over":
@@ -335,7 +338,9 @@ class ShardService(NodeService):
         )
 
     def _hand_over(self, shard: Shard) -> dict[str, Any]:
-        """The state, and chunks of its replays; None stands for those that the owner has."""
+        """Return the state and chunks of its replay buffers; None for chunks stored by the
+        owner.
+        """
         chunks: dict[int, dict[str, Any]] = {}
         for row, member in enumerate(shard.members):
             known = self._known.get(member, ())

@@ -1,7 +1,7 @@
-"""What a node must have to work for a run or study, and the services that work there.
+"""Requirements for nodes that work for a run or study, and the base class of their services.
 
-The owner sends its `Premises`: slipstream, arrays and user's files must be the same. The files
-travel: `lay_out` copies them for nodes.
+The owner sends a `NodeCompatibility`: slipstream, arrays and user files must be identical.
+`stage_files` copies user files for nodes.
 """
 
 from __future__ import annotations
@@ -32,23 +32,22 @@ from slipstream.training.environments.factory import get_kind
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.settings.config import RunConfig
 
-_DECIDING = ("slipstream", "torch", "numba", "numpy", "TA-Lib", "gymnasium")  # make numbers
+_DECIDING = ("slipstream", "torch", "numba", "numpy", "TA-Lib", "gymnasium")  # determine results
 Arrays = Sequence[NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class NodeCompatibility:
-    """What an owner has.
+    """Versions, files and data of an owner, compared by nodes.
 
     Attributes:
-        env, settings: of its config.
-        file, agent: names of a user's kernel and agent among the files that are laid out on a node;
-            None: it is none of theirs.
-        sources: hashes of these files and of what they import, by module.
-        digest: of the environment's arrays.
-        versions: of the libraries that decide numbers.
+        env, settings: name and settings of the environment.
+        file, agent: names of a user's kernel and agent among the staged files; None for others.
+        sources: hashes of these files and their imports, by module.
+        digest: digest of the environment's arrays.
+        versions: versions of the libraries that determine results.
         code: sha256 of slipstream's own files.
-        host, processor, instructions: of the owner.
+        host, processor, instructions: machine of the owner.
     """
 
     env: str
@@ -65,14 +64,14 @@ class NodeCompatibility:
 
     @classmethod
     def from_environment(cls, environment: Environment, config: RunConfig) -> NodeCompatibility:
-        """This process's.
+        """Create it for this process.
 
         Args:
-            environment: of the config, loaded.
-            config: what is trained.
+            environment: loaded environment of the config.
+            config: config of the training.
 
         Raises:
-            ConfigError: it is made by code that cannot be laid out elsewhere.
+            ConfigError: the environment's code cannot be staged.
         """
         agent = config.agent_name if config.agent_name.endswith(".py") else None
         return cls(
@@ -89,42 +88,42 @@ class NodeCompatibility:
             instructions=provenance.instruction_sets(),
         )
 
-    def parcel(self) -> bytes:
-        """As it is sent."""
+    def payload(self) -> bytes:
+        """Serialize for the transfer."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def read(cls, parcel: bytes) -> NodeCompatibility:
-        """As it was sent."""
+        """Deserialize after the transfer."""
         return cls(**json.loads(parcel))
 
     def compare(self, arrays: Sequence[NDArray[Any]]) -> list[str]:
-        """Compares them with this node's, where the user's files are in the working directory.
+        """Compare with this node, whose working directory contains the staged files.
 
         Args:
-            arrays: as they came here.
+            arrays: received arrays.
 
         Returns:
-            Sentences about what may change the last bits.
+            Warnings about possible differences in the last bits.
 
         Raises:
-            ConfigError: other versions or files, or an environment that cannot be made here.
+            ConfigError: other versions or files, or an environment that cannot be created here.
             DataError: other arrays.
         """
         self._compare_versions()
         if not get_kind(self.env).compiled:
-            get_kind(self.env).load(self.settings)  # says what is missing
+            get_kind(self.env).load(self.settings)  # raises an error about missing parts
         own = _hashes(required_modules(self.file or self.env, self.agent))
         changed = provenance.changed_keys({"sources": self.sources}, {"sources": own})
         if changed:
             raise ConfigError(
-                f"{', '.join(changed)} on {platform.node()} differ from those of {self.host}: "
-                "start again if they were edited meanwhile."
+                f"{', '.join(changed)} on {platform.node()} differ from those of {self.host}. "
+                "Start again if they were edited meanwhile."
             )
         if arrays_digest(arrays) != self.digest:
             raise DataError(
-                f"The arrays of {self.env} that came to {platform.node()} are not those that "
-                f"{self.host} sent: their sha256 differ."
+                f"The arrays of {self.env} received by {platform.node()} are not those sent by "
+                f"{self.host}: their sha256 differ."
             )
         mine = provenance.instruction_sets()
         differing = sorted(set(mine) ^ set(self.instructions))
@@ -132,7 +131,7 @@ class NodeCompatibility:
             return []
         return [
             f"{platform.node()} ({provenance.cpu_model()}) and {self.host} ({self.processor}) have "
-            f"other instruction sets ({', '.join(differing)}): last bits may depend on who trained."
+            f"different instruction sets ({', '.join(differing)}): results may differ in bits."
         ]
 
     def _compare_versions(self) -> None:
@@ -140,32 +139,32 @@ class NodeCompatibility:
         changed = [
             f"{name} {mine.get(name)} where {self.host} has {theirs.get(name)}"
             for name in sorted({*mine, *theirs})
-            # Without torch a node trains what needs none; it refuses the rest by itself.
+            # Without torch a node trains compiled agents; others raise an error there.
             if mine.get(name) != theirs.get(name) and (name != "torch" or {*mine} >= {"torch"})
         ]
         if changed:
             raise ConfigError(
-                f"{platform.node()} has {', '.join(changed)}: other versions may give other bits. "
-                "Install the same ones on all nodes."
+                f"{platform.node()} has {', '.join(changed)}: other versions may change results. "
+                "Install the same versions on all nodes."
             )
         if _code_hash() != self.code:
             raise ConfigError(
                 f"The files of slipstream {mine['slipstream']} on {platform.node()} are not those "
-                f"of {self.host}: install the same ones, and start again if they were edited."
+                f"of {self.host}. Install the same files, and start again if they were edited."
             )
 
 
 def work_for(
     owner: str, service: str, environment: Environment, config: RunConfig, folder: Path
 ) -> ClusterWork:
-    """What a cluster is asked for.
+    """Describe the work of a cluster.
 
     Args:
-        owner: who asks; with a digest of the config nobody else may under that name.
+        owner: name of the owner; unique in the cluster together with a digest of the config.
         service: see `ClusterWork`.
-        environment: of the config, loaded.
-        config: what is trained.
-        folder: empty; for the user's source files.
+        environment: loaded environment of the config.
+        config: config of the training.
+        folder: empty folder for the user's source files.
 
     Raises:
         ConfigError: nodes cannot run the environment, or not on that device.
@@ -173,13 +172,13 @@ def work_for(
     gpu = config.training.device != "cpu"
     if gpu and config.training.device != "cuda:0":
         raise ConfigError(
-            f"training.device is {config.training.device}: each worker of a cluster sees its own "
-            "card as cuda:0: give --device cuda:0."
+            f"training.device is {config.training.device}, but each worker of a cluster has its "
+            "own GPU as cuda:0. Give --device cuda:0."
         )
     return ClusterWork(
         owner=f"{owner} ({config.hash[:12]})",
         service=service,
-        needs=NodeCompatibility.from_environment(environment, config).parcel(),
+        needs=NodeCompatibility.from_environment(environment, config).payload(),
         arrays=arrays_of(environment),
         files=stage_files(environment.name, folder, config.agent_name),
         gpu=gpu,
@@ -197,7 +196,7 @@ def _versions() -> dict[str, Any]:
 
 @functools.cache
 def _code_hash() -> str:
-    """Hash of all source files, in the order of their names."""
+    """Return a hash of all source files, ordered by name."""
     root = Path(__file__).parents[2]
     found = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -207,20 +206,20 @@ def _code_hash() -> str:
 
 
 def stage_files(name: str, folder: Path, agent: str | None = None) -> Path | None:
-    """Copies the user's source files of an environment and an agent for nodes.
+    """Copy the user's source files of an environment and an agent for nodes.
 
     Returns:
-        The folder; None where nothing is the user's.
+        The folder; None without user files.
 
     Raises:
-        ConfigError: they cannot be laid out, or two of them not side by side.
+        ConfigError: they cannot be staged, or two have the same name.
     """
     modules = required_modules(name, agent)
     for module in modules:
         for known, path in source_files(module).items():
             if known == module.__name__ and known.startswith(
                 USER_MODULE_PREFIX
-            ):  # named by its path
+            ):  # given by its path
                 _copy(path, folder)
             elif is_user_file(path):
                 parts = known.split(".")
@@ -238,14 +237,14 @@ def _copy(source: str | Path, folder: Path) -> None:
     place, content = folder / Path(source).name, Path(source).read_bytes()
     if place.exists() and place.read_bytes() != content:
         raise ConfigError(
-            f"{source} and another of your files are both called {place.name}, and on the nodes of "
-            "a cluster they lie side by side: rename one of them."
+            f"{source} and another of your files are both called {place.name}, but nodes of a "
+            "cluster store them in one folder. Rename one of them."
         )
     place.write_bytes(content)
 
 
 def required_modules(name: str, agent: str | None = None) -> list[ModuleType]:
-    """The user's modules of an environment and an agent."""
+    """Return the user's modules of an environment and an agent."""
     found = [get_kind(name).module]
     if agent is not None and agent.endswith(".py"):
         found.append(import_file(Path(agent), "agent"))
@@ -253,26 +252,26 @@ def required_modules(name: str, agent: str | None = None) -> list[ModuleType]:
 
 
 def arrays_of(environment: Environment) -> tuple[Any, ...]:
-    """Arrays that an environment's copies share; none of a Gymnasium environment."""
+    """Return arrays shared by the environment; empty for a Gymnasium environment."""
     rules = environment.part(KernelEnvironment)
     return () if rules is None else rules.data
 
 
 def kernel_file(name: str) -> str | None:
-    """What a user's kernel is called among the files that are laid out; None: it is none."""
+    """Return the file name of a user's kernel among the staged files; None for other kernels."""
     own = name.endswith(".py") and get_kind(name).compiled
     return Path(name).name if own else None
 
 
 class NodeService(ABC):
-    """What `ClusterWork.service` makes for an actor; another thread asks for news meanwhile.
+    """Base class of `ClusterWork.service`; another thread requests updates during work.
 
     Args:
-        needs: `Premises` of the owner.
-        arrays: of its environment.
+        needs: serialized `NodeCompatibility` of the owner.
+        arrays: arrays of its environment.
 
     Attributes:
-        notes: sentences about what may differ here.
+        notes: warnings about possible differences.
 
     Raises:
         SlipstreamError: this node lacks something.
@@ -282,29 +281,29 @@ class NodeService(ABC):
         self._premises = NodeCompatibility.read(needs)
         self.notes = self._premises.compare(arrays)
         file, name = self._premises.file, self._premises.env
-        # Loaded here and now: Ray may take the folder away when another node of this machine goes.
+        # Loaded immediately: Ray may delete the folder when another node of this machine ends.
         self._kernel = get_kind(file or name).kernel
         self._first = arrays
-        self._data: dict[str, Arrays] = {}  # by their digests, as this process uses them
+        self._data: dict[str, Arrays] = {}  # by digest, in the form used by this process
         self._leaving = threading.Event()
 
     @abstractmethod
     def answer(self, request: bytes, arrays: Sequence[Arrays]) -> bytes:
-        """Does what is asked."""
+        """Process a request."""
 
-    def news(self) -> bytes:
-        """What the owner should have before the answer comes; empty where there is nothing."""
+    def updates(self) -> bytes:
+        """Return an update for the owner before the answer; empty without one."""
         return b""
 
     def leave(self) -> None:
-        """The owner waits for the answer under way."""
+        """Request a stop of the current work."""
         self._leaving.set()
 
     def restored(self, sent: Mapping[str, Any], arrays: Sequence[Arrays]) -> Environment:
-        """The environment of `environment_payload`, with the arrays and rules that are here.
+        """Restore an environment from `environment_payload` with local arrays and rules.
 
         Raises:
-            DataError: the arrays are not those that were sent.
+            DataError: the arrays differ from those sent.
         """
         bare: Environment = pickle.loads(sent["bare"])
         rules = bare.part(KernelEnvironment)
@@ -315,16 +314,17 @@ class NodeService(ABC):
         return rules.with_rules(self._kernel, self._data[sent["digest"]])
 
     def _take(self, digest: str, writable: Sequence[bool], arrays: Sequence[Arrays]) -> None:
-        """Takes up the arrays of that digest.
+        """Store the arrays of a digest.
 
-        Those that might be written are copied, because types decide what is compiled, and what
-        lies in an object store may not be.
+        Writable arrays are copied: writability is part of the compiled types, and arrays in an
+        object
+        store are read-only.
         """
         found = next((one for one in arrays if arrays_digest(one) == digest), None)
         if found is None:
             raise DataError(
-                f"Arrays of {self._premises.env} that came to {platform.node()} are not those that "
-                f"{self._premises.host} sent."
+                f"Arrays of {self._premises.env} received by {platform.node()} are not those sent "
+                f"by {self._premises.host}."
             )
         self._data[digest] = [
             array.copy() if own else array for array, own in zip(found, writable, strict=True)
@@ -332,13 +332,13 @@ class NodeService(ABC):
 
 
 def environment_payload(environment: Environment, shared: Shared | None) -> dict[str, Any]:
-    """A loaded environment without its arrays and rules, for a parcel.
+    """Return a loaded environment without its arrays and rules, for the transfer.
 
-    It is pickled: whoever may send to a node's processes may run code there anyway.
+    It is pickled: a process that may send to a node's processes may run code there anyway.
 
     Args:
-        environment: loaded.
-        shared: its arrays; None where it has none.
+        environment: loaded environment.
+        shared: its arrays; None without arrays.
     """
     facts = {} if shared is None else {"digest": shared.digest, "writable": shared.writable}
     rules = environment.part(KernelEnvironment)

@@ -1,4 +1,4 @@
-"""The owner's side of a Ray cluster: it talks to the process that Ray lives in, and outlives it."""
+"""Owner's side of a Ray cluster: talks to the process that runs Ray, and survives its end."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from slipstream.core.extras import install_command
 from slipstream.training.cluster import cluster
 
 _PROGRAM = "slipstream.training.cluster.ray_process"
-_LOOK_SECONDS = 5.0  # for a head to take a connection
-_JOIN_SECONDS = 120.0  # for Ray to connect, however busy the head is
-_ROOM_SECONDS = 60.0  # for the first actor
-_RISK = "whoever reaches its ports can run any code on its machines"
+_LOOK_SECONDS = 5.0  # timeout of a connection to the head
+_JOIN_SECONDS = 120.0  # timeout of Ray's connection, with a busy head
+_ROOM_SECONDS = 60.0  # timeout of the first actor
+_RISK = "anyone who can reach its ports can run any code on its machines"
 
 
 def connect(
     options: cluster.ClusterOptions, work: cluster.ClusterWork, say: Callable[[str], None]
 ) -> RayCluster:
-    """The cluster that the options name.
+    """Connect to the cluster of the options.
 
     Raises:
         ResourceError: Ray is not installed.
@@ -51,10 +51,10 @@ def connect(
 
 @dataclass(eq=False)
 class _Node:
-    """A machine, and what was done there; see `RayCluster.standing`.
+    """A machine and its statistics; see `RayCluster.status`.
 
     Attributes:
-        bytes: of requests, answers and news.
+        bytes: bytes of requests, answers and updates.
     """
 
     name: str
@@ -64,14 +64,14 @@ class _Node:
 
 
 class RayActor:
-    """A process of some node that does one thing at a time for this one, until it is lost.
+    """A process of a node that handles one request at a time, until it is lost.
 
     Args:
         place: its node.
-        tell: calls a method of the driver, with the actor's number and what else there is.
+        tell: calls a method of the driver, with the actor's number and arguments.
 
     Attributes:
-        pipe: readable when `receive` has something.
+        pipe: readable when `receive` has a message.
     """
 
     def __init__(self, place: _Node, tell: Callable[..., bool]) -> None:
@@ -82,11 +82,11 @@ class RayActor:
 
     @property
     def node(self) -> str:
-        """The machine's name."""
+        """Name of the machine."""
         return self.place.name
 
     def send(self, request: bytes, shared: Sequence[cluster.Shared] = ()) -> bool:
-        """Hands its service a request and arrays for it; False where it is gone."""
+        """Send a request and its arrays; return False if the actor is lost."""
         if self.over or not self._tell("work", request, [one.digest for one in shared]):
             return False
         self.busy = True
@@ -94,23 +94,23 @@ class RayActor:
         return True
 
     def receive(self) -> bytes | cluster.Lost:
-        """What its service said: news, or the answer; how it was lost where it is gone."""
+        """Return a message of its service, an update or the answer; `Lost` if the actor is lost."""
         self.pipe.recv_bytes()
         return self._inbox.get()
 
     def request_stop(self) -> None:
-        """Asks its service to answer soon."""
+        """Request an early answer of its service."""
         if self.busy and not self.over:
             self._tell("leave")
 
     def end(self) -> None:
-        """Lets it go, whatever it does."""
+        """Release the actor, whatever its state."""
         if not self.over:
             self.over = True
-            self._tell("let_go")
+            self._tell("detach")
 
     def put(self, found: bytes | cluster.Lost, final: bool) -> None:
-        """Something that `receive` will return; the last of its request, or not."""
+        """Add a message for `receive`; `final` marks the last one of a request."""
         self.busy = self.busy and not final
         if isinstance(found, cluster.Lost):
             self.over = True
@@ -119,25 +119,26 @@ class RayActor:
             self.place.answers += final
             self.place.bytes += len(found)
         self._inbox.put(found)
-        with suppress(OSError):  # nobody waits for it any more
+        with suppress(OSError):  # no reader is left
             self._bell.send_bytes(b".")
 
 
 class RayCluster:
-    """Machines that come and go; a context, at whose end nothing is left running.
+    """Cluster whose machines come and go; a context that leaves nothing running at its end.
 
-    What its driver says is read by a thread: each message is the name of a method below, without
-    `_on_`, and its arguments.
+    A thread reads the driver's messages: each is the name of a method below, without `_on_`, and
+    its
+    arguments.
 
     Args:
         options, work, say: see `connect`.
 
     Attributes:
-        bell: readable when there is news for `arrivals`.
+        bell: readable when `arrivals` has new actors.
 
     Raises (on entering):
-        ConfigError: another process owns the work, or a cluster that lets in everybody.
-        ResourceError: no such cluster, or it does not fit.
+        ConfigError: another process owns the work, or the cluster accepts everyone.
+        ResourceError: there is no such cluster, or it is incompatible.
     """
 
     def __init__(
@@ -146,17 +147,17 @@ class RayCluster:
         self._options, self._work, self._say = options, work, say
         self.bell, self._ring = Pipe(duplex=False)
         self._nodes: dict[str, _Node] = {}
-        self._seats: dict[int, RayActor] = {}  # of actors that came up, by their numbers
-        self._failures: dict[int, str] = {}  # of those that did not
-        self._tries = 0  # of them all
+        self._seats: dict[int, RayActor] = {}  # started actors by number
+        self._failures: dict[int, str] = {}  # errors of actors that did not start
+        self._tries = 0  # attempts in total
         self._shared: dict[str, cluster.Shared] = {}
         self._replies: SimpleQueue[str] = SimpleQueue()
         self._new: SimpleQueue[RayActor] = SimpleQueue()
         self._sentences: SimpleQueue[str] = SimpleQueue()
-        self._told: set[str] = set()  # sentences that are said once
+        self._told: set[str] = set()  # messages that are logged once
         self._wanted, self._size = 0, "an unknown number of cores"
-        self._last = time.monotonic()  # when there was an actor
-        self._lock = threading.Lock()  # of the pipe
+        self._last = time.monotonic()  # last time with an actor
+        self._lock = threading.Lock()  # guards the pipe
         self._gone, self._why = False, ""
 
     def __enter__(self) -> RayCluster:
@@ -173,9 +174,9 @@ class RayCluster:
         self._pipe.close()
 
     def _driver(self) -> tuple[subprocess.Popen[bytes], Connection]:
-        """A process that Ray has let in.
+        """Start a driver process that Ray accepts.
 
-        A cluster that lets in one without a token lets in everybody, which is refused.
+        A cluster that accepts a driver without a token accepts everyone, which is an error.
         """
         address = self._options.address
         if address == "local":
@@ -190,18 +191,18 @@ class RayCluster:
         if not self._options.insecure:
             _end(driver[0], 0.0)
             raise ConfigError(
-                f"The cluster at {address} asks for no token: {_RISK}. Start it with "
-                "RAY_AUTH_MODE=token (docs/clusters.md), or give --insecure-cluster where nobody "
-                "else reaches it."
+                f"The cluster at {address} requires no token: {_RISK}. Start it with "
+                "RAY_AUTH_MODE=token (docs/clusters.md), or give --insecure-cluster if no one "
+                "else can reach it."
             )
-        self._say(f"The cluster at {address} asks for no token: {_RISK} (--insecure-cluster).")
+        self._say(f"The cluster at {address} requires no token: {_RISK} (--insecure-cluster).")
         return driver
 
     def _joined(self, mode: str) -> tuple[subprocess.Popen[bytes], Connection]:
-        """A driver that asks with a token, or without one.
+        """Start a driver with or without a token.
 
         Raises:
-            ConfigError, ResourceError: it is not let in.
+            ConfigError, ResourceError: it is not accepted.
         """
         mine, theirs = multiprocessing.Pipe()
         environment = {
@@ -228,7 +229,7 @@ class RayCluster:
             with suppress(EOFError, OSError):
                 mine.send((self._options, self._work))
                 if not mine.poll(_JOIN_SECONDS):
-                    silent = TimeoutError(f"it said nothing for {_JOIN_SECONDS:.0f} s")
+                    silent = TimeoutError(f"no answer within {_JOIN_SECONDS:.0f} s")
                     raise cluster.connection_error(self._options.address, silent)
                 answer = mine.recv()
             if not answer:
@@ -245,10 +246,10 @@ class RayCluster:
         return process, mine
 
     def arrivals(self) -> list[RayActor]:
-        """Actors that are new since the last call, those that were begun anew among them.
+        """Return new actors since the last call, including restarted ones.
 
         Raises:
-            ResourceError: none can be had, or the cluster is gone, and why.
+            ResourceError: no actor can be started, or the cluster is lost.
         """
         while self.bell.poll():
             self.bell.recv_bytes()
@@ -263,14 +264,14 @@ class RayCluster:
         late, failures = waited > _ROOM_SECONDS, list(self._failures.values())
         if failures and (late or len(failures) >= self._wanted):
             raise ResourceError(
-                f"No worker came up in the cluster, tried {self._tries} times in {waited:.0f} s: "
+                f"No worker started in the cluster after {self._tries} attempts in {waited:.0f} s: "
                 f"{failures[-1]}"
             )
         if late:
             raise ResourceError(
                 f"The cluster has had no room for a worker for {waited:.0f} s: it has "
-                f"{self._size}, and others use them, or it offers none. Start a node (`ray start "
-                "--address=...`), or leave --cluster out."
+                f"{self._size}, which are in use or unavailable. Start a node (`ray start "
+                "--address=...`), or remove --cluster."
             )
         return found
 
@@ -280,14 +281,13 @@ class RayCluster:
             self._why or f"the process that talked to it {describe_exit(self._process.returncode)}"
         )
         return ResourceError(
-            f"The cluster at {self._options.address} is gone: its head died, or this machine was "
-            f"cut off from it ({why}). "
-            "Nothing that was saved is lost: go on with `slipstream resume`, or `slipstream "
-            "resume` for a run, with a cluster or without one."
+            f"The cluster at {self._options.address} was lost: its head died, or this machine was "
+            f"cut off from it ({why}). Continue with `slipstream resume`, with or without a "
+            "cluster."
         )
 
     def share(self, arrays: Sequence[NDArray[Any]]) -> cluster.Shared:
-        """Takes arrays over, equal ones once.
+        """Store arrays in the cluster, equal ones once.
 
         Raises:
             ResourceError: there is no room for them.
@@ -303,8 +303,10 @@ class RayCluster:
             self._shared[shared.digest] = shared
         return self._shared[shared.digest]
 
-    def standing(self) -> list[dict[str, Any]]:
-        """Of each node ever used: `node`, `seats`, `busy`, `answers`, `losses`, `bytes` sent."""
+    def status(self) -> list[dict[str, Any]]:
+        """Return statistics of each node: `node`, `seats`, `busy`, `answers`, `losses`, `bytes`
+        sent.
+        """
         found, seats = [], list(self._seats.values())
         for node in list(self._nodes.values()):
             there = [actor for actor in seats if actor.place is node]
@@ -314,14 +316,14 @@ class RayCluster:
         return found
 
     def _tell(self, name: str, *facts: Any) -> bool:
-        """Calls a method of the driver; False where it is gone."""
+        """Call a method of the driver; return False if it has ended."""
         with self._lock, suppress(OSError):
             self._pipe.send((name, *facts))
             return not self._gone
         return False
 
     def _listen(self) -> None:
-        """The thread: hands on what the driver says, until it is gone."""
+        """Dispatch the driver's messages until it ends; runs in a thread."""
         with suppress(EOFError, OSError):
             while True:
                 name, *facts = self._pipe.recv()
@@ -340,13 +342,13 @@ class RayCluster:
             self._ring.send_bytes(b".")
 
     def _on_arrived(self, number: int, identity: str, host: str, notes: Sequence[str]) -> None:
-        """An actor came up, or came up again."""
+        """Handle an actor that started or restarted."""
         if identity not in self._nodes:
             known = {node.name for node in self._nodes.values()}
             self._nodes[identity] = _Node(f"{host}-{identity[:6]}" if host in known else host)
 
         def tell(name: str, *facts: Any) -> bool:
-            if name == "let_go":
+            if name == "detach":
                 self._seats.pop(number, None)
             return self._tell(name, number, *facts)
 
@@ -358,13 +360,13 @@ class RayCluster:
         self._wake()
 
     def _on_failed(self, number: int, host: str, why: str, refused: bool) -> None:
-        """An actor did not come up; of one that is refused no other try is made."""
+        """Handle an actor that did not start; a refused one is not retried."""
         self._failures[number] = why if refused else f"on {host}: {why}"
         self._tries += 1
         if refused:
             self._say_once(f"{host} is not used. {why}")
         else:
-            self._say_once(f"No worker comes up on {host} ({why}); it is tried every minute.")
+            self._say_once(f"No worker starts on {host} ({why}); retrying every minute.")
         self._wake()
 
     def _on_said(self, number: int, content: bytes, final: bool) -> None:
@@ -388,7 +390,7 @@ class RayCluster:
 
 
 def _look(address: str) -> None:
-    """Refuses an address where nobody is: Ray would ask there for a long time."""
+    """Raise if no process listens on an address: Ray would retry for a long time."""
     host, _, port = address.rpartition(":")
     if host:
         try:
@@ -398,7 +400,7 @@ def _look(address: str) -> None:
 
 
 def _end(process: subprocess.Popen[bytes], patience: float) -> None:
-    """Waits for its end, kills it after `patience` seconds."""
+    """Wait for the process to end; kill it after `patience` seconds."""
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:

@@ -1,8 +1,8 @@
-"""Ray, in a child process of its owner: it may end this process, and the owner says so in words.
+"""Ray in a child process of its owner: Ray may end this process, and the owner reports it.
 
 `RayCluster` runs this program and talks to it over a pipe; nothing else imports Ray. Ray places the
-actors, begins them anew where their processes or nodes die, and carries what they are sent. What
-was under way is never repeated by Ray: the owner sends it again.
+actors, restarts them if their processes or nodes die, and transfers data. Ray never repeats
+interrupted work: the owner sends it again.
 """
 
 from __future__ import annotations
@@ -40,24 +40,26 @@ from slipstream.training.cluster.cluster import (
     store_full_error,
 )
 
-_VERSIONS = ((2, 52), (2, 61))  # before the first there are no tokens; below the second: tested
+_VERSIONS = ((2, 52), (2, 61))  # minimum with tokens, and first untested version
 _NAMESPACE = "slipstream"
-_TICK_SECONDS = 1.0  # between two looks at how many actors fit
-_NODE_SECONDS = 20.0  # Ray needs them to notice that a node is gone
-_REST_SECONDS = 60.0  # until an actor that could not make its service is begun anew
-# How an actor was lost, as `Lost` says it.
+_TICK_SECONDS = 1.0  # interval of checks for free resources
+_NODE_SECONDS = 20.0  # time that Ray needs to detect a lost node
+_REST_SECONDS = 60.0  # delay before an actor without a service is restarted
+# Arguments of `Lost`.
 _DIED, _WENT = ("died (out of memory?)", "died"), ("went away with its node", "silent")
-_OWNER_SECONDS = 10.0  # Ray needs a moment to notice that an owner was killed
+_OWNER_SECONDS = 10.0  # time that Ray needs to detect a killed owner
 
 
 class Process:
-    """An actor: a service, made when its process begins, and one thread that works for it.
+    """An actor: a service, created when its process starts, and one thread that works for it.
 
-    Ray sends this class by value, for it stands in a program: a node without slipstream says so.
+    Ray sends this class by value, because it is defined in a program. So a node without slipstream
+    can
+    report that.
 
     Args:
         service: ``module:Class`` of a `NodeService`.
-        needs, arrays: what that is made of.
+        needs, arrays: its arguments.
     """
 
     def __init__(self, service: str, needs: bytes, arrays: Sequence[NDArray[Any]]) -> None:
@@ -76,16 +78,18 @@ class Process:
         self._hello = (*place, why, refused, notes)
 
     def hello(self) -> tuple[str, str, str, bool, Sequence[str]]:
-        """The node and its name, why it has no service ("": it has), whether that stays, notes."""
+        """Return node id and name, error without a service ("" with one), whether it is final,
+        notes.
+        """
         return self._hello
 
     def answer(
         self, request: bytes, *arrays: Sequence[NDArray[Any]]
     ) -> Iterator[tuple[bool, bytes]]:
-        """News of what is under way, now and then, then the answer; each with: is it the last?"""
+        """Yield updates during work, then the answer; each with a flag for the last one."""
         answer = self._thread.submit(self._service.answer, request, arrays)
         while not wait_for([answer], BEAT_SECONDS).done:
-            yield False, self._service.news()
+            yield False, self._service.updates()
         yield True, answer.result()
 
     def leave(self) -> None:
@@ -94,20 +98,20 @@ class Process:
 
 
 class _Holder:
-    """Holds an owner's name as long as that lives."""
+    """Reserves an owner's name during its lifetime."""
 
     def where(self) -> str:
-        """The machine where it is."""
+        """Return its machine."""
         return platform.node()
 
 
 class _Seat:
-    """One place for an actor, and the thread that asks Ray for it and hands it what it is sent.
+    """A slot for an actor, and the thread that requests it from Ray and forwards requests.
 
     Attributes:
-        tasks: requests with the references of their arrays; None ends it.
-        handle: Ray's, of its actor.
-        refused: its node lacks something; the actor stays, so that no other one is placed there.
+        tasks: requests with the references of their arrays; None stops it.
+        handle: Ray's handle of its actor.
+        refused: its node is incompatible; the actor stays, so that no other one is placed there.
     """
 
     def __init__(self, number: int, driver: _Driver) -> None:
@@ -117,8 +121,8 @@ class _Seat:
         self.refused = self.over = False
         threading.Thread(target=self._sit, daemon=True).start()
 
-    def let_go(self) -> None:
-        """Ends its actor, whatever that does."""
+    def detach(self) -> None:
+        """Terminate its actor, whatever its state."""
         self.over = True
         self.tasks.put(None)
         with suppress(Exception):
@@ -130,28 +134,32 @@ class _Seat:
             try:
                 while not self.over and self._take_part():
                     pass
-            except Exception as error:  # no actor can be made at all
+            except Exception as error:  # no actor can be created
                 self._tell("failed", "a node", first_line(error), False)
                 time.sleep(_REST_SECONDS)
             with suppress(Exception):
                 ray.kill(self.handle)
 
     def _take_part(self) -> bool:
-        """Goes on with its actor; whether Ray begins that anew, or another one must be made."""
+        """Use its actor until it is lost; return whether Ray restarts it, or a new one is
+        required.
+        """
         self._node, host, why, self.refused, notes = ray.get(self._hello())
         if not why:
             self._tell("arrived", self._node, host, notes)
             return self._work()
         self._tell("failed", host, why, self.refused)
         time.sleep(_REST_SECONDS)
-        return self.refused  # it may come up elsewhere, should its node go
+        return self.refused  # it may restart elsewhere if its node is lost
 
     def _work(self) -> bool:
-        """Does what the owner sends until the actor is lost, or let go; see `_take_part`."""
+        """Forward requests until the actor is lost or released; see `_take_part`."""
         while (sent := self.tasks.get()) is not None:
             try:
                 how = self._answer(*sent)
-            except RayTaskError as error:  # raised by its service: of this node, or a defect
+            except (
+                RayTaskError
+            ) as error:  # raised by its service: a problem of this node, or a defect
                 how = (f"failed: {first_line(error)}", "died")
             except (RayError, StopIteration):
                 ray.wait([self._hello()], timeout=_NODE_SECONDS)
@@ -164,19 +172,21 @@ class _Seat:
         return False
 
     def _answer(self, request: bytes, arrays: Sequence[Any]) -> tuple[str, str] | None:
-        """Hands the owner all that the actor says to a request; how it was lost if it is silent."""
+        """Forward all messages of a request to the owner; return the reason if the actor is
+        lost.
+        """
         said = self.handle.answer.options(num_returns="streaming").remote(request, *arrays)
         final = False
         while not final:
             if not ray.wait([said], timeout=SILENT_SECONDS)[0]:
-                return f"has been silent for {SILENT_SECONDS:.0f} s", "silent"
+                return f"has not answered for {SILENT_SECONDS:.0f} s", "silent"
             final, content = ray.get(next(said))
             if content or final:
                 self._tell("said", content, final)
         return None
 
     def _hello(self) -> Any:
-        """What its actor will say once it is there, or there again."""
+        """Return the actor's hello once it has started or restarted."""
         return self.handle.hello.options(max_task_retries=-1).remote()
 
     def _tell(self, name: str, *facts: Any) -> None:
@@ -185,11 +195,11 @@ class _Seat:
 
 
 class _Driver:
-    """What the owner may ask of a cluster; each message is a method's name and its arguments."""
+    """Methods called by the owner; each message is a method's name and its arguments."""
 
     def __init__(self, pipe: Connection, options: ClusterOptions, work: ClusterWork) -> None:
         self._pipe, self._options, self._work = pipe, options, work
-        self._lock = threading.Lock()  # of the pipe
+        self._lock = threading.Lock()  # guards the pipe
         self._shared: dict[str, Any] = {}
         self._seats: dict[int, _Seat] = {}
         self._begun = 0
@@ -200,7 +210,7 @@ class _Driver:
             raise ResourceError(store_full_error(work.arrays, first_line(error))) from error
 
     def serve(self) -> None:
-        """Does what the owner says, and keeps actors wherever there is room, until it is gone."""
+        """Process the owner's messages and keep actors in all free slots, until the owner ends."""
         looked = -_TICK_SECONDS
         while True:
             if time.monotonic() - looked >= _TICK_SECONDS:
@@ -212,18 +222,18 @@ class _Driver:
                     break
                 getattr(self, name)(*arguments)
         for seat in self._seats.values():
-            seat.let_go()
+            seat.detach()
         with suppress(Exception):
             ray.kill(self._holder)
         ray.shutdown()
 
     def tell(self, name: str, *facts: Any) -> None:
-        """Calls the method of that name in the owner."""
-        with self._lock, suppress(OSError):  # it is gone, and so will this process be
+        """Call a method of the owner by name."""
+        with self._lock, suppress(OSError):  # the owner has ended, and so will this process
             self._pipe.send((name, *facts))
 
     def share(self, digest: str, arrays: Sequence[NDArray[Any]]) -> None:
-        """Puts arrays into the object store."""
+        """Store arrays in the object store."""
         why = ""
         try:
             self._shared[digest] = ray.put(list(arrays))
@@ -232,34 +242,34 @@ class _Driver:
         self.tell("shared", why)
 
     def work(self, number: int, request: bytes, digests: Sequence[str]) -> None:
-        """Hands an actor a request."""
+        """Send a request to an actor."""
         self._seats[number].tasks.put((request, [self._shared[one] for one in digests]))
 
     def leave(self, number: int) -> None:
-        """Asks an actor to answer soon."""
+        """Request an early answer of an actor."""
         with suppress(Exception):
             self._seats[number].handle.leave.remote()
 
-    def let_go(self, number: int) -> None:
-        """Ends an actor; another one takes its place."""
+    def detach(self, number: int) -> None:
+        """Terminate an actor; another one takes its slot."""
         if number in self._seats:
-            self._seats.pop(number).let_go()
+            self._seats.pop(number).detach()
 
     def actor(self) -> Any:
-        """A new one, which waits until there is room for it."""
+        """Create an actor, which waits for free resources."""
         gpus = self._options.gpu_share if self._work.gpu else 0
         made = ray.remote(Process).options(
             num_cpus=1,
             num_gpus=gpus,
             max_restarts=-1,
             max_task_retries=0,
-            max_concurrency=2,  # the other one is for `leave`
+            max_concurrency=2,  # the second thread handles `leave`
             scheduling_strategy="SPREAD",
         )
         return made.remote(self._work.service, self._work.needs, self._first)
 
     def rooms(self) -> dict[str, int]:
-        """Actors that fit on each living node, used or not: one a core, or share of a card."""
+        """Return the actors that fit on each live node, used or not: one per core or GPU share."""
         found = {}
         for facts in ray.nodes():
             if facts["Alive"]:
@@ -270,7 +280,7 @@ class _Driver:
         return found
 
     def _fill(self) -> None:
-        """Begins as many actors as fit; they wait where others use the room."""
+        """Start as many actors as fit; they wait while others use the resources."""
         rooms = self.rooms()
         wanted = sum(rooms.values())
         if self._options.max_workers is not None:
@@ -281,16 +291,16 @@ class _Driver:
             self._begun += 1
         total = ray.cluster_resources()
         cores, cards = (total.get(kind, 0.0) for kind in ("CPU", "GPU"))
-        self.tell("room", wanted, f"{cores:g} cores and {cards:g} cards (nodes: {len(rooms)})")
+        self.tell("room", wanted, f"{cores:g} cores and {cards:g} GPUs (nodes: {len(rooms)})")
 
 
 def _join(options: ClusterOptions, work: ClusterWork) -> None:
-    """Makes this process a driver of the cluster."""
+    """Connect this process to the cluster as a driver."""
     version = tuple(int(part) for part in ray.__version__.split(".")[:2])
     if not _VERSIONS[0] <= version < _VERSIONS[1]:
         raise ResourceError(
-            f"Ray {ray.__version__} is installed, and slipstream works with 2.52 to 2.60. "
-            f"Install that on every machine of the cluster: {install_command('ray')}"
+            f"Ray {ray.__version__} is installed, but slipstream requires 2.52 to 2.60. "
+            f"Install it on every machine of the cluster: {install_command('ray')}"
         )
     more: dict[str, Any] = {}
     if options.address == "local":
@@ -309,7 +319,7 @@ def _join(options: ClusterOptions, work: ClusterWork) -> None:
 
 
 def _own(name: str) -> Any:
-    """The actor that has this owner's name.
+    """Reserve this owner's name; return the actor that holds it.
 
     Raises:
         ConfigError: another process has it.
@@ -322,30 +332,30 @@ def _own(name: str) -> Any:
         except ValueError as error:
             if time.monotonic() > deadline:
                 raise ConfigError(
-                    f"Another process of this cluster works on {name}: stop it there first."
+                    f"Another process of this cluster works on {name}. Stop it there first."
                 ) from error
             time.sleep(0.5)
 
 
 def main() -> None:
-    """Runs the process; its arguments are a file descriptor and its owner's process."""
+    """Run the process; its arguments are a file descriptor and its owner's process id."""
     pipe = Connection(int(sys.argv[1]))
     follow_parent(int(sys.argv[2]))
     options, work = pipe.recv()
     driver = None
     try:
         _join(options, work)
-        ignore_stop_signals()  # Ray took them up: a signal to all of a job is for the owner
+        ignore_stop_signals()  # Ray changed them: signals to the process group are for the owner
         driver = _Driver(pipe, options, work)
         pipe.send(("joined",))
         driver.serve()
     except EOFError:
-        pass  # the owner is gone
+        pass  # the owner has ended
     except Exception as error:
         kind = type(error).__name__ if isinstance(error, SlipstreamError) else "ResourceError"
         with suppress(OSError):
             pipe.send(("died", first_line(error)) if driver else ("refused", kind, str(error)))
-    os._exit(0)  # threads may wait for Ray for ever
+    os._exit(0)  # threads may wait for Ray forever
 
 
 if __name__ == "__main__":

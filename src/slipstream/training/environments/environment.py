@@ -42,7 +42,7 @@ _REASONS = {
 
 
 class SteppingConfig(NamedTuple):
-    """How a run steps foreign environments.
+    """Options for stepping foreign environments.
 
     Attributes:
         workers: processes of backend `process`; None for a number by cores.
@@ -97,7 +97,7 @@ class EnvironmentKind(ABC):
     @property
     @abstractmethod
     def is_known(self) -> bool:
-        """Whether the name alone identifies an environment."""
+        """True if the name alone identifies an environment."""
 
     @property
     def kernel(self) -> Kernel | None:
@@ -116,7 +116,7 @@ class EnvironmentKind(ABC):
 
     @property
     def has_folds(self) -> bool:
-        """Whether its data can be divided into folds."""
+        """True if its data can be divided into folds."""
         return False
 
     @property

@@ -62,9 +62,7 @@ class RecordShares(NamedTuple):
         return cls(ranges, np.array(limits, np.int64))
 
     def from_num_envs(self, num_envs: int, max_steps: int = 0) -> dict[str, NDArray[np.int64]]:
-        """Return arrays per environment, member after member; `max_steps` applies without a
-        limit.
-        """
+        """Return arrays per environment, ordered by member; `max_steps` is the default limit."""
         each = num_envs // len(self.ranges)
         limits = np.where(self.limits > 0, self.limits, max_steps)
         return {
@@ -117,7 +115,7 @@ class KernelEnvironment(Tunable):
 
     @property
     def has_params(self) -> bool:
-        """Whether environments in one batch may have different settings."""
+        """True if environments in one batch may have different settings."""
         return True
 
     @property

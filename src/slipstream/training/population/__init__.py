@@ -1,1 +1,1 @@
-"""How members of many trials are trained together and scored: stretches, passes, the pool."""
+"""Training and scoring of the members of many trials: segments, backtests and the pool."""

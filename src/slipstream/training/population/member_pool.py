@@ -123,7 +123,7 @@ class Pool:
     @property
     def nodes(self) -> Sequence[Mapping[str, Any]]:
         """Return the nodes of a cluster, see `RayCluster.status`; empty without one."""
-        return () if self._cluster is None else self._cluster.standing()
+        return () if self._cluster is None else self._cluster.status()
 
     def submit(self, members: Sequence[Member], until: Sequence[int]) -> None:
         """Train each member up to its milestone (completed iterations) and score it there.

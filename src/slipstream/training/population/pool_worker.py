@@ -339,7 +339,7 @@ class SegmentService(NodeService):
         gc.collect()  # frees the population, which has reference cycles
         return answer
 
-    def news(self) -> bytes:
+    def updates(self) -> bytes:
         """Return the states saved since the last call."""
         under_way = self._under_way
         states = {} if under_way is None else under_way.newer(under_way.told)

@@ -265,7 +265,7 @@ def check_game(env_name: str, games: int = 1) -> None:
         ConfigError: it is not a game for two players, or `games` is below 1.
     """
     if games < 1:
-        raise ConfigError(f"--games must be at least 1, got {games}.")
+        raise ConfigError(f"--games {games} is not valid. Give at least 1.")
     _game(env_name)
 
 
@@ -353,7 +353,7 @@ def _check_fit(environment: Environment, player: Player) -> None:
     if (here, wanted) != (theirs, acts):
         raise ConfigError(
             f"{player.name} has observations {theirs} and actions {acts}, but this game has {here} "
-            f"and {wanted}. Choose a policy that was trained with the same settings of `env`."
+            f"and {wanted}. Choose a policy trained with the same settings of `env`."
         )
 
 

@@ -384,7 +384,7 @@ class Run(SummaryRepr):
 
     @property
     def mark_reported(self) -> bool:
-        """Whether a report was written after the run was completed."""
+        """True if a report was written after the run was completed."""
         return atomic_io.is_at_least_as_new(self.path / REPORT, self.path / RESULT)
 
     @property

@@ -109,7 +109,7 @@ class TrainingConfig(Config):
 
     @property
     def stepping(self) -> SteppingConfig:
-        """How foreign environments are stepped."""
+        """Options for stepping foreign environments."""
         return SteppingConfig(
             workers=None if self.workers == "auto" else self.workers,
             policy=FaultPolicy(self.on_fault, self.hang_seconds, self.faults_per_minute),

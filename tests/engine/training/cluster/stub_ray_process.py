@@ -30,5 +30,5 @@ while True:
             pipe.send(("arrived", 0, "a", "there", []))
     if name == "work" and work.owner == "dies":
         os._exit(1)
-    if name in ("work", "leave", "let_go"):
+    if name in ("work", "leave", "detach"):
         pipe.send(("failed", 9, "told", f"{name} {facts[0]}", False))

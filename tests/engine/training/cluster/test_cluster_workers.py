@@ -134,7 +134,7 @@ def test_a_node_that_does_not_come_back(clusters, tmp_path, expected):
     finally:
         run.close()
     assert everything(run) == expected and len(clusters[0].actors) == 2
-    assert sum("another one goes on" in sentence for sentence in said) == 1
+    assert sum("another one continues" in sentence for sentence in said) == 1
 
 
 def test_a_node_that_joins_late_takes_a_share(clusters, tmp_path, expected, monkeypatch):

@@ -53,7 +53,7 @@ def cartpole():
 
 def test_the_same_node_has_everything(cartpole):
     owner, environment = cartpole
-    assert NodeCompatibility.read(owner.parcel()).compare(environment.data) == []
+    assert NodeCompatibility.read(owner.payload()).compare(environment.data) == []
     assert owner.file is None and dict(owner.sources) == {}
 
 
@@ -84,7 +84,7 @@ def test_other_instruction_sets_are_named(cartpole, monkeypatch):
     owner, environment = cartpole
     theirs = [*owner.instructions, "avx9000"]
     (note,) = replace(owner, instructions=theirs, host="big").compare(environment.data)
-    assert "avx9000" in note and "big" in note and "last bits" in note
+    assert "avx9000" in note and "big" in note and "differ in bits" in note
 
 
 def test_a_kernel_file_travels_with_what_it_imports(tmp_path, monkeypatch):
@@ -123,14 +123,16 @@ def test_an_agents_file_travels(tmp_path, monkeypatch):
     own = here / "mine.py"
     own.write_text(f"# {tmp_path}\n{REINFORCE.read_text()}")
     config, environment = loaded("cartpole", **{"agent.name": str(own)})
-    owner = NodeCompatibility.read(NodeCompatibility.from_environment(environment, config).parcel())
+    owner = NodeCompatibility.read(
+        NodeCompatibility.from_environment(environment, config).payload()
+    )
     assert owner.file is None and owner.agent == "mine.py" and "mine.py" in owner.sources
     assert stage_files(environment.name, there, config.agent_name) == there
     sent, module_name = pickle.dumps(config), type(config.agent).__module__
     own.unlink()
     sys.modules.pop(module_name)
     monkeypatch.chdir(there)
-    Node(owner.parcel(), environment.data)
+    Node(owner.payload(), environment.data)
     assert pickle.loads(sent).agent == type(pickle.loads(sent).agent)()
     assert Path(sys.modules[module_name].__file__) == there / "mine.py"
     (there / "mine.py").write_text("from slipstream.rl.agents.agent import Agent\n")
@@ -143,7 +145,7 @@ def test_two_files_of_one_name_are_refused(tmp_path):
     (tmp_path / "mine.py").write_text(REINFORCE.read_text())
     stage_files("cartpole", tmp_path / "files", str(REINFORCE))
     (tmp_path / "files" / "mine.py").write_text("# another one\n")
-    with pytest.raises(ConfigError, match=r"both called mine\.py.*rename one"):
+    with pytest.raises(ConfigError, match=r"both called mine\.py.*Rename one"):
         stage_files("cartpole", tmp_path / "files", str(tmp_path / "mine.py"))
 
 
@@ -187,13 +189,13 @@ def test_an_environment_arrives_as_it_was(cartpole):
     for one in stored:
         one.flags.writeable = False
     sent = environment_payload(environment, Shared.of(environment.data))
-    found = Node(owner.parcel(), stored).restored(sent, [])
+    found = Node(owner.payload(), stored).restored(sent, [])
     assert found.kernel is environment.kernel and found.spec == environment.spec
     assert found.loaded.params == environment.loaded.params
     for one, other in zip(found.data, environment.data, strict=True):
         assert np.array_equal(one, other) and one.flags.writeable == other.flags.writeable
     with pytest.raises(DataError, match="not those"):
-        Node(owner.parcel(), stored).restored({**sent, "digest": "0"}, [])
+        Node(owner.payload(), stored).restored({**sent, "digest": "0"}, [])
 
 
 @pytest.mark.parametrize(

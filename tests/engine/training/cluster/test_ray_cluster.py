@@ -40,12 +40,12 @@ def cluster(said, does="works", address="local", **options):
 
 
 def test_a_cluster_that_lets_in_everybody(address, said):
-    with pytest.raises(ConfigError, match=r"asks for no token.*--insecure-cluster"):
+    with pytest.raises(ConfigError, match=r"requires no token.*--insecure-cluster"):
         cluster(said, address=address).__enter__()
     assert not said
     with cluster(said, address=address, insecure=True) as one:
         wait_for(lambda: "disabled" in one._size)
-    assert len(said) == 1 and "whoever reaches its ports" in said[0]
+    assert len(said) == 1 and "anyone who can reach its ports" in said[0]
 
 
 def test_a_cluster_that_asks_for_a_token(address, said):
@@ -107,7 +107,7 @@ def test_a_head_that_dies(said):
         actor.send(b"request", [shared])  # the process dies of it, perhaps before this returns
         wait_for(lambda: one._gone)
         for ask in (one.arrivals, lambda: one.share([np.ones(3)])):
-            with pytest.raises(ResourceError, match=r"is gone.*exit code 1.*slipstream resume"):
+            with pytest.raises(ResourceError, match=r"was lost.*exit code 1.*slipstream resume"):
                 ask()
         assert not actor.send(b"request")
 
@@ -133,23 +133,23 @@ def test_what_an_actor_says(said):
             one._on_said(3, content, final)
             assert first.pipe.poll() and first.receive() == content
             assert first.busy != final
-        told = one.standing()[0]
+        told = one.status()[0]
         assert told == {
             **{"node": "there", "seats": 1, "busy": 0, "answers": 1, "losses": 0},
             "bytes": len(b"request") + len(b"news") + len(b"answer"),
         }
         one._on_lost(4, "went away", "silent")
         assert second.receive() == Lost("on there-ijklmn went away", "silent")
-        assert not second.send(b"more") and one.standing()[1]["losses"] == 1
+        assert not second.send(b"more") and one.status()[1]["losses"] == 1
         one._on_arrived(4, "abcdefgh", "there", [])  # Ray began it anew, elsewhere
         (third,) = arrived(one)
-        assert third.node == "there" and one.standing()[0]["seats"] == 2
+        assert third.node == "there" and one.status()[0]["seats"] == 2
         third.end()
         third.end()
-        wait_for(lambda: any("let_go 4" in text for text in one._told))
+        wait_for(lambda: any("detach 4" in text for text in one._told))
         calls = [text.partition("(")[2].partition(")")[0] for text in one._told]
-        assert sorted(call for call in calls if call) == ["leave 3", "let_go 4", "work 3"]
-        assert one.standing()[0]["seats"] == 1
+        assert sorted(call for call in calls if call) == ["detach 4", "leave 3", "work 3"]
+        assert one.status()[0]["seats"] == 1
 
 
 def test_nodes_that_are_refused_are_named_once(said):
@@ -160,9 +160,9 @@ def test_nodes_that_are_refused_are_named_once(said):
         assert not one.arrivals()
         assert said == ["old is not used. It has another numpy."]
         one._on_failed(1, "bare", "no slipstream", False)
-        with pytest.raises(ResourceError, match=r"No worker came up.*3 times.*on bare: no slip"):
+        with pytest.raises(ResourceError, match=r"No worker started.*3 attempts.*on bare: no slip"):
             one.arrivals()
-        assert said[1] == "No worker comes up on bare (no slipstream); it is tried every minute."
+        assert said[1] == "No worker starts on bare (no slipstream); retrying every minute."
         one._on_arrived(1, "abcdefgh", "bare", [])
         assert len(arrived(one)) == 1
 

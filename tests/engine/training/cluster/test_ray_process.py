@@ -102,7 +102,7 @@ def driver(module, monkeypatch):
     yield make, told
     for made in drivers:
         for number in list(made._seats):
-            made.let_go(number)
+            made.detach(number)
     over.set()
     for thread in set(threading.enumerate()) - before:  # a fork elsewhere is refused beside them
         thread.join(10.0)
@@ -132,7 +132,7 @@ def test_an_actor_that_works(driver):
         ([RayError("gone")], False, ("went away with its node", "silent"), True),
         ([], True, ("died (out of memory?)", "died"), True),
         ([RayTaskError("a defect\nand its trace")], True, ("failed: a defect", "died"), False),
-        ("silent", True, ("has been silent for 60 s", "silent"), False),
+        ("silent", True, ("has not answered for 60 s", "silent"), False),
     ],
 )
 def test_an_actor_that_is_lost(driver, module, answer, alive, how, again):
@@ -157,14 +157,14 @@ def test_an_actor_that_is_let_go(driver, module):
     made = make(first, Actor(("b", "other", "", False, [])), max_workers=1)
     made._fill()
     told(2)
-    made.let_go(0)
-    made.let_go(0)
+    made.detach(0)
+    made.detach(0)
     made._fill()
     assert sorted(told(2)) == [("arrived", 1, "b", "other", []), ("room", 1, MANY)]
     assert first in module.ray.killed
 
 
-MANY = "2 cores and 0 cards (nodes: 1)"
+MANY = "2 cores and 0 GPUs (nodes: 1)"
 
 
 def test_as_many_actors_as_fit(driver, module):
@@ -244,7 +244,7 @@ class Service:
         time.sleep(0.2)
         return request
 
-    def news(self):
+    def updates(self):
         return b"news"
 
 
