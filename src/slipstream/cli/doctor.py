@@ -19,7 +19,7 @@ from slipstream.core.storage.resource_monitor import Gpus
 from slipstream.gym.gymnasium_environment import MAX_FOREIGN_ENVS
 from slipstream.jit.cache import cache_folder
 from slipstream.training.environments.factory import get_kind
-from slipstream.training.environments.kernel_environment import KERNEL_COPIES, MARKET_COPIES
+from slipstream.training.environments.kernel_environment import KERNEL_MAX_ENVS, MARKET_MAX_ENVS
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import EvaluationConfig
 from slipstream.training.settings.sizing import MIN_ITERATIONS
@@ -49,8 +49,8 @@ def machine_rows() -> list[tuple[str, str]]:
         ),
         (
             "num_envs: auto",
-            f"a power of two up to {MAX_FOREIGN_ENVS} (gym:ID), {MARKET_COPIES} (markets) or "
-            f"{KERNEL_COPIES} (other kernels) that leaves a budget {MIN_ITERATIONS} iterations; "
+            f"a power of two up to {MAX_FOREIGN_ENVS} (gym:ID), {MARKET_MAX_ENVS} (markets) or "
+            f"{KERNEL_MAX_ENVS} (other kernels) that leaves a budget {MIN_ITERATIONS} iterations; "
             "for dqn, sac and td3 one, or one per training record if the budget allows. It does "
             "not depend on the machine; `slipstream autotune TARGET` measures other numbers",
         ),
@@ -89,7 +89,7 @@ def capacity_rows(target: str) -> list[tuple[str, str]]:
 
     A few sub-environments are created and stepped for the measurement.
     """
-    from slipstream.training.autotune import (
+    from slipstream.training.autotuner import (
         envs_on_gpu,
         fit_sentence,
         measure_memory,

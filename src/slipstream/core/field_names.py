@@ -196,7 +196,7 @@ _MODULES = {
     "settings": "training.settings",
     "settings.vectorized": "compat.service",
     "studies.engine": "training.population",
-    "training.tuning": "training.autotune",
+    "training.tuning": "training.autotuner",
     "gym.process.scheduler": "gym.job",
     "vector": "kernels",
     "vector.chosen": "gym.gymnasium_environment",

@@ -12,11 +12,11 @@ from dataclasses import replace
 from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.kernels.vector_env import member_indices
-from slipstream.training.child_process import THREADED
 from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.cluster.cluster_workers import ClusterWorkers
 from slipstream.training.environments.autotune_cache import Tunable, load_entry
 from slipstream.training.environments.environment import Environment
+from slipstream.training.forked_process import THREADED
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import select_learner

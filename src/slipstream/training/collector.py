@@ -100,10 +100,10 @@ def collect(
         The next row: `end`, unless the buffer of episodes is full or a fault occurred.
     """
     obs, flat, mask, action, log_prob, reward, terminated, truncated = block
-    final_obs, final_index, counts, copies = batch[4], batch[5], batch[7], len(sent)
+    final_obs, final_index, counts, num_envs = batch[4], batch[5], batch[7], len(sent)
     finals = final_obs.reshape(len(final_obs), final_obs.size // len(final_obs))
     for t in range(begin, end):
-        if len(final_obs) - counts[EPISODES] < copies:
+        if len(final_obs) - counts[EPISODES] < num_envs:
             return t
         timed = t % SAMPLED == 0
         began = seconds() if timed else 0.0
@@ -114,9 +114,9 @@ def collect(
         now = (sent, obs[t + 1], reward[t], terminated[t], truncated[t])
         counts[FINALS] = 0
         if MASKED:
-            advance(0, copies, t, RESET, batch, (*now, mask[t + 1]))
+            advance(0, num_envs, t, RESET, batch, (*now, mask[t + 1]))
         else:
-            advance(0, copies, t, RESET, batch, now)
+            advance(0, num_envs, t, RESET, batch, now)
         if counts[FAULT] != 0:
             return t + 1
         for i in range(counts[FINALS]):
@@ -124,7 +124,7 @@ def collect(
         shown = mask[t + 1] if MASKED else keeping.nothing
         happened = (action[t], reward[t], terminated[t], truncated[t], keeping.valid)
         seen = (flat[t + 1], shown, finals, keeping.final_of)
-        write(keeping.ring, store, 0, copies, *happened, *seen)
+        write(keeping.ring, store, 0, num_envs, *happened, *seen)
         for i in range(counts[FINALS]):
             keeping.final_of[final_index[i, 1]] = -1
         counts[FINALS] = 0
@@ -162,19 +162,19 @@ class FusedReplayLoop:
         block: RolloutRows,
         learned: NDArray[np.int64],
     ) -> None:
-        copies, spec = env.num_envs, env.spec
+        num_envs, spec = env.num_envs, env.spec
         loops = replay.loops
         assert loops is not None
         self._env, self._replay = env, replay
-        self._sent = np.zeros((copies, spec.action_dim), spec.action_dtype)
+        self._sent = np.zeros((num_envs, spec.action_dim), spec.action_dtype)
         self._keeping = ReplayLoopState(
             replay.ring,
             replay.config.schedule,
             learned,
             np.zeros_like(learned),
-            np.ones(copies, np.bool_),
-            np.zeros((copies, 0), np.bool_),
-            np.full(copies, -1, np.int64),
+            np.ones(num_envs, np.bool_),
+            np.zeros((num_envs, 0), np.bool_),
+            np.full(num_envs, -1, np.int64),
             np.zeros(2),
         )
         examples = self._arguments(0, 0, block, acting, learning)
@@ -311,10 +311,10 @@ class Collector:
         for env, _, obs, mask in self._latest_slices():
             env.reset(obs, mask)
 
-    def restart(self, copies: NDArray[np.int64]) -> None:
+    def restart(self, env_ids: NDArray[np.int64]) -> None:
         """Abort the episodes of some environments between two blocks and start new ones."""
         for env, (lo, hi), obs, mask in self._latest_slices():
-            own = copies[(copies >= lo) & (copies < hi)] - lo
+            own = env_ids[(env_ids >= lo) & (env_ids < hi)] - lo
             if len(own):
                 env.restart(own, None, obs, mask)
 
@@ -525,8 +525,8 @@ class ReplayCollector(Collector):
         super().reset()
         self.replay.begin(*self._latest())
 
-    def restart(self, copies: NDArray[np.int64]) -> None:
-        super().restart(copies)
+    def restart(self, env_ids: NDArray[np.int64]) -> None:
+        super().restart(env_ids)
         self.replay.resume(*self._latest())
 
     def forget(self, member: int) -> None:
@@ -602,10 +602,10 @@ class ReplayCollector(Collector):
         return concat_final_obs(self._drained_finals())
 
     def _keep(self, t: int, finals: FinalObs) -> None:
-        final_of, copies = self._final_of, finals.index[:, 1]
-        final_of[copies] = np.arange(len(copies))
+        final_of, env_ids = self._final_of, finals.index[:, 1]
+        final_of[env_ids] = np.arange(len(env_ids))
         self.replay.write(self.experience, t, finals, final_of)
-        final_of[copies] = -1
+        final_of[env_ids] = -1
 
     def _learn(self, run_tasks: RunTasks) -> None:
         replay, schedule = self.replay, self._schedule

@@ -31,16 +31,16 @@ from slipstream.core.errors import KernelError, ResourceError
 from slipstream.jit.cache import remove_unfinished
 from slipstream.jit.fast.parallel_compile import compile_in_parallel
 from slipstream.jit.work_sharing import RunTasks
-from slipstream.training.child_process import (
+from slipstream.training.environments.autotune_cache import Tunable
+from slipstream.training.environments.curriculum import Curriculum
+from slipstream.training.environments.environment import Environment
+from slipstream.training.forked_process import (
     THREADED,
     ChildProcess,
     call_safely,
     set_torch_threads,
     unwrap_result,
 )
-from slipstream.training.environments.autotune_cache import Tunable
-from slipstream.training.environments.curriculum import Curriculum
-from slipstream.training.environments.environment import Environment
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import EvaluationPlan
 from slipstream.training.shard import Shard
@@ -246,13 +246,13 @@ class LocalWorker(Workers):
 
 def _threads(config: RunConfig, environment: Environment) -> int:
     """Return the number of threads that share the parts of a single member."""
-    copies = int(config.training.num_envs)
-    parts = config.agent.parts(copies) if config.training.members == 1 else 1
+    num_envs = int(config.training.num_envs)
+    parts = config.agent.parts(num_envs) if config.training.members == 1 else 1
     tunable = environment.part(Tunable)
-    way = None if tunable is None else tunable.step_config(copies)
+    way = None if tunable is None else tunable.step_config(num_envs)
     # The measurement holds for threads that step a kernel and learn from rollouts (PPO). Foreign
     # environments use worker processes, and updates from a replay are split differently.
-    if way is None or way.backend != "compiled" or config.agent.replay(copies) is not None:
+    if way is None or way.backend != "compiled" or config.agent.replay(num_envs) is not None:
         return min(parts, usable_cores())
     return min(parts, way.workers)
 

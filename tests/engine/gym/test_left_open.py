@@ -8,7 +8,7 @@ from slipstream.gym import gymnasium_environment
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.report.run_evaluation import evaluate_game, random_policy
 from slipstream.training import shard
-from slipstream.training.autotune import Cell, measure_steps
+from slipstream.training.autotuner import Cell, measure_steps
 from slipstream.training.backend import make_workers
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.policies import evaluate_best
@@ -99,7 +99,7 @@ def test_the_slices_before_one_that_cannot_be_made_are_closed(environment, monke
             raising()
         return copies(self, seeds, *rest, **more)
 
-    monkeypatch.setattr(type(environment), "copies", second_fails)
+    monkeypatch.setattr(type(environment), "make_envs", second_fails)
     monkeypatch.setattr(shard.Shard, "_slices", lambda self, parts: [slice(0, 8), slice(8, 16)])
     with pytest.raises(KernelError, match="on purpose"):
         make_workers(config, environment)

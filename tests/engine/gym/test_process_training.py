@@ -9,7 +9,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.gym.process import launcher
-from slipstream.training import autotune
+from slipstream.training import autotuner
 from slipstream.training.environments.environment import SteppingConfig
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.episode_result import EpisodeResult
@@ -279,7 +279,7 @@ def test_this_process_steps_no_copy_unless_that_is_asked_for(first):
     name, kwargs, who = first
     slipstream.make_vec(name, 2, kwargs=kwargs("")).close()
     config = resolve({"env": {"name": name, "kwargs": kwargs("")}})
-    autotune.tune(config, 20.0)
+    autotuner.tune(config, 20.0)
     assert len(who()) > 1 and os.getpid() not in who()
     resolve_environment(name, {"kwargs": kwargs("")}).probed(
         config.with_training(backend="serial").training.stepping
@@ -290,7 +290,7 @@ def test_this_process_steps_no_copy_unless_that_is_asked_for(first):
 def test_a_machine_is_not_measured_with_what_ends_its_process(first):
     name, kwargs, _ = first
     with pytest.raises(KernelError, match="ended without an error"):
-        autotune.tune(resolve({"env": {"name": name, "kwargs": kwargs("exit")}}), 100.0)
+        autotuner.tune(resolve({"env": {"name": name, "kwargs": kwargs("exit")}}), 100.0)
 
 
 def test_settings_that_do_nothing_are_said():

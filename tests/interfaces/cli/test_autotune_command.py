@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.training import autotune
-from slipstream.training.autotune import Cell, LearnSpeed, Measurements, StepSpeed
+from slipstream.training import autotuner
+from slipstream.training.autotuner import Cell, LearnSpeed, Measurements, StepSpeed
 from slipstream.training.environments import autotune_cache
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
@@ -22,7 +22,7 @@ def measured(monkeypatch, tmp_path):
         found.stepped[Cell("serial", copies, 1)] = StepSpeed(rate / 2, 1.0, 0.1, 2e7 + 1e5 * copies)
         found.stepped[Cell("process", copies, 2)] = StepSpeed(rate, 1.9, 0.1, 5e7 + 1e5 * copies)
         found.learned[copies, 1] = LearnSpeed(1000 * copies, 0.0, 0.01, 0.02, 0.0)
-    monkeypatch.setattr(autotune, "tune", lambda *_: found)
+    monkeypatch.setattr(autotuner, "tune", lambda *_: found)
     return found
 
 
@@ -55,7 +55,7 @@ def test_nothing_measured_is_an_error_that_says_why(slipstream, measured, monkey
     problems = {Cell("serial", 1, 1): "The simulator is gone.\nTraceback (most recent call last)"}
     empty = Measurements(measured.config, measured.environment, problems=problems)
     monkeypatch.setattr(
-        autotune, "tune", lambda *_: replace(empty, left_out=[Cell("serial", 2, 1)])
+        autotuner, "tune", lambda *_: replace(empty, left_out=[Cell("serial", 2, 1)])
     )
     outcome = slipstream("autotune", "gym:CartPole-v1", "--seconds", "10")
     assert outcome.code == 2 and outcome.out == ""

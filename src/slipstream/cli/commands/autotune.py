@@ -16,7 +16,7 @@ from slipstream.core.terminal import print_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from slipstream.training.autotune import Cell, Measurements
+    from slipstream.training.autotuner import Cell, Measurements
 
 app = typer.Typer()
 _COLUMNS = (
@@ -56,7 +56,7 @@ def autotune(
     from slipstream.core.errors import ConfigError, ResourceError
     from slipstream.core.safe_io import path_exists
     from slipstream.core.storage.atomic_io import write_text
-    from slipstream.training.autotune import iterations, knee, measured, tune
+    from slipstream.training.autotuner import iterations, knee, measured, tune
     from slipstream.training.environments.autotune_cache import Tunable, save_entry
     from slipstream.training.settings.config import resolve
 
@@ -101,7 +101,7 @@ def _show(found: Measurements, seconds: float, target: str) -> None:
     """Print the table, the failed measurements and the conclusions."""
     from rich.console import Console
 
-    from slipstream.training.autotune import sentences
+    from slipstream.training.autotuner import sentences
 
     print_text(f"{found.config.env_name}, one member, random actions, {found.seconds:.0f} s")
     Console().print(_table(found))
@@ -133,18 +133,18 @@ def _table(found: Measurements) -> Table:
     from rich import box
     from rich.table import Table
 
-    from slipstream.training.autotune import bytes_per_env, fastest, iteration
+    from slipstream.training.autotuner import bytes_per_env, fastest, iteration
 
     table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for name in _COLUMNS:
         table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=True)
-    cells = sorted(found.stepped, key=lambda cell: (cell.copies, cell.backend == "process", cell))
+    cells = sorted(found.stepped, key=lambda cell: (cell.num_envs, cell.backend == "process", cell))
     for cell in cells:
         measured, memory = found.stepped[cell], bytes_per_env(found, cell)
-        trained = iteration(found, cell.copies)
-        best = cell == (fastest(found, cell.copies) if trained is None else trained.cell)
+        trained = iteration(found, cell.num_envs)
+        best = cell == (fastest(found, cell.num_envs) if trained is None else trained.cell)
         table.add_row(
-            f"{cell.copies:,}",
+            f"{cell.num_envs:,}",
             cell.backend + (" *" if best else ""),
             str(cell.workers),
             f"{measured.rate:,.0f}",
@@ -162,7 +162,7 @@ def _problems(found: Measurements) -> list[str]:
     sentences = []
     for backend in dict.fromkeys(cell.backend for cell in found.problems):
         failed = {cell: why for cell, why in found.problems.items() if cell.backend == backend}
-        numbers = ", ".join(dict.fromkeys(str(cell.copies) for cell in failed))
+        numbers = ", ".join(dict.fromkeys(str(cell.num_envs) for cell in failed))
         error = next(iter(failed.values())).partition("Traceback (most recent")[0]
         error = " ".join(error.split()).rstrip(".")
         short = len(error) <= _MAX_ERROR_LENGTH
@@ -177,7 +177,7 @@ def _excluded(found: Measurements, seconds: float, target: str) -> list[str]:
         return []
 
     def named(cell: Cell) -> str:
-        return f"{cell.copies} {cell.backend}"
+        return f"{cell.num_envs} {cell.backend}"
 
     listed = ", ".join(dict.fromkeys(map(named, found.left_out)))
     return [

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from slipstream.core.errors import ResourceError, SlipstreamError
 from slipstream.core.storage.checkpoint import ReceivedChunks
 from slipstream.core.storage.signals import Interrupted, StoppedError
-from slipstream.training.child_process import set_torch_threads
 from slipstream.training.cluster.cluster import (
     HAND_OVER_SECONDS,
     ClusterOptions,
@@ -37,6 +36,7 @@ from slipstream.training.cluster.node_service import (
 from slipstream.training.cluster.ray_cluster import RayActor, connect
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.forked_process import set_torch_threads
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.shard import Shard, split_members
 from slipstream.training.workers import Workers, curriculum_of, make_shard

@@ -27,13 +27,13 @@ from slipstream.core.version import __version__
 from slipstream.jit.cache import private_folder
 from slipstream.training.environments.environment import Environment, Part, SteppingConfig
 
-_FORMAT = 1
+_FORMAT = 2
 _NEAR = 2.0  # factor of num_envs within which a measurement applies
 _SHAPE: dict[str, Any] = {
     "format": int,
     "environment": {},
     "machines": [
-        {"machine": {}, "source": str, "version": str, "measured": str, "copies": {}},
+        {"machine": {}, "source": str, "version": str, "measured": str, "num_envs": {}},
     ],
 }
 
@@ -155,7 +155,7 @@ def load_entry(identity: Identity) -> tuple[AutotuneEntry | None, str | None]:
                 f"{path} was measured on {mine['measured']}, and {identity.name} or slipstream has "
                 f"changed since, so it is ignored: {again} to update it."
             )
-        return AutotuneEntry(mine["measured"], _ways(mine["copies"], path, again)), None
+        return AutotuneEntry(mine["measured"], _ways(mine["num_envs"], path, again)), None
     except ResourceError as error:
         return None, f"{error} Until then `auto` uses the measured time of a step."
 
@@ -173,7 +173,7 @@ def save_entry(identity: Identity, measured: AutotuneEntry) -> Path:
         "source": identity.source,
         "version": __version__,
         "measured": measured.date,
-        "copies": {str(num_envs): way._asdict() for num_envs, way in measured.configs.items()},
+        "num_envs": {str(num_envs): way._asdict() for num_envs, way in measured.configs.items()},
     }
     about = {"name": identity.name, "settings": identity.settings}
     refusal = (

@@ -175,7 +175,7 @@ class EnvironmentKind(ABC):
 
     @abstractmethod
     def max_envs(self, spec: EnvSpec) -> tuple[int, str]:
-        """The most copies of a member if `num_envs` is left open, and of what, such as "a game"."""
+        """Return the maximum automatic num_envs and its scope, such as "a game"."""
 
     def select_backend(self, backend: str) -> str:
         """The backend that is meant.
@@ -194,11 +194,11 @@ class EnvironmentKind(ABC):
 
 @dataclass(frozen=True)
 class Environment(ABC):
-    """One environment, ready to be stepped in any number of copies that share its data.
+    """A loaded environment; any number of sub-environments share its data.
 
     Attributes:
-        kind: what its name means.
-        spec: its outside.
+        kind: kind of environment.
+        spec: its spec.
     """
 
     kind: EnvironmentKind
@@ -206,16 +206,16 @@ class Environment(ABC):
 
     @property
     def name(self) -> str:
-        """The name that it was loaded by."""
+        """Name that it was loaded by."""
         return self.kind.name
 
     def part(self, kind: type[PartT]) -> PartT | None:
-        """Its part of one kind; None if it does not offer that."""
+        """Return its part of a kind; None if it does not offer one."""
         return kind.from_environment(self)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences the user must see."""
+        """Notices for the user."""
         return ()
 
     @property

@@ -131,13 +131,15 @@ class _EpisodeScheduler:
         steps: int | None,
         names: Sequence[str] | None,
     ) -> None:
-        self._copies, self._episodes, self._names = e // members, episodes, names
+        self._envs_per_member, self._episodes, self._names = e // members, episodes, names
         self._num_envs, self._steps = num_envs, steps
-        self.episode = np.tile(np.arange(self._copies, dtype=np.int64), members)
+        self.episode = np.tile(np.arange(self._envs_per_member, dtype=np.int64), members)
         self.running = self.episode < num_envs
         self.time, self._began = np.zeros(e, np.int64), np.zeros(e, np.int64)
         self._spent = np.zeros(e, np.int64)  # steps of the lane's completed episodes
-        self._pending = np.full(members, min(self._copies, num_envs))  # each member's next lane
+        self._pending = np.full(
+            members, min(self._envs_per_member, num_envs)
+        )  # each member's next lane
         self.tracks: list[list[EpisodeResult | None]] = [[None] * episodes for _ in range(members)]
         self.finished: list[tuple[int, int, int, int, int]] = []
         self.lost, self._ended = np.zeros((2, members), np.int64)  # episodes of each member
@@ -159,7 +161,7 @@ class _EpisodeScheduler:
         for row, copy in enumerate(done.e.tolist()):
             if not self.running[copy]:
                 continue
-            member, j = copy // self._copies, int(self.episode[copy])
+            member, j = copy // self._envs_per_member, int(self.episode[copy])
             self.lost[member] += lost[row]
             self._ended[member] += 1
             if not lost[row]:
@@ -198,7 +200,7 @@ class _EpisodeScheduler:
         return self._steps is not None and bool(self._spent[copy] >= self._steps)
 
     def _next_lane(self, copy: int, t: int) -> None:
-        member = copy // self._copies
+        member = copy // self._envs_per_member
         self.running[copy] = self._pending[member] < self._num_envs
         if self.running[copy]:
             self._begin(copy, int(self._pending[member]), t)

@@ -40,7 +40,7 @@ from slipstream.training.environments.environment import (
 )
 
 # Maximum per member. In 100,000 steps 12 envs reach 95 % of a market's optimum, 256 only 86 %.
-MARKET_COPIES, KERNEL_COPIES = 64, 256
+MARKET_MAX_ENVS, KERNEL_MAX_ENVS = 64, 256
 
 
 class RecordShares(NamedTuple):
@@ -385,8 +385,8 @@ class KernelKind(EnvironmentKind):
 
     def max_envs(self, spec: EnvSpec) -> tuple[int, str]:
         if spec.market is None:
-            return KERNEL_COPIES, "a kernel"
-        return MARKET_COPIES, "a market"
+            return KERNEL_MAX_ENVS, "a kernel"
+        return MARKET_MAX_ENVS, "a market"
 
     def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
         check_environment(self.kernel, settings, steps=steps)

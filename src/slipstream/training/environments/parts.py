@@ -31,8 +31,8 @@ FEWEST_SHARED = 60  # common days required to compare data
 class MemberOpponents(Protocol):
     """Opponents that members play in training, and the results against them."""
 
-    def record_games(self, ended: Episodes, copies: int) -> None:
-        """Add the games of one iteration, of all members with `copies` environments each."""
+    def record_games(self, ended: Episodes, num_envs: int) -> None:
+        """Add the games of one iteration, of all members with `num_envs` environments each."""
 
     def advance(self) -> None:
         """End an iteration."""

@@ -50,7 +50,7 @@ _ADDED = (
 _NOTED: tuple[str, ...] = ("equity", "benchmark")
 _EXPOSURE = "exposure"  # signed notional / equity; recorded if the backtest is one position
 _NO_TIMING = 0.1  # std of timing / std of returns; a held position drifts by as much
-_COPIES = 128  # maximum number of parallel games per member
+_MAX_GAMES = 128  # maximum number of parallel games per member
 _LOOK = 1_000  # steps between two stop checks
 
 
@@ -380,9 +380,9 @@ def _run(
 
 
 def run_backtests(
-    begin: int, end: int, copies: int, by: Any, mask: Any, batch: Any, out: Any, values: Any
+    begin: int, end: int, num_envs: int, by: Any, mask: Any, batch: Any, out: Any, values: Any
 ) -> None:
-    """Run steps `begin` to `end` of all members, `copies` environments each.
+    """Run steps `begin` to `end` of all members, `num_envs` environments each.
 
     Args:
         by, mask: policy arrays and action mask; see `rl/nets/action_selection.py`.
@@ -391,8 +391,8 @@ def run_backtests(
     """
     state, counts, shown = batch[BATCH_STATE], batch[BATCH_COUNTS], out[OUT_OBS]
     obs = shown.reshape(len(shown), shown.size // len(shown))
-    for m in range(values.shape[1] // copies):
-        lo, hi = m * copies, (m + 1) * copies
+    for m in range(values.shape[1] // num_envs):
+        lo, hi = m * num_envs, (m + 1) * num_envs
         for t in range(begin, end):
             decide(by, m, lo, hi, obs, mask, out[OUT_ACTIONS])
             advance(lo, hi, t, HOLD, batch, out)
@@ -412,8 +412,8 @@ class BacktestLoop:
     """
 
     def __init__(self, env: KernelVectorEnv, policy: Policy, noted: tuple[str, ...]) -> None:
-        self._env, self._copies = env, env.num_envs // policy.members
-        self._decider = policy.actor(self._copies).greedy_actor
+        self._env, self._envs_per_member = env, env.num_envs // policy.members
+        self._decider = policy.actor(self._envs_per_member).greedy_actor
         batch, self._out = env.loop_arguments()
         self._mask = self._out[OUT_MASK] if env.mask_size else np.zeros((0, 0), np.bool_)
         lines = ["def note(s, row):"]
@@ -452,7 +452,16 @@ class BacktestLoop:
         """
         batch, _ = self._env.loop_arguments()
         try:
-            self._run(begin, end, self._copies, self._decider, self._mask, batch, self._out, values)
+            self._run(
+                begin,
+                end,
+                self._envs_per_member,
+                self._decider,
+                self._mask,
+                batch,
+                self._out,
+                values,
+            )
         except Exception as error:
             raise self._env.explain_error(error, self._out[OUT_ACTIONS]) from error
         self._env.raise_fault(self._out[OUT_ACTIONS])
@@ -495,7 +504,7 @@ def _games(
 ) -> list[DailyReturns]:
     """Return episode returns; every member plays the same episodes."""
     seed, episodes, max_steps = alike(places[0])
-    copies = min(_COPIES, episodes)
+    num_envs = min(_MAX_GAMES, episodes)
     together = joined(places)
     members, backend = len(places), _backend(places[0])
 
@@ -504,7 +513,7 @@ def _games(
             policy, seen, None if places[0].member.config.evaluation.deterministic else seed
         )
 
-    with together.make_eval_envs("train", copies, members, backend, max_steps) as env:
+    with together.make_eval_envs("train", num_envs, members, backend, max_steps) as env:
         tracks = run_episodes(
             env, act, episodes, seed, members=members, record=False, check_stop=check_stop
         )

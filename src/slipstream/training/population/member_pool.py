@@ -24,9 +24,9 @@ from slipstream.core.errors import (
 )
 from slipstream.core.storage.atomic_io import remove_partials
 from slipstream.jit import rng
-from slipstream.training.child_process import set_torch_threads
 from slipstream.training.cluster.cluster import Lost
 from slipstream.training.cluster.ray_cluster import RayCluster
+from slipstream.training.forked_process import set_torch_threads
 from slipstream.training.population.batches import (
     MemberBatch,
     QueuedTask,

@@ -21,7 +21,6 @@ from typing import Any
 
 from slipstream.core.child_process import is_orphaned
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
-from slipstream.training.child_process import ChildProcess, picklable_error, set_torch_threads
 from slipstream.training.cluster.cluster import (
     BEAT_SECONDS,
     HAND_OVER_SECONDS,
@@ -32,6 +31,7 @@ from slipstream.training.cluster.node_service import Arrays, NodeService, enviro
 from slipstream.training.cluster.ray_cluster import RayActor, RayCluster
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.forked_process import ChildProcess, picklable_error, set_torch_threads
 from slipstream.training.population.environment_source import EnvironmentSource, LruCache
 from slipstream.training.population.member import Outcome
 from slipstream.training.population.member_state import InMemoryStates, LiveStates, MemberProgress

@@ -361,8 +361,8 @@ def _block(
     env: VectorEnv, policy: Policy, numbers: NDArray[np.int64], seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return result and length of some games, as seen by the policy."""
-    out, copies = allocate_buffers(env), np.arange(len(numbers))
-    env.begin(copies, numbers, seed, out.obs, out.mask)
+    out, env_ids = allocate_buffers(env), np.arange(len(numbers))
+    env.begin(env_ids, numbers, seed, out.obs, out.mask)
     running = np.ones(len(numbers), np.bool_)
     result, length = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64)
     t = 0

@@ -141,8 +141,8 @@ def sample_observations(
     check_fit(policy, environment)
     split, seen = environment.splits()[0], list[PolicyInput]()
     episodes = count_episodes(environment, split, most)
-    copies = min(episodes, 8)
-    env = environment.make_eval_envs(split, copies)
+    num_envs = min(episodes, 8)
+    env = environment.make_eval_envs(split, num_envs)
 
     def act(one: PolicyInput) -> NDArray[Any]:
         mask = None if one.mask is None else one.mask.copy()
@@ -150,7 +150,7 @@ def sample_observations(
         return predict(policy, one, None)
 
     with closing(env):
-        run_episodes(env, act, episodes, 0, num_envs=copies, steps=most // copies, record=False)
+        run_episodes(env, act, episodes, 0, num_envs=num_envs, steps=most // num_envs, record=False)
     masks = [one.mask for one in seen if one.mask is not None]
     return np.concatenate([one.obs for one in seen]), np.concatenate(masks) if masks else None
 

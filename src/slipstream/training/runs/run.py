@@ -59,7 +59,7 @@ _SHAPES: dict[str, Any] = {
         "environment?": {},
         "notes?": [str],
         "device?": str,
-        "copies?": [{"steps": int, "num_envs": int}],
+        "num_envs_history?": [{"steps": int, "num_envs": int}],
     },
 }
 _PROGRESS = {
@@ -401,7 +401,7 @@ class Run(SummaryRepr):
     def num_envs_history(self) -> list[dict[str, int]]:
         """Sub-environments per member over time: ``num_envs`` from ``steps`` on."""
         first = [{"steps": 0, "num_envs": self.config.num_envs}]
-        return self.provenance.get("copies") or first
+        return self.provenance.get("num_envs_history") or first
 
     @property
     def test_reads(self) -> int:
@@ -435,11 +435,11 @@ class Run(SummaryRepr):
         Raises:
             ConfigError: the agent's sizes do not fit this number of sub-environments.
         """
-        copies = self.num_envs_history[-1]["num_envs"] if num_envs is None else num_envs
+        number = self.num_envs_history[-1]["num_envs"] if num_envs is None else num_envs
         device = device or self.device
         moved = device == "cpu" != self.config.training.device
         changes = {"device": device, **({"precision": "float32"} if moved else {})}
-        return self.config.with_num_envs(copies).with_training(**changes)
+        return self.config.with_num_envs(number).with_training(**changes)
 
     def log_notice(self, sentence: str, **facts: Any) -> None:
         """Log a notice about the run's results, and record it with metadata."""
@@ -457,16 +457,16 @@ class Run(SummaryRepr):
                 "agrees with a run that was never moved only up to rounding.",
                 device=device,
             )
-        copies, now = self.num_envs_history, config.num_envs
-        if now != copies[-1]["num_envs"]:
-            more = now > copies[-1]["num_envs"]
+        history, now = self.num_envs_history, config.num_envs
+        if now != history[-1]["num_envs"]:
+            more = now > history[-1]["num_envs"]
             empty = config.agent.replay(now) is not None
             self.log_notice(
                 f"From step {steps:,} on this run has num_envs {now} per member, before "
-                f"{copies[-1]['num_envs']}: environments are {'added' if more else 'dropped'}"
+                f"{history[-1]['num_envs']}: environments are {'added' if more else 'dropped'}"
                 f"{', its replay buffer starts empty,' if empty else ''} and its results differ "
                 "from those of any run with a constant num_envs.",
-                copies=[*copies, {"steps": steps, "num_envs": now}],
+                num_envs_history=[*history, {"steps": steps, "num_envs": now}],
             )
 
     def log_faults(self, faults: Sequence[Any]) -> None:

@@ -46,7 +46,7 @@ STUDY = "study"  # a sixth section, read by `slipstream tune` and ignored by a r
 CRYPTO = "crypto"  # Cappuccino's name of a portfolio of coins
 Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
 """Mapping of dotted paths to values, or ``a.b=c`` strings with YAML values."""
-_COPIES_OF_AUTO = 8  # allowed for every environment; used to check sizes before `auto` is resolved
+_AUTO_NUM_ENVS = 8  # allowed for every environment; used to check sizes before `auto` is resolved
 
 
 class TrainingConfig(Config):
@@ -346,7 +346,7 @@ class RunConfig:
             curriculum=validate(CurriculumConfig, section_of(values, "curriculum"), "curriculum"),
         )
         n = config.training.num_envs
-        yielding = config.agent.relax_sizes(_COPIES_OF_AUTO if n == "auto" else n, agent)
+        yielding = config.agent.relax_sizes(_AUTO_NUM_ENVS if n == "auto" else n, agent)
         config = replace(config, agent=yielding)
         config.check_sizes()
         hang_timeout.set(config.training.hang_seconds)
@@ -373,7 +373,7 @@ class RunConfig:
         n = self.training.num_envs
         if n != "auto":
             self.agent.check(n)
-        plan, budget = self.agent.replay(_COPIES_OF_AUTO if n == "auto" else n), self.training
+        plan, budget = self.agent.replay(_AUTO_NUM_ENVS if n == "auto" else n), self.training
         if plan is not None and plan.learning_starts >= budget.total_timesteps:
             raise ConfigError(
                 f"agent.learning_starts is {plan.learning_starts:,} and training.total_timesteps "

@@ -357,18 +357,18 @@ def run_warnings(config: RunConfig, environment: Environment) -> tuple[str, ...]
         environment: environment of the config.
     """
     found = []
-    copies, budget = int(config.training.num_envs), config.training.total_timesteps
+    num_envs, budget = int(config.training.num_envs), config.training.total_timesteps
     each = config.iteration_steps
     trained = -(-budget // each) * each
     if trained > _MORE * budget:
         times = "one iteration" if trained == each else f"{trained // each} iterations"
         found.append(
             f"total_timesteps is {budget:,}, but {trained:,} steps per member are trained: {times} "
-            f"of {each // copies} steps x {copies} environments."
+            f"of {each // num_envs} steps x {num_envs} environments."
         )
-    if copies > 1 and getattr(config.agent, "utd_ratio", None) == VECTOR_STEP:
+    if num_envs > 1 and getattr(config.agent, "utd_ratio", None) == VECTOR_STEP:
         found.append(
-            f"agent.utd_ratio is vector_step: {copies} environment steps share one update. "
+            f"agent.utd_ratio is vector_step: {num_envs} environment steps share one update. "
             "Speeds and scores are not comparable with runs of another num_envs."
         )
     training = config.training

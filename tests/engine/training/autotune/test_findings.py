@@ -2,8 +2,8 @@
 
 import pytest
 
-from slipstream.training import autotune
-from slipstream.training.autotune import Cell, LearnSpeed, Measurements, StepSpeed
+from slipstream.training import autotuner
+from slipstream.training.autotuner import Cell, LearnSpeed, Measurements, StepSpeed
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
 
@@ -21,10 +21,10 @@ def stepped(found, backend, copies, workers, rate, memory=0.0, waiting=0.0):
 def test_the_ceiling_is_amdahls(found):
     stepped(found, "serial", 4, 1, 1000.0)
     found.learned[4, 1] = LearnSpeed(300, 0.0, 0.1, 0.5, 0.1)  # and 0.3 s of environments
-    own = autotune.iteration(found, 4)
+    own = autotuner.iteration(found, 4)
     assert own.rate == pytest.approx(300.0) and own.most == pytest.approx(1 / 0.7)
     assert own.shares == pytest.approx({"env": 0.3, "policy": 0.1, "update": 0.5, "other": 0.1})
-    text = " ".join(autotune.sentences(found))
+    text = " ".join(autotuner.sentences(found))
     assert "cannot give more than 1.4x; the update takes 50%" in text
     assert "Training runs at about 300 steps/s" in text
 
@@ -32,60 +32,60 @@ def test_the_ceiling_is_amdahls(found):
 def test_processes_must_be_clearly_faster(found):
     stepped(found, "serial", 4, 1, 1000.0)
     stepped(found, "process", 4, 2, 1040.0)
-    assert autotune.fastest(found, 4) == Cell("serial", 4, 1)
+    assert autotuner.fastest(found, 4) == Cell("serial", 4, 1)
     stepped(found, "process", 4, 4, 1100.0)
-    assert autotune.fastest(found, 4) == Cell("process", 4, 4)
-    assert autotune.fastest(found, 8) is None
-    assert autotune.measured(found).configs == {4: ("process", 4)}
+    assert autotuner.fastest(found, 4) == Cell("process", 4, 4)
+    assert autotuner.fastest(found, 8) is None
+    assert autotuner.measured(found).configs == {4: ("process", 4)}
 
 
 def test_the_knee_is_the_fewest_copies_that_are_nearly_fastest():
-    assert autotune.knee({4: 80.0, 8: 95.0, 16: 100.0}) == 8
+    assert autotuner.knee({4: 80.0, 8: 95.0, 16: 100.0}) == 8
 
 
 def test_a_busy_machine_is_said_before_anything_else(found):
     stepped(found, "serial", 4, 1, 1000.0)
-    assert not any("Other programs" in one for one in autotune.sentences(found))
+    assert not any("Other programs" in one for one in autotuner.sentences(found))
     found.others = 1.4
-    first = autotune.sentences(found)[0]
+    first = autotuner.sentences(found)[0]
     assert first.startswith("Other programs used 1.4 of ") and "Measure again" in first
 
 
 def test_time_that_others_took_is_no_waiting(monkeypatch):
     """One stepper on two cores, of which others took 1.75: of its time 0.75 was not its to use."""
-    monkeypatch.setattr(autotune, "usable_cores", lambda: 2)
-    monkeypatch.setattr(autotune.psutil, "cpu_count", lambda: 2)
+    monkeypatch.setattr(autotuner, "usable_cores", lambda: 2)
+    monkeypatch.setattr(autotuner.psutil, "cpu_count", lambda: 2)
     now = {"machine": 10.0, "own": 5.0, "clock": 0.0}
-    monkeypatch.setattr(autotune, "_machine_seconds", lambda: now["machine"])
-    monkeypatch.setattr(autotune, "_own_seconds", lambda: now["own"])
-    monkeypatch.setattr(autotune.time, "perf_counter", lambda: now["clock"])
-    others = autotune.Others()
+    monkeypatch.setattr(autotuner, "_machine_seconds", lambda: now["machine"])
+    monkeypatch.setattr(autotuner, "_own_seconds", lambda: now["own"])
+    monkeypatch.setattr(autotuner.time, "perf_counter", lambda: now["clock"])
+    others = autotuner.Others()
     now.update(machine=30.0, own=7.5, clock=10.0)
     assert others.took() == pytest.approx(1.75)
-    assert autotune.busy_sentence(others.took()) and not autotune.busy_sentence(0.1)
+    assert autotuner.busy_sentence(others.took()) and not autotuner.busy_sentence(0.1)
 
 
 def test_copies_on_a_card_are_those_whose_rollout_fits(found):
-    each = autotune.rollout_each(found)
+    each = autotuner.rollout_each(found)
     agent, spec = found.config.agent, found.environment.spec
     assert each == pytest.approx((agent.bytes(spec, 1, 2048) - agent.bytes(spec, 1, 1024)) / 1024)
-    most = autotune.envs_on_gpu(found, 16 * 2**30)
+    most = autotuner.envs_on_gpu(found, 16 * 2**30)
     assert agent.bytes(spec, 1, most) < 16 * 2**30 < agent.bytes(spec, 1, 2 * most)
     replay = resolve("gym:CartPole-v1", {"agent.name": "dqn", "training.num_envs": 4})
-    assert autotune.envs_on_gpu(Measurements(replay, found.environment), 16 * 2**30) is None
+    assert autotuner.envs_on_gpu(Measurements(replay, found.environment), 16 * 2**30) is None
 
 
 def test_memory_of_a_copy_is_what_one_more_takes(found, monkeypatch):
     stepped(found, "serial", 2, 1, 10.0, memory=100e6)
     stepped(found, "serial", 12, 1, 10.0, memory=150e6)
-    assert autotune.bytes_per_env(found, Cell("serial", 12, 1)) == pytest.approx(5e6)
-    assert autotune.bytes_per_env(found, Cell("serial", 2, 1)) is None
-    monkeypatch.setattr(autotune, "free_memory", lambda: 2**29)
-    copies, each, bounded = autotune.fitting(found)
+    assert autotuner.bytes_per_env(found, Cell("serial", 12, 1)) == pytest.approx(5e6)
+    assert autotuner.bytes_per_env(found, Cell("serial", 2, 1)) is None
+    monkeypatch.setattr(autotuner, "free_memory", lambda: 2**29)
+    copies, each, bounded = autotuner.fitting(found)
     assert 5e6 < each < 5.1e6 and bounded == 2**29 and copies == int(0.8 * 2**29 / each)
 
 
 def test_long_waiting_is_explained(found):
     stepped(found, "serial", 4, 1, 10.0, waiting=0.9)
     found.learned[4, 1] = LearnSpeed(40, 0.0, 0.1, 0.1, 0.0)
-    assert any("overlap" in sentence for sentence in autotune.sentences(found))
+    assert any("overlap" in sentence for sentence in autotuner.sentences(found))

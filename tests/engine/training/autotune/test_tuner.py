@@ -6,8 +6,8 @@ import gymnasium
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.training import autotune
-from slipstream.training.autotune import Cell
+from slipstream.training import autotuner
+from slipstream.training.autotuner import Cell
 from slipstream.training.settings.config import resolve
 
 ODD = """
@@ -42,8 +42,8 @@ def odd(tmp_path, monkeypatch):
     """What makes a config of an environment that fails after some steps."""
     (tmp_path / "odd_world.py").write_text(ODD)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(autotune, "_FOREIGN", (1, 2))
-    monkeypatch.setattr(autotune, "_compile", lambda found: None)
+    monkeypatch.setattr(autotuner, "_FOREIGN", (1, 2))
+    monkeypatch.setattr(autotuner, "_compile", lambda found: None)
 
     def config(**kwargs):
         small = {"agent.n_steps": 16, "agent.batch_size": 16, "agent.n_epochs": 1}
@@ -58,14 +58,14 @@ def odd(tmp_path, monkeypatch):
 @pytest.fixture
 def patient(monkeypatch):
     """A budget that no machine exhausts, of which a measurement takes little."""
-    monkeypatch.setattr(autotune, "_MOST", 0.1)
-    monkeypatch.setattr(autotune, "_MOST_PATIENCE", 250.0)
+    monkeypatch.setattr(autotuner, "_MOST", 0.1)
+    monkeypatch.setattr(autotuner, "_MOST_PATIENCE", 250.0)
     return 2000.0
 
 
 def test_backends_copies_and_workers(odd, patient):
     said = []
-    found = autotune.tune(odd(), patient, said.append)
+    found = autotuner.tune(odd(), patient, said.append)
     cells = set(found.stepped)
     assert {Cell("serial", 1, 1), Cell("serial", 2, 1), Cell("process", 2, 2)} <= cells
     assert not found.problems and not found.left_out and not found.interrupted
@@ -77,22 +77,22 @@ def test_backends_copies_and_workers(odd, patient):
 
 
 def test_what_raises_is_told(odd, patient, monkeypatch):
-    monkeypatch.setattr(autotune, "_MOST", 100.0)  # until it raises, however slow the machine is
-    found = autotune.tune(odd(good=40), patient)
+    monkeypatch.setattr(autotuner, "_MOST", 100.0)  # until it raises, however slow the machine is
+    found = autotuner.tune(odd(good=40), patient)
     assert not found.stepped
     assert all("the simulator is gone" in why for why in found.problems.values())
 
 
 @pytest.mark.slow
 def test_what_hangs_is_ended(odd, monkeypatch):
-    monkeypatch.setattr(autotune, "_LEAST", 1.0)  # for far more steps than are good
-    monkeypatch.setattr(autotune, "_LEAST_PATIENCE", 1.0)
+    monkeypatch.setattr(autotuner, "_LEAST", 1.0)  # for far more steps than are good
+    monkeypatch.setattr(autotuner, "_LEAST_PATIENCE", 1.0)
     with monkeypatch.context() as patch:
-        patch.setattr(autotune, "_LOADING", 50.0)  # where making a copy takes long
-        found = autotune.tune(odd(good=40, then="hang"), 4.0)
+        patch.setattr(autotuner, "_LOADING", 50.0)  # where making a copy takes long
+        found = autotuner.tune(odd(good=40, then="hang"), 4.0)
     assert found.problems and not found.stepped
     with pytest.raises(ConfigError, match=r"could not be created and stepped.*--seconds 40"):
-        autotune.tune(odd(good=5, then="hang"), 4.0)
+        autotuner.tune(odd(good=5, then="hang"), 4.0)
 
 
 def test_ctrl_c_keeps_what_was_measured(odd, patient):
@@ -100,20 +100,20 @@ def test_ctrl_c_keeps_what_was_measured(odd, patient):
         if "process" in what:
             raise KeyboardInterrupt
 
-    found = autotune.tune(odd(), patient, press)
+    found = autotuner.tune(odd(), patient, press)
     assert found.interrupted and list(found.stepped) == [Cell("serial", 2, 1)]
 
 
 @pytest.mark.slow
 def test_kernels_by_threads(monkeypatch, patient):
-    monkeypatch.setattr(autotune, "_KERNEL", (16,))
-    monkeypatch.setattr(autotune, "usable_cores", lambda: 2)
+    monkeypatch.setattr(autotuner, "_KERNEL", (16,))
+    monkeypatch.setattr(autotuner, "usable_cores", lambda: 2)
     sizes = {
         "agent.n_steps": 16,
         "agent.batch_size": 256,
         "agent.n_epochs": 1,
         "agent.net_arch": [8],
     }
-    found = autotune.tune(resolve("cartpole", {**sizes, "training.num_envs": 16}), patient)
+    found = autotuner.tune(resolve("cartpole", {**sizes, "training.num_envs": 16}), patient)
     assert set(found.stepped) == {Cell("compiled", 16, 1), Cell("compiled", 16, 2)}
     assert set(found.learned) == {(16, 1), (16, 2)} and found.learned[16, 1].env > 0

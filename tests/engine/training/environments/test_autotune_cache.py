@@ -69,10 +69,10 @@ def test_fewer_cores_are_named(monkeypatch):
 def test_another_format_is_passed_over_and_written_anew():
     mine = Identity("my envs/shop.py", {}, "abc")
     path = save_entry(mine, FOUND)
-    values = json.loads(path.read_text()) | {"format": 2}
+    values = json.loads(path.read_text()) | {"format": 3}
     path.write_text(json.dumps(_with_seal(values)))
     measured, said = load_entry(mine)
-    assert measured is None and "has format 2" in said and "reads 1" in said
+    assert measured is None and "has format 3" in said and "reads 2" in said
     assert "run `slipstream autotune 'my envs/shop.py'`" in said  # as a shell takes it
     save_entry(mine, FOUND)
     assert load_entry(mine) == (FOUND, None)
@@ -110,7 +110,7 @@ def test_what_has_changed_since_is_passed_over():
         lambda values: "{",
         lambda values: "[]",
         lambda values: json.dumps({**values, "format": "one"}),
-        lambda values: json.dumps({**values, "format": 2}),  # the seal is of other facts
+        lambda values: json.dumps({**values, "format": 3}),  # the seal is of other facts
         lambda values: _sealed(values, {"8": {"backend": "process"}}),
         lambda values: _sealed(values, {"8": {"backend": "process", "workers": 0}}),
         lambda values: _sealed(values, {"8": {"backend": "process", "workers": float("inf")}}),
@@ -127,7 +127,7 @@ def test_a_damaged_file_is_a_warning_and_written_anew(damage):
 
 
 def _sealed(values, copies):
-    values["machines"][0]["copies"] = copies
+    values["machines"][0]["num_envs"] = copies
     return json.dumps(_with_seal(values))
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from slipstream.core.child_process import describe_exit
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
-from slipstream.training.child_process import ChildProcess, picklable_error
+from slipstream.training.forked_process import ChildProcess, picklable_error
 
 REMEDY = "give fewer --workers"
 

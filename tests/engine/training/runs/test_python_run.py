@@ -31,7 +31,7 @@ def test_a_run_says_what_it_is_and_what_it_scores(folder):
     assert "<td" in run._repr_html_()
     assert "Discrete(2)" in repr(slipstream.load_policy(run))
     env = slipstream.make_vec("cartpole", num_envs=3)
-    assert "copies 3, backend compiled" in repr(env)
+    assert "num_envs 3, backend compiled" in repr(env)
     env.close()
 
 

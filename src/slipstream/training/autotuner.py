@@ -34,10 +34,10 @@ from slipstream.kernels.vector_env import (
     member_indices,
 )
 from slipstream.training.backend import make_workers
-from slipstream.training.child_process import ChildProcess, call_safely, unwrap_result
 from slipstream.training.environments.autotune_cache import AutotuneEntry, StepConfig, Tunable
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import get_kind, resolve_environment
+from slipstream.training.forked_process import ChildProcess, call_safely, unwrap_result
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import check_memory, fits, resolve_num_envs, storage_bytes
 from slipstream.training.workers import ThreadPool
@@ -68,12 +68,12 @@ class Cell(NamedTuple):
 
     Attributes:
         backend: serial, process or compiled.
-        copies: sub-environments of a single member.
+        num_envs: sub-environments of a single member.
         workers: processes of process, threads of compiled, else 1.
     """
 
     backend: str
-    copies: int
+    num_envs: int
     workers: int
 
 
@@ -119,8 +119,8 @@ class LearnSpeed(NamedTuple):
 def measure_steps(environment: Environment, cell: Cell, seconds: float) -> StepSpeed:
     """Step environments for some time, one slice per thread."""
     threads = cell.workers if cell.backend == "compiled" else 1
-    edges = np.linspace(0, cell.copies, threads + 1).astype(int).tolist()
-    seeds, indices = member_indices([0], cell.copies)
+    edges = np.linspace(0, cell.num_envs, threads + 1).astype(int).tolist()
+    seeds, indices = member_indices([0], cell.num_envs)
     slices = list[_Slice]()
     with ExitStack() as made:
         for lo, hi in itertools.pairwise(edges):
@@ -315,7 +315,7 @@ def tune(
         began = time.monotonic()
         tuner = _Tuner(found, seconds, began + seconds)
         for cell in _cells(found):
-            say(f"num_envs {cell.copies}, {cell.backend}, {cell.workers} in parallel")
+            say(f"num_envs {cell.num_envs}, {cell.backend}, {cell.workers} in parallel")
             tuner.measure(cell)
     except KeyboardInterrupt:
         found.interrupted = True
@@ -330,8 +330,8 @@ def measure_memory(config: RunConfig) -> Measurements:
     backend, counts = (
         ("compiled", _KERNEL) if found.environment.kind.compiled else ("serial", _FOREIGN)
     )
-    for copies in (counts[1], counts[-1]):
-        tuner.step(Cell(backend, copies, 1), _COMPILING)
+    for num_envs in (counts[1], counts[-1]):
+        tuner.step(Cell(backend, num_envs, 1), _COMPILING)
     return found
 
 
@@ -395,20 +395,20 @@ def _cells(found: Measurements) -> Iterator[Cell]:
     own, cores = int(found.config.training.num_envs), usable_cores()
     kernel = found.environment.kind.compiled
     counts = _KERNEL if kernel else _FOREIGN
-    for copies in dict.fromkeys([own, *counts]):
+    for num_envs in dict.fromkeys([own, *counts]):
         if kernel:
-            threads = dict.fromkeys((1, min(cores, copies)))
-            yield from (Cell("compiled", copies, n) for n in threads)
+            threads = dict.fromkeys((1, min(cores, num_envs)))
+            yield from (Cell("compiled", num_envs, n) for n in threads)
             continue
-        yield Cell("serial", copies, 1)
-        if "process" not in found.environment.kind.backends or copies == 1:
+        yield Cell("serial", num_envs, 1)
+        if "process" not in found.environment.kind.backends or num_envs == 1:
             continue
-        usual = Cell("process", copies, min(copies, max(2, cores)))
+        usual = Cell("process", num_envs, min(num_envs, max(2, cores)))
         yield usual
         stepped = found.stepped.get(usual)
-        crowd = min(copies, 4 * cores)
+        crowd = min(num_envs, 4 * cores)
         if stepped is not None and stepped.waiting > _WAITS and crowd > usual.workers:
-            yield Cell("process", copies, crowd)
+            yield Cell("process", num_envs, crowd)
 
 
 class _Tuner:
@@ -458,17 +458,17 @@ class _Tuner:
     def _expected(self, cell: Cell) -> float:
         """Return the minimum duration in seconds, based on the measurements so far."""
         rates = [s.rate for c, s in self.found.stepped.items() if c.workers <= cell.workers]
-        return self._each + (4.0 * cell.copies / max(rates) if rates else 0.0)
+        return self._each + (4.0 * cell.num_envs / max(rates) if rates else 0.0)
 
     def _learn(self, cell: Cell, environment: Environment) -> None:
         kernel = environment.kind.compiled
-        key = (cell.copies, cell.workers if kernel else 1)
-        if key in self.found.learned or not fits(self.found.config.agent, cell.copies):
+        key = (cell.num_envs, cell.workers if kernel else 1)
+        if key in self.found.learned or not fits(self.found.config.agent, cell.num_envs):
             return
-        config = self.found.config.with_training(num_envs=cell.copies)
+        config = self.found.config.with_training(num_envs=cell.num_envs)
         place: Environment = FreeEnvironment(environment.kind, environment.spec)
         if kernel and (tunable := environment.part(Tunable)):
-            measured = AutotuneEntry("", {cell.copies: StepConfig(*cell[::2])})
+            measured = AutotuneEntry("", {cell.num_envs: StepConfig(*cell[::2])})
             place = replace(tunable, measured=measured)
         try:
             check_memory(config, place)
@@ -572,9 +572,9 @@ class Iteration(NamedTuple):
         return 1.0 / max(1.0 - self.shares["env"], 1e-3)
 
 
-def fastest(found: Measurements, copies: int) -> Cell | None:
+def fastest(found: Measurements, num_envs: int) -> Cell | None:
     """Return the fastest measured way for a num_envs; serial unless another is clearly faster."""
-    rates = {cell: s.rate for cell, s in found.stepped.items() if cell.copies == copies}
+    rates = {cell: s.rate for cell, s in found.stepped.items() if cell.num_envs == num_envs}
     plain = [cell for cell in rates if cell.workers == 1 and cell.backend != "process"]
     if not rates:
         return None
@@ -584,19 +584,19 @@ def fastest(found: Measurements, copies: int) -> Cell | None:
     return best
 
 
-def iteration(found: Measurements, copies: int) -> Iteration | None:
+def iteration(found: Measurements, num_envs: int) -> Iteration | None:
     """Return the training speed with a num_envs; None if it was not measured.
 
     For a foreign environment it is combined from the times of acting and learning without it and of
     stepping alone. A kernel is measured in training.
     """
     if found.environment.kind.compiled:
-        trained = {n: one for (c, n), one in found.learned.items() if c == copies}
+        trained = {n: one for (c, n), one in found.learned.items() if c == num_envs}
         if not trained:
             return None
         threads = max(trained, key=lambda n: _rate(trained[n]))
-        return _shared(Cell("compiled", copies, threads), trained[threads])
-    cell, learned = fastest(found, copies), found.learned.get((copies, 1))
+        return _shared(Cell("compiled", num_envs, threads), trained[threads])
+    cell, learned = fastest(found, num_envs), found.learned.get((num_envs, 1))
     if cell is None or learned is None:
         return None
     seconds = learned.steps / found.stepped[cell].rate
@@ -615,7 +615,7 @@ def _shared(cell: Cell, learned: LearnSpeed) -> Iteration:
 
 def iterations(found: Measurements) -> dict[int, Iteration]:
     """Return training speeds by num_envs, ascending."""
-    made = {n: iteration(found, n) for n in sorted({cell.copies for cell in found.stepped})}
+    made = {n: iteration(found, n) for n in sorted({cell.num_envs for cell in found.stepped})}
     return {n: one for n, one in made.items() if one is not None}
 
 
@@ -630,23 +630,23 @@ def bytes_per_env(found: Measurements, cell: Cell) -> float | None:
     None.
     """
     alike = [
-        (other.copies, one.memory)
+        (other.num_envs, one.memory)
         for other, one in found.stepped.items()
         if (other.backend, other.workers) == (cell.backend, cell.workers)
     ]
-    copies, memory = min(alike)
-    if copies == cell.copies:
+    num_envs, memory = min(alike)
+    if num_envs == cell.num_envs:
         return None
-    return max(0.0, (found.stepped[cell].memory - memory) / (cell.copies - copies))
+    return max(0.0, (found.stepped[cell].memory - memory) / (cell.num_envs - num_envs))
 
 
 def fitting(found: Measurements) -> tuple[int, float, float] | None:
     """Return (num_envs that fits into free memory, bytes of each, free bytes), with experience."""
-    largest = fastest(found, max((cell.copies for cell in found.stepped), default=0))
+    largest = fastest(found, max((cell.num_envs for cell in found.stepped), default=0))
     own = None if largest is None else bytes_per_env(found, largest)
     if largest is None or own is None:
         return None
-    agent, n = found.config.agent, largest.copies
+    agent, n = found.config.agent, largest.num_envs
     kept = [storage_bytes(agent, found.environment, 1, k * n) for k in (1, 2)]
     each = max(own + rollout_each(found, n) + (kept[1] - kept[0]) / n, 1.0)
     free = free_memory()
@@ -674,11 +674,11 @@ def envs_on_gpu(found: Measurements, memory: float) -> int | None:
 def measured(found: Measurements) -> AutotuneEntry:
     """Return the cache entry: the fastest way for each num_envs."""
     ways = {}
-    for copies in sorted({cell.copies for cell in found.stepped}):
-        one = iteration(found, copies)
-        cell = one.cell if one is not None else fastest(found, copies)
+    for num_envs in sorted({cell.num_envs for cell in found.stepped}):
+        one = iteration(found, num_envs)
+        cell = one.cell if one is not None else fastest(found, num_envs)
         if cell is not None:
-            ways[copies] = StepConfig(cell.backend, cell.workers)
+            ways[num_envs] = StepConfig(cell.backend, cell.workers)
     return AutotuneEntry(time.strftime("%Y-%m-%d"), ways)
 
 
@@ -697,13 +697,13 @@ def sentences(found: Measurements) -> list[str]:
 
 
 def _fastest(found: Measurements, own: Iteration) -> str:
-    cell, plain = own.cell, found.stepped.get(Cell("serial", own.cell.copies, 1))
+    cell, plain = own.cell, found.stepped.get(Cell("serial", own.cell.num_envs, 1))
     beside = ""
     if cell.backend == "process" and plain is not None:
         beside = f", {found.stepped[cell].rate / plain.rate:.1f}x `serial`"
     return (
-        f"{_copies(cell.copies)} (num_envs of the config) step fastest with {_way(cell)}: "
-        f"{found.stepped[cell].rate:,.0f} steps/s{beside}. Training runs at about "
+        f"{_format_num_envs(cell.num_envs)} (num_envs of the config) step fastest with "
+        f"{_way(cell)}: {found.stepped[cell].rate:,.0f} steps/s{beside}. Training runs at about "
         f"{own.rate:,.0f} steps/s."
     )
 
@@ -750,14 +750,14 @@ def fit_sentence(found: Measurements) -> str:
     fit = fitting(found)
     if fit is None:
         return ""
-    copies, each, free = fit
+    num_envs, each, free = fit
     return (
-        f"About {float(f'{copies:.2g}'):,.0f} environments fit into the {free / 2**30:.1f} GiB of "
-        f"free memory ({each / 2**10:,.0f} KiB each, including their share of the experience)."
+        f"About {float(f'{num_envs:.2g}'):,.0f} environments fit into the {free / 2**30:.1f} GiB "
+        f"of free memory ({each / 2**10:,.0f} KiB each, including their share of the experience)."
     )
 
 
-def _copies(n: int) -> str:
+def _format_num_envs(n: int) -> str:
     return "1 environment" if n == 1 else f"{n:,} environments"
 
 
