@@ -187,7 +187,7 @@ def test_what_cannot_be_played_is_refused(other_game):
     with pytest.raises(ConfigError, match="did you mean `strong`"):
         load_opponent("hockey", "strnog")
     one = load_player(other_game)
-    with pytest.raises(ConfigError, match="1 or more"):
+    with pytest.raises(ConfigError, match="at least 1"):
         play("tictactoe", one, Player("random"), 0, 0)
     with pytest.raises(ConfigError, match="no game for two"):
         play("cartpole", one, Player("weak"), 1, 0)

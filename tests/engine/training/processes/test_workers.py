@@ -26,7 +26,7 @@ def test_a_shard_is_closed_where_compiling_for_it_fails(monkeypatch):
         raise KernelError("it cannot be compiled")
 
     monkeypatch.setattr(workers, "Shard", Made)
-    monkeypatch.setattr(workers, "together", fails)
+    monkeypatch.setattr(workers, "compile_in_parallel", fails)
     environment = resolve_environment("cartpole", {})
     with pytest.raises(KernelError):
         workers.make_shard(resolve({"env": "cartpole"}), environment, range(1), lambda: None)
