@@ -33,7 +33,7 @@ MOST = {
     "docstrings": 370,
     "words in src": 346,
     "words in pages": 202,
-    "long lines": 1868,
+    "long lines": 390,
     "file names": 12,
 }
 TWINS = {"__init__.py", "config.py", "spec.py", "kernel.py", "reference.py"}
