@@ -304,7 +304,7 @@ class ReceivedChunks:
         """Write received chunks by member and name; return sha256 by file, also of referenced ones.
 
         Args:
-            chunks: None stands for a chunk that was received before.
+            chunks: None for a chunk that was received before.
 
         Raises:
             ResourceError: the disk is full.
