@@ -1,6 +1,6 @@
 """slipstream: reinforcement learning on thousands of environments at once.
 
-Names are looked up when they are first used, so that `import slipstream` costs nothing.
+Names are imported lazily, on first use, so that `import slipstream` is fast.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from slipstream.training.runs.run import Run
     from slipstream.training.settings.config import RunConfig
 
-# Where names are that are not in `slipstream.api`. Names of older systems have no static types:
-# only `compat` knows those systems.
+# Modules of names outside `slipstream.api`. Names of older systems have no static types: only
+# `compat` imports those systems.
 _HOME = {
     "AgentTrainingService": "slipstream.compat.service",
     "ClusterOptions": "slipstream.training.cluster.cluster",
@@ -56,7 +56,7 @@ _HOME = {
     "train_single_run": "slipstream.compat.hockey_project.single_run",
 }
 
-# Names of older systems, and the module of `compat` that has each.
+# Names of older systems, and the module of `compat` that defines each.
 _OLDER = {
     **dict.fromkeys(("TrainerAgent", "TrainerCore", "EnvBuilder"), "intraday"),
     **dict.fromkeys(
@@ -68,7 +68,7 @@ _OLDER = {
     ),
 }
 
-# Names of other systems that are no classes here, and the line to write instead.
+# Classes of other libraries without a counterpart, and the call to use instead.
 _DQN = "'agent.name': 'dqn', 'agent.double': True, 'agent.dueling': True"
 _SB3 = "slipstream.make_adapter('sb3', 'gym:CartPole-v1', 8)"
 _INSTEAD = {
@@ -120,7 +120,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _OLDER:
         raise ImportError(
-            f"slipstream has {name} for an older system. Write: from "
+            f"slipstream provides {name} for an older system. Write: from "
             f"slipstream.compat.{_OLDER[name]} import {name} (docs/migrating.md)."
         )
     if name in _INSTEAD:

@@ -168,4 +168,4 @@ def test_a_missing_module_of_a_kernel_does_not_end_the_list(install, capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["list"])
     listed = " ".join(capsys.readouterr().out.split())
-    assert "cannot be used: there is no module no_such_module" in listed and "pendulum" in listed
+    assert "not available: there is no module no_such_module" in listed and "pendulum" in listed
