@@ -145,7 +145,7 @@ def gymnasium_sac(folder: Path) -> str:
 
 def forex_folds(folder: Path) -> str:
     """A small study of forex by DQN over combinatorial folds: its ledger."""
-    _planted("forex").write(folder / "market", 4_000, 0, symbols=("EURUSD",))
+    _synthetic("forex").write(folder / "market", 4_000, 0, symbols=("EURUSD",))
     data = {"folder": str(folder / "market"), "spread_pips": 0.5}
     env = {"name": "forex", "data": data, "features": ["log_return_1", "rsi_14"], "max_steps": 100}
     settings = {
@@ -162,7 +162,7 @@ def forex_folds(folder: Path) -> str:
 def forex(folder: Path) -> str:
     """Two symbols that pay a spread."""
     for seed, symbol in enumerate(("EURUSD", "GBPUSD")):
-        _planted("forex").write(folder / "market", 3_000, seed, symbols=(symbol,))
+        _synthetic("forex").write(folder / "market", 3_000, seed, symbols=(symbol,))
     data = {"folder": str(folder / "market"), "spread_pips": 0.5}
     env = {"name": "forex", "data": data, "lookback": 3, "max_steps": 100}
     return _trained(
@@ -227,7 +227,7 @@ def study(folder: Path) -> str:
 
 def paper_account(folder: Path) -> str:
     """A trained portfolio that is deployed and led over newer bars: its decisions and equity."""
-    _planted("crypto").write(folder / "newer", 4_000, 3)
+    _synthetic("crypto").write(folder / "newer", 4_000, 3)
     config = _portfolio(folder)
     for file in (folder / "newer").glob("*.parquet"):
         polars.read_parquet(file)[:-_NEWER].write_parquet(folder / "market" / file.name)
@@ -274,11 +274,11 @@ def hash_of(case: str) -> str:
         return CASES[case](Path(folder))
 
 
-def _planted(market: str) -> Any:
-    """Return the planted market of that name."""
+def _synthetic(market: str) -> Any:
+    """Return the synthetic market of that name."""
     from slipstream.markets import synthetic
 
-    return getattr(synthetic, f"Planted{market.capitalize()}")()
+    return getattr(synthetic, f"Synthetic{market.capitalize()}")()
 
 
 def _trained(folder: Path, config: Mapping[str, Any], **training: Any) -> str:
@@ -326,7 +326,7 @@ def _ledger_hash(path: Path) -> str:
 
 
 def _portfolio(folder: Path, **env: Any) -> dict[str, Any]:
-    _planted("crypto").write(folder / "market", 4_000, 3)
+    _synthetic("crypto").write(folder / "market", 4_000, 3)
     features = ["log_return_1", "log_return_5", "range_rel", "rsi_3", "volume_z_20"]
     own = {
         "data": {"folder": str(folder / "market")},
