@@ -1,7 +1,7 @@
-"""Faces: slipstream's copies as other libraries expect environments, and theirs as ours.
+"""Adapters: slipstream's environments for other libraries.
 
-Only `compat` imports this folder; its files are looked up by name (docs/faces.md). A face
-is one file with a `make_vec`, and a line of `ADAPTERS` in `api/envs.py`:
+Only `compat` imports this package; its modules are looked up by name (docs/faces.md). An adapter
+is one module with a `make_vec` and a line in `ADAPTERS` of `api/envs.py`:
 
     gymnasium_vector    Gymnasium's `VectorEnv`
     sb3                 Stable-Baselines3's `VecEnv`
@@ -9,10 +9,10 @@ is one file with a `make_vec`, and a line of `ADAPTERS` in `api/envs.py`:
     envpool             EnvPool's `send` and `recv`
     pettingzoo          PettingZoo's `ParallelEnv`; the shortest, see docs/extending-interfaces.md
 
-What they stand on, and what has no `make_vec`:
+Modules without a `make_vec`:
 
-    copies              `AdapterBatch`, which every face steps, and what it refuses as exceptions
-    gymnasium_env       Gymnasium's `Env` over one copy of a kernel
-    ids                 importing it registers the built-in environments with Gymnasium
-    knows_wrappers      answers SB3's question for wrappers, in a copy's own process
+    batch               `AdapterBatch`, the base of all adapters, and their exceptions
+    gymnasium_env       Gymnasium's `Env` over a single environment
+    registration        registers the built-in environments with Gymnasium when imported
+    wrapper_lookup      answers `env_is_wrapped` of SB3 in the process of a sub-environment
 """

@@ -1,7 +1,6 @@
-"""Copies of an environment as the faces step them: any autoreset, native actions, own arrays.
+"""Batches of sub-environments for the adapters: any autoreset mode, native actions, new arrays.
 
-What a face refuses comes as slipstream's paragraphs and as the exceptions that other libraries
-expect.
+Errors have slipstream's messages and the exception types that other libraries expect.
 """
 
 from __future__ import annotations
@@ -50,19 +49,19 @@ class NoActionsError(ConfigError, TypeError):
 
 
 class UnreadyError(ConfigError, gymnasium.error.ResetNeeded):
-    """A step of a copy that has not begun an episode."""
+    """A step of a sub-environment that has not begun an episode."""
 
 
 class SpaceError(ConfigError, RuntimeError):
-    """Copies whose spaces differ."""
+    """Sub-environments with different spaces."""
 
 
 class ClosedError(ConfigError, gymnasium.error.ClosedEnvironmentError):
-    """Anything asked of a face that was closed."""
+    """Use of a closed adapter."""
 
 
 class ForeignErrors:
-    """What a copy raised comes out as it was raised, with slipstream's account as a note."""
+    """Raise errors of a sub-environment unchanged, with slipstream's message as a note."""
 
     def __enter__(self) -> None:
         return None
@@ -79,27 +78,27 @@ AT_END = {
     AutoresetMode.SAME_STEP: SAME_STEP,
     AutoresetMode.DISABLED: DISABLED,
 }
-"""What `NativeEnv` calls the modes."""
-HANG_SECONDS = 300.0  # of one call of a copy; Gymnasium would wait for ever
-_ROUNDING = 1e-5  # relative; how far rounding may carry a number beyond its bound
+"""Autoreset modes of `NativeEnv`."""
+HANG_SECONDS = 300.0  # per call of a sub-environment; Gymnasium has no limit
+_ROUNDING = 1e-5  # relative tolerance of bounds for rounding errors
 
 
 class BatchStep(NamedTuple):
-    """One step of all copies, or of some; the arrays are the caller's.
+    """One step of all or some sub-environments. The caller owns the arrays.
 
     Attributes:
-        obs: [n, ...] of the copies that were stepped, as the environment shows it.
+        obs: Observations [n, ...] of the stepped sub-environments.
         reward: float32 [n].
         terminated, truncated: bool [n].
-        ended: int64 [k], the copies whose episode ended at this step.
-        finals: [k, ...], their last observations.
-        episodes: statistics of them, in the order of `ended`.
-        valid: bool [n], false where the transition is not real; None where all are.
+        ended: Ids of sub-environments whose episode ended at this step, int64 [k].
+        finals: Their final observations, [k, ...].
+        episodes: Their episode statistics, in the order of `ended`.
+        valid: bool [n], false for transitions that did not happen. None if all are valid.
 
-    Under `AutoresetMode.NEXT_STEP` the step after an episode's end only begins the next one: the
-    action is ignored, `obs` is the first observation, the reward is 0 and both flags are false.
+    Under `AutoresetMode.NEXT_STEP`, the step after the end of an episode only resets: the action
+    is ignored, `obs` is the first observation, the reward is 0 and both flags are false.
 
-    Where P > 1 players act, observations and rewards are ``[n, P, ...]``.
+    With P > 1 players, observations and rewards are ``[n, P, ...]``.
     """
 
     obs: Any
@@ -113,20 +112,20 @@ class BatchStep(NamedTuple):
 
 
 class AdapterBatch(ABC):
-    """E copies.
+    """E sub-environments.
 
     Args:
-        name: of the environment, for messages.
-        spec: of it.
-        actions: between its actions and rows of numbers.
-        num_envs: E.
-        autoreset: what follows an episode's end.
+        name: Name of the environment, for messages.
+        spec: Specification of the environment.
+        actions: Converts between native actions and rows of numbers.
+        num_envs: Number of sub-environments, E.
+        autoreset: Autoreset mode.
 
     Attributes:
-        env: what is stepped.
-        observation_space, action_space: of one copy, its own; the caller's.
-        mask: bool [E, n], the choices allowed now; None where all always are.
-        apart: `send` and `recv` step copies at their own pace.
+        env: The underlying environment.
+        observation_space, action_space: Spaces of one sub-environment, as independent objects.
+        mask: Mask of allowed actions, bool [E, n]. None without masks.
+        apart: `send` and `recv` step sub-environments independently.
     """
 
     env: Any
@@ -153,117 +152,116 @@ class AdapterBatch(ABC):
 
     @abstractmethod
     def reset(self, seeds: Sequence[int | None], selected: NDArray[np.bool_] | None = None) -> Any:
-        """Begins new episodes.
+        """Reset sub-environments.
 
         Args:
-            seeds: of each copy: the first episode of its random stream begins; None: the next one
-                of the stream that it has.
-            selected: bool [E], which copies; all of them unless given.
+            seeds: Seed of each sub-environment. None continues its current random stream.
+            selected: Mask of sub-environments to reset, bool [E]. None resets all.
 
         Returns:
-            Observations of all copies; those that were not selected show what they did before.
+            Observations of all sub-environments. Those not selected keep their last one.
         """
 
     @abstractmethod
-    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> BatchStep:
-        """Steps every copy, or some of them.
+    def step(self, actions: Any, env_ids: NDArray[np.int64] | None = None) -> BatchStep:
+        """Step all or some sub-environments.
 
         Args:
-            actions: one for each copy that is stepped, the batch axis first.
-            copies: int64 [n], which are stepped, in the order of the actions and of the outcome.
+            actions: One action per stepped sub-environment, batch axis first.
+            env_ids: Ids of the sub-environments to step, int64 [n], in the order of `actions`.
 
         Raises:
-            ActionError: wrong number, shape or dtype, or beyond the space; nothing was stepped.
-            UnreadyError: a copy was never reset, or has ended and waits for a reset.
+            ActionError: Wrong number, shape or dtype, or outside the space. Nothing was stepped.
+            UnreadyError: A sub-environment needs a reset.
         """
 
     def infos(self) -> dict[str, Any]:
-        """What copies said besides at the last step, in Gymnasium's form; kernels say nothing."""
+        """Return the infos of the last step in Gymnasium's vector format; empty for kernels."""
         return {}
 
-    def said(self, copies: NDArray[np.int64]) -> list[dict[str, Any]]:
-        """The same of some copies, a dict for each; the caller's."""
-        return [{} for _ in copies]
+    def said(self, env_ids: NDArray[np.int64]) -> list[dict[str, Any]]:
+        """Return the infos of some sub-environments as new dicts."""
+        return [{} for _ in env_ids]
 
-    def send(self, actions: Any, copies: NDArray[np.int64]) -> None:
-        """Begins a step of some copies, where they are stepped `apart`; raises as `step` does."""
+    def send(self, actions: Any, env_ids: NDArray[np.int64]) -> None:
+        """Start a step of some sub-environments if `apart`; raises like `step`."""
         raise NotImplementedError
 
     def recv(self, count: int) -> tuple[NDArray[np.int64], BatchStep]:
-        """The first so many copies that are ready, and what came of their steps."""
+        """Return the ids and results of the first `count` finished steps."""
         raise NotImplementedError
 
     @property
     def in_flight(self) -> NDArray[np.bool_]:
-        """Copies that were sent an action and not received since, bool [E]."""
+        """Sub-environments that were sent an action and not received since, bool [E]."""
         return np.zeros(self.num_envs, np.bool_)
 
     def settle(self) -> None:  # noqa: B027  (nothing is, unless they step apart)
-        """Waits for what is under way, and forgets what comes of it."""
+        """Wait for steps in flight and discard their results."""
 
     def close(self) -> None:
-        """Ends the copies; may be called again."""
+        """Close all sub-environments. Safe to call again."""
         if not self.closed:
             self.closed = True
             self.env.close()
 
     def __del__(self) -> None:
-        """Closes what its owner forgot to close, as ElegantRL does."""
+        """Close the environment if its owner did not."""
         with suppress(Exception):
             self.close()
 
     def check_open(self) -> None:
-        """Refuses what was closed."""
+        """Raise ClosedError if the batch is closed."""
         if self.closed:
-            raise ClosedError(f"{self.name} was closed; make it again to use it.")
+            raise ClosedError(f"{self.name} was closed. Create it again to use it.")
 
     def check_ready(self, chosen: NDArray[np.bool_] | None = None) -> None:
-        """Refuses to step what has not begun an episode; `chosen` bool [E] are stepped."""
+        """Raise UnreadyError if a sub-environment to step (mask `chosen`) needs a reset."""
         self.check_open()
         if not self._begun.all():
             missing = ~self._begun if chosen is None else chosen & ~self._begun
             who = np.flatnonzero(missing).tolist()
-            which = "" if len(who) == self.num_envs else f" (copies {few(who)} were not)"
+            which = "" if len(who) == self.num_envs else f" (missing for environments {few(who)})"
             if who:
                 raise UnreadyError(f"{self.name}: call `reset` before the first `step`{which}.")
         if self.autoreset is AutoresetMode.DISABLED and self._waiting.any():
             over = self._waiting if chosen is None else self._waiting & chosen
             if over.any():
                 raise UnreadyError(
-                    f"{self.name}: the episodes of copies {few(np.flatnonzero(over).tolist())} "
-                    "have ended, and with autoreset disabled nobody begins them again: reset with "
+                    f"{self.name}: episodes of environments {few(np.flatnonzero(over).tolist())} "
+                    "have ended, and autoreset is disabled. Reset them with "
                     "options={'reset_mask': terminations | truncations} before the next step."
                 )
 
-    def rows(self, actions: Any, copies: NDArray[np.int64] | None = None) -> NDArray[Any]:
+    def rows(self, actions: Any, env_ids: NDArray[np.int64] | None = None) -> NDArray[Any]:
         """Actions as rows [n, K], checked."""
-        n = self.num_envs if copies is None else len(copies)
+        n = self.num_envs if env_ids is None else len(env_ids)
         if np.ndim(actions) == 0 and not isinstance(actions, Mapping):
             raise NoActionsError(
-                f"{self.name}: `step` takes one action for each of {n} copies, and was given "
+                f"{self.name}: `step` takes one action for each of {n} environments, got "
                 f"{actions!r:.60}."
             )
         try:
             rows = self._form.encode(actions, (n, *self._players), self.spec.action_dim)
         except SpaceMismatchError as error:
-            raise ActionError(f"{self.name}: `step` of {n} copies was given {error}.") from None
+            raise ActionError(f"{self.name}: `step` of {n} environments got {error}.") from None
         if isinstance(self.spec.action_space, spaces.Box):
             self._check_bounds(rows, self.spec.action_space)
         if self.mask is not None:
-            self._check_allowed(rows, copies)
+            self._check_allowed(rows, env_ids)
         return rows
 
-    def _check_allowed(self, rows: NDArray[Any], copies: NDArray[np.int64] | None) -> None:
+    def _check_allowed(self, rows: NDArray[Any], env_ids: NDArray[np.int64] | None) -> None:
         assert self.mask is not None
-        at = slice(None) if copies is None else copies
+        at = slice(None) if env_ids is None else env_ids
         allowed = np.take_along_axis(self.mask[at], self._form.mask_columns(rows), axis=-1)
         allowed[self._waiting[at]] = True  # the action is ignored
         if not allowed.all():
             place = int(np.argwhere(~allowed)[0, 0])
-            copy = place if copies is None else int(copies[place])
+            env_id = place if env_ids is None else int(env_ids[place])
             raise ActionError(
-                f"{self.name}: a choice that is not allowed now, the first in copy {copy}; "
-                "choose among those that the action mask allows."
+                f"{self.name}: an action of environment {env_id} is masked out. "
+                "Choose an action that the action mask allows."
             )
 
     def _check_bounds(self, rows: NDArray[Any], space: spaces.Box) -> None:
@@ -287,7 +285,7 @@ def few(numbers: Sequence[int]) -> str:
 
 
 def check_single_player(batch: AdapterBatch, stepping: str) -> None:
-    """Refuses a game in a face for one player; says which of its own opponents may be given."""
+    """Raise ConfigError for a game in a single-player adapter, naming built-in opponents."""
     if batch.spec.players == 1:
         return
     module = getattr(getattr(getattr(batch, "env", None), "kernel", None), "module", None)
@@ -303,13 +301,13 @@ def check_single_player(batch: AdapterBatch, stepping: str) -> None:
 
 
 class KernelBatch(AdapterBatch):
-    """E copies of a kernel.
+    """E sub-environments of a kernel.
 
     Args:
-        env: the copies, which keep every final observation (`RESET_KEEP_ALL`) or, for
-            `AutoresetMode.DISABLED`, hold where an episode ends (`HOLD`).
-        name: of the environment, for messages.
-        autoreset: what follows an episode's end.
+        env: Vector environment that keeps every final observation (`RESET_KEEP_ALL`), or holds at
+            the end of episodes (`HOLD`) for `AutoresetMode.DISABLED`.
+        name: Name of the environment, for messages.
+        autoreset: Autoreset mode.
     """
 
     def __init__(self, env: KernelVectorEnv, name: str, autoreset: AutoresetMode) -> None:
@@ -347,13 +345,13 @@ class KernelBatch(AdapterBatch):
         self._begun = self._begun | chosen
         return self.env.observation_codec.decode(rows.obs.copy())
 
-    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> BatchStep:
+    def step(self, actions: Any, env_ids: NDArray[np.int64] | None = None) -> BatchStep:
         chosen = None
-        if copies is not None:
+        if env_ids is not None:
             chosen = np.zeros(self.num_envs, np.bool_)
-            chosen[copies] = True
+            chosen[env_ids] = True
         self.check_ready(chosen)
-        rows = self._rows(actions, copies)
+        rows = self._rows(actions, env_ids)
         env, out, passed = self.env, self._out, None if chosen is None else ~chosen
         waking = None
         if self.autoreset is AutoresetMode.NEXT_STEP and self._waiting.any():
@@ -375,7 +373,7 @@ class KernelBatch(AdapterBatch):
         if self.autoreset is AutoresetMode.NEXT_STEP and len(ended):
             self._pending[ended] = obs[ended]
             obs[ended] = last
-        at = slice(None) if copies is None else copies
+        at = slice(None) if env_ids is None else env_ids
         return BatchStep(
             env.observation_codec.decode(obs[at].copy()),
             out.reward[at].copy(),
@@ -390,16 +388,16 @@ class KernelBatch(AdapterBatch):
     def _last(self, ended: NDArray[np.int64], obs: NDArray[Any], at: NDArray[np.int64]) -> Any:
         """Final observations in the order of `ended`."""
         if self.autoreset is AutoresetMode.DISABLED:
-            return self._out.obs[ended]  # a copy that waits goes on showing it
+            return self._out.obs[ended]  # a sub-environment that waits goes on showing it
         if len(at) == len(ended):
             return obs[np.argsort(at, kind="stable")]
-        rows = self._out.obs[ended]  # of a copy that was lost there is none
+        rows = self._out.obs[ended]  # of a sub-environment that was lost there is none
         rows[np.searchsorted(ended, at)] = obs
         return rows
 
-    def _rows(self, actions: Any, copies: NDArray[np.int64] | None) -> NDArray[Any]:
-        """Actions as rows [E, K], checked; of copies that are not stepped, anything."""
-        if copies is None and self._choices and type(actions) is np.ndarray:
+    def _rows(self, actions: Any, env_ids: NDArray[np.int64] | None) -> NDArray[Any]:
+        """Actions as rows [E, K], checked; of sub-environments that are not stepped, anything."""
+        if env_ids is None and self._choices and type(actions) is np.ndarray:
             plain = actions.dtype == np.int64 and actions.shape == (self.num_envs,)
             # As uint64 a negative number is too large, too.
             if (
@@ -408,24 +406,24 @@ class KernelBatch(AdapterBatch):
                 and actions.view(np.uint64).max() < self._choices
             ):
                 return actions.reshape(-1, 1)
-        rows = self.rows(actions, copies)
-        if copies is None:
+        rows = self.rows(actions, env_ids)
+        if env_ids is None:
             return rows
         whole = np.zeros((self.num_envs, *rows.shape[1:]), rows.dtype)
-        whole[copies] = rows
+        whole[env_ids] = rows
         return whole
 
 
 class ForeignBatch(AdapterBatch):
-    """E copies of a Gymnasium environment, in worker processes or in this one.
+    """E sub-environments of a Gymnasium environment, in worker processes or in this one.
 
     Args:
-        makers: [E] ids, or what makes a copy.
+        makers: [E] ids, or what makes a sub-environment.
         name: of the environment, for messages.
         autoreset: what follows an episode's end.
-        seed: copy e begins the stream of seed + e where its first reset has no seed.
+        seed: sub-environment e begins the stream of seed + e where its first reset has no seed.
         backend: process (auto) or serial.
-        workers: processes; the machine's cores unless given.
+        workers: processes. None uses one per available core.
         kwargs: keyword arguments of every one of `env_fns`.
 
     Raises:
@@ -477,10 +475,10 @@ class ForeignBatch(AdapterBatch):
         self._begun = self._begun | chosen
         return self.env.observation()
 
-    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> BatchStep:
-        if copies is not None:
-            self.send(actions, copies)
-            return self.recv(len(copies), copies)[1]
+    def step(self, actions: Any, env_ids: NDArray[np.int64] | None = None) -> BatchStep:
+        if env_ids is not None:
+            self.send(actions, env_ids)
+            return self.recv(len(env_ids), env_ids)[1]
         self.check_ready()
         native_actions = self._native_actions(actions)
         with ForeignErrors():
@@ -490,19 +488,19 @@ class ForeignBatch(AdapterBatch):
     def infos(self) -> dict[str, Any]:
         return self.env.infos()
 
-    def said(self, copies: NDArray[np.int64]) -> list[dict[str, Any]]:
+    def said(self, env_ids: NDArray[np.int64]) -> list[dict[str, Any]]:
         infos = self.env.info_list()
-        return [infos[copy] for copy in copies.tolist()]
+        return [infos[env_id] for env_id in env_ids.tolist()]
 
-    def send(self, actions: Any, copies: NDArray[np.int64]) -> None:
+    def send(self, actions: Any, env_ids: NDArray[np.int64]) -> None:
         chosen = np.zeros(self.num_envs, np.bool_)
-        chosen[copies] = True
+        chosen[env_ids] = True
         self.check_ready(chosen)
-        self.env.send(self._native_actions(actions, copies), copies)
+        self.env.send(self._native_actions(actions, env_ids), env_ids)
 
-    def _native_actions(self, actions: Any, copies: NDArray[np.int64] | None = None) -> Any:
+    def _native_actions(self, actions: Any, env_ids: NDArray[np.int64] | None = None) -> Any:
         """Checked actions as environments take them; numbers of a Box in its own dtype."""
-        rows, leaf = self.rows(actions, copies), self._form.leaf
+        rows, leaf = self.rows(actions, env_ids), self._form.leaf
         if self._form.start is not None:
             return self._form.decode(rows)
         return as_array(actions).astype(leaf.dtype).reshape(len(rows), *leaf.shape)
@@ -510,7 +508,7 @@ class ForeignBatch(AdapterBatch):
     def recv(
         self, count: int, order: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int64], BatchStep]:
-        """`order`: the same copies as they shall be listed; as they come unless given."""
+        """`order`: the same sub-environments as they shall be listed; as they come unless given."""
         self.check_open()
         with ForeignErrors():
             ready = self.env.recv(count)
@@ -526,20 +524,20 @@ class ForeignBatch(AdapterBatch):
         while left := int(self.in_flight.sum()):
             try:
                 self.env.recv(left)
-            except KernelError:  # of a copy that is to be begun again
+            except KernelError:  # of a sub-environment that is to be begun again
                 if int(self.in_flight.sum()) == left:
                     raise
 
-    def _outcome(self, copies: NDArray[np.int64]) -> BatchStep:
-        """What came of the step of these copies."""
+    def _outcome(self, env_ids: NDArray[np.int64]) -> BatchStep:
+        """What came of the step of these sub-environments."""
         arrays = self.env.arrays
-        reward, valid = arrays["reward"][copies], arrays["valid"][copies]
-        terminated, truncated = arrays["terminated"][copies], arrays["truncated"][copies]
+        reward, valid = arrays["reward"][env_ids], arrays["valid"][env_ids]
+        terminated, truncated = arrays["terminated"][env_ids], arrays["truncated"][env_ids]
         over = terminated | truncated
-        self._waiting[copies] = over
-        self._ret[copies] += reward
-        self._length[copies] += valid
-        ended = copies[over]
+        self._waiting[env_ids] = over
+        self._ret[env_ids] += reward
+        self._length[env_ids] += valid
+        ended = env_ids[over]
         lost = arrays["lost"][ended]
         episodes = Episodes(
             np.zeros(len(ended), np.int64),
@@ -551,7 +549,7 @@ class ForeignBatch(AdapterBatch):
         )
         self._ret[ended], self._length[ended] = 0.0, 0
         return BatchStep(
-            self.env.observations_at(copies),
+            self.env.observations_at(env_ids),
             reward.astype(np.float32),
             terminated,
             truncated,
@@ -575,7 +573,7 @@ def make_batch(
     foreign: bool = True,
     **settings: Any,
 ) -> AdapterBatch:
-    """Copies of a kernel or of a Gymnasium environment.
+    """Sub-environments of a kernel or of a Gymnasium environment.
 
     Args:
         target: as for `slipstream.make_vec`: a kernel's name or file, ``gym:ID``, a YAML file.
@@ -645,7 +643,7 @@ def make_batch(
 
 
 def foreign_maker(target: Any, options: dict[str, Any]) -> Any:
-    """Return what makes a copy of a ``gym:ID``, its `wrappers` taken out of the options.
+    """Return what makes a sub-environment of a ``gym:ID``, its `wrappers` taken out of the options.
 
     None for any other target.
     """
@@ -655,7 +653,7 @@ def foreign_maker(target: Any, options: dict[str, Any]) -> Any:
 
 
 def chosen(indices: Any, num_envs: int) -> list[int]:
-    """Numbers of copies, as SB3 names them; negative ones count from the end."""
+    """Numbers of sub-environments, as SB3 names them; negative ones count from the end."""
     if indices is None:
         return list(range(num_envs))
     given: Iterable[Any] = [indices] if isinstance(indices, (int, np.integer)) else indices
@@ -663,7 +661,9 @@ def chosen(indices: Any, num_envs: int) -> list[int]:
     try:
         return [every[int(e)] for e in given]
     except IndexError:
-        raise IndexError(f"`indices` is {indices!r:.60}, and there are {num_envs} copies") from None
+        raise IndexError(
+            f"`indices` is {indices!r:.60}, and there are {num_envs} sub-environments"
+        ) from None
 
 
 def each(batch: Any) -> Sequence[Any]:

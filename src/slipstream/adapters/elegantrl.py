@@ -23,16 +23,16 @@ _NO_LIMIT = 12345  # steps of an episode without a time limit, as ElegantRL writ
 
 
 class ElegantEnv:
-    """Copies of an environment; `env_class` of ElegantRL's `Config`.
+    """Sub-environments of an environment; `env_class` of ElegantRL's `Config`.
 
     States are rows of numbers; a Gymnasium environment's Dict or choice becomes one. Continuous
     actions run from -1 to 1, as ElegantRL's actors give them, and are stretched to the
-    environment's bounds. Tensors are fresh at every step. With one copy it is what ElegantRL calls
+    environment's bounds. Tensors are fresh at every step. With one env it is what ElegantRL calls
     a single environment: NumPy in and out, and the caller resets it.
 
     Args:
         env_name: a kernel's name or path, or ``gym:ID``.
-        num_envs: copies.
+        num_envs: sub-environments.
         protocol: "new": ``reset() -> (state, info)``, ``step -> (state, reward, terminal, truncate,
             info)``; "old": ``reset() -> state``, ``step -> (state, reward, done, info)``.
         gpu_id: where tensors are; -1 for the processor.
@@ -99,7 +99,7 @@ class ElegantEnv:
         return state if self._old else (state, self._said())
 
     def step(self, action: Any) -> tuple[Any, ...]:
-        """Steps every copy.
+        """Steps every sub-environment.
 
         Args:
             action: tensor or array, [num_envs] or [num_envs, 1] choices, or [num_envs, action_dim]
@@ -107,8 +107,8 @@ class ElegantEnv:
 
         Returns:
             As the protocol says; `info` is what a ``gym:ID`` said, in Gymnasium's vector form where
-            there are several copies, and has, where episodes of these ended, `ended` (numbers of
-            the copies) and `final_state` [n, state_dim].
+            there are several envs, and has, where episodes of these ended, `ended` (numbers of
+            the sub-environments) and `final_state` [n, state_dim].
         """
         alone = self.num_envs == 1
         array = np.asarray(action.detach().cpu() if hasattr(action, "detach") else action)
@@ -129,7 +129,7 @@ class ElegantEnv:
         return state, reward, *ends, info
 
     def close(self) -> None:
-        """Ends the copies; may be called again."""
+        """Ends the sub-environments. Safe to call again."""
         self.batch.close()
 
     def _actions(self, array: NDArray[Any]) -> NDArray[Any]:

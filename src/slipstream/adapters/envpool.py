@@ -1,4 +1,4 @@
-"""EnvPool's interface over any copies: `send`, `recv`, environment numbers."""
+"""EnvPool's interface over any sub-environments: `send`, `recv`, environment numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from slipstream.gym.infos import batch_infos
 
 
 class PoolRows(NamedTuple):
-    """Results of some copies, [n, ...] each; observations may be Dicts or Tuples of arrays."""
+    """Results of some envs, [n, ...] each; observations may be Dicts or Tuples of arrays."""
 
     ids: NDArray[np.int64]
     obs: Any
@@ -46,7 +46,7 @@ class PoolRows(NamedTuple):
 
 
 class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: ignore[misc]
-    """Copies as EnvPool's ``env_type="gymnasium"`` shows them, of the same base classes.
+    """Sub-environments as EnvPool's ``env_type="gymnasium"`` shows them, of the same base classes.
 
     Spaces are those of one environment. Autoreset is NEXT_STEP. `recv` gives the next `batch_size`
     results: a kernel's in the order in which they were sent; of a Gymnasium environment in worker
@@ -56,7 +56,7 @@ class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type
     Args:
         target, num_envs: as for `make_batch`.
         batch_size: results of one `recv`; `num_envs` unless given.
-        seed: of all copies; copy e has the stream of seed + e, as under Gymnasium.
+        seed: of all environments; environment e has the stream of seed + e, as under Gymnasium.
         render_mode: None; no pictures are drawn.
         **options: `backend`, `split` and `workers` as for `make_batch`; fields of the environment's
             Config; ``kwargs`` of ``gym:ID``.
@@ -98,7 +98,7 @@ class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type
 
     @property
     def all_env_ids(self) -> NDArray[np.int32]:
-        """Numbers of all copies."""
+        """Numbers of all sub-environments."""
         return np.arange(self.num_envs, dtype=np.int32)
 
     @property
@@ -120,7 +120,7 @@ class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type
         seed: Any = None,
         options: Mapping[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins the episodes of some copies; their rows.
+        """Begins the episodes of some sub-environments; their rows.
 
         Args:
             env_id: which; all unless given, or `options["reset_mask"]`.
@@ -150,20 +150,23 @@ class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type
         return obs, info
 
     def send(self, action: Any, env_id: Any = None) -> None:
-        """Steps some copies, each with its action; all unless `env_id` says which.
+        """Steps some sub-environments, each with its action; all unless `env_id` says which.
 
         Args:
             action: a batch of them, or EnvPool's ``{"action": ..., "env_id": ...}``.
-            env_id: which copies.
+            env_id: which sub-environments.
 
         Raises:
-            ActionError: wrong number, shape or dtype; numbers of copies that do not exist.
-            UnreadyError: a copy's last result was not received yet.
+            ActionError: wrong number, shape or dtype; numbers of environments that do not exist.
+            UnreadyError: a sub-environment's last result was not received yet.
         """
         if isinstance(action, Mapping) and not isinstance(self.action_space, spaces.Dict):
             named = dict(action)
             env_id = named.pop("env_id", env_id)
-            named.pop("players.env_id", None), named.pop("players", None)  # one player a copy
+            (
+                named.pop("players.env_id", None),
+                named.pop("players", None),
+            )  # one player a sub-environment
             if set(named) != {"action"}:
                 raise ActionError(
                     f"{self.batch.name}: `send` takes a batch of actions, or a dict of `action` "
@@ -174,7 +177,7 @@ class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type
         for busy in [*(rows.ids for rows in self._waiting), np.flatnonzero(self.batch.in_flight)]:
             if len(twice := np.intersect1d(busy, ids)):
                 raise UnreadyError(
-                    f"{self.batch.name}: copies {twice[:8].tolist()} have results that were not "
+                    f"{self.batch.name}: envs {twice[:8].tolist()} have results that were not "
                     "received; call `recv` before sending to them again."
                 )
         if self.batch.apart and self.is_async:
@@ -206,18 +209,18 @@ class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type
         return self.recv()
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Ends the copies."""
+        """Ends the sub-environments."""
         self.batch.close()
 
     def xla(self) -> NoReturn:
         """EnvPool's bridge to JAX, which there is not."""
         raise ConfigError(
-            f"{self.batch.name}: there is no XLA here, copies are stepped by code that Numba "
+            f"{self.batch.name}: there is no XLA here, environments are stepped by code that Numba "
             "compiled; call `step`, or `send` and `recv`, outside of jitted functions."
         )
 
     def _came(self, ids: NDArray[np.int64], came: BatchStep) -> None:
-        """Keeps the results of these copies."""
+        """Keeps the results of these sub-environments."""
         elapsed = self._elapsed[ids] + 1  # of one that begins its next episode it was -1
         self._elapsed[ids] = elapsed
         self._elapsed[came.ended] = -1

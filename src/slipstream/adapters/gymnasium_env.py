@@ -1,4 +1,4 @@
-"""Gymnasium's `Env` over one copy of a kernel."""
+"""Gymnasium's `Env` over one sub-environment of a kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slipstream.core.errors import ConfigError
 class EnvAdapter(gymnasium.Env[Any, Any]):
     """One copy; an episode that has ended waits for `reset`.
 
-    A seed gives the trajectory that the same seed gives a copy of the vector face. Where an
+    A seed gives the trajectory that the same seed gives a environment of the vector face. Where an
     episode ends, its info has `metrics`, the kernel's; where the kernel has a mask, every info
     has `action_mask`, bool [n], which `action_masks()` returns, too.
 
@@ -53,7 +53,9 @@ class EnvAdapter(gymnasium.Env[Any, Any]):
         if options:
             raise ConfigError(f"{self.batch.name} has no reset options {sorted(options)}.")
         self.batch.check_open()
-        if seed is None and not self._seeded:  # copies of their own accord would all be alike
+        if (
+            seed is None and not self._seeded
+        ):  # sub-environments of their own accord would all be alike
             seed = int(self.np_random.integers(2**31))
         self._seeded = True
         return self._only(self.batch.reset([seed])), self._info()
@@ -89,7 +91,7 @@ class EnvAdapter(gymnasium.Env[Any, Any]):
         """Nothing is drawn."""
 
     def close(self) -> None:
-        """Ends the copy; may be called again."""
+        """Ends the copy. Safe to call again."""
         self.batch.close()
 
     def _only(self, obs: Any) -> Any:

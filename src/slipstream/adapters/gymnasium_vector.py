@@ -1,4 +1,4 @@
-"""Gymnasium's `VectorEnv` over copies of a kernel, or over any Gymnasium environments."""
+"""Gymnasium's `VectorEnv` over sub-environments of a kernel, or over any Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class VectorAdapter(VectorEnv[Any, Any, NDArray[Any]]):
 
     Args:
         num_envs: E.
-        observation_space, action_space: of one copy.
+        observation_space, action_space: of one sub-environment.
         autoreset_mode: NextStep, SameStep or Disabled, or Gymnasium's own constant.
         metadata: of the environment; it is copied.
     """
@@ -64,7 +64,7 @@ class VectorAdapter(VectorEnv[Any, Any, NDArray[Any]]):
         self.metadata = {**(metadata or {}), "autoreset_mode": self.autoreset_mode}
 
     def _seeds(self, seed: Any) -> list[int | None]:
-        """One for each copy."""
+        """One for each sub-environment."""
         if seed is None:
             return [None] * self.num_envs
         if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
@@ -73,7 +73,7 @@ class VectorAdapter(VectorEnv[Any, Any, NDArray[Any]]):
             seeds = [None if one is None else int(one) for one in seed]
         except (TypeError, ValueError):
             raise TypeError(
-                f"`seed` must be a whole number or one for each copy, got {seed!r:.60}"
+                f"`seed` must be a whole number or one for each sub-environment, got {seed!r:.60}"
             ) from None
         if len(seeds) != self.num_envs:
             raise ValueError(
@@ -124,12 +124,12 @@ _RESERVED_METHODS = ("reset", "step", "close", "_setattr", "_check_spaces")
 class ForeignVectorAdapter(VectorAdapter):
     """Takes `AsyncVectorEnv`'s place: the same arguments, results and exceptions.
 
-    What differs: several copies share a worker process; arrays are always the caller's; a time-out
-    leaves the call pending, so that it can be awaited again; after an error of a copy the others
+    What differs: several envs share a worker process; arrays are always the caller's; a time-out
+    leaves the call pending, so that it can be awaited again; after an error of a env the others
     are whole and `reset` goes on; stepping an ended copy under DISABLED is an error.
 
     Args:
-        env_fns: [E] functions that make a copy, or ids.
+        env_fns: [E] functions that make a sub-environment, or ids.
         shared_memory: observations have places in shared memory; False: they are pickled; None:
             shared where their space has a fixed size.
         copy: either; fresh arrays cost no more here.
@@ -141,10 +141,10 @@ class ForeignVectorAdapter(VectorAdapter):
         autoreset_mode: NextStep, SameStep or Disabled.
         max_concurrency: the most workers.
         backend: process (auto), or serial in this process.
-        workers: W; the machine's cores unless given.
-        on_fault: "raise" what a copy raises; "restart" it alone: its episode ends truncated, and
+        workers: W. None uses one per available core.
+        on_fault: "raise" what a env raises; "restart" it alone: its episode ends truncated, and
             `infos["fault"]` says why.
-        hang_seconds: of one call of a copy, after which it is given up.
+        hang_seconds: of one call of a sub-environment, after which it is given up.
         kwargs: keyword arguments of every one of `env_fns`.
     """
 
@@ -168,7 +168,7 @@ class ForeignVectorAdapter(VectorAdapter):
     ) -> None:
         if worker is not None:
             raise ValueError(
-                "`worker` cannot be replaced here: its copies share memory with this process in a "
+                "`worker` cannot be replaced here: its envs share memory with this process in a "
                 "layout of slipstream's. Wrap the environment instead."
             )
         workers = limit_workers(workers, max_concurrency)
@@ -208,12 +208,12 @@ class ForeignVectorAdapter(VectorAdapter):
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """The generators of all copies."""
+        """The generators of all sub-environments."""
         return self.get_attr("np_random")
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
-        """What each copy was last seeded with."""
+        """What each sub-environment was last seeded with."""
         return self.get_attr("np_random_seed")
 
     def reset(
@@ -225,9 +225,9 @@ class ForeignVectorAdapter(VectorAdapter):
         """Begins new episodes; see `VectorEnv.reset`.
 
         Args:
-            seed: copy e gets seed + e, or the e-th seed of a list.
-            options: handed to every copy; a list of them has one for each. ``reset_mask`` (bool
-                [E]) in a dict chooses copies, the others show what they did.
+            seed: sub-environment e gets seed + e, or the e-th seed of a list.
+            options: handed to every env; a list of them has one for each. ``reset_mask`` (bool
+                [E]) in a dict chooses sub-environments, the others show what they did.
         """
         self.reset_async(seed=seed, options=options)
         return self.reset_wait()
@@ -252,7 +252,7 @@ class ForeignVectorAdapter(VectorAdapter):
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """Steps every copy; see `VectorEnv.step`."""
+        """Steps every sub-environment; see `VectorEnv.step`."""
         self.step_async(actions)
         return self.step_wait()
 
@@ -262,7 +262,7 @@ class ForeignVectorAdapter(VectorAdapter):
         self._check_idle("step_async", ".")
         if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
             raise UnreadyError(
-                f"The episodes of copies {np.flatnonzero(self._over)[:8].tolist()} have ended, and "
+                f"The episodes of envs {np.flatnonzero(self._over)[:8].tolist()} have ended, and "
                 "with autoreset disabled nobody begins them again: reset with "
                 "options={'reset_mask': terminations | truncations} before the next step."
             )
@@ -281,7 +281,7 @@ class ForeignVectorAdapter(VectorAdapter):
         return self.env.observation(), arrays["reward"].copy(), terminated, truncated, infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """An attribute of every copy, found through its wrappers; called if it can be."""
+        """An attribute of every environment, found through its wrappers; called if it can be."""
         self.call_async(name, *args, **kwargs)
         return self.call_wait()
 
@@ -304,11 +304,11 @@ class ForeignVectorAdapter(VectorAdapter):
             return tuple(self.env.call(name, args, kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of every copy; called if it can be, as Gymnasium does."""
+        """An attribute of every sub-environment; called if it can be, as Gymnasium does."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Sets an attribute of every copy: one value for all, or a list with one for each."""
+        """Sets an attribute of every env: one value for all, or a list with one for each."""
         self._check_open()
         if not isinstance(values, (list, tuple)):
             values = [values] * self.num_envs
@@ -322,11 +322,11 @@ class ForeignVectorAdapter(VectorAdapter):
             self.env.set_attr(name, values)
 
     def render(self) -> tuple[Any, ...]:
-        """What each copy draws."""
+        """What each sub-environment draws."""
         return self.call("render")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Ends the copies and their workers.
+        """Ends the sub-environments and their workers.
 
         Args:
             timeout: seconds to wait for what is pending.
@@ -376,7 +376,7 @@ class ForeignVectorAdapter(VectorAdapter):
         self._pending = None
 
     def _log_faults(self) -> None:
-        """All copies that failed, in Gymnasium's words: only one of their exceptions is raised."""
+        """All envs that failed, in Gymnasium's words: only one of their exceptions is raised."""
         faults = self.env.drain_faults()
         for fault in faults:
             logger.error(
@@ -403,7 +403,7 @@ def limit_workers(workers: int | None, max_concurrency: Any) -> int | None:
 def spaces(
     observation_mode: Any, makers: Sequence[Any], kwargs: Mapping[str, Any] | None = None
 ) -> tuple[Space[Any] | None, Space[Any] | None]:
-    """The batched and the single observation space, where they are not those of all copies."""
+    """The batched and the single observation space, where they are not those of all envs."""
     if isinstance(observation_mode, tuple) and len(observation_mode) == 2:
         for one in observation_mode:
             if not isinstance(one, Space):
@@ -429,7 +429,7 @@ def spaces(
 
 def observation_error(error: SlipstreamError, observation_mode: Any) -> SlipstreamError:
     """Spaces that differ, in Gymnasium's words; any other error as it is."""
-    if "all copies must have the same" not in str(error):
+    if "all sub-environments must have the same" not in str(error):
         return error
     way_out = (
         "If this is intentional, use `observation_mode='different'` instead. "
@@ -442,7 +442,7 @@ def observation_error(error: SlipstreamError, observation_mode: Any) -> Slipstre
 
 
 def check_alike(each: Sequence[Space[Any]], single: Space[Any]) -> None:
-    """Refuses copies whose observations are not of one shape and dtype."""
+    """Refuses sub-environments whose observations are not of one shape and dtype."""
     for e, space in enumerate(each):
         if not is_space_dtype_shape_equiv(space, single):
             raise SpaceError(
@@ -480,7 +480,7 @@ def _unfixed(space: Space[Any]) -> list[Space[Any]]:
 
 
 class KernelVectorAdapter(VectorAdapter):
-    """Copies of a kernel, on any backend.
+    """Sub-environments of a kernel, on any backend.
 
     Infos hold what there is to say, each key with its ``_key`` mask: `metrics`, the kernel's, where
     an episode ended; `episode` (``r``, ``l``) there, too, if asked for; `action_mask` bool
@@ -488,7 +488,7 @@ class KernelVectorAdapter(VectorAdapter):
     SAME_STEP the first two stand in `final_info`, beside `final_obs`.
 
     Args:
-        batch: the copies.
+        batch: the sub-environments.
         statistics: tell `episode`, as `RecordEpisodeStatistics` would: leave that wrapper out then.
     """
 
@@ -508,9 +508,9 @@ class KernelVectorAdapter(VectorAdapter):
         """Begins new episodes.
 
         Args:
-            seed: copy e begins the stream of seed + e, or of the e-th seed of a list; None: each
+            seed: env e begins the stream of seed + e, or of the e-th seed of a list; None: each
                 goes on with its own.
-            options: ``{"reset_mask": bool [E]}`` chooses copies; the others stay as they are.
+            options: ``{"reset_mask": bool [E]}`` chooses environments; the others stay as they are.
         """
         self._check_open()
         seeds, selected = self._seeds(seed), self._selected(options)
@@ -528,11 +528,11 @@ class KernelVectorAdapter(VectorAdapter):
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """Steps every copy; all arrays are fresh.
+        """Steps every sub-environment; all arrays are fresh.
 
         Raises:
             ActionError: wrong number, shape or dtype, or not in the action space.
-            UnreadyError: a copy was not reset, or has ended under DISABLED.
+            UnreadyError: a sub-environment was not reset, or has ended under DISABLED.
         """
         self._check_open()
         came = self.batch.step(actions)
@@ -540,14 +540,14 @@ class KernelVectorAdapter(VectorAdapter):
         if came.valid is not None:
             infos |= {"valid": came.valid, "_valid": ~came.valid}
         if self.batch.mask is not None:
-            # NEXT_STEP ignores the next action of a copy that has ended.
+            # NEXT_STEP ignores the next action of a sub-environment that has ended.
             next_step = self.autoreset_mode is AutoresetMode.NEXT_STEP
             ended = came.terminated | came.truncated
             infos |= self._allowed(~ended if next_step else np.ones(self.num_envs, np.bool_))
         return came.obs, came.reward.astype(np.float64), came.terminated, came.truncated, infos
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Ends the copies."""
+        """Ends the sub-environments."""
         self.batch.close()
 
     def _infos(self, came: BatchStep) -> dict[str, Any]:
@@ -597,7 +597,7 @@ def make_vec(
     autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
     **options: Any,
 ) -> VectorAdapter:
-    """Copies as Gymnasium's `VectorEnv`; what ``gym.make_vec("slipstream/...")`` calls.
+    """Sub-environments as Gymnasium's `VectorEnv`; what ``gym.make_vec("slipstream/...")`` calls.
 
     Args:
         target: as for `slipstream.make_vec`: a kernel's name or file, or ``gym:ID``.

@@ -1,4 +1,4 @@
-"""PettingZoo's parallel environment over one copy, of several players or of one."""
+"""PettingZoo's parallel environment over one sub-environment, of several players or of one."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class ParallelAdapter(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defin
         """Nothing is drawn."""
 
     def close(self) -> None:
-        """Ends the copy; may be called again."""
+        """Ends the copy. Safe to call again."""
         self.batch.close()
 
     def _of(self, players: Any) -> list[tuple[str, Any]]:
@@ -130,7 +130,7 @@ class ParallelAdapter(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defin
 
 
 def make_vec(target: str | Mapping[str, Any], num_envs: int = 1, **options: Any) -> ParallelAdapter:
-    """`ParallelAdapter` by the name that all faces have; PettingZoo steps one copy."""
+    """`ParallelAdapter` by the name that all faces have; PettingZoo steps one sub-environment."""
     if num_envs != 1:
-        raise ConfigError(f"PettingZoo steps one copy, and {num_envs} were asked for.")
+        raise ConfigError(f"PettingZoo steps one sub-environment, and {num_envs} were asked for.")
     return ParallelAdapter(target, **options)

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's `VecEnv` over copies of a kernel, or over any Gymnasium environments."""
+"""Stable-Baselines3's `VecEnv` over envs of a kernel, or over any Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ _MONITOR = import_optional(
 
 
 class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
-    """Copies of a kernel as SB3 steps them; reset happens within the step that ends an episode.
+    """Sub-environments of a kernel with the interface of SB3, which resets within a step.
 
     Every info has `TimeLimit.truncated`. Where an episode ended it has `terminal_observation`, the
     kernel's metrics by name (of a market `market_metrics`'s, too), and `episode` (``r``,
     ``l``, ``t``) as `VecMonitor` writes it, which is why `env_is_wrapped(Monitor)` says yes; a
     `VecMonitor` around it is superfluous.
 
-    Attributes of a copy, for `get_attr` and `set_attr`: what was set before; the kernel's STATE
+    Attributes of a env, for `get_attr` and `set_attr`: what was set before; the kernel's STATE
     fields, which may be written; its Params, which may not.
 
     Args:
-        batch: the copies, under SAME_STEP.
+        batch: the sub-environments, under SAME_STEP.
         info_keywords: metrics that `episode` has, too.
     """
 
@@ -133,15 +133,15 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             infos[e] |= {**own, "episode": episode}
 
     def close(self) -> None:
-        """Ends the copies; may be called again."""
+        """Ends the sub-environments. Safe to call again."""
         self.batch.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """An attribute of some copies."""
+        """An attribute of some sub-environments."""
         return [self._get(attr_name, e) for e in self._chosen(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Sets an attribute of some copies; a STATE field shows in the next observation."""
+        """Sets an attribute of some environments; a STATE field shows in the next observation."""
         state = self.batch.env.state
         for e in self._chosen(indices):
             if attr_name in (state.dtype.names or ()):
@@ -152,7 +152,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
     def env_method(
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Calls a method of some copies: `action_masks`, or one that was set."""
+        """Calls a method of some sub-environments: `action_masks`, or one that was set."""
         methods = [self._get(method_name, e) for e in self._chosen(indices)]
         return [method(*method_args, **method_kwargs) for method in methods]
 
@@ -169,7 +169,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         return chosen(indices, self.num_envs)
 
     def _get(self, name: str, e: int) -> Any:
-        """An attribute of copy e."""
+        """An attribute of sub-environment e."""
         if name in self._own[e]:
             return self._own[e][name]
         built_in: dict[str, Callable[[], Any]] = {
@@ -190,7 +190,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         if name in (env.params.dtype.names or ()):
             return env.params[name][env.episode_state["param_row"][e]].item()
         raise AttributeError(
-            f"{self.batch.name} has no attribute {name!r}: a kernel's copies have its STATE "
+            f"{self.batch.name} has no attribute {name!r}: a kernel's environments have its STATE "
             "fields, its Params, and what `set_attr` gave them"
         )
 
@@ -217,18 +217,18 @@ def market_metrics(
 
 
 class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
-    """Takes `SubprocVecEnv`'s place: many copies in each worker, what a copy raises comes out as
+    """Takes `SubprocVecEnv`'s place: many envs in each worker, what a env raises comes out as
     it was raised, and the infos of ended episodes have `episode` as `VecMonitor` writes it.
 
     Args:
-        env_fns: [E] functions that make a copy, or ids.
+        env_fns: [E] functions that make a sub-environment, or ids.
         backend: process (auto), or serial in this process.
-        workers: W; the machine's cores unless given.
+        workers: W. None uses one per available core.
         start_method: forkserver or spawn.
         monitor: write `episode` where the copy's own info has none.
-        info_keywords: of a copy's info when its episode ends, which `episode` has, too.
-        on_fault: "raise" what a copy raises, or "restart" it alone.
-        hang_seconds: of one call of a copy, after which it is given up.
+        info_keywords: of a sub-environment's info when its episode ends, which `episode` has, too.
+        on_fault: "raise" what a sub-environment raises, or "restart" it alone.
+        hang_seconds: of one call of a sub-environment, after which it is given up.
         kwargs: keyword arguments of every one of `env_fns`.
         seed: of the first reset, as by `VecEnv.seed`; drawn by the environments unless given.
     """
@@ -283,7 +283,7 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         return self.env.observation()
 
     def step_async(self, actions: Any) -> None:
-        """Begins a step; SB3 takes the i-th of the actions for copy i, whatever they are."""
+        """Begins a step; SB3 takes the i-th of the actions for environment i, whatever they are."""
         if isinstance(self.action_space, spaces.Dict | spaces.Tuple):
             out: Any = create_empty_array(self.action_space, len(actions))
             actions = concatenate(self.action_space, list(actions), out)
@@ -333,11 +333,11 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             self._ret[e], self._length[e] = 0.0, 0
 
     def close(self) -> None:
-        """Ends the copies and their workers; may be called again."""
+        """Ends the sub-environments and their workers. Safe to call again."""
         self.env.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """An attribute of some copies, found through their wrappers."""
+        """An attribute of some sub-environments, found through their wrappers."""
         with ForeignErrors():
             return self.env.get_attr(attr_name, chosen(indices, self.env.num_envs))
 
@@ -347,7 +347,7 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             return all(self.env.call("has_wrapper_attr", (attr_name,)))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Sets an attribute of some copies, where they have it, else on the outermost wrapper."""
+        """Sets an attribute of some envs, where they have it, else on the outermost wrapper."""
         at = chosen(indices, self.num_envs)
         with ForeignErrors():
             self.env.set_attr(attr_name, [value] * len(at), at)
@@ -355,19 +355,19 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
     def env_method(
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Calls a method of some copies, found through their wrappers."""
+        """Calls a method of some sub-environments, found through their wrappers."""
         at = chosen(indices, self.num_envs)
         with ForeignErrors():
             return self.env.call(method_name, method_args, method_kwargs, at)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-        """Whether some copies have such a wrapper, or the infos the statistics of a `Monitor`."""
+        """Whether some envs have such a wrapper, or the infos the statistics of a `Monitor`."""
         if self.monitor and wrapper_class is _MONITOR.Monitor:
             return [True] * len(chosen(indices, self.num_envs))
         return self.env_method("is_wrapped", wrapper_class, indices=indices)
 
     def get_images(self) -> list[Any]:
-        """What each copy draws; None where it draws nothing."""
+        """What each sub-environment draws; None where it draws nothing."""
         if self.render_mode != "rgb_array":
             return [None] * self.num_envs
         return self.env_method("render")
@@ -380,7 +380,7 @@ def make_vec(
     info_keywords: Sequence[str] = (),
     **options: Any,
 ) -> Any:
-    """Copies of an environment as SB3's `VecEnv`.
+    """Sub-environments of an environment as SB3's `VecEnv`.
 
     Args:
         target, num_envs: as for `make_batch`.

@@ -1,4 +1,4 @@
-"""What a copy's own process says of its wrappers; SB3, which asks, is not imported there."""
+"""Answer SB3's `env_is_wrapped` in the process of a sub-environment, without importing SB3."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import gymnasium
 
 
 class WrapperLookup(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Says in the copy's own process which wrappers it has."""
+    """Report the wrappers of a sub-environment in its own process."""
 
     def is_wrapped(self, wrapper_class: type) -> bool:
-        """Whether a wrapper of this class lies around the environment."""
+        """Return true if a wrapper of this class is applied to the environment."""
         env: Any = self.env
         while isinstance(env, gymnasium.Wrapper):
             if isinstance(env, wrapper_class):

@@ -88,7 +88,7 @@ _failed_closes: dict[str, float] = {}  # seconds for the next one, by the enviro
 
 
 def first_env_fn(env: Any) -> Any:
-    """What makes the first copy: a list has a maker for each row, then from the first again."""
+    """What makes the first env: a list has a maker for each row, then from the first again."""
     return env[0] if isinstance(env, list) else env
 
 
@@ -300,15 +300,15 @@ def make_timeout_error(name: str, error: TimeLimitError) -> KernelError:
 
 
 def check_not_shared(name: str, env: Any, others: Iterable[Any]) -> None:
-    """Refuses a copy that is the same object as another one, inside any wrappers.
+    """Refuses a sub-environment that is the same object as another one, inside any wrappers.
 
     Raises:
-        ConfigError: it is; copies that share one state teach nothing.
+        ConfigError: it is; sub-environments that share one state teach nothing.
     """
     own = _core(env)
     if any(_core(other) is own for other in others if other is not None):
         raise ConfigError(
-            f"gym:{name}: what makes its copies gave the same environment twice, so that copies "
+            f"gym:{name}: what makes its envs gave the same environment twice, so that envs "
             "would share one state. Make a new one at every call: `lambda: MyEnv()`, and not "
             "`lambda: env`."
         )
@@ -322,11 +322,11 @@ def _core(env: Any) -> Any:
 
 
 def check_same_spaces(name: str, env: Any, number: int, wanted: Sequence[tuple[str, Any]]) -> None:
-    """Refuses a copy whose spaces are not those of the first one.
+    """Refuses a sub-environment whose spaces are not those of the first one.
 
     Args:
         name: of the environment; env: the copy; number: its row.
-        wanted: ("observation_space", the first copy's), ...
+        wanted: ("observation_space", the first sub-environment's), ...
 
     Raises:
         ConfigError: a space is another one.
@@ -335,7 +335,7 @@ def check_same_spaces(name: str, env: Any, number: int, wanted: Sequence[tuple[s
         if (found := getattr(env, attribute)) != own:
             raise ConfigError(
                 f"gym:{name}: environment {number} has the {attribute} {found}, and the first one "
-                f"{own}: all copies must have the same."
+                f"{own}: all sub-environments must have the same."
             )
 
 

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment: E copies of it, stepped in this process or in worker processes."""
+"""Any Gymnasium environment: E envs of it, stepped in this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class ForeignEnv(VectorEnv):
 
     def begin(
         self,
-        copies: NDArray[np.int64],
+        env_ids: NDArray[np.int64],
         episodes: NDArray[np.int64],
         seed: int,
         obs: NDArray[Any],
@@ -200,13 +200,13 @@ class ForeignEnv(VectorEnv):
     ) -> None:
         self.driver.ready()
         block = self.block
-        block["seed"][copies] = seed % 2**64
-        block["index"][copies] = np.asarray(episodes).astype(np.uint64)
-        block["episode"][copies] = 0
-        self._begin(copies)
-        obs[copies] = self._joined([part[copies] for part in self._obs])
+        block["seed"][env_ids] = seed % 2**64
+        block["index"][env_ids] = np.asarray(episodes).astype(np.uint64)
+        block["episode"][env_ids] = 0
+        self._begin(env_ids)
+        obs[env_ids] = self._joined([part[env_ids] for part in self._obs])
         if mask is not None:
-            mask[copies] = self.block["mask"][copies]
+            mask[env_ids] = self.block["mask"][env_ids]
         self.fault_log.check()
 
     def _begin(self, rows: slice | NDArray[np.int64]) -> None:
@@ -302,11 +302,11 @@ class ForeignEnv(VectorEnv):
         if mask is not None:
             mask[...] = self.block["mask"]
 
-    def send(self, actions: Any, copies: Any = None) -> None:
+    def send(self, actions: Any, env_ids: Any = None) -> None:
         self.driver.check_open()
         if not self.driver.begun:
             raise ConfigError("Call `reset()` before the first `send(actions)`.")
-        rows = self.driver.idle_rows(copies)
+        rows = self.driver.idle_rows(env_ids)
         try:
             numbers = self.action_codec.encode(actions, (len(rows),), self.spec.action_dim)
         except SpaceMismatchError as error:

@@ -61,7 +61,7 @@ GYMNASIUM = "gym:"
 # share the cost of a decision only make rollouts rarer.
 MAX_FOREIGN_ENVS = 8
 _SLOW = 20.0  # seconds
-_ONE = np.zeros((2, 1), np.uint64)  # seeds and indices of one copy
+_ONE = np.zeros((2, 1), np.uint64)  # seeds and indices of one sub-environment
 
 
 class Wrapper(Config):
@@ -343,7 +343,7 @@ class GymnasiumKind(EnvironmentKind):
             close_env(shown, name)
 
     def env_fn(self, wrappers: Wrappers, training: Wrappers = ()) -> Any:
-        """What `make_gymnasium` makes a copy of."""
+        """What `make_gymnasium` makes a sub-environment of."""
         return env_fn(self.name, wrappers, training)
 
     def max_envs(self, spec: EnvSpec) -> tuple[int, str]:
@@ -450,15 +450,15 @@ def _log_if_slow(name: str, what: str) -> Iterator[None]:
         watch.join()
 
 
-_STEPS = 34  # of a copy before anything else is done with it
-_PATIENT = 1_000_000  # faults that the copies' own ledger lets pass
+_STEPS = 34  # of a sub-environment before anything else is done with it
+_PATIENT = 1_000_000  # faults that the sub-environments' own ledger lets pass
 _ROUND_SECONDS = 100e-6  # of telling workers to step, and hearing that they have
 _WORTH = 0.85  # of the serial time, which processes must stay below to be chosen
-_LEAST_SECONDS = 300e-6  # of a step of all copies; below that nothing is gained
+_LEAST_SECONDS = 300e-6  # of a step of all sub-environments; below that nothing is gained
 
 
 def step_seconds(env: VectorEnv) -> float:
-    """Seconds that a step of one copy takes here; of the quicker ones, as others may interrupt."""
+    """Seconds that a step of one env takes here; of the quicker ones, as others may interrupt."""
     out, draw = allocate_buffers(env), np.random.default_rng(0)
     env.reset_rows(out.obs, out.mask)
     times = []
@@ -478,9 +478,9 @@ def run_first_steps(
     policy: FaultPolicy,
     process_pool: ProcessPool | None = None,
 ) -> float:
-    """Takes a copy's first steps in a worker process; seconds of one, as of `step_seconds`.
+    """Takes a environment's first steps in a worker process; seconds of one, as of `step_seconds`.
 
-    0 where no worker can make a copy: what only this process can make is stepped here.
+    0 where no worker can make a sub-environment: what only this process can make is stepped here.
 
     Args:
         env, kwargs: as for `make_gymnasium`.
@@ -538,11 +538,11 @@ def _broken(name: str, fault: Fault, policy: FaultPolicy) -> KernelError:
 
 
 def is_process_backend_faster(seconds: float, num_envs: int, workers: int | None = None) -> bool:
-    """Return true if worker processes step so many copies faster; results do not depend on it.
+    """Return true if worker processes step so many envs faster; results do not depend on it.
 
     Args:
-        seconds: of a step of one copy.
-        num_envs: copies.
+        seconds: of a step of one sub-environment.
+        num_envs: sub-environments.
         workers: that may be used; by default one a core.
     """
     if workers is None:

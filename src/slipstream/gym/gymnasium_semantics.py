@@ -1,4 +1,4 @@
-"""E copies of foreign environments as Gymnasium itself steps them, for faces to other libraries.
+"""E envs of foreign environments as Gymnasium itself steps them, for faces to other libraries.
 
 Nothing is flattened, scaled or cast: observations and actions keep their spaces and dtypes, seeds
 and infos are the environment's own. Training uses `VectorEnv` instead.
@@ -258,15 +258,15 @@ class NativeEnv:
         if self._pending is not None:
             self.wait()
 
-    def send(self, actions: Any, copies: Any = None) -> None:
+    def send(self, actions: Any, env_ids: Any = None) -> None:
         """Request a step of sub-environments; workers step them independently.
 
         Args:
             actions: Batch of actions, as for `step`.
-            copies: Ids of the sub-environments, [n]. None selects all.
+            env_ids: Ids of the sub-environments, [n]. None selects all.
         """
         self._idle()
-        rows = self.driver.idle_rows(copies)
+        rows = self.driver.idle_rows(env_ids)
         array = self._actions.as_batch_array(actions, len(rows))
         if array is not None:
             self.arrays["actions"][rows] = array
@@ -308,24 +308,24 @@ class NativeEnv:
             [self.arrays[f"obs.{i}"].copy() for i in range(len(self._observations.leaves))]
         )
 
-    def observations_at(self, copies: NDArray[np.int64]) -> Any:
+    def observations_at(self, env_ids: NDArray[np.int64]) -> Any:
         """Return the newest observations of some sub-environments, in their order."""
-        return self._batch_of(copies, np.zeros(len(copies), np.bool_))
+        return self._batch_of(env_ids, np.zeros(len(env_ids), np.bool_))
 
-    def final_observations_at(self, copies: NDArray[np.int64]) -> Any:
+    def final_observations_at(self, env_ids: NDArray[np.int64]) -> Any:
         """Return the final observations of episodes that ended at this step."""
-        return self._batch_of(copies, self.arrays["has_final"][copies])
+        return self._batch_of(env_ids, self.arrays["has_final"][env_ids])
 
-    def _batch_of(self, copies: NDArray[np.int64], final: NDArray[np.bool_]) -> Any:
+    def _batch_of(self, env_ids: NDArray[np.int64], final: NDArray[np.bool_]) -> Any:
         """Return the newest or final observations of sub-environments."""
         if not self._observations.fixed_size:
             shown = [self.final_of if own else self.observation_of for own in final.tolist()]
-            pairs = zip(shown, copies.tolist(), strict=True)
+            pairs = zip(shown, env_ids.tolist(), strict=True)
             return self._observations.stack([show(copy) for show, copy in pairs])
         parts = []
         for i in range(len(self._observations.leaves)):
-            part = self.arrays[f"obs.{i}"][copies]
-            part[final] = self.arrays[f"final.{i}"][copies[final]]
+            part = self.arrays[f"obs.{i}"][env_ids]
+            part[final] = self.arrays[f"final.{i}"][env_ids[final]]
             parts.append(part)
         return self._observations.unflatten(parts)
 
@@ -386,27 +386,27 @@ class NativeEnv:
         name: str,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-        copies: Sequence[int] | None = None,
+        env_ids: Sequence[int] | None = None,
     ) -> list[Any]:
         """Return an attribute of sub-environments, found through wrappers, called if callable."""
-        wanted = list(range(self.num_envs) if copies is None else copies)
+        wanted = list(range(self.num_envs) if env_ids is None else env_ids)
         values = self._each(
             "call", {row: (row, name, tuple(args), dict(kwargs or {})) for row in wanted}
         )
         return [values[row] for row in wanted]
 
-    def get_attr(self, name: str, copies: Sequence[int] | None = None) -> list[Any]:
+    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Return an attribute of sub-environments, found through wrappers."""
-        return self.call("get_wrapper_attr", (name,), None, copies)
+        return self.call("get_wrapper_attr", (name,), None, env_ids)
 
     def set_attr(
-        self, name: str, values: Sequence[Any], copies: Sequence[int] | None = None
+        self, name: str, values: Sequence[Any], env_ids: Sequence[int] | None = None
     ) -> None:
         """Set an attribute, one value per sub-environment.
 
         Restarted sub-environments get it again. Effects of `call` are not repeated.
         """
-        wanted = range(self.num_envs) if copies is None else copies
+        wanted = range(self.num_envs) if env_ids is None else env_ids
         self._each(
             "set_attrs", dict(zip(wanted, zip(wanted, values, strict=True), strict=True)), name
         )

@@ -22,7 +22,7 @@ _SCALARS = (int, float, bool)
 
 
 def batch_infos(rows: Sequence[tuple[int, dict[str, Any]]], num_envs: int) -> dict[str, Any]:
-    """Infos of some copies as one dict of arrays [E], each with a mask bool [E] called ``_key``.
+    """Infos of some envs as one dict of arrays [E], each with a mask bool [E] called ``_key``.
 
     Numbers become arrays of their own type, zero where absent; arrays are stacked; dicts are
     treated alike; all else, and ``final_obs``, becomes an array of objects with None where absent.
@@ -167,8 +167,8 @@ class InfoSchema:
         """Adds infos to a batch as `batch_infos` would, key by key instead of copy by copy.
 
         Args:
-            batch: what other copies have said already.
-            rows: [n] copies whose infos have this form, ascending.
+            batch: what other sub-environments have said already.
+            rows: [n] sub-environments whose infos have this form, ascending.
             places: [E, MAX_INFO_BYTES] where all lie.
         """
         own = np.ascontiguousarray(places[rows, : self.size])
@@ -178,7 +178,7 @@ class InfoSchema:
 
 
 def mask_of(batch: dict[str, Any], key: str, size: int) -> Any:
-    """Mask of the copies that have a key, bool [E]."""
+    """Mask of the sub-environments that have a key, bool [E]."""
     name = f"_{key}"
     if name not in batch:
         batch[name] = np.zeros(size, np.bool_)
@@ -274,7 +274,7 @@ Larger values stand for the schemas that follow.
 """
 
 Part = tuple[NDArray[np.int64], Callable[[dict[str, Any]], None]]
-"""Rows of copies, and what adds their infos to a batch."""
+"""Rows of sub-environments, and what adds their infos to a batch."""
 
 _MAX_SCHEMAS = 64
 
@@ -317,11 +317,11 @@ class SchemaTable:
             self.extend((*self.signatures, signature))
 
     def write(self, info: Any, memory: memoryview, row: int) -> int:
-        """Writes a copy's info into its place; what `info_code` is to say of it.
+        """Writes a sub-environment's info into its place; what `info_code` is to say of it.
 
         Args:
             info: not empty.
-            memory: bytes of the places of all copies.
+            memory: bytes of the places of all sub-environments.
             row: of the copy.
         """
         if not self.forms or type(info) is not dict:
@@ -349,10 +349,10 @@ class SchemaTable:
         places: NDArray[np.uint8],
         apart: Mapping[int, dict[str, Any]],
     ) -> Iterator[Part]:
-        """Infos of some copies, those of one form together, to be added in the order of rows.
+        """Infos of some environments, those of one form together, to be added in the order of rows.
 
         Args:
-            rows: of the copies, ascending.
+            rows: of the sub-environments, ascending.
             told: [E] NOTHING, APART, or where the info lies.
             places: [E, MAX_INFO_BYTES].
             apart: infos that were handed over, by row.
@@ -386,7 +386,7 @@ InfoMessage = tuple[int, dict[str, Any] | None, FinalInfo | None]
 
 
 class InfoSource(Protocol):
-    """A driver of copies that write infos: `SerialDriver` or `ProcessDriver`."""
+    """A driver of sub-environments that write infos: `SerialDriver` or `ProcessDriver`."""
 
     num_envs: int
     backend: str
@@ -413,11 +413,11 @@ class InfoSource(Protocol):
 class InfoReader:
     """Reads the infos of one step: those of numbers from the block, others by asking for them.
 
-    Copies that may be writing at this moment have no info until the next step.
+    Sub-environments that may be writing at this moment have no info until the next step.
 
     Args:
-        copies: whose infos are read.
-        final_of: returns the last observation of a copy whose episode ended at this step. None for
+        driver: Driver of the sub-environments.
+        final_of: returns the last observation of a env whose episode ended at this step. None for
             agents: infos are written on request only, and none is of an episode that ended.
     """
 
@@ -431,12 +431,12 @@ class InfoReader:
         self._hidden = np.zeros(self._driver.num_envs, np.bool_)
 
     def final_info(self, row: int) -> FinalInfo | None:
-        """End of a copy's episode, if that does not lie in the block."""
+        """End of a sub-environment's episode, if that does not lie in the block."""
         handed = self._requested().get(row)
         return None if handed is None else handed[1]
 
     def info_list(self) -> list[dict[str, Any]]:
-        """The newest info of each copy, [E], fresh dicts."""
+        """The newest info of each sub-environment, [E], fresh dicts."""
         infos: list[dict[str, Any]] = [{} for _ in range(self._driver.num_envs)]
         self._requested()  # first: what a worker has to say is lost if it dies over the question
         info_code = self._visible("info_code")
@@ -496,7 +496,7 @@ class InfoReader:
     def _add_finals(
         self, batch: dict[str, Any], rows: NDArray[np.int64], add: Callable[[dict[str, Any]], None]
     ) -> None:
-        """Adds how the episodes of some copies ended, before what their next ones begin with."""
+        """Adds how the episodes of some envs ended, before what their next ones begin with."""
         assert self._final_of is not None
         size = self._driver.num_envs
         final_info_list = batch.setdefault("final_obs", np.full(size, None, dtype=object))
@@ -507,7 +507,7 @@ class InfoReader:
         mask_of(batch, "final_info", size)[rows] = True
 
     def _visible(self, name: str) -> NDArray[Any]:
-        """An array of the block, zero for copies that may be writing there."""
+        """An array of the block, zero for sub-environments that may be writing there."""
         copies, array = self._driver, self._driver.arrays[name]
         self._hidden |= copies.dirty
         if self._final_of is not None:
@@ -515,7 +515,7 @@ class InfoReader:
         return np.where(self._hidden, array.dtype.type(0), array)
 
     def _requested(self) -> dict[int, tuple[dict[str, Any] | None, FinalInfo | None]]:
-        """Infos that copies could not write down, by row; asked for once a step."""
+        """Infos that sub-environments could not write down, by row; asked for once a step."""
         if self._received is None:
             self._received = {}
             requested = np.ones(self._driver.num_envs, np.bool_)
@@ -532,7 +532,7 @@ class InfoReader:
         return self._received
 
     def _request(self, requested: NDArray[np.bool_]) -> list[InfoMessage]:
-        """Asks copies for what does not lie in the block, and hands the known forms over."""
+        """Asks environments for what does not lie in the block, and hands the known forms over."""
         info_code, known, arrays = list[InfoMessage](), self._table.signatures, self._driver.arrays
         for rows, part in self._driver.call(
             "collect_infos", lambda _: (known,), requested, allow_lost=True

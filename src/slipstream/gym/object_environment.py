@@ -51,7 +51,7 @@ class BorrowedEnv:
 
     Attributes:
         env: the caller's, who closes it.
-        user: the copies that stepped it last.
+        user: the sub-environments that stepped it last.
     """
 
     def __init__(self, env: Any, name: str) -> None:
@@ -62,10 +62,10 @@ class BorrowedEnv:
 
 
 class BorrowedVectorEnv(WrappedVectorEnv):
-    """The only copies there are, which training and evaluation step in turn.
+    """The only sub-environments there are, which training and evaluation step in turn.
 
     Whoever comes back begins new episodes: the step in which that happens is not valid, and what
-    the copies were in before is dropped.
+    the sub-environments were in before is dropped.
 
     Args:
         lent: what is stepped; it stays open.
@@ -112,8 +112,8 @@ class _Entry(NamedTuple):
 
     Attributes:
         given: what the program handed over.
-        makers: of the copies, in turn; none where there is only what was given.
-        num_envs: copies of a member, where nobody says how many.
+        makers: of the sub-environments, in turn; none where there is only what was given.
+        num_envs: sub-environments of a member, where nobody says how many.
         lent: what was given, where there are no makers.
     """
 
@@ -138,7 +138,7 @@ def register(env: Given, name: str | None = None) -> str:
 
     Args:
         env: a Gymnasium environment, which is copied; a class or function that makes one; a list
-            of functions, which make the copies in turn; or a whole vector environment (Gymnasium's,
+            of functions, which make the envs in turn; or a whole vector environment (Gymnasium's,
             an SB3 `VecEnv`, an EnvPool pool).
         name: what it is called; by its class or function unless given.
 
@@ -201,7 +201,7 @@ def _default_name(env: Any) -> str:
 
 
 class _CloneFactory:
-    """Makes copies of an environment as it was when it was handed over."""
+    """Makes sub-environments of an environment as it was when it was handed over."""
 
     def __init__(self, name: str, data: bytes) -> None:
         self.__qualname__, self._data = name, data
@@ -211,7 +211,7 @@ class _CloneFactory:
 
 
 def _cloning_env_fn(env: Any) -> Maker | None:
-    """What makes copies of an environment object; None where there can be no other one."""
+    """What makes environments of an environment object; None where there can be no other one."""
     try:
         made = _CloneFactory(_default_name(env), bytes(cloudpickle.dumps(env)))
         return made if type(made()) is type(env) else None
@@ -234,7 +234,7 @@ def _lookup(name: str) -> _Entry:
 
 @dataclass(frozen=True)
 class ObjectEnvironment(GymnasiumEnvironment):
-    """One named ``object:NAME``, whose copies are made by what the program gave."""
+    """One named ``object:NAME``, whose sub-environments are made by what the program gave."""
 
     @property
     def identity(self) -> Identity | None:
@@ -254,7 +254,7 @@ class ObjectEnvironment(GymnasiumEnvironment):
             )
         if seconds:
             found.append(
-                f"{self.name} is stepped in Python, {1e6 * seconds:,.0f} us a step of one copy "
+                f"{self.name} is stepped in Python, {1e6 * seconds:,.0f} us a step of one env "
                 "here; small rules written as a kernel take about 0.1 us (docs/extending.md)."
             )
         return tuple(found)
@@ -262,7 +262,7 @@ class ObjectEnvironment(GymnasiumEnvironment):
 
 @dataclass(frozen=True)
 class ObjectKind(GymnasiumKind):
-    """The name of what makes copies."""
+    """The name of what makes sub-environments."""
 
     noun: ClassVar[str] = "an environment object"
     loaded: ClassVar[type[GymnasiumEnvironment]] = ObjectEnvironment
@@ -293,7 +293,7 @@ class BorrowedEnvironment(VectorEnvironment):
     def notes(self) -> tuple[str, ...]:
         return (
             f"{self.name} cannot be made again from what was given (it cannot be pickled, or "
-            "wrappers or processes of another library hold its copies): it is stepped as it is, "
+            "wrappers or processes of another library hold its envs): it is stepped as it is, "
             "serially, and training begins new episodes after each validation. A function that "
             "makes one, or a list of functions, does better.",
         )
@@ -322,7 +322,7 @@ class BorrowedEnvironment(VectorEnvironment):
 
 @dataclass(frozen=True)
 class BorrowedKind(VectorKind):
-    """The name of copies that are made already."""
+    """The name of sub-environments that are made already."""
 
     code: ClassVar[Mapping[str, str | None]] = {}
 
@@ -344,7 +344,7 @@ class BorrowedKind(VectorKind):
         self, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
     ) -> Environment:
         raise ConfigError(
-            f"{self.name} is one environment, and a study needs copies of its own for every trial: "
+            f"{self.name} is one environment, and a study needs envs of its own for every trial: "
             "give a function that makes one, slipstream.tune(lambda: MyEnv())."
         )
 
@@ -354,7 +354,7 @@ def _make_borrowed(name: str, seeds: Any, indices: Any, **more: Any) -> Borrowed
     assert entry.borrowed is not None
     if len(seeds) != entry.num_envs:
         raise ConfigError(
-            f"{name} has {entry.num_envs} copies, and {len(seeds)} were asked for: leave "
-            "training.num_envs and training.members out, or give a function that makes one copy."
+            f"{name} has {entry.num_envs} sub-environments, and {len(seeds)} were asked for: leave "
+            "training.num_envs and training.members out, or give a function that makes one env."
         )
     return BorrowedVectorEnv(entry.borrowed, seeds, indices, name=name, **more)

@@ -54,7 +54,7 @@ VECTOR = "vec:"
 
 @dataclass(frozen=True)
 class VectorEnvironment(GymnasiumEnvironment):
-    """One named ``vec:MODULE:FUNCTION``; ``FUNCTION(num_envs, **kwargs)`` makes the copies.
+    """One named ``vec:MODULE:FUNCTION``; ``FUNCTION(num_envs, **kwargs)`` makes the environments.
 
     They are a Gymnasium `VectorEnv`, an EnvPool pool or an SB3 `VecEnv`, inside `WrappedVectorEnv`.
     """
@@ -93,7 +93,7 @@ class VectorKind(GymnasiumKind):
     @property
     def module(self) -> ModuleType | None:
         raise ConfigError(
-            f"{self.name} makes its copies on this machine, all at once; nodes of a cluster make "
+            f"{self.name} makes its envs on this machine, all at once; nodes of a cluster make "
             "their own. Leave --cluster out, or register the environment and name it "
             "gym:my_module:ID."
         )
@@ -109,7 +109,7 @@ class VectorKind(GymnasiumKind):
             if settings.get(key):
                 raise ConfigError(
                     f"`env.{key}` is for gym:ID; leave it out of {self.name}, whose function makes "
-                    "and wraps its copies itself."
+                    "and wraps its sub-environments itself."
                 )
         kwargs, one = dict(settings.get("kwargs") or {}), np.zeros(1, np.uint64)
         with _around(self.name, kwargs, one, one) as probe:  # it is stepped as it is
@@ -120,11 +120,11 @@ class VectorKind(GymnasiumKind):
 
 
 def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> VectorEnv:
-    """Copies as ours."""
-    copies = len(who[0])
+    """Sub-environments as ours."""
+    num_envs = len(who[0])
     try:
         with time_limit(start_timeout()):
-            made = _function(name)(copies, **kwargs)
+            made = _function(name)(num_envs, **kwargs)
     except SlipstreamError:
         raise
     except TimeLimitError as error:
@@ -133,8 +133,8 @@ def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> Vec
         given = "".join(f", {key}={value!r}" for key, value in kwargs.items())
         raise ConfigError(
             f"{name} raised {type(error).__name__}: {error!s:.400} when it was called with "
-            f"({copies}{given}). Fix the function: it makes so many copies, and takes "
-            "`env.kwargs` by name."
+            f"({num_envs}{given}). Fix the function: it must create that many environments, with "
+            "`env.kwargs` as keyword arguments."
         ) from error
     return WrappedVectorEnv(made, *who, name=name, **more)
 
@@ -146,7 +146,7 @@ def _function(name: str) -> Callable[..., Any]:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"{name} cannot be found ({error}): write vec:MODULE:FUNCTION, a function that makes "
-            "so many copies when it is called with their number, of a module that is installed or "
+            "so many envs when it is called with their number, of a module that is installed or "
             "lies in the working folder."
         ) from error
     return found
@@ -188,7 +188,7 @@ class WrappedVectorEnv(VectorEnv):
         if self.num_envs != len(seeds):
             close_env(env, name)
             raise ConfigError(
-                f"{name} made {self.num_envs} copies where {len(seeds)} were asked for: it must "
+                f"{name} made {self.num_envs} envs where {len(seeds)} were asked for: it must "
                 "take the number as its first argument."
             )
         observation_space, action_space = self._env.observation_space, self._env.action_space
@@ -241,7 +241,7 @@ class WrappedVectorEnv(VectorEnv):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Where a copy cannot be reset alone, its running episode is stepped to its end first."""
+        """Where a env cannot be reset alone, its running episode is stepped to its end first."""
         if len(copies) == 0:
             return
         chosen = np.zeros(self.num_envs, np.bool_)
@@ -375,7 +375,7 @@ class WrappedVectorEnv(VectorEnv):
 
 class VectorStep(NamedTuple):
     """One step: `finals` are last observations by copy where the next episode has begun already;
-    `fresh` [E] says which copies began an episode instead of stepping."""
+    `fresh` [E] says which sub-environments began an episode instead of stepping."""
 
     obs: Any
     reward: Any
@@ -389,8 +389,8 @@ class _LibraryWrapper:
     """A vector environment of one library.
 
     Attributes:
-        said: the info `action_mask` of each copy's newest observation; None without one.
-        waiting: bool [E], copies whose episode is over, and whose next step begins another one.
+        said: the info `action_mask` of each sub-environment's newest observation; None without one.
+        waiting: bool [E], envs whose episode is over, and whose next step begins another one.
     """
 
     def __init__(self, env: Any, num_envs: int) -> None:
@@ -444,7 +444,7 @@ class _GymnasiumWrapper(_LibraryWrapper):
         self.waiting[:] = False
         try:
             obs, infos = self.env.reset(seed=seeds)
-        except (gymnasium.error.Error, TypeError):  # some have one stream for all copies
+        except (gymnasium.error.Error, TypeError):  # some have one stream for all sub-environments
             obs, infos = self.env.reset(seed=seeds[0])
         self._read_info_masks(infos)
         return obs
@@ -510,7 +510,7 @@ class _EnvPoolWrapper(_LibraryWrapper):
 
 
 class _SB3Wrapper(_LibraryWrapper):
-    """SB3's: resets within the step; some copies cannot be reset alone."""
+    """SB3's: resets within the step; some sub-environments cannot be reset alone."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env, env.num_envs)
@@ -579,7 +579,7 @@ def _row(batch: Any, e: int) -> Any:
 
 
 def _supports_reset_mask(env: Any) -> bool:
-    """Return true if its `reset` takes ``reset_mask``; others begin all copies."""
+    """Return true if its `reset` takes ``reset_mask``; others begin all sub-environments."""
     if isinstance(env, (SyncVectorEnv, AsyncVectorEnv)):
         return True
     try:

@@ -55,7 +55,7 @@ def _moving(wrapper: str, name: str, flag: str) -> ConfigError:
 
 
 def _wrappers(env: Any) -> Iterator[Any]:
-    """Every wrapper from the outside in, those of a vector environment's own copies included."""
+    """Every wrapper from the outside in, those of a vector environment's own envs included."""
     while env is not None:
         inner = vars(env).get("env", vars(env).get("venv")) if hasattr(env, "__dict__") else None
         if inner is not None:

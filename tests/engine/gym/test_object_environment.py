@@ -196,7 +196,7 @@ def test_junk_is_refused_in_one_paragraph(junk):
 
 
 def test_fixed_copies_are_said(tmp_path):
-    with pytest.raises(ConfigError, match="has 1 copies"):
+    with pytest.raises(ConfigError, match="has 1 sub-environments"):
         slipstream.train(
             Locked(), out=tmp_path / "run", num_envs=4, report=False, log=lambda sentence: None
         )

@@ -71,12 +71,12 @@ def test_several_trainings_share_a_budget(budget, tmp_path):
     pool = WorkerPool(max_concurrent_envs=6, budget=budget, wait=0.2)
     other = WorkerPool(max_concurrent_envs=6, budget=Budget(tmp_path), wait=120.0)
     with made(pool, 4, workers=1) as env:
-        with pytest.raises(ResourceError, match=r"4 copies.*4 are leased.*6 at a time"):
+        with pytest.raises(ResourceError, match=r"4 environments.*=6: 4 are leased"):
             made(pool, 4)
-        with pytest.raises(ResourceError, match=r"7 copies"):
+        with pytest.raises(ResourceError, match=r"7 environments"):
             made(other, 7)  # never: it does not wait
         env.resize(6)
-        with pytest.raises(ResourceError, match="1 copies"):
+        with pytest.raises(ResourceError, match="1 environments"):
             env.resize(7)
         env.resize(2)
         assert budget.reserved == 2

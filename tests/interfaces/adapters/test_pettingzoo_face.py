@@ -82,5 +82,5 @@ def test_wrong_use_is_named(kernel_file):
         env.step({"player_0": 0})
     with pytest.raises(ActionError, match="no integer from 0 to 3"):
         env.step({"player_0": 9, "player_1": 0})
-    with pytest.raises(ConfigError, match="steps one copy"):
+    with pytest.raises(ConfigError, match="steps one sub-environment"):
         make_vec(kernel_file("duel"), 2)

@@ -132,7 +132,7 @@ def test_seeds_of_another_number_and_options_are_refused():
 @pytest.mark.parametrize(
     ("actions", "kind", "text"),
     [
-        (0, NoActionsError, "one action for each of 3 copies"),
+        (0, NoActionsError, "one action for each of 3 environments"),
         ([0, 1], ActionError, "shape (2,) instead of (3,)"),
         ([0, 1, 0, 1], ActionError, "shape (4,) instead of (3,)"),
         ([0, 1, 2], ActionError, "2 at (2, 0), which is no integer from 0 to 1"),
@@ -167,7 +167,7 @@ def test_masked_choices_are_told_and_kept(kernel_file):
     assert infos["action_mask"].shape == (2, 5) and infos["_action_mask"].all()
     forbidden = np.array([[0, 0], [0, 2]])  # place 2 + 2 of the mask
     assert not infos["action_mask"][:, 4].any()
-    with pytest.raises(ActionError, match="not allowed now, the first in copy 1"):
+    with pytest.raises(ActionError, match="an action of environment 1 is masked out"):
         face.step(forbidden)
     assert EnvAdapter(kernel_file("masked"), backend="serial").reset(seed=1)[1]["action_mask"].any()
 
@@ -177,14 +177,14 @@ def test_unready_and_closed_faces_say_so():
     with pytest.raises(UnreadyError, match="call `reset` before the first `step`"):
         face.step([0, 0, 0])
     face.reset(options={"reset_mask": np.array([True, False, True])})
-    with pytest.raises(UnreadyError, match="copies 1 were not"):
+    with pytest.raises(UnreadyError, match="missing for environments 1"):
         face.step([0, 0, 0])
     face.reset()
     over = np.zeros(3, np.bool_)
     while not over.any():
         *_, terminated, truncated, _ = face.step([0, 0, 0])
         over = terminated | truncated
-    with pytest.raises(UnreadyError, match="have ended, and with autoreset disabled"):
+    with pytest.raises(UnreadyError, match="have ended, and autoreset is disabled"):
         face.step([0, 0, 0])
     assert issubclass(UnreadyError, gymnasium.error.ResetNeeded)
     face.close()

@@ -1,1 +1,1 @@
-"""Copies in worker processes, over one shared block: the `process` backend."""
+"""Sub-environments in worker processes, over one shared block: the `process` backend."""
