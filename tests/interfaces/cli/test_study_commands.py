@@ -135,7 +135,7 @@ def test_a_study_from_search_to_holdout(slipstream, machinery, tmp_path, monkeyp
     names = {path.name for path in folder.iterdir()}
     assert {"study.yaml", "provenance.json", "study.db", "ledger.db", "result.json"} <= names
     found = result(tmp_path)
-    assert found["trials"]["asked"] == 8
+    assert found["trials"]["started"] == 8
     assert read_status(folder).liveness() == "complete"
     events = read_events(folder)
     assert [one.get("phase", one["event"]) for one in events] == [
@@ -401,7 +401,7 @@ def test_hours_cut_trials_in_flight_and_a_resume_keeps_to_that(
         trials["timed_out"] >= 1 and f"trials in flight are cut: {trials['timed_out']}" in done.out
     )
     assert trials["complete"] >= 1  # before that there is nothing to confirm: it is waited for
-    assert trials["asked"] == sum(
+    assert trials["started"] == sum(
         trials[one] for one in ("complete", "pruned", "failed", "timed_out")
     )
     with Ledger(tmp_path / "studies" / "one" / "ledger.db", read_only=True) as ledger:
@@ -604,7 +604,7 @@ def test_other_damaged_files_say_what_to_do(slipstream, machinery, tmp_path):
     assert done.code == 2 and "restore the file from a backup" in done.err
     (folder / "provenance.json").unlink()
     done = slipstream("resume", "one")
-    assert done.code == 2 and "nothing says that these settings are its own" in done.err
+    assert done.code == 2 and "has no `identity`" in done.err
     (folder / "provenance.json").write_text(provenance)
     assert slipstream("resume", "one", "--no-report").code == 0
     (folder / "ledger.db").write_bytes(b"")

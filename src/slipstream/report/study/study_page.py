@@ -94,7 +94,7 @@ def _figures(view: StudyView) -> list[KeyFigure]:
     """Key figures of the deployed policy on the hold-out; of the search, where there is none."""
     told, trials = view.result["holdout"], view.result["trials"]
     ends = f"{trials['complete']} to the end, {trials['pruned']} cut"
-    tried = KeyFigure("Trials", format_number(trials["asked"], 0), ends)
+    tried = KeyFigure("Trials", format_number(trials["started"], 0), ends)
     if view.holdout is not None:
         return _holdout_figures(view, view.holdout, told)
     if told is None or view.has_prices:
