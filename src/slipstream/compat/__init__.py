@@ -1,1 +1,1 @@
-"""Calls and files of older systems. Nothing else imports this package."""
+"""Calls and config files of older systems. No other package imports this one."""

@@ -1,3 +1,3 @@
-"""What older systems add to slipstream: their config files; see `core/plugins.py`."""
+"""Plugin that reads config files of older systems; see `core/plugins.py`."""
 
 formats = ("slipstream.compat.hockey_project.config", "slipstream.compat.intraday.config")

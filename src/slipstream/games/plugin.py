@@ -1,4 +1,4 @@
-"""What games add to slipstream; see `core/plugins.py`."""
+"""Plugin of the games; see `core/plugins.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ratings of players by openskill's Plackett-Luce model (Weng and Lin 2011), and a round robin."""
+"""Ratings of players by openskill's Plackett-Luce model (Weng and Lin 2011), and round robins."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INITIAL_MEAN, INITIAL_DEVIATION = 25.0, 25.0 / 3.0  # of who has not played yet:
 
 
 def openskill_missing() -> str | None:
-    """Why there is no curve of ratings here; None where there is."""
+    """Return why ratings are not available; None if openskill is installed."""
     if find_spec("openskill") is not None:
         return None
     return (
@@ -38,16 +38,16 @@ def openskill_missing() -> str | None:
 
 
 def load_model() -> Any:
-    """openskill's model.
+    """Return openskill's model.
 
     Raises:
-        ResourceError: it is not installed.
+        ResourceError: openskill is not installed.
     """
     return import_optional("openskill.models", "A rating", "rating").PlackettLuce()
 
 
 def update_ratings(model: Any, one: Any, two: Any, result: float) -> tuple[Any, Any]:
-    """Both ratings after a game that `one` won (above 0), lost (below 0) or drew."""
+    """Return both ratings after a match that `one` won (above 0), lost (below 0) or drew."""
     # A lower rank is better; equal ones are a draw.
     ranks = [float(result < 0), float(result > 0)]
     [[one], [two]] = model.rate([[one], [two]], ranks=ranks)
@@ -79,10 +79,10 @@ class Ratings:
         self.snapshots[m, slots[m], 1] = INITIAL_DEVIATION
 
     def update(self, games: Sequence[Sequence[EpisodeResult]]) -> dict[str, NDArray[np.float64]]:
-        """Rates the policies as they are now by games [M][J] against snapshots.
+        """Update the ratings by matches [M][J] of the current policies against snapshots.
 
         Returns:
-            Mean and deviation of each member, [M] by the name of their column.
+            Mean and deviation of each member, [M] by column name.
         """
         model, slots = load_model(), self.snapshots.shape[1]
         for m, own in enumerate(games):
@@ -97,24 +97,24 @@ class Ratings:
         return {"rating": columns[0], "rating_deviation": columns[1]}
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Everything that rating goes on from, member axis first."""
+        """Return the state, member axis first."""
         return {"learner": self.learner.copy(), "snapshots": self.snapshots.copy()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from `state_dict()`; a state of before there were ratings has nothing."""
+        """Restore a `state_dict()`; states without ratings are accepted."""
         for name, values in state.items():
             getattr(self, name)[:] = values
 
 
 @dataclass(frozen=True)
 class PlayerRating:
-    """One player's row of the table.
+    """Row of a player in the table.
 
     Attributes:
-        name: the run's directory, or the bot.
-        rating, uncertainty: mean and deviation of the skill that openskill's Plackett-Luce model
-            (Weng and Lin 2011) believes in after all games; 25 and 8.3 before the first.
-        won, lost: shares of its games.
+        name: run directory or bot.
+        rating, uncertainty: mean and deviation of the estimated skill after all matches; 25 and 8.3
+            before the first.
+        won, lost: shares of its matches.
     """
 
     name: str
@@ -127,19 +127,19 @@ class PlayerRating:
 def round_robin(
     names: Sequence[str], games: int, seed: int, trust: bool = False
 ) -> list[PlayerRating]:
-    """Everybody against everybody, from both sides; the best first.
+    """Play every pair from both sides and rate the players; the best comes first.
 
-    Two bots do not meet. Games count in an order drawn from `seed`, for a rating depends on it;
-    those that are all alike count once from each side.
+    Two bots do not meet. Ratings depend on the order of matches, which is drawn from `seed`.
+    Identical matches count once per side.
 
     Args:
-        names: directories of runs of one game or folders in their `best`, and names of its bots.
-        games: of every pair.
-        seed: of the games.
+        names: run directories of one game or folders in their `best`, and names of its bots.
+        games: matches per pair.
+        seed: seed of the matches.
         trust: see `Run.open`.
 
     Raises:
-        ConfigError: fewer than two players, none with a policy, or one of another game.
+        ConfigError: fewer than two players, no policy among them, or a policy of another game.
     """
     if len(set(names)) != len(names) or len(names) < 2:
         raise ConfigError("Give two or more different players: directories of runs, or bots.")
@@ -157,7 +157,7 @@ def round_robin(
 
 
 def _game_of(names: Sequence[str], trust: bool) -> str:
-    """The kernel that the first run among them plays, or the run of the first member's folder."""
+    """Return the kernel of the first run among the players."""
     for name in names:
         found = find_run(name, trust)
         if found is not None:
@@ -194,6 +194,6 @@ def _rated(
 
 
 def to_json(ranked: Sequence[PlayerRating], games: int, seed: int) -> str:
-    """The table as a file's text."""
+    """Return the table as JSON text."""
     values = {"games": games, "seed": seed, "table": [asdict(place) for place in ranked]}
     return json.dumps(values, indent=2) + "\n"

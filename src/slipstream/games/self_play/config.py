@@ -1,4 +1,4 @@
-"""The section `env.self_play` of a kernel in which two players act, and kernels that take it."""
+"""The section `env.self_play` of two-player kernels."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class SelfPlayConfig(Config):
 
     @property
     def needs_results(self) -> bool:
-        """Whether something follows from who won."""
+        """Return whether the settings depend on match results."""
         return self.sampling == "pfsp" or self.snapshot_win_rate is not None
 
 
 def is_file(name: str) -> bool:
-    """Whether a name is something on disk, or looks like it."""
+    """Return whether a name exists on disk or looks like a file."""
     return name.endswith(".onnx") or Path(name).expanduser().exists()
 
 
@@ -106,7 +106,7 @@ def with_self_play_key(kernel: Kernel) -> Kernel:
 
 @functools.cache
 def _with_self_play(model: type[Config]) -> type[Config]:
-    """A subclass, so that the kernel's `load` reads it as its own."""
+    """Return a subclass of the Config, so that the kernel's `load` accepts it."""
     description = "one seat is shown, somebody else acts in the other; null: both are"
     fields: dict[str, Any] = {
         "self_play": (SelfPlayConfig | None, Field(None, description=description))
@@ -153,7 +153,7 @@ def with_default_opponent(
 
 
 def _suggested(kernel: Kernel, settings: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    """The constant `OPPONENTS` of a kernel's module, valid by itself."""
+    """Return the validated constant `OPPONENTS` of a kernel's module."""
     found: Any = getattr(kernel.module, "OPPONENTS", {"self_play": {}})
     where = f"OPPONENTS in {kernel.module.__file__}"
     remedy = 'Write OPPONENTS = {"self_play": {"opponents": {"random": 1.0}}}, or leave it out.'
@@ -174,6 +174,6 @@ def _suggested(kernel: Kernel, settings: Mapping[str, Any]) -> Mapping[str, Mapp
 
 
 def get_self_play(config: Config) -> SelfPlayConfig | None:
-    """The section of a config that was validated; None without one."""
+    """Return the section `self_play` of a validated config; None without one."""
     found: SelfPlayConfig | None = getattr(config, "self_play", None)
     return found
