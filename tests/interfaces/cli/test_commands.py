@@ -500,7 +500,7 @@ def test_check(slipstream, tmp_path):
     ("words", "answer"),
     [
         (("autotune", "cartpole"), "`autotune` is called `autotune`."),
-        (("best_response", "runs/x"), "`best_response` is called `best-response`."),
+        (("exploit", "runs/x"), "`exploit` is called `best-response`."),
         (("card", "runs/x"), "`card` is called `model-card`."),
         (("data", "synthetic-forex", "x"), "`synthetic-forex` is called `synthetic-forex`."),
         (("train", "cartpole", "--total-steps", "9"), "`--total-steps` is called `--total-time"),
