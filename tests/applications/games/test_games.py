@@ -189,5 +189,5 @@ def test_what_cannot_be_played_is_refused(other_game):
     one = load_player(other_game)
     with pytest.raises(ConfigError, match="at least 1"):
         play("tictactoe", one, Player("random"), 0, 0)
-    with pytest.raises(ConfigError, match="no game for two"):
+    with pytest.raises(ConfigError, match="not a game for two players"):
         play("cartpole", one, Player("weak"), 1, 0)

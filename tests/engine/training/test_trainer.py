@@ -288,7 +288,7 @@ def test_that_copies_will_not_help_is_said_by_the_line_beside_it(tmp_path, monke
     for k in range(1, 500):
         spent = {"seconds_env": 0.01 * k, "seconds_update": float(k), "wall": 1.01 * k + 40.0}
         now = Progress(10**6, k, k, k, **spent)
-        trainer._say_ceiling(now)
+        trainer._log_update_share(now)
         assert len(told) == (phases_of(now)["update"] >= 0.9 * now.wall) == (k >= 396)
     assert told[0].startswith("Updates take 90% of the time: more environments will not help")
     run.close()

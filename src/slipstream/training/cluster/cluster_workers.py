@@ -304,7 +304,7 @@ class ShardService(NodeService):
         self._known: dict[int, Collection[str]] = {}  # chunks of each member stored by the owner
 
     def answer(self, request: bytes, arrays: Sequence[Arrays]) -> bytes:
-        """What a method returned, or the error of a user, which ends the run."""
+        """Return a method's result, or the user error that ends the run."""
         asked = pickle.loads(request)
         self._leaving.clear()
         for members in [one for one in self._shards if one not in asked["kept"]]:

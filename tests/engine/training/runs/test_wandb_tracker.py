@@ -143,6 +143,6 @@ def test_a_tracker_that_fails_stops_no_training(tmp_path, monkeypatch, part):
 
 
 def test_an_unknown_tracker_is_refused_before_anything(tmp_path):
-    with pytest.raises(ConfigError, match=r"^track='mlflow': is unknown"):
+    with pytest.raises(ConfigError, match=r"^track='mlflow' is unknown"):
         slipstream.train("cartpole", out=tmp_path / "run", track="mlflow")
     assert not (tmp_path / "run").exists()
