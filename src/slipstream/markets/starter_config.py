@@ -441,7 +441,7 @@ def _describe(name: str, path: Path) -> list[FileDescription]:
         named = list_bare_symbols(read_frame(expand_parts(path)[0], config, path.name)[1])
     except DataError as error:
         return [FileDescription(own, path.name, problem=str(error))]
-    # CryptoDataDownload: Binance_BTCUSDT_1h.csv, and a column that says BTCUSDT.
+    # CryptoDataDownload: Binance_BTCUSDT_1h.csv, and a column with BTCUSDT.
     if len(named) == 1 and parse(own) is not None:
         named = [own]
     return [_describe_symbol(symbol, path, config) for symbol in named or [own]]

@@ -302,7 +302,7 @@ class SyntheticReversion(SyntheticMarket):
 
     Who sees bar t expects -share x shock[t] of the next bar, and nothing of any later one: an edge
     that lasts one bar, beside synthetic-crypto's, which lasts 288. The bar's own return shows the
-    shock but for the echo of the one before. With `share = 0` the market has no edge.
+    shock up to the echo of the one before. With `share = 0` the market has no edge.
 
     Parameters are fractions (1 bp = 1e-4).
     Its state, the column `shock`, is the new part of a bar's growth.

@@ -100,7 +100,7 @@ def episode_curves(run: Run, spec: EnvSpec, left_out: Collection[str] = ()) -> t
     Args:
         run: whose tables are read.
         spec: of its environment, whose metrics have units.
-        left_out: metrics whose means say nothing.
+        left_out: metrics with meaningless means.
     """
     table, members = run.metrics(), run.config.training.members
     named = {"length": ("length", "steps")}
@@ -140,7 +140,7 @@ def draw_learning_curves(
 
 
 def _mark_choices(axes: Axes, chosen: Sequence[tuple[int, float]], shown: int) -> None:
-    """Where policies were chosen: a star for the one that is shown, small ones for the others."""
+    """Mark where policies were chosen: a large star for the shown one, small ones else."""
     others = [place for index, place in enumerate(chosen) if index != shown]
     if others:
         label = "chosen, other members"
@@ -215,8 +215,8 @@ def episode_sections(curves: Sequence[Curve]) -> list[Section]:
     if not moving:
         return []
     sentences = [
-        "Episodes of training, with actions that were drawn and with its costs of exploring: how "
-        "they change says what is learned, not how good the chosen policy is."
+        "Training episodes use sampled actions and include the cost of exploration: their trend "
+        "shows what is learned, not how good the chosen policy is."
     ]
     still = [f"{c.name} {float(np.nanmin(c.score)):.4g}" for c in known if not _moves(c)]
     if still:
@@ -241,7 +241,7 @@ def _points(curve: Curve) -> int:
 
 
 def resource_columns(table: Columns) -> dict[str, Floats]:
-    """What looks at the machine found, by column; empty with fewer than two looks.
+    """Return the machine's resource usage by column; empty with fewer than two samples.
 
     Args:
         table: `metrics.csv` of a run, or `machine.csv` of a study.
@@ -311,20 +311,20 @@ def notes_section(
     machine: Mapping[str, Floats],
     tables: Sequence[Table] = (),
 ) -> Section:
-    """What was done to the data, where the results came from, and the machine meanwhile.
+    """Return the section of notes, provenance and resource usage.
 
     Args:
         title: of the section.
         sentences: on the data.
-        lines: as `origin` gives them.
-        machine: as `machine_columns` gives it.
-        tables: that stand before the provenance.
+        lines: as `origin_lines` returns them.
+        machine: as `resource_columns` returns it.
+        tables: shown before the provenance.
     """
     known = [Table("Provenance", (), list(lines.items()))] if lines else []
     return Section(title, sentences, [*tables, *known], resource_pictures(machine))
 
 
 def closing_sections(run: RunEvaluation) -> list[Section]:
-    """What the page of every run ends with: its episodes of training, then its notes."""
+    """Return the last sections of every run's page: its training episodes, then its notes."""
     last = notes_section("Notes and provenance", run.notes, run.provenance, run.resources)
     return [*episode_sections(run.episodes), last]

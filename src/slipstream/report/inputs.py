@@ -1,4 +1,4 @@
-"""What a report is made from: everything is computed before a page is written."""
+"""Inputs of a report: everything is computed before a page is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class EvaluationWindow(TypedDict, total=False):
     """Bars that are scored instead of a run's own splits.
 
     Attributes:
-        data: folder of other prices; symbols: which of them, those of the run unless given.
+        data: folder of other prices.
+        symbols: their symbols; by default those of the run.
         start, stop: half-open range of bars, UTC seconds.
     """
 
@@ -120,14 +121,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class PolicyChoice:
-    """How one member's policy was chosen, and what became of training after it.
+    """Choice of one member's policy, and the score of its last policy.
 
     Attributes:
-        steps: where its policy was chosen.
-        score: of the validation that chose it.
-        last, last_error: what the last policy scores on the fresh episodes, and its standard error;
-            None where that was not measured.
-        settings: those in which members differ, as this one has them.
+        steps: step at which the policy was chosen.
+        score: validation score that chose it.
+        last, last_error: score of the last policy on the fresh episodes, and its standard error;
+            None if it was not measured.
+        settings: this member's values of the settings that differ between members.
     """
 
     steps: int
@@ -139,15 +140,16 @@ class PolicyChoice:
 
 @dataclass(frozen=True)
 class GameEvaluation:
-    """What only the report of an environment without prices shows.
+    """Additional inputs for reports of environments without prices.
 
     Attributes:
         chosen: of each member, in the order of `RunEvaluation.tracks`.
-        steps: that every member has been trained; budget: that it was to be trained.
-        validations: how often a policy could be chosen.
-        sampled: returns of the shown member's policy when its actions are drawn; empty where the
-            policy has nothing to draw from.
-        longest: steps after which nothing but the evaluation ended an episode; None: no such bound.
+        steps: training steps per member.
+        budget: planned training steps per member.
+        validations: number of validations.
+        sampled: returns of the shown member's policy with sampled actions; empty if the policy is
+            deterministic.
+        longest: step limit of the evaluation; None if there is none.
     """
 
     chosen: tuple[PolicyChoice, ...]
@@ -226,23 +228,23 @@ class RunEvaluation:
 
     @property
     def is_portfolio(self) -> bool:
-        """Whether its passes follow each other, and hold all assets at once."""
+        """True if passes are sequential and hold all assets at once."""
         return self.prices is not None and bool(self.prices.assets)
 
     @property
     def member_noun(self) -> str:
-        """What the members are."""
+        """Noun for the members."""
         return "seeds" if self.same_settings else "members with different settings"
 
     @property
     def member_note(self) -> str:
-        """Say which member's decisions are shown, and why."""
+        """Sentence that names the shown member and the reason."""
         reason = f", {self.member_reason}" if self.member_reason else ""
         return f"Shown is member {self.number(self.member)}{reason}."
 
 
 class SplitBacktest(Protocol):
-    """All passes of one split, and what is replayed through them beside the agent."""
+    """Passes of one split, with the baselines replayed on the same bars."""
 
     @property
     def kernel(self) -> Kernel:
@@ -270,11 +272,11 @@ class SplitBacktest(Protocol):
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the agent's actions can be replayed under other costs and at other bars."""
+        """True if the agent's actions can be replayed under other costs and at other bars."""
 
     @property
     def has_financing(self) -> bool:
-        """Whether positions pay for the night."""
+        """True if positions pay overnight financing."""
 
     def round_trips(self) -> list[RoundTripCost]:
         """Mean cost of opening and closing in each symbol."""
@@ -299,7 +301,7 @@ class SplitBacktest(Protocol):
 
 
 class Backtest(Part):
-    """An environment that declares what its passes could trade at, and what that costs."""
+    """Part of an environment that declares tradable prices and costs of its passes."""
 
     @abstractmethod
     def for_split(self, split: str, backend: str = "compiled") -> SplitBacktest:
@@ -307,5 +309,5 @@ class Backtest(Part):
 
         Args:
             split: of the data.
-            backend: how copies are stepped.
+            backend: of the sub-environments.
         """

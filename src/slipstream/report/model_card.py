@@ -1,4 +1,4 @@
-"""A model card: what a policy is, on which data, its scores with intervals, what was not shown."""
+"""Model card: description, data, scores with intervals, and limits of a policy."""
 
 from __future__ import annotations
 
@@ -26,18 +26,22 @@ from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
 
 CARD, README = "card.md", "README.md"
-# Facts that another section tells, or that are of the writer's machine.
+# Entries of other sections, or private to this machine.
 _ELSEWHERE = ("policy", "command", "started", "commit", "id", "chosen by", "test", "training data")
 
 
 class CardSubject(NamedTuple):
-    """Whose card it is.
+    """Subject of a model card.
 
     Attributes:
-        folder: of the run or study; policy: what is handed on, and its manifest.
-        config: that it was trained under; page: its report, or the study's page.
-        market: whether it saw prices.
-        scores: beside the page's figures; notes, limits: sentences; provenance: label and text.
+        folder: of the run or study.
+        policy: exported policy and its manifest.
+        config: its training config.
+        page: its report, or the study's page.
+        market: it was trained on prices.
+        scores: in addition to the page's figures.
+        notes, limits: sentences.
+        provenance: label and text.
     """
 
     folder: Path
@@ -52,22 +56,22 @@ class CardSubject(NamedTuple):
 
 
 def write_card(source: Run | DeployedPolicy, out: Path | None, licence: str | None) -> Path:
-    """Write the card of a policy; with `out`, the policy, too, to be handed on.
+    """Write the model card of a policy; with `out`, also export the policy.
 
     A run's test split is read as its report reads it, and a study's hold-out was opened by the
-    study: this is no further look.
+    study: this is no further access.
 
     Args:
         source: a run, for its best policy; or the policy that a study deployed, in its folder.
-        out: folder of the policy and its card, `README.md`; without it the card is `card.md` in
-            the directory of the run or study.
-        licence: of the data; what lies beside the prices unless given.
+        out: folder of the policy and its README.md; without it, card.md is written into the
+            directory of the run or study.
+        licence: of the data; by default that of a licence file beside the prices.
 
     Returns:
-        Path of the card.
+        Path of the written file.
 
     Raises:
-        ConfigError: `out` is there already, and is no policy.
+        ConfigError: `out` exists and is no policy.
     """
     if out is not None and path_exists(out) and not path_exists(out / checkpoint.MANIFEST):
         raise ConfigError(
@@ -84,10 +88,11 @@ def write_card(source: Run | DeployedPolicy, out: Path | None, licence: str | No
 
 
 def render_card(one: CardSubject, licence: str) -> str:
-    """Return the card as Markdown.
+    """Render the model card as Markdown.
 
     Args:
-        one: whose card it is; licence: of the data, in words.
+        one: the subject.
+        licence: of the data, in words.
     """
     facts, page = policy_metadata(one.folder), one.page
     data = {name: text for name, text in facts.items() if name.endswith(" bars")}
@@ -112,7 +117,7 @@ def _subject_from_run(run: Run) -> CardSubject:
     found = evaluate_run(run, count=False)
     scores = {} if found.market is not None else dict([_mean_interval(found)])
     market, page = found.market is not None, build_page(found)
-    told = (found.notes, [*_limits(run, found), *page.limits], found.provenance)
+    details = (found.notes, [*_limits(run, found), *page.limits], found.provenance)
     return CardSubject(
         run.path,
         _exported_policy(run, found),
@@ -120,7 +125,7 @@ def _subject_from_run(run: Run) -> CardSubject:
         page,
         market,
         {**scores, **page.scores},
-        *told,
+        *details,
     )
 
 
@@ -131,12 +136,12 @@ def _subject_from_study(deployed: DeployedPolicy) -> CardSubject:
         beyond.append(_LATER)
     notes = (*forced_gate_warnings(deployed.metadata), *view.notes)
     policy, page = checkpoint.load(deployed.path), study_page(view)
-    told = (notes, beyond, view.provenance)
-    return CardSubject(folder.path, policy, config, page, view.has_prices, {}, *told)
+    details = (notes, beyond, view.provenance)
+    return CardSubject(folder.path, policy, config, page, view.has_prices, {}, *details)
 
 
 def find_licence(config: RunConfig, market: bool) -> str:
-    """What a file called LICENSE or LICENCE beside the prices says first, in words."""
+    """Return the first lines of a file called LICENSE or LICENCE beside the prices."""
     if not market:
         return "none needed: the environment makes all that it shows"
     data = config.env_settings.get("data") or {}
@@ -146,9 +151,9 @@ def find_licence(config: RunConfig, market: bool) -> str:
             lines = [line.strip() for line in read_text(path, "The licence").splitlines()]
         except ConfigError:  # it is no text
             continue
-        said = [line for line in lines if line][:2]
-        if said:
-            return f"{', '.join(said)} ({path.name} beside the prices)"
+        lines = [line for line in lines if line][:2]
+        if lines:
+            return f"{', '.join(lines)} ({path.name} beside the prices)"
     return "not stated: ask whose prices they are before you hand this on (`--licence` states it)"
 
 
@@ -174,7 +179,7 @@ def _other_environment_limit(config: RunConfig) -> str:
 
 
 def _limits(run: Run, found: RunEvaluation) -> Iterator[str]:
-    """What no figure of the card is about."""
+    """Yield the limits of the model card's figures."""
     yield _other_environment_limit(run.config)
     if len(run.best.present) == 1:
         yield "Whether other seeds learn the same: one was trained."
@@ -188,7 +193,7 @@ def _limits(run: Run, found: RunEvaluation) -> Iterator[str]:
 
 
 def _command(provenance: Mapping[str, str]) -> dict[str, str]:
-    """Return the command without the folder of the program: the card leaves this machine."""
+    """Return the command without the program's folder, which is private to this machine."""
     program, _, words = provenance.get("Command", "").partition(" ")
     return {"Command": f"{Path(program).name} {words}"} if words else {}
 
@@ -219,7 +224,7 @@ def _exported_policy(
 
 
 def _text(text: str) -> str:
-    """Somebody's text as one line of Markdown that holds no HTML."""
+    """Return text as one line of Markdown without HTML."""
     return printable(text).replace("&", "&amp;").replace("<", "&lt;")
 
 

@@ -98,11 +98,11 @@ class MeanWithError(NamedTuple):
         return mean if self.error is None else f"{mean} ± {format_number(self.error, self.digits)}"
 
     def is_above(self, other: MeanWithError) -> bool:
-        """Whether it is more than two standard errors of the difference higher."""
+        """Return True if the mean is more than two standard errors of the difference higher."""
         error = math.hypot(self.error or 0.0, other.error or 0.0)
         return self.mean - other.mean > 2.0 * error
 
 
 def _digits(value: float, significant: int) -> int:
-    """Places after the point that show so many significant digits."""
+    """Return the decimal places for this number of significant digits."""
     return min(_MOST_DIGITS, max(0, significant - 1 - math.floor(math.log10(abs(value)))))

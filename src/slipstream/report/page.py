@@ -105,7 +105,7 @@ class Page:
 
     @property
     def lines(self) -> list[str]:
-        """What a terminal ends with: the verdict, and what must be known before it is believed."""
+        """Final lines of the terminal: the verdict and the warnings."""
         return [self.headline, *self.warnings]
 
 
@@ -132,7 +132,7 @@ def write_page(
         page: what is written.
         folder: where.
         name: of the file.
-        say: told what stands above the sections, before they are drawn into files.
+        log: called with the lines above the sections, before files are written.
         tables: rows by the name of their file. The page is the last: what has it is reported.
 
     Raises:

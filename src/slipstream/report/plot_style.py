@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from slipstream.report.statistics import Floats, Ints
 
-# Okabe and Ito's palette: told apart with every common kind of colour blindness, and in grey.
+# Okabe and Ito's palette: safe for all common kinds of colour blindness, and in grey.
 BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
 PURPLE, SKY, VERMILION = "#CC79A7", "#56B4E9", "#D55E00"
 INK, GREY, PALE = "#222222", "#8A8F98", "#D9DCE1"
@@ -152,7 +152,7 @@ def _minute(value: float) -> datetime:
 
 
 def _patterns(moments: Sequence[datetime]) -> tuple[str, str]:
-    """Return how fine the ticks are labelled, and what is said once below them."""
+    """Return the format of the tick labels, and of the label printed once below them."""
     if any(moment.hour or moment.minute for moment in moments):
         return "{hour}", "{day} {month} {year}"
     if any(moment.day > 1 for moment in moments):

@@ -1,4 +1,4 @@
-"""Evaluates the chosen policies of a run, or of a study, and all that they are compared with."""
+"""Evaluation of the chosen policies of a run or study, with all baselines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _LABELS = {"train_window": "train", "window": "chosen window"}
 _GAME_LABELS = {"test": "fresh episodes", "train": "evaluation"}
 _RANDOM_EPISODES = 100
 _RANDOM_SEED = 20_260_103
-_COPIES = 32
+_NUM_ENVS = 32
 
 
 def evaluate_run(
@@ -73,7 +73,7 @@ def evaluate_run(
 
     Raises:
         CheckpointError: no run, or no policy in it.
-        ConfigError: other prices were asked for and the environment has none.
+        ConfigError: other prices were requested and the environment has none.
     """
     run = path if isinstance(path, Run) else Run.open(path)
     members = run.best.present
@@ -85,7 +85,7 @@ def evaluate_run(
         reads = run.count_test_read() if count else max(run.test_reads, 1)
     market = environment.spec.market is not None
     unseen = _all_new(run, environment) if "window" in splits else "test" in splits
-    seats = NUMBERS if opponent_names(environment) else ()  # whose means say nothing
+    seats = NUMBERS if opponent_names(environment) else ()  # with meaningless means
     found = RunEvaluation(
         title=f"{run.path.name}: {run.config.short_name}",
         tracks=evaluate_best(run, environment, record=market),
@@ -155,15 +155,14 @@ def add_baselines(
     draws: int = RANDOM_DRAWS,
     plan: EvaluationPlan | None = None,
 ) -> RunEvaluation:
-    """Replay the baselines and stress tests of a run and adds what the environment knows.
+    """Replay the baselines and stress tests of a run and add the environment's metadata.
 
     Args:
-        environment: what was trained on, with its data.
-        run: its tracks by split of the data; the headline's is "test" where there is one, else
-            the last.
-        backend: how kernels are stepped.
+        environment: of the training, with its data.
+        run: its tracks by split of the data; the headline's is "test" if it exists, else the last.
+        backend: of the kernels.
         draws: matched random traders.
-        plan: how much of a random policy is evaluated in a game.
+        plan: episodes of a random policy in a game.
     """
     holdout = "test" if "test" in run.tracks else list(run.tracks)[-1]
     run = replace(
@@ -229,7 +228,7 @@ def random_policy(
     def act(seen: PolicyInput) -> NDArray[Any]:
         return random_actions(environment.spec, len(seen.obs), random, seen.mask)
 
-    with environment.make_eval_envs(split, min(_COPIES, games), 1, backend, longest) as env:
+    with environment.make_eval_envs(split, min(_NUM_ENVS, games), 1, backend, longest) as env:
         tracks = run_episodes(env, act, games, _RANDOM_SEED, record=False)[0]
     return np.array([track.episode_return for track in tracks])
 
@@ -274,7 +273,7 @@ def evaluate_game(
 
 
 def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
-    """Say who is left out, and whether a chosen window is not new to the run."""
+    """Return notes on members that are left out, and on a chosen window that is not new."""
     left_out = sorted(set(range(run.config.training.members)) - set(run.best.present))
     notes = [f"Member {member} has no validated policy and is left out." for member in left_out]
     if "window" in environment.splits() and not _all_new(run, environment):
@@ -283,14 +282,14 @@ def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
 
 
 def _all_new(run: Run, environment: Environment) -> bool:
-    """Whether the chosen window is known to begin after all bars that the run has used."""
+    """Return True if the chosen window begins after all bars that the run has used."""
     return is_window_after(environment, run.provenance, ("train", "validation"))
 
 
 def is_window_after(
     environment: Environment, facts: Mapping[str, Any], names: Sequence[str]
 ) -> bool:
-    """Whether the chosen window is known to begin after all of the named ones of `facts`."""
+    """Return True if the chosen window begins after all of the named windows."""
     windows = (facts.get("environment") or {}).get("windows_utc_seconds") or {}
     used = [int(windows[name][1]) for name in names if name in windows]
     until = facts.get("trained_until")  # of a deployment
@@ -302,13 +301,13 @@ def is_window_after(
 
 
 def provenance_lines(run: Run, environment: Environment) -> dict[str, str]:
-    """ReturnCurves that say where the run comes from, each a fact."""
+    """Return the provenance of the run: label and text."""
     training = run.config.training
     first, *later = run.num_envs_history
-    copies = f"{first['num_envs']} copies each"
-    copies += "".join(f", {one['num_envs']} from step {one['steps']:,} on" for one in later)
+    envs = f"{first['num_envs']} environments each"
+    envs += "".join(f", {one['num_envs']} from step {one['steps']:,} on" for one in later)
     work = (
-        f"{training.total_timesteps:,} steps per member, {training.members} member(s), {copies}, "
+        f"{training.total_timesteps:,} steps per member, {training.members} member(s), {envs}, "
         f"seed {training.seed}"
     )
     result = run.result or {}

@@ -67,7 +67,7 @@ def run_page(run: RunEvaluation) -> Page:
 
 
 def _kind(run: RunEvaluation) -> str:
-    """What the members are, where there is little room."""
+    """Return the short noun for the members."""
     return "seeds" if run.same_settings else "members"
 
 
@@ -215,14 +215,14 @@ def verdict(
 
 
 def _last_policy(chosen: PolicyChoice) -> MeanWithError | None:
-    """What the last policy scores on the fresh episodes."""
+    """Return the score of the last policy on the fresh episodes."""
     return None if chosen.last is None else MeanWithError(chosen.last, chosen.last_error)
 
 
 def has_collapsed(
     agent: MeanWithError, last: MeanWithError | None, random: MeanWithError | None
 ) -> bool:
-    """Whether training lost, after the chosen policy, a good part of what had been learned."""
+    """Return True if training lost a large part of the gains after the chosen policy."""
     if last is None or not agent.is_above(last):
         return False
     lead = agent.mean - (random.mean if random is not None else 0.0)
@@ -262,7 +262,7 @@ def _collapse_warnings(
 def _policy_choice_sentences(
     game: GameEvaluation, shown: PolicyChoice, agent: MeanWithError, episodes: int
 ) -> list[str]:
-    """Say which policy is shown, and why its figures are of episodes that did not choose it."""
+    """Describe the choice of the shown policy, and why its figures are unbiased."""
     tried = f"the best of {game.validations} validations" if game.validations > 1 else "validated"
     score = format_number(shown.score, max(agent.digits, 1))
     lines = [
@@ -272,7 +272,7 @@ def _policy_choice_sentences(
     ]
     last = _last_policy(shown)
     if game.steps < game.budget:
-        lines.append(f"Training stands at step {game.steps:,} of {game.budget:,}.")
+        lines.append(f"Training is at step {game.steps:,} of {game.budget:,}.")
     if shown.steps == game.steps:
         lines.append("It is also the last policy.")
     elif last is not None:
@@ -281,7 +281,7 @@ def _policy_choice_sentences(
 
 
 def _exploration_sentence(agent: MeanWithError, sampled: Floats) -> str:
-    """Say why the training curve differs from the evaluations."""
+    """Explain the difference between the training curve and the evaluations."""
     if not len(sampled):
         return (
             "While training, some actions are random, so that the agent explores; evaluations take "
@@ -298,7 +298,7 @@ def _exploration_sentence(agent: MeanWithError, sampled: Floats) -> str:
 
 
 def _member_range_sentences(run: RunEvaluation, agents: Sequence[MeanWithError]) -> list[str]:
-    """Say how far the members are apart."""
+    """Describe the spread of the members' mean returns."""
     if len(agents) < 2:
         return []
     means = format_range_and_median(
@@ -308,7 +308,7 @@ def _member_range_sentences(run: RunEvaluation, agents: Sequence[MeanWithError])
 
 
 def _truncation_warnings(game: GameEvaluation, lengths: Sequence[int]) -> list[str]:
-    """Say how many episodes nothing but the evaluation ended."""
+    """Warn of episodes that only the evaluation's step limit ended."""
     cut = 0 if game.longest is None else sum(length >= game.longest for length in lengths)
     if not cut:
         return []
@@ -350,7 +350,7 @@ def report_run(
         out: where the report goes; by default the run directory, or its `window` folder when bars
             were chosen.
         count: this is one more look at the test split, which the run directory counts.
-        say: told that it begins, then what stands above the sections.
+        log: called with progress, then with the lines above the sections.
         window: bars to score instead of the run's own splits.
 
     Returns:
@@ -377,7 +377,7 @@ def report_deployed(
     Args:
         deployed: the policy.
         out: where the report goes; by default a folder beside the policy's.
-        say: told what stands above the sections.
+        log: called with the lines above the sections.
         window: bars to score; a market needs a choice.
 
     Returns:

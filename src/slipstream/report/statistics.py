@@ -71,9 +71,9 @@ class Interval(tuple[float, float]):
 
 
 def has_no_large_loss(returns: Floats) -> bool:
-    """Whether a sample of daily returns has no large loss, so that it cannot tell what they cost.
+    """Return True if daily returns contain no large loss, so its cost cannot be estimated.
 
-    A loss is large from three times the mean absolute return on.
+    A loss is large from three times the mean absolute return.
     """
     size = float(np.mean(np.abs(returns))) if len(returns) else 0.0
     return size > 0.0 and -float(np.min(returns)) < LARGE_LOSS * size

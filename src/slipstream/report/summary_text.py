@@ -23,11 +23,11 @@ DRAWDOWN = (
     "Drawdown: the deepest, of daily closes. The metric `max_drawdown`, which constraints limit, "
     "is of the closes of bars."
 )
-BETTER_THAN_RANDOM = 95.0  # percentile among matched random traders from which on it is said
+BETTER_THAN_RANDOM = 95.0  # percentile among matched random traders that counts as better
 
 
 def compare_returns(mine: float, other: float) -> str:
-    """Two returns, "-3.1 % against +2.0 %", with as many digits as it takes to tell them apart."""
+    """Return two returns, "-3.1 % against +2.0 %", with enough digits to distinguish them."""
     for digits in (1, 2, 3, 4):
         first, second = percent(mine, digits), percent(other, digits)
         if first != second:
@@ -38,7 +38,7 @@ def compare_returns(mine: float, other: float) -> str:
 
 
 def short_sample_warning(days: int, per_year: float) -> list[str]:
-    """What less than a year of daily returns is worth; nothing where there is more, or none."""
+    """Warn of less than a year of daily returns; an empty list if there is more, or none."""
     if days == 0 or days >= per_year:
         return []
     error = format_number(1.0 / math.sqrt(days / per_year))
@@ -70,14 +70,14 @@ def headline(
     per_year: float,
     trials: int = 1,
 ) -> str:
-    """Return the result in full: the hold-out's Sharpe ratio and what this much data can tell.
+    """Return the hold-out's Sharpe ratio and what this amount of data can confirm.
 
     Args:
         split: its name.
         sharpe, interval: annual.
         days: trading days of the split.
         per_year: trading days of a year.
-        trials: the chosen one and those that it was chosen from.
+        trials: number of trials, including the chosen one.
     """
     years = days / per_year
     length = f"({span(days, per_year)})"
@@ -107,12 +107,12 @@ def headline(
 
 
 def is_above_zero(interval: tuple[float, float] | None) -> bool:
-    """Whether the interval lies above zero."""
+    """Return True if the interval is above zero."""
     return interval is not None and interval[0] > 0.0
 
 
 RUNS_PROVE_NOTHING = (
-    "these bars may be looked at as often as somebody likes; only a study's hold-out, opened once, "
+    "these bars may be evaluated any number of times; only a study's hold-out, opened once, "
     "can prove anything"
 )
 
@@ -125,7 +125,7 @@ def verdict(
     proven: bool = False,
     missing: str = RUNS_PROVE_NOTHING,
 ) -> str:
-    """Whether money was made, and whether that can be told from luck.
+    """Return the verdict: gain or loss, and whether luck explains it.
 
     Args:
         split: what the bars are called.
@@ -150,14 +150,12 @@ def verdict(
         )
     if interval is not None and interval[1] < 0.0:
         return (
-            f"The agent loses money: {gain}, and the 95 % interval of its Sharpe ratio lies below "
+            f"The agent loses money: {gain}, and the 95 % interval of its Sharpe ratio is below "
             "zero."
         )
     if interval is None:
-        return f"The agent ends at {gain}; that is too little data to tell skill from luck."
-    return (
-        f"The agent ends at {gain}; the interval includes zero, so this cannot be told from luck."
-    )
+        return f"The agent ends at {gain}; that is too little data to distinguish skill from luck."
+    return f"The agent ends at {gain}; the interval includes zero, so this may be luck."
 
 
 def baseline_sentences(
@@ -182,7 +180,7 @@ def baseline_sentences(
     if not unseen:
         doubt = "on bars that prove nothing"
     elif interval is None:
-        doubt = "so few days cannot tell that from chance"
+        doubt = "which may be chance in so few days"
     lines = []
     for name, other in others.items():
         if agent <= other:
@@ -198,7 +196,7 @@ def baseline_sentences(
 
 
 def random_trader_sentence(percentile: float | None, draws: int) -> list[str]:
-    """Say where the agent stands among traders that differ from it only in their timing."""
+    """Compare the agent with traders that differ from it only in their timing."""
     if percentile is None:
         return []
     text = (
@@ -213,10 +211,9 @@ def random_trader_sentence(percentile: float | None, draws: int) -> list[str]:
 def sharpe_figures(
     ratio: float | None, bounds: tuple[float, float] | None, days: int, per_year: float
 ) -> list[KeyFigure]:
-    """The annual Sharpe ratio with its interval, and the smallest that so many days can confirm.
+    """Return the annual Sharpe ratio with its interval, and the smallest confirmable ratio.
 
-    As everywhere on a page, a ratio is "n/a" without a deviation, and an interval with too few
-    days.
+    A ratio is "n/a" without a deviation, and an interval with too few days.
     """
     value, note = format_number(ratio), f"95 % interval {format_interval(bounds)}"
     if isinstance(bounds, Interval):
@@ -246,9 +243,9 @@ def interval_note(named: Mapping[str, Interval | None]) -> str:
     if not rows:
         return ""
     parts = [f"{by} ({', '.join(names)})" for by, names in rows.items()]
-    told = next(iter(rows)) if len(rows) == 1 else "; ".join(parts)
+    method_note = next(iter(rows)) if len(rows) == 1 else "; ".join(parts)
     return (
         "Interval: each end is the widest of stationary bootstrap (Politis and Romano 1994, mean "
         "block 10 days), Mertens' and Newey-West standard errors of daily returns; here by "
-        f"{told}."
+        f"{method_note}."
     )

@@ -81,7 +81,7 @@ def test_a_run_goes_on_with_other_copies_and_says_so(tmp_path, case, copies):
     assert [one.progress.steps for one in after][:2] == [at + each, at + 2 * each]
     assert run.result["members"][0]["failed"] is False
     page = (run.path / "report.html").read_text()
-    assert f"4 copies each, {copies} from step {at:,} on" in page
+    assert f"4 environments each, {copies} from step {at:,} on" in page
     (note,) = (one for one in run.provenance["notes"] if "num_envs" in one)
     assert f"From step {at:,}" in note and "differ" in note
     assert ("replay buffer starts empty" in note) == (settings.get("agent.name") in ("dqn", "td3"))

@@ -374,12 +374,12 @@ def timeframe_issue(
         right = [symbol for symbol in names if lengths[symbol] == expected]
         if wrong:
             own = names[wrong[0]]
-            asked = f"`timeframe: {wanted}` asks for {timeframe_name(expected)}"
+            requested = f"`timeframe: {wanted}` asks for {timeframe_name(expected)}"
             ways: list[SuggestedFix] = [{"symbols": right}] if right else []
             return DataIssue.from_kind(
                 wrong[0],
                 "timeframe",
-                f"bars of {own} where {asked}",
+                f"bars of {own} where {requested}",
                 len(wrong),
                 "loading refuses: bars are never resampled",
                 fixes=[{"timeframe": own}] if alike else ways,
@@ -424,7 +424,7 @@ def combine_fixes(
         others = [one.fixes[0] for one in stops if one.fixes and one.kind not in accepted]
         if (
             complete_fix(merge_fixes(others) or {}, config, files) not in ways
-        ):  # which mends them, too
+        ):  # would duplicate a fix
             add(merge_fixes([*others, {"allow_issues": [*config.allow_issues, *accepted]}]))
     return tuple(ways)
 

@@ -261,7 +261,7 @@ def _missing_spread_issues(table: RawTable, config: DataConfig) -> list[DataIssu
     if config.price_side == "mid" or table.spread is not None:
         return []
     message = (
-        f"{config.price_side} prices without a spread to shift them to mid: say your broker's in "
+        f"{config.price_side} prices without a spread to shift them to mid: set your broker's in "
         "`spread_pips`, or name the file's spread column in `columns`"
     )
     ways = ({"spread_pips": 1.0}, {"price_side": "mid"})

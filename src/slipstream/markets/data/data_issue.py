@@ -276,11 +276,11 @@ def format_fix(fix: SuggestedFix) -> str:
 def describe_fixes(ways: Sequence[SuggestedFix]) -> str:
     """Return a sentence that lists alternatives; the last one may be to allow the issue."""
     accepting = [way for way in ways if "allow_issues" in way]
-    mending = " or ".join(format_fix(way) for way in ways if "allow_issues" not in way)
+    suggestions = " or ".join(format_fix(way) for way in ways if "allow_issues" not in way)
     if not accepting:
-        return f"Set {mending} in the `data` section."
+        return f"Set {suggestions} in the `data` section."
     last = f"{format_fix(accepting[0])} if the files are right"
-    return f"Set {mending}{mending and ', or '}{last}, in the `data` section."
+    return f"Set {suggestions}{suggestions and ', or '}{last}, in the `data` section."
 
 
 def _flow(value: Any) -> str:

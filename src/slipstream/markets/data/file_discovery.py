@@ -119,7 +119,7 @@ def price_files(root: Path, whole: Iterable[str] = ()) -> list[tuple[str, Path]]
     found = [(path.stem, path) for path in paths if path not in joined]
     heads = [_LENGTH.sub("", head[:-1]) for head, _ in parts]
     for symbol, ((head, suffix), group) in zip(heads, parts.items(), strict=True):
-        # Bars of two lengths are two symbols, and the check says so.
+        # Bars of two lengths are two symbols; the check reports them.
         name = symbol if heads.count(symbol) == 1 else head[:-1]
         found.append((name, root / _pattern(head, suffix, group)))
     return sorted(_pair_sides(found, whole), key=lambda one: one[1].name)
@@ -206,7 +206,7 @@ def _pick(symbol: str, found: dict[str, list[Path]], root: Path) -> Path:
         raise FixableDataError(
             "file",
             f"Symbol {symbol} must have one file in {str(root)!r}, it has {len(paths)} "
-            f"({names}): remove all but one, or say which in `files`.",
+            f"({names}): remove all but one, or name one in `files`.",
             fix,
         )
     named = [paths for name, paths in found.items() if find_pair(name) == symbol.upper()]

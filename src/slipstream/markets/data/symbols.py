@@ -9,7 +9,7 @@ MarketKind = Literal["fx", "24/7"]
 
 # Currencies, then metals, which are traded in the forex week against them: lowest and highest US
 # dollar value of one unit since 1995 (since its redenomination, if later); daily closes, rounded
-# outwards. Enough to tell a price from one in points, pips or cents.
+# outwards. Precise enough to detect prices in points, pips or cents.
 _CURRENCIES = """
     USD 1.0 1.0, EUR 0.82 1.61, JPY 0.0061 0.0135, GBP 1.03 2.12, AUD 0.47 1.11, NZD 0.38 0.89,
     CAD 0.61 1.11, CHF 0.54 1.40, SEK 0.088 0.172, NOK 0.084 0.21, DKK 0.11 0.22, PLN 0.19 0.51,

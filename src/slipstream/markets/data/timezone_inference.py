@@ -324,11 +324,11 @@ def _infer_from_continuity(table: RawTable) -> ZoneInference:
     best = max(counts, key=counts.__getitem__)
     ties = tuple(zone for zone in ZONES if counts[zone] == counts[best])
     if 2 * counts[best] <= len(seam):
-        return ZoneInference("under no known zone would they go on where those leave off")
+        return ZoneInference("in no known zone do they continue the others")
     moved = {clock(zone, seconds[naive]).utc(seconds[naive])[0].tobytes() for zone in ties}
     if len(moved) > 1:
         return ZoneInference(f"{' and '.join(ties)} fit equally well", candidates=ties)
-    return ZoneInference(f"under {best} they go on where those leave off", best)
+    return ZoneInference(f"in {best} they continue the others", best)
 
 
 def week_issues(
@@ -421,7 +421,7 @@ def _other_zone(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssu
     message = (
         f"{count} of {plural(len(edges), 'weekend')} {odd}, and none would if the stamps there "
         f"were {shift} {'earlier' if hours > 0 else 'later'}: they are in another zone"
-        + (" than they state, so write the file anew" if stated else f" than {current.zone}")
+        + (" than they state, so write the file again" if stated else f" than {current.zone}")
     )
     if doubtful:
         action = "loading takes them as they are"

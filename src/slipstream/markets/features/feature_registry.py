@@ -335,7 +335,7 @@ def constant_feature_warnings(
         return []
     return [
         f"{symbol}: feature {name} never changes (it is {column[-1]:g} in every bar that is "
-        "trained on) and tells an agent nothing; leave it out."
+        "trained on) and is uninformative; leave it out."
         for name, column in zip(names, values.T, strict=True)
         if np.ptp(column) == 0.0
     ]

@@ -97,7 +97,7 @@ def check_constant_features(
             name = features.names[dead[0]]
             raise DataError(
                 f"{symbol}: feature {name} must change, it is {seen[0, dead[0]]:g} in all "
-                f"{len(seen):,} bars of the training window and tells an agent nothing: leave it "
+                f"{len(seen):,} bars of the training window and is uninformative: leave it "
                 "out of `features`, or leave the asset out of `symbols`."
             )
 
@@ -125,7 +125,7 @@ def _notes(names: Sequence[str], values: FloatArray, warm_up: int, panel: Panel)
         if name in _NOTED and not np.nan_to_num(column).any():
             notes.append(
                 f"Feature {name} is 0 in every bar: all bars open at the close before them, and it "
-                "tells an agent nothing."
+                "is uninformative."
             )
         if feature is not None and feature.cumulative:
             notes.append(

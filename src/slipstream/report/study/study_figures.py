@@ -96,7 +96,7 @@ def slices(trials: Sequence[Trial], axes_of: Sequence[SearchAxis]) -> Figure:
 
 
 def _places(trials: Sequence[Trial], axis: SearchAxis) -> tuple[Floats, list[str]]:
-    """Where trials stand on an axis, and the names of its choices."""
+    """Return the positions of trials on an axis, and the names of its choices."""
     values = [trial.suggestion.params[axis.name] for trial in trials]
     if not axis.choices:
         return np.array(values, np.float64), []

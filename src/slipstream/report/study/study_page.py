@@ -43,7 +43,7 @@ def write_study_page(folder: StudyFolder, log: Callable[[str], None] | None = No
 
     Args:
         folder: the study's.
-        say: told the headline and what qualifies it.
+        log: called with the headline and the warnings.
 
     Raises:
         CheckpointError: the study has not ended.
@@ -92,28 +92,28 @@ def study_page(view: StudyView) -> Page:
 
 def _figures(view: StudyView) -> list[KeyFigure]:
     """Key figures of the deployed policy on the hold-out; of the search, where there is none."""
-    told, trials = view.result["holdout"], view.result["trials"]
+    entry, trials = view.result["holdout"], view.result["trials"]
     ends = f"{trials['complete']} to the end, {trials['pruned']} cut"
     tried = KeyFigure("Trials", format_number(trials["started"], 0), ends)
     if view.holdout is not None:
-        return _holdout_figures(view, view.holdout, told)
-    if told is None or view.has_prices:
+        return _holdout_figures(view, view.holdout, entry)
+    if entry is None or view.has_prices:
         return [tried, *_search_figures(view)]
-    known = [float(one["score"]) for one in told["seeds"] if not one["failed"]]
-    finished = f"{len(known)} of {len(told['seeds'])} finished"
+    known = [float(one["score"]) for one in entry["seeds"] if not one["failed"]]
+    finished = f"{len(known)} of {len(entry['seeds'])} finished"
     return [
-        KeyFigure("Mean return", format_number(told.get("mean"), 2), "of the final seeds"),
+        KeyFigure("Mean return", format_number(entry.get("mean"), 2), "of the final seeds"),
         KeyFigure("Single seeds", format_interval(known, 2), finished),
         tried,
     ]
 
 
 def _holdout_figures(
-    view: StudyView, lines: ReturnCurves, told: Mapping[str, Any]
+    view: StudyView, lines: ReturnCurves, entry: Mapping[str, Any]
 ) -> list[KeyFigure]:
     mine, periods, beside = lines.curves[0], lines.periods, span(len(lines.time), lines.periods)
-    if told["opening"] > 1:  # said first: choices made between the looks made it too good
-        beside = f"opening {told['opening']} of these days; {beside}"
+    if entry["opening"] > 1:  # said first: choices made between the looks made it too good
+        beside = f"opening {entry['opening']} of these days; {beside}"
     if lines.benchmark is not None:
         beside += f"; equal weight {percent(compound_return(lines.benchmark))}"
     shown = [KeyFigure("Return on the hold-out", percent(compound_return(mine)), beside)]
@@ -123,7 +123,7 @@ def _holdout_figures(
         worse = format_percent(view.random_traders.percentile / 100.0)
         note = f"of {view.random_traders.draws} with its own decisions at other times"
         shown.append(KeyFigure("Random traders that did worse", worse, note))
-    first: Mapping[str, Any] = next((seed for seed in told["seeds"] if not seed["failed"]), {})
+    first: Mapping[str, Any] = next((seed for seed in entry["seeds"] if not seed["failed"]), {})
     fills = format_number(first.get("fills"), 0)
     return [
         *shown,
@@ -132,7 +132,7 @@ def _holdout_figures(
 
 
 def _search_figures(view: StudyView) -> list[KeyFigure]:
-    """What the search could have shown, where nothing was deployed."""
+    """Return key figures of the search if nothing was deployed."""
     evidence, shown = view.result["evidence"] or {}, []
     candidates = view.result["confirmation"]["candidates"]
     kinds = ("lcb", "sharpe_lcb", "timing_lcb")
@@ -161,14 +161,14 @@ def _search_figures(view: StudyView) -> list[KeyFigure]:
 
 
 def _holdout(view: StudyView) -> list[Section]:
-    told = view.result["holdout"]
-    if told is None:
+    entry = view.result["holdout"]
+    if entry is None:
         closed = Section("Hold-out", ("It was not opened: there is nothing to show it to.",))
         return [closed] if view.has_prices else []
     if view.holdout is None:
         rows = [
             [f"seed {one['seed']}", "failed" if one["failed"] else format_number(one["score"], 2)]
-            for one in told["seeds"]
+            for one in entry["seeds"]
         ]
         episodes = Table("Fresh episodes", ("", "mean return"), rows)
         return [Section("Final training", (), [episodes])]
@@ -177,27 +177,27 @@ def _holdout(view: StudyView) -> list[Section]:
     shown = make_picture(
         "holdout", f"Return of all seeds on the hold-out beside {view.rival_name}", drawn
     )
-    table = study_tables.holdout(view.holdout, told["seeds"])
+    table = study_tables.holdout(view.holdout, entry["seeds"])
     return [Section("Hold-out", (), [table], [shown])]
 
 
 def _confirmation(view: StudyView) -> Section:
-    told = view.result["confirmation"]
-    fine = [one for one in told["candidates"] if "lcb" in one]
+    entry = view.result["confirmation"]
+    fine = [one for one in entry["candidates"] if "lcb" in one]
     pictures: list[Picture] = []
     if fine:
         what, rivals = "mean return", {}
         if view.has_benchmark:
             what = "annual information ratio against equal weight"
-            rivals = {"equal weight": 0.0, "cash, lower bound": told["cash"]}
+            rivals = {"equal weight": 0.0, "cash, lower bound": entry["cash"]}
         elif view.has_prices:
             what, rivals = "annual Sharpe ratio", {"cash": 0.0}
         drawn = study_figures.confirmation(sorted(fine, key=lambda one: -one["lcb"]), what, rivals)
         pictures.append(make_picture("confirmation", "Lower bounds of the best trials", drawn))
     sentences = ["The best trials of the search were trained again on seeds that it never saw."]
     sentences += describe_chance(view.result)
-    if told["reason"]:
-        sentences.append(f"No winner: {told['reason']}.")
+    if entry["reason"]:
+        sentences.append(f"No winner: {entry['reason']}.")
     return Section("Confirmation", sentences, [study_tables.candidates(view)], pictures)
 
 
@@ -233,7 +233,7 @@ def _search(view: StudyView) -> Section:
 
 
 def _sort_by_importance(view: StudyView) -> list[SearchAxis]:
-    """What mattered most comes first."""
+    """Return the axes, most important first."""
     order = {name: place for place, name in enumerate(view.importance)}
     return sorted(view.axes, key=lambda axis: order.get(axis.name, len(order)))
 

@@ -1,6 +1,6 @@
-"""A study's sentences. What the data does not show is not said.
+"""Sentences of a study's page. Nothing is claimed without evidence.
 
-What must hold before "profitable" or "outperforms" is: docs/rules.md, section 15.
+Conditions for "profitable" and "outperforms": docs/rules.md, section 15.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OPTIMISTIC = (
 
 
 def warnings(view: StudyView) -> list[str]:
-    """What must be read before anything else."""
+    """Return the warnings at the top of the page."""
     result = view.result
     lines = [*view.accepted]
     if (result["holdout"] or {}).get("opening", 0) > 1:
@@ -64,7 +64,7 @@ def warnings(view: StudyView) -> list[str]:
 def summary_sentences(view: StudyView) -> list[str]:
     """Return a short verdict, and the sentences below it."""
     result = view.result
-    winner, told = result["winner"], result["holdout"]
+    winner, entry = result["winner"], result["holdout"]
     if winner is None:
         return [
             outcome_text.describe_no_winner(result),
@@ -74,14 +74,14 @@ def summary_sentences(view: StudyView) -> list[str]:
     name, shown = outcome_text.describe_deployment(winner), outcome_text.describe_holdout(result)
     if view.holdout is None:  # a game, or no seed was trained to its end
         return [f"{name} {shown[0]}", _trial_counts(result)]
-    lines = _holdout_sentences(view, view.holdout, told)
+    lines = _holdout_sentences(view, view.holdout, entry)
     if winner["forced"]:
         lines = [outcome_text.describe_no_winner(result), *lines, name]
     else:
         lines = [f"{name} {_short_verdict(view, view.holdout)}", *lines]
     label = (result["deployed"] or {}).get("label") or "the first seed"
     more = [shown[0], *_seeds(view.holdout, label)]
-    more += outcome_text.describe_openings(told) if told["opening"] == 1 else []
+    more += outcome_text.describe_openings(entry) if entry["opening"] == 1 else []
     return [
         *lines,
         *more,
@@ -92,7 +92,7 @@ def summary_sentences(view: StudyView) -> list[str]:
 
 
 def _market_direction(result: Mapping[str, Any]) -> list[str]:
-    """What the market itself made, and how far the agent follows it."""
+    """Describe the market's own return, and the agent's correlation with it."""
     return [text for text in (outcome_text.describe_market_exposure(result),) if text]
 
 
@@ -105,7 +105,7 @@ def _short_verdict(view: StudyView, lines: ReturnCurves) -> str:
     return "It was profitable on the hold-out."
 
 
-def _holdout_sentences(view: StudyView, lines: ReturnCurves, told: Mapping[str, Any]) -> list[str]:
+def _holdout_sentences(view: StudyView, lines: ReturnCurves, entry: Mapping[str, Any]) -> list[str]:
     """Figures and comparisons of the deployable policy: the first seed, fixed in advance."""
     mine, other, periods = lines.curves[0], lines.benchmark, lines.periods
     interval = sharpe_interval(mine, periods)
@@ -117,7 +117,7 @@ def _holdout_sentences(view: StudyView, lines: ReturnCurves, told: Mapping[str, 
     elif lines.market is not None:
         rivals = {BUY_AND_HOLD: compound_return(lines.market), **rivals}
         differences[BUY_AND_HOLD] = sharpe_interval(mine - lines.market, periods)
-    unseen = told["opening"] <= 1
+    unseen = entry["opening"] <= 1
     proof = interval if unseen else None  # bars that were looked at before prove nothing
     missing = missing_evidence(view)
     found = [
@@ -148,7 +148,7 @@ def _seeds(lines: ReturnCurves, label: str) -> list[str]:
 
 
 def _trial_counts(result: Mapping[str, Any]) -> str:
-    told, held = result["trials"], result["holdout"] or {}
+    entry, held = result["trials"], result["holdout"] or {}
     before_it = [*held.get("before", ()), *held.get("accesses", ())]
     before = result.get("warm_start")
     warm = before and (
@@ -156,18 +156,18 @@ def _trial_counts(result: Mapping[str, Any]) -> str:
         f"{before['study']}; the {before['num_started']} behind it count among those that luck "
         "could choose from, and nowhere else."
     )
-    violating = f", violating a constraint {told['violating']}" if told.get("violating") else ""
-    cut = f"; cut by the time budget {told['timed_out']}" if told.get("timed_out") else ""
+    violating = f", violating a constraint {entry['violating']}" if entry.get("violating") else ""
+    cut = f"; cut by the time budget {entry['timed_out']}" if entry.get("timed_out") else ""
     return (
-        f"Trials tried: {told['started']}; finished {told['complete']}, of these inactive "
-        f"{told['inactive']}{violating}; stopped early {told['pruned']}; failed {told['failed']}"
-        f"{cut}{outcome_text.describe_earlier_runs(before_it)}.{outcome_text.describe_earlier_studies(told.get('earlier'))}"
+        f"Trials tried: {entry['started']}; finished {entry['complete']}, of these inactive "
+        f"{entry['inactive']}{violating}; stopped early {entry['pruned']}; failed {entry['failed']}"
+        f"{cut}{outcome_text.describe_earlier_runs(before_it)}.{outcome_text.describe_earlier_studies(entry.get('earlier'))}"
         f"{warm or ''}"
     )
 
 
 def _pruning(view: StudyView) -> str:
-    """Where pruning stood at the end."""
+    """Describe the state of pruning at the end."""
     rungs = view.result["rungs"]
     stopped = view.result["trials"]["pruned"]
     if not rungs:
@@ -191,11 +191,11 @@ def rung_state_plural(words: str) -> str:
 
 
 def rung_state(rung: Mapping[str, Any]) -> str:
-    """What a rung did at the end, in words."""
+    """Describe the state of a rung at the end."""
     if rung.get("same_as"):
         return f"is the same as {rung['same_as']}: the budget has too few rollouts"
     if rung["rho"] is None:
-        return "never stopped a trial: too few had finished to know whether it predicts their ends"
+        return "never stopped a trial: too few had finished to measure its predictive power"
     known = f"rank correlation with final scores {format_number(rung['rho'], 2)}"
     if rung["armed"]:
         return f"was armed ({known})"
@@ -203,42 +203,42 @@ def rung_state(rung: Mapping[str, Any]) -> str:
 
 
 def _pbo(result: Mapping[str, Any]) -> str:
-    told = (result["evidence"] or {}).get("pbo")
-    if told is None:
+    entry = (result["evidence"] or {}).get("pbo")
+    if entry is None:
         return ""
-    if "value" not in told:
-        return f"Probability of backtest overfitting: not computed, {told['reason']}."
+    if "value" not in entry:
+        return f"Probability of backtest overfitting: not computed, {entry['reason']}."
     text = (
-        f"Probability of backtest overfitting {format_number(told['value'], 2)} over "
-        f"{told['columns']} trials. {PBO_NOISE_NOTE}"
+        f"Probability of backtest overfitting {format_number(entry['value'], 2)} over "
+        f"{entry['columns']} trials. {PBO_NOISE_NOTE}"
     )
-    if has_stable_losers(told):
+    if has_stable_losers(entry):
         text += (
             " A low one says that the order of the trials is stable, as where some pay more costs "
             "than others, and not that any earns: the best trial of a half of the days loses money "
-            f"in the other half in {format_percent(told['probability_of_loss'])} of halves."
+            f"in the other half in {format_percent(entry['probability_of_loss'])} of halves."
         )
     return text
 
 
-def has_stable_losers(told: Mapping[str, Any]) -> bool:
-    """Whether the best trial of a half stays among the best and loses money in most other halves.
+def has_stable_losers(entry: Mapping[str, Any]) -> bool:
+    """Return True if the best trial of a half ranks high but loses money in most other halves.
 
     Args:
-        told: `value` and `probability_of_loss` of PBO, as in ``result.json``.
+        entry: `value` and `probability_of_loss` of PBO, as in ``result.json``.
     """
-    return bool(told["value"] < 0.5 < told["probability_of_loss"])
+    return bool(entry["value"] < 0.5 < entry["probability_of_loss"])
 
 
 def _cut_search(result: Mapping[str, Any]) -> str:
-    told = result["trials"]
-    if told["cut"] is None or told["cut"] >= told["limit"]:
+    entry = result["trials"]
+    if entry["cut"] is None or entry["cut"] >= entry["limit"]:
         return ""
-    return f"The search was cut after {told['cut']} of {told['limit']} trials."
+    return f"The search was cut after {entry['cut']} of {entry['limit']} trials."
 
 
 def expected_by_chance(view: StudyView) -> list[str]:
-    """What the amount of data could show at all."""
+    """Describe what this amount of data can show."""
     findable = view.result.get("detectable")
     if findable is None:
         return []
@@ -246,51 +246,51 @@ def expected_by_chance(view: StudyView) -> list[str]:
 
 
 def expected_best_sentences(view: StudyView) -> list[str]:
-    """What the best of as many skill-less trials would show on the folds: one bar on the page.
+    """Describe the expected best of as many skill-less trials on the folds: one bar on the page.
 
-    It is the one that the deflated Sharpe ratio is measured against; where that is not computed,
-    the same with the least deviation that trials can have.
+    It is the bar of the deflated Sharpe ratio; if that is not computed, the same with the smallest
+    deviation that trials can have.
     """
     behind = (view.result.get("warm_start") or {}).get("num_started", 0)
     trials = view.result["trials"]["started"] + behind
-    told = (view.result.get("evidence") or {}).get("deflated_sharpe") or {}
+    entry = (view.result.get("evidence") or {}).get("deflated_sharpe") or {}
     findable = view.result.get("detectable")
     bar, periods = None, view.result["days_per_year"]
-    if "expected" in told:
-        bar = float(told["expected"]) * math.sqrt(periods)
+    if "expected" in entry:
+        bar = float(entry["expected"]) * math.sqrt(periods)
     elif findable is not None:
         bar = expected_best_sharpe(trials, findable["folds"]["years"])
     if bar is None:
         return []
-    excess = told.get("of", "excess") == "excess" and view.has_benchmark
+    excess = entry.get("of", "excess") == "excess" and view.has_benchmark
     ratio = "information ratio against equal weight" if excess else "Sharpe ratio"
-    ratio += " of timing" if told.get("of") == "timing" else ""
+    ratio += " of timing" if entry.get("of") == "timing" else ""
     lines = [
         f"On the folds, where {trials} trials were tried, the best of {trials} skill-less ones is "
         f"expected to show an annual {ratio} of {format_number(bar)}."
     ]
-    if told.get("measured_deviation", math.inf) < told.get("deviation", 0.0):
+    if entry.get("measured_deviation", math.inf) < entry.get("deviation", 0.0):
         lines.append(
             "The finished trials are more alike than independent ones would be (survivors of "
             "pruning are too alike), so the deviation of Sharpe ratios is taken to be at least one "
             "over the root of the number of days."
         )
-    elif "expected" in told:
-        lines += _dispersion_sentences(told, trials, periods)
+    elif "expected" in entry:
+        lines += _dispersion_sentences(entry, trials, periods)
     return lines
 
 
-def _dispersion_sentences(told: Mapping[str, Any], trials: int, periods: float) -> list[str]:
+def _dispersion_sentences(entry: Mapping[str, Any], trials: int, periods: float) -> list[str]:
     """Why the bar is high where trials differ by much more than luck; nothing where they do not."""
-    luck = 1.0 / math.sqrt(told["days"])
-    if told["measured_deviation"] < _FAR * luck:
+    luck = 1.0 / math.sqrt(entry["days"])
+    if entry["measured_deviation"] < _FAR * luck:
         return []
     root = math.sqrt(periods)
     least = luck * expected_maximum(trials)
     return [
         f"That bar is high because the finished trials differ by more than luck: their annual "
-        f"ratios have a deviation of {format_number(told['measured_deviation'] * root)}, and luck "
-        f"alone makes {format_number(luck * root)} of {told['days']} days. Some trials lose "
+        f"ratios have a deviation of {format_number(entry['measured_deviation'] * root)}, and luck "
+        f"alone makes {format_number(luck * root)} of {entry['days']} days. Some trials lose "
         f"steadily to costs, or have skill. Of {trials} trials that differ by luck alone the best "
         "would show "
         f"{format_number(least * root)}."
@@ -298,7 +298,7 @@ def _dispersion_sentences(told: Mapping[str, Any], trials: int, periods: float) 
 
 
 def scoring_sentences(view: StudyView) -> list[str]:
-    """How trials were scored."""
+    """Describe the scoring of trials."""
     result = view.result
     if not view.has_prices:
         return ["A fold is a seed, its score the mean return of its episodes."]
@@ -319,16 +319,16 @@ def scoring_sentences(view: StudyView) -> list[str]:
 
 
 def missing_evidence(view: StudyView) -> list[str]:
-    """What of it does not hold for the deployable policy, in words; empty: proven."""
-    holdout, told = view.holdout, view.result["holdout"]
+    """Return the unmet conditions of the deployable policy as clauses; empty if proven."""
+    holdout, entry = view.holdout, view.result["holdout"]
     if holdout is None:
         return ["the hold-out was not opened"]
     found = []
     if (view.result["winner"] or {}).get("forced"):
         found.append("it was deployed by force")
-    if told["opening"] > 1:
-        found.append(f"this is opening {told['opening']} of these hold-out days")
-    if not told.get("promoted"):
+    if entry["opening"] > 1:
+        found.append(f"this is opening {entry['opening']} of these hold-out days")
+    if not entry.get("promoted"):
         found.append("it was not promoted")
     found += _significance_problems(holdout.curves[0], holdout.periods)
     if view.random_traders is None:
@@ -356,7 +356,7 @@ def outperformed_rivals(view: StudyView) -> Collection[str]:
 
 
 def _significance_problems(returns: Floats, periods: float) -> list[str]:
-    """Whether the interval excludes zero, and the ratio is one that so many days can confirm."""
+    """Return the reasons why daily returns are not significant; empty if they are."""
     if not summary_text.is_above_zero(sharpe_interval(returns, periods)):
         return ["the 95 % interval of its Sharpe ratio includes zero"]
     ratio, smallest = sharpe(returns, periods), min_detectable_sharpe(len(returns), periods)

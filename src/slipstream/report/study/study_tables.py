@@ -84,11 +84,11 @@ def _figures(returns: statistics.Floats, periods: float) -> list[str]:
 
 def candidates(view: StudyView) -> Table:
     """Return the confirmation: who was trained again, and the lower bounds that decided."""
-    told = view.result["confirmation"]
-    winner, emphasis = told.get("winner"), None
-    timed = any("timing_lcb" in one for one in told["candidates"])
+    entry = view.result["confirmation"]
+    winner, emphasis = entry.get("winner"), None
+    timed = any("timing_lcb" in one for one in entry["candidates"])
     rows: list[list[str]] = []
-    for one in sorted(told["candidates"], key=lambda c: -c.get("lcb", -math.inf)):
+    for one in sorted(entry["candidates"], key=lambda c: -c.get("lcb", -math.inf)):
         if one["trial"] == winner:
             emphasis = len(rows)
         rows.append(
@@ -105,12 +105,12 @@ def candidates(view: StudyView) -> Table:
                 one.get("excluded") or "",
             ]
         )
-    judged = any("lcb" in one for one in told["candidates"])
+    judged = any("lcb" in one for one in entry["candidates"])
     rival = "0.00" if judged else NOTHING  # no bound of anything on too few days
     if view.has_benchmark:
         rows.append(["equal weight", "", "0.00", "", rival, *[""] * (2 + timed)])
         rows.append(
-            ["cash", "", "", "", format_number(told.get("cash"), 2), rival, *[""] * (1 + timed)]
+            ["cash", "", "", "", format_number(entry.get("cash"), 2), rival, *[""] * (1 + timed)]
         )
     elif view.has_prices:
         rows.append(["cash", "", "0.00", "", rival, *[""] * (1 + timed)])
@@ -119,11 +119,11 @@ def candidates(view: StudyView) -> Table:
         value = "information ratio" if view.has_benchmark else "Sharpe"
     own = ["own Sharpe, lower bound"] * view.has_benchmark + ["timing, lower bound"] * timed
     columns = ("", "search score", value, "single seeds", "lower bound", *own, "excluded")
-    count = max(len(told["candidates"]), 1)
-    level = told["level"]
+    count = max(len(entry["candidates"]), 1)
+    level = entry["level"]
     note = (
-        f"{told['seeds']} fresh seeds on every fold, {told['bootstrap']:,} resamples of seeds and "
-        f"days (the same days for all); the lower bound is the {level / count:.2g} "
+        f"{entry['seeds']} fresh seeds on every fold, {entry['bootstrap']:,} resamples of seeds "
+        f"and days (the same days for all); the lower bound is the {level / count:.2g} "
         f"quantile: the level of the bound, {level:g}, is shared by {plural(count, 'candidate')}."
     )
     if view.has_prices:
@@ -142,7 +142,7 @@ def candidates(view: StudyView) -> Table:
 
 
 def _ratio(value: float | None, market: bool = True) -> str:
-    """Return a ratio as text; exactly 0 stands for returns without a deviation."""
+    """Return a ratio as text; exactly 0 means returns without a deviation."""
     return format_number((value or None) if market else value, 2)
 
 
@@ -182,8 +182,8 @@ def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
 
 def evidence(view: StudyView) -> Table:
     """PBO and deflated Sharpe, or why they are not computed."""
-    told = view.result["evidence"] or {}
-    pbo, deflated = told.get("pbo") or {}, told.get("deflated_sharpe") or {}
+    entry = view.result["evidence"] or {}
+    pbo, deflated = entry.get("pbo") or {}, entry.get("deflated_sharpe") or {}
     rows = []
     if "value" in pbo:
         rows += [
@@ -245,23 +245,23 @@ def evidence(view: StudyView) -> Table:
     return Table("What chance alone could show", ("", "value"), rows, note=note)
 
 
-def _deviations(told: Mapping[str, Any], root: float) -> str:
+def _deviations(entry: Mapping[str, Any], root: float) -> str:
     """Return the deviation that is used; and the one measured, where that is less."""
-    used, measured = told["deviation"], told.get("measured_deviation", told["deviation"])
+    used, measured = entry["deviation"], entry.get("measured_deviation", entry["deviation"])
     if measured >= used:
         return format_number(used * root, 2)
     least, found = format_number(used * root, 2), format_number(measured * root, 2)
-    return f"{least}, the least for {told['days']} days; {found} measured: survivors are too alike"
+    return f"{least}, the least for {entry['days']} days; {found} measured: survivors are too alike"
 
 
-def _not_computed(told: Mapping[str, Any]) -> str:
-    return f"not computed: {told.get('reason') or 'nothing finished'}"
+def _not_computed(entry: Mapping[str, Any]) -> str:
+    return f"not computed: {entry.get('reason') or 'nothing finished'}"
 
 
-def rungs(told: Sequence[Mapping[str, Any]]) -> Table:
-    """Where trials could stop early."""
+def rungs(entry: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of rungs at which trials could stop early."""
     rows = []
-    for rung in told:
+    for rung in entry:
         label = f"at {describe_rung(rung['share'], rung['rollouts'])} of the budget"
         if rung.get("same_as"):
             rows.append([label, "", "", "", f"same as {rung['same_as']}"])
@@ -274,14 +274,14 @@ def rungs(told: Sequence[Mapping[str, Any]]) -> Table:
     return Table("Rungs", columns, rows)
 
 
-def counts(told: Mapping[str, Any]) -> Table:
-    """What became of the trials."""
+def counts(entry: Mapping[str, Any]) -> Table:
+    """Return the table of trial counts by state."""
     names = {"started": "started", "complete": "finished", "inactive": "of these inactive"}
-    if told.get("violating"):
+    if entry.get("violating"):
         names["violating"] = "of these violating"
     names |= {"pruned": "stopped early", "failed": "failed"}
     return Table(
-        "Trials", tuple(names.values()), [[format_number(told[name], 0) for name in names]]
+        "Trials", tuple(names.values()), [[format_number(entry[name], 0) for name in names]]
     )
 
 
@@ -310,7 +310,7 @@ def _value(value: Any) -> str:
 
 
 def failed(every: Sequence[Trial]) -> list[Table]:
-    """Which constraints trials violate, and why trials failed: never counted as zero."""
+    """Return tables of violated constraints and of failures; neither counts as zero."""
     found = []
     for standing, title in (
         ("violating", "Trials that violate a constraint"),
@@ -358,23 +358,23 @@ def requirements(view: StudyView) -> list[Section]:
     result = view.result
     if not view.has_prices or (result["winner"] is not None and not result["winner"]["forced"]):
         return []
-    told, evidence = result["confirmation"], result["evidence"] or {}
+    entry, evidence = result["confirmation"], result["evidence"] or {}
     rows = []
-    if told.get("best") is None:
-        rows.append(["Candidates", "none", "one that trades on every fold", told["reason"]])
+    if entry.get("best") is None:
+        rows.append(["Candidates", "none", "one that trades on every fold", entry["reason"]])
     else:
-        best = next(one for one in told["candidates"] if one["trial"] == told["best"])
+        best = next(one for one in entry["candidates"] if one["trial"] == entry["best"])
         days = (evidence.get("deflated_sharpe") or {}).get("days")
         rows += [_bound(best, name, days) for name in _KINDS if name in best]
         if "lcb" not in best:
             few = f"at least {MIN_BOUND_DAYS} days that folds test"
-            rows.append([f"Lower bounds of trial {told['best']}", "none", few, told["reason"]])
-    for name, p in (told.get("chance") or {}).items():
+            rows.append([f"Lower bounds of trial {entry['best']}", "none", few, entry["reason"]])
+    for name, p in (entry.get("chance") or {}).items():
         if name in ("excess", "own", "timing"):
-            limit = f"at most {told['level']:g}"
+            limit = f"at most {entry['level']:g}"
             why = f"{_UNKNOWN}: other trials on other days decide it too"
             row = [f"Hansen's p, {name}", f"{p:.2g}", limit]
-            rows.append([*row, "holds" if p <= told["level"] else why])
+            rows.append([*row, "holds" if p <= entry["level"] else why])
     rows.append(_deflated(evidence.get("deflated_sharpe") or {}, result["days_per_year"]))
     pbo = evidence.get("pbo") or {}
     found = format_number(pbo.get("value"), 2) if "value" in pbo else "not computed"
@@ -417,26 +417,29 @@ def _bound(best: Mapping[str, Any], name: str, days: int | None) -> list[str]:
     return [*row, f"{edge}; or {many} at the same ratio"]
 
 
-def _deflated(told: Mapping[str, Any], per_year: float) -> list[str]:
+def _deflated(entry: Mapping[str, Any], per_year: float) -> list[str]:
     """Return the row of the deflated Sharpe ratio."""
     limit = f"at least {MIN_DSR:g}"
-    if "value" not in told:
-        why = told.get("reason") or "nothing finished"
+    if "value" not in entry:
+        why = entry.get("reason") or "nothing finished"
         return ["Deflated Sharpe ratio", "not computed", limit, f"{_UNKNOWN}: {why}"]
-    row = [f"Deflated Sharpe ratio, trial {told['trial']}", format_number(told["value"], 2), limit]
-    if told["value"] >= MIN_DSR:
+    row = [
+        f"Deflated Sharpe ratio, trial {entry['trial']}",
+        format_number(entry["value"], 2),
+        limit,
+    ]
+    if entry["value"] >= MIN_DSR:
         return [*row, "holds"]
-    days, ratio, parts = days_to_min_dsr(told), sharpe_to_min_dsr(told), list[str]()
-    root, now = math.sqrt(per_year), int(told["days"])
+    days, ratio, parts = days_to_min_dsr(entry), sharpe_to_min_dsr(entry), list[str]()
+    root, now = math.sqrt(per_year), int(entry["days"])
     if days is None:
-        bar = "no number of days: its ratio is not above what the best of so many trials shows"
+        bar = "no number of days: its ratio is not above the expected best of all trials"
         parts.append(bar)
     else:
         parts.append(f"{days - now:,} more days at the same daily ratio ({days:,} in all)")
     if ratio is not None:
-        annual = (
-            f"{format_number(ratio * root, 2)} instead of {format_number(told['sharpe'] * root, 2)}"
-        )
+        present = format_number(entry["sharpe"] * root, 2)
+        annual = f"{format_number(ratio * root, 2)} instead of {present}"
         parts.append(f"an annual ratio of {annual} on the same {now:,} days")
     else:
         parts.append("no ratio is enough on so few days with this kurtosis")

@@ -3,7 +3,7 @@
 When the page is written, two things are replayed on the hold-out (docs/rules.md, section 15): equal
 weight that is rebalanced (a study follows what is bought once), and matched random traders: the
 deployable policy's own decisions at other places of the hold-out, under its own costs and rules.
-Both are needed for what the page may say and for no choice.
+Both affect the wording of the page only, no choice.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ReturnCurves:
 
 @dataclass(frozen=True)
 class StudyView:
-    """What the page shows.
+    """Contents of the page.
 
     Attributes:
         name: the study's.
@@ -123,12 +123,12 @@ class StudyView:
 
     @property
     def has_prices(self) -> bool:
-        """Whether there are prices, and so a hold-out."""
+        """True if the study has prices, and so a hold-out."""
         return bool(self.result["market"])
 
     @property
     def has_benchmark(self) -> bool:
-        """Whether equal weight is traded on the same bars; else there is only cash to beat."""
+        """True if equal weight is traded on the same bars; otherwise the only baseline is cash."""
         return bool(self.result.get("benchmark", self.has_prices))
 
     @property
@@ -155,7 +155,7 @@ def read_view(folder: StudyFolder) -> StudyView:
     result, known = folder.result, folder.provenance
     if result is None:
         raise CheckpointError(
-            f"The study {folder.name} has no result yet; go on with `slipstream resume "
+            f"The study {folder.name} has no result yet; continue it with `slipstream resume "
             f"{folder.handle}`, or look at it with `slipstream study status {folder.handle}`."
         )
     with Ledger(folder.ledger, read_only=True) as ledger:
@@ -271,15 +271,15 @@ def _provenance(folder: StudyFolder) -> dict[str, str]:
 
 
 def _steps(folder: StudyFolder) -> str:
-    """Asked for, and trained where whole rollouts are more; a space that varies sizes says more."""
+    """Return the requested steps, and the trained ones if whole rollouts are more."""
     config = folder.base
-    asked, trained = config.training.total_timesteps, num_steps(config)
+    requested, trained = config.training.total_timesteps, num_steps(config)
     agent = config.agent
     sizes = {"training.total_timesteps", NUM_ENVS}
     sizes |= {AGENT + name for name in (*agent.LENGTHS, *agent.FITTED)}
-    if asked == trained or sizes & set(folder.study.space or ()):
-        return f"{asked:,}"
-    return f"{trained:,} (whole iterations; {asked:,} asked for)"
+    if requested == trained or sizes & set(folder.study.space or ()):
+        return f"{requested:,}"
+    return f"{trained:,} (whole iterations; {requested:,} asked for)"
 
 
 _SAME = 1e-6  # of a day's return: weights are float32
@@ -287,11 +287,11 @@ _SAME = 1e-6  # of a day's return: weights are float32
 
 @dataclass(frozen=True)
 class RandomTraderRank:
-    """Where the deployable policy stands among traders that differ from it in their timing only.
+    """Rank of the deployable policy among traders that differ from it only in timing.
 
     Attributes:
         percentile: share of them that did worse, in percent; ties count half.
-        draws: how many there are.
+        draws: number of random traders.
     """
 
     percentile: float
@@ -328,8 +328,8 @@ def rebalanced_returns(
 
     Args:
         environment: of the trial, with the study's own prices.
-        days: int64 [n], the days to tell.
-        backend: how the copies are stepped.
+        days: int64 [n], the expected days.
+        backend: of the sub-environments.
 
     Returns:
         [n], or None and why there are none; no reason where the environment has no such line.
@@ -361,14 +361,14 @@ def rank_among_random_traders(
         environment: of the deployed trial, with the study's own prices.
         days, returns: of that policy on the hold-out, as the study recorded them [n].
         draws: how many.
-        backend: how the copies are stepped.
+        backend: of the sub-environments.
 
     Returns:
         The percentile; or None and why there is none.
     """
     backtest = environment.part(Backtest)
     if backtest is None:
-        return None, "this environment does not say what its passes could trade at"
+        return None, "this environment does not declare tradable prices of its passes"
     passes = backtest.for_split(HOLDOUT, backend)
     if not passes.is_comparable:
         return None, "this environment's decisions cannot be moved to other bars"

@@ -221,7 +221,7 @@ def test_constant_columns_are_named(demo_bars):
     values = features.values[features.warm_up :]
     assert constant_feature_warnings("EURUSD", names, values) == [
         "EURUSD: feature spread_rel never changes (it is 0 in every bar that is trained on) and "
-        "tells an agent nothing; leave it out.",
+        "is uninformative; leave it out.",
     ]
     assert constant_feature_warnings("EURUSD", names, values[:1]) == []
 

@@ -123,7 +123,7 @@ def test_a_training_that_was_stopped_is_said_to_stand_where_it_stands():
     """ "It is also the last policy": of a run that had gone on to twice as many steps."""
     game = GameEvaluation((chosen(steps=400),), 622, 10, budget=1000)
     page = run_page(evaluation(tracks(1.0, 2.0), game=game))
-    assert "Training stands at step 622 of 1,000." in page.sentences
+    assert "Training is at step 622 of 1,000." in page.sentences
     assert "It is also the last policy." not in page.sentences
     ended = run_page(evaluation(tracks(1.0), game=replace(game, steps=1000, budget=1000)))
     assert not any("stands at step" in line for line in ended.sentences)

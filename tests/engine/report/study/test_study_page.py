@@ -383,7 +383,7 @@ def test_disarmed_rungs_are_said(view):
     assert "33 % of the budget was disarmed (rank correlation with final scores -0.21: " in told
     rungs[0]["rho"] = None
     told = said(replace(view, result={**view.result, "rungs": rungs}))
-    assert "of the budget never stopped a trial: too few had finished to know" in told
+    assert "of the budget never stopped a trial: too few had finished to measure" in told
 
 
 @pytest.mark.slow
