@@ -38,17 +38,17 @@ print(1e3 * loaded, 1e6 * sorted(spent)[len(spent) // 2])
 
 
 def portable(
-    name: str, settings: Mapping[str, Any], widths: list[int], seconds: float
+    name: str, settings: Mapping[str, Any], net_arch: list[int], seconds: float
 ) -> dict[str, float]:
     """Milliseconds of `portable.load` and the first act, microseconds of one observation's act.
 
     Args:
         name, settings: of the kernel whose observations and actions the policy has.
-        widths: of its hidden layers, with tanh between them.
+        net_arch: of its hidden layers, with tanh between them.
         seconds: that are spent acting.
     """
     spec = resolve_environment(name, settings).spec
-    tensors, manifest = pack(Policy([spec], [0], net_arch=tuple(widths)))
+    tensors, manifest = pack(Policy([spec], [0], net_arch=tuple(net_arch)))
     shape, numbers = spec.observation_shape, math.prod(spec.observation_shape)
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as place:
         folder = checkpoint.save(Path(place) / "policy", tensors, {"policy": manifest})

@@ -302,7 +302,7 @@ def learn(
     game: str,
     settings: Mapping[str, Any],
     threads: int,
-    widths: Sequence[int] = (),
+    net_arch: Sequence[int] = (),
     seconds: float = math.inf,
     score: float = math.inf,
     tests: int = 0,
@@ -320,7 +320,7 @@ def learn(
         game: of Gymnasium, or the tests' oracle of hockey: "hockey2" has two levels of discrete
             actions, "hockey0" continuous ones.
         settings: of the agent, SB3's defaults apart; ``lin_x`` falls linearly from x to 0.
-        threads: of torch; widths: hidden layers, none for SB3's own.
+        threads: of torch; net_arch: hidden layers, none for SB3's own.
         seconds: to measure over; score: where to stop, of training episodes, or of one of so many
             `tests` of 20 episodes, the best action in each step.
         seed: of the training; budget: its steps at most.
@@ -337,8 +337,8 @@ def learn(
     else:
         env = make_vec_env(game, n_envs=copies, seed=seed, vec_env_cls=_KINDS[vector])
     own = {name: _schedule(value) for name, value in {**settings, **rounds}.items()}
-    if widths:
-        own["policy_kwargs"] = {"net_arch": list(widths)}
+    if net_arch:
+        own["policy_kwargs"] = {"net_arch": list(net_arch)}
     model = _AGENTS[agent]("MlpPolicy", env, seed=seed, device="cpu", **own)
     tested = make_vec_env(game, seed=_TEST_SEED + seed) if tests else None
     watch = _Watch(seconds, warm_up, score, tested, budget / max(tests, 1))

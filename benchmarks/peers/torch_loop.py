@@ -17,9 +17,9 @@ _TARGET_EVERY = 2500
 
 def dqn(
     inputs: int,
-    widths: Sequence[int],
+    net_arch: Sequence[int],
     choices: int,
-    batch: int,
+    batch_size: int,
     threads: int,
     seconds: float,
     operations: float = 0.0,
@@ -27,8 +27,8 @@ def dqn(
     """Updates per second, one for each step; nothing is stepped, and nobody acts.
 
     Args:
-        inputs, widths, choices: of the network, with ReLU.
-        batch: rows of an update, drawn from a replay that is full.
+        inputs, net_arch, choices: of the network, with ReLU.
+        batch_size: rows of an update, drawn from a replay that is full.
         threads: of torch.
         seconds: to measure over.
         operations: of the networks' products in an update; `gflops` are those of a second.
@@ -37,7 +37,7 @@ def dqn(
     torch.manual_seed(0)
 
     def network() -> nn.Sequential:
-        sizes = itertools.pairwise([inputs, *widths, choices])
+        sizes = itertools.pairwise([inputs, *net_arch, choices])
         layers = [one for a, b in sizes for one in (nn.Linear(a, b), nn.ReLU())]
         return nn.Sequential(*layers[:-1])
 
@@ -51,7 +51,7 @@ def dqn(
         nonlocal made
         if made % _TARGET_EVERY == 0:
             target.load_state_dict(online.state_dict())
-        own = torch.randint(_ROWS, (batch,))
+        own = torch.randint(_ROWS, (batch_size,))
         with torch.no_grad():
             wanted = reward[own] + 0.99 * goes_on[own] * target(after[own]).amax(1)
         found = online(seen[own]).gather(1, action[own]).squeeze(1)

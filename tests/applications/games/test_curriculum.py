@@ -166,7 +166,7 @@ def test_what_cannot_be_a_phase_is_refused():
     refused([{"steps": 3, "episodes": 4}], "one of them")
     refused([{"steps": 3, "env": {"mode": "NORMAL2"}}], "mode")
     refused([{"steps": 3, "env": {"puck_hold": False}}], "changes observations")
-    refused([{"steps": 3, "env": {"opponents": None}}], "how many players")
+    refused([{"steps": 3, "env": {"opponents": None}}], "number of players")
     refused([{"steps": 3, "surprise": 1}], "known key")
     refused([{"anneal": {"puck_hold": {"start": 1, "final": 0}}}], "changes observations")
     refused([{"anneal": {"reward.gold": {"start": 1, "final": 0}}}], "gold")

@@ -66,9 +66,9 @@ def test_a_game_arrives_with_who_judges_it():
     owner = NodeCompatibility.from_environment(environment, config)
     sent = environment_payload(environment, Shared.of(environment.data))
     found = Node(owner.payload(), stored).restored(sent, [])
-    assert found.kernel is environment.kernel is found.judge.kernel
+    assert found.kernel is environment.kernel is found.evaluator.kernel
     assert found.self_play.training.names == ("snapshots",)
-    assert found.judge.loaded.params == environment.judge.loaded.params
+    assert found.evaluator.loaded.params == environment.evaluator.loaded.params
 
 
 def test_a_game_that_ends_itself_is_not_cut():
@@ -77,7 +77,9 @@ def test_a_game_that_ends_itself_is_not_cut():
     config = resolve("hockey", given)
     environment = resolve_environment(config.env_name, config.env_settings)
     assert not any("declares no time limit" in one for one in run_warnings(config, environment))
-    assert environment.make_eval_envs("test", 1, max_steps=120).book["next_limit"].min() > 251
+    assert (
+        environment.make_eval_envs("test", 1, max_steps=120).episode_state["next_limit"].min() > 251
+    )
 
 
 def test_a_game_without_opponents_gets_those_that_it_suggests():

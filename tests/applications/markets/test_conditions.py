@@ -105,7 +105,7 @@ def test_games_have_no_market_keys(name):
 )
 def test_other_conditions_are_refused_by_name(folders, make, before, now, words):
     policy = trained_on(make(folders, **before))
-    with pytest.raises(ConfigError, match=f"trained under other conditions.*{words}"):
+    with pytest.raises(ConfigError, match=f"trained in another context.*{words}"):
         policies.check_fit(policy, make(folders, **now))
 
 
@@ -141,7 +141,7 @@ def test_a_policy_that_knows_no_conditions_is_measured_by_its_shape(folders):
 def test_actions_of_another_kind_are_refused(folders):
     policy = trained_on(forex(folders, action="continuous"))
     policy.observation_shape = forex(folders).spec.observation_shape
-    with pytest.raises(ConfigError, match=r"acts in .*box.*discrete"):
+    with pytest.raises(ConfigError, match=r"actions .*box.*discrete"):
         policies.check_fit(policy, forex(folders))
 
 
@@ -159,7 +159,7 @@ def test_what_is_told():
     trained = {"symbols": ["A", "B"], "symbols_at_once": 2, "data_sha256": "x"}
     here = {"symbols": ["B", "A"], "data_sha256": "y"}
     (told,) = context_differences(trained, here)
-    assert "trained on A, B and acts on B, A here: what it learned of one" in told
+    assert "trained on A, B and acts on B, A here: it treats each symbol" in told
     assert context_differences(trained, trained, same_data=True) == []
     assert "have changed" in context_differences(trained, trained | {"data_sha256": "y"}, True)[0]
     assert context_differences({}, here, same_data=True) == []  # format 1 knows nothing

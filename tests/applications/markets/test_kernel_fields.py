@@ -162,5 +162,5 @@ def test_what_cannot_be_followed_is_kept_dense(tmp_path):
     env = KernelVectorEnv(kernel, kernel.load(kernel.configure({})), *member_indices([1], 4))
     plan = ReplayConfig(100, 32, 0, 1, 1.0)
     assert isinstance(Replay(plan, env.spec, 1, 4, 5, [env]).storage, DenseStorage)
-    with pytest.raises(ConfigError, match="Leave the storage at auto"):
+    with pytest.raises(ConfigError, match="Set the storage to auto"):
         Replay(plan._replace(storage="fields"), env.spec, 1, 4, 5, [env])

@@ -26,9 +26,9 @@ def test_every_file_of_a_built_in_kernel():
     hashes = source_hashes(load_kernel("forex").module)
     for name in (
         "markets.forex.kernel",
-        "markets.forex.load",
-        "markets.forex.record",
-        "markets.data.clean",
+        "markets.forex.forex_loader",
+        "markets.forex.forex_state",
+        "markets.data.cleaning",
     ):
         assert f"slipstream.{name}" in hashes, name
     assert (

@@ -148,7 +148,7 @@ def test_a_run_says_and_records_that_its_environment_does_not_repeat_itself(tmp_
     again = Run.open(run.path, said.append)
     resume(again)
     again.close()
-    assert "4 of 4 copies" in said[0] and "fresh episodes" in said[0]
+    assert "4 of 4 environments" in said[0] and "new episodes" in said[0]
     assert again.provenance["fresh_episodes"] == 4 and said[0] in again.provenance["notes"]
 
 
@@ -300,7 +300,7 @@ def test_the_result_is_of_episodes_that_chose_nothing(tmp_path):
         values = evaluator.values(run.best_policy(member["member"]))[0]
         assert member["test_score"] == values.mean() != member["best_score"]
         assert member["test_error"] == pytest.approx(values.std(ddof=1) / np.sqrt(20))
-    assert run.result["test_is"] == "fresh episodes"
+    assert run.result["test_is"] == "new episodes"
 
 
 def test_few_steps_are_said_to_be_a_whole_rollout(tmp_path):
@@ -310,5 +310,5 @@ def test_few_steps_are_said_to_be_a_whole_rollout(tmp_path):
     run.close()
     (started,) = [event for event in events if isinstance(event, Started)]
     (note,) = started.notes
-    assert "total_timesteps is 1, and 128 steps per member are trained: one iteration" in note
+    assert "total_timesteps is 1, but 128 steps per member are trained: one iteration" in note
     (run.path / "result.json").unlink()

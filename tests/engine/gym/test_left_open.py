@@ -92,12 +92,12 @@ def test_what_is_trained_is_closed(tmp_path, environment, monkeypatch, where):
 
 def test_the_slices_before_one_that_cannot_be_made_are_closed(environment, monkeypatch):
     config = resolve(CONFIG).with_training(num_envs=16)
-    copies = type(environment).copies
+    make_envs = type(environment).make_envs
 
     def second_fails(self, seeds, *rest, **more):
         if Counted.open:
             raising()
-        return copies(self, seeds, *rest, **more)
+        return make_envs(self, seeds, *rest, **more)
 
     monkeypatch.setattr(type(environment), "make_envs", second_fails)
     monkeypatch.setattr(shard.Shard, "_slices", lambda self, parts: [slice(0, 8), slice(8, 16)])

@@ -56,11 +56,11 @@ def test_rows_made_from_leaves_are_the_rows_that_serial_writes(space, seed):
     rows = np.zeros((3, *spec.observation_shape), spec.observation_dtype)
     for e in range(3):
         seen = space.sample()
-        rows[e] = form.rows(seen)[0]
+        rows[e] = form.encode(seen)[0]
         for i, leaf in enumerate(form.leaves):
             store_leaf(leaf, seen, arrays[f"obs.{i}"][e : e + 1].reshape(leaf.shape))
     parts = [arrays[f"obs.{i}"] for i in range(len(form.leaves))]
-    assert np.array_equal(form.join(parts, (3,)), rows)
+    assert np.array_equal(form.concat_leaves(parts, (3,)), rows)
 
 
 @given(space=trees, copies=st.integers(1, 5))

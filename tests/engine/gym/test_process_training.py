@@ -299,7 +299,7 @@ def test_settings_that_do_nothing_are_said():
         environment = resolve_environment(config.env_name, config.env_settings)
         config = config.with_training(num_envs=8)
         return any(
-            "training.workers does nothing" in one for one in run_warnings(config, environment)
+            "training.workers has no effect" in one for one in run_warnings(config, environment)
         )
 
     assert said("cartpole", workers=2) and said("gym:CartPole-v1", backend="serial", workers=2)

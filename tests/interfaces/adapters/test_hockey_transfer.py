@@ -16,7 +16,7 @@ import pytest
 import slipstream
 from slipstream.compat.hockey_project.vectorized_env import HockeyPlayer
 from slipstream.core.errors import ConfigError
-from slipstream.games.hockey.kernel import decode
+from slipstream.games.hockey.kernel import decode_action
 from slipstream.kernels.interpreter import Records
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
@@ -67,7 +67,7 @@ def test_discrete_actions_become_the_numbers_that_the_kernel_makes_of_them():
             "P", (), {"actions": type("A", (), {"sizes": (env.spec.action_space.n,)})}
         )
         for choice in range(env.spec.action_space.n):
-            decode(s, p, np.array([choice]), 0)
+            decode_action(s, p, np.array([choice]), 0)
             assert player._numbers(choice) == list(s.act[0])[: 4 if keep else 3]
 
 

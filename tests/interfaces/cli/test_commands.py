@@ -112,7 +112,7 @@ def test_a_tab_offers_environments_files_runs_and_studies(monkeypatch, capsys, t
         ),
         (["train", "cartpole", "--n-envs", "many"], "training.num_envs"),
         (["train", "cartpole", "--gpu", "0", "--device", "cpu"], "Give one of them"),
-        (["train", "cartpole", "--gpu", "99"], "cuda:99 was asked for"),
+        (["train", "cartpole", "--gpu", "99"], "cuda:99 is not available"),
         (["train", "absent.yaml"], "cannot be read"),
         (["train", "absent.py"], "There is no kernel file"),
         (["train", "gym:NoSuchThing-v0"], "NoSuchThing"),
@@ -499,14 +499,14 @@ def test_check(slipstream, tmp_path):
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (("autotune", "cartpole"), "`autotune` is called `autotune`."),
+        (("tune-machine", "cartpole"), "`tune-machine` is called `autotune`."),
         (("exploit", "runs/x"), "`exploit` is called `best-response`."),
         (("card", "runs/x"), "`card` is called `model-card`."),
-        (("data", "synthetic-forex", "x"), "`synthetic-forex` is called `synthetic-forex`."),
+        (("data", "planted-forex", "x"), "`planted-forex` is called `synthetic-forex`."),
         (("train", "cartpole", "--total-steps", "9"), "`--total-steps` is called `--total-time"),
-        (("deploy", "x", "--name", "y"), "`--name` is called `--name`."),
+        (("deploy", "x", "--as", "y"), "`--as` is called `--name`."),
         (("paper", "x", "--limit", "order=1"), "`--limit` is called `--max-order`."),
-        (("tune", "cartpole", "--time-budget", "1h"), "`--time-budget` is called `--time-budget`."),
+        (("tune", "cartpole", "--fit", "1h"), "`--fit` is called `--time-budget`."),
     ],
 )
 def test_renamed_commands_and_options_are_named(slipstream, words, answer):

@@ -503,7 +503,7 @@ def test_train_passes_over_the_section_and_says_so(slipstream, machinery, tmp_pa
         (["--set", "study.n_trial=3"], "n_trials"),
         (["--storage", "redis://x"], "journal:FILE"),
         (["--set", "training.members=4"], "one for each fold"),
-        (["--device", "cuda:99"], "cuda:99 was asked for"),
+        (["--device", "cuda:99"], "cuda:99 is not available"),
         (["--hours", "0"], "the hours that the study may take"),
         (["--data-dir", "prices"], "cartpole reads no prices: leave --data-dir"),
         (["--study-name", "a*b"], "cannot be a folder's name"),
@@ -518,7 +518,7 @@ def test_bad_words_are_one_paragraph(slipstream, machinery, tmp_path, arguments,
 
 def test_gpu_is_a_device_as_for_train(slipstream, machinery, tmp_path):
     told = slipstream("tune", "cartpole", "--gpu", "99")
-    assert told.code == 2 and "cuda:99 was asked for" in told.err
+    assert told.code == 2 and "cuda:99 is not available" in told.err
     both = slipstream("tune", "cartpole", "--gpu", "0", "--device", "cpu")
     assert both.code == 2 and "--gpu and --device both select the device" in both.err
 

@@ -323,7 +323,7 @@ def _matches(
     """Yield entries over the same prices: key, kind, name, time and selected days they cover."""
     known = _series(db)
     for digest, one in _PRICES.read(db, make=lambda row: _stored([row[0], DAY, *row[1:]])):
-        known[digest] = PriceSeries.from_returns(one.at, one.close)
+        known[digest] = PriceSeries.from_returns(one.row_index, one.close)
     places: dict[str, list[tuple[PriceSeries, Array]]] = {}
     entries = {row[0]: row[1:] for row in _SEEN.read(db, where, values)}
     spans = [*_SPANS.read(db), *((*row, None, None) for row in _OF.read(db))]

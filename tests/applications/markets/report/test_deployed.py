@@ -111,7 +111,7 @@ def test_the_studys_own_bars_are_not_scored_again(deployed, early):
     policy = DeployedPolicy.open(deployed / "policy")
     end = policy.metadata["environment"]["windows_utc_seconds"]["development"][1]
     chosen = {name: end + value if name != "symbols" else value for name, value in early.items()}
-    with pytest.raises(ConfigError, match=r"hold-out that is opened once.*are new to it") as told:
+    with pytest.raises(ConfigError, match=r"hold-out that is opened once.*are unseen") as told:
         policy.environment(**chosen)
     (date,) = re.findall("`--from ([^`]+)`", str(told.value))
     moment = datetime.fromisoformat(date).replace(tzinfo=UTC)

@@ -124,7 +124,7 @@ def test_days_that_a_study_searched_on_are_not_fresh(tmp_path):
     found = opened(tmp_path, "two", held_out)
     assert found.number == 1 and found.searched == ("study one (2027-01-15)",)
     assert found.opened == set(held_out.day[1_500:2_000].tolist())
-    assert found.metadata()["searched"] == found.searched
+    assert found.as_dict()["searched"] == found.searched
     assert get_searched_days("one", [held_out], tmp_path) == found.opened
     assert get_searched_days("three", [held_out], tmp_path) is None
 
