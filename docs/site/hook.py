@@ -36,7 +36,7 @@ BESIDE = {
     "What listeners hear": ("slipstream.training.callbacks.events",),
     "What an environment of your own is made of": (
         "slipstream.core.config.Config",
-        "slipstream.core.config.searched",
+        "slipstream.core.config.tunable",
         "slipstream.kernels.spec",
         "slipstream.kernels.kernel.KernelData",
         "slipstream.kernels.spec.TrainingContext",
@@ -48,7 +48,7 @@ BESIDE = {
     "A market of your own": (
         "slipstream.core.timeline.FoldPlan",
         "slipstream.markets.folds.make_folds",
-        "slipstream.markets.folds.fold_facts",
+        "slipstream.markets.folds.fold_metadata",
         "slipstream.markets.synthetic.SyntheticCrypto",
         "slipstream.markets.features.feature_registry.Feature",
         "slipstream.markets.features.feature_registry.window_rows",

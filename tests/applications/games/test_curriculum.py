@@ -170,5 +170,5 @@ def test_what_cannot_be_a_phase_is_refused():
     refused([{"steps": 3, "surprise": 1}], "known key")
     refused([{"anneal": {"puck_hold": {"start": 1, "final": 0}}}], "changes observations")
     refused([{"anneal": {"reward.gold": {"start": 1, "final": 0}}}], "gold")
-    refused([{"steps": 3}], "none", env={"name": "gym:Pendulum-v1"})
+    refused([{"steps": 3}], "not one", env={"name": "gym:Pendulum-v1"})
     assert CurriculumConfig().phases == ()

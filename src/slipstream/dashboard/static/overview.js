@@ -7,8 +7,8 @@ import { act, follow } from "./stream.js";
 
 const HOUR = 360;  // looks at the machine
 const GIB = 2 ** 30;
-const RULE = "Stop ends at a checkpoint; resume and retry continue from it. Nothing else here writes, "
-  + "except the kill switch of a deployment's page.";
+const RULE = "Stop ends at a checkpoint; resume and retry continue from it. Nothing else here "
+  + "writes, except the kill switch of a deployment's page.";
 const DO = new Map([["running", "stop"], ["waiting", "stop"], ["silent", "stop"],
   ["stopped", "resume"], ["gone", "resume"]]);  // by state, which a stranger may have written
 

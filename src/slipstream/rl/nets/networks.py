@@ -252,7 +252,7 @@ class Mlp:
         return np.array(lines, np.int64)
 
 
-class Workspace:
+class NetworkWorkspace:
     """Buffers of one thread for one shape [M, R].
 
     Attributes:
@@ -275,13 +275,13 @@ class Network(Protocol):
     def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
         """Initialize weights; those of member m depend on seeds[m] only."""
 
-    def workspace(self, members: int, rows: int) -> Workspace:
+    def workspace(self, members: int, rows: int) -> NetworkWorkspace:
         """Allocate buffers for M members with R rows each."""
 
-    def act(self, weights: Views, x: NDArray[Any], workspace: Workspace) -> Array:
+    def act(self, weights: Views, x: NDArray[Any], workspace: NetworkWorkspace) -> Array:
         """Compute the actor's head [M, R, padded head width] of x [M, R, ...]."""
 
-    def value(self, weights: Views, x: NDArray[Any], workspace: Workspace) -> Array:
+    def value(self, weights: Views, x: NDArray[Any], workspace: NetworkWorkspace) -> Array:
         """Compute the critic's output [M, R, padded]; the value is in column 0."""
 
 
@@ -334,17 +334,17 @@ class MlpNetwork:
             mlp.initialise(weights, seeds, first)
             first += len(mlp.layers)
 
-    def workspace(self, members: int, rows: int) -> Workspace:
-        return Workspace(members, rows, self.head_width, self.num_outputs(BLOCK))
+    def workspace(self, members: int, rows: int) -> NetworkWorkspace:
+        return NetworkWorkspace(members, rows, self.head_width, self.num_outputs(BLOCK))
 
     def num_outputs(self, rows: int) -> int:
         """Return the total size of all layers' outputs of one network for this number of rows."""
         return rows * int(self.tables[:, :, OUTPUTS].sum(1).max())
 
-    def act(self, weights: Views, x: NDArray[Any], workspace: Workspace) -> Array:
+    def act(self, weights: Views, x: NDArray[Any], workspace: NetworkWorkspace) -> Array:
         return self._outputs(weights, 0, x, workspace.block, workspace.head)
 
-    def value(self, weights: Views, x: NDArray[Any], workspace: Workspace) -> Array:
+    def value(self, weights: Views, x: NDArray[Any], workspace: NetworkWorkspace) -> Array:
         assert len(self.mlps) > 1, "this policy has no critic"
         return self._outputs(weights, 1, x, workspace.block, workspace.value)
 

@@ -27,8 +27,8 @@ from slipstream.rl.nets.networks import (
     Array,
     MlpNetwork,
     Network,
+    NetworkWorkspace,
     Shapes,
-    Workspace,
     orthogonal,
     padded,
 )
@@ -168,8 +168,8 @@ class ConvolutionalNetwork:
         for i, ((name, a, b), gain) in enumerate(zip(self._dense_layers(), gains, strict=True)):
             orthogonal(weights[f"{name}.weight"], (a, b), gain, seeds, len(self.layers) + i)
 
-    def workspace(self, members: int, rows: int) -> Workspace:
-        return Workspace(members, rows, self.head_width, 0)
+    def workspace(self, members: int, rows: int) -> NetworkWorkspace:
+        return NetworkWorkspace(members, rows, self.head_width, 0)
 
     def features(
         self, weights: Mapping[str, Tensor], x: Tensor, products: Products = FLOAT32
@@ -185,10 +185,10 @@ class ConvolutionalNetwork:
         bias, weight = weights["dense.bias"], weights["dense.weight"]
         return F.relu(products.dense(bias, torch.stack(features), weight))
 
-    def act(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
+    def act(self, weights: Views, x: NDArray[Any], space: NetworkWorkspace) -> Array:
         return self._output("actor", weights, x)
 
-    def value(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
+    def value(self, weights: Views, x: NDArray[Any], space: NetworkWorkspace) -> Array:
         return self._output("critic", weights, x)
 
     def _output(self, name: str, weights: Views, x: NDArray[Any]) -> Array:

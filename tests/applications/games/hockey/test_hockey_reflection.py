@@ -65,7 +65,7 @@ def test_the_mirror_image_of_a_game_is_a_game(config):
     np.testing.assert_allclose(np.median(np.abs(out.reward - image.reward), axis=0), 0.0, atol=1e-3)
 
 
-@pytest.mark.parametrize("puck_hold", [True, False])
+@pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("fineness", [2, 3])
 def test_a_choice_becomes_the_one_that_means_the_mirrored_action(fineness, keep):
     """Left and right stay as they are, which the hockey project had the wrong way round."""

@@ -24,10 +24,10 @@ from slipstream.rl.agents.ppo.losses import ACTION, STATISTICS
 from slipstream.rl.agents.ppo.update import (
     Experience,
     Net,
+    PPOWorkspace,
     Rows,
     UpdateJob,
     UpdateStats,
-    Workspace,
     loops,
 )
 from slipstream.rl.experience.rollout import Rollout
@@ -181,9 +181,9 @@ def _make_net(policy: Policy, network: MlpNetwork) -> Net:
     return Net(network.tables, relu, policy.actions.continuous, log_std, sizes)
 
 
-def _make_workspace(policy: Policy, network: MlpNetwork, parts: int, block: int) -> Workspace:
+def _make_workspace(policy: Policy, network: MlpNetwork, parts: int, block: int) -> PPOWorkspace:
     numbers = network.num_outputs(block)
-    return Workspace(
+    return PPOWorkspace(
         x=_inputs(policy, (parts + 1, block)),
         outputs=alignment.aligned_zeros((parts + 1, 2, numbers)),
         d_outputs=alignment.aligned_zeros((parts, 2, numbers)),

@@ -200,7 +200,7 @@ class Net(NamedTuple):
     sizes: NDArray[np.int64]
 
 
-class Workspace(NamedTuple):
+class PPOWorkspace(NamedTuple):
     """Memory of each task of a phase for one block; each begins on a cache line of its own.
 
     Attributes:
@@ -386,7 +386,7 @@ class UpdateJob(NamedTuple):
         normalisation: float64 [some, minibatches, 3], see `minibatch_normalisation`; overwritten.
         normalise: Normalize advantages in each minibatch.
         statistics: float64 [parts, >= S], of the current minibatch; overwritten.
-        stats, workspace: UpdateStats and Workspace.
+        stats, workspace: UpdateStats and PPOWorkspace.
         gate: Shares the tasks of a lone member among threads.
     """
 
@@ -401,7 +401,7 @@ class UpdateJob(NamedTuple):
     normalise: bool
     statistics: NDArray[np.float64]
     stats: UpdateStats
-    workspace: Workspace
+    workspace: PPOWorkspace
     gate: NDArray[np.int64]
 
 
@@ -535,7 +535,7 @@ _ROWS = Rows(
     *(f4(2), f4(2), b1(2), f4(2), f4(1), f4(2)),
     *(f4(2), i8(1), f8(1)),
 )
-_WORKSPACE = Workspace(f4(3), f4(3), f4(3), f4(2), f8(3))
+_WORKSPACE = PPOWorkspace(f4(3), f4(3), f4(3), f4(2), f8(3))
 _UPDATE_JOB = UpdateJob(
     net=_NET,
     weights=STATE,

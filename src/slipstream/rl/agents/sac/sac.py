@@ -2,7 +2,7 @@
 
 The compiled form: actions drawn in training and after transitions, the gradient of one member's
 actor, its temperature; `actor_critic/` has the rest of an update, `torch_sac.py` the definition.
-What the arguments `learner`, `m`, `batch` and others hold: `actor_critic/update.py`.
+What the arguments `learner`, `m`, `batch` and others hold: `actor_critic_update.py`.
 """
 
 from __future__ import annotations

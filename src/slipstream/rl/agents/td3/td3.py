@@ -2,7 +2,7 @@
 
 The compiled form: actions in training and after transitions, and the gradient of one member's
 actor; `actor_critic/` has the rest of an update, `torch_td3.py` the definition. What the arguments
-`learner`, `m`, `batch` and others hold: `actor_critic/update.py`.
+`learner`, `m`, `batch` and others hold: `actor_critic_update.py`.
 """
 
 from __future__ import annotations
