@@ -24,10 +24,10 @@ from slipstream.rl.agents.ppo.losses import ACTION, STATISTICS
 from slipstream.rl.agents.ppo.update import (
     Experience,
     Net,
+    PPOUpdateStats,
     PPOWorkspace,
     Rows,
     UpdateJob,
-    UpdateStats,
     loops,
 )
 from slipstream.rl.experience.rollout import Rollout
@@ -161,9 +161,9 @@ class Learner:
             rewarded=rewarded,
         )
 
-    def _make_stats(self, learning_rate: NDArray[np.float64]) -> UpdateStats:
+    def _make_stats(self, learning_rate: NDArray[np.float64]) -> PPOUpdateStats:
         failed = self._policy.parameters.failed
-        return UpdateStats(
+        return PPOUpdateStats(
             settings=StepSettings(
                 learning_rate, self._per_member("adam_eps"), self._per_member("max_grad_norm")
             ),

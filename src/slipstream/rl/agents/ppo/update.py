@@ -313,7 +313,7 @@ def add_std_gradient(net: Any, rows: Any, gradient: Any, scratch: Any) -> None:
             gradient[net.log_std + j] = scratch[2, j]
 
 
-class UpdateStats(NamedTuple):
+class PPOUpdateStats(NamedTuple):
     """State and statistics of the updates of g members.
 
     Attributes:
@@ -386,7 +386,7 @@ class UpdateJob(NamedTuple):
         normalisation: float64 [some, minibatches, 3], see `minibatch_normalisation`; overwritten.
         normalise: Normalize advantages in each minibatch.
         statistics: float64 [parts, >= S], of the current minibatch; overwritten.
-        stats, workspace: UpdateStats and PPOWorkspace.
+        stats, workspace: PPOUpdateStats and PPOWorkspace.
         gate: Shares the tasks of a lone member among threads.
     """
 
@@ -400,7 +400,7 @@ class UpdateJob(NamedTuple):
     normalisation: NDArray[np.float64]
     normalise: bool
     statistics: NDArray[np.float64]
-    stats: UpdateStats
+    stats: PPOUpdateStats
     workspace: PPOWorkspace
     gate: NDArray[np.int64]
 
@@ -525,7 +525,7 @@ def part_gradient(job: Any, m: int, step: int, part: int) -> None:
     )
 
 
-_STATS = UpdateStats(STEP_SETTINGS, f8(1), b1(1), f8(2), i8(1), f8(2))
+_STATS = PPOUpdateStats(STEP_SETTINGS, f8(1), b1(1), f8(2), i8(1), f8(2))
 _NET = Net(i8(3), True, True, 0, i8(1))
 _EXPERIENCE = Experience(
     *(f4(3), SCALE, b1(3), f4(3), f4(2), f4(2), b1(2), b1(2), b1(2), f4(2), i8(2), f4(1), f4(1)),
