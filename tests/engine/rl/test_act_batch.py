@@ -19,7 +19,7 @@ ROWS = np.random.default_rng(1).normal(size=(2, 4_000, 3)).astype(np.float32)
 
 
 def policy_of(head, members=2):
-    spec = EnvSpec(observation=OBS, action=HEADS[head])
+    spec = EnvSpec(observation_space=OBS, action_space=HEADS[head])
     return Policy([spec] * members, list(range(5, 5 + members)), net_arch=(8,), head=head)
 
 

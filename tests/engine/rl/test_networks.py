@@ -82,7 +82,7 @@ def test_rows_that_are_kept_are_as_if_no_other_had_passed():
     rng, table = np.random.default_rng(0), network.tables[0]
     x = rng.standard_normal((6, input_width(3))).astype(np.float32)
     for kept in ([0, 1, 2, 3, 4, 5], [1, 2, 5], [4]):
-        space, few = (np.zeros(network.numbers(BLOCK), np.float32) for _ in range(2))
+        space, few = (np.zeros(network.num_outputs(BLOCK), np.float32) for _ in range(2))
         forward(parameters.flat[0], table, True, x, space)
         select_rows(table, 6, np.array(kept), space)
         forward(parameters.flat[0], table, True, x[kept], few)

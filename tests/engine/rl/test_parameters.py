@@ -32,7 +32,7 @@ def set_gradients(parameters, seed, size=1.0):
 
 def update(weights, statistics, stats, m):
     if begin_update(weights, statistics, stats, m):
-        move_weights(weights, m, 0, weights.weights.shape[1], stats.settings)
+        move_weights(weights, m, 0, weights.params.shape[1], stats.settings)
 
 
 def step(parameters, rate=0.1, norm=np.inf, frozen=None, epsilon=1e-5, kl=0.0):

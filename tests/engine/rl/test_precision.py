@@ -95,7 +95,7 @@ def _iteration(experience, form, kind, action, shape, settings, precision):
     agent = form(config, spec, range(MEMBERS), COPIES, precision=precision)
     rollout = Rollout(spec, STEPS, MEMBERS, COPIES)
     experience.fill(agent, rollout, ends=0.0)
-    if agent.wants == "replay":
+    if agent.experience_type == "replay":
         replay = Replay(config.replay(COPIES), spec, MEMBERS, COPIES)
         replay.begin(rollout.obs[0], None)
         nothing = FinalObs(rollout.obs[0, :0], np.zeros((0, 2), np.int64))

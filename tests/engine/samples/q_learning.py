@@ -60,7 +60,7 @@ class Config(agent.AgentConfig):
 
 
 class Agent(agent.Agent):
-    wants = "replay"
+    experience_type = "replay"
 
     def __init__(self, config, specs, seeds, num_envs):
         specs = [specs] * len(seeds) if isinstance(specs, EnvSpec) else list(specs)

@@ -36,7 +36,7 @@ def test_same_bits_as_one_by_one(tmp_path, monkeypatch, env, members):
     monkeypatch.setattr(FusedLoop, "__init__", lambda *a: (runs.append(1), made(*a))[1])
     fused = train(tmp_path / "fused", env, members=members, shards=1)
     assert runs
-    monkeypatch.setattr(FusedLoop, "fits", lambda env: False)
+    monkeypatch.setattr(FusedLoop, "is_supported", lambda env: False)
     alone = train(tmp_path / "alone", env, members=members, shards=1)
     assert fused.parameters.flat.tobytes() == alone.parameters.flat.tobytes()
     metrics = [(tmp_path / run / "metrics.csv").read_text() for run in ("fused", "alone")]
@@ -67,7 +67,7 @@ def test_what_nobody_can_train_on_has_the_same_words(tmp_path, monkeypatch, name
     )
     said = []
     for fits in (FusedLoop.is_supported, lambda env: False):
-        monkeypatch.setattr(FusedLoop, "fits", fits)
+        monkeypatch.setattr(FusedLoop, "is_supported", fits)
         with pytest.raises(KernelError) as caught:
             train(tmp_path / f"run{len(said)}", str(kernel))
         said.append(str(caught.value))

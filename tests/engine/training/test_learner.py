@@ -51,14 +51,17 @@ def test_auto_follows_from_config_and_spaces(learner, device, image, expected):
     ("device", "image", "why"), [("cuda:1", False, "cuda:1"), ("cpu", True, "images")]
 )
 def test_the_compiled_form_refuses_what_it_cannot_do(device, image, why):
-    with pytest.raises(ConfigError, match=f"{why}.*Leave training.learner at auto"):
+    with pytest.raises(ConfigError, match=f"{why}.*Set training.learner to auto"):
         select_learner("compiled", device, image)
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"precision": "bfloat16_products"}, "compiled form.*Set training.learner to torch"),
+        (
+            {"precision": "bfloat16_products"},
+            "compiled implementation.*Set training.learner to torch",
+        ),
         ({"precision": "tf32", "learner": "torch"}, "device is cpu: only GPUs support TF32"),
     ],
 )
@@ -257,7 +260,7 @@ def test_a_run_goes_on_elsewhere_only_when_asked(tmp_path, monkeypatch, precisio
     api.resume(run, device="cpu", report=False)
     assert run.device == "cpu" and run.config.training.device == "cuda:0"
     moved = [note for note in run.provenance["notes"] if f"is trained on {where}, " in note]
-    assert len(moved) == 1 and "before that it was on cuda:0" in moved[0] and moved[0] in said
+    assert len(moved) == 1 and "before on cuda:0" in moved[0] and moved[0] in said
     assert run.result is not None
 
 

@@ -94,7 +94,7 @@ def test_a_sentence_lists_no_more_names_than_can_be_read():
 
 
 def test_chosen_bars_need_prices(game):
-    with pytest.raises(ConfigError, match="no prices to choose from"):
+    with pytest.raises(ConfigError, match="no prices to select from"):
         evaluate_run(game, start=0)
 
 

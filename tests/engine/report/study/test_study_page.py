@@ -634,5 +634,5 @@ def test_a_study_whose_trials_hardly_trade_has_a_page_and_no_best_trial(tmp_path
         best_config(folder)
     assert best_config(folder, 2).startswith("# Study idle, trial 2: requested")
     (folder.path / "result.json").unlink()
-    with pytest.raises(CheckpointError, match=r"no result yet; go on with `slipstream res"):
+    with pytest.raises(CheckpointError, match=r"no result yet; continue it with `slipstream res"):
         write_study_page(folder)

@@ -130,7 +130,7 @@ def test_a_corrupt_best_policy_falls_back_to_the_one_before(run, harm):
     for _ in range(2):
         tensors, manifest = run.best.load(0)
         assert manifest["score"] == 2.0 and tensors["w"].tolist() == [2.0] * 3
-    assert len(run.said) == 1 and "the best before it is used" in run.said[0]
+    assert len(run.said) == 1 and "The previous best policy is used instead" in run.said[0]
     run.best.save(0, {"w": np.ones(3, np.float32)}, {"score": 4.0, "policy": {}, "steps": 1})
     assert run.best.load(0)[1]["score"] == 4.0
 
@@ -197,7 +197,8 @@ def count(name, original):
     return wrapped
 
 for module, name in (
-    (os, "mkdir"), (os, "replace"), (os, "fsync"), (atomic_io, "sync_folder"), (run, "take_lock")
+    (os, "mkdir"), (os, "replace"), (os, "fsync"),
+    (atomic_io, "fsync_folder"), (run, "acquire_lock"),
 ):
     setattr(module, name, count(name, getattr(module, name)))
 def begin(number):
@@ -231,7 +232,7 @@ def test_a_kill_in_the_first_moments_leaves_no_dead_end(config, tmp_path):
             resumed += 1
         else:
             if (place / "checkpoints").exists():
-                with pytest.raises(CheckpointError, match="the same `slipstream train` command"):
+                with pytest.raises(CheckpointError, match="Repeat the `slipstream train` command"):
                     Run.open(place)
             again = Run.create(config, place)
             begun += 1
