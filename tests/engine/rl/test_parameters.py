@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from slipstream.rl.agents.ppo.losses import APPROX_KL, STATISTICS
-from slipstream.rl.agents.ppo.update import UpdateStats, begin_update
+from slipstream.rl.agents.ppo.update import PPOUpdateStats, begin_update
 from slipstream.rl.compiled_loops import compile_loops
 from slipstream.rl.nets.optimizer import LANES, Parameters, StepSettings, move_weights
 
@@ -42,7 +42,7 @@ def step(parameters, rate=0.1, norm=np.inf, frozen=None, epsilon=1e-5, kl=0.0):
     frozen = np.zeros(m, bool) if frozen is None else np.array(frozen)
     settings = StepSettings(np.full(m, rate), epsilons, np.full(m, norm))
     sums, updates = np.zeros((m, len(STATISTICS) + 1)), np.zeros(m, np.int64)
-    stats = UpdateStats(settings, np.full(m, 0.5), frozen, sums, updates, np.zeros((1, LANES)))
+    stats = PPOUpdateStats(settings, np.full(m, 0.5), frozen, sums, updates, np.zeros((1, LANES)))
     given = (parameters.arrays, np.zeros((2, len(STATISTICS))), stats, 0)
     loop = compile_loops("tally_test", {update: given})["update"]
     for member, divergence in enumerate(np.broadcast_to(kl, m)):
