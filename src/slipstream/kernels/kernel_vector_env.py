@@ -133,7 +133,7 @@ class KernelVectorEnv(VectorEnv):
         """Copy the environments in their current state; rules, data and the loop are shared."""
         other = copy.copy(self)
         memo[id(self)] = other
-        shared = ("kernel", "loaded", "spec", "loop", "batch_size")
+        shared = ("kernel", "loaded", "spec", "loop", "batch")
         own = {name: value for name, value in vars(self).items() if name not in shared}
         vars(other).update(copy.deepcopy(own, memo))
         other._bind_batch()

@@ -190,7 +190,7 @@ def test_attributes_of_a_kernels_copies(kernel_file):
     assert face.get_attr("level", [2]) == [7]
     assert face.has_attr("level") and not face.has_attr("nothing")
     assert face.env_is_wrapped(Monitor) == [True] * 3  # the infos have its statistics
-    with pytest.raises(IndexError, match="there are 3 copies"):
+    with pytest.raises(IndexError, match="there are 3 sub-environments"):
         face.get_attr("x", 3)
     masked = make_vec(kernel_file("masked"), 2, backend="serial")
     masked.reset()

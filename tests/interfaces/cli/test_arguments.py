@@ -7,7 +7,7 @@ import pytest
 
 import slipstream
 
-PATHS = ("evaluate", "load_policy", "resume", "status", "stop", "best-response", "check")
+PATHS = ("evaluate", "load_policy", "resume", "status", "stop", "best_response", "check")
 PATHS += ("write_report", "write_card", "evaluate_games", "resume_study", "report_study")
 
 

@@ -173,14 +173,18 @@ def test_a_job_that_is_still_loading_is_stopped_by_its_folder(slipstream, tmp_pa
 def test_a_folder_is_one_job_however_it_is_spelled(slipstream, tmp_path):
     (tmp_path / "current_environment").mkdir()
     (tmp_path / "link").symlink_to("current_environment")
-    for folder, code in (("here/a", 0), ("link/a", 2), ("here/../link/a", 2)):
+    for folder, code in (
+        ("current_environment/a", 0),
+        ("link/a", 2),
+        ("current_environment/../link/a", 2),
+    ):
         assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", folder).code == code
     assert "Job 1 will not start" in slipstream("jobs", "stop", "link/a").out
     with user_queue() as queue:
         queue.retry(queue.job(1))
         (tmp_path / "current_environment" / "a").mkdir()
         (tmp_path / "current_environment" / "a" / "config.yaml").touch()
-        slipstream("stop", "here/../link/a")
+        slipstream("stop", "current_environment/../link/a")
         assert queue.job(1).target_state == "stopped"
 
 

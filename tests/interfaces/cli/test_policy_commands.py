@@ -93,7 +93,7 @@ def test_export_refuses_in_words(slipstream, run, tmp_path):
     done = slipstream("export", run.path, "--onnx", "no/such/place/a.onnx")
     assert done.code == 2 and "no/such/place" in done.err
     done = slipstream("export", run.path / "best/member-000", "--onnx", "a.onnx")
-    assert done.code == 2 and "without the config" in done.err
+    assert done.code == 2 and "without its training config" in done.err
     done = slipstream("export", tmp_path / "nothing", "--onnx", "a.onnx")
     assert done.code == 2 and "neither a run nor a study" in done.err
     assert not list(tmp_path.glob("*.onnx"))

@@ -90,8 +90,8 @@ def test_what_is_neither_run_nor_study_is_refused(slipstream, command):
 def test_looking_loads_no_learning(tmp_path):
     (tmp_path / "config.yaml").touch()
     code = (
-        "import sys\nfrom slipstream.studies.record.inspection import lines\n"
-        f"print(lines({str(tmp_path)!r}))\n"
+        "import sys\nfrom slipstream.studies.record.inspection import describe\n"
+        f"print(describe({str(tmp_path)!r}))\n"
         "heavy = {'torch', 'numba', 'polars', 'optuna', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -116,7 +116,7 @@ def test_an_audit_that_cannot_be_read_is_refused(tmp_path: Path, make) -> None:
 @pytest.mark.parametrize("make", [_pipe, _sparse])
 def test_bars_of_an_account_that_cannot_be_read_are_refused(tmp_path: Path, make) -> None:
     make(tmp_path / "EURUSD.csv")
-    with pytest.raises(DataError, match="is not as slipstream wrote it"):
+    with pytest.raises(DataError, match="was modified"):
         BarStore(tmp_path, BarSchema(("EURUSD",), (), 60, "fx", (), "fx"))
 
 

@@ -216,7 +216,7 @@ def bad(**change):
         (PARAMS, {"exchange_name": "binance"}, "exchange_name"),
         (PARAMS, {"rules": "other"}, "cappuccino or finrl_crypto"),
         (bad(norm_axion=1), {}, "norm_axion.*norm_action"),
-        (PARAMS, {"initial_capital": 500}, r"norm_action.*smallest\s+order.*lower it"),
+        (PARAMS, {"initial_capital": 500}, r"norm_action.*minimum order.*Lower it"),
         (PARAMS, {"tickers": ("BTC", "ETH")}, "3 columns, and 2 names.*one symbol is missing"),
     ],
 )

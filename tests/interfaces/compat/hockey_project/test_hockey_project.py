@@ -433,7 +433,7 @@ def test_what_is_done_otherwise_than_a_file_says_is_said(tmp_path):
 def test_json_is_read_strictly(tmp_path):
     assert yaml_file.parse_json('{"a": [1, 2.5e-4]}', "x") == {"a": [1, 2.5e-4]}
     for text, match in (
-        ('{"a": 1, "a": 2}', "twice"),
+        ('{"a": 1, "a": 2}', "is repeated"),
         ('{"a": NaN}', "NaN"),
         ('{"a": 1,}', "line 1"),
         ("[" * 100_000, "cannot|can be used|JSON"),
