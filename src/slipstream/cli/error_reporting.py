@@ -93,7 +93,7 @@ def adapt_suggestions(text: str, arguments: Sequence[str]) -> str:
     """Replace suggested options that conflict with the command line by an equivalent.
 
     Args:
-        text: an error message that suggests ``use --device VALUE``.
+        text: an error message that suggests ``give --device VALUE``.
         arguments: command line after `slipstream`.
     """
     words = " ".join(arguments)
@@ -101,16 +101,16 @@ def adapt_suggestions(text: str, arguments: Sequence[str]) -> str:
     setting = re.search(r"(?:--set[ =])?training\.device=\S+", words)
 
     def instead(found: re.Match[str]) -> str:
-        verb, device = found.groups()
+        device = found[1]
         if device == "cpu" and (named := gpu or setting):
             return f"leave out {named[0]}"
         if gpu:
-            return f"{verb} --gpu {device.removeprefix('cuda:')}"
+            return f"give --gpu {device.removeprefix('cuda:')}"
         if setting or arguments[:1] == ["best-response"]:  # has no --device
-            return f"{verb} --set training.device={device}"
+            return f"give --set training.device={device}"
         return found[0]
 
-    return re.sub(r"(give|use) --device (cpu|cuda:\d+)", instead, text)
+    return re.sub(r"give --device (cpu|cuda:\d+)", instead, text)
 
 
 def print_error(text: str) -> None:

@@ -268,25 +268,25 @@ class SelfPlayEnv(VectorEnv):
 
     def begin(
         self,
-        copies: NDArray[np.int64],
+        env_ids: NDArray[np.int64],
         episodes: NDArray[np.int64],
         seed: int,
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        self.game.begin(copies, episodes, seed, self._obs, self._mask)
-        self._draw_matches(copies)
+        self.game.begin(env_ids, episodes, seed, self._obs, self._mask)
+        self._draw_matches(env_ids)
         self._write_learner_rows(obs, mask)
 
     def restart(
         self,
-        copies: NDArray[np.int64],
+        env_ids: NDArray[np.int64],
         seeds: NDArray[np.uint64] | None,
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        self.game.restart(copies, seeds, self._obs, self._mask)
-        self._draw_matches(copies)
+        self.game.restart(env_ids, seeds, self._obs, self._mask)
+        self._draw_matches(env_ids)
         self._write_learner_rows(obs, mask)
 
     def hold(self, held: NDArray[np.bool_]) -> None:

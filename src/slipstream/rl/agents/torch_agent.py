@@ -253,7 +253,7 @@ class TorchAgent:
         return ResourceError(
             f"{self.device} lacks memory {what} ({str(error).splitlines()[0]}). "
             "Reduce network widths, batch size, rollout length, environments or members, "
-            "or use --device cpu."
+            "or give --device cpu."
         )
 
     def drain_warnings(self) -> list[str]:

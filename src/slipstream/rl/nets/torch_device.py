@@ -32,7 +32,7 @@ def get_device(name: str) -> torch.device:
         raise ResourceError(
             f"{name} is not available: PyTorch {torch.__version__} is a CPU-only build. "
             f"Install a build with CUDA: {line} (on Windows see "
-            "https://pytorch.org/get-started); or use --device cpu."
+            "https://pytorch.org/get-started); or give --device cpu."
         )
     count = torch.cuda.device_count()
     if count == 0:
@@ -42,13 +42,13 @@ def get_device(name: str) -> torch.device:
         raise ResourceError(
             f"{name} is not available: there is no GPU, its driver is missing, or {variable} hides "
             f"it{'' if rocm is None else f' (PyTorch for ROCm {rocm})'}. "
-            f"`{tool}` lists the driver's GPUs; or use --device cpu."
+            f"`{tool}` lists the driver's GPUs; or give --device cpu."
         )
     if (device.index or 0) >= count:
         known = "only cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
         raise ResourceError(
             f"{name} is not available: this machine has {count} GPU{'s' * (count > 1)}: {known}. "
-            "Select one of them, or use --device cpu."
+            "Select one of them, or give --device cpu."
         )
     return device
 

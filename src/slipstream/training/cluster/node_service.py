@@ -173,7 +173,7 @@ def work_for(
     if gpu and config.training.device != "cuda:0":
         raise ConfigError(
             f"training.device is {config.training.device}, but each worker of a cluster has its "
-            "own GPU as cuda:0. Give --device cuda:0."
+            "own GPU as cuda:0: give --device cuda:0."
         )
     return ClusterWork(
         owner=f"{owner} ({config.hash[:12]})",
