@@ -20,7 +20,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.storage import yaml_file
 from slipstream.training.settings.config import section_of
 
-_ALGORITHMS = {"DQN": "off_policy", "SAC": "off_policy", "TD3": "off_policy", "PPO": "ppo"}
+_ALGORITHMS = ("DQN", "SAC", "TD3", "PPO")
 _NEUTRAL = {"reward_scaling": 1.0, "holding_penalty": 0.0}
 
 
@@ -176,9 +176,8 @@ def to_sections(values: Mapping[str, Any], env: Mapping[str, Any] | None = None)
                 "`create_vectorized_env(symbols, data_dir)` says it."
             )
         env = env_section(values, vectorized.symbols, vectorized.data_dir)
-    names = {"total_timesteps": "total_timesteps"}
     read = ("algorithm", "algo_params", "vectorized_training", "log_interval")
-    trained = _renamed(training, "training", names, read)
+    trained = {key: value for key, value in training.items() if key not in read}
     if "num_envs" in trained and vectorized.n_envs is not None:
         raise ConfigError("`training.num_envs` and `vectorized_training.n_envs`: keep one.")
     copies = vectorized.num_envs(section_of(env, "data").get("symbols"))
@@ -220,8 +219,8 @@ def _agent(algorithm: str, given: Mapping[str, Any], sb3: _SB3, total: Any) -> d
             f"`algorithm: {algorithm}` is not here; known: {', '.join(_ALGORITHMS)} "
             "(docs/agents.md)."
         )
-    names = _keys()["algo_params"][_ALGORITHMS[algorithm]]
-    agent = {"name": algorithm.lower(), **_renamed(given, "algo_params", names, _SB3.model_fields)}
+    own = {key: value for key, value in given.items() if key not in _SB3.model_fields}
+    agent = {"name": algorithm.lower(), **own}  # hyper-parameters have SB3's names here
     if sb3.policy_kwargs.net_arch is not None:
         agent["net_arch"] = sb3.policy_kwargs.net_arch
     every, each = sb3.train_freq, sb3.gradient_steps
