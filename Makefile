@@ -83,8 +83,8 @@ bench-loops: $(VENV)/.peers .venv-loops/.done  ## beside jax and RLtools, whose 
 	$(BIN)/python -m benchmarks loops --json benchmarks/results/loops.json
 	$(MAKE) docs
 
-docs: $(INSTALLED)  ## write the tables of docs/performance.md from benchmarks/results/*.json
-	$(BIN)/python -m benchmarks.page docs/performance.md benchmarks/results
+docs: $(INSTALLED)  ## write the tables of docs/reference/performance.md from benchmarks/results/*.json
+	$(BIN)/python -m benchmarks.page docs/reference/performance.md benchmarks/results
 
 site: $(VENV)/.site  ## build the pages of docs/ and the reference into build/site; a broken link or an undocumented name fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

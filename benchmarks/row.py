@@ -48,7 +48,7 @@ class Row:
     """One measured case.
 
     Attributes:
-        case: name, as in the issue tracker and docs/performance.md.
+        case: name, as in the issue tracker and docs/reference/performance.md.
         unit: unit of `ours` and `peer`, with what a reader must know to compare them.
         ours: median of our runs.
         peer: median of the peer's runs, None where there is none.

@@ -1,7 +1,7 @@
 """A saved policy without slipstream: NumPy, JSON and safetensors read it and act.
 
-`act` is all that a trading machine or another language has to write again; docs/policies.md says
-what is in the files.
+`act` is all that a trading machine or another language has to write again; docs/guides/policies.md
+says what is in the files.
 """
 
 import json

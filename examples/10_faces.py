@@ -23,4 +23,5 @@ for _ in range(steps // envs.num_envs):
         returns += infos["episode"]["r"][infos["_episode"]].tolist()
 envs.close()
 print(f"{len(returns)} episodes, mean return {np.mean(returns) if returns else float('nan'):.1f}")
-# For other libraries: slipstream.make_adapter("sb3", "cartpole", num_envs=64); docs/faces.md.
+# For other libraries: slipstream.make_adapter("sb3", "cartpole", num_envs=64);
+# docs/guides/adapters.md.

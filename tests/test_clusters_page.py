@@ -1,4 +1,5 @@
-"""docs/clusters.md: its Slurm script with stand-ins for the commands, its manifest as YAML."""
+"""docs/guides/clusters.md: its Slurm script with stand-ins for the commands, its manifest as
+YAML."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-PAGE = (Path(__file__).parents[1] / "docs/clusters.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs/guides/clusters.md").read_text()
 
 
 def block(language: str) -> str:

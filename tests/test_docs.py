@@ -15,23 +15,28 @@ from slipstream.kernels.kernel_registry import load_kernel
 ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md",
-    "docs/start.md",
-    "docs/extending.md",
-    "docs/extending-markets.md",
-    "docs/extending-agents.md",
-    "docs/studies.md",
-    "docs/portfolio.md",
-    "docs/workers.md",
-    "docs/migrating.md",
+    "docs/tutorials/first-training.md",
+    "docs/guides/custom-environment.md",
+    "docs/guides/custom-market.md",
+    "docs/guides/custom-agent.md",
+    "docs/guides/studies.md",
+    "docs/guides/portfolio.md",
+    "docs/guides/worker-processes.md",
+    "docs/guides/older-systems.md",
 )
 ALL_PAGES = (
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"),
-    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
 )
 BLOCK = re.compile(r"(?:<!-- file: (?P<file>[\w.]+) -->\n)?```python\n(?P<code>.*?)```", re.DOTALL)
 
 
-LONG = ("docs/studies.md", "docs/extending.md", "docs/extending-markets.md", "docs/workers.md")
+LONG = (
+    "docs/guides/studies.md",
+    "docs/guides/custom-environment.md",
+    "docs/guides/custom-market.md",
+    "docs/guides/worker-processes.md",
+)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,7 @@ def test_python_blocks_run(
 
 
 def test_the_algorithm_of_the_docs_is_the_tested_one() -> None:
-    text = (ROOT / "docs/extending-agents.md").read_text()
+    text = (ROOT / "docs/guides/custom-agent.md").read_text()
     shown = next(block["code"] for block in BLOCK.finditer(text) if block["file"] == "reinforce.py")
     assert shown == (ROOT / "tests/engine/samples/reinforce.py").read_text()
 
@@ -73,7 +78,8 @@ def test_no_two_studies_of_the_docs_and_examples_share_a_name() -> None:
 
 
 def test_what_the_code_refers_to_can_be_opened_by_everybody() -> None:
-    page = (ROOT / "docs/rules.md").read_text()
+    pages = ("market-rules", "statistics")
+    page = "\n".join((ROOT / f"docs/explanation/{name}.md").read_text() for name in pages)
     sections = dict(
         re.findall(r"^## (\d+)\. .*?\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
     )
@@ -85,15 +91,17 @@ def test_what_the_code_refers_to_can_be_opened_by_everybody() -> None:
         text = file.read_text(encoding="utf-8")
         for private in ("rading" + "-rules", "DESIGN" + ".md"):
             assert private not in text, f"{file} refers to {private}"
-        for one in re.findall(r"docs/rules\.md, sections? (\d+(?: (?:and|to) \d+)?)", text):
-            referred |= set(re.findall(r"\d+", one))
+        for numbers in re.findall(
+            r"(?:market-rules|statistics)\.md,\s+sections? (\d+(?: (?:and|to) \d+)?)", text
+        ):
+            referred |= set(re.findall(r"\d+", numbers))
     assert referred and referred <= set(sections), referred - set(sections)
 
 
 def test_players_are_counted_from_zero_on_every_page() -> None:
     """As rows, seats, `observe`'s player and PettingZoo's agents are."""
     games = (ROOT / "src/slipstream/games").rglob("*.py")
-    for place in (*(ROOT / "docs").glob("*.md"), *games, ROOT / "src/slipstream/kernels/spec.py"):
+    for place in (*(ROOT / "docs").rglob("*.md"), *games, ROOT / "src/slipstream/kernels/spec.py"):
         assert not re.search(r"player (2|two)\b", place.read_text(), re.IGNORECASE), place
 
 
@@ -128,7 +136,7 @@ def test_files_that_the_code_names_exist() -> None:
 
 
 def test_the_portfolio_page_has_every_setting_with_its_default() -> None:
-    text = (ROOT / "docs/portfolio.md").read_text()
+    text = (ROOT / "docs/guides/portfolio.md").read_text()
     row = r"^\| `(\w+)` \|[^|]*\| ([^|]*) \|"
     rows = dict(re.findall(row, text, re.MULTILINE))
     settings = load_kernel("portfolio").configure({"data": {"folder": "."}}).model_dump(mode="json")

@@ -1,4 +1,4 @@
-"""The plugin of docs/extending-plugins.md, installed as a package, takes part in everything."""
+"""The plugin of docs/guides/plugins.md, installed as a package, takes part in everything."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGE = "".join((DOCS / f"extending{part}.md").read_text() for part in ("", "-plugins"))
+GUIDES = Path(__file__).parents[1] / "docs/guides"
+PAGE = "".join((GUIDES / f"{name}.md").read_text() for name in ("custom-environment", "plugins"))
 PROGRAM = """
 import slipstream, walk_plugin
 run = slipstream.train("walk", total_timesteps=2048, num_envs=8, out="run")

@@ -112,7 +112,12 @@ def test_the_files_of_a_repository_exist() -> None:
         *("requirements/peers.lock", "requirements/loops.lock"),
         "requirements/live.lock",
         *(".ci/run", "src/slipstream/py.typed"),
-        *("docs/start.md", "docs/extending.md", "docs/glossary.md", "docs/performance.md"),
+        *(
+            "docs/tutorials/first-training.md",
+            "docs/guides/custom-environment.md",
+            "docs/reference/glossary.md",
+            "docs/reference/performance.md",
+        ),
     ):
         assert (ROOT / name).is_file(), name
     assert os.access(ROOT / ".ci/run", os.X_OK)
@@ -186,7 +191,7 @@ def test_the_package_has_one_version() -> None:
     (place,) = PROJECT["tool"]["setuptools"]["dynamic"]["version"].values()
     module, _, name = place.rpartition(".")
     assert getattr(importlib.import_module(module), name) == slipstream.__version__
-    for page in ("README.md", "docs/start.md"):
+    for page in ("README.md", "docs/tutorials/first-training.md"):
         wheel = f"pip install dist/slipstream-{slipstream.__version__}-py3-none-any.whl"
         assert wheel in (ROOT / page).read_text(), page
 
@@ -198,7 +203,7 @@ def test_what_is_missing_is_installed_by_the_packages_of_an_extra() -> None:
         name: tuple(extras[name]) for name in extras if name not in ("dev", "package", "site")
     }
     assert theirs == EXTRAS
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.*")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.*")]
     named = set[str]()
     for path in pages:
         text = path.read_text(errors="ignore")

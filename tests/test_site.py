@@ -19,7 +19,7 @@ LONGER = {"performance.md"}
 
 
 def test_guides_are_short() -> None:
-    for page in (ROOT / "docs").glob("*.md"):
+    for page in (ROOT / "docs").rglob("*.md"):
         if page.name not in LONGER:
             assert len(page.read_text().splitlines()) <= 400, page.name
 
@@ -31,7 +31,7 @@ def test_the_reference_has_what_guides_import() -> None:
         r"from (slipstream\.[\w.]+) import (\([^)]+\)|[\w, ]+)|import (slipstream\.[\w.]+)"
     )
     found = 0
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for module, names, whole in named.findall(page.read_text()):
             for name in re.findall(r"\w+", names) or [""]:
                 place = f"{module}.{name}" if name else whole
@@ -71,9 +71,9 @@ def test_every_example_says_what_it_shows(hook: Any) -> None:
 
 def test_in_the_dark_only_drawn_pictures_are_turned_round(hook: Any) -> None:
     """A screenshot has the scheme that it was taken in."""
-    page: Any = SimpleNamespace(file=SimpleNamespace(src_uri="dashboard.md"))
+    page: Any = SimpleNamespace(file=SimpleNamespace(src_uri="guides/dashboard.md"))
     for path in (ROOT / "docs/figures").glob("*.png"):
-        shown = hook.on_page_markdown(f"![One](figures/{path.name})", page, None, None)
+        shown = hook.on_page_markdown(f"![One](../figures/{path.name})", page, None, None)
         assert (".drawn" in shown) == (not path.name.startswith("dashboard-")), path.name
 
 
@@ -86,13 +86,13 @@ def test_the_site_builds_strictly(hook: Any, tmp_path: Path) -> None:
         [*command, str(tmp_path / "site")], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    reference = (tmp_path / "site/reference.html").read_text()
+    reference = (tmp_path / "site/reference/python.html").read_text()
     assert all(f'id="slipstream.api.training.{name}"' in reference for name in ("train", "resume"))
     assert (tmp_path / "site/search/search_index.json").stat().st_size > 100_000
     copy = tmp_path / "copy"
     ignored = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", "tests")
     shutil.copytree(ROOT, copy, ignore=ignored)
-    (copy / "docs/jobs.md").write_text("# Jobs\n\n[nothing](nowhere.md)\n")
+    (copy / "docs/guides/jobs.md").write_text("# Jobs\n\n[nothing](nowhere.md)\n")
     done = subprocess.run(
         [*command, str(tmp_path / "other")], cwd=copy, capture_output=True, text=True, check=False
     )

@@ -17,7 +17,7 @@ def test_machine():
     pytest.skip("only Linux gives orphans away")
 
 def test_elsewhere():
-    pytest.skip("the original environment is not installed (docs/hockey.md says how)")
+    pytest.skip("the original environment is not installed (docs/guides/hockey.md says how)")
 """
 WHOLE_FILE = 'import pytest\npytest.importorskip("nobody_has_this")\n'
 

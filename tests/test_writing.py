@@ -33,7 +33,7 @@ MOST = {
     "docstrings": 77,
     "words in src": 94,
     "words in pages": 149,
-    "long lines": 398,
+    "long lines": 400,
     "file names": 12,
 }
 TWINS = {"__init__.py", "config.py", "spec.py", "kernel.py", "reference.py"}

@@ -93,7 +93,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             name = str(path.relative_to(ROOT))
             files.append(File.generated(config, name, abs_src_path=str(path)))
     files.append(File.generated(config, "examples.md", content=_examples(examples)))
-    files.append(File.generated(config, "reference.md", content=_reference()))
+    files.append(File.generated(config, "reference/python.md", content=_reference()))
     return files
 
 
@@ -102,13 +102,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     own = page.file.src_uri
     if own in PAGES.values():
         markdown = re.sub(r"\]\(docs/", "](", markdown)
-    markdown = re.sub(r"\]\(\.\./", "](", markdown) if "/" not in own else markdown
-    markdown = markdown.replace("](README.md", "](index.md")
-    markdown = re.sub(r"\]\(examples\)", "](examples.md)", markdown)
+    elif not own.startswith("examples"):  # in docs/FOLDER: the site's root is one folder nearer
+        markdown = re.sub(r"\]\(\.\./\.\./", "](../", markdown)
+    markdown = re.sub(r"\]\(((?:\.\./)*)README\.md", r"](\1index.md", markdown)
+    markdown = re.sub(r"\]\(((?:\.\./)*)examples/?\)", r"](\1examples.md)", markdown)
 
     # Drawn on white: in the dark site.css turns their lightness round, as reports do. Screenshots
     # of the dashboard stay, for it has a dark scheme itself.
-    drawn = r"(!\[[^\]]*\]\(figures/(?!dashboard-)[\w-]+\.png\))"
+    drawn = r"(!\[[^\]]*\]\((?:\.\./)?figures/(?!dashboard-)[\w-]+\.png\))"
     return re.sub(drawn, r"\1{.drawn}", markdown)
 
 

@@ -121,7 +121,7 @@ def __getattr__(name: str) -> Any:
     if name in _OLDER:
         raise ImportError(
             f"slipstream provides {name} for an older system. Write: from "
-            f"slipstream.compat.{_OLDER[name]} import {name} (docs/migrating.md)."
+            f"slipstream.compat.{_OLDER[name]} import {name} (docs/guides/older-systems.md)."
         )
     if name in _INSTEAD:
         raise ImportError(f"slipstream has no class {name}. Write: {_INSTEAD[name]}")

@@ -8,7 +8,7 @@
 Actions are those of `slipstream.load_policy`, to the bit: every sum has the same order, one fused
 multiply-add after another. Images are the exception, for torch adds in an order of its own: their
 outputs agree to 1e-5 of the largest. This file may be copied to a machine without slipstream;
-docs/policies.md describes what it reads.
+docs/guides/policies.md describes what it reads.
 """
 
 from __future__ import annotations

@@ -383,7 +383,7 @@ def test_what_a_study_takes_is_its_steps_by_the_measured_speed(tmp_path: Path) -
 
 
 def test_tables_of_the_docs_are_those_of_results() -> None:
-    page = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/performance.md").read_text(encoding="utf-8")
     assert "<!-- benchmarks/results/" in page
     assert render(page, ROOT / "benchmarks/results") == page, "run `make docs`"
 

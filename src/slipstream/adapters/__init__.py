@@ -1,13 +1,13 @@
 """Adapters: slipstream's environments for other libraries.
 
-Only `compat` imports this package; its modules are looked up by name (docs/faces.md). An adapter
-is one module with a `make_vec` and a line in `ADAPTERS` of `api/envs.py`:
+Only `compat` imports this package; its modules are looked up by name (docs/guides/adapters.md). An
+adapter is one module with a `make_vec` and a line in `ADAPTERS` of `api/envs.py`:
 
     gymnasium_vector    Gymnasium's `VectorEnv`
     sb3                 Stable-Baselines3's `VecEnv`
     elegantrl           ElegantRL's vector protocols
     envpool             EnvPool's `send` and `recv`
-    pettingzoo          PettingZoo's `ParallelEnv`; the shortest, see docs/extending-interfaces.md
+    pettingzoo          PettingZoo's `ParallelEnv`; the shortest, see docs/guides/custom-commands.md
 
 Modules without a `make_vec`:
 

@@ -291,7 +291,7 @@ def check_single_player(batch: AdapterBatch, stepping: str) -> None:
     module = getattr(getattr(getattr(batch, "env", None), "kernel", None), "module", None)
     bots = getattr(module, "OPPONENTS", {}).get("opponents")
     batch.close()
-    remedy = "it has no players of its own, train it by self-play (docs/self-play.md)"
+    remedy = "it has no players of its own, train it by self-play (docs/guides/self-play.md)"
     if bots:
         remedy = f"give its own players, opponents={bots}"
     raise ConfigError(
@@ -615,7 +615,7 @@ def make_batch(
     if environment is None:
         raise ConfigError(
             f"{name} is no kernel: this face is for slipstream's own environments and "
-            "kernel files; foreign ones have theirs (docs/faces.md)."
+            "kernel files; foreign ones have theirs (docs/guides/adapters.md)."
         )
     num_envs = check_count("num_envs", num_envs)
     if workers is not None:

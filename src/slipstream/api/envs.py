@@ -69,7 +69,7 @@ def make_vec(
         target: as for `train`.
         num_envs: number of sub-environments.
         seed: seed of all random streams; each sub-environment has its own stream.
-        backend: auto, serial, compiled or process; see docs/workers.md.
+        backend: auto, serial, compiled or process; see docs/guides/worker-processes.md.
         **env: fields of the environment's Config; ``kwargs={...}`` for ``gym:ID``.
 
     Returns:
@@ -98,7 +98,8 @@ def registered_target(target: Any) -> Any:
 def make_adapter(
     library: str, target: str | Path | Mapping[str, Any], num_envs: int = 1, **options: Any
 ) -> Any:
-    """Make an adapter: a vector environment with the interface of another library (docs/faces.md).
+    """Make an adapter: a vector environment with the interface of another library
+    (docs/guides/adapters.md).
 
     ::
 

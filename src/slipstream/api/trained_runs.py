@@ -226,7 +226,7 @@ def export(
     """Export a policy as an ONNX file after comparing its outputs with the policy's.
 
     The graph scales observations, applies masks, and maps outputs to the environment's actions; it
-    takes the most likely action. docs/policies.md describes its inputs and outputs.
+    takes the most likely action. docs/guides/policies.md describes its inputs and outputs.
 
     Args:
         path: a run, or a study for its deployed policy.

@@ -145,7 +145,7 @@ ClusterAddress = Annotated[
     str | None,
     typer.Option(
         "--cluster",
-        help="Use a Ray cluster: auto, local or HOST:PORT (docs/clusters.md).",
+        help="Use a Ray cluster: auto, local or HOST:PORT (docs/guides/clusters.md).",
         show_default="no cluster",
     ),
 ]

@@ -1,7 +1,7 @@
 """Cappuccino's and FinRL_Crypto's environment classes and files, on our `portfolio`.
 
 Arrays of prices go in, copies of `portfolio` step behind. Their pickled files become price files.
-What differs from theirs, and why: docs/migrating.md.
+What differs from theirs, and why: docs/guides/older-systems.md.
 """
 
 from __future__ import annotations

@@ -124,7 +124,8 @@ class AgentTrainingService:
         if name.startswith(OBJECT):
             raise ConfigError(
                 f"{config!r:.80} is an environment that this program made, and a job is another "
-                "process, which has not got it: write a kernel's file (docs/extending.md), or "
+                "process, which has not got it: write a kernel's file "
+                "(docs/guides/custom-environment.md), or "
                 "register it with Gymnasium and submit gym:MODULE:ID; `slipstream.train` trains "
                 "the object itself, here."
             )

@@ -27,7 +27,7 @@ attributes:
     formats        Modules with `recognizes` and `to_sections` for configs of other projects.
     callbacks      Functions that receive every event of a run: `training.callbacks.events`.
 
-docs/extending-plugins.md has an example. The module should import little: every command loads it. A
+docs/guides/plugins.md has an example. The module should import little: every command loads it. A
 faulty plugin of another package is reported on standard error and skipped. Errors that its
 functions raise later become a `PluginError` with the package name.
 """

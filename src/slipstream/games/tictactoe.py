@@ -1,7 +1,7 @@
 """Tic-tac-toe, a game of two whose value is known: perfect play is a draw.
 
 Both players act at every step, and the one whose turn it is not may only wait
-(docs/self-play.md).
+(docs/guides/self-play.md).
 """
 
 from __future__ import annotations

@@ -425,13 +425,13 @@ def image_warnings(name: str, shown: Any) -> tuple[str, ...]:
         return (
             f"{name} shows raw Atari frames, {shape}, and an agent learns from them slowly. "
             "Usual are 84 x 84 grey pixels: env.kwargs {frameskip: 1} and env.wrappers "
-            "[gymnasium.wrappers:AtariPreprocessing] (docs/environments.md).",
+            "[gymnasium.wrappers:AtariPreprocessing] (docs/guides/third-party-environments.md).",
         )
     if 0 < shape[0] < min(shape[1:]) / 2:
         return (
             f"{name} shows images of shape {shape}, which are read as [height, width, channels]: "
             f"{shape[2]} channels of {shape[0]} x {shape[1]}. Where the channels come first, wrap "
-            "it so that they come last (docs/environments.md).",
+            "it so that they come last (docs/guides/third-party-environments.md).",
         )
     return ()
 

@@ -255,7 +255,8 @@ class ObjectEnvironment(GymnasiumEnvironment):
         if seconds:
             found.append(
                 f"{self.name} is stepped in Python, {1e6 * seconds:,.0f} us a step of one env "
-                "here; small rules written as a kernel take about 0.1 us (docs/extending.md)."
+                "here; small rules written as a kernel take about 0.1 us "
+                "(docs/guides/custom-environment.md)."
             )
         return tuple(found)
 

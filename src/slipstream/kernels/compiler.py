@@ -28,7 +28,7 @@ def bounds_checked_functions(kernel: Kernel) -> frozenset[str]:
     """Return the functions compiled with bounds checks: all functions of a user's kernel.
 
     Without checks, a write beyond an array's end corrupts other memory. Built-in kernels are run
-    with checks by the tests instead. docs/performance.md, "Checks", has the cost.
+    with checks by the tests instead. docs/reference/performance.md, "Checks", has the cost.
     """
     if kernel.built_in:
         return frozenset()

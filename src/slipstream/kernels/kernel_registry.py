@@ -136,7 +136,8 @@ def _from_module(name: str, module: ModuleType) -> Kernel:
     if missing:
         raise KernelError(
             f"{module.__file__} is not a kernel: it lacks {', '.join(missing)}. A kernel file "
-            f"defines {', '.join(REQUIRED)}; docs/extending.md shows the shortest one."
+            f"defines {', '.join(REQUIRED)}; docs/guides/custom-environment.md shows the shortest "
+            f"one."
         )
     parts = {part: getattr(module, part) for part in REQUIRED}
     parts |= {part: getattr(module, part, None) for part in OPTIONAL}

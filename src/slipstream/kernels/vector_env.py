@@ -513,5 +513,5 @@ def as_seed(value: Any) -> int:
 
 _TOGETHER = (
     "Environments on backend `{}` are stepped together: use `step`, or make foreign environments "
-    'with `backend="process"`, which steps them one by one (docs/workers.md).'
+    'with `backend="process"`, which steps them one by one (docs/guides/worker-processes.md).'
 )

@@ -1,6 +1,7 @@
 """Splits of a timeline: train, validation and test, or folds.
 
-Folds are walk-forward, purged k-fold or combinatorial purged. See docs/rules.md, sections 9 and 11.
+Folds are walk-forward, purged k-fold or combinatorial purged. See section 9 of
+docs/explanation/market-rules.md and section 11 of docs/explanation/statistics.md.
 """
 
 from __future__ import annotations

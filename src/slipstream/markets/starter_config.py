@@ -203,7 +203,7 @@ def _choose_account_currency(names: list[str]) -> tuple[str, dict[str, str]]:
 def _conversion_problems(names: Sequence[str], account: str) -> dict[str, str]:
     """Return the symbols whose profits cannot be converted into `account`, with the reason.
 
-    See docs/rules.md, section 3.
+    See docs/explanation/market-rules.md, section 3.
     """
     have = {name.upper() for name in names}
     reasons = {}

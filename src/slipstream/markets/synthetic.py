@@ -1,4 +1,5 @@
-"""Synthetic markets: prices with an edge whose optimal return is known (docs/rules.md, section 14).
+"""Synthetic markets: prices with an edge whose optimal return is known
+(docs/explanation/statistics.md, section 14).
 
 `SyntheticMarket` generates prices and writes them to files. Every open is the close before; a
 bar's growth is the signal of a subclass plus noise:

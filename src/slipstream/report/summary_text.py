@@ -132,8 +132,8 @@ def verdict(
         total_return: a fraction.
         interval: of the Sharpe ratio.
         unseen: nothing was learned from these bars or chosen on them.
-        proven: everything holds that section 15 of docs/rules.md asks for; studies only.
-        lacking: where it does not, what lacks although the interval excludes zero.
+        proven: everything holds that section 15 of docs/explanation/statistics.md asks for;
+        studies only. lacking: where it does not, what lacks although the interval excludes zero.
     """
     gain = f"{percent(total_return)} after costs on the {split} bars"
     if not unseen:

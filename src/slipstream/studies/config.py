@@ -27,7 +27,7 @@ _OPTIONAL_FIELDS = ("start_with", "constraints", "from_study")
 
 
 class PruningConfig(Config):
-    """Configuration of pruning (docs/rules.md, section 12)."""
+    """Configuration of pruning (docs/explanation/statistics.md, section 12)."""
 
     enabled: bool = Field(True, description="Prune trials at rungs.")
     rungs: tuple[InnerShare, ...] = Field(
@@ -52,7 +52,7 @@ class PruningConfig(Config):
 class ConfirmationConfig(Config):
     """Configuration of the confirmation: retraining of the best trials and selection of a winner.
 
-    See docs/rules.md, section 13.
+    See docs/explanation/statistics.md, section 13.
     """
 
     top: Count = Field(10, description="Number of best trials to retrain.")

@@ -270,7 +270,7 @@ def make_collector(
     if plan is None:
         raise ConfigError(
             f"The agent {type(agent).__name__} requires a replay buffer, but `replay` of "
-            "its Config returns None. Return a ReplayConfig from it (docs/extending-agents.md)."
+            "its Config returns None. Return a ReplayConfig from it (docs/guides/custom-agent.md)."
         )
     replay = Replay(plan, spec, agent.members, num_envs, envs[0].mask_size, envs)
     return ReplayCollector(agent, envs, rollout, replay)

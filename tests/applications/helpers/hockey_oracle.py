@@ -1,6 +1,7 @@
 """The hockey game driven by the real Box2D (package `box2d`), as slow and plain as can be.
 
-Written from the game's rules (docs/hockey.md). What the kernel computes is compared with it step by
+Written from the game's rules (docs/guides/hockey.md). What the kernel computes is compared with it
+step by
 step. Every reset builds a fresh world; the counters of the puck's holders survive a reset, as in
 the original, unless `clear` is given.
 """

@@ -17,7 +17,7 @@ from slipstream.training.environments.factory import make_environment
 from slipstream.training.settings.config import resolve
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/environments.md").read_text()
+PAGE = (ROOT / "docs/guides/third-party-environments.md").read_text()
 FILES = dict(re.findall(r"<!-- file: ([\w.]+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
 
 LIGHTS = """

@@ -247,7 +247,7 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
 
 
 def test_fixed_arrays_of_bool(tmp_path):
-    """As docs/extending.md has it: any of the four types may be a fixed array."""
+    """As docs/guides/custom-environment.md has it: any of the four types may be a fixed array."""
     text = (KERNELS / "clock.py").read_text()
     head, _, rest = text.partition("def step(")
     tail = rest.partition("\n\n\n")[2]

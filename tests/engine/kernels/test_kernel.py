@@ -78,7 +78,7 @@ def test_missing_part(write_kernel, part):
     else:
         replaced = {part: ""}
     path = write_kernel(**replaced)
-    with pytest.raises(KernelError, match=f"lacks {part}.*extending.md"):
+    with pytest.raises(KernelError, match=f"lacks {part}.*custom-environment.md"):
         load_kernel(str(path))
 
 

@@ -83,7 +83,7 @@ def test_a_policy_of_another_game_is_refused(tmp_path):
 def test_win_rates_in_the_original():
     """|difference of win rates| within 3 points over 2,000 games, for every run and bot."""
     if importlib.util.find_spec("hockey") is None:
-        pytest.skip("the original environment is not installed (docs/hockey.md says how)")
+        pytest.skip("the original environment is not installed (docs/guides/hockey.md says how)")
     original = importlib.import_module("hockey.hockey_env")
     if not hasattr(original, "HockeyEnv"):
         pytest.skip("the installed package `hockey` is not the game")

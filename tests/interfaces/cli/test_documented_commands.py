@@ -21,7 +21,7 @@ from benchmarks.suites import SUITES
 from slipstream.cli.main import app
 
 ROOT = Path(__file__).parents[3]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAGES.remove(ROOT / "CHANGELOG.md")  # which tells of what is no more
 SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.yaml")])
 EXAMPLES = sorted((ROOT / "examples").rglob("*.*"))

@@ -30,7 +30,7 @@ def list_() -> None:
     ]
     environments += [
         ("gym:ID", "any Gymnasium environment, such as gym:Acrobot-v1"),
-        ("my_env.py", "a kernel file of your own (docs/extending.md)"),
+        ("my_env.py", "a kernel file of your own (docs/guides/custom-environment.md)"),
     ]
     backends = [
         ("auto", "compiled for kernels; process or serial for gym:ID, as measured"),

@@ -1,7 +1,7 @@
 """Config files of the hockey project whose trainer slipstream's replaces, read as they are.
 
-Their JSON has the blocks `curriculum`, `hyperparameters`, `training` and `agent`; docs/hockey.md
-says what each key becomes, and what of theirs is done otherwise.
+Their JSON has the blocks `curriculum`, `hyperparameters`, `training` and `agent`;
+docs/guides/hockey.md says what each key becomes, and what of theirs is done otherwise.
 """
 
 from __future__ import annotations
@@ -291,7 +291,8 @@ def _meaningless(values: Mapping[str, Any]) -> list[str]:
     kind = agent.get("type")
     if isinstance(kind, str) and kind not in _BY_TYPE:
         found.append(
-            f"`agent.type: {kind}` is an agent that slipstream has not (docs/agents.md); known: "
+            f"`agent.type: {kind}` is an agent that slipstream has not (docs/guides/agents.md); "
+            f"known: "
             f"{', '.join(_BY_TYPE)}"
         )
     tried = _lists(values.get("hyperparameters"), "hyperparameters")
@@ -299,7 +300,7 @@ def _meaningless(values: Mapping[str, Any]) -> list[str]:
     if tried:
         found.append(
             f"{', '.join(tried)} list values to try, which is a search: give one each, or search "
-            "with `slipstream tune` (docs/studies.md)"
+            "with `slipstream tune` (docs/guides/studies.md)"
         )
     if curriculum is None:
         found.append("no `curriculum` says what is trained, these are settings of an agent alone")
@@ -318,7 +319,7 @@ def _meaningless(values: Mapping[str, Any]) -> list[str]:
         met = ", ".join(f"{kind} ({where})" for kind, where in networks.items())
         found.append(
             f"opponents of type {met} are another program's networks: train against snapshots of "
-            "one's own, `type: self_play` (docs/self-play.md)"
+            "one's own, `type: self_play` (docs/guides/self-play.md)"
         )
     return found
 

@@ -1,6 +1,7 @@
 """Calls and files of IntradayJules, on our trainer: `TrainerAgent`, `TrainerCore`, `EnvBuilder`.
 
-docs/migrating.md says what each call and key becomes, and what of theirs is done otherwise. Names
+docs/guides/older-systems.md says what each call and key becomes, and what of theirs is done
+otherwise. Names
 are looked up when they are used: `config.py` is read for every config that somebody trains.
 """
 

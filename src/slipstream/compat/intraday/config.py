@@ -133,7 +133,7 @@ def differences(values: Mapping[str, Any], monitored: bool = False) -> str:
         said += [
             "`monitor.enabled` is passed over: `slipstream train` writes metrics.csv and no "
             "monitor.csv. For that write `from slipstream.compat.intraday import TrainerAgent` "
-            "(docs/migrating.md)."
+            "(docs/guides/older-systems.md)."
         ]
     given = section_of(values, "algo_params") or section_of(training, "algo_params")
     if (logs := given.get("tensorboard_log")) is not None:
@@ -217,7 +217,7 @@ def _agent(algorithm: str, given: Mapping[str, Any], sb3: _SB3, total: Any) -> d
     if algorithm not in _ALGORITHMS:
         raise ConfigError(
             f"`algorithm: {algorithm}` is not here; known: {', '.join(_ALGORITHMS)} "
-            "(docs/agents.md)."
+            "(docs/guides/agents.md)."
         )
     own = {key: value for key, value in given.items() if key not in _SB3.model_fields}
     agent = {"name": algorithm.lower(), **own}  # hyper-parameters have SB3's names here

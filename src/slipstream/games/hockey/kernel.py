@@ -68,7 +68,8 @@ from slipstream.jit.float32 import add, div, mul, single, sub
 from slipstream.kernels.kernel import KernelData
 from slipstream.kernels.spec import EnvSpec, Metric, Symmetry
 
-# What `slipstream train hockey` uses unless told otherwise: docs/hockey.md says how far it gets.
+# What `slipstream train hockey` uses unless told otherwise: docs/guides/hockey.md says how far it
+# gets.
 DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {

@@ -1,6 +1,6 @@
 """Market calendar: weekdays, weekends, swap nights, bars per year.
 
-See docs/rules.md, sections 7 and 8.
+See docs/explanation/market-rules.md, sections 7 and 8.
 """
 
 from __future__ import annotations

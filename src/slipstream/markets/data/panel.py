@@ -1,4 +1,5 @@
-"""Panel: the prices of several assets on one time axis (docs/rules.md, section 10).
+"""Panel: the prices of several assets on one time axis (docs/explanation/market-rules.md, section
+10).
 
     rows        every bar during which the market is open, from the panel's first to its last
     a bar that an asset lacks

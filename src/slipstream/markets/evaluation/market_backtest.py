@@ -476,7 +476,7 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
         """Buy equal shares of the chosen assets [A] of each pass once.
 
         Each asset is bought at its own first tradable fill, as in the environment's benchmark
-        (docs/rules.md, section 10); until then its share is cash.
+        (docs/explanation/market-rules.md, section 10); until then its share is cash.
         """
         plans = [self._bought(record, yes) for record, yes in enumerate(chosen)]
         return self._weighted(plans, tuple(one.held for one in self.specs))

@@ -38,7 +38,7 @@ class Feature:
         rows: rows to drop, a number or a function of n: 0 where row 0 is final. For recursive
             averages they are so many that the result no longer depends on where the file begins
             (see `FORGOTTEN`).
-        meaning: one phrase, with the unit, as the table of docs/data.md has it.
+        meaning: one phrase, with the unit, as the table of docs/guides/price-data.md has it.
         stationary: whether the value has the same meaning at any price level.
         smallest: the smallest window that makes sense.
         cumulative: whether it counts from the first bar of the data, so that no warm-up makes it
@@ -390,7 +390,7 @@ def compute_feature(name: str, bars: Bars, warm_up: int) -> FloatArray:
 
 
 # The window of the volume z-score is the longest memory: it determines the cost of a hole and the
-# embargo of folds. docs/portfolio.md compares windows on synthetic markets.
+# embargo of folds. docs/guides/portfolio.md compares windows on synthetic markets.
 FEATURE_SETS: dict[str, tuple[str, ...]] = {
     "portfolio": (
         "log_open",

@@ -29,7 +29,7 @@ Variance = Share
 
 
 class Config(config.Config):
-    """Configuration of the forex environment; docs/rules.md, sections 1 to 9.
+    """Configuration of the forex environment; docs/explanation/market-rules.md, sections 1 to 9.
 
     Each environment trades one symbol, and a batch contains many symbols.
 

@@ -3,7 +3,7 @@
 Symbols are stored one after another. Prices are loaded for the windows of a single split, or once
 for all folds of a study. The second half of this file builds the table of one symbol: bars,
 features, clock (one integer per bar and four observation columns), and the rates that convert its
-quote currency to the account currency, bar by bar (docs/rules.md, section 3).
+quote currency to the account currency, bar by bar (docs/explanation/market-rules.md, section 3).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The agent observes the complete bar t and chooses a target position. The order fills at the open (or
 close) of the next bar, and equity is marked at that bar's close. This file contains the hooks, then
 spaces and metrics, then orders, fills and exits. Arrays and state are in `forex_state`, loading is
-in `forex_loader`. Rewards follow docs/rules.md, section 8.
+in `forex_loader`. Rewards follow docs/explanation/market-rules.md, section 8.
 
 Margin stop-out, stop-loss and take-profit exits happen without an order, at the open or inside the
 bar. A position is checked against the price at which it would be closed: a long sells at
@@ -66,9 +66,10 @@ from slipstream.markets.shared_rules import (
     update_metrics,
 )
 
-# Chosen on synthetic markets with and without an edge (docs/rules.md, section 14). Wide layers,
+# Chosen on synthetic markets with and without an edge (docs/explanation/statistics.md, section
+# 14). Wide layers,
 # many updates and a high discount factor overfit the noise of 60,000 bars. Results are in
-# docs/agents.md.
+# docs/guides/agents.md.
 DEFAULT_HYPERPARAMS = {
     "dqn": {
         "agent": {

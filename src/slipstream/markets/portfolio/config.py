@@ -93,7 +93,7 @@ class UnitOrders(config.Config):
 
 
 class Config(config.Config):
-    """Configuration of the portfolio environment; docs/rules.md, section 10.
+    """Configuration of the portfolio environment; docs/explanation/market-rules.md, section 10.
 
     Each environment manages a portfolio of all symbols. Keys that have no effect in a config, such
     as the rebalance threshold of unit orders, raise an error.

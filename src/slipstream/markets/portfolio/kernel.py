@@ -3,7 +3,7 @@
 The agent observes the complete bar t. Target weights fill at the open of the next bar, unit orders
 at its close, and equity is marked at that close. Orders and their costs are in `orders`, arrays and
 state in `portfolio_state`, loading in `portfolio_loader`. Spaces and metrics come last in this
-file. Rewards are those of docs/rules.md, sections 8 and 10, and Cappuccino's.
+file. Rewards are those of docs/explanation/market-rules.md, sections 8 and 10, and Cappuccino's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ from slipstream.markets.shared_rules import (
 )
 
 # Chosen on two kinds of synthetic markets, regimes of 288 bars and edges of one bar (table in
-# docs/portfolio.md). The horizon of the advantage matters most: later rewards are noise for an edge
+# docs/guides/portfolio.md). The horizon of the advantage matters most: later rewards are noise for
+# an edge
 # of one bar, and a longer regime also pays in the next bar.
 DEFAULT_HYPERPARAMS = {
     "ppo": {
@@ -67,7 +68,7 @@ DEFAULT_HYPERPARAMS = {
         },
         "training": {"num_envs": 12, "total_timesteps": 100_000},
     },
-    # SAC learns less than PPO here (docs/agents.md).
+    # SAC learns less than PPO here (docs/guides/agents.md).
     "sac": {
         "agent": {
             "net_arch": [64, 64],
@@ -208,7 +209,7 @@ def _buy_benchmark(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
     """Buy each benchmark asset with its share of the capital, at its first tradable fill.
 
     The share includes the costs. A gap at the first bar must not leave the benchmark in cash
-    (docs/rules.md, section 10).
+    (docs/explanation/market-rules.md, section 10).
     """
     n = p.assets
     for i in range(n):

@@ -1,7 +1,7 @@
 """Page of a run on prices. Its first screen has a verdict, key figures and warnings.
 
-A run's page never calls a result "profitable" (docs/rules.md, section 15), since its test bars may
-be used repeatedly.
+A run's page never calls a result "profitable" (docs/explanation/statistics.md, section 15), since
+its test bars may be used repeatedly.
 """
 
 from __future__ import annotations

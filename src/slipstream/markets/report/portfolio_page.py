@@ -1,6 +1,6 @@
 """Page of a portfolio run: comparison with cash, equal weight and each asset.
 
-See docs/rules.md, section 15.
+See docs/explanation/statistics.md, section 15.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """study.html: the confirmed winner's hold-out first, then what qualifies it.
 
-See docs/rules.md, section 15.
+See docs/explanation/statistics.md, section 15.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sentences of a study's page. Nothing is claimed without evidence.
 
-Conditions for "profitable" and "outperforms": docs/rules.md, section 15.
+Conditions for "profitable" and "outperforms": docs/explanation/statistics.md, section 15.
 """
 
 from __future__ import annotations

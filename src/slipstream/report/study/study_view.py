@@ -1,6 +1,7 @@
 """StudyView: everything that study.html shows, read from a study's folder or replayed.
 
-When the page is written, two things are replayed on the hold-out (docs/rules.md, section 15): equal
+When the page is written, two things are replayed on the hold-out (docs/explanation/statistics.md,
+section 15): equal
 weight that is rebalanced (a study follows what is bought once), and matched random traders: the
 deployable policy's own decisions at other places of the hold-out, under its own costs and rules.
 Both affect the wording of the page only, no choice.

@@ -86,7 +86,8 @@ def _own_config(module: ModuleType) -> type[AgentConfig]:
         if not (own and issubclass(part, base)):
             raise ConfigError(
                 f"{module.__file__} is not an agent: it lacks a class {name}({base.__name__}), "
-                f"with `from {base.__module__} import {base.__name__}`. docs/extending-agents.md "
+                f"with `from {base.__module__} import {base.__name__}`. "
+                f"docs/guides/custom-agent.md "
                 "shows the shortest agent."
             )
         missing = sorted(getattr(part, "__abstractmethods__", ()))

@@ -1,6 +1,6 @@
 """Confirmation: retrain the best trials on fresh seeds and select a winner.
 
-See docs/rules.md, section 13.
+See docs/explanation/statistics.md, section 13.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Pruner: scores a trial at a stage and decides whether it continues.
 
-See docs/rules.md, sections 11 and 12. A rung prunes trials only while its scores predict final
-scores. The rule was selected by replaying several rules over recorded scores; docs/pruning.md has
+See docs/explanation/statistics.md, sections 11 and 12. A rung prunes trials only while its scores
+predict final scores. The rule was selected by replaying several rules over recorded scores;
+docs/explanation/pruning.md has
 the comparison. No p-value over folds is computed, because two folds share a tested group in 12 of
 15 pairs.
 """

@@ -4,7 +4,7 @@ Sources: Politis and Romano 1994, "The Stationary Bootstrap" (blocks of geometri
 dependence between neighbouring days); Mertens 2002 and Opdyke 2007 (the standard error of a Sharpe
 ratio); Lo 2002 and Ledoit and Wolf 2008 (the same under autocorrelation), with Newey and West's
 weights and lag (1994) and Andrews and Monahan's prewhitening (1992); Hansen 2005, "A Test for
-Superior Predictive Ability"; docs/rules.md, section 13.
+Superior Predictive Ability"; docs/explanation/statistics.md, section 13.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Returns of a trial's folds: fold scores, trial scores and daily series.
 
-See docs/rules.md, sections 11 and 13.
+See docs/explanation/statistics.md, sections 11 and 13.
 """
 
 from __future__ import annotations

@@ -135,7 +135,8 @@ def connection_error(address: str, error: BaseException) -> ResourceError:
     why = text.partition(". ")[0]  # the rest is about options of Ray's commands
     return ResourceError(
         f"No cluster can be used at {address} ({why}). Start one with `ray start --head` "
-        "(docs/clusters.md); the machine that starts a study must be one of its nodes. --cluster "
+        "(docs/guides/clusters.md); the machine that starts a study must be one of its nodes. "
+        "--cluster "
         "local starts a new one."
     )
 

@@ -192,7 +192,8 @@ class RayCluster:
             _end(driver[0], 0.0)
             raise ConfigError(
                 f"The cluster at {address} requires no token: {_RISK}. Start it with "
-                "RAY_AUTH_MODE=token (docs/clusters.md), or give --insecure-cluster if no one "
+                "RAY_AUTH_MODE=token (docs/guides/clusters.md), or give --insecure-cluster if no "
+                "one "
                 "else can reach it."
             )
         self._say(f"The cluster at {address} requires no token: {_RISK} (--insecure-cluster).")

@@ -91,7 +91,8 @@ def training_environment(environment: Environment) -> Environment:
         raise ConfigError(
             f"`{environment.name}` has {players} players, and an agent trains in one seat. Choose "
             "an opponent: `env.self_play: {}` for its own past, or "
-            "`env.self_play: {opponents: {random: 1}}` for random actions (docs/self-play.md). Or "
+            "`env.self_play: {opponents: {random: 1}}` for random actions "
+            "(docs/guides/self-play.md). Or "
             "step all players with slipstream.make_vec."
         )
     return environment

@@ -281,7 +281,7 @@ class KernelEnvironment(Tunable):
         raise ConfigError(
             f"`{self.kernel.name}` has no split `{split}`, only {', '.join(self.loaded.params)}. "
             "Its `load`, or `load_folds` for a study, must return Params records of that name: "
-            "docs/extending-markets.md lists the splits of a study."
+            "docs/guides/custom-market.md lists the splits of a study."
         )
 
     def spec_for(self, records: tuple[Any, ...]) -> EnvSpec:
@@ -378,7 +378,7 @@ class KernelKind(EnvironmentKind):
             raise ConfigError(
                 f"`{kernel.name}` has prices but no `load_folds`. A study needs folds separated by "
                 "the length of an observation's history. Define it as in "
-                "docs/extending-markets.md, or train with `slipstream train`."
+                "docs/guides/custom-market.md, or train with `slipstream train`."
             )
         market = replace(market, benchmark="benchmark" in found.spec.trace)
         return replace(found, spec=replace(found.spec, market=market))

@@ -142,7 +142,7 @@ def test_both_sides_are_equal_to_two_points():
 def test_bots_do_as_they_do_in_the_original():
     """Beside the original itself, where it is installed: 12,600 games of strong against weak."""
     if importlib.util.find_spec("hockey") is None:
-        pytest.skip("the original environment is not installed (docs/hockey.md says how)")
+        pytest.skip("the original environment is not installed (docs/guides/hockey.md says how)")
     original = importlib.import_module("hockey.hockey_env")
     if not hasattr(original, "HockeyEnv"):
         pytest.skip("the installed package `hockey` is not the game")

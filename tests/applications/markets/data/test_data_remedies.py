@@ -218,7 +218,9 @@ def test_acceptance_is_by_name(folder, frame):
 
 
 def test_the_documents_have_the_same_table():
-    lines = (ROOT / "docs/data.md").read_text().partition("## All issues")[2].splitlines()
+    lines = (
+        (ROOT / "docs/guides/price-data.md").read_text().partition("## All issues")[2].splitlines()
+    )
     table = {line.split("`")[1]: line for line in lines if line.startswith("| `")}
     assert list(table) == list(CATALOGUE)
     for name, entry in CATALOGUE.items():

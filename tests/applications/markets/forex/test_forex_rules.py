@@ -350,7 +350,8 @@ def test_daily_drawdown_blocks_until_the_next_roll() -> None:
 
 
 def test_a_breach_on_the_last_bar_of_a_day_still_holds_for_the_roll_bars_order() -> None:
-    """What docs/rules.md says of the roll bar: closed at its open, entered in the bar after it."""
+    """What docs/explanation/market-rules.md says of the roll bar: closed at its open, entered in
+    the bar after it."""
     bars = [*quiet(count=2), flat_bar(0.97), flat_bar(0.97, flag=ROLL), flat_bar(0.97)]
     world = World(bars, max_daily_drawdown=0.02)
     world.step(LONG)

@@ -1,4 +1,4 @@
-"""Studies on markets whose truth is known (docs/rules.md, section 14)."""
+"""Studies on markets whose truth is known (docs/explanation/statistics.md, section 14)."""
 
 from __future__ import annotations
 

@@ -601,7 +601,8 @@ SMALL = [
 def test_the_ten_commands_of_the_page(
     served: Callable[..., Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As docs/paper.md writes them, from prices to a week on paper, but for a small search."""
+    """As docs/guides/paper-trading.md writes them, from prices to a week on paper, but for a small
+    search."""
     page = (Path(__file__).parents[4] / "docs" / "paper.md").read_text()
     lines = re.findall(r"^    (slipstream .*?)(?: +#.*)?$", page, re.MULTILINE)[:10]
     prices = write(tmp_path / "crypto", long_tables(), slice(0, LONG))

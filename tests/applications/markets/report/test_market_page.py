@@ -259,7 +259,8 @@ def test_a_ruined_account_is_said_to_be_ruined(run):
 @pytest.mark.parametrize("sharpe", [2.0, 9.0, -2.0])
 @pytest.mark.parametrize("place", [50.0, 99.0])
 def test_a_runs_page_never_says_profitable(run, interval, total, sharpe, place, monkeypatch):
-    """Whatever its figures: the test bars may be read again (docs/rules.md, section 15)."""
+    """Whatever its figures: the test bars may be read again (docs/explanation/statistics.md,
+    section 15)."""
     held = split_views(run)[0]
     size = {"total_return": total, "sharpe": sharpe, "interval": interval, "days": 80}
     found = replace(held.performance, **size)

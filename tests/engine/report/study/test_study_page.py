@@ -258,7 +258,8 @@ def loud(view):
 
 
 def test_loud_words_need_all_conditions(view):
-    """docs/rules.md, section 15: first opening, interval, size, 95 % of matched random traders."""
+    """docs/explanation/statistics.md, section 15: first opening, interval, size, 95 % of matched
+    random traders."""
     sure = proven(view)
     assert loud(sure) and "outperforms equal weight" in said(sure)
     assert study_page(sure).headline.endswith("It was profitable on the hold-out.")

@@ -21,7 +21,7 @@ ROLLOUT_ROWS = "rollout_rows"  # what a search may vary in place of the n_steps
 _LARGE_ROUNDING = 2  # rounding beyond this factor suggests other sizes
 _SUGGESTED_NUM_ENVS = range(
     16, 7, -1
-)  # all learn equally well, the most are fastest (docs/rules.md, 16)
+)  # all learn equally well, the most are fastest (docs/explanation/market-rules.md, 16)
 
 
 def fit_rollout(
