@@ -83,8 +83,9 @@ bench-loops: $(VENV)/.peers .venv-loops/.done  ## beside jax and RLtools, whose 
 	$(BIN)/python -m benchmarks loops --json benchmarks/results/loops.json
 	$(MAKE) docs
 
-docs: $(INSTALLED)  ## write the tables of docs/reference/performance.md from benchmarks/results/*.json
+docs: $(INSTALLED)  ## write docs/reference: the tables of performance.md from benchmarks/results/*.json, config.md, cli.md
 	$(BIN)/python -m benchmarks.page docs/reference/performance.md benchmarks/results
+	$(BIN)/python docs/site/generated_pages.py docs/reference
 
 site: $(VENV)/.site  ## build the pages of docs/ and the reference into build/site; a broken link or an undocumented name fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -153,7 +153,7 @@ def illustrate(page: str, files: Path, folder: Path) -> str:
             folder.mkdir(exist_ok=True)
             (folder / name).write_bytes(plot_style.png(figure))
             words = "Steps per second of vector layers by number of copies"
-            body = f"![{words}]({folder.name}/{name})"
+            body = f"![{words}](../{folder.name}/{name})"
         return f"{match[1]}\n{body}\n\n{match[3]}"
 
     return _FIGURE.sub(drawn, page)
@@ -197,10 +197,10 @@ def throughput(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
 
 
 def main(page: str, folder: str) -> None:
-    """Rewrites the page in place; pictures go into the folder `figures` beside it."""
+    """Rewrite docs/FOLDER/PAGE in place; pictures go into docs/figures."""
     path, files = Path(page), Path(folder)
     text = render(path.read_text(encoding="utf-8"), files)
-    text = illustrate(text, files, path.parent / "figures")
+    text = illustrate(text, files, path.parent.parent / "figures")
     path.write_text(text, encoding="utf-8")
 
 

@@ -37,7 +37,7 @@ def test_a_page_gets_its_pictures(tmp_path):
     )
     text = illustrate(page, tmp_path, tmp_path / "figures")
     assert "stale" not in text and text.count("Not measured yet.") == 1
-    assert "](figures/vector-throughput.png)" in text
+    assert "](../figures/vector-throughput.png)" in text
     assert (tmp_path / "figures/vector-throughput.png").stat().st_size > 5_000
     assert illustrate(text, tmp_path, tmp_path / "figures") == text
 
