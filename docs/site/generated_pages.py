@@ -37,9 +37,9 @@ def config_page() -> str:
         "",
         *_wrapped(
             "This page is generated from the config models by `make docs`. `slipstream init` "
-            "prints the keys of one environment with its default agent. `--set KEY=VALUE` sets any key. "
-            "Unknown keys are errors. Environments may have defaults of their own for training and "
-            "agents, which `init` prints; the defaults here are those of the models."
+            "prints the keys of one environment with its default agent. `--set KEY=VALUE` sets any "
+            "key. Unknown keys are errors. Environments may have defaults of their own for "
+            "training and agents, which `init` prints. The defaults here are those of the models."
         ),
         "",
     ]
