@@ -81,7 +81,7 @@ def test_the_demo_runs_from_the_wheel_without_a_clone(wheel: Path, tmp_path: Pat
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
-    assert re.search(r"Prices: .* MIT licence", said)
+    assert re.search(r"Prices: .*MIT licence", said)
     assert f"Report: {work / 'first/report.html'}" in said
     assert (work / "first/report.html").stat().st_size > 10_000
     assert str(target) in said  # the config is the wheel's own

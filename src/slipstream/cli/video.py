@@ -1,4 +1,4 @@
-"""`slipstream evaluate RUN --video FILE`: video of one episode of the best policy."""
+"""`slipstream evaluate RUN --video FILE`: video of episodes of the best policy."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 _MAX_FRAMES = 3_000  # protects the disk from a policy that never fails
 _FPS = 30
 _CHANNELS = (1, 3, 4)
-_LAST_FRAME_MS = 1_500  # duration of the last frame of a GIF
+_LAST_FRAME_MS = 1_500  # duration of the last frame of an episode in a GIF
 
 
-def record_video(run: Run, path: Path, opponent: str | None = None) -> Path:
-    """Record an episode as an animated GIF, or as MP4 if ffmpeg is installed.
+def record_video(run: Run, path: Path, opponent: str | None = None, episodes: int = 1) -> Path:
+    """Record episodes as an animated GIF, or as MP4 if ffmpeg is installed.
 
     Args:
         run: run whose best policy acts.
         path: video file.
         opponent: second player of a two-player game; None: the run's own.
+        episodes: number of episodes, one after another.
 
     Raises:
         ConfigError: the environment cannot render, or the file name has another suffix.
@@ -45,17 +46,20 @@ def record_video(run: Run, path: Path, opponent: str | None = None) -> Path:
         raise ResourceError(
             f"--video {path} requires the program ffmpeg. Install it, or write a .gif."
         )
-    frames = _frames(run, opponent)
+    recorded = _record_episodes(run, opponent, episodes)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".gif":
-            _write_gif(path, frames)
+            _write_gif(path, recorded)
         else:
-            _write_mp4(path, frames)
+            _write_mp4(path, [frame for frames in recorded for frame in frames])
     return path
 
 
-def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
+def _record_episodes(
+    run: Run, opponent: str | None, episodes: int
+) -> list[list[NDArray[np.uint8]]]:
+    """Return the frames of each episode."""
     from slipstream.api import load_policy
     from slipstream.gym.action_masks import mask_of
     from slipstream.training.runs.matches import environment_against, load_opponent
@@ -69,20 +73,25 @@ def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
         two = load_opponent(config.env_name, opponent)
         env = RenderableEnv(environment_against(config.env_name, config.env_settings, 0, two))
     policy = load_policy(run)
-    frames: list[NDArray[np.uint8]] = []
+    seed, left = int(config.evaluation.seed), _MAX_FRAMES
+    recorded: list[list[NDArray[np.uint8]]] = []
     with closing(env):
-        observation, info = env.reset(seed=int(run.config.evaluation.seed) % 2**31)
-        ended = False
-        while not ended and len(frames) < _MAX_FRAMES:
+        while len(recorded) < episodes and left > 0:
+            observation, info = env.reset(seed=(seed + len(recorded)) % 2**31)
+            frames: list[NDArray[np.uint8]] = []
+            ended = False
+            while not ended and len(frames) < left:
+                frames.append(_render_frame(env, env_id))
+                mask = env.mask if isinstance(env, RenderableEnv) else None
+                if policy.native.masked and not isinstance(env, RenderableEnv):
+                    mask = mask_of(env, info)
+                action = policy.act(observation, mask=mask)
+                observation, _, terminated, truncated, info = env.step(action)
+                ended = terminated or truncated
             frames.append(_render_frame(env, env_id))
-            mask = env.mask if isinstance(env, RenderableEnv) else None
-            if policy.native.masked and not isinstance(env, RenderableEnv):
-                mask = mask_of(env, info)
-            action = policy.act(observation, mask=mask)
-            observation, _, terminated, truncated, info = env.step(action)
-            ended = terminated or truncated
-        frames.append(_render_frame(env, env_id))
-    return frames
+            recorded.append(frames)
+            left -= len(frames)
+    return recorded
 
 
 class RenderableEnv:
@@ -187,12 +196,13 @@ def _render_frame(env: Any, env_id: str) -> NDArray[np.uint8]:
     return np.asarray(np.rint(picture), np.uint8)
 
 
-def _write_gif(path: Path, frames: list[NDArray[np.uint8]]) -> None:
+def _write_gif(path: Path, recorded: list[list[NDArray[np.uint8]]]) -> None:
     from PIL import Image
 
-    pictures = [Image.fromarray(frame) for frame in frames]
-    durations = [round(1000 / _FPS)] * len(pictures)
-    durations[-1] = _LAST_FRAME_MS
+    pictures = [Image.fromarray(frame) for frames in recorded for frame in frames]
+    durations: list[int] = []
+    for frames in recorded:
+        durations += [round(1000 / _FPS)] * (len(frames) - 1) + [_LAST_FRAME_MS]
     pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=durations, loop=0)
 
 

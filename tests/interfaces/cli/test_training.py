@@ -213,4 +213,7 @@ def test_a_gymnasium_environment_is_trained_and_filmed(slipstream, monkeypatch):
     with Image.open("film.gif") as record_video:
         assert record_video.n_frames == 6  # the last one shows how it ended
         assert record_video.size == (9, 8)
+    slipstream("evaluate", "run", "--video", "two.gif", "--video-episodes", "2")
+    with Image.open("two.gif") as record_video:
+        assert record_video.n_frames == 12
     assert "has no suffix .gif or .mp4" in slipstream("evaluate", "run", "--video", "film.png").err

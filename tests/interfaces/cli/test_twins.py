@@ -33,7 +33,14 @@ NAMES = {
     **{"set_": "overrides", "no_report": "report", "gpu": "device", "opponent": "opponents"},
     **dict.fromkeys(("max_workers", "gpu_share", "insecure_cluster"), "cluster"),
 }
-ALONE = {"video", "background", "log", "replace", "cores"}  # films and processes: commands' alone
+ALONE = {
+    "video",
+    "video_episodes",
+    "background",
+    "log",
+    "replace",
+    "cores",
+}  # films and processes: commands' alone
 
 
 @pytest.mark.parametrize("name", TWINS)

@@ -39,8 +39,11 @@ def evaluate(
     ] = None,
     video: Annotated[
         Path | None,
-        typer.Option(help="Record one episode to this file (.gif, or .mp4 with ffmpeg)."),
+        typer.Option(help="Record an episode to this file (.gif, or .mp4 with ffmpeg)."),
     ] = None,
+    video_episodes: Annotated[
+        int, typer.Option(min=1, help="Record this many episodes to the video.")
+    ] = 1,
     out: Annotated[
         Path | None,
         typer.Option(help="Write the report to this folder.", show_default="the run's"),
@@ -65,10 +68,8 @@ def evaluate(
     """Evaluate a run's best policies and write the report.
 
     A run is evaluated on every split, or on newer data. A study, or the folder of its deployed
-    policy,
-    is evaluated on other or newer prices. For a deployment, its policy is evaluated on the bars of
-    its
-    paper account.
+    policy, is evaluated on other or newer prices. For a deployment, its policy is evaluated on the
+    bars of its paper account.
     """
     from slipstream import api
     from slipstream.api.trained_runs import resolve_source
@@ -89,8 +90,12 @@ def evaluate(
         from slipstream.cli.video import record_video
 
         if games is not None or (opponent and len(opponent) > 1):
-            raise ConfigError("--video records one match. Remove --games, and give one --opponent.")
-        progress.say(f"Video: {record_video(opened, video, opponent[0] if opponent else None)}")
+            raise ConfigError(
+                "--video records matches against one opponent. Remove --games, and give one "
+                "--opponent."
+            )
+        rival = opponent[0] if opponent else None
+        progress.say(f"Video: {record_video(opened, video, rival, video_episodes)}")
         return
     if games is not None or opponent:
         _show_games(opened or folder, games, opponent, seed, trust)
