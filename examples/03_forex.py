@@ -25,6 +25,8 @@ run = slipstream.train(
         "training": {"members": 2, "num_envs": 16, "total_timesteps": steps},
     }
 )
-for track in slipstream.evaluate(run)["test"][0]:
-    print(f"{track.name}: {track.length:,} bars, return {track.metrics['total_return']:+.2%}")
+result = slipstream.evaluate(run)
+for episode in result.best.episodes:  # one per symbol, on the test split
+    total = episode.metrics["total_return"]
+    print(f"{episode.name}: {episode.length:,} bars, return {total:+.2%}")
 print("report:", run.path / "report.html")

@@ -27,10 +27,9 @@ run = slipstream.train(
     overrides={"env.delivery": 2.0, "agent.ent_coef": 0.01},  # any field of any section
     report=False,
 )
-(episodes,) = slipstream.evaluate(run)["test"]  # one member's; fresh episodes
-profit = np.mean([track.episode_return for track in episodes])
-lost = np.mean([track.metrics["lost"] for track in episodes])
-print(f"profit {profit:.1f} and {lost:.1f} customers lost in 60 days")
+result = slipstream.evaluate(run).splits["test"]  # new episodes
+lost = result.metrics["lost"]
+print(f"profit {result.mean_return:.1f} and {lost:.1f} customers lost in 60 days")
 
 # What was learned is a rule: order up to a level, and only below another.
 capacity = kernel.module.CAPACITY

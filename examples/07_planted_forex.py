@@ -31,7 +31,7 @@ with tempfile.TemporaryDirectory() as folder:
         report=False,
     )
     # The test split: bars that neither training nor the choice of the best policy saw.
-    (track,) = slipstream.evaluate(run)["test"][0]
+    (track,) = slipstream.evaluate(run).splits["test"].episodes
 
 # The test split ends with the file, and a position decided on bar t is held through bar t + 1.
 signal = market.generate(bars, seed)[0].extra["signal"][-track.length - 1 : -1]

@@ -33,7 +33,7 @@ def test_every_policy_is_measured_and_listed() -> None:
 @pytest.mark.parametrize("name", LEAST)
 def test_scores_are_those_of_the_card(name: str) -> None:
     known = checkpoint.read_manifest(FOLDER / name)["test"]
-    (tracks,) = slipstream.evaluate(FOLDER / name)["test"]
+    tracks = slipstream.evaluate(FOLDER / name).episodes
     returns = np.array([track.episode_return for track in tracks])
     assert len(returns) == known["episodes"]
     assert returns.mean() > LEAST[name]

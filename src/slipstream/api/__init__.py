@@ -4,7 +4,8 @@
 
     run = slipstream.train("cartpole", members=4, total_timesteps=200_000)
     policy = slipstream.load_policy(run)
-    tracks = slipstream.evaluate(run)
+    result = slipstream.evaluate(run)
+    print(result.mean_return, result.interval)
 
 Names are imported on first use, so that training does not import studies or reports.
 """

@@ -23,9 +23,9 @@ from slipstream.training.environments.factory import (
     load_environment,
 )
 from slipstream.training.environments.parts import SNAPSHOTS
+from slipstream.training.evaluation_result import EvaluationResult
 from slipstream.training.runs.policies import (
     DeployedPolicy,
-    EpisodeResults,
     data_mismatch,
     deployed_folder,
     evaluate_best,
@@ -46,8 +46,11 @@ def evaluate(
     start: str | None = None,
     stop: str | None = None,
     trust: bool = False,
-) -> EpisodeResults:
-    """Evaluate the best policies; return episodes with traces by split and member.
+) -> EvaluationResult:
+    """Evaluate the best policies, one of each member.
+
+    A run without prices is evaluated on new episodes, split "test", which selected no policy. A run
+    on prices is evaluated on its windows.
 
     Args:
         path: a run; a study's name or folder, or its `policy` folder, for the deployed policy; a
@@ -59,6 +62,9 @@ def evaluate(
         trust: allow code that the folder's config names (a kernel or agent file, a module) even if
             no command of this user created the folder, or the code changed since.
 
+    Returns:
+        The episodes with their traces, mean returns and intervals. `print` shows a table.
+
     Raises:
         TrustError: such code is required and not trusted.
     """
@@ -69,10 +75,10 @@ def evaluate(
     environment = environment_from_run(run, data=data, symbols=symbols, start=start, stop=stop)
     if "test" in environment.splits():
         run.count_test_read()
-    tracks = evaluate_best(run, environment)
+    result = evaluate_best(run, environment)
     for sentence in data_mismatch(run, environment):
         run.notify(sentence)
-    return tracks
+    return result
 
 
 def evaluate_games(

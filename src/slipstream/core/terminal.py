@@ -59,11 +59,3 @@ def print_table(
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     Console().print(table)
-
-
-def format_columns(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines of a table without a frame; empty columns are omitted."""
-    shown = [tuple(names), *(tuple(map(printable, row)) for row in rows)]
-    used = [k for k in range(len(names)) if any(row[k] for row in shown[1:])]
-    widths = {k: max(len(row[k]) for row in shown) for k in used}
-    return ["  ".join(row[k].ljust(widths[k]) for k in used).rstrip() for row in shown]

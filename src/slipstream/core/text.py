@@ -165,6 +165,27 @@ def mean_and_range(values: Iterable[float]) -> str:
     return range_text(mean_low_high(values) or ())
 
 
+def format_columns(
+    names: Sequence[str], rows: Sequence[Sequence[str]], left: int | None = None
+) -> list[str]:
+    """Return lines of a table without a frame; empty columns are omitted.
+
+    Args:
+        names: headings.
+        rows: cells of each row.
+        left: number of left-aligned columns, before right-aligned ones; None: all.
+    """
+    shown = [tuple(names), *(tuple(map(printable, row)) for row in rows)]
+    used = [k for k in range(len(names)) if any(row[k] for row in shown[1:])]
+    widths = {k: max(len(row[k]) for row in shown) for k in used}
+    count = len(names) if left is None else left
+
+    def cell(row: Sequence[str], k: int) -> str:
+        return row[k].ljust(widths[k]) if k < count else row[k].rjust(widths[k])
+
+    return ["  ".join(cell(row, k) for k in used).rstrip() for row in shown]
+
+
 def format_significant(value: float) -> str:
     """Format four significant digits, all digits of large numbers."""
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"

@@ -14,13 +14,14 @@ from slipstream.core.storage import checkpoint
 from slipstream.core.storage.atomic_io import write_text
 from slipstream.core.text import printable
 from slipstream.report.inputs import RunEvaluation
-from slipstream.report.number_format import MeanWithError, format_interval, student_quantile
+from slipstream.report.number_format import MeanWithError, format_interval
 from slipstream.report.page import Page
 from slipstream.report.run_evaluation import evaluate_run
 from slipstream.report.run_page import build_page
 from slipstream.report.study.study_page import study_page
 from slipstream.report.study.study_view import read_view
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.training.evaluation_result import mean_interval
 from slipstream.training.runs.policies import DeployedPolicy, forced_gate_warnings, policy_metadata
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
@@ -165,9 +166,8 @@ def _mean_interval(found: RunEvaluation) -> tuple[str, str]:
     measured = MeanWithError.from_values(returns)
     if not measured.error:
         return "95 % interval of the mean return", "none: all episodes returned the same"
-    half = student_quantile(0.975, len(returns) - 1) * measured.error
-    bounds = (measured.mean - half, measured.mean + half)
-    text = f"{format_interval(bounds, measured.digits)} ({len(returns)} episodes)"
+    bounds = format_interval(mean_interval(returns), measured.digits)
+    text = f"{bounds} ({len(returns)} episodes)"
     return "95 % interval of the mean return", text
 
 

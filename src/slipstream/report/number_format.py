@@ -52,26 +52,6 @@ def format_band(values: Collection[float], digits: int = 1) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def student_quantile(share: float, freedom: int) -> float:
-    """Return the quantile of Student's t distribution for a share from 0.5 to 1.
-
-    With t = sqrt(freedom) tan a, the distribution is a finite sum of powers of cos a (Abramowitz
-    and Stegun 26.7.3 and 26.7.4), which bisection over a inverts.
-    """
-    odd = freedom % 2
-    j = np.arange(1 + odd, freedom - 1, 2)
-    factors = np.cumprod(np.concatenate([[1.0], j / (j + 1.0)]))
-    low, high = 0.0, math.pi / 2
-    for _ in range(64):
-        a = (low + high) / 2
-        powers = math.cos(a) ** (odd + 2 * np.arange(len(factors)))
-        within = math.sin(a) * float(factors @ powers)
-        if odd:
-            within = 2 / math.pi * (a + (within if freedom > 1 else 0.0))
-        low, high = (a, high) if within < 2 * share - 1 else (low, a)
-    return math.sqrt(freedom) * math.tan(low)
-
-
 class MeanWithError(NamedTuple):
     """The mean of independent values and its standard error, None where there is one value."""
 

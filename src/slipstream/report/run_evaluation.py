@@ -88,7 +88,7 @@ def evaluate_run(
     seats = NUMBERS if opponent_names(environment) else ()  # with meaningless means
     found = RunEvaluation(
         title=f"{run.path.name}: {run.config.short_name}",
-        tracks=evaluate_best(run, environment, record=market),
+        tracks=evaluate_best(run, environment, record=market).by_split(),
         source=run,
         unseen=unseen,
         member_numbers=tuple(members),
@@ -136,7 +136,7 @@ def evaluate_deployed(
     work = {"Study": f"{deployed.title}: {facts.get('label')}"} if owner == "study" else {}
     found = RunEvaluation(
         title=f"{deployed.title}: {deployed.config.short_name}",
-        tracks=deployed.evaluate(environment, record=market),
+        tracks=deployed.evaluate(environment, record=market).by_split(),
         source=deployed,
         unseen=new or not market,
         notes=(*notes, *deployed.warnings(environment)),

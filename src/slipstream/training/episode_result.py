@@ -34,8 +34,8 @@ class EpisodeResult:
     episode_return: float
     length: int
     metrics: Mapping[str, float]
-    actions: NDArray[Any] = field(default_factory=lambda: np.zeros((0, 1)))
-    trace: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    actions: NDArray[Any] = field(default_factory=lambda: np.zeros((0, 1)), repr=False)
+    trace: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
     number: int = 0
 
 

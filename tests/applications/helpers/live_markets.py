@@ -175,7 +175,7 @@ def check_equal(name: str, least: int) -> None:
     for one in compare(name).passes:
         assert one.both >= least and one.equal == one.both
         assert len(one.rows) == one.both + 1  # the last one waits for its bar
-    tracks = slipstream.evaluate(name)["window"][0]
+    tracks = slipstream.evaluate(name).episodes
     rows = decisions(Deployment.open(name))
     for track in tracks:
         own = rows[track.name]

@@ -65,7 +65,7 @@ def test_our_agents_train_on_them_and_are_evaluated(kind, tmp_path):
     }
     run = slipstream.train(config, out=tmp_path / "run", report=False)
     assert run.result["steps_per_second"] > 0
-    tracks = slipstream.evaluate(run)["test"][0]
+    tracks = slipstream.evaluate(run).episodes
     assert tracks and all(5 <= track.length <= 20 for track in tracks)
     assert all(track.episode_return == track.length for track in tracks)
 

@@ -159,7 +159,7 @@ def test_agents_train_and_are_evaluated_on_allowed_choices_alone(tmp_path, agent
         maker(how), out=out, overrides=changes, total_timesteps=steps, num_envs=2, report=False
     )
     (member,) = run.result["members"]
-    scores = [episode.episode_return for episode in slipstream.evaluate(out)["test"][0]]
+    scores = [episode.episode_return for episode in slipstream.evaluate(out).episodes]
     if steps > 400:
         assert member["best_score"] >= 5.5 and np.mean(scores) >= 5.5
     policy, light = slipstream.load_policy(out), portable.load(out)

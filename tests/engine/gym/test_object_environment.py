@@ -67,7 +67,7 @@ def test_objects_and_functions_are_trained_on(target, copies, tmp_path):
     assert copies is None or run.config.training.num_envs == copies
     assert run.result["members"][0]["best_score"] > 15.0  # a coin's flips make 15
     assert "us a step" in said and "kernel" in said
-    assert slipstream.evaluate(run)["test"][0][0].episode_return > 15.0
+    assert slipstream.evaluate(run).episodes[0].episode_return > 15.0
     assert slipstream.load_policy(run).act(np.zeros((4, 2), np.float32)).shape == (4,)
 
 

@@ -158,7 +158,7 @@ def test_training_reports_the_score_that_evaluations_have(tmp_path, agent):
     (member,) = run.result["members"]
     assert (member["training_score"], member["best_score"]) == (6.0, 6.0)
     assert set(run.metrics()["score"]) == {6.0}
-    assert {episode.episode_return for episode in slipstream.evaluate(out)["test"][0]} == {6.0}
+    assert {episode.episode_return for episode in slipstream.evaluate(out).episodes} == {6.0}
     assert run.config.env_settings["training_wrappers"] == [HALF]
 
 

@@ -118,7 +118,7 @@ def test_wrappers_are_recorded_and_used_in_evaluations_too(folder, monkeypatch):
     monkeypatch.setattr(sys, "path", [part for part in sys.path if part != str(folder)])
     again = slipstream.evaluate(folder / "run")
     assert all(
-        27.0 <= episode.episode_return <= 54.0 for episode in again["test"][0]
+        27.0 <= episode.episode_return <= 54.0 for episode in again.episodes
     )  # 9 steps of 3 or 6
 
 

@@ -56,10 +56,8 @@ def test_the_unit_of_observations_does_not_decide(name, tmp_path):
                 ],
                 report=False,
             )
-            tracks = slipstream.evaluate(run)["test"]
-            scores[unit] = np.array(
-                [np.mean([one.episode_return for one in member]) for member in tracks]
-            )
+            members = slipstream.evaluate(run).members.values()
+            scores[unit] = np.array([member.mean_return for member in members])
     finally:
         gymnasium.registry.pop("SlipstreamLine-v0")
     # The optimum is about -1.9; clipped at +-10 metres the same agents end at -14 to -17.

@@ -49,9 +49,7 @@ def test_a_card_says_what_data_scores_and_limits(run):
     told = rows(text)
     assert told["agent"].startswith("ppo, seed") and "shape (4,)" in told["observation"]
     assert told["licence of the data"] == "none needed: the environment makes all that it shows"
-    returns = np.array(
-        [track.episode_return for track in slipstream.evaluate(run)["test"][run.best.highest]]
-    )
+    returns = np.array([track.episode_return for track in slipstream.evaluate(run).best.episodes])
     mean, error = returns.mean(), returns.std(ddof=1) / math.sqrt(len(returns))
     half = {4: 3.1824}[len(returns)] * error  # of Student's t with 3 degrees of freedom
     low, high = map(float, re.findall(r"[\d.]+", told["95 % interval of the mean return"])[:2])
@@ -77,9 +75,9 @@ def test_a_policy_is_handed_on_with_its_card(run, tmp_path, monkeypatch, capsys)
     seen = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
     assert (own.act(seen) == here.act(seen)).all()
     assert (portable.load(tmp_path / "given").act(seen) == here.act(seen)).all()
-    tracks = slipstream.evaluate("given")["test"]
-    assert [track.episode_return for track in tracks[0]] == [
-        track.episode_return for track in slipstream.evaluate(run)["test"][run.best.highest]
+    given = slipstream.evaluate("given")
+    assert [track.episode_return for track in given.episodes] == [
+        track.episode_return for track in slipstream.evaluate(run).best.episodes
     ]
     assert command("evaluate", "given", "--out", "page") == 0
     assert "given: cartpole" in (tmp_path / "page/report.html").read_text()
@@ -125,7 +123,7 @@ def test_a_studys_policy_has_a_card_and_both_commands_take_its_name(
     capsys.readouterr()
     assert command("evaluate", "first") == 0
     assert "Report: " in capsys.readouterr().out
-    before = slipstream.evaluate("first")["test"][0][0].episode_return
-    assert slipstream.evaluate("given")["test"][0][0].episode_return == before
+    before = slipstream.evaluate("first").members[0].episodes[0].episode_return
+    assert slipstream.evaluate("given").episodes[0].episode_return == before
     assert command("model-card", "given") == 2
     assert "A model card requires a run or a study" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 import pytest
 from scipy import stats
 
-from slipstream.report.number_format import student_quantile
+from slipstream.training.evaluation_result import student_quantile
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 10, 101, 10_000])

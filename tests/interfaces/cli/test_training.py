@@ -124,12 +124,9 @@ def test_policies_and_tracks_from_python(quiet):
     policy = package.load_policy(run)
     actions = policy.act(np.zeros((3, 4), np.float32))
     assert actions.shape == (3,)
-    (tracks,) = package.evaluate(run)["test"]
-    assert len(tracks) == 10
-    assert (
-        np.mean([track.episode_return for track in tracks])
-        == run.result["members"][0]["test_score"]
-    )
+    result = package.evaluate(run)
+    assert len(result.episodes) == 10
+    assert result.mean_return == run.result["members"][0]["test_score"]
 
 
 def test_copies_from_python():

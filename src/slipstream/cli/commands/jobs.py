@@ -15,7 +15,8 @@ from slipstream.cli.background import command_line, estimate_memory
 from slipstream.cli.options import select_cores
 from slipstream.core.errors import ConfigError
 from slipstream.core.plugins import folder_kinds
-from slipstream.core.terminal import format_columns, print_text
+from slipstream.core.terminal import print_text
+from slipstream.core.text import format_columns
 
 app = typer.Typer(
     name="jobs",

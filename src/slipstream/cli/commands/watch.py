@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.options import RunOrStudy, RunOrStudyOrNone
-from slipstream.core.terminal import format_columns, print_text
+from slipstream.core.terminal import print_text
+from slipstream.core.text import format_columns
 
 app = typer.Typer()
 

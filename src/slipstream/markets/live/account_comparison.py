@@ -96,7 +96,7 @@ def compare(name: str, trust: bool = False) -> AccountComparison:
     bars, start = deployment.stored_bars()
     environment = policy.environment(bars, None, start).part(KernelEnvironment)
     assert environment is not None
-    episodes = policy.evaluate(environment)["window"][0]
+    episodes = policy.evaluate(environment).splits["window"].episodes
     path = deployment.account(deployment.current) / JOURNAL
     with closing(Journal(path)) as journal:
         decided = [journal.decisions(episode.name) for episode in episodes]

@@ -243,6 +243,6 @@ def _daily_results(
     backtest = MarketBacktest.from_environment(environment)
     assert backtest is not None and environment.spec.market is not None
     passes = backtest.for_split("window", policy.config.training.resolved_backend)
-    days, returns = daily_returns(passes, policy.evaluate(environment)["window"][0])
+    days, returns = daily_returns(passes, policy.evaluate(environment).splits["window"].episodes)
     opened = get_opened_days(price_series(environment, "window"))
     return days, returns, opened, environment.spec.market.days_per_year

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,13 +44,11 @@ from slipstream.training.environments.factory import (
 )
 from slipstream.training.environments.parts import get_holdout_register
 from slipstream.training.episode_result import EpisodeResult
+from slipstream.training.evaluation_result import EvaluationResult
 from slipstream.training.runs.run import CONFIG, PROVENANCE, Run
 from slipstream.training.settings.config import RunConfig, read_config
 from slipstream.training.settings.sizing import final_evaluator
 from slipstream.training.settings.trust import check_trust
-
-EpisodeResults: TypeAlias = Mapping[str, list[list[EpisodeResult]]]
-"""Episode results by split, then by member with a policy, then by episode."""
 
 _ORDER = ("train_window", "train", "validation", "test", "window")
 # Parts of the names of settings for the costs of orders and positions.
@@ -58,7 +56,7 @@ _COSTS = ("commission", "slippage", "spread", "swap", "fee", "cost", "interest",
 _REMEDY = "Give the directory of a run, study or policy."
 
 
-def evaluate_best(run: Run, environment: Environment, *, record: bool = True) -> EpisodeResults:
+def evaluate_best(run: Run, environment: Environment, *, record: bool = True) -> EvaluationResult:
     """Evaluate every member's best policy on every split, in the order of time.
 
     Environments other than markets have only "test", new episodes that selected no policy: see
@@ -69,24 +67,28 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
         environment: the run's own, or one of the same kind with other prices.
         record: store actions and traces.
     """
-    policies = [run.best_policy(member) for member in run.best.present]
+    policies = {member: run.best_policy(member) for member in run.best.present}
     get_holdout_register(environment).record_access(f"run {run.path}")
-    return evaluate_policies(policies, run.config, environment, record=record)
+    return evaluate_policies(
+        policies, run.config, environment, record=record, best_member=run.best.highest
+    )
 
 
 def evaluate_policies(
-    policies: Sequence[Policy],
+    policies: Mapping[int, Policy],
     config: RunConfig,
     environment: Environment,
     *,
     record: bool = True,
-) -> EpisodeResults:
+    best_member: int = 0,
+) -> EvaluationResult:
     """Evaluate policies like the members of a run in `evaluate_best`.
 
     Args:
-        policies: policies of one member each.
+        policies: policies of one member each, by number of the member.
         config: evaluation settings and backend.
         environment, record: as for `evaluate_best`.
+        best_member: member that validation selected.
 
     Raises:
         ConfigError: the environment's spaces differ from those of the policy.
@@ -96,15 +98,18 @@ def evaluate_policies(
     if {"train_window", "window"} & set(splits):
         splits.remove("train")  # random starts; the whole window is more informative
     tracks: dict[str, list[list[EpisodeResult]]] = {}
-    for policy in policies:
+    for policy in policies.values():
         check_fit(policy, environment)
     for split in splits:
         with closing(final_evaluator(config, environment, split)) as evaluator:
-            tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]
+            tracks[split] = [evaluator.run(one, record=record)[0] for one in policies.values()]
             said = lost_sentence(evaluator.drain_faults())
         if said:
             print(said, file=sys.stderr)
-    return tracks
+    independent = environment.spec.market is None
+    return EvaluationResult.from_episodes(
+        tracks, tuple(policies), best_member, independent=independent
+    )
 
 
 def check_fit(policy: Policy, environment: Environment) -> None:
@@ -252,10 +257,10 @@ class DeployedPolicy:
             f"or newer bars of the same prices with `--from {new}`."
         )
 
-    def evaluate(self, environment: Environment, *, record: bool = True) -> EpisodeResults:
-        """Return its results by split, see `evaluate_policies`."""
+    def evaluate(self, environment: Environment, *, record: bool = True) -> EvaluationResult:
+        """Evaluate the policy on every split, see `evaluate_policies`."""
         get_holdout_register(environment).record_access(f"policy {self.path.absolute()}")
-        return evaluate_policies([self.policy], self.config, environment, record=record)
+        return evaluate_policies({0: self.policy}, self.config, environment, record=record)
 
     def warnings(self, environment: Environment) -> list[str]:
         """Return warnings about data that differ from its training data."""

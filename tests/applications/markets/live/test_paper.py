@@ -99,7 +99,7 @@ def test_wanted_units_are_those_that_the_next_fill_brings(make: Make, tmp_path: 
     prices = write(tmp_path / "prices", {"EURUSD": frame.with_columns(open=opened)})
     make("forex", prices, **FOREX)
     paper("demo", f"replay:{prices}", start=int(week(420)[380]))
-    track = slipstream.evaluate("demo")["window"][0][0]
+    (track,) = slipstream.evaluate("demo").episodes
     rows = decisions(Deployment.open("demo"))["EURUSD"]
     held = track.trace["units"]
     moved = [k for k in range(1, len(held) - 1) if held[k] != held[k - 1]]

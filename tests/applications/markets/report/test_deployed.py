@@ -102,8 +102,8 @@ def test_the_command_takes_the_study_or_the_policys_folder(deployed, prices, mon
     for place in (deployed, deployed / "policy"):
         assert command("evaluate", place, *other) == 0
         assert str(deployed / "policy-window/report.html") in capsys.readouterr().out
-    tracks = slipstream.evaluate(deployed, data=prices / "other", start="2020-03-02")
-    assert [track.name for track in tracks["window"][0]] == ["EURUSD"]
+    result = slipstream.evaluate(deployed, data=prices / "other", start="2020-03-02")
+    assert [track.name for track in result.splits["window"].episodes] == ["EURUSD"]
 
 
 @pytest.mark.parametrize("early", [{"start": -1}, {"stop": 0}, {"symbols": ["EURUSD"]}])

@@ -176,8 +176,7 @@ def test_drawn_actions_are_recorded_and_evaluated_again(tmp_path):
     target["training"] = {"members": 2, "num_envs": 4, "total_timesteps": 256}
     run = slipstream.train(target, out=tmp_path / "run", report=False)
     assert run.result["evaluation"]["deterministic"] is False
-    found = slipstream.evaluate(run)["test"]
-    means = [np.mean([track.episode_return for track in own]) for own in found]
+    means = [member.mean_return for member in slipstream.evaluate(run).members.values()]
     assert means == [member["test_score"] for member in run.result["members"]]
     target["evaluation"]["deterministic"] = True
     other = slipstream.train(target, out=tmp_path / "greedy", report=False)

@@ -81,7 +81,7 @@ def test_python_says_the_same_and_trust_lets_it_run(stranger):
         with pytest.raises(TrustError, match="trust=True"):
             call(run)
         assert not ran(file)
-    assert slipstream.evaluate(run, trust=True)["test"] and ran(file)
+    assert slipstream.evaluate(run, trust=True).episodes and ran(file)
 
 
 def test_commands_take_trust(stranger, capsys):
@@ -123,17 +123,17 @@ def test_an_agents_file_is_code_too(place, monkeypatch, capsys):
     assert code == 2 and str(file) in told and not ran(file)
     assert slipstream.load_policy(run.path).act([0.0] * 4) in (0, 1)
     become(monkeypatch, place, "they")
-    assert slipstream.evaluate(run.path)["test"]
+    assert slipstream.evaluate(run.path).episodes
 
 
 def test_own_folders_open_without_a_word_also_where_they_were_moved(place, monkeypatch):
     file = kernel(place / "game.py")
     run = slipstream.train(str(file), out=place / "run", overrides=FAST, **SMALL)
     become(monkeypatch, place, "me")
-    assert slipstream.evaluate(run.path)["test"]
+    assert slipstream.evaluate(run.path).episodes
     shutil.move(run.path, place / "elsewhere")
     become(monkeypatch, place, "me")
-    assert slipstream.evaluate(place / "elsewhere")["test"]
+    assert slipstream.evaluate(place / "elsewhere").episodes
 
 
 def test_another_folder_in_the_place_of_an_own_one_is_a_strangers(stranger, place):
@@ -176,10 +176,10 @@ def test_changed_sources_want_trust_also_those_beside_the_kernel(place, monkeypa
             slipstream.evaluate(run.path)
         assert not ran(file)
         if changed == file:
-            assert slipstream.evaluate(run.path, trust=True)["test"]
+            assert slipstream.evaluate(run.path, trust=True).episodes
         changed.write_text(before)
     become(monkeypatch, place, "me")
-    assert slipstream.evaluate(run.path)["test"]
+    assert slipstream.evaluate(run.path).episodes
     sys.modules.pop("own_half", None)
 
 
