@@ -15,7 +15,9 @@ from slipstream.core.config import validate
 from slipstream.core.errors import KernelError, SlipstreamError, wrap_user_error
 from slipstream.kernels.spec import EnvSpec, TrainingContext
 
-REQUIRED = ("Config", "Params", "Data", "STATE", "load", "reset", "step", "observe", "spec")
+REQUIRED = ("STATE", "reset", "step", "observe", "spec")
+LOADING = ("Params", "Data", "load")
+"""Parts of a kernel that reads data: all of them or none. See `default_parts`."""
 OPTIONAL = (
     "mask",
     "prefetch",
@@ -55,7 +57,10 @@ class KernelData:
 
 
 class Kernel(NamedTuple):
-    """The rules of one environment. Optional parts that a kernel does not define are None.
+    """The rules of one environment.
+
+    A kernel file defines `REQUIRED`. `default_parts` completes the rest; optional parts that the
+    file does not define are None.
 
     Attributes:
         mask: writes which discrete actions are allowed. None: all actions, always.
@@ -120,6 +125,56 @@ class Kernel(NamedTuple):
             if self.built_in:
                 raise
             raise wrap_user_error(f"Kernel `{self.name}`", self.Config, error) from error
+
+
+class NoData(NamedTuple):
+    """`Data` of a kernel whose rules read no arrays."""
+
+    none: NDArray[np.float64]
+
+
+class NoSettings(config.Config):
+    """`Config` of a kernel without settings."""
+
+
+def default_parts(module: ModuleType) -> dict[str, Any]:
+    """Return `Config`, `Params`, `Data` and `load` of a kernel file that leaves them out.
+
+    Without `load` the rules read no arrays, and `Params` are the fields of `Config`.
+
+    Raises:
+        KernelError: only some of `LOADING` are defined, or a field of `Config` is not a float, int
+            or bool.
+    """
+    model = getattr(module, "Config", NoSettings)
+    defined = [part for part in LOADING if hasattr(module, part)]
+    if len(defined) == len(LOADING):
+        return {"Config": model, **{part: getattr(module, part) for part in LOADING}}
+    if defined:
+        missing = ", ".join(part for part in LOADING if part not in defined)
+        raise KernelError(
+            f"{module.__file__} is not a complete kernel: it lacks {missing}. A kernel defines all "
+            f"of {', '.join(LOADING)}, or none of them if its rules read no arrays; "
+            "docs/guides/custom-environment.md shows both."
+        )
+    if not (isinstance(model, type) and issubclass(model, config.Config)):
+        return {"Config": model, "Params": NoData, "Data": NoData, "load": NoData}  # lint explains
+    types = {name: field.annotation for name, field in model.model_fields.items()}
+    if others := [name for name, kind in types.items() if kind not in _PARAM_TYPES]:
+        raise KernelError(
+            f"{module.__file__}: `Config.{others[0]}` is annotated {types[others[0]]!r}. Settings "
+            "that a kernel reads are float, int or bool; for others define Params, Data and "
+            "load(config), see docs/guides/custom-environment.md."
+        )
+    params = NamedTuple("Params", list(types.items()))  # type: ignore[misc]
+    # Records are pickled by the name of their class.
+    params.__module__, module.Params = module.__name__, params  # type: ignore[attr-defined]
+
+    def load(config: config.Config) -> KernelData:
+        data = NoData(np.zeros(1))
+        return KernelData(data, {"train": (params(**config.model_dump()),)})
+
+    return {"Config": model, "Params": params, "Data": NoData, "load": load}
 
 
 def param_types(params: type[Any]) -> dict[str, type]:

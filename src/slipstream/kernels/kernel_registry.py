@@ -19,7 +19,7 @@ from slipstream.core.field_names import is_gymnasium_id, moved_module
 from slipstream.core.plugins import find_owner, load, merge_offers, skip_on_error
 from slipstream.core.safe_io import TEXT_LIMIT, UnreadableError, read_bytes
 from slipstream.core.text import did_you_mean
-from slipstream.kernels.kernel import OPTIONAL, REQUIRED, Kernel
+from slipstream.kernels.kernel import OPTIONAL, REQUIRED, Kernel, default_parts
 from slipstream.kernels.source_lint import check_kernel
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.validation import validated
@@ -137,9 +137,9 @@ def _from_module(name: str, module: ModuleType) -> Kernel:
         raise KernelError(
             f"{module.__file__} is not a kernel: it lacks {', '.join(missing)}. A kernel file "
             f"defines {', '.join(REQUIRED)}; docs/guides/custom-environment.md shows the shortest "
-            f"one."
+            "one."
         )
-    parts = {part: getattr(module, part) for part in REQUIRED}
+    parts = default_parts(module) | {part: getattr(module, part) for part in REQUIRED}
     parts |= {part: getattr(module, part, None) for part in OPTIONAL}
     if parts["mask"] is not None:
         parts["spec"] = _with_mask(parts["spec"])

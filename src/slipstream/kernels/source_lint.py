@@ -324,7 +324,11 @@ class KernelLinter(ast.NodeVisitor):
             kind, known = self.fields.records[owner.id]
             if owner.id in self._arguments and node.attr not in known:
                 guess = closest_match(node.attr, known)
-                advice = f"perhaps `{guess}` is meant" if guess else f"it has {', '.join(known)}"
+                advice = (
+                    f"perhaps `{guess}` is meant"
+                    if guess
+                    else f"it has {', '.join(known) or 'none'}"
+                )
                 self.fail(node, f"{kind} has no field `{node.attr}`; {advice}")
         self.generic_visit(node)
 

@@ -1,5 +1,6 @@
 """Kernels are found by name or path, and a file that is none says what it lacks."""
 
+import pickle
 import sys
 from dataclasses import replace
 
@@ -9,7 +10,8 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.kernels import classic as envs
-from slipstream.kernels.kernel import REQUIRED, params_dtype, params_table
+from slipstream.kernels.env_checker import check_environment
+from slipstream.kernels.kernel import LOADING, REQUIRED, params_dtype, params_table
 from slipstream.kernels.kernel_registry import kernel_modules, list_kernels, load_kernel
 from slipstream.kernels.spec import EnvSpec
 
@@ -73,12 +75,44 @@ def test_a_changed_file_is_another_kernel(write_kernel):
 
 @pytest.mark.parametrize("part", REQUIRED)
 def test_missing_part(write_kernel, part):
-    if part in ("Config", "Params", "Data"):
-        replaced = {part: "", "load": "def load(config):\n    return None"}
-    else:
-        replaced = {part: ""}
-    path = write_kernel(**replaced)
+    path = write_kernel(**{part: ""})
     with pytest.raises(KernelError, match=f"lacks {part}.*custom-environment.md"):
+        load_kernel(str(path))
+
+
+@pytest.mark.parametrize("part", LOADING)
+def test_parts_that_load_data_are_all_defined_or_none(write_kernel, part):
+    replaced = {"load": "def load(config):\n    return None"} | {part: ""}
+    with pytest.raises(KernelError, match=f"lacks {part}.*all of Params, Data, load, or none"):
+        load_kernel(str(write_kernel(**replaced)))
+
+
+def test_a_kernel_without_data_needs_no_params_data_and_load(write_kernel):
+    """Params are the fields of Config; records cross process boundaries."""
+    settings = "class Config(config.Config):\n    width: float = 1.5\n    count: int = 3"
+    kernel = load_kernel(str(write_kernel(Config=settings, Params="", Data="", load="")))
+    loaded = kernel.load(kernel.configure({"width": 2.0}))
+    (record,) = loaded.params["train"]
+    assert record._asdict() == {"width": 2.0, "count": 3} and isinstance(record, kernel.Params)
+    assert pickle.loads(pickle.dumps(record)) == record
+    check_environment(kernel, {"count": 4})
+
+
+def test_a_kernel_without_settings_needs_no_config(write_kernel):
+    parts = dict.fromkeys(("Config", "Params", "Data", "load"), "")
+    with pytest.raises(KernelError, match="Params has no field `width`; it has none"):
+        load_kernel(str(write_kernel(**parts)))
+    parts["reset"] = "def reset(s, p, d):\n    s.x = 1.0"
+    kernel = load_kernel(str(write_kernel(**parts)))
+    check_environment(kernel, {})
+    with pytest.raises(ConfigError, match=r"`env.width` is not a known key"):
+        kernel.configure({"width": 2.0})
+
+
+def test_settings_that_are_no_numbers_need_a_load(write_kernel):
+    settings = "class Config(config.Config):\n    names: list[str] = []"
+    path = write_kernel(Config=settings, Params="", Data="", load="")
+    with pytest.raises(KernelError, match=r"Config.names.*define Params, Data and load"):
         load_kernel(str(path))
 
 

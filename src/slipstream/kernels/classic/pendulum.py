@@ -7,17 +7,15 @@ Reward -(angle^2 + 0.1 speed^2 + 0.001 torque^2) before the step, angle measured
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 from pydantic import Field
 
 from slipstream.core import config
 from slipstream.core.bounds import Gravity, Magnitude, SomeBars, TimeStep
 from slipstream.core.random import uniform
-from slipstream.kernels import kernel
 from slipstream.kernels.spec import EnvSpec, Symmetry
 
 
@@ -29,20 +27,6 @@ class Config(config.Config):
     max_torque: Magnitude = Field(2.0, description="N m")
     max_speed: Magnitude = Field(8.0, description="rad/s")
     max_steps: SomeBars = Field(200, description="steps per episode")
-
-
-class Params(NamedTuple):
-    gravity: float
-    mass: float
-    length: float
-    time_step: float
-    max_torque: float
-    max_speed: float
-    max_steps: int
-
-
-class Data(NamedTuple):
-    none: NDArray[np.float64]  # the rules need no data
 
 
 STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("angle", "f8"), ("speed", "f8")], align=True)
@@ -72,10 +56,6 @@ DEFAULT_HYPERPARAMS = {
         "training": {"num_envs": 1, "total_timesteps": 20_000},
     },
 }
-
-
-def load(config: Config) -> kernel.KernelData:
-    return kernel.KernelData(Data(np.zeros(1)), {"train": (Params(**config.model_dump()),)})
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
