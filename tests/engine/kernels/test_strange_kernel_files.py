@@ -12,12 +12,12 @@ from slipstream.core.errors import KernelError
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.training.environments.factory import make_environment
 
-PENDULUM = (Path(slipstream.__file__).parent / "kernels/classic/pendulum.py").read_text()
+CARTPOLE = (Path(slipstream.__file__).parent / "kernels/classic/cartpole.py").read_text()
 
 
 def _file(folder: Path, more: str, name: str = "own") -> str:
     path = folder / f"{name}.py"
-    path.write_text(f"{PENDULUM}\n{more}\n")
+    path.write_text(f"{CARTPOLE}\n{more}\n")
     return str(path)
 
 
