@@ -83,7 +83,7 @@ bench-loops: $(VENV)/.peers .venv-loops/.done  ## beside jax and RLtools, whose 
 	$(BIN)/python -m benchmarks loops --json benchmarks/results/loops.json
 	$(MAKE) docs
 
-docs: $(INSTALLED)  ## write docs/reference: the tables of performance.md from benchmarks/results/*.json, config.md, cli.md
+docs: $(INSTALLED)  ## write docs/reference (performance.md from benchmarks/results/*.json, config.md, cli.md) and the README's chart
 	$(BIN)/python -m benchmarks.page docs/reference/performance.md benchmarks/results
 	$(BIN)/python docs/site/generated_pages.py docs/reference
 

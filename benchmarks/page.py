@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from benchmarks import measurements
+from benchmarks.comparison import comparison
 from benchmarks.row import cells, markdown
 from slipstream.report import plot_style
 
@@ -197,11 +198,16 @@ def throughput(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
 
 
 def main(page: str, folder: str) -> None:
-    """Rewrite docs/FOLDER/PAGE in place; pictures go into docs/figures."""
+    """Rewrite docs/FOLDER/PAGE in place; pictures go into docs/figures.
+
+    One of them is the chart of README.md.
+    """
     path, files = Path(page), Path(folder)
     text = render(path.read_text(encoding="utf-8"), files)
-    text = illustrate(text, files, path.parent.parent / "figures")
+    figures = path.parent.parent / "figures"
+    text = illustrate(text, files, figures)
     path.write_text(text, encoding="utf-8")
+    (figures / "comparison.svg").write_text(comparison(files), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -74,7 +74,9 @@ def test_in_the_dark_only_drawn_pictures_are_turned_round(hook: Any) -> None:
     page: Any = SimpleNamespace(file=SimpleNamespace(src_uri="guides/dashboard.md"))
     for path in (ROOT / "docs/figures").glob("*.png"):
         shown = hook.on_page_markdown(f"![One](../figures/{path.name})", page, None, None)
-        assert (".drawn" in shown) == (not path.name.startswith("dashboard-")), path.name
+        assert (".drawn" in shown) == (not path.name.startswith(("dashboard-", "report"))), (
+            path.name
+        )
 
 
 @pytest.mark.slow

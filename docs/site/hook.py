@@ -101,15 +101,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Links as the site has them, and pictures for both colour schemes."""
     own = page.file.src_uri
     if own in PAGES.values():
-        markdown = re.sub(r"\]\(docs/", "](", markdown)
+        markdown = re.sub(r"(\]\(|=\")docs/", r"\1", markdown)  # links, and src="docs/..." of HTML
     elif not own.startswith("examples"):  # in docs/FOLDER: the site's root is one folder nearer
         markdown = re.sub(r"\]\(\.\./\.\./", "](../", markdown)
     markdown = re.sub(r"\]\(((?:\.\./)*)README\.md", r"](\1index.md", markdown)
     markdown = re.sub(r"\]\(((?:\.\./)*)examples/?\)", r"](\1examples.md)", markdown)
 
     # Drawn on white: in the dark site.css turns their lightness round, as reports do. Screenshots
-    # of the dashboard stay, for it has a dark scheme itself.
-    drawn = r"(!\[[^\]]*\]\((?:\.\./)?figures/(?!dashboard-)[\w-]+\.png\))"
+    # of the dashboard and of a report stay, for these have a dark scheme themselves.
+    drawn = r"(!\[[^\]]*\]\((?:\.\./)?figures/(?!dashboard-|report)[\w-]+\.png\))"
     return re.sub(drawn, r"\1{.drawn}", markdown)
 
 

@@ -101,7 +101,7 @@ def test_an_embargo_lies_between_the_splits_of_the_demo():
 @pytest.mark.parametrize(
     ("first", "on_path", "words"),
     [
-        ("/opt/bin/slipstream", True, "slipstream"),
+        ("/usr/bin/slipstream", True, "slipstream"),
         (".venv/bin/slipstream", False, ".venv/bin/slipstream"),
         ("my folder/bin/slipstream", False, "'my folder/bin/slipstream'"),
         ("/lib/slipstream/__main__.py", False, "/usr/bin/python3 -m slipstream"),
