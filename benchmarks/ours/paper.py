@@ -41,7 +41,7 @@ def decision(bars: int, seconds: float) -> dict[str, float]:
         market = load_market(DataConfig.model_validate(data))
         shape = BarSchema(market.symbols, (), market.bar_seconds, market.kind, (), "auto")
         moments = group_bars(market.bars, shape)
-        account = PaperAccount(Path(place) / "account", policy, shape, None, longest_gap=bars)
+        account = PaperAccount(Path(place) / "account", policy, shape, None, max_gap=bars)
         account.process(FeedUpdate(moments[:bars], market.bars, moments[bars - 1].time))
         spent = []
         for moment in moments[bars : bars + _TIMES]:

@@ -86,7 +86,10 @@ def options() -> Iterator[Case]:
         for value in ("0", "99999", "text"):
             yield Case(f"{words[0]} --cores {value}", (*words, "--cores", value))
     for name in ("absent", "/dev/null", "", ".", LONG, "a\x1b[31m"):
-        yield Case(f"paper {name[:20]!r}", ("paper", "--feed", "replay:.", "--", name))
+        yield Case(f"paper status {name[:20]!r}", ("paper", "status", "--", name))
+        yield Case(
+            f"paper start {name[:20]!r}", ("paper", "start", "--feed", "replay:.", "--", name)
+        )
         yield Case(f"paper report {name[:20]!r}", ("paper", "report", "--", name))
         yield Case(f"paper stop {name[:20]!r}", ("paper", "stop", "--", name))
         yield Case(f"rollback {name[:20]!r}", ("rollback", "--", name))
@@ -101,10 +104,12 @@ def options() -> Iterator[Case]:
     ):
         yield Case(f"deploy {' '.join(words)}", ("deploy", *words, "--name", "x"))
     for option in ("--background", "--log=x"):
-        yield Case(f"paper {option}", ("paper", "absent", option))
-    for option in ("--longest-gap", "--grace"):
+        yield Case(f"paper start {option}", ("paper", "start", "absent", option))
+    for option in ("--max-gap", "--grace"):
         for value in ("-1", "text", ""):
-            yield Case(f"paper {option} {value!r}", ("paper", "x", f"{option}={value}"))
+            yield Case(
+                f"paper start {option} {value!r}", ("paper", "start", "x", f"{option}={value}")
+            )
     for more in (
         *(("--max-order", word) for word in ("", "much", "nan", "-1")),
         ("--max-data-age", "-1"),
@@ -112,7 +117,7 @@ def options() -> Iterator[Case]:
         *(("--feed", word) for word in ("ccxt:", "ccxt:absent", "ccxt:../x")),
         *(("--flat",), ("--max-order",)),
     ):
-        yield Case(f"paper {more}"[:60], ("paper", "x", "--feed", "replay:.", *more))
+        yield Case(f"paper start {more}"[:60], ("paper", "start", "x", "--feed", "replay:.", *more))
     yield Case("no such command", ("trian", "cartpole"))
     yield Case("no such option", (*train, "--total-step", "3"))
     yield Case("an option without value", (*train, "--seed"))

@@ -236,7 +236,7 @@ def paper_account(folder: Path) -> str:
     feed = ("--feed", f"replay:{folder / 'newer'}", "--from", _PAPER_FROM)
     for words in (
         ("deploy", str(folder / "run"), "--name", "golden", "--reason", "golden", *forced),
-        ("paper", "golden", *feed),
+        ("paper", "start", "golden", *feed),
     ):
         if _command(*words, cwd=folder).wait():
             raise RuntimeError(f"`slipstream {' '.join(words)}` failed")

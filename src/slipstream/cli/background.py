@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +12,37 @@ from typer.core import TyperArgument
 from slipstream.core.errors import ConfigError
 
 
-def command_line(command: Any, values: Mapping[str, Any]) -> list[str]:
-    """Return the arguments that give a Typer command these values; unset options are omitted."""
-    options, words = list[str](), list[str]()
+def command_words(context: typer.Context) -> list[str]:
+    """Return the words that select the command of a context, such as ``["paper", "start"]``."""
+    words = list[str]()
+    current: Any = context
+    while current.parent is not None:
+        words.insert(0, str(current.command.name))
+        current = current.parent
+    return words
+
+
+def command_line(words: Sequence[str], command: Any, values: Mapping[str, Any]) -> list[str]:
+    """Return the arguments that give a command these values; unset options are omitted.
+
+    Args:
+        words: words that select the command.
+        command: the Typer command.
+        values: values of its options and arguments, by parameter name.
+    """
+    options, arguments = list[str](), list[str]()
     for param in command.params:
         value = values.get(param.name or "")
         if value is None or value is False or value == []:
             continue
         items = value if isinstance(value, (list, tuple)) else [value]
         if isinstance(param, TyperArgument):
-            words += [str(item) for item in items]
+            arguments += [str(item) for item in items]
         elif value is True:
             options.append(param.opts[0])
         else:
             options += [f"{param.opts[0]}={item}" for item in items]
-    return [str(command.name), *options, *(["--", *words] if words else [])]
+    return [*words, *options, *(["--", *arguments] if arguments else [])]
 
 
 def detach_if_requested(context: typer.Context, folder: Path, **changes: Any) -> bool:
@@ -54,14 +70,14 @@ def detach_if_requested(context: typer.Context, folder: Path, **changes: Any) ->
 
     if options.get("replace"):
         if path_exists(folder):
-            estimate_memory(
-                str(context.command.name), options
-            )  # fails before another process is stopped
+            # Raises before another process is stopped.
+            estimate_memory(str(context.command.name), options)
         set_aside(folder, print_text)
     if not options["background"]:
         return False
-    done = {"background": False, "log": None, "replace": False}
-    words = command_line(context.command, {**options, **changes, **done})
+    applied = {"background": False, "log": None, "replace": False}
+    values = {**options, **changes, **applied}
+    words = command_line(command_words(context), context.command, values)
     run_in_background(words, folder, options.get("log"), print_text)
     return True
 
@@ -71,7 +87,7 @@ def estimate_memory(command: str, options: Mapping[str, Any]) -> int:
 
     Args:
         command: train, tune or resume.
-        given: values of the command's options.
+        options: values of the command's options.
 
     Raises:
         SlipstreamError: the training cannot start, for example for lack of data or memory.

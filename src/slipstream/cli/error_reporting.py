@@ -7,6 +7,7 @@ import faulthandler
 import os
 import platform
 import re
+import shlex
 import signal
 import sys
 import tempfile
@@ -39,6 +40,12 @@ def name_renamed(error: Exception) -> None:
     if new is not None:
         error.message = f"`{old}` is called `{new}`."  # type: ignore[attr-defined]
         error.possibilities = None  # type: ignore[attr-defined]
+    elif command is not None and "Did you mean" not in message:
+        group = getattr(getattr(error, "ctx", None), "info_name", None)
+        new = renamed(f"{group} NAME")  # the group was a command
+        if new is not None:
+            used = new.replace("NAME", shlex.quote(printable(command[1])))
+            error.message = f"{message} Use `slipstream {used}`."  # type: ignore[attr-defined]
 
 
 class InterruptHandler:

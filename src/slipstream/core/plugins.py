@@ -60,7 +60,7 @@ class FolderKind(Protocol):
     """Kind as in `core.storage.status_file.KINDS`; its dashboard page is below ``/NAME``."""
 
     JOBS: tuple[str, ...]
-    """Commands that the queue of jobs accepts."""
+    """Commands that the job queue accepts, such as ``paper start`` or ``deploy --watch``."""
 
     def scored(
         self, folder: Path, data: str | Path | None, start: str | None
@@ -73,7 +73,7 @@ class FolderKind(Protocol):
     def resume(self, folder: Path, say: Callable[[str], None], trust: bool) -> None:
         """Continue the work on the folder."""
 
-    def job(self, command: str, given: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
+    def job(self, command: str, options: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
         """Return the folder that a command of `JOBS` works on, and the options that fix it."""
 
     def news(self, folder: Path, place: str) -> Any:

@@ -26,7 +26,7 @@ from slipstream.core.storage.updates import (
     resolve_inside,
 )
 from slipstream.markets.live.account_comparison import RERUN
-from slipstream.markets.live.account_runner import paper
+from slipstream.markets.live.account_runner import run_account
 from slipstream.markets.live.auto_promotion import watch_folder
 from slipstream.markets.live.deployment import (
     ACCOUNTS,
@@ -40,14 +40,15 @@ from slipstream.markets.live.paper_account import JOURNAL
 from slipstream.training.runs.policies import forced_gate_warnings
 
 NAME = DEPLOYMENT
-JOBS = ("paper", "deploy --watch")
+JOBS = ("paper start", "deploy --watch")
 _MAX_TEXT_LENGTH = 400  # characters
 _MAX_LINES = 200  # newest lines of the audit log and newest fills
 _MAX_PASSES = 32
 _MAX_JOURNAL_BYTES = 4 << 30
 _NUMBER = (int, float)
-_EQUITY = {"name": str, "equal": int, "both": int, "fills": int, "costs": _NUMBER}
-_RERUN = {"at": _NUMBER, "passes": [{**_EQUITY, "curve": [[_NUMBER]], "moved": [list]}]}
+_PASS = {"name": str, "num_equal": int, "num_compared": int, "fills": int, "costs": _NUMBER}
+_PASS |= {"curve": [[_NUMBER]], "position_changes": [list]}
+_RERUN = {"at": _NUMBER, "passes": [_PASS]}
 
 
 def scored(
@@ -75,25 +76,24 @@ def policy(folder: Path, acts: bool) -> Path:
 
 def resume(folder: Path, say: Callable[[str], None], trust: bool) -> None:
     """Continue the paper account with its feed."""
-    paper(folder, notify=say, trust=trust)
+    run_account(folder, notify=say, trust=trust)
 
 
-def job(command: str, given: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
+def job(command: str, options: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
     """Return the folder that a command of `JOBS` works on, and its fixed options.
 
     Raises:
         ConfigError: the command cannot be a job with these options.
     """
-    words = list(given.get("words") or [])
-    if command == "paper" and len(words) == 1:
-        folder = Deployment.open(words[0]).path.resolve()
-        return folder, {"words": [folder]}
-    if command == "deploy" and given["watch"] is not None:
-        deployment = Deployment.from_name(given["name"])
+    if command == "paper start":
+        folder = Deployment.open(options["name"]).path.resolve()
+        return folder, {"name": folder}
+    if command == "deploy" and options["watch"] is not None:
+        deployment = Deployment.from_name(options["name"])
         return watch_folder(deployment).resolve(), {"name": deployment.path.resolve()}
     raise ConfigError(
         "A job of a deployment must run its account or watch studies. Use `slipstream jobs add -- "
-        "paper NAME`, or `slipstream jobs add -- deploy --watch 'PATTERN*' --name NAME`."
+        "paper start NAME`, or `slipstream jobs add -- deploy --watch 'PATTERN*' --name NAME`."
     )
 
 
@@ -114,7 +114,7 @@ def news(folder: Path, place: str) -> Updates:
         account = ACCOUNTS
     if updates.has_changed("facts", CURRENT, AUDIT, KILL, "versions"):
         updates.events.append(("facts", _metadata(deployment)))
-    updates.add_logbook(f"slipstream paper {shlex.quote(str(folder))}")
+    updates.add_logbook(f"slipstream paper start {shlex.quote(str(folder))}")
     parts = [f"{account}/{name}" for name in (JOURNAL, f"{JOURNAL}-wal", RERUN)]
     if updates.has_changed("account", CURRENT, *parts):
         with suppress(ConcurrentWriteError):  # the next call reads the changed files
@@ -172,5 +172,5 @@ def _curve(name: str, rows: Sequence[Decision]) -> dict[str, Any]:
     last, stride = rows[-1], -(-len(rows) // POINTS)
     points = rows[(len(rows) - 1) % stride :: stride]
     metadata = {"name": name, "time": last.time, "equity": last.equity, "count": len(rows)}
-    metadata |= {"action": last.action, "wanted": last.target_units}
+    metadata |= {"action": last.action, "target_units": last.target_units}
     return metadata | {"curve": [(float(one.time), float(one.equity)) for one in points]}

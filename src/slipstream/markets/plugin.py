@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 commands = {
     "data": "slipstream.markets.commands.data",
-    "paper": "slipstream.markets.commands.paper_trading",
+    "deploy": "slipstream.markets.commands.deploy",
+    "paper": "slipstream.markets.commands.paper",
 }
 folders = {"current": "slipstream.markets.deployment_folder"}
 kernels = {

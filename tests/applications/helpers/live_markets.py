@@ -17,7 +17,7 @@ from slipstream.markets.data.calendar import is_weekend
 from slipstream.markets.live import deployment_gates as deploying
 from slipstream.markets.live.account_comparison import compare
 from slipstream.markets.live.deployment import Deployment
-from slipstream.markets.live.deployment_gates import deploy
+from slipstream.markets.live.deployment_gates import deploy_policy
 from slipstream.markets.live.feed import FeedUpdate, PriceFeed
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper_account import JOURNAL
@@ -138,26 +138,26 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
         monkeypatch.setattr(deploying, "NUM_CUTS", 10)
         study = save_study(tmp_path / "studies" / "first", env, data, **settings)
-        return deploy(study, name, dict.fromkeys(GATES[:5], "a test"))
+        return deploy_policy(study, name, dict.fromkeys(GATES[:5], "a test"))
 
     return made
 
 
 @pytest.fixture
 def blocks(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """Opens after which a look ends; all other bars are told by the week."""
+    """Opens after which a poll ends; all other bars are returned by the week."""
     ends: set[int] = set()
 
     class Blocks(PriceFeed):
-        def look(self, after: int, begin: int | None = None) -> FeedUpdate:
-            told = super().poll(after, begin)
-            moments, week = list(told.groups), 7 * 86_400 // self._shape.bar_seconds
-            while moments and moments[-1].time not in ends and len(moments) < week:
-                told = super().poll(moments[-1].time, begin)
-                if not told.groups:
+        def poll(self, after: int, begin: int | None = None) -> FeedUpdate:
+            update = super().poll(after, begin)
+            groups, week = list(update.groups), 7 * 86_400 // self._schema.bar_seconds
+            while groups and groups[-1].time not in ends and len(groups) < week:
+                update = super().poll(groups[-1].time, begin)
+                if not update.groups:
                     break
-                moments += told.groups
-            return told._replace(moments=moments)
+                groups += update.groups
+            return update._replace(groups=groups)
 
     monkeypatch.setattr("slipstream.markets.live.feed.PriceFeed", Blocks)
     return ends
@@ -173,8 +173,8 @@ def decisions(found: Deployment) -> dict[str, list[Any]]:
 def check_equal(name: str, least: int) -> None:
     """Every decision and equity as `evaluate` has them, over both ways to it."""
     for one in compare(name).passes:
-        assert one.both >= least and one.equal == one.both
-        assert len(one.rows) == one.both + 1  # the last one waits for its bar
+        assert one.num_compared >= least and one.num_equal == one.num_compared
+        assert len(one.rows) == one.num_compared + 1  # the last one waits for its bar
     tracks = slipstream.evaluate(name).episodes
     rows = decisions(Deployment.open(name))
     for track in tracks:

@@ -505,7 +505,10 @@ def test_check(slipstream, tmp_path):
         (("data", "planted-forex", "x"), "`planted-forex` is called `synthetic-forex`."),
         (("train", "cartpole", "--total-steps", "9"), "`--total-steps` is called `--total-time"),
         (("deploy", "x", "--as", "y"), "`--as` is called `--name`."),
-        (("paper", "x", "--limit", "order=1"), "`--limit` is called `--max-order`."),
+        (("paper", "start", "x", "--limit", "order=1"), "`--limit` is called `--max-order`."),
+        (("paper", "start", "x", "--longest-gap", "9"), "`--longest-gap` is called `--max-gap`."),
+        (("paper", "night"), "No such command 'night'. Use `slipstream paper start night`."),
+        (("paper", "a b", "--feed", "replay:x"), "Use `slipstream paper start 'a b'`."),
         (("tune", "cartpole", "--fit", "1h"), "`--fit` is called `--time-budget`."),
     ],
 )

@@ -251,7 +251,7 @@ def test_a_queue_is_worked_off_from_configs_as_they_were(slipstream, tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["add", "--", "list"], "A job must be `train`, `tune`, `resume`, `paper` or"),
+        (["add", "--", "list"], "A job must be `train`, `tune`, `resume`, `paper start` or"),
         (["add", "--", "train", "cartpole", "--nope"], "--nope"),
         (["add", "--memory", "1e300", "--", "train", "cartpole"], "of this machine"),
         (["add", "--cores", "9999", "--", "train", "cartpole"], "of this machine"),

@@ -127,9 +127,15 @@ def write_deployment(folder, bars=300):
     with closing(Journal(found.account(2) / JOURNAL)) as journal:
         journal.add_decisions(rows)
     curve = [(int(t), float(e)) for t, e in zip(times, equity, strict=True)]
-    one = {"name": "EURUSD", "equal": bars - 1, "both": bars - 1, "fills": 7, "costs": 12.5}
+    one = {
+        "name": "EURUSD",
+        "num_equal": bars - 1,
+        "num_compared": bars - 1,
+        "fills": 7,
+        "costs": 12.5,
+    }
     moved = [(int(times[9]), 0.0, 1_000.0), (int(times[20]), 1_000.0, 0.0)]
-    kept = {"at": float(times[-1]), "passes": [{**one, "curve": curve, "moved": moved}]}
+    kept = {"at": float(times[-1]), "passes": [{**one, "curve": curve, "position_changes": moved}]}
     write_json(found.account(2) / RERUN, kept)
     with Logbook(folder, DEPLOYMENT, print) as log:
         log.show(Status(DEPLOYMENT, phase="tail:EURUSD.csv", done=bars, unit="decisions"), True)

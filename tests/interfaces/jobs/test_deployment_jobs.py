@@ -44,7 +44,7 @@ def told(
 
 def test_the_queue_leads_an_account_and_watches_studies(told: Told, tmp_path: Path) -> None:
     feed = f"--feed=replay:{tmp_path / 'prices'}"
-    added = told("jobs", "add", "--", "paper", "demo", feed, "--longest-gap", "1000000")
+    added = told("jobs", "add", "--", "paper", "start", "demo", feed, "--max-gap", "1000000")
     assert str(Deployment.open("demo").path) in added
     told("jobs", "add", "--", "deploy", "--watch", "night*", "--name", "demo", "--run-once")
     told("jobs", "run", "--until-idle")
@@ -60,7 +60,12 @@ def test_the_queue_leads_an_account_and_watches_studies(told: Told, tmp_path: Pa
 
 @pytest.mark.parametrize(
     "words",
-    [["paper", "report", "demo"], ["deploy", "first", "--name", "demo"], ["rollback", "demo"]],
+    [
+        ["paper", "report", "demo"],
+        ["paper", "demo"],
+        ["deploy", "first", "--name", "demo"],
+        ["rollback", "demo"],
+    ],
 )
 def test_what_is_no_job_is_refused(told: Told, words: list[str]) -> None:
     assert "jobs add --" in told("jobs", "add", "--", *words, code=2)

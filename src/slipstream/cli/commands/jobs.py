@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli.background import command_line, estimate_memory
+from slipstream.cli.background import command_line, command_words, estimate_memory
 from slipstream.cli.options import select_cores
 from slipstream.core.errors import ConfigError
 from slipstream.core.plugins import folder_kinds
@@ -72,7 +72,7 @@ def add(
     command: Annotated[
         list[str],
         typer.Argument(
-            help="Give -- and a train, tune, resume, paper or deploy --watch command line."
+            help="Give -- and a train, tune, resume, paper start or deploy --watch command line."
         ),
     ],
     cores: Annotated[
@@ -94,39 +94,39 @@ def add(
     from slipstream.jobs.job_process import job_environment
     from slipstream.jobs.queue import user_queue
 
-    root = context.find_root()
-    known = getattr(root.command, "commands", {})
-    if command[0] not in _TRAINING:
-        jobs = [*_TRAINING, *(one for kind in folder_kinds() for one in kind.JOBS)]
-        if command[0] not in [one.split()[0] for one in jobs]:
-            raise ConfigError(
-                f"A job must be {', '.join(f'`{name}`' for name in jobs[:-1])} or `{jobs[-1]}`, "
-                f"got {command[0]!r}. Write: slipstream jobs add -- train cartpole."
-            )
-    inner = known[command[0]].make_context(command[0], list(command[1:]), parent=root)
+    inner = _parse_job(context.find_root(), command)
+    words = command_words(inner)
+    name = " ".join(words)
     options = {**inner.params, "background": False, "log": None, "replace": False, "cores": None}
-    kind, folder, fixed = _resolve_folder(command[0], inner.params)
-    wanted = cores or inner.params.get("cores")
-    if wanted is not None and wanted > (os.cpu_count() or 1):
-        raise ConfigError(f"--cores {wanted} exceeds the {os.cpu_count()} cores of this machine.")
+    kind, folder, fixed = _resolve_folder(name, inner.params)
+    num_cores = cores or inner.params.get("cores")
+    if num_cores is not None and num_cores > (os.cpu_count() or 1):
+        raise ConfigError(
+            f"--cores {num_cores} exceeds the {os.cpu_count()} cores of this machine. Give a "
+            "smaller number."
+        )
     total = total_memory() / 2**30
     if memory is not None and memory > total:
-        raise ConfigError(f"--memory {memory:g} exceeds the {total:.1f} GiB of this machine.")
+        raise ConfigError(
+            f"--memory {memory:g} exceeds the {total:.1f} GiB of this machine. Give a smaller "
+            "number."
+        )
     size = 0 if memory is None else int(memory * 2**30)
-    if memory is None and command[0] in _TRAINING:
-        size = estimate_memory(command[0], options)
+    if memory is None and name in _TRAINING:
+        size = estimate_memory(name, options)
     with user_queue() as queue:
-        for name in ("target", "space"):
-            if options.get(name):
-                options[name] = _freeze_config(str(options[name]), queue.folder / "configs")
-        first = command_line(inner.command, {**options, **fixed})
+        for option in ("target", "space"):
+            if options.get(option):
+                options[option] = _freeze_config(str(options[option]), queue.folder / "configs")
+        first = command_line(words, inner.command, {**options, **fixed})
         again = first
-        if command[0] == "train":
-            kept = {name: options[name] for name in _RESUME_OPTIONS}
-            again = command_line(known["resume"], {**kept, "run": folder})
-        job = queue.add(kind, folder, first, again, job_environment(), wanted, size)
-    takes = f", about {size / 2**30:.1f} GiB of memory" if size else ""
-    print_text(f"Job {job.id}: {folder}{takes}. `slipstream jobs run` runs the queue.")
+        if name == "train":
+            resume = getattr(context.find_root().command, "commands", {})["resume"]
+            kept = {option: options[option] for option in _RESUME_OPTIONS}
+            again = command_line(["resume"], resume, {**kept, "run": folder})
+        job = queue.add(kind, folder, first, again, job_environment(), num_cores, size)
+    memory_text = f", about {size / 2**30:.1f} GiB of memory" if size else ""
+    print_text(f"Job {job.id}: {folder}{memory_text}. `slipstream jobs run` runs the queue.")
 
 
 @app.command(epilog="Example: slipstream jobs stop 3")
@@ -208,6 +208,34 @@ def find_jobs(queue: Any, name: str) -> list[Any]:
     return [job for job in queue.jobs() if name == job.name or path == job.folder]
 
 
+def _parse_job(root: Any, command: list[str]) -> Any:
+    """Return the context of a job's command line, without running it.
+
+    Raises:
+        ConfigError: the command cannot be a job.
+    """
+    allowed = [*_TRAINING, *(job for kind in folder_kinds() for job in kind.JOBS)]
+    for job in allowed:
+        words = _job_words(job)
+        if command[: len(words)] != words:
+            continue
+        parent = root
+        for word in words[:-1]:
+            group = parent.command.commands[word]
+            parent = group.context_class(group, info_name=word, parent=parent)
+        selected = parent.command.commands[words[-1]]
+        return selected.make_context(words[-1], command[len(words) :], parent=parent)
+    raise ConfigError(
+        f"A job must be {', '.join(f'`{name}`' for name in allowed[:-1])} or `{allowed[-1]}`, "
+        f"got {' '.join(command[:2])!r}. Write: slipstream jobs add -- train cartpole."
+    )
+
+
+def _job_words(job: str) -> list[str]:
+    """Return the words of a `FolderKind.JOBS` entry that select its command, without options."""
+    return [word for word in job.split() if not word.startswith("-")]
+
+
 def _resolve_folder(command: str, options: dict[str, Any]) -> tuple[str, Path, dict[str, Any]]:
     """Return kind and folder of a command's work, and the option values that pin the folder."""
     if command == "train":
@@ -221,7 +249,7 @@ def _resolve_folder(command: str, options: dict[str, Any]) -> tuple[str, Path, d
         folder = resolve_study_folder(options).resolve()
         return "study", folder, {"study_name": folder}
     for kind in folder_kinds():
-        if command in (job.split()[0] for job in kind.JOBS):
+        if command in (" ".join(_job_words(job)) for job in kind.JOBS):
             return kind.NAME, *kind.job(command, options)
     from slipstream.studies.record.inspection import lookup
 

@@ -19,13 +19,13 @@ function gateRow({ name, passed, forced, figure }) {
 }
 
 const passRow = (one) => [one.name, minute(one.time), number(one.equity), words(one.action),
-  words(one.wanted), number(one.count)];
+  words(one.target_units), number(one.count)];
 const auditRow = (one) => [minute(one.time), one.event, String(one.to), one.source ?? "",
   one.why ?? ""];
 
 function fillTable(rerun) {
   const each = rerun?.passes ?? [];
-  const moved = each.flatMap((one) => one.moved.map((row) => [...row, one.name]));
+  const moved = each.flatMap((one) => one.position_changes.map((row) => [...row, one.name]));
   const newest = moved.sort((a, b) => b[0] - a[0]).slice(0, FILLS);
   const rows = newest.map(([second, from, to, name]) =>
     [minute(second), name, words(from), words(to)]);
@@ -78,7 +78,7 @@ export function deployment() {
       charts.of(name, name, how).set(xs, other ? [below, above] : [above]);
     }
     const equal = (one) =>
-      `${one.name}, ${one.equal} of ${one.both} decisions equal bit for bit`;
+      `${one.name}, ${one.num_equal} of ${one.num_compared} decisions bit-identical`;
     const found = rerun && `Rerun of ${minute(rerun.at)}: ${rerun.passes.map(equal).join("; ")}.`;
     const command = `slipstream paper report ${facts.name ?? "NAME"}`;
     note.textContent = found ?? `No rerun yet: ${command} makes one.`;

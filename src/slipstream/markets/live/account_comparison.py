@@ -30,24 +30,26 @@ class ComparedPass(NamedTuple):
     Attributes:
         name: name of the pass.
         rows: decisions of the journal.
-        equal: number of common decisions with equal action and equity; `both`: common decisions.
-        first: open of the first difference, None if there is none.
+        num_equal: number of compared decisions with equal action and equity.
+        num_compared: number of decisions that both contain.
+        first_difference: open of the first bar that differs, None if there is none.
         curve: open of a bar and equity at its close, by `evaluate`, thinned.
-        moved: opens at which units changed, with units before and after, the newest ones.
+        position_changes: newest changes of units: open, units before, units after.
         fills, costs: totals by `evaluate`; costs in account currency.
-        closed: equity by `evaluate` after selling everything at the last close, account currency.
+        liquidated_equity: equity by `evaluate` after closing all positions at the last close,
+            account currency.
     """
 
     name: str
     rows: list[Decision]
-    equal: int
-    both: int
-    first: int | None
+    num_equal: int
+    num_compared: int
+    first_difference: int | None
     curve: list[tuple[int, float]]
-    moved: list[tuple[int, Any, Any]]
+    position_changes: list[tuple[int, Any, Any]]
     fills: int
     costs: float
-    closed: float
+    liquidated_equity: float
 
 
 class Execution(NamedTuple):
@@ -55,7 +57,7 @@ class Execution(NamedTuple):
 
     Attributes:
         orders, filled: numbers of sent orders, and of those filled at least in part.
-        bars: number of traded bars; missed: those superseded by the next bar.
+        bars: number of traded bars; superseded: those whose orders the next bar replaced.
         slippage: adverse difference between fills and the rules' mid price, as a fraction of the
             filled value; None if nothing can be compared yet.
         assumed: the same by the rules' assumption of half the spread and `slippage_bp`.
@@ -66,7 +68,7 @@ class Execution(NamedTuple):
     orders: int
     filled: int
     bars: int
-    missed: int
+    superseded: int
     slippage: float | None
     assumed: float | None
     tracking_error: float | None
@@ -135,30 +137,35 @@ def _compare_pass(episode: EpisodeResult, rows: list[Decision], opens: IntArray)
     """
     theirs = {int(opens[bar - 1]): k for k, bar in enumerate(episode.trace["bar"])}
     equity = episode.trace["equity"]
-    both, equal, first = 0, 0, None
+    num_compared, num_equal, first_difference = 0, 0, None
     for row in rows:
         k = theirs.get(row.time)
         if k is None:  # the last decision: `evaluate` has no bar after it
             continue
-        both += 1
+        num_compared += 1
         is_equal = tuple(episode.actions[k].tolist()) == row.action
         is_equal &= k == 0 or float(equity[k - 1]) == row.equity
-        equal += is_equal
-        first = row.time if first is None and not is_equal else first
+        num_equal += is_equal
+        if first_difference is None and not is_equal:
+            first_difference = row.time
     at, stride = opens[episode.trace["bar"]], -(-len(equity) // _MAX_CURVE_POINTS)
     units = episode.trace["units"].tolist() if "units" in episode.trace else []
-    moved = [(int(at[k]), units[k - 1], units[k]) for k in range(1, len(units))]
+    changes = [
+        (int(at[k]), units[k - 1], units[k])
+        for k in range(1, len(units))
+        if units[k] != units[k - 1]
+    ]
     return ComparedPass(
         episode.name,
         rows,
-        equal,
-        both,
-        first,
+        num_equal,
+        num_compared,
+        first_difference,
         curve=[(int(at[k]), float(equity[k])) for k in range(0, len(equity), stride)],
-        moved=[one for one in moved if one[1] != one[2]][-_MAX_CHANGES:],
+        position_changes=changes[-_MAX_CHANGES:],
         fills=int(episode.trace["fills"][-1]),
         costs=sum(float(episode.trace[name][-1]) for name in episode.trace if "cost_" in name),
-        closed=float(equity[-1]),
+        liquidated_equity=float(equity[-1]),
     )
 
 
@@ -187,7 +194,7 @@ def _execution_stats(
         orders=len(orders),
         filled=sum(one.filled != 0.0 for one in orders),
         bars=len(bars),
-        missed=sum(one.outcome not in ("traded", "") for one in bars),
+        superseded=sum(one.outcome not in ("traded", "") for one in bars),
         slippage=paid / value if value else None,
         assumed=assumed / value if value else None,
         tracking_error=float(np.std(differences, ddof=1)) if len(differences) > 1 else None,

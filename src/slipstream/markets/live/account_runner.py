@@ -37,7 +37,7 @@ from slipstream.markets.live.feed import CCXT, BarFeed, make_feed, parse_feed
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.order_manager import Limits, OrderManager
 from slipstream.markets.live.paper_account import JOURNAL, PaperAccount
-from slipstream.markets.live.price_replay import LONGEST_GAP
+from slipstream.markets.live.price_replay import MAX_GAP
 from slipstream.training.runs.policies import DeployedPolicy, forced_gate_warnings
 
 ACCOUNT, NO_BROKER = "account.json", "none"
@@ -48,12 +48,12 @@ _MAX_POLL_SECONDS = 30.0  # maximum seconds between polls of an open order
 Notify = Callable[[str], None]
 
 
-def paper(
+def run_account(
     name: str | Path,
     feed: str | None = None,
     *,
     start: int | None = None,
-    longest_gap: int = LONGEST_GAP,
+    max_gap: int = MAX_GAP,
     grace: float = GRACE,
     once: bool = False,
     broker: str | None = None,
@@ -74,7 +74,7 @@ def paper(
         start: first time decided on, UTC seconds, for a new account. By default, a replay starts
             with the first bar at which all features are available, a growing file with its newest
             closed bar.
-        longest_gap: number of missing bars after which the account stops.
+        max_gap: number of missing bars after which the account stops.
         grace: seconds after a bar's end at which it counts as closed.
         once: end after all closed bars were decided on and traded.
         broker: ``alpaca-paper`` to send orders, ``none`` to send none; the stored broker by
@@ -116,8 +116,8 @@ def paper(
             saved = AccountConfig.load(folder)
             if feed is None and saved is None:
                 raise ConfigError(
-                    f"{handle} has no account yet. Set its feed, as in `slipstream paper {handle} "
-                    "--feed replay:DIR`, tail:FILE or ccxt:EXCHANGE."
+                    f"{handle} has no account yet. Set its feed, as in `slipstream paper start "
+                    f"{handle} --feed replay:DIR`, tail:FILE or ccxt:EXCHANGE."
                 )
             known = saved or AccountConfig(None, "", NO_BROKER, Limits())
             feed = known.feed if feed is None else feed  # stored values, unless overridden now
@@ -131,7 +131,7 @@ def paper(
             )
             config = _freeze_config(config, saved, folder, source, handle)
             opened = PaperAccount(
-                folder, policy, schema, config.start, longest_gap=longest_gap, notify=log_and_notify
+                folder, policy, schema, config.start, max_gap=max_gap, notify=log_and_notify
             )
             with closing(opened) as account:
                 orders = None
@@ -321,7 +321,7 @@ class _AccountRunner:
                 self.log_and_notify(f"{stamp(account.last_decided)} UTC  equity {', '.join(texts)}")
             if self.interruption.requested:
                 command, how = (
-                    f"slipstream paper {self.handle}",
+                    f"slipstream paper start {self.handle}",
                     "Stopped after a bar. Resume with:",
                 )
                 raise Interrupted(self.deployment.path, command, how)
@@ -361,7 +361,7 @@ class _AccountRunner:
             self.orders.cancel_all(switch == FLAT)
         raise ConfigError(
             f"{self.handle} is stopped by {path}. Remove the file, then continue "
-            f"with `slipstream paper {self.handle}`."
+            f"with `slipstream paper start {self.handle}`."
         )
 
     def _wait_and_trade(self, seconds: float) -> None:
@@ -393,7 +393,7 @@ class _AccountRunner:
         self.log.show(status, at_once)
 
 
-def stop(name: str, flat: bool = False, notify: Notify = lambda sentence: None) -> None:
+def stop_account(name: str, flat: bool = False, notify: Notify = lambda sentence: None) -> None:
     """Set the kill switch of a deployment, which ends the process that runs its account.
 
     Without such a process, open orders are cancelled here, and with `flat` everything is sold.

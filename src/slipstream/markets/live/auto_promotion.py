@@ -29,7 +29,7 @@ from slipstream.core.timeline import DAY
 from slipstream.markets.evaluation.holdout_register import get_opened_days, price_series
 from slipstream.markets.evaluation.market_backtest import MarketBacktest
 from slipstream.markets.live.deployment import Deployment
-from slipstream.markets.live.deployment_gates import deploy
+from slipstream.markets.live.deployment_gates import deploy_policy
 from slipstream.markets.live.paper_account import BARS
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study.study_view import daily_returns
@@ -119,7 +119,7 @@ def promote_first_passing(
             continue
         messages: list[str] = []
         try:
-            deploy(
+            deploy_policy(
                 study,
                 str(deployment.path),
                 {},

@@ -133,8 +133,8 @@ class Deployment:
                 first = journal.first_time()
         if first is None:
             raise CheckpointError(
-                f"The account of {self.path.name} has no decision yet. Run it with "
-                f"`slipstream paper {shlex.quote(self.path.name)} --feed replay:DIR`, or tail:FILE."
+                f"The account of {self.path.name} has no decision yet. Run it with `slipstream "
+                f"paper start {shlex.quote(self.path.name)} --feed replay:DIR`, or tail:FILE."
             )
         return folder / BARS, first
 

@@ -53,7 +53,7 @@ NUM_RANGES, RANGE_BARS = 10, 400  # ranges that contain the cuts
 _YEAR = 365 * DAY
 
 
-def deploy(
+def deploy_policy(
     source: str | Path,
     name: str,
     force: Mapping[str, str],

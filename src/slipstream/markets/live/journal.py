@@ -28,14 +28,14 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS decisions (
     pass TEXT NOT NULL,
     time INTEGER NOT NULL,
-    bars TEXT NOT NULL,
+    bars_digest TEXT NOT NULL,
     action TEXT NOT NULL,
-    wanted TEXT NOT NULL,
+    target_units TEXT NOT NULL,
     equity REAL NOT NULL,
-    decided REAL NOT NULL,
+    decided_at REAL NOT NULL,
     PRIMARY KEY (pass, time)
 );
-CREATE TABLE IF NOT EXISTS remarks (time REAL NOT NULL, text TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS notices (time REAL NOT NULL, text TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS orders (
     id TEXT NOT NULL PRIMARY KEY,
     time INTEGER NOT NULL,
@@ -47,29 +47,34 @@ CREATE TABLE IF NOT EXISTS orders (
     average REAL NOT NULL,
     UNIQUE (time, symbol, number)
 );
-CREATE TABLE IF NOT EXISTS traded (
+CREATE TABLE IF NOT EXISTS executions (
     time INTEGER NOT NULL PRIMARY KEY,
-    worth REAL NOT NULL,
+    rules_equity REAL NOT NULL,
     equity REAL NOT NULL,
-    ended TEXT NOT NULL,
-    rests TEXT NOT NULL
+    outcome TEXT NOT NULL,
+    unfilled TEXT NOT NULL
 );
 """
 _FIX = (
     "Restore the file from a backup, or deploy again, which starts a new account. Keep the file: "
-    "it "
-    "contains the decisions so far."
+    "it contains the decisions so far."
 )
 _NUMBERS = json_column([(int, float)])
 _DECISIONS = StoredTable(
-    "decisions", _SCHEMA, _FIX, time=TIME, action=_NUMBERS, wanted=_NUMBERS, decided=MOMENT
+    "decisions",
+    _SCHEMA,
+    _FIX,
+    time=TIME,
+    action=_NUMBERS,
+    target_units=_NUMBERS,
+    decided_at=MOMENT,
 )
-_NOTICES = StoredTable("remarks", _SCHEMA, _FIX, time=MOMENT)
+_NOTICES = StoredTable("notices", _SCHEMA, _FIX, time=MOMENT)
 _ORDERS = StoredTable("orders", _SCHEMA, _FIX, time=TIME)
 _UNFILLED = json_column({"*": [(int, float, str)]})
-_EXECUTED = StoredTable("traded", _SCHEMA, _FIX, time=TIME, rests=_UNFILLED)
-PLANNED, OPEN = "intended", "open"
-OVERTAKEN = "overtaken by the next bar"
+_EXECUTIONS = StoredTable("executions", _SCHEMA, _FIX, time=TIME, unfilled=_UNFILLED)
+PLANNED, OPEN = "planned", "open"
+SUPERSEDED = "superseded by the next bar"
 
 
 class Decision(NamedTuple):
@@ -99,7 +104,7 @@ class PlannedOrder(NamedTuple):
     """Order that is stored before it is sent.
 
     Attributes:
-        id: client id, by which the broker identifies the order.
+        id: client id that identifies the order at the broker.
         time: open of the bar that was decided on, UTC seconds.
         number: index among the orders of this bar and symbol, from 0.
         quantity: coins, sales negative.
@@ -200,8 +205,8 @@ class Journal:
             True if the message is new.
         """
         statement = (
-            "INSERT OR IGNORE INTO remarks SELECT ?, ? "
-            "WHERE NOT EXISTS (SELECT 1 FROM remarks WHERE text GLOB ?)"
+            "INSERT OR IGNORE INTO notices SELECT ?, ? "
+            "WHERE NOT EXISTS (SELECT 1 FROM notices WHERE text GLOB ?)"
         )
         with self._errors():
             return self._table.execute(statement, (moment, text, pattern)).rowcount > 0
@@ -231,27 +236,28 @@ class Journal:
         rest = f"WHERE {which} ORDER BY time, symbol, number"
         return [PlannedOrder(*row) for row in self._read(_ORDERS, rest, *values)]
 
-    def begin_bar(self, time: int, worth: float, equity: float) -> None:
+    def begin_bar(self, time: int, rules_equity: float, equity: float) -> None:
         """Store both equities of a bar before it is traded, and mark earlier bars as superseded.
 
         Does nothing if the bar was begun before.
         """
-        supersede = "UPDATE traded SET ended = ? WHERE ended = '' AND time < ?"
-        self._write(supersede, [(OVERTAKEN, time)])
+        supersede = "UPDATE executions SET outcome = ? WHERE outcome = '' AND time < ?"
+        self._write(supersede, [(SUPERSEDED, time)])
         self._write(
-            "INSERT OR IGNORE INTO traded VALUES (?, ?, ?, '', '{}')", [(time, worth, equity)]
+            "INSERT OR IGNORE INTO executions VALUES (?, ?, ?, '', '{}')",
+            [(time, rules_equity, equity)],
         )
 
-    def end_bar(self, time: int, ended: str, rests: Mapping[str, Sequence[Any]]) -> None:
+    def end_bar(self, time: int, outcome: str, unfilled: Mapping[str, Sequence[Any]]) -> None:
         """Store the outcome of a bar."""
-        row = (ended, json.dumps(dict(rests)), time)
-        self._write("UPDATE traded SET ended = ?, rests = ? WHERE time = ?", [row])
+        row = (outcome, json.dumps(dict(unfilled)), time)
+        self._write("UPDATE executions SET outcome = ?, unfilled = ? WHERE time = ?", [row])
 
     def executed_bars(self, since: int = 0) -> list[BarExecution]:
         """Return traded bars from a time on, oldest first."""
         return [
             BarExecution(*row)
-            for row in self._read(_EXECUTED, "WHERE time >= ? ORDER BY time", since)
+            for row in self._read(_EXECUTIONS, "WHERE time >= ? ORDER BY time", since)
         ]
 
     def _read(

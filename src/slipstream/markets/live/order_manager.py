@@ -24,7 +24,7 @@ from slipstream.core.text import stamp
 from slipstream.core.timeline import DAY
 from slipstream.markets.live.drift import FeatureDrift
 from slipstream.markets.live.exchange import FILLED, REFUSED, AlpacaPaper
-from slipstream.markets.live.journal import OPEN, OVERTAKEN, Journal, PlannedOrder
+from slipstream.markets.live.journal import OPEN, SUPERSEDED, Journal, PlannedOrder
 from slipstream.markets.live.paper_account import TargetPosition
 
 NEVER_SENT = "never sent"
@@ -39,7 +39,7 @@ Share = Annotated[float, Field(gt=0.0, le=10.0)]
 
 
 class Limits(Config):
-    """Limits of an account that sends orders, options of `slipstream paper`.
+    """Limits of an account that sends orders, options of `slipstream paper start`.
 
     `max_exposure`, `max_order` and `max_daily_loss` forbid purchases only, because sales reduce
     all three. The other limits forbid every order.
@@ -210,7 +210,7 @@ class OrderManager:
         if blocked:
             self._notice(now, target.time, blocked)
         over = context.age > self._bar_seconds  # same outcome as if the next bar arrived first
-        self._journal.end_bar(target.time, *((OVERTAKEN, {}) if over else ("traded", unfilled)))
+        self._journal.end_bar(target.time, *((SUPERSEDED, {}) if over else ("traded", unfilled)))
         return False
 
     @property

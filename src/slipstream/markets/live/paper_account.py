@@ -26,7 +26,7 @@ from slipstream.markets.live.bar_store import BarGroup, BarSchema, BarStore
 from slipstream.markets.live.drift import FeatureDrift, FeedComparison, TrainingPrices
 from slipstream.markets.live.feed import FeedUpdate
 from slipstream.markets.live.journal import Decision, Journal
-from slipstream.markets.live.price_replay import LONGEST_GAP, KnownActions, PriceReplay, ReplayPass
+from slipstream.markets.live.price_replay import MAX_GAP, KnownActions, PriceReplay, ReplayPass
 from slipstream.training.runs.policies import DeployedPolicy
 
 BARS, JOURNAL = "bars", "journal.db"
@@ -60,7 +60,7 @@ class PaperAccount:
         policy: the deployed policy.
         schema: symbols and columns of the bars.
         start: first time decided on; the caller stores it.
-        longest_gap: number of missing bars after which the account stops.
+        max_gap: number of missing bars after which the account stops.
         notify: called with messages for the user.
 
     Attributes:
@@ -77,11 +77,11 @@ class PaperAccount:
         schema: BarSchema,
         start: int | None,
         *,
-        longest_gap: int = LONGEST_GAP,
+        max_gap: int = MAX_GAP,
         notify: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self.folder, self.policy, self.schema, self.start = folder, policy, schema, start
-        self._longest_gap, self._notify = longest_gap, notify
+        self._max_gap, self._notify = max_gap, notify
         make_folder(folder)
         refusal = f"Another process uses the account {folder}. Stop it first."
         self.waiting_reason = self._comparison_summary = ""
@@ -322,11 +322,11 @@ class PaperAccount:
         if missing:
             hole = f"{plural(missing, 'bar')} missing after {stamp(before)} UTC"
             self._notice(clock, f"{hole}.")
-            if missing > self._longest_gap:
+            if missing > self._max_gap:
                 raise DataError(
-                    f"{hole}, more than --longest-gap {self._longest_gap}. No decisions are made "
+                    f"{hole}, more than --max-gap {self._max_gap}. No decisions are made "
                     "after such a gap. Fill it in the feed, or, if the market was closed, continue "
-                    f"with --longest-gap {missing}."
+                    f"with --max-gap {missing}."
                 )
 
     def _check_silence(self, last: int, clock: float) -> None:
@@ -335,10 +335,10 @@ class PaperAccount:
             if self._decisions
             else 0
         )
-        if missing > self._longest_gap:
+        if missing > self._max_gap:
             raise DataError(
                 f"The feed returned no bar since {stamp(last)} UTC, {plural(missing, 'bar')} by "
-                f"the calendar, more than --longest-gap {self._longest_gap}. Check that its source "
+                f"the calendar, more than --max-gap {self._max_gap}. Check that its source "
                 "is running, then restart."
             )
 

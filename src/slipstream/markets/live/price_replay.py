@@ -36,7 +36,7 @@ from slipstream.training.runs.policies import DeployedPolicy, check_fit
 advance: Any = None  # the kernel's batch loop
 
 _CHUNK = 4_096  # steps whose states are in memory at the same time
-LONGEST_GAP = 12  # bars; a longer gap ends a portfolio's pass
+MAX_GAP = 12  # bars; a longer gap ends a portfolio's pass
 
 KnownActions = Mapping[str, NDArray[Any]]
 """Actions [n, K] decided before, by pass."""
@@ -295,7 +295,7 @@ def _pass_names(environment: Environment) -> list[str]:
     if len(set(names)) < len(names):
         raise DataError(
             f"The bars make {len(names)} passes of {names[0]}: a gap in all assets of more than "
-            f"{LONGEST_GAP} bars ends a pass, and an account is one pass. Fill the gap in the "
+            f"{MAX_GAP} bars ends a pass, and an account is one pass. Fill the gap in the "
             "feed, or deploy again, which starts a new account after it."
         )
     return names

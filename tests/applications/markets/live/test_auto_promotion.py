@@ -18,7 +18,7 @@ from slipstream.core.storage.status_file import LOG, read_status
 from slipstream.markets.evaluation.holdout_register import price_series, record_opening
 from slipstream.markets.live import auto_promotion, deployment
 from slipstream.markets.live import deployment_gates as deploying
-from slipstream.markets.live.account_runner import paper
+from slipstream.markets.live.account_runner import run_account
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.deployment_gates import Gate
 
@@ -40,7 +40,7 @@ def running(make: Make, prices: Path, monkeypatch: pytest.MonkeyPatch) -> Deploy
         deploying, "_cost_gate", lambda *_: Gate("costs", True, "+1.00 % at costs x 3")
     )
     found = make("forex", prices, follows=-1.0, until=FIRST, **FOREX)
-    paper("demo", f"tail:{prices}", start=FIRST, once=True, longest_gap=1_000_000)
+    run_account("demo", f"tail:{prices}", start=FIRST, once=True, max_gap=1_000_000)
     return found
 
 

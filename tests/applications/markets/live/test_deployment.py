@@ -20,7 +20,12 @@ from slipstream.core.timeline import HOLDOUT
 from slipstream.markets.evaluation.market_backtest import replay
 from slipstream.markets.live import deployment_gates as deploying
 from slipstream.markets.live.deployment import Deployment
-from slipstream.markets.live.deployment_gates import Gate, _holdout_gate, _statistic_gate, deploy
+from slipstream.markets.live.deployment_gates import (
+    Gate,
+    _holdout_gate,
+    _statistic_gate,
+    deploy_policy,
+)
 from slipstream.markets.live.price_replay import ReplayPass
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.environments.evaluator import Evaluator
@@ -64,12 +69,12 @@ def test_a_gate_that_fails_deploys_nothing(make: Make, prices: Path, tmp_path: P
     found = make("forex", prices, features=FEATURES)
     study, said = tmp_path / "studies" / "first", list[str]()
     with pytest.raises(ConfigError, match=r"confirmed, holdout, pbo, dsr, costs failed"):
-        deploy(study, "demo", {}, notify=said.append)
+        deploy_policy(study, "demo", {}, notify=said.append)
     assert found.versions == [1] and len(found.audit()) == 1
     assert [line.split()[0] for line in said] == ["FAILED"] * 5 + ["passed"]
     assert "cuts of the last year give the same bits" in said[-1]
     with pytest.raises(ConfigError, match=r"no such gate. Choose from confirmed, holdout"):
-        deploy(study, "demo", {"luck": "why not"})
+        deploy_policy(study, "demo", {"luck": "why not"})
     assert command("deploy", study, "--name", "demo", "--force", "pbo") == 2  # without a reason
 
 
@@ -86,7 +91,7 @@ def test_a_cut_that_differs_in_a_bit_fails(
 
     monkeypatch.setattr(deploying, "replay_passes", leaking)
     with pytest.raises(ConfigError, match="Nothing was deployed: cuts failed"):
-        deploy(tmp_path / "studies" / "first", "demo", FORCED, notify=said.append)
+        deploy_policy(tmp_path / "studies" / "first", "demo", FORCED, notify=said.append)
     assert found.versions == [1]
     assert re.match(r"FAILED  cuts: (\d+) of (\d+) cuts .*, not 2025", said[-1])
 
@@ -122,7 +127,7 @@ def test_a_version_acts_in_numpy_and_is_exported_once_it_has_bars(
     for row in np.random.default_rng(0).normal(size=(20, *whole.observation_shape)):
         assert np.array_equal(alone.act(row.astype("f4")), whole.act(row.astype("f4")))
     assert command("export", "demo", "--onnx", "demo.onnx") == 2
-    assert "Run it with `slipstream paper demo" in " ".join(capsys.readouterr().err.split())
+    assert "Run it with `slipstream paper start demo" in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_was_forced_stays_written(make: Make, prices: Path) -> None:
@@ -185,7 +190,7 @@ def test_names_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CheckpointError, match=r"There is no deployment demo .*slipstream deploy"):
         Deployment.open("demo")
-    assert command("paper", "demo", "--feed", "replay:here") == 2
+    assert command("paper", "start", "demo", "--feed", "replay:here") == 2
     assert command("paper", "report", "demo") == 2
 
 
@@ -194,12 +199,12 @@ def test_a_run_is_told_what_would_measure_it(make: Make, prices: Path, tmp_path:
     study = tmp_path / "studies" / "first"
     said: list[str] = []
     with pytest.raises(ConfigError, match="failed"):
-        deploy(study, "demo", {}, notify=said.append)
+        deploy_policy(study, "demo", {}, notify=said.append)
     assert all("`slipstream resume first` completes it" in line for line in said[:5])
     alone = tmp_path / "alone"
     (study / "policy").rename(alone)
     with pytest.raises(ConfigError, match="failed"):
-        deploy(alone, "demo", {}, notify=said.append)
+        deploy_policy(alone, "demo", {}, notify=said.append)
     assert "Deploy the folder of its study" in said[6]
     facts = {"reason": "5 trials finished, at least 20 are needed"}
     figure = _statistic_gate("pbo", facts, "at most", 0.2, Path("x/study.yaml")).figure

@@ -30,9 +30,9 @@ from slipstream.core.errors import ConfigError, DataError, ResourceError
 from slipstream.core.extras import import_optional
 from slipstream.markets.live import exchange
 from slipstream.markets.live.account_comparison import compare
-from slipstream.markets.live.account_runner import paper
+from slipstream.markets.live.account_runner import run_account
 from slipstream.markets.live.deployment import Deployment, set_kill_switch
-from slipstream.markets.live.deployment_gates import deploy
+from slipstream.markets.live.deployment_gates import deploy_policy
 from slipstream.markets.live.drift import FeatureDrift, FeatureRanges
 from slipstream.markets.live.exchange import FILLED, AlpacaPaper, LotSize, Order
 from slipstream.markets.live.journal import Journal
@@ -170,7 +170,7 @@ def lead(name: str, server: Server, until: float, kill_at: int = 0) -> int:
     def do() -> None:
         if kill_at:
             counted(kill_at)
-        paper(name, FEED, broker="alpaca-paper", limits=LIMITS)
+        run_account(name, FEED, broker="alpaca-paper", limits=LIMITS)
 
     return in_child(server, until, do)
 
@@ -260,7 +260,7 @@ def test_a_quiet_week_of_orders_follows_the_account(served: Callable[..., Server
     assert len(intents) > 20 and all(one.state == "filled" for one in intents)
     assert [one.outcome for one in traded] == ["traded"] * len(traded)
     (one,) = compare("demo").passes
-    assert one.both >= BARS - 2 and one.equal == one.both
+    assert one.num_compared >= BARS - 2 and one.num_equal == one.num_compared
     state = server.state()
     wanted = decisions[-1][4]
     for name, target in zip(NAMES, wanted, strict=True):
@@ -286,7 +286,7 @@ def killed_week(
     expected, state = kept("demo"), server.state()
     other = "other/deployments/demo"  # the same name, so that ids are the same
     if not Path(other).exists():
-        deploy(tmp_path / "studies" / "first", other, dict.fromkeys(GATES[:5], "a test"))
+        deploy_policy(tmp_path / "studies" / "first", other, dict.fromkeys(GATES[:5], "a test"))
     server = served(bad_week(seed))
     draw = random.Random(seed)
     points = (draw.randrange(1, within) for _ in range(kills))
@@ -337,12 +337,12 @@ def test_the_kill_switch_ends_orders_and_sells(
     assert any(server.state()["positions"].values())
     assert command("paper", "report", "demo") == 0
     told = " ".join("".join(capsys.readouterr()).split())
-    assert "orders filled after 8 bars, 0 of which" in told
-    assert "Slippage against the mid at which the rules fill: +" in told
+    assert "orders filled over 8 bars; 0 bars were superseded" in told
+    assert "Slippage against the mid price at which the rules fill: +" in told
     assert command("paper", "stop", "demo", "--flat") == 0
     assert not any(abs(held) > LEAST for held in server.state()["positions"].values())
     assert kept("demo")[2][-1].outcome == "sold by hand"
-    assert command("paper", "demo", "--feed", FEED, "--broker", "alpaca-paper") == 2
+    assert command("paper", "start", "demo", "--feed", FEED, "--broker", "alpaca-paper") == 2
     assert "demo is stopped by" in " ".join(capsys.readouterr().err.split())
 
 
@@ -360,7 +360,7 @@ def test_a_running_account_sees_the_switch(
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "time", server.clock)
     with pytest.raises(ConfigError, match=r"is stopped by .*KILL"):
-        paper("demo", FEED, broker="alpaca-paper", notify=said.append)
+        run_account("demo", FEED, broker="alpaca-paper", notify=said.append)
     assert len(kept("demo")[0]) == 4 and "Selling all positions." in said
     assert not any(abs(held) > LEAST for held in server.state()["positions"].values())
 
@@ -374,39 +374,39 @@ def test_limits_keep_orders_back(
     monkeypatch.setattr(time, "time", server.clock)
     said: list[str] = []
     options = {"broker": "alpaca-paper", "once": True, "notify": said.append}
-    paper("demo", FEED, limits=Limits(max_order=0.01), **options)
+    run_account("demo", FEED, limits=Limits(max_order=0.01), **options)
     assert any("of equity." in one for one in said) and not server.state()["orders"]
     assert kept("demo")[2][0].outcome == "traded"
     server.clock.set(BEGIN + 2 * SIZE + 60)
-    paper("demo", FEED, limits=Limits(max_data_age=10.0), **options)
+    run_account("demo", FEED, limits=Limits(max_data_age=10.0), **options)
     assert any("ago." in one for one in said) and not server.state()["orders"]
     server.clock.set(BEGIN + 3 * SIZE + 60)
     with monkeypatch.context() as narrow:
         narrow.setattr(
             FeatureRanges, "from_metadata", lambda facts: FeatureRanges(np.ones(6), np.ones(6))
         )
-        paper("demo", FEED, limits=Limits(), **options)
+        run_account("demo", FEED, limits=Limits(), **options)
     assert any(one.startswith("Not sent") and "outside its training range" in one for one in said)
     assert not server.state()["orders"]
     server.clock.set(BEGIN + 4 * SIZE + 60)
-    paper("demo", FEED, limits=Limits(max_data_age=10.0), **options)
+    run_account("demo", FEED, limits=Limits(max_data_age=10.0), **options)
     server.clock.set(BEGIN + 4.5 * SIZE)
-    paper("demo", FEED, **options)  # limits are kept with the account
+    run_account("demo", FEED, **options)  # limits are kept with the account
     assert not server.state()["orders"]
     server.clock.set(BEGIN + 6 * SIZE + 60)
-    paper("demo", FEED, limits=Limits(max_exposure=0.01), **options)
+    run_account("demo", FEED, limits=Limits(max_exposure=0.01), **options)
     assert any("of equity would be held" in one for one in said) and not server.state()["orders"]
     server.clock.set(BEGIN + 7 * SIZE + 60)
-    paper("demo", FEED, limits=Limits(max_orders_per_day=1), **options)
+    run_account("demo", FEED, limits=Limits(max_orders_per_day=1), **options)
     assert any("0 orders were sent today" in one for one in said) and not server.state()["orders"]
     server.clock.set(BEGIN + 8 * SIZE + 60)  # the second bar of a day
     with monkeypatch.context() as poor:
         poor.setattr(AlpacaPaper, "equity", lambda self: 85_000.0)
-        paper("demo", FEED, limits=Limits(), **options)
+        run_account("demo", FEED, limits=Limits(), **options)
     assert any("equity fell by 15.0 % today" in one for one in said)
     assert not server.state()["orders"]
     server.clock.set(off + 60.0)
-    paper("demo", FEED, limits=Limits(), **options)
+    run_account("demo", FEED, limits=Limits(), **options)
     assert any("clock and the broker's are 60 s apart" in one for one in said)
     assert min(order["at"] for order in server.state()["orders"].values()) >= off + 900.0
 
@@ -557,16 +557,16 @@ def test_what_cannot_be_led(
 ) -> None:
     served()
     with pytest.raises(ConfigError, match="no exchange 'alpacca'; did you mean `alpaca`"):
-        paper("demo", "ccxt:alpacca")
+        run_account("demo", "ccxt:alpacca")
     with pytest.raises(ConfigError, match="Use alpaca-paper: it is the only one"):
-        paper("demo", FEED, broker="binance")
+        run_account("demo", FEED, broker="binance")
     monkeypatch.delenv(exchange.KEYS[1])
     with pytest.raises(ConfigError, match=f"{exchange.KEYS[1]} not found") as told:
-        paper("demo", FEED)
+        run_account("demo", FEED)
     assert "secret-of-this-test" not in str(told.value)
     monkeypatch.setitem(sys.modules, "ccxt", None)
     with pytest.raises(ResourceError, match="pip install 'ccxt>="):
-        paper("demo", FEED)
+        run_account("demo", FEED)
 
 
 def test_keys_are_written_nowhere(served: Callable[..., Server], tmp_path: Path) -> None:
@@ -580,7 +580,7 @@ def test_a_small_account_is_refused(served: Callable[..., Server], monkeypatch: 
     monkeypatch.setattr(AlpacaPaper, "equity", lambda self: 90_000.0)
     monkeypatch.setattr(time, "time", server.clock)
     with pytest.raises(ConfigError, match=r"is 90,000.00, below the 100,000.00"):
-        paper("demo", FEED, broker="alpaca-paper", once=True)
+        run_account("demo", FEED, broker="alpaca-paper", once=True)
     assert not server.state()["orders"]
 
 

@@ -23,9 +23,9 @@ from slipstream.core.storage.status_file import read_status, run_lines
 from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.live.account_comparison import compare
-from slipstream.markets.live.account_runner import paper
+from slipstream.markets.live.account_runner import run_account
 from slipstream.markets.live.deployment import KILL, Deployment, read_kill_switch, set_kill_switch
-from slipstream.markets.live.deployment_gates import deploy
+from slipstream.markets.live.deployment_gates import deploy_policy
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper_account import JOURNAL
 
@@ -65,7 +65,7 @@ def test_forex_equals_evaluate_bar_by_bar(make: Make, tmp_path: Path, action: st
     data = {"folder": str(prices), "symbols": ["EURGBP", "USDJPY"]}
     make("forex", data, action=action, **FOREX)
     begin = int(week(420)[375])
-    assert paper("demo", f"replay:{prices}", start=begin) == 45 + 19
+    assert run_account("demo", f"replay:{prices}", start=begin) == 45 + 19
     check_equal("demo", 18)
     row = decisions(Deployment.open("demo"))["EURGBP"][0]
     assert row.time == begin and row.equity == 100_000.0
@@ -88,7 +88,7 @@ def test_a_portfolio_equals_evaluate_bar_by_bar(
     prices = write(tmp_path / "prices", tables)
     columns = [*FEATURES, "obv"] if more else FEATURES  # obv: a sum since the first bar
     make("portfolio", prices, universe=universe, features=columns, **more)
-    paper("demo", f"replay:{prices}", start=int(COINS[592]))
+    run_account("demo", f"replay:{prices}", start=int(COINS[592]))
     check_equal("demo", 65)
 
 
@@ -98,7 +98,7 @@ def test_wanted_units_are_those_that_the_next_fill_brings(make: Make, tmp_path: 
     opened = frame["close"].shift(1, fill_value=1.1)
     prices = write(tmp_path / "prices", {"EURUSD": frame.with_columns(open=opened)})
     make("forex", prices, **FOREX)
-    paper("demo", f"replay:{prices}", start=int(week(420)[380]))
+    run_account("demo", f"replay:{prices}", start=int(week(420)[380]))
     (track,) = slipstream.evaluate("demo").episodes
     rows = decisions(Deployment.open("demo"))["EURUSD"]
     held = track.trace["units"]
@@ -113,12 +113,12 @@ def test_a_replay_without_a_start_begins_where_features_are_there(
     make("forex", write(tmp_path / "prices", {"EURUSD": frame}), **FOREX)
     few, said = write(tmp_path / "few", {"EURUSD": frame}, slice(0, 200)), list[str]()
     with pytest.raises(DataError, match="to warm up"):
-        paper("demo", f"replay:{few}", notify=said.append)
+        run_account("demo", f"replay:{few}", notify=said.append)
     assert sum(one.startswith("No decision yet: EURUSD") for one in said) == 1
     write(few, {"EURUSD": frame}, slice(0, 274))
-    decided = paper("demo")
+    decided = run_account("demo")
     (one,) = compare("demo").passes
-    assert one.equal == one.both == decided - 1
+    assert one.num_equal == one.num_compared == decided - 1
     assert 5 < decided < 15 and one.rows[0].time == week(420)[274 - decided]
 
 
@@ -128,15 +128,15 @@ def test_a_new_start_goes_on_and_a_different_one_is_refused(make: Make, tmp_path
     make("forex", {"folder": str(prices), "symbols": ["USDJPY"]}, **FOREX)
     begin = int(week(420)[350])
     write(prices, {"USDJPY": tables["USDJPY"]}, slice(0, 380))
-    paper("demo", f"replay:{prices}", start=begin)
+    run_account("demo", f"replay:{prices}", start=begin)
     first = decisions(Deployment.open("demo"))["USDJPY"]
     write(prices, tables)
-    assert paper("demo", f"replay:{prices}") == 40
+    assert run_account("demo", f"replay:{prices}") == 40
     rows = decisions(Deployment.open("demo"))["USDJPY"]
     assert rows[: len(first)] == first and len(rows) == 70
     check_equal("demo", 69)
     with pytest.raises(ConfigError, match="which cannot be changed"):
-        paper("demo", f"replay:{prices}", start=begin + 900)
+        run_account("demo", f"replay:{prices}", start=begin + 900)
 
 
 def test_a_file_that_grows(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,15 +153,15 @@ def test_a_file_that_grows(make: Make, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(time, "time", lambda: now[0])
     broker[:401].write_csv(prices)  # the last one has just opened
     feed = f"tail:{prices}"
-    assert paper("demo", feed, once=True) == 1
+    assert run_account("demo", feed, once=True) == 1
     assert decisions(Deployment.open("demo"))["EURUSD"][0].time == time_[399]
     now[0] += 900.0
     broker[:402].write_csv(prices)
-    assert paper("demo", feed, once=True) == 1
-    assert paper("demo", feed, once=True) == 0  # nothing new, nothing twice
+    assert run_account("demo", feed, once=True) == 1
+    assert run_account("demo", feed, once=True) == 0  # nothing new, nothing twice
     now[0] += 3 * 900.0
     broker[:405].write_csv(prices)
-    assert paper("demo", feed, once=True) == 3
+    assert run_account("demo", feed, once=True) == 3
     rows = decisions(Deployment.open("demo"))["EURUSD"]
     assert [row.time for row in rows] == time_[399:404].tolist()
     assert rows[1].decided_at - (rows[1].time + 900) == 60.0 and rows[2].target_units == ()
@@ -182,19 +182,19 @@ def test_a_feed_without_zones_is_given_one_for_its_account(
     naive[:401].write_csv(prices)
     feed = f"tail:{prices}"
     with pytest.raises(DataError, match="such as `--time-zone UTC`"):
-        paper("demo", feed, once=True)
+        run_account("demo", feed, once=True)
     with pytest.raises(ConfigError, match="must name a zone"):
-        paper("demo", feed, once=True, time_zone="Mars")
+        run_account("demo", feed, once=True, time_zone="Mars")
     with pytest.raises(ConfigError, match="applies to files"):
-        paper("demo", "ccxt:kraken", once=True, time_zone="UTC")
-    assert paper("demo", feed, once=True, time_zone="Etc/GMT-2") == 1
+        run_account("demo", "ccxt:kraken", once=True, time_zone="UTC")
+    assert run_account("demo", feed, once=True, time_zone="Etc/GMT-2") == 1
     now[0] += 900.0
     naive[:402].write_csv(prices)
-    assert paper("demo", once=True) == 1  # the account keeps it
+    assert run_account("demo", once=True) == 1  # the account keeps it
     rows = decisions(Deployment.open("demo"))["EURUSD"]
     assert [row.time for row in rows] == time_[399:401].tolist()
     (one,) = compare("demo").passes
-    assert (one.both, one.equal) == (1, 1)  # the last decision waits for its bar
+    assert (one.num_compared, one.num_equal) == (1, 1)  # the last decision waits for its bar
 
 
 OTHER = {  # what of the rows behind New York's change of clocks, and what is then said
@@ -223,7 +223,7 @@ def test_later_rows_change_no_reading_of_a_file(
     data = {"folder": str(prices), "time_zone": "Etc/GMT-2"}
     found = make("forex", data, features=["log_return_1", "close_location"])
     monkeypatch.setattr(time, "time", lambda: float(opens[-1]) + 86_400.0)
-    paper("demo", f"tail:{prices}", start=int(opens[before - 5]), once=True, longest_gap=2_000)
+    run_account("demo", f"tail:{prices}", start=int(opens[before - 5]), once=True, max_gap=2_000)
     kept = decisions(found)["EURUSD"]
     assert [row.time for row in kept] == opens[before - 5 : before].tolist()
     frame.write_csv(prices)
@@ -232,10 +232,10 @@ def test_later_rows_change_no_reading_of_a_file(
         assert {one.kind for one in check(section).errors} & {"local_time", "spread_unit"}
     if OTHER[what]:
         with pytest.raises(DataError, match=OTHER[what]):
-            paper("demo", once=True, longest_gap=2_000)
+            run_account("demo", once=True, max_gap=2_000)
         assert decisions(found)["EURUSD"] == kept
         return
-    paper("demo", once=True, longest_gap=2_000)
+    run_account("demo", once=True, max_gap=2_000)
     rows = decisions(found)["EURUSD"]
     assert rows[:5] == kept and [row.time for row in rows[5:]] == (clock - 7_200)[before:].tolist()
     check_equal("demo", len(rows) - 1)
@@ -248,7 +248,7 @@ def test_a_bar_that_is_revised_stops_the_account_and_overwrites_nothing(
     prices = write(tmp_path / "prices", tables)
     found = make("forex", prices, **FOREX)
     write(prices, tables, slice(0, 400))
-    paper("demo", f"replay:{prices}", start=int(week(420)[380]))
+    run_account("demo", f"replay:{prices}", start=int(week(420)[380]))
     before = decisions(found)
     kept = (found.account(1) / "bars" / "EURUSD.csv").read_bytes()
     other = tables["EURUSD"].with_columns(
@@ -256,11 +256,11 @@ def test_a_bar_that_is_revised_stops_the_account_and_overwrites_nothing(
     )
     write(prices, {"EURUSD": other})
     with pytest.raises(DataError, match=r"EURUSD: the bar of 2025-02-27 .* was revised: its close"):
-        paper("demo", f"replay:{prices}")
+        run_account("demo", f"replay:{prices}")
     assert decisions(found) == before
     assert (found.account(1) / "bars" / "EURUSD.csv").read_bytes() == kept
     write(prices, tables)
-    assert paper("demo", f"replay:{prices}") == 20
+    assert run_account("demo", f"replay:{prices}") == 20
 
 
 def test_a_hole_is_said_and_a_long_one_stops(make: Make, tmp_path: Path, capsys: Any) -> None:
@@ -271,10 +271,10 @@ def test_a_hole_is_said_and_a_long_one_stops(make: Make, tmp_path: Path, capsys:
     keep[385:388] = keep[395:410] = False
     write(prices, {"EURUSD": tables["EURUSD"].filter(pl.Series(keep))})
     said: list[str] = []
-    with pytest.raises(DataError, match=r"15 bars missing after .*--longest-gap 15"):
-        paper("demo", f"replay:{prices}", start=int(week(420)[380]), notify=said.append)
+    with pytest.raises(DataError, match=r"15 bars missing after .*--max-gap 15"):
+        run_account("demo", f"replay:{prices}", start=int(week(420)[380]), notify=said.append)
     assert any("3 bars missing after" in one for one in said)
-    assert paper("demo", f"replay:{prices}", longest_gap=15) == 10
+    assert run_account("demo", f"replay:{prices}", max_gap=15) == 10
     check_equal("demo", 20)
 
 
@@ -282,13 +282,13 @@ def test_a_hole_is_said_and_a_long_one_stops(make: Make, tmp_path: Path, capsys:
 def test_kept_bars_that_changed_are_named_at_the_start(make: Make, tmp_path: Path) -> None:
     prices = write(tmp_path / "prices", {"EURUSD": table(week(420), 1.1, 0)})
     found = make("forex", prices, **FOREX)
-    paper("demo", f"replay:{prices}", start=int(week(420)[400]))
+    run_account("demo", f"replay:{prices}", start=int(week(420)[400]))
     kept = found.account(1) / "bars" / "EURUSD.csv"
     lines = kept.read_text().splitlines(keepends=True)
     lines[405] = lines[405].replace(".", ".1", 1)
     kept.write_text("".join(lines))
     with pytest.raises(CheckpointError, match=r"bars up to it have changed|differs at 2025-"):
-        paper("demo", f"replay:{prices}")
+        run_account("demo", f"replay:{prices}")
 
 
 def test_a_kill_switch_ends_it_until_it_is_taken_back(make: Make, tmp_path: Path) -> None:
@@ -301,12 +301,12 @@ def test_a_kill_switch_ends_it_until_it_is_taken_back(make: Make, tmp_path: Path
             set_kill_switch(found.path, flat=False)
 
     with pytest.raises(ConfigError, match=r"demo is stopped by .*KILL"):
-        paper("demo", f"replay:{prices}", start=begin, notify=throw)
+        run_account("demo", f"replay:{prices}", start=begin, notify=throw)
     with pytest.raises(ConfigError, match=r"is stopped by .*KILL"):
-        paper("demo")
+        run_account("demo")
     assert len(decisions(found)["EURUSD"]) == 1
     (found.path / KILL).unlink()
-    assert paper("demo") == 9
+    assert run_account("demo") == 9
     assert run_lines(found.path)[1].startswith("Its feed has ended; resume with")
     assert run_lines(found.path)[2].startswith("10 decisions")
     check_equal("demo", 9)
@@ -316,10 +316,10 @@ def test_what_is_no_feed(make: Make, tmp_path: Path) -> None:
     make("forex", write(tmp_path / "prices", {"EURUSD": table(week(420), 1.1, 0)}), **FOREX)
     for word in ("replay", "ftp:there", "tail:", ""):
         with pytest.raises(ConfigError, match=r"is not a feed. Use replay:DIR"):
-            paper("demo", word)
+            run_account("demo", word)
     other = write(tmp_path / "other", {"GBPUSD": table(week(420), 1.25, 1)})
     with pytest.raises(DataError, match=r"must hold EURUSD in files as those of training were"):
-        paper("demo", f"replay:{other}")
+        run_account("demo", f"replay:{other}")
 
 
 @pytest.mark.slow
@@ -328,10 +328,19 @@ def test_killed_at_random_it_ends_as_if_it_never_was(make: Make, tmp_path: Path)
     data = {"folder": str(prices), "symbols": ["EURGBP", "USDJPY"]}
     found = make("forex", data, **FOREX)
     begin = int(week(420)[360])
-    paper("demo", f"replay:{prices}", start=begin)
+    run_account("demo", f"replay:{prices}", start=begin)
     whole = decisions(found)
-    deploy(tmp_path / "studies" / "first", "killed", dict.fromkeys(GATES, "a test"))
-    command = [sys.executable, "-m", "slipstream", "paper", "killed", "--feed", f"replay:{prices}"]
+    deploy_policy(tmp_path / "studies" / "first", "killed", dict.fromkeys(GATES, "a test"))
+    command = [
+        sys.executable,
+        "-m",
+        "slipstream",
+        "paper",
+        "start",
+        "killed",
+        "--feed",
+        f"replay:{prices}",
+    ]
     at = np.datetime64(begin, "s")
     draw, kills = random.Random(1), 0
     for tries in range(9):
@@ -373,7 +382,9 @@ def test_it_is_a_job_that_is_watched_stopped_and_resumed(
         assert not left.value.code
         return capfd.readouterr().out
 
-    said = told("paper", "demo", f"--feed=tail:{prices}", "--longest-gap=1000000", "--background")
+    said = told(
+        "paper", "start", "demo", f"--feed=tail:{prices}", "--max-gap=1000000", "--background"
+    )
     assert "slipstream stop" in said
     deadline = time.monotonic() + 60
     while "1 decisions" not in (status := told("status", "demo")):
@@ -384,12 +395,12 @@ def test_it_is_a_job_that_is_watched_stopped_and_resumed(
     told("watch", "demo")  # until it has ended
     assert "stopped" in told("jobs", "--all") and "No process works on it" in told("status", "demo")
     rows = decisions(Deployment.open("demo"))
-    told("paper", "demo", "--run-once", "--longest-gap=1000000")  # the feed that it had
+    told("paper", "start", "demo", "--run-once", "--max-gap=1000000")  # the feed that it had
     assert decisions(Deployment.open("demo")) == rows
     assert "No process works on" in told("stop", "demo")
     prices.rename(tmp_path / "elsewhere")
     with pytest.raises(SystemExit) as left:  # a start that fails is said at once
-        main(["paper", "demo", "--background"])
+        main(["paper", "start", "demo", "--background"])
     assert left.value.code == 2 and "does not exist" in capfd.readouterr().err
     assert "It failed: " in told("status", "demo")
 
@@ -407,14 +418,14 @@ def test_another_version_goes_on_with_an_account_of_its_own(
 
     def sleep(seconds: float) -> None:  # between two looks of the process that leads it
         if found.current == 1:
-            deploy(tmp_path / "studies" / "first", "demo", dict.fromkeys(GATES, "a test"))
+            deploy_policy(tmp_path / "studies" / "first", "demo", dict.fromkeys(GATES, "a test"))
         else:
             request_stop(found.path)
 
     monkeypatch.setattr("slipstream.markets.live.account_runner.time.sleep", sleep)
     said: list[str] = []
-    with pytest.raises(Interrupted, match="slipstream paper demo"):
-        paper("demo", f"tail:{prices}", notify=said.append)
+    with pytest.raises(Interrupted, match="slipstream paper start demo"):
+        run_account("demo", f"tail:{prices}", notify=said.append)
     assert "Version 2 is current now" in " ".join(said)
     for number in (1, 2):
         journal = Journal(found.account(number) / JOURNAL)

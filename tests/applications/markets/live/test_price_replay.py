@@ -76,9 +76,7 @@ class Lead:
         self.open()
 
     def open(self) -> None:
-        self.account = PaperAccount(
-            self.folder, self.policy, self.schema, self.start, longest_gap=30
-        )
+        self.account = PaperAccount(self.folder, self.policy, self.schema, self.start, max_gap=30)
 
     def take(self, moments: list[BarGroup]) -> None:
         self.account.process(

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from live_markets import Make, table, week, write
 
-from slipstream.markets.live.account_runner import paper
+from slipstream.markets.live.account_runner import run_account
 from slipstream.markets.live.drift import FeatureRanges
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper_account import JOURNAL
@@ -38,7 +38,7 @@ def test_ranges_of_training_and_a_bar_outside(make: Make, tmp_path: Path) -> Non
     assert ranges is not None
     assert (ranges.low[0], ranges.high[0]) == pytest.approx(np.log([0.997, 1.005]), abs=5e-5)
     later = write(tmp_path / "later", {"EURUSD": jumping(jumps | {410: 1.009})})
-    paper("demo", f"replay:{later}", start=int(week(420)[405]))
+    run_account("demo", f"replay:{later}", start=int(week(420)[405]))
     with closing(Journal(found.account(1) / JOURNAL)) as journal:
         (remark,) = journal.notices()
     share = 100 * (np.log(1.009) - np.log(1.005)) / (np.log(1.005) - np.log(0.997))
@@ -90,7 +90,7 @@ def test_a_remark_is_kept_once_however_often_the_account_begins(make: Make, tmp_
     for steps in ([419], range(350, 420, 10)):  # the second account begins again every ten bars
         for rows in steps:
             folder = write(tmp_path / f"until-{len(steps)}", later, slice(rows + 1))
-            paper("demo", f"replay:{folder}", start=int(week(420)[335]))
+            run_account("demo", f"replay:{folder}", start=int(week(420)[335]))
         with closing(Journal(found.account(1) / JOURNAL)) as journal:
             remarks.append(journal.notices())
         shutil.rmtree(found.account(1))

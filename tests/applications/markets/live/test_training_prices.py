@@ -11,7 +11,7 @@ from live_markets import Make, table, week, write
 
 from slipstream.core.errors import DataError
 from slipstream.markets.data.bars import Bars
-from slipstream.markets.live.account_runner import paper
+from slipstream.markets.live.account_runner import run_account
 from slipstream.markets.live.drift import NUM_STORED_BARS, TrainingPrices, compare
 
 FEATURES = ["log_return_1", "rsi_14"]
@@ -94,10 +94,10 @@ def test_a_deployment_compares_its_feed_before_it_decides(
     write(feed, {"EURUSD": file})
     if shift:
         with pytest.raises(DataError, match="stamps are 1 bar earlier"):
-            paper("demo", f"replay:{feed}", start=begin, notify=told.append)
-        assert paper("demo", f"replay:{prices}", start=begin) > 0  # nothing wrong was kept
+            run_account("demo", f"replay:{feed}", start=begin, notify=told.append)
+        assert run_account("demo", f"replay:{prices}", start=begin) > 0  # nothing wrong was kept
         return
-    assert paper("demo", f"replay:{feed}", start=begin, notify=told.append) > 0
+    assert run_account("demo", f"replay:{feed}", start=begin, notify=told.append) > 0
     assert sum("agrees with the training prices" in text for text in told) == 1
 
 
@@ -109,4 +109,4 @@ def test_a_feed_that_reaches_the_kept_closes_later_is_compared_there(
     make("forex", prices, features=FEATURES)
     feed = write(tmp_path / "feed", {"EURUSD": table(long, 1.1, 1)})  # other prices, same stamps
     with pytest.raises(DataError, match="contradicts the prices that the policy was trained on"):
-        paper("demo", f"replay:{feed}", start=int(long[300]))
+        run_account("demo", f"replay:{feed}", start=int(long[300]))

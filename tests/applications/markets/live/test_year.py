@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from live_markets import Make, check_equal, table, week, write
 
-from slipstream.markets.live.account_runner import paper
+from slipstream.markets.live.account_runner import run_account
 
 DAYS = ("2025-03-09", "2025-11-02", "2025-12-25")  # New York's clocks change; Christmas
 NEAR = 6 * 3_600  # seconds before and after the hole that such a day makes
@@ -46,7 +46,7 @@ def test_a_year_of_forex(make: Make, tmp_path: Path, blocks: set[int]) -> None:
     prices = write(tmp_path / "prices", {"EURUSD": table(times, 1.1, 0)})
     make("forex", prices, backend="compiled", features=["log_return_1", "rsi_14", "ema_20_rel"])
     blocks |= singly(times)
-    decided = paper("demo", f"replay:{prices}", longest_gap=60)
+    decided = run_account("demo", f"replay:{prices}", max_gap=60)
     assert decided > YEAR_FOREX - 400
     check_equal("demo", YEAR_FOREX - 400)
 
@@ -63,6 +63,6 @@ def test_a_year_of_coins(make: Make, tmp_path: Path, blocks: set[int]) -> None:
     make("portfolio", prices, backend="compiled", features=["log_return_1", "rsi_14"])
     near = singly(times)
     blocks |= set(sorted(near)[:: max(len(near) // 12, 1)])
-    decided = paper("demo", f"replay:{prices}")
+    decided = run_account("demo", f"replay:{prices}")
     assert decided > YEAR_COINS - 400
     check_equal("demo", YEAR_COINS - 400)
