@@ -8,7 +8,7 @@ DEV := $(VENV)/.dev
 # -q: the list of what is installed is the lock file.
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps
 
-.PHONY: demo test test-all check bench bench-loops docs site package clean
+.PHONY: demo test test-all check bench bench-loops docs site package lock clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -60,8 +60,8 @@ test-all: $(VENV)/.ray $(VENV)/.peers $(VENV)/.wandb $(VENV)/.site $(VENV)/.pack
 	$(BIN)/python -m benchmarks.passed benchmarks/results/test-all.json "make test-all"
 
 check: $(DEV)  ## format, lint, types, import contracts, writing
-	$(BIN)/ruff format --check src benchmarks tests examples
-	$(BIN)/ruff check src benchmarks tests examples
+	$(BIN)/ruff format --check src benchmarks tests examples requirements
+	$(BIN)/ruff check src benchmarks tests examples requirements
 	$(BIN)/ruff check --preview --select PLW1514 src  # text files are UTF-8 in every locale
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --config importlinter.toml
@@ -94,6 +94,9 @@ package: $(VENV)/.package  ## build the wheel and the source distribution into d
 	rm -rf build dist
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m twine check --strict dist/*
+
+lock: $(DEV)  ## renew every file of requirements/ from the ranges of pyproject.toml (2 minutes; installs nothing)
+	$(BIN)/python requirements/lock.py
 
 clean:  ## remove what make made, but not runs/
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

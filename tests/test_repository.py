@@ -163,7 +163,7 @@ def test_the_dashboards_pages_are_written_to_be_read() -> None:
 def test_make_has_its_verbs() -> None:
     text = (ROOT / "Makefile").read_text()
     verbs = {"demo", "test", "test-all", "check", "bench", "docs", "clean"}
-    verbs |= {"package", "site"}
+    verbs |= {"package", "site", "lock"}
     assert verbs <= set(re.findall(r"^([\w-]+):", text, re.MULTILINE))
 
 
