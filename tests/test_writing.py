@@ -13,8 +13,12 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
+
+from slipstream.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -39,6 +43,12 @@ MOST = {
     "words in pages": 150,
     "long lines": 400,
     "file names": 12,
+}
+# First words of commands' help: verbs in the imperative.
+VERBS = {
+    *("Add", "Check", "Compare", "Convert", "Deploy", "Describe", "End", "Evaluate", "Export"),
+    *("Generate", "Inspect", "List", "Measure", "Print", "Rate", "Report", "Requeue", "Restore"),
+    *("Resume", "Run", "Search", "Serve", "Set", "Show", "Start", "Stop", "Test", "Train", "Write"),
 }
 TWINS = {"__init__.py", "config.py", "spec.py", "kernel.py", "reference.py"}
 
@@ -110,6 +120,32 @@ def test_lines_of_pages_are_wrapped():
 def test_few_file_names_occur_twice():
     names = Counter(file.name for file in SOURCES if file.name not in TWINS)
     limit("file names", [name for name, count in names.items() if count > 1])
+
+
+def cli_commands(command: Any, words: str = "slipstream") -> Iterator[tuple[str, Any]]:
+    """Yield all commands and groups of the command line with their words."""
+    yield words, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from cli_commands(child, f"{words} {name}")
+
+
+def test_help_of_commands_begins_with_a_verb():
+    for words, command in cli_commands(typer.main.get_command(app)):
+        verb = (command.help or "").split(" ")[0].rstrip(",")
+        assert verb in VERBS, f"{words}: {command.help}"
+
+
+def test_help_of_options_is_a_sentence():
+    """It can be understood without the option's name."""
+    for words, command in cli_commands(typer.main.get_command(app)):
+        for parameter in command.params:
+            if parameter.name == "help" or parameter.name.endswith("_completion"):
+                continue
+            text = parameter.help or ""
+            assert re.match(r"[A-Z]", text) and text.endswith("."), f"{words}: {text!r}"
+            assert len(text.split()) >= 3, f"{words}: {text!r}"
+            first = text.split()[0].lower()
+            assert first not in CLAUSES, f"{words}: {text!r}"
 
 
 def test_subjects_of_new_commits_follow_the_convention():

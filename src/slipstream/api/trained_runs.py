@@ -309,7 +309,7 @@ def best_response(
     games: int = 1_000,
     seed: int | None = None,
     member: int | None = None,
-    drawn: bool = False,
+    deterministic: bool = True,
     out: str | Path | None = None,
     overrides: Overrides = (),
     callbacks: Sequence[Callback] | None = None,
@@ -328,8 +328,8 @@ def best_response(
         games: evaluation matches, from both sides.
         seed: seed of the matches; None: the run's test seed, which selected no policy.
         member: member of the run; None: the best one.
-        drawn: sample the policy's actions, in training and in the matches; else take the most
-            likely.
+        deterministic: take the policy's most likely actions, in training and in the matches;
+            False samples them.
         out: the response's run directory; None: ``runs/<env>-<date>-<time>``.
         overrides: overrides of the response's config, which is that of the policy.
         callbacks, log: as for `train`.
@@ -352,7 +352,7 @@ def best_response(
     matches.environment_against(config.env_name, config.env_settings, 0, player2)
     changes: dict[str, Any] = {} if steps is None else {"training.total_timesteps": steps}
     run = train(
-        matches.best_response_config(config, player2.path, drawn),
+        matches.best_response_config(config, player2.path, not deterministic),
         out=out,
         overrides={**changes, **parse_overrides(overrides)},
         callbacks=callbacks,
@@ -363,7 +363,13 @@ def best_response(
     backend = run.config.training.resolved_backend
     player1 = matches.load_player(run)
     played = matches.play(
-        run.config.env_name, player1, player2, games, number, backend=backend, drawn=drawn
+        run.config.env_name,
+        player1,
+        player2,
+        games,
+        number,
+        backend=backend,
+        drawn=not deterministic,
     )
     matches.write_match_results(run, [played], number)
     if report:

@@ -107,32 +107,32 @@ def _complete_paths(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]
 Target = Annotated[
     str,
     typer.Argument(
-        help="Name a config file, an environment, a kernel file (.py) or gym:ID.",
+        help="Config file, environment name, kernel file (.py) or gym:ID.",
         autocompletion=complete_targets,
     ),
 ]
 RunOrPolicy = Annotated[
     Path,
-    typer.Argument(help="Name a run directory or a policy folder.", autocompletion=complete_runs),
+    typer.Argument(help="Run directory or policy folder.", autocompletion=complete_runs),
 ]
 RunOrStudy = Annotated[
     str,
     typer.Argument(
-        help="Name a run directory, a study or its folder.",
+        help="Run directory, or name or folder of a study or deployment.",
         autocompletion=complete_runs_and_studies,
     ),
 ]
 RunOrStudyOrNone = Annotated[
     str | None,
     typer.Argument(
-        help="Name a run directory, a study or its folder.",
+        help="Run directory, or name or folder of a study or deployment.",
         show_default="everything that runs",
         autocompletion=complete_runs_and_studies,
     ),
 ]
 StudyName = Annotated[
     str,
-    typer.Argument(help="Name a study or its folder.", autocompletion=complete_studies),
+    typer.Argument(help="Name or folder of a study.", autocompletion=complete_studies),
 ]
 Device = Annotated[
     str | None,

@@ -24,6 +24,7 @@ _OTHER_LIBRARIES = {
 _RENAMED = {
     "--accept": "--allow-issues",
     "--as": "--name",
+    "--drawn": "--stochastic",
     "--fit": "--time-budget",
     "--limit": "--max-order",
     "--longest-gap": "--max-gap",

@@ -14,19 +14,22 @@ import typer
 from slipstream.core.text import printable, printable_lines
 
 Trust = Annotated[
-    bool, typer.Option("--trust", help="Run the code that the folder names, whoever made it.")
+    bool, typer.Option("--trust", help="Allow the folder's own code to run on this machine.")
 ]
 Background = Annotated[
     bool,
     typer.Option(
-        "--background", help="Outlive this terminal; returns once training or search has begun."
+        "--background", help="Run in a process that outlives the terminal; return when it works."
     ),
 ]
-LogFile = Annotated[Path | None, typer.Option("--log", help="Log file of a background command.")]
+LogFile = Annotated[
+    Path | None,
+    typer.Option("--log", help="Write the output of a background command to this file."),
+]
 Replace = Annotated[
     bool,
     typer.Option(
-        "--replace", help="Stop what has that name, and move its folder to NAME.replaced-N."
+        "--replace", help="Stop an existing run or study of that name and move its folder aside."
     ),
 ]
 
@@ -53,9 +56,9 @@ def print_table(
     from rich.text import Text
 
     table = Table(title=Text(printable(title)) if title else None, box=box.SIMPLE, pad_edge=False)
-    for place, name in enumerate(columns):
-        right = "right" if numbers and place else "left"
-        table.add_column(name, justify=right, no_wrap=place == 0, overflow="fold")  # type: ignore[arg-type]
+    for index, name in enumerate(columns):
+        justify = "right" if numbers and index else "left"
+        table.add_column(name, justify=justify, no_wrap=index == 0, overflow="fold")  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     Console().print(table)

@@ -63,7 +63,7 @@ def test_a_card_says_what_data_scores_and_limits(run):
 def test_a_policy_is_handed_on_with_its_card(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command("model-card", run.path, "--out", "given", "--licence", "CC0 <b>|</b>") == 0
-    assert "Card: given/README.md" in capsys.readouterr().out
+    assert "Model card: given/README.md" in capsys.readouterr().out
     card = (tmp_path / "given/README.md").read_text()
     assert "CC0 &lt;b>\\|&lt;/b>" in card
     assert sorted(path.name for path in (tmp_path / "given").iterdir()) == [

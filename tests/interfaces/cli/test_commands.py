@@ -507,6 +507,7 @@ def test_check(slipstream, tmp_path):
         (("deploy", "x", "--as", "y"), "`--as` is called `--name`."),
         (("paper", "start", "x", "--limit", "order=1"), "`--limit` is called `--max-order`."),
         (("paper", "start", "x", "--longest-gap", "9"), "`--longest-gap` is called `--max-gap`."),
+        (("best-response", "runs/x", "--drawn"), "`--drawn` is called `--stochastic`."),
         (("paper", "night"), "No such command 'night'. Use `slipstream paper start night`."),
         (("paper", "a b", "--feed", "replay:x"), "Use `slipstream paper start 'a b'`."),
         (("tune", "cartpole", "--fit", "1h"), "`--fit` is called `--time-budget`."),

@@ -31,6 +31,7 @@ FIELDS = {*TrainingConfig.model_fields, *StudyConfig.model_fields, "data_dir", "
 # Options that Python has under other names.
 NAMES = {
     **{"set_": "overrides", "no_report": "report", "gpu": "device", "opponent": "opponents"},
+    "stochastic": "deterministic",
     **dict.fromkeys(("max_workers", "gpu_share", "insecure_cluster"), "cluster"),
 }
 ALONE = {

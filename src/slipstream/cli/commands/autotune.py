@@ -49,9 +49,8 @@ def autotune(
 ) -> None:
     """Measure backends, num_envs, workers and threads on this machine.
 
-    Choices that change no result (backend, workers, threads) are stored for `backend: auto`.
-    num_envs
-    changes learning, so it is only written to FILE.
+    Choices that do not change results (backend, workers, threads) are stored and used by
+    `backend: auto`. num_envs changes learning, so it is only written to FILE.
     """
     from slipstream.core.errors import ConfigError, ResourceError
     from slipstream.core.safe_io import path_exists

@@ -26,12 +26,12 @@ def init(
     environment: Annotated[
         str,
         typer.Argument(
-            help="Name an environment, a kernel file (.py) or gym:ID.",
+            help="Environment name, kernel file (.py) or gym:ID.",
             autocompletion=complete_environments,
         ),
     ],
     folder: Annotated[
-        str | None, typer.Argument(help="Read prices from this folder (markets only).")
+        str | None, typer.Argument(help="Folder of price files (markets only).")
     ] = None,
 ) -> None:
     """Print a commented config for an environment."""

@@ -16,7 +16,7 @@ app = typer.Typer()
 def dash(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(help="Also show these runs, studies, or folders that contain some."),
+        typer.Argument(help="Further run or study directories, or folders that contain some."),
     ] = None,
     port: Annotated[
         int | None,

@@ -35,7 +35,7 @@ class Example(StrEnum):
 def demo(
     name: Annotated[
         Example,
-        typer.Argument(help="Select the demo: EURUSD trading, or two-player hockey."),
+        typer.Argument(help="Demo to run: EURUSD trading or two-player hockey."),
     ] = Example.TRADING,
     out: Annotated[
         Path | None,

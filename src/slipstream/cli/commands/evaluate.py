@@ -173,8 +173,8 @@ def best_response(
         int | None,
         typer.Option(min=0, help="Play against this member's policy.", show_default="the best"),
     ] = None,
-    drawn: Annotated[
-        bool, typer.Option("--drawn", help="Sample the actions of RUN's policy.")
+    stochastic: Annotated[
+        bool, typer.Option("--stochastic", help="Sample the actions of RUN's policy.")
     ] = False,
     out: Annotated[
         Path | None,
@@ -189,7 +189,7 @@ def best_response(
 ) -> None:
     """Train a best response to RUN's frozen policy and report its win rate.
 
-    RUN is a run directory, a folder in its `best`, or a policy exported with `card --out`.
+    RUN is a run directory, a folder in its `best`, or a policy exported with `model-card --out`.
     """
     from slipstream import api
     from slipstream.training.runs.matches import DETERMINISTIC_NOTE
@@ -201,7 +201,7 @@ def best_response(
             games=games,
             seed=seed,
             member=member,
-            drawn=drawn,
+            deterministic=not stochastic,
             out=out,
             overrides=set_ or (),
             callbacks=[progress],

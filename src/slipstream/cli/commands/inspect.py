@@ -81,7 +81,7 @@ def doctor(
     target: Annotated[
         str | None,
         typer.Argument(
-            help="Explain the choices of `auto` for an environment, or a run's speed.",
+            help="Environment whose `auto` choices are explained, or run whose speed is analysed.",
             show_default="this machine alone",
         ),
     ] = None,

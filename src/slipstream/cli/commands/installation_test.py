@@ -13,7 +13,7 @@ app = typer.Typer()
 def selftest() -> None:
     """Test the installation end to end in about two minutes.
 
-    Compiles, trains, kills and resumes a run, evaluates it and writes a report.
+    The test compiles, trains, kills and resumes a run, evaluates it and writes a report.
     """
     import tempfile
     from pathlib import Path

@@ -20,7 +20,7 @@ from slipstream.core.text import format_columns
 
 app = typer.Typer(
     name="jobs",
-    help="List your work, and run a queue of jobs.",
+    help="List your work and manage the job queue.",
     invoke_without_command=True,
     epilog="Example: slipstream jobs --all",
 )
@@ -30,9 +30,7 @@ _RESUME_OPTIONS = (
     *("device", "gpu", "cluster", "max_workers", "gpu_share", "insecure_cluster", "no_report"),
 )
 
-JobOrFolder = Annotated[
-    str, typer.Argument(help="Name a job by its number, name or folder.", metavar="JOB")
-]
+JobOrFolder = Annotated[str, typer.Argument(help="Number, name or folder of a job.", metavar="JOB")]
 
 
 @app.callback(rich_help_panel="Jobs")
@@ -72,7 +70,7 @@ def add(
     command: Annotated[
         list[str],
         typer.Argument(
-            help="Give -- and a train, tune, resume, paper start or deploy --watch command line."
+            help="Command line after --: train, tune, resume, paper start or deploy --watch."
         ),
     ],
     cores: Annotated[

@@ -1,4 +1,4 @@
-"""`slipstream policy`, `export` and `card`: inspect and share saved policies."""
+"""`slipstream policy`, `export` and `model-card`: inspect and share saved policies."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def export(
     """Export a policy as an ONNX file.
 
     The graph contains observation scaling, action masking and action mapping. Its outputs are
-    compared
-    with the policy's on observations of the environment; differences up to 1e-5 are accepted.
+    compared with the policy's on observations of the environment; differences up to 1e-5 are
+    accepted.
     """
     from slipstream import api
 
@@ -96,7 +96,7 @@ def model_card(
     """
     from slipstream import api
 
-    print_text(f"Card: {api.write_card(run, out=out, licence=licence, trust=trust)}")
+    print_text(f"Model card: {api.write_card(run, out=out, licence=licence, trust=trust)}")
 
 
 def _folder(path: str, acts: bool = False) -> Path:

@@ -31,7 +31,7 @@ app.command(epilog="Example: slipstream study watch night")(watch)
 
 @app.command(epilog="Example: slipstream study status night")
 def status(name: StudyName) -> None:
-    """Print the progress of a study; works while another process runs it."""
+    """Print the progress of a study, also while another process runs it."""
     from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.record.inspection import status_lines
 
@@ -63,7 +63,7 @@ def export(
         typer.Option(help="Write this .csv or .json file.", show_default="standard output"),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", help="Print csv or json, without --out.")
+        str, typer.Option("--format", help="Print this format if --out is not given: csv or json.")
     ] = "csv",
 ) -> None:
     """Export all trials: number, state, score, folds and parameters."""
@@ -118,7 +118,7 @@ def stop(
 
 @app.command(epilog="Example: slipstream study report night")
 def report(name: StudyName, trust: Trust = False) -> None:
-    """Write study.html."""
+    """Write the study's report, study.html."""
     from slipstream import api
 
     print_text(f"Report: {api.report_study(name, trust=trust)}")

@@ -69,7 +69,7 @@ def train(
     no_report: arg.NoReport = False,
     track: Annotated[
         str | None,
-        typer.Option(help="Log curves, report and policies to a tracker as well: wandb."),
+        typer.Option(help="Also log curves, report and policies to a tracker: wandb."),
     ] = None,
     background: Background = False,
     log: LogFile = None,

@@ -54,12 +54,10 @@ def resume(
     """Resume a run or study that was stopped or killed.
 
     The final weights are bit-identical to those of an uninterrupted run. A deployment's paper
-    account
-    continues with its feed.
+    account continues with its feed.
 
-    On another device the last bits differ; with --num-envs the training differs from there on. Both
-    are
-    logged and recorded in the run.
+    On another device the results are not bit-identical. With --num-envs the training continues
+    differently. Both changes are logged and recorded in the run.
     """
     from slipstream import api
     from slipstream.core.plugins import folder_kinds
@@ -146,8 +144,8 @@ def tune(
     num_envs: Annotated[
         int | None,
         typer.Option(
-            "--n-envs",
             "--num-envs",
+            "--n-envs",
             min=1,
             help="Step this many sub-environments per member.",
             show_default="12 on markets, else 16",

@@ -17,10 +17,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Jobs", epilog="Example: slipstream status runs/first")
 def status(name: RunOrStudy) -> None:
-    """Print the progress of a run, study or deployment.
-
-    It works while another process runs it.
-    """
+    """Print the progress of a run, study or deployment, also while another process runs it."""
     from slipstream.studies.record.inspection import describe
 
     for line in describe(name):
@@ -30,11 +27,14 @@ def status(name: RunOrStudy) -> None:
 @app.command(rich_help_panel="Jobs", epilog="Example: slipstream watch runs/first --every 5")
 def watch(
     name: RunOrStudyOrNone = None,
-    every: Annotated[float, typer.Option(min=0.1, help="Refresh every N seconds.")] = 2.0,
+    every: Annotated[
+        float, typer.Option(min=0.1, help="Refresh the display every N seconds.")
+    ] = 2.0,
 ) -> None:
     """Show the progress of a run or study until it ends.
 
-    Without a name it shows this machine and all work that runs, waits or is stopped, until Ctrl-C.
+    Without a name, the command shows this machine and all work that runs, waits or is stopped,
+    until Ctrl-C.
     """
     if name is None:
         _watch_all(every)
@@ -80,9 +80,9 @@ def _show(text: str) -> None:
 
 @app.command(rich_help_panel="Jobs", epilog="Example: slipstream stop runs/first")
 def stop(name: RunOrStudy) -> None:
-    """Stop a run, study or paper account so that it can be resumed.
+    """Stop a run, study or paper account after its current iteration or bar.
 
-    It ends after the current iteration or bar.
+    `slipstream resume` continues it.
     """
     from slipstream.cli.commands import jobs
     from slipstream.core.errors import CheckpointError

@@ -10,7 +10,7 @@ import typer
 
 from slipstream.core.terminal import print_text
 
-_MOST_GROWTH = 600.0  # of the logarithm of a price; float64 ends at 709
+_MAX_LOG_GROWTH = 600.0  # exp(709) is the largest float64
 
 app = typer.Typer(
     name="data",
@@ -24,49 +24,76 @@ def data() -> None:
     """Check, import or generate price files."""
 
 
-# Long: a line for each option of the section `data`.
+# Long: one parameter per option.
 @app.command(epilog="Example: slipstream data check data/eurusd --timeframe 15m")
 def check(
-    folder: Annotated[str, typer.Argument(help="Folder of price files, one file, or a config.")],
-    symbols: Annotated[str | None, typer.Option(help="Symbols to check, comma-separated.")] = None,
-    timeframe: Annotated[str | None, typer.Option(help="Expected bar length, such as 15m.")] = None,
+    folder: Annotated[
+        str, typer.Argument(help="Folder of price files, one price file, or a config file.")
+    ],
+    symbols: Annotated[
+        str | None, typer.Option(help="Check only these symbols, separated by commas.")
+    ] = None,
+    timeframe: Annotated[
+        str | None, typer.Option(help="Require this bar length, such as 15m.")
+    ] = None,
     time_zone: Annotated[
-        str | None, typer.Option(help="Time zone of naive timestamps, such as UTC.")
+        str | None,
+        typer.Option(help="Read timestamps without a zone in this time zone, such as UTC."),
     ] = None,
-    time_format: Annotated[str | None, typer.Option(help="strptime format of timestamps.")] = None,
+    time_format: Annotated[
+        str | None, typer.Option(help="Parse timestamps with this strptime format.")
+    ] = None,
     timestamp_label: Annotated[
-        str | None, typer.Option(help="Timestamps mark the bar's open (left) or close (right).")
+        str | None,
+        typer.Option(help="Treat a timestamp as the open (left) or close (right) of its bar."),
     ] = None,
-    separator: Annotated[str | None, typer.Option(help="Field separator of CSV files.")] = None,
-    decimal: Annotated[str | None, typer.Option(help="Decimal mark of numbers in text.")] = None,
+    separator: Annotated[
+        str | None, typer.Option(help="Split the fields of CSV files at this character.")
+    ] = None,
+    decimal: Annotated[
+        str | None, typer.Option(help="Read this character in numbers as the decimal mark.")
+    ] = None,
     row_spacing: Annotated[
-        str | None, typer.Option(help="Spacing of rows with too coarse timestamps.")
+        str | None,
+        typer.Option(help="Rebuild rounded timestamps with this spacing of rows, such as 15m."),
     ] = None,
     price_side: Annotated[
-        str | None, typer.Option(help="Side of the prices: mid, bid or ask.")
+        str | None, typer.Option(help="Treat the prices as mid, bid or ask prices.")
     ] = None,
     price_scale: Annotated[
         str | None,
-        typer.Option(help="Factor on the file's prices: a number, or EURUSD=0.00001,USDJPY=0.001."),
+        typer.Option(
+            help="Multiply prices by a number, or by one per symbol: EURUSD=0.00001,USDJPY=0.001."
+        ),
     ] = None,
-    spread_pips: Annotated[float | None, typer.Option(help="Full spread in pips.")] = None,
+    spread_pips: Annotated[
+        float | None, typer.Option(help="Use this full bid-ask spread in pips.")
+    ] = None,
     point: Annotated[
-        str | None, typer.Option(help="Price units of one point: a number, or by symbol.")
+        str | None,
+        typer.Option(help="Set the price units of one point: a number, or one per symbol."),
     ] = None,
-    bad_bars: Annotated[str | None, typer.Option(help="Impossible bars: refuse or drop.")] = None,
+    bad_bars: Annotated[
+        str | None, typer.Option(help="Treat impossible bars this way: refuse or drop.")
+    ] = None,
     allow_issues: Annotated[
-        str | None, typer.Option(help="Issues that do not stop loading, comma-separated.")
+        str | None,
+        typer.Option(help="Load the prices despite these kinds of issues, separated by commas."),
     ] = None,
-    market: Annotated[str | None, typer.Option(help="Trading hours: auto, fx or 24/7.")] = None,
+    market: Annotated[
+        str | None, typer.Option(help="Set the trading hours: auto, fx or 24/7.")
+    ] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(metavar="THEIRS=OURS", help="Map a column, such as Last=close."),
+        typer.Option(
+            metavar="THEIRS=OURS", help="Map a column of the files, such as Last=close; repeatable."
+        ),
     ] = None,
 ) -> None:
-    """Check price files and report every issue with the action of loading.
+    """Check price files and report every issue, with what loading does about it.
 
-    The options are those of the config's `data:` section. The exit status is 0 if the prices load,
-    with any warnings, and 2 if loading refuses them, as `train` would.
+    The options are those of the config's `data:` section. The exit status is 0 if the prices can
+    be loaded, with or without warnings, and 2 if `train` would refuse them.
     """
     from slipstream.core.config import validate
     from slipstream.core.errors import ConfigError
@@ -75,7 +102,7 @@ def check(
     from slipstream.markets.data.config import DataConfig
     from slipstream.training.settings.config import CONFIGS, read_config
 
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "symbols": symbols,
         "timeframe": timeframe,
         "time_zone": time_zone,
@@ -93,20 +120,20 @@ def check(
         "market": market,
     }
     columns = {}
-    for one in column or []:
-        theirs, equals, ours = one.partition("=")
+    for text in column or []:
+        theirs, equals, ours = text.partition("=")
         if not equals:
-            raise ConfigError(f"--column {one}: write it as THEIRS=OURS, such as Last=close.")
+            raise ConfigError(f"--column {text} has no `=`. Write THEIRS=OURS, such as Last=close.")
         columns[theirs] = ours
-    values = {name: value for name, value in given.items() if value is not None}
+    values = {name: value for name, value in options.items() if value is not None}
     section: dict[str, Any] = {"folder": folder}
     if folder.endswith(CONFIGS):
         env = read_config(Path(folder)).get("env")
         data = env.get("data") if isinstance(env, dict) else None
         if not isinstance(data, dict):
             raise ConfigError(
-                f"{folder} has no prices to check: there is no mapping `env.data` in it. Name a "
-                "config of a market, a folder of price files or one file."
+                f"{folder} has no mapping `env.data`, so there are no prices to check. Give the "
+                "config of a market, a folder of price files or one price file."
             )
         section = data
     columns = {**(section.get("columns") or {}), **columns}
@@ -129,38 +156,45 @@ def _by_symbol(option: str, text: str | None) -> Any:
         return {symbol.strip(): float(value) for symbol, _, value in pairs}
     except ValueError:
         raise ConfigError(
-            f"--{option} {text}: write a number, or one by symbol, such as EURUSD=0.00001."
+            f"--{option} {text} is not a number. Write a number, or one per symbol, such as "
+            "EURUSD=0.00001."
         ) from None
 
 
 @app.command("import-finrl", epilog="Example: slipstream data import-finrl theirs data/crypto")
 def import_finrl(
     folder: Annotated[
-        Path, typer.Argument(help="Folder with price_array, tech_array, time_array.")
+        Path, typer.Argument(help="Folder with price_array, tech_array and time_array.")
     ],
-    out: Annotated[Path, typer.Argument(help="Output folder, one file per asset.")],
+    out: Annotated[Path, typer.Argument(help="Output folder; gets one file per asset.")],
     symbols: Annotated[
-        str | None, typer.Option(help="Names of the columns, comma-separated.")
+        str | None, typer.Option(help="Name the columns, separated by commas.")
     ] = None,
-    time_zone: Annotated[str, typer.Option(help="Time zone of naive timestamps.")] = "UTC",
-    start: Annotated[str | None, typer.Option(help="First bar, if time_array counts rows.")] = None,
-    timeframe: Annotated[str | None, typer.Option(help="Bar length, with --start.")] = None,
+    time_zone: Annotated[
+        str, typer.Option(help="Read timestamps without a zone in this time zone.")
+    ] = "UTC",
+    start: Annotated[
+        str | None, typer.Option(help="Set the first bar's time if time_array counts rows.")
+    ] = None,
+    timeframe: Annotated[str | None, typer.Option(help="Set the bar length, with --start.")] = None,
 ) -> None:
-    """Write price files from FinRL_Crypto's pickled arrays; no code in them runs."""
+    """Convert FinRL_Crypto's pickled arrays to price files; pickled code is not executed."""
     finrl = import_module("slipstream.compat.cappuccino")  # nothing imports compat
     names = None if symbols is None else [name.strip() for name in symbols.split(",")]
-    given = {"time_zone": time_zone, "start": start, "timeframe": timeframe}
-    for sentence in finrl.import_finrl(folder, out, symbols=names, **given):
+    stamps = {"time_zone": time_zone, "start": start, "timeframe": timeframe}
+    for sentence in finrl.import_finrl(folder, out, symbols=names, **stamps):
         print_text(sentence)
 
 
 @app.command("synthetic-forex", epilog="Example: slipstream data synthetic-forex data/forex")
 def synthetic_forex(
-    folder: Annotated[Path, typer.Argument(help="Where to write EURUSD.parquet.")],
-    bars: Annotated[int, typer.Option(min=2, help="Bars of 15 minutes.")] = 60_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the path.")] = 0,
+    folder: Annotated[Path, typer.Argument(help="Output folder; gets EURUSD.parquet.")],
+    bars: Annotated[
+        int, typer.Option(min=2, help="Generate this many bars of 15 minutes.")
+    ] = 60_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed the price path.")] = 0,
 ) -> None:
-    """Write prices with a planted edge whose best return is known exactly."""
+    """Generate EURUSD prices with a known optimal return."""
     from slipstream.core.storage.atomic_io import disk_errors
     from slipstream.markets.synthetic import SyntheticForex
 
@@ -172,23 +206,25 @@ def synthetic_forex(
 
 @app.command("synthetic-crypto", epilog="Example: slipstream data synthetic-crypto data/crypto")
 def synthetic_crypto(
-    folder: Annotated[Path, typer.Argument(help="Where to write one file for each asset.")],
-    bars: Annotated[int, typer.Option(min=2, help="Bars of 5 minutes.")] = 125_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the path.")] = 0,
+    folder: Annotated[Path, typer.Argument(help="Output folder; gets one file per asset.")],
+    bars: Annotated[
+        int, typer.Option(min=2, help="Generate this many bars of 5 minutes.")
+    ] = 125_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed the price path.")] = 0,
     strength: Annotated[
-        float, typer.Option(min=0.0, help="Drift of the hot asset, basis points; 0 for no edge.")
+        float, typer.Option(min=0.0, help="Set the hot asset's drift in basis points; 0: no edge.")
     ] = 20.0,
 ) -> None:
-    """Write prices of seven assets with a planted edge whose best return is known exactly."""
+    """Generate prices of seven assets with a known optimal return."""
     from slipstream.core.errors import ConfigError
     from slipstream.core.storage.atomic_io import disk_errors
     from slipstream.markets.synthetic import SyntheticCrypto
 
     market = SyntheticCrypto(strength=strength * 1e-4)
-    if bars * market.strength > _MOST_GROWTH:
+    if bars * market.strength > _MAX_LOG_GROWTH:
         raise ConfigError(
-            f"--strength {strength:g} over {bars:,} bars makes prices that no number can hold: "
-            f"take at most {_MOST_GROWTH / bars * 1e4:g} basis points, or fewer --bars."
+            f"--strength {strength:g} over {bars:,} bars exceeds the range of float64 prices. Use "
+            f"at most {_MAX_LOG_GROWTH / bars * 1e4:g} basis points, or fewer --bars."
         )
     with disk_errors(folder):
         files = market.write(folder, bars, seed)
@@ -203,15 +239,19 @@ def synthetic_crypto(
     "synthetic-reversion", epilog="Example: slipstream data synthetic-reversion data/reversion"
 )
 def synthetic_reversion(
-    folder: Annotated[Path, typer.Argument(help="Where to write one file for each asset.")],
-    bars: Annotated[int, typer.Option(min=2, help="Bars of 5 minutes.")] = 125_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the path.")] = 0,
+    folder: Annotated[Path, typer.Argument(help="Output folder; gets one file per asset.")],
+    bars: Annotated[
+        int, typer.Option(min=2, help="Generate this many bars of 5 minutes.")
+    ] = 125_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed the price path.")] = 0,
     share: Annotated[
         float,
-        typer.Option(min=0.0, max=0.9, help="Fraction of a move reverted a bar later; 0: no edge."),
+        typer.Option(
+            min=0.0, max=0.9, help="Revert this fraction of a move one bar later; 0: no edge."
+        ),
     ] = 0.3,
 ) -> None:
-    """Write prices of seven assets that give back a part of every move one bar later."""
+    """Generate prices of seven mean-reverting assets with a known optimal return."""
     from dataclasses import replace
 
     from slipstream.core.storage.atomic_io import disk_errors
