@@ -12,9 +12,9 @@ steps = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
 run = slipstream.train(
     "cartpole", total_timesteps=steps, num_envs=32, callbacks=[slipstream.ConsoleCallback()]
 )
-best = run.result["members"][0]
-print(f"the policy of step {best['best_steps']:,} was chosen; on fresh episodes it scores")
-print(f"{best['test_score']:.1f} +- {best['test_error']:.1f}")
+best = run.scores[run.best_member]
+print(f"the policy of step {best.best_steps:,} was chosen; on fresh episodes it scores")
+print(f"{best.test_score:.1f} +- {best.test_error:.1f}")
 
 # The policy is complete: it scales observations and maps actions itself.
 policy = slipstream.load_policy(run)

@@ -17,5 +17,5 @@ run = slipstream.train(
     total_timesteps=steps,
     overrides={"agent.learning_rate": rates},
 )
-for rate, member in zip(rates, run.result["members"], strict=True):
-    print(f"learning rate {rate:g}, seed {member['seed']}: {member['best_score']:.0f}")
+for rate, score in zip(rates, run.scores, strict=True):
+    print(f"learning rate {rate:g}, seed {score.seed}: {score.best_score:.0f}")

@@ -28,8 +28,7 @@ study = slipstream.tune(
     },
     report=False,
 )
-for sentence in study.result["sentences"]:
-    print(sentence)
-if study.result["winner"]:
-    print(study.result["winner"]["params"])
-    print(slipstream.load_policy(study.path).actions.width, "number an action")
+print(study.outcome)
+if study.outcome.winner is not None:
+    print(study.outcome.params)
+    print(slipstream.load_policy(study).actions.width, "number an action")

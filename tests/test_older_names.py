@@ -33,6 +33,16 @@ def test_a_class_of_an_older_system_is_answered_with_an_import_that_works(name):
     exec(str(caught.value).partition("Write: ")[2].partition(" (docs")[0])
 
 
+@pytest.mark.parametrize("name", slipstream._OLDER_FUNCTIONS)
+def test_a_function_of_an_older_system_is_no_attribute(name):
+    assert name not in slipstream.__all__ and not hasattr(slipstream, name)
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'") as caught:
+        getattr(slipstream, name)
+    names = {}
+    exec(str(caught.value).partition("Write: ")[2].partition(" (docs")[0], names)
+    assert callable(names[name])
+
+
 def test_other_names_are_no_attributes():
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         slipstream.Nothing  # noqa: B018

@@ -53,7 +53,7 @@ def test_the_report_of_a_game_says_who_is_beaten_as_its_card_does() -> None:
 def test_hockey_is_won_against_both_bots() -> None:
     """In whole games from both sides, as the table of the folder's README says."""
     for games in slipstream.evaluate_games(FOLDER / "hockey", ["weak", "strong"], games=400):
-        assert len(games.result) == 400 and games.shares()["won"][0] >= 0.95, games.two
+        assert len(games.result) == 400 and games.win_rate >= 0.95, games.player2
 
 
 @pytest.mark.parametrize("name", LEAST)

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 import slipstream
-from slipstream.compat.hockey_project.single_run import CURRICULUM
+from slipstream.compat.hockey_project.single_run import CURRICULUM, train_single_run
 from slipstream.compat.hockey_project.vectorized_env import VectorizedHockeyEnvOptimized
 
 config = json.loads(CURRICULUM.read_text())
@@ -23,7 +23,7 @@ if len(sys.argv) > 1:
     for phase in config["curriculum"]["phases"]:
         phase["episodes"] = int(sys.argv[1])
 
-result = slipstream.train_single_run(
+result = train_single_run(
     config,
     base_output_dir="results/runs",
     verbose=False,

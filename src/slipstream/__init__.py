@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         resume_study,
         train,
         tune,
-        write_card,
+        write_model_card,
         write_report,
     )
     from slipstream.core.errors import SlipstreamError
@@ -52,8 +52,6 @@ _HOME = {
     "register": "slipstream.gym.object_environment",
     "status": "slipstream.studies.record.inspection",
     "stop": "slipstream.studies.record.inspection",
-    "train_run": "slipstream.compat.hockey_project.single_run",
-    "train_single_run": "slipstream.compat.hockey_project.single_run",
 }
 
 # Names of older systems, and the module of `compat` that defines each.
@@ -67,6 +65,9 @@ _OLDER = {
         ("VectorizedHockeyEnv", "VectorizedHockeyEnvOptimized"), "hockey_project.vectorized_env"
     ),
 }
+
+# Functions of older systems, and the module of `compat` that defines each.
+_OLDER_FUNCTIONS = dict.fromkeys(("train_run", "train_single_run"), "hockey_project.single_run")
 
 # Classes of other libraries without a counterpart, and the call to use instead.
 _DQN = "'agent.name': 'dqn', 'agent.double': True, 'agent.dueling': True"
@@ -109,10 +110,8 @@ __all__ = [
     "status",
     "stop",
     "train",
-    "train_run",
-    "train_single_run",
     "tune",
-    "write_card",
+    "write_model_card",
     "write_report",
 ]
 
@@ -125,6 +124,12 @@ def __getattr__(name: str) -> Any:
         )
     if name in _INSTEAD:
         raise ImportError(f"slipstream has no class {name}. Write: {_INSTEAD[name]}")
+    if name in _OLDER_FUNCTIONS:
+        raise AttributeError(
+            f"module 'slipstream' has no attribute {name!r}: it belongs to an older system. Write: "
+            f"from slipstream.compat.{_OLDER_FUNCTIONS[name]} import {name} "
+            "(docs/guides/older-systems.md)."
+        )
     if name not in __all__:
         raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
     from slipstream.core.platform_check import unsupported_message

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         evaluate_games,
         export,
         load_policy,
-        write_card,
+        write_model_card,
         write_report,
     )
     from slipstream.api.training import resume, train
@@ -44,7 +44,7 @@ __all__ = [
     "resume_study",
     "train",
     "tune",
-    "write_card",
+    "write_model_card",
     "write_report",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,11 +36,12 @@ from slipstream.training.runs.run import CHECKPOINTS, CONFIG, Run
 from slipstream.training.settings.config import Overrides, parse_overrides
 
 if TYPE_CHECKING:
-    from slipstream.training.runs.matches import MatchResult
+    from slipstream.rl.nets.onnx_graph import ExportResult
+    from slipstream.training.runs.matches import BestResponse, MatchResult
 
 
 def evaluate(
-    path: str | Path | Run,
+    path: str | os.PathLike[str],
     *,
     data: str | Path | None = None,
     symbols: Sequence[str] | None = None,
@@ -54,8 +56,8 @@ def evaluate(
 
     Args:
         path: a run; a study's name or folder, or its `policy` folder, for the deployed policy; a
-            policy exported by `write_card`; or a deployment's name, which is evaluated on the bars
-            of its paper account unless `data` is given.
+            policy exported by `write_model_card`; or a deployment's name, which is evaluated on the
+            bars of its paper account unless `data` is given.
         data: folder of other prices of the same kind, evaluated as one window.
         symbols: symbols to evaluate; None: those of the run.
         start, stop: half-open window of ISO dates, UTC.
@@ -82,7 +84,7 @@ def evaluate(
 
 
 def evaluate_games(
-    path: str | Path | Run,
+    path: str | os.PathLike[str],
     opponents: Sequence[str] | None = None,
     *,
     games: int = 1_000,
@@ -96,7 +98,7 @@ def evaluate_games(
 
     Args:
         path: a run, for its best policy; a folder in its `best`; or a policy exported by
-            `write_card`.
+            `write_model_card`.
         opponents: names of the game's bots (`random` in any game), other runs, policy folders, ONNX
             files, or `snapshots` of the run itself; None: all bots.
         games: matches per opponent.
@@ -105,7 +107,7 @@ def evaluate_games(
         trust: as for `evaluate`.
 
     Returns:
-        Results per opponent.
+        One result per opponent: `player2`, `win_rate`, `interval`, ...
     """
     from slipstream.training.runs import matches
 
@@ -129,7 +131,7 @@ def evaluate_games(
 
 
 def write_report(
-    path: str | Path | Run,
+    path: str | os.PathLike[str],
     *,
     data: str | Path | None = None,
     symbols: Sequence[str] | None = None,
@@ -166,8 +168,8 @@ def write_report(
     return run_page.report_run(run, **bars, out=out, log=log)
 
 
-def write_card(
-    run: str | Path | Run,
+def write_model_card(
+    run: str | os.PathLike[str],
     *,
     out: str | Path | None = None,
     licence: str | None = None,
@@ -193,10 +195,10 @@ def write_card(
             f"A model card requires a run or a study, and {run} is a policy folder. Name the run "
             "or study that it came from."
         )
-    return model_card.write_card(found, None if out is None else Path(out), licence)
+    return model_card.write_model_card(found, None if out is None else Path(out), licence)
 
 
-def _open_source(path: str | Path | Run, trust: bool) -> Run | DeployedPolicy:
+def _open_source(path: str | os.PathLike[str], trust: bool) -> Run | DeployedPolicy:
     """Open a run, or the policy of a study or policy folder."""
     if isinstance(path, Run):
         return path
@@ -206,7 +208,7 @@ def _open_source(path: str | Path | Run, trust: bool) -> Run | DeployedPolicy:
     return DeployedPolicy.open(deployed, trust)
 
 
-def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
+def load_policy(path: str | os.PathLike[str], member: int | None = None) -> Policy:
     """Load the policy that validation selected: of `member`, else of the best member.
 
     ``policy.act(obs, mask=None, deterministic=True)`` takes one observation or a batch, in the
@@ -222,13 +224,13 @@ def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
 
 
 def export(
-    path: str | Path | Run,
+    path: str | os.PathLike[str],
     onnx: str | Path,
     *,
     member: int | None = None,
     opset: int = 17,
     trust: bool = False,
-) -> dict[str, Any]:
+) -> ExportResult:
     """Export a policy as an ONNX file after comparing its outputs with the policy's.
 
     The graph scales observations, applies masks, and maps outputs to the environment's actions; it
@@ -242,7 +244,7 @@ def export(
         trust: as for `evaluate`; the environment provides the observations for the comparison.
 
     Returns:
-        Results of the comparison: `observations`, `largest_difference`, `ran_by`, ...
+        The file and the result of the comparison: `path`, `max_difference`, `runtime`, ...
 
     Raises:
         ConfigError: there is no such opset.
@@ -276,8 +278,8 @@ def environment_from_run(
 
 
 def resolve_source(
-    path: str | Path | Run, data: str | Path | None = None, start: str | None = None
-) -> tuple[str | Path | Run, str | Path | None, str | None]:
+    path: str | os.PathLike[str], data: str | Path | None = None, start: str | None = None
+) -> tuple[str | os.PathLike[str], str | Path | None, str | None]:
     """Return the policy source, prices and start date; for a deployment its policy and bars."""
     if isinstance(path, Run):
         return path, data, start
@@ -287,7 +289,7 @@ def resolve_source(
     return folder, data, start
 
 
-def find_folder(path: str | Path) -> Path:
+def find_folder(path: str | os.PathLike[str]) -> Path:
     """Return the folder of a run, study, deployment or policy, by path or name.
 
     Raises:
@@ -303,7 +305,7 @@ def find_folder(path: str | Path) -> Path:
 
 
 def best_response(
-    path: str | Path | Run,
+    path: str | os.PathLike[str],
     *,
     steps: int | None = None,
     games: int = 1_000,
@@ -316,14 +318,14 @@ def best_response(
     report: bool = True,
     log: Callable[[str], None] | None = None,
     trust: bool = False,
-) -> tuple[Run, MatchResult]:
+) -> BestResponse:
     """Train a best response to a frozen two-player policy, and play matches with it.
 
     Its win rate is a lower bound of the policy's exploitability. The result is written to
     `games.json` of the response's run.
 
     Args:
-        path: a run, a folder in its `best`, or a policy exported by `write_card`.
+        path: a run, a folder in its `best`, or a policy exported by `write_model_card`.
         steps: timesteps that the response trains for; None: those of the policy.
         games: evaluation matches, from both sides.
         seed: seed of the matches; None: the run's test seed, which selected no policy.
@@ -337,7 +339,7 @@ def best_response(
         trust: as for `evaluate`.
 
     Returns:
-        The response's run, and its match results.
+        The response: `run`, `win_rate`, `interval`, and its games as `match`.
 
     Raises:
         ConfigError: the policy is not for a two-player game.
@@ -374,4 +376,4 @@ def best_response(
     matches.write_match_results(run, [played], number)
     if report:
         run.notify(f"Report: {write_report(run, log=run.notify)}")
-    return run, played
+    return matches.BestResponse(run, played)

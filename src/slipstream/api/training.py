@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -69,7 +70,8 @@ def train(
         **training: fields of the `training` section: num_envs, members, total_timesteps, seed, ...
 
     Returns:
-        The run: `run.result`, `run.metrics()`, `run.path`.
+        The run: `run.scores`, `run.best_member`, `run.metrics()`, `run.path`. Functions that take a
+        path accept it.
 
     Raises:
         SlipstreamError: the config, environment or resources cannot be used.
@@ -110,7 +112,7 @@ def train(
 
 
 def resume(
-    path: str | Path | Run,
+    path: str | os.PathLike[str],
     *,
     device: str | None = None,
     num_envs: int | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -60,7 +61,7 @@ def tune(
             prompt and on a terminal.
 
     Returns:
-        The study's folder: `.result`, `.path`, `.policy`.
+        The study: `study.outcome`, `study.path`, and `load_policy(study)` if a policy was deployed.
 
     Raises:
         SlipstreamError: the config, data or resources cannot be used.
@@ -86,7 +87,7 @@ def tune(
 
 
 def resume_study(
-    name: str | Path,
+    name: str | os.PathLike[str],
     *,
     storage: str | None = None,
     workers: int | None = None,
@@ -109,7 +110,7 @@ def resume_study(
 
     with _shown(on_progress) as shown:
         return start.resume(
-            str(name),
+            os.fspath(name),
             Resources(storage, workers, group_size, hours, force_deploy, resolve_cluster(cluster)),
             trust,
             log,
@@ -119,7 +120,7 @@ def resume_study(
 
 
 def report_study(
-    name: str | Path | StudyFolder,
+    name: str | os.PathLike[str],
     log: Callable[[str], None] | None = None,
     *,
     trust: bool = False,
@@ -135,7 +136,9 @@ def report_study(
     """
     from slipstream.studies.record.folder import StudyFolder
 
-    folder = name if isinstance(name, StudyFolder) else StudyFolder.open(str(name), trust=trust)
+    folder = (
+        name if isinstance(name, StudyFolder) else StudyFolder.open(os.fspath(name), trust=trust)
+    )
     from slipstream.report.study.study_page import (
         write_study_page,  # imports Matplotlib
     )

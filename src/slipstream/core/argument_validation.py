@@ -15,6 +15,7 @@ from slipstream.core.errors import ConfigError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_NAMES: dict[Any, str] = {type(None): "None", os.PathLike: "path"}
 _WIDER: dict[Any, Any] = {
     Path: os.PathLike,
     int: numbers.Integral,
@@ -79,5 +80,5 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _described(kind: Any) -> str:
-    names = ["None" if one is type(None) else one.__name__ for one in _options(kind)]
+    names = [_NAMES.get(get_origin(one) or one, one.__name__) for one in _options(kind)]
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -275,8 +275,8 @@ def win_figure(met: Outcomes) -> KeyFigure:
 def describe_games(played: Mapping[str, Any]) -> tuple[str, str]:
     """A row of `games.json` in words: who was met, and what came of it."""
     shares = ", ".join(f"{what} {_share(*played[what])}" for what in ("won", "drawn", "lost"))
-    alike = f"; {DETERMINISTIC_NOTE}" * played.get("alike", False)
-    return f"{played['games']:,} whole games against {played['two']}", shares + alike
+    alike = f"; {DETERMINISTIC_NOTE}" * played.get("deterministic", False)
+    return f"{played['games']:,} whole games against {played['player2']}", shares + alike
 
 
 def game_sections(found: Sequence[Outcomes], played: Sequence[Mapping[str, Any]]) -> list[Section]:
@@ -311,9 +311,9 @@ def _played(played: Sequence[Mapping[str, Any]]) -> Table:
     for one in played:
         shares = [_share(*one[what]) for what in ("won", "drawn", "lost")]
         length = f"{one['mean_length']:.0f}"
-        rows.append([str(one["two"]), f"{one['games']:,}", *shares, length])
+        rows.append([str(one["player2"]), f"{one['games']:,}", *shares, length])
     columns = ("", "games", "won", "drawn", "lost", "mean length")
-    note = _alike(one.get("alike") for one in played).removeprefix(". ")
+    note = _alike(one.get("deterministic") for one in played).removeprefix(". ")
     return Table("Whole games from both sides (games.json)", columns, rows, note=note)
 
 

@@ -56,7 +56,7 @@ class CardSubject(NamedTuple):
     provenance: Mapping[str, str]
 
 
-def write_card(source: Run | DeployedPolicy, out: Path | None, licence: str | None) -> Path:
+def write_model_card(source: Run | DeployedPolicy, out: Path | None, licence: str | None) -> Path:
     """Write the model card of a policy; with `out`, also export the policy.
 
     A run's test split is read as its report reads it, and a study's hold-out was opened by the

@@ -1,6 +1,7 @@
 """Whole games: both sides, bots and runs, intervals, one copy at a time or all at once."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import slipstream
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.training.runs import matches as games_file
 from slipstream.training.runs.matches import (
+    BestResponse,
     MatchResult,
     Player,
     list_bots,
@@ -69,9 +71,9 @@ def test_all_copies_at_once_equal_one_at_a_time(runs):
 @pytest.mark.slow
 def test_a_table_is_written_and_bots_are_the_default(runs):
     played = slipstream.evaluate_games(runs[0], games=4)
-    assert [games.two for games in played] == ["weak", "strong", "random", "idle"]
+    assert [games.player2 for games in played] == ["weak", "strong", "random", "idle"]
     written = json.loads((runs[0].path / "games.json").read_text())
-    assert written["games"][1]["two"] == "strong" and written["games"][1]["games"] == 4
+    assert written["games"][1]["player2"] == "strong" and written["games"][1]["games"] == 4
     strong = played[1]
     assert (strong.result < 1).all()  # nobody wins after 256 steps of training
 
@@ -88,11 +90,27 @@ def test_a_table_without_a_seal_is_read_and_another_shape_is_refused(tmp_path, m
     best[0] = "better"  # the games were another policy's
     assert read_match_results(run) == []
     path.write_text(json.dumps({key: written[key] for key in ("seed", "games")}))
-    assert read_match_results(run) == written["games"] and written["games"][0]["two"] == "weak"
+    assert read_match_results(run) == written["games"] and written["games"][0]["player2"] == "weak"
     written["games"][0]["won"] = 0.5
     path.write_text(json.dumps({"games": written["games"]}))
     with pytest.raises(CheckpointError, match=r"`won` is 0\.5, not a list"):
         read_match_results(run)
+
+
+def test_a_match_has_named_rates_and_a_short_repr():
+    result = np.array([1, 1, 1, 0, -1])
+    match = MatchResult("run", "weak", result, np.ones(5, bool), np.full(5, 9))
+    assert (match.win_rate, match.draw_rate, match.loss_rate) == (0.6, 0.2, 0.2)
+    assert match.interval == pytest.approx((0.2307, 0.8824), abs=1e-4)  # Wilson
+    assert repr(match) == (
+        "<MatchResult: players run against weak, games 5, won 60.0 %, "
+        "95 % interval 23.1 % to 88.2 %, drawn 20.0 %, lost 20.0 %>"
+    )
+    fixed = replace(match, deterministic=True)
+    assert fixed.interval is None and "interval" not in repr(fixed)
+    response = BestResponse(SimpleNamespace(path="runs/response"), match)
+    assert response.win_rate == 0.6 and response.interval == match.interval
+    assert repr(response).startswith("<BestResponse: run runs/response, players run against weak")
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +133,7 @@ def test_any_game_of_two_is_played(other_game):
     # Nothing is drawn where both take their likeliest move: every game is the same one, and what
     # the beginner gets in it the other one loses.
     assert set(self.result[self.left] + self.result[~self.left][0]) == {0}
-    assert self.as_dict()["two"] == "run" and self.deterministic and not random.deterministic
+    assert self.as_dict()["player2"] == "run" and self.deterministic and not random.deterministic
     assert len(set(self.shares()["drawn"])) == 1 and len(set(random.shares()["drawn"])) > 1
 
 
@@ -123,22 +141,24 @@ def test_a_policys_own_folder_is_an_opponent(other_game):
     folder = other_game.best.folder_of(0)
     [games] = slipstream.evaluate_games(other_game, [str(folder)], games=4)
     [run] = slipstream.evaluate_games(other_game, [str(other_game.path)], games=4)
-    assert np.array_equal(games.result, run.result) and games.two == "run/member-000"
+    assert np.array_equal(games.result, run.result) and games.player2 == "run/member-000"
     [own] = slipstream.evaluate_games(folder, games=4)
-    assert own.one == "run/member-000" and read_match_results(other_game)[0]["two"] == "random"
+    assert (
+        own.player1 == "run/member-000" and read_match_results(other_game)[0]["player2"] == "random"
+    )
     with pytest.raises(ConfigError, match="games=0 is not valid"):
         slipstream.best_response(other_game, games=0)
 
 
 def test_a_policy_that_was_handed_on_plays_the_same_games(other_game, tmp_path):
     [own] = slipstream.evaluate_games(other_game, games=6)
-    card = slipstream.write_card(other_game, out=tmp_path / "given").read_text()
+    card = slipstream.write_model_card(other_game, out=tmp_path / "given").read_text()
     won, drawn, lost = (f"{100 * share:.1f} % [" for share, _, _ in own.shares().values())
     (line,) = [line for line in card.splitlines() if "6 whole games against random" in line]
     assert f"won {won}" in line and f"drawn {drawn}" in line and f"lost {lost}" in line
     files = set((tmp_path / "given").iterdir())
     [given] = slipstream.evaluate_games(tmp_path / "given", games=6)
-    assert np.array_equal(own.result, given.result) and given.one == "given"
+    assert np.array_equal(own.result, given.result) and given.player1 == "given"
     assert set((tmp_path / "given").iterdir()) == files
     with pytest.raises(ConfigError, match="no opponent `snapshots`"):
         slipstream.evaluate_games(tmp_path / "given", ["snapshots"])
@@ -148,7 +168,7 @@ def test_a_runs_own_snapshots_are_an_opponent(other_game):
     """Those in its last checkpoint: 256 steps with a snapshot after 10 iterations of 128 leave the
     first one, untrained weights."""
     [games] = slipstream.evaluate_games(other_game, ["snapshots"], games=6)
-    assert games.two == "snapshots" and len(games.result) == 6
+    assert games.player2 == "snapshots" and len(games.result) == 6
     again = slipstream.evaluate_games(other_game, ["snapshots"], games=6)[0]
     assert np.array_equal(games.result, again.result)
 

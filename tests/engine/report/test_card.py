@@ -43,7 +43,7 @@ def rows(text):
 
 
 def test_a_card_says_what_data_scores_and_limits(run):
-    path = slipstream.write_card(run.path)
+    path = slipstream.write_model_card(run.path)
     assert path == run.path / "card.md"
     text = path.read_text()
     told = rows(text)
@@ -84,7 +84,7 @@ def test_a_policy_is_handed_on_with_its_card(run, tmp_path, monkeypatch, capsys)
     capsys.readouterr()
     assert command("policy", "show", "given") == 0
     assert "on fresh episodes" in capsys.readouterr().out
-    assert slipstream.write_card(run, out="given").is_file()  # a policy is replaced
+    assert slipstream.write_model_card(run, out="given").is_file()  # a policy is replaced
 
 
 def test_what_lies_there_is_not_replaced(run, tmp_path):
@@ -92,12 +92,12 @@ def test_what_lies_there_is_not_replaced(run, tmp_path):
     (tmp_path / "mine/notes.txt").write_text("kept")
     for place in (tmp_path / "mine", run.path):
         with pytest.raises(ConfigError, match="is there already"):
-            slipstream.write_card(run, out=place)
+            slipstream.write_model_card(run, out=place)
     assert (tmp_path / "mine/notes.txt").read_text() == "kept"
 
 
 def test_a_handed_on_policy_that_was_changed_is_refused(run, tmp_path):
-    slipstream.write_card(run, out=tmp_path / "given")
+    slipstream.write_model_card(run, out=tmp_path / "given")
     path = tmp_path / "given" / checkpoint.MANIFEST
     path.write_text(path.read_text().replace('"score"', '"scores"'))
     with pytest.raises(CheckpointError, match="manifest"):

@@ -34,34 +34,34 @@ def ran(file, rows, masks):
 
 @pytest.mark.parametrize("name", MORE)
 def test_the_runtime_acts_as_the_policy(name, tmp_path):
-    policy, rows, masks, file, facts = written(name, tmp_path)
+    policy, rows, masks, file, result = written(name, tmp_path)
     action, outputs = ran(file, rows, masks)
     wanted = policy.act_rows(rows, mask=masks)
     native = policy.native.actions(wanted, (len(rows),))
     assert action.shape == native.shape and action.dtype == native.dtype
     assert np.allclose(action, native, rtol=1e-5, atol=1e-5)
     assert outputs.shape == (50, policy.actions.head_width)
-    assert facts["observations"] == 50 and facts["largest_difference"] < 1e-5
+    assert result.observations == 50 and result.max_difference < 1e-5
     one = ran(file, rows[:1], None if masks is None else masks[:1])[0]
     assert np.allclose(one, native[:1], rtol=1e-5, atol=1e-5)
 
 
 def test_the_file_says_what_it_is_and_how_it_was_compared(tmp_path):
-    _, _, _, file, facts = written("ppo", tmp_path)
+    _, _, _, file, result = written("ppo", tmp_path)
     model = onnx.load(str(file))
     told = {one.key: json.loads(one.value) for one in model.metadata_props}
-    assert told["parity"] == facts and told["opset"] == 17
+    assert told["parity"] == result.to_dict() and told["opset"] == 17
     manifest = checkpoint.read_manifest(tmp_path / "policy")["policy"]
     assert told["policy"] == manifest and model.opset_import[0].version == 17
-    assert [one.name for one in model.graph.input] == ["observation", "mask"] == facts["inputs"]
+    assert [one.name for one in model.graph.input] == ["observation", "mask"] == list(result.inputs)
 
 
 @pytest.mark.parametrize("name", ["ppo", "ppo_box", "td3"])
 @pytest.mark.parametrize("opset", [13, 20])
 def test_other_opsets_act_alike(name, opset, tmp_path):
-    _, rows, masks, file, facts = written(name, tmp_path, opset)
+    _, rows, masks, file, result = written(name, tmp_path, opset)
     assert onnx.load(str(file)).opset_import[0].version == opset
-    assert facts["largest_difference"] < 1e-5
+    assert result.max_difference < 1e-5
     assert len(ran(file, rows, masks)[0]) == 50
 
 
@@ -74,9 +74,9 @@ def test_opsets_without_its_operators_are_refused(opset, tmp_path):
 
 def test_without_the_runtime_onnx_itself_compares(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
-    facts = written("ppo_box", tmp_path)[-1]
-    assert facts["ran_by"].startswith("the reference of onnx ")
-    assert facts["largest_difference"] < 1e-5
+    result = written("ppo_box", tmp_path)[-1]
+    assert result.runtime.startswith("the reference of onnx ")
+    assert result.max_difference < 1e-5
 
 
 @pytest.mark.parametrize("name", ["ppo", "ppo_box", "sac"])
@@ -100,7 +100,7 @@ def test_a_wrong_choice_is_noticed(tmp_path, monkeypatch):
         return whole(self, "ArgMin" if kind == "ArgMax" else kind, *inputs, **options)
 
     monkeypatch.setattr(onnx_graph._Graph, "__call__", least)
-    with pytest.raises(ResourceError, match="other_choices"):
+    with pytest.raises(ResourceError, match="differing_actions"):
         written("dqn", tmp_path)
 
 

@@ -45,7 +45,7 @@ def test_a_run_from_training_to_its_report(tmp_path):
         assert np.isfinite(policy.act(np.zeros(3, np.float32), deterministic=False)).all()
         unwanted = ("torch", "polars", "scipy.linalg", "scipy.stats")
         found = [name for name in sys.modules if name.startswith(unwanted)]
-        slipstream.write_card(run)
+        slipstream.write_model_card(run)
         assert "scipy.stats" not in sys.modules
         print((run.path / "report.html").exists(), found)
         """

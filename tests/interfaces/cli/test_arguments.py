@@ -8,7 +8,7 @@ import pytest
 import slipstream
 
 PATHS = ("evaluate", "load_policy", "resume", "status", "stop", "best_response", "check")
-PATHS += ("write_report", "write_card", "evaluate_games", "resume_study", "report_study")
+PATHS += ("write_report", "write_model_card", "evaluate_games", "resume_study", "report_study")
 
 
 @pytest.mark.parametrize("name", ["train", "tune", *PATHS])
@@ -29,7 +29,7 @@ def test_something_else_than_a_path(name, value):
         (lambda: slipstream.tune("cartpole", hours="x"), "`hours` must be float or None, got 'x'"),
         (lambda: slipstream.train("cartpole", out=3), "`out` must be str, Path or None, got 3"),
         (lambda: slipstream.load_policy("a", "b"), "`member` must be int or None, got 'b'"),
-        (lambda: slipstream.Run.open(3), "Run.open: `path` must be str or Path, got 3"),
+        (lambda: slipstream.Run.open(3), "Run.open: `path` must be str or path, got 3"),
         (lambda: slipstream.evaluate("a", dta="b"), "unexpected keyword argument 'dta'"),
     ],
 )

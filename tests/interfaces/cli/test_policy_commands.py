@@ -82,8 +82,9 @@ def test_export_writes_and_compares(slipstream, run, tmp_path):
     assert "opset 17; inputs observation" in done.out
     assert "largest difference" in done.out and "tolerance 1e-05" in done.out
     assert (tmp_path / "cartpole.onnx").stat().st_size > 500
-    facts = package.export(run, tmp_path / "other.onnx", member=0, opset=15)
-    assert 500 < facts["observations"] < 1_500
+    result = package.export(run, tmp_path / "other.onnx", member=0, opset=15)
+    assert result.path.is_file() and result.opset == 15 and 500 < result.observations < 1_500
+    assert result.max_difference <= result.tolerance
 
 
 def test_export_refuses_in_words(slipstream, run, tmp_path):

@@ -458,7 +458,17 @@ def test_games_are_scored_by_their_return_and_have_no_holdout(slipstream, machin
     assert found["holdout"]["opening"] == 0
     import slipstream as package
 
-    policy = package.load_policy(tmp_path / "studies" / "one")
+    study = StudyFolder(tmp_path / "studies" / "one")
+    outcome = study.outcome
+    assert outcome.winner == found["winner"]["trial"] and not outcome.forced
+    assert (
+        outcome.params == found["winner"]["params"] and outcome.best_score == found["best"]["score"]
+    )
+    assert outcome.num_trials["started"] == 8 and outcome.holdout_return is None
+    assert str(outcome).splitlines() == found["sentences"]
+    assert repr(outcome).startswith(f"<StudyOutcome: winner trial {outcome.winner}, trials 8, best")
+    assert package.status(study).done == 8 and package.stop(study) is False
+    policy = package.load_policy(study)
     assert policy.act(np.zeros((3, 4), np.float32)).shape == (3,)
     manifest = json.loads((tmp_path / "studies" / "one" / "policy" / "manifest.json").read_text())
     assert manifest["study"] == "one" and manifest["trial"] == found["winner"]["trial"]

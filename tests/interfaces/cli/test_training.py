@@ -126,7 +126,7 @@ def test_policies_and_tracks_from_python(quiet):
     assert actions.shape == (3,)
     result = package.evaluate(run)
     assert len(result.episodes) == 10
-    assert result.mean_return == run.result["members"][0]["test_score"]
+    assert result.mean_return == run.scores[0].test_score == run.score
 
 
 def test_copies_from_python():

@@ -24,7 +24,7 @@ TWINS = {
     "check": (api.check,),
     "best-response": (api.best_response,),
     "export": (api.export,),
-    "model-card": (api.write_card,),
+    "model-card": (api.write_model_card,),
 }
 # Fields of sections are arguments of `train`; of `tune` they are in `study` and `overrides`.
 FIELDS = {*TrainingConfig.model_fields, *StudyConfig.model_fields, "data_dir", "timeframe"}

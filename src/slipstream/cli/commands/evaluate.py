@@ -138,11 +138,11 @@ def _print_table(played: list[MatchResult]) -> None:
         ]
         sides = [metadata.get(name) for name in ("won_left", "won_right")]
         both = " | ".join("-" if side is None else f"{100 * side:.1f}" for side in sides)
-        rows.append((games.two, *shares, both, f"{metadata['mean_length']:.0f}"))
+        rows.append((games.player2, *shares, both, f"{metadata['mean_length']:.0f}"))
     columns = ("opponent", "won %", "drawn %", "lost %", "won left | right %", "mean length")
-    title = f"{played[0].one}, {len(played[0].result):,} matches per opponent, both sides"
+    title = f"{played[0].player1}, {len(played[0].result):,} matches per opponent, both sides"
     print_table(columns, rows, title, numbers=True)
-    if identical := [games.two for games in played if games.deterministic]:
+    if identical := [games.player2 for games in played if games.deterministic]:
         print_text(f"No interval against {' and '.join(identical)}: {DETERMINISTIC_NOTE}.")
 
 
@@ -195,7 +195,7 @@ def best_response(
     from slipstream.training.runs.matches import DETERMINISTIC_NOTE
 
     with closing(open_console()) as progress:
-        response, played = api.best_response(
+        response = api.best_response(
             run,
             steps=steps,
             games=games,
@@ -209,12 +209,17 @@ def best_response(
             log=progress.say,
             trust=trust,
         )
-        (won, low, high), (drew, *_), (lost, *_) = played.shares().values()
-        interval = "" if played.deterministic else f" ({100 * low:.1f} to {100 * high:.1f})"
+        played, run_config = response.match, response.run.config
+        interval = (
+            ""
+            if played.interval is None
+            else " ({:.1f} to {:.1f})".format(*(100 * end for end in played.interval))
+        )
         certain = f": {DETERMINISTIC_NOTE}" if played.deterministic else ""
         progress.say(
-            f"A best response trained for {response.config.training.total_timesteps:,} steps wins "
-            f"{100 * won:.1f} %{interval} of {games:,} games against {played.two}, draws "
-            f"{100 * drew:.1f} % and loses {100 * lost:.1f} %{certain}."
+            f"A best response trained for {run_config.training.total_timesteps:,} steps wins "
+            f"{100 * played.win_rate:.1f} %{interval} of {games:,} games against "
+            f"{played.player2}, draws {100 * played.draw_rate:.1f} % and loses "
+            f"{100 * played.loss_rate:.1f} %{certain}."
         )
-        progress.say(f"Run: {response.path}")
+        progress.say(f"Run: {response.run.path}")

@@ -64,11 +64,11 @@ def export(
 
     folder = _folder(path, acts=True)
     comparison = api.export(folder, onnx, member=member, opset=opset, trust=trust)
-    print_text(f"ONNX: {onnx}, opset {opset}; inputs {', '.join(comparison['inputs'])}")
+    print_text(f"ONNX: {onnx}, opset {opset}; inputs {', '.join(comparison.inputs)}")
     print_text(
-        f"Compared on {comparison['observations']:,} observations by {comparison['ran_by']}: "
-        f"largest difference {comparison['largest_difference']:.1e}, tolerance "
-        f"{comparison['tolerance']:.0e}."
+        f"Compared on {comparison.observations:,} observations by {comparison.runtime}: "
+        f"largest difference {comparison.max_difference:.1e}, tolerance "
+        f"{comparison.tolerance:.0e}."
     )
 
 
@@ -96,7 +96,7 @@ def model_card(
     """
     from slipstream import api
 
-    print_text(f"Model card: {api.write_card(run, out=out, licence=licence, trust=trust)}")
+    print_text(f"Model card: {api.write_model_card(run, out=out, licence=licence, trust=trust)}")
 
 
 def _folder(path: str, acts: bool = False) -> Path:

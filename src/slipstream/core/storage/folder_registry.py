@@ -148,7 +148,7 @@ def entries_named(name: str) -> list[RegistryEntry]:
         return []
 
 
-def find_folder(name: str | Path, *kinds: str) -> Path | None:
+def find_folder(name: str | os.PathLike[str], *kinds: str) -> Path | None:
     """Return the registered folder of that name; None if there is none.
 
     Args:
@@ -159,7 +159,9 @@ def find_folder(name: str | Path, *kinds: str) -> Path | None:
         CheckpointError: several folders have that name.
     """
     made = [
-        one for one in entries_named(str(name)) if one.is_present and one.kind in (kinds or KINDS)
+        one
+        for one in entries_named(os.fspath(name))
+        if one.is_present and one.kind in (kinds or KINDS)
     ]
     if len(made) > 1:
         paths = " and ".join(one.path for one in made)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -150,9 +151,42 @@ def _images(graph: _Graph, x: str, tensors: Mapping[str, NDArray[Any]], policy: 
     return x
 
 
+@dataclass(frozen=True)
+class ExportResult:
+    """An exported policy and its comparison with the policy on recorded observations.
+
+    Attributes:
+        path: the ONNX file.
+        opset: version of the operator set.
+        inputs: names of the graph's inputs.
+        observations: number of observations compared.
+        max_difference: largest difference of outputs and continuous actions, relative to their
+            size.
+        tolerance: largest difference allowed.
+        runtime: library that ran the file, with its version.
+        differing_actions: share of observations with another discrete action, because of nearly
+            equal outputs; None without discrete actions.
+    """
+
+    path: Path
+    opset: int
+    inputs: tuple[str, ...]
+    observations: int
+    max_difference: float
+    tolerance: float
+    runtime: str
+    differing_actions: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as JSON-able values."""
+        values = asdict(self)
+        del values["path"], values["opset"]
+        return {**values, "inputs": list(self.inputs)}
+
+
 def write_onnx(
     policy: Policy, rows: NDArray[Any], mask: NDArray[np.bool_] | None, file: Path, opset: int
-) -> dict[str, Any]:
+) -> ExportResult:
     """Write a policy's model after verifying it on recorded rows.
 
     Args:
@@ -162,7 +196,7 @@ def write_onnx(
         file, opset: See `make_onnx_model`.
 
     Returns:
-        Metadata of the comparison, also stored in the file: runtime, rows, differences.
+        The result of the comparison, also stored in the file.
 
     Raises:
         ResourceError: The model acts differently; no file is written.
@@ -172,20 +206,18 @@ def write_onnx(
     ran, (actions_found, outputs) = _run(model.SerializeToString(), feeds)
     own = policy.actor(len(rows)).head(rows)[0, : len(rows), : policy.actions.head_width]
     acted = policy.native.actions(policy.act_rows(rows, mask=mask), (len(rows),))
-    metadata: dict[str, Any] = {"ran_by": ran, "inputs": list(feeds), "observations": len(rows)}
-    metadata["tolerance"] = TOLERANCE
     largest = float(np.abs(outputs - own).max() / max(1.0, np.abs(own).max()))
     if policy.actions.sizes:  # rounding may change the order of nearly equal outputs
         other = float(np.mean((actions_found != acted).reshape(len(rows), -1).any(1)))
         fine = other <= _TIES
-        metadata["other_choices"] = other
     else:
         extent = np.maximum(policy.actions.arrays[2], 1.0)
         largest = max(
             largest, float((np.abs(actions_found - acted).reshape(len(rows), -1) / extent).max())
         )
-        fine = True
-    metadata["largest_difference"] = largest
+        other, fine = None, True
+    result = ExportResult(file, opset, tuple(feeds), len(rows), largest, TOLERANCE, ran, other)
+    metadata = result.to_dict()
     if not (fine and largest <= TOLERANCE):
         raise ResourceError(
             f"The ONNX file would not act as the policy does: {json.dumps(metadata)}. Nothing was "
@@ -195,7 +227,7 @@ def write_onnx(
     props = {name: json.dumps(value) for name, value in properties.items()}
     import_optional("onnx.helper", _FILES, "onnx").set_model_props(model, props)
     write_bytes(file, model.SerializeToString())
-    return metadata
+    return result
 
 
 def _run(content: bytes, feeds: Mapping[str, NDArray[Any]]) -> tuple[str, list[NDArray[Any]]]:

@@ -9,6 +9,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -87,8 +88,66 @@ _MAX_DIFFERENCES = 4
 _MISSING = "absent"
 
 
-class StudyFolder(SummaryRepr):
-    """One study's directory.
+@dataclass(frozen=True, repr=False)
+class StudyOutcome(SummaryRepr):
+    """Outcome of a complete study.
+
+    Attributes:
+        winner: trial that was deployed; None if none is recommended.
+        params: its hyperparameters, by name.
+        overrides: its changes to the study's config, by key.
+        forced: it was deployed by `force_deploy` although none is recommended.
+        best_trial: trial with the best search score, which is optimistic by construction.
+        best_score: that score.
+        holdout_return: mean return of the winner on the hold-out; None without one.
+        num_trials: number of trials by state: started, complete, pruned, failed, ...
+        sentences: outcome in words, the most important first.
+    """
+
+    winner: int | None
+    params: Mapping[str, Any]
+    overrides: Mapping[str, Any]
+    forced: bool
+    best_trial: int | None
+    best_score: float | None
+    holdout_return: float | None
+    num_trials: Mapping[str, int]
+    sentences: tuple[str, ...]
+
+    @classmethod
+    def from_result(cls, result: Mapping[str, Any]) -> StudyOutcome:
+        """Read it from the content of `result.json`."""
+        winner, best = result.get("winner") or {}, result.get("best") or {}
+        counts = {k: v for k, v in result["trials"].items() if isinstance(v, int)}
+        return cls(
+            winner=winner.get("trial"),
+            params=winner.get("params", {}),
+            overrides=winner.get("overrides", {}),
+            forced=winner.get("forced", False),
+            best_trial=best.get("trial"),
+            best_score=best.get("score"),
+            holdout_return=(result.get("holdout") or {}).get("mean_return"),
+            num_trials=counts,
+            sentences=tuple(result["sentences"]),
+        )
+
+    def summary(self) -> dict[str, object]:
+        """Return winner, best trial and first sentence."""
+        best = "none" if self.best_score is None else f"{self.best_score:.4g}"
+        return {
+            "winner": "none" if self.winner is None else f"trial {self.winner}",
+            "trials": self.num_trials.get("started"),
+            "best search score": best,
+            "outcome": next(iter(self.sentences), None),
+        }
+
+    def __str__(self) -> str:
+        """Return the sentences, one a line."""
+        return "\n".join(self.sentences)
+
+
+class StudyFolder(SummaryRepr, os.PathLike[str]):
+    """One study's directory; also a path, for functions that take one.
 
     ::
 
@@ -226,6 +285,15 @@ class StudyFolder(SummaryRepr):
     def provenance(self) -> dict[str, Any]:
         """Content of `provenance.json`."""
         return self._json("provenance.json") or {}
+
+    @property
+    def outcome(self) -> StudyOutcome | None:
+        """Outcome of the study; None before the end."""
+        result = self.result
+        return None if result is None else StudyOutcome.from_result(result)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     @cached_property
     def base(self) -> RunConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,7 +170,7 @@ def _row(trial: Trial) -> dict[str, Any]:
     return _facts(trial) | params | folds
 
 
-def status(name: str | Path) -> Status | None:
+def status(name: str | os.PathLike[str]) -> Status | None:
     """Return the last status of a run or study; None before the first.
 
     Args:
@@ -178,7 +179,7 @@ def status(name: str | Path) -> Status | None:
     return read_status(lookup(name)[0])
 
 
-def stop(name: str | Path) -> bool:
+def stop(name: str | os.PathLike[str]) -> bool:
     """Request that a run or study stops after the current iteration, as Ctrl-C does.
 
     Returns:
@@ -191,7 +192,7 @@ def stop(name: str | Path) -> bool:
     return True
 
 
-def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
+def lookup(name: str | os.PathLike[str]) -> tuple[Path, StudyFolder | None]:
     """Return the folder of a name, and the study if it is one.
 
     Args:
@@ -201,10 +202,11 @@ def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
     Raises:
         CheckpointError: it is neither a run, a study nor a deployment, or several have that name.
     """
+    name = os.fspath(name)
     path = Path(name).expanduser().absolute()
     if path_exists(path / "config.yaml") or path_exists(path / CURRENT) or _watches(path):
         return path, None
-    study, deployed = StudyFolder.from_name(str(name)), Path(DEPLOYMENTS).absolute() / name
+    study, deployed = StudyFolder.from_name(name), Path(DEPLOYMENTS).absolute() / name
     if path_exists(deployed / CURRENT):
         if study.exists:
             raise CheckpointError(
@@ -221,8 +223,8 @@ def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
                 "printed, or the name that `slipstream tune` or `deploy` was given; `slipstream "
                 "jobs --all` lists those that your commands made."
             )
-        name = made  # a study
-    study = StudyFolder.open(str(name))
+        name = str(made)  # a study
+    study = StudyFolder.open(name)
     return study.path, study
 
 

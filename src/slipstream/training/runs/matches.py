@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from slipstream.core.storage import folder_registry
 from slipstream.core.storage.atomic_io import write_hashed
 from slipstream.core.storage.checkpoint import STATE, strip_prefix
 from slipstream.core.storage.status_file import RUN
-from slipstream.core.text import did_you_mean
+from slipstream.core.text import SummaryRepr, did_you_mean
 from slipstream.kernels.vector_env import VectorEnv, allocate_buffers
 from slipstream.rl.best_policies import BEST
 from slipstream.rl.nets.actions import ActionMap
@@ -40,7 +41,7 @@ _SHARE: list[Any] = [(int, float)]  # share and interval
 _SHAPE: dict[str, Any] = {
     "games": [
         {
-            **{"two": str, "games": int, "mean_length": (int, float)},
+            **{"player2": str, "games": int, "mean_length": (int, float)},
             **dict.fromkeys(("won", "drawn", "lost"), _SHARE),
         }
     ]
@@ -68,26 +69,67 @@ class Player:
     member: int | None = None
 
 
-@dataclass(frozen=True)
-class MatchResult:
-    """J games from the view of `one`.
+class Share(NamedTuple):
+    """A share of games and the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class MatchResult(SummaryRepr):
+    """J games from the view of `player1`.
 
     Attributes:
-        one, two: names of the players.
+        player1, player2: names of the players.
         result: int64 [J]: 1 won, 0 drawn, -1 lost.
-        left: bool [J], True if `one` played on the left.
+        left: bool [J], True if `player1` played on the left.
         length: int64 [J], steps.
         deterministic: all games of a side are identical, as neither game nor players are random.
     """
 
-    one: str
-    two: str
+    player1: str
+    player2: str
     result: NDArray[np.int64]
     left: NDArray[np.bool_]
     length: NDArray[np.int64]
     deterministic: bool = False
 
-    def shares(self) -> dict[str, tuple[float, float, float]]:
+    @property
+    def win_rate(self) -> float:
+        """Share of games that `player1` won."""
+        return self.shares()["won"].value
+
+    @property
+    def draw_rate(self) -> float:
+        """Share of drawn games."""
+        return self.shares()["drawn"].value
+
+    @property
+    def loss_rate(self) -> float:
+        """Share of games that `player1` lost."""
+        return self.shares()["lost"].value
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of `win_rate` (Wilson); None if `deterministic`."""
+        won = self.shares()["won"]
+        return None if self.deterministic else (won.low, won.high)
+
+    def summary(self) -> dict[str, object]:
+        """Return players, number of games and their shares."""
+        ends = None if self.interval is None else " to ".join(map(_percent, self.interval))
+        return {
+            "players": f"{self.player1} against {self.player2}",
+            "games": len(self.result),
+            "won": _percent(self.win_rate),
+            "95 % interval": ends,
+            "drawn": _percent(self.draw_rate),
+            "lost": _percent(self.loss_rate),
+        }
+
+    def shares(self) -> dict[str, Share]:
         """Return the shares of games won, drawn and lost, each with its interval."""
         names = {"won": 1, "drawn": 0, "lost": -1}
         counts = {name: int((self.result == value).sum()) for name, value in names.items()}
@@ -101,34 +143,65 @@ class MatchResult:
         decided, steps = int((self.result != 0).sum()), int(self.length.sum())
         sides = {"won_left": self.left, "won_right": ~self.left}
         return {
-            "one": self.one,
-            "two": self.two,
+            "player1": self.player1,
+            "player2": self.player2,
             "games": len(self.result),
             **{name: list(share) for name, share in self.shares().items()},
             **{n: float((self.result[at] == 1).mean()) for n, at in sides.items() if at.any()},
             "decided_per_1000_steps": 1000.0 * decided / steps,
             "mean_length": float(self.length.mean()),
-            "alike": self.deterministic,
+            "deterministic": self.deterministic,
         }
 
 
-def wilson(count: int, total: int, z: float = 1.959964) -> tuple[float, float, float]:
+@dataclass(frozen=True, repr=False, eq=False)
+class BestResponse(SummaryRepr):
+    """A best response to a policy.
+
+    Attributes:
+        run: run that trained the response.
+        match: games of the response against the policy.
+    """
+
+    run: Run
+    match: MatchResult
+
+    @property
+    def win_rate(self) -> float:
+        """Share of games that the response won: a lower bound of the policy's exploitability."""
+        return self.match.win_rate
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of `win_rate` (Wilson); None if all games of a side are identical."""
+        return self.match.interval
+
+    def summary(self) -> dict[str, object]:
+        """Return the run's directory and the shares of games."""
+        return {"run": self.run.path, **self.match.summary()}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def wilson(count: int, total: int, z: float = 1.959964) -> Share:
     """Return a share and its 95 % interval (Wilson 1927)."""
     share, square = count / total, z * z / total
     middle = share + square / 2.0
     half = z * math.sqrt(share * (1.0 - share) / total + square / (4.0 * total))
     scale = 1.0 + square
-    return share, max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+    return Share(share, max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale))
 
 
-def share_interval(count: int, total: int, alike: bool = False) -> tuple[float, float, float]:
+def share_interval(count: int, total: int, deterministic: bool = False) -> Share:
     """Return a share of games and its 95 % interval (Wilson), without width if all are
     identical.
     """
-    return (count / total,) * 3 if alike else wilson(count, total)
+    return Share(*(count / total,) * 3) if deterministic else wilson(count, total)
 
 
-def load_player(path: str | Path | Run, member: int | None = None) -> Player:
+def load_player(path: str | os.PathLike[str], member: int | None = None) -> Player:
     """Load the best policy of a run, of a member or of the best member."""
     run = path if isinstance(path, Run) else Run.open(path)
     if member is None:
@@ -139,7 +212,7 @@ def load_player(path: str | Path | Run, member: int | None = None) -> Player:
 
 
 def load_learner(
-    path: str | Path | Run, member: int | None = None, trust: bool = False
+    path: str | os.PathLike[str], member: int | None = None, trust: bool = False
 ) -> tuple[RunConfig, Player]:
     """Load a policy for two players, of a run or exported, and its training config.
 
@@ -153,7 +226,7 @@ def load_learner(
         CheckpointError: there is no policy yet, or it is damaged.
     """
     run, own = (path, None) if isinstance(path, Run) else find_run(path, trust) or (None, None)
-    deployed = None if run is not None else deployed_folder(Path(str(path)))
+    deployed = None if run is not None else deployed_folder(Path(path))
     if member is not None and (own is not None or deployed is not None):
         raise ConfigError(
             f"{path} is a single policy. Remove --member, or give its run's directory."
@@ -162,7 +235,7 @@ def load_learner(
         found = DeployedPolicy.open(deployed, trust)
         check_game(found.config.env_name)
         return found.config, Player(deployed.absolute().name, found.policy, path=str(deployed))
-    run = run or Run.open(str(path))  # raises an error that explains the problem
+    run = run or Run.open(Path(path))  # raises an error that explains the problem
     check_game(run.config.env_name)
     return run.config, load_player(run, own if member is None else member)
 
@@ -223,7 +296,7 @@ def load_opponent(env_name: str, text: str, trust: bool = False) -> Player:
     return load_player(*found)
 
 
-def find_run(path: str | Path, trust: bool = False) -> tuple[Run, int | None] | None:
+def find_run(path: str | os.PathLike[str], trust: bool = False) -> tuple[Run, int | None] | None:
     """Return the run of a path, and the member if it is a member's folder; None if it is no run.
 
     Args:

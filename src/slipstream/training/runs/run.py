@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from slipstream.core.argument_validation import validate_arguments
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError, VersionError
@@ -74,8 +74,31 @@ def _to_stderr(message: str) -> None:
         print_to_stderr(message)
 
 
-class Run(SummaryRepr):
-    """A run directory.
+class MemberScore(NamedTuple):
+    """Scores of one member in `result.json`; None if it has no such score.
+
+    Attributes:
+        member, seed: number of the member, and its seed.
+        best_score, best_steps: validation score of its best policy, and the steps it had then.
+        test_score, test_error: score of that policy on data that selected nothing, and its standard
+            error.
+        last_score, last_error: score of the final policy on the same data.
+        failed: training stopped because a number was not finite.
+    """
+
+    member: int
+    seed: int
+    best_score: float | None = None
+    best_steps: int | None = None
+    test_score: float | None = None
+    test_error: float | None = None
+    last_score: float | None = None
+    last_error: float | None = None
+    failed: bool = False
+
+
+class Run(SummaryRepr, os.PathLike[str]):
+    """A run directory; also a path, for functions that take one.
 
     ::
 
@@ -168,7 +191,10 @@ class Run(SummaryRepr):
     @classmethod
     @validate_arguments
     def open(
-        cls, path: str | Path, say: Callable[[str], None] = _to_stderr, trust: bool = False
+        cls,
+        path: str | os.PathLike[str],
+        say: Callable[[str], None] = _to_stderr,
+        trust: bool = False,
     ) -> Run:
         """Open an existing run directory, without importing anything that its config names.
 
@@ -184,7 +210,7 @@ class Run(SummaryRepr):
         if not path_exists(folder):
             folder = folder_registry.find_folder(path, RUN) or folder
         if not path_exists(folder / CONFIG):
-            name = shlex.quote(str(path))
+            name = shlex.quote(os.fspath(path))
             if path_exists(folder / CHECKPOINTS) and is_not_a_run(folder):
                 raise CheckpointError(
                     f"{folder} has no {CONFIG}: its training was stopped during start-up. Repeat "
@@ -234,13 +260,34 @@ class Run(SummaryRepr):
         With
         several members it is the member with the best validation. None before the end of training.
         """
-        members = [one for one in (self.result or {}).get("members", ()) if "best_score" in one]
-        known = [one for one in members if one["best_score"] is not None]
+        known = [
+            (one.best_score, one.test_score) for one in self.scores if one.best_score is not None
+        ]
         if not known:
             return None
-        best = max(known, key=lambda one: float(one["best_score"]))
-        found = best.get("test_score")
-        return float(best["best_score"] if found is None else found)
+        best, test = max(known, key=lambda one: one[0])
+        return best if test is None else test
+
+    @property
+    def scores(self) -> tuple[MemberScore, ...]:
+        """Scores of all members; empty before the end of training."""
+        members = (self.result or {}).get("members", ())
+        return tuple(
+            MemberScore(**{name: one[name] for name in MemberScore._fields if name in one})
+            for one in members
+        )
+
+    @property
+    def best_member(self) -> int:
+        """Member whose best policy has the highest validation score.
+
+        Raises:
+            CheckpointError: no member has a policy yet.
+        """
+        return self.best.highest
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     @property
     def members(self) -> list[int]:

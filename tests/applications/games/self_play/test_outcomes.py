@@ -98,7 +98,7 @@ def test_a_page_has_a_table_and_a_curve_for_each(tmp_path):
         report=False,
     )
     slipstream.evaluate_games(found, ["idle"], games=4)
-    assert read_match_results(found)[0]["two"] == "idle"
+    assert read_match_results(found)[0]["player2"] == "idle"
     evaluation = evaluate_run(found)
     assert {"won", "catches"} <= {curve.name for curve in evaluation.episodes}
     assert "opponent" not in {curve.name for curve in evaluation.episodes}

@@ -34,10 +34,10 @@ def test_a_market_names_its_bars_and_the_licence_beside_them(tmp_path):
         log=lambda _: None,
     )
     reads = run.test_reads
-    told = rows(slipstream.write_card(run).read_text())
+    told = rows(slipstream.write_model_card(run).read_text())
     assert told["licence of the data"].startswith("not stated")
     (tmp_path / "hours/LICENSE").write_text("\nMIT License\n\nCopyright (c) 2019 Somebody\nmore\n")
-    text = slipstream.write_card(run, out=tmp_path / "given").read_text()
+    text = slipstream.write_model_card(run, out=tmp_path / "given").read_text()
     told = rows(text)
     assert told["licence of the data"].startswith("MIT License, Copyright (c) 2019 Somebody")
     assert " to " in told["test bars"] and len(told["sha256"]) == 64

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,12 +29,26 @@ def test_a_run_says_what_it_is_and_what_it_scores(folder):
     run = train(members=2)
     best = max(run.result["members"], key=lambda one: one["best_score"])
     assert run.score == best["test_score"]
+    assert run.best_member == best["member"]
+    score = run.scores[run.best_member]
+    assert (score.seed, score.test_score) == (best["seed"], best["test_score"])
+    assert score.best_steps == best["best_steps"] and not score.failed
+    assert [one.member for one in run.scores] == [0, 1]
     assert repr(run).startswith(f"<Run: folder {folder / 'mine'}, state complete, members 2, score")
     assert "<td" in run._repr_html_()
     assert "Discrete(2)" in repr(slipstream.load_policy(run))
     env = slipstream.make_vec("cartpole", num_envs=3)
     assert "num_envs 3, backend compiled" in repr(env)
     env.close()
+
+
+def test_a_run_is_a_path(folder):
+    run = train()
+    assert os.fspath(run) == str(folder / "mine") and (Path(run) / "config.yaml").is_file()
+    assert slipstream.Run.open(run).score == run.score
+    assert slipstream.status(run).state == "complete"
+    with pytest.raises(ConfigError, match="not a game for two"):
+        slipstream.evaluate_games(run)
 
 
 def test_a_run_is_overwritten_only_where_that_is_asked_for(folder):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.compat.hockey_project.single_run import CURRICULUM
+from slipstream.compat.hockey_project.single_run import CURRICULUM, train_run, train_single_run
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.rl.experience.replay.replay_config import updates_due
 from slipstream.training.runs.run import Run
@@ -55,7 +55,7 @@ def outcome(tmp_path_factory):
     base = tmp_path_factory.mktemp("results")
     file = base / "config.json"
     file.write_text(json.dumps(CONFIG))
-    result = slipstream.train_single_run(
+    result = train_single_run(
         file, base, verbose=False, eval_freq_steps=1_000, eval_num_games=3, num_envs=4
     )
     return base, result
@@ -74,16 +74,16 @@ FOLDERS = ["configs", "csvs", "models", "plots"]
 
 
 def test_the_call_takes_their_arguments():
-    assert list(inspect.signature(slipstream.train_single_run).parameters) == ARGUMENTS
+    assert list(inspect.signature(train_single_run).parameters) == ARGUMENTS
 
 
 def test_what_is_left_open_is_theirs():
     def defaults(call):
         return [p.default for p in inspect.signature(call).parameters.values()][1:6]
 
-    single = defaults(slipstream.train_single_run)
+    single = defaults(train_single_run)
     assert single == ["results/runs", None, True, 800_000, 200]
-    assert defaults(slipstream.train_run) == ["results/runs", None, True, None, 100]
+    assert defaults(train_run) == ["results/runs", None, True, None, 100]
 
 
 def test_a_device_by_its_number_is_a_card(tmp_path, monkeypatch):
@@ -96,11 +96,11 @@ def test_a_device_by_its_number_is_a_card(tmp_path, monkeypatch):
     monkeypatch.setattr("slipstream.compat.hockey_project.single_run.api.train", train)
     for device, meant in ((0, "cuda:0"), (1, "cuda:1"), ("cuda", "cuda"), (None, "cpu")):
         with pytest.raises(ConfigError, match="enough"):
-            slipstream.train_run(CONFIG, tmp_path, "named", False, device=device)
+            train_run(CONFIG, tmp_path, "named", False, device=device)
         assert seen["training.device"] == meant
     for device in ("", "gpu", True):
         with pytest.raises(ConfigError, match="device"):
-            slipstream.train_run(CONFIG, tmp_path, "named", False, device=device)
+            train_run(CONFIG, tmp_path, "named", False, device=device)
 
 
 def test_keys_and_counts_of_the_result(outcome):
@@ -164,7 +164,7 @@ def test_policies_bear_the_episode_at_which_they_were_written(outcome):
 def test_a_card_that_is_not_there_is_refused_in_words(tmp_path):
     """Their examples say `device="cuda:1"`; ours leave it out."""
     with pytest.raises(SlipstreamError, match=r"cuda:1.*(cpu|PyTorch)") as caught:
-        slipstream.train_single_run(CONFIG, tmp_path, verbose=False, device="cuda:1", num_envs=4)
+        train_single_run(CONFIG, tmp_path, verbose=False, device="cuda:1", num_envs=4)
     assert "\n" not in str(caught.value) and not list(tmp_path.glob("models/*"))
 
 
@@ -178,15 +178,15 @@ def test_our_own_curriculum_is_trained_where_theirs_is_not_there(tmp_path, monke
     monkeypatch.setattr("slipstream.compat.hockey_project.single_run.api.train", train)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="enough"):
-        slipstream.train_single_run("configs/curriculum_simple.json", verbose=False, num_envs=4)
+        train_single_run("configs/curriculum_simple.json", verbose=False, num_envs=4)
     assert seen == [CURRICULUM] and "slipstream's own" in capsys.readouterr().err
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs/curriculum_simple.json").write_text(json.dumps(CONFIG))
     with pytest.raises(ConfigError, match="enough"):
-        slipstream.train_single_run("configs/curriculum_simple.json", verbose=False, num_envs=4)
+        train_single_run("configs/curriculum_simple.json", verbose=False, num_envs=4)
     assert seen[1:] == ["configs/curriculum_simple.json"]
     with pytest.raises(SlipstreamError, match=r"other\.json"):
-        slipstream.train_single_run("other.json", verbose=False)
+        train_single_run("other.json", verbose=False)
 
 
 @pytest.mark.slow
@@ -201,7 +201,7 @@ def test_bots_and_ones_own_past_in_one_curriculum(tmp_path):
             "opponent": {"type": "self_play", "checkpoint": None},
         },
     ]
-    result = slipstream.train_single_run(
+    result = train_single_run(
         values, tmp_path, "past", verbose=False, eval_freq_steps=None, eval_num_games=2, num_envs=4
     )
     run = Run.open(tmp_path / "models" / "past")
@@ -215,7 +215,7 @@ def test_bots_and_ones_own_past_in_one_curriculum(tmp_path):
 def test_a_finished_run_is_gone_on_with_from_its_directory(outcome):
     base, result = outcome
     run = base / "models" / result["run_name"]
-    again = slipstream.train_run(CONFIG, base, None, False, checkpoint_path=run)
+    again = train_run(CONFIG, base, None, False, checkpoint_path=run)
     assert again["total_steps"] == result["total_steps"]
 
 
@@ -240,11 +240,11 @@ def test_more_environments_are_no_fewer_updates(agent):
 
 def test_another_environment_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"slipstream\.train|opponents"):
-        slipstream.train_single_run({"env": "cartpole"}, tmp_path, verbose=False)
+        train_single_run({"env": "cartpole"}, tmp_path, verbose=False)
 
 
 @pytest.mark.parametrize("name", ["old_ep001000.pt", "old_ep001000_metadata.json"])
 def test_a_file_of_one_policy_is_no_checkpoint_to_go_on_from(tmp_path, name):
     with pytest.raises(ConfigError, match="has no state to go on from") as caught:
-        slipstream.train_run(CONFIG, tmp_path, None, False, checkpoint_path=tmp_path / name)
+        train_run(CONFIG, tmp_path, None, False, checkpoint_path=tmp_path / name)
     assert str(tmp_path / "models" / "RUN") in str(caught.value)
