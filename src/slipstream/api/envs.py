@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -74,6 +75,7 @@ def make_vec(
 
     Returns:
         The vector environment. `reset` and `step` return fresh arrays, or write into given arrays.
+        `to_gymnasium()` and `to_sb3()` return the same environments for these libraries.
 
     Raises:
         SlipstreamError: the target, settings or backend cannot be used.
@@ -85,7 +87,26 @@ def make_vec(
     environment = make_environment(config.env_name, config.env_settings)
     check_env_memory(num_envs, rollout_bytes(environment.spec, 1, 1, 1))
     # Shortened first episodes are for training only.
-    return environment.make_envs(*member_indices([as_seed(seed)], num_envs), backend, stagger=False)
+    made = environment.make_envs(*member_indices([as_seed(seed)], num_envs), backend, stagger=False)
+    made.adapter_factory = partial(_adapt, config, num_envs, seed, backend)
+    return made
+
+
+def _adapt(
+    config: RunConfig,
+    num_envs: int,
+    seed: int,
+    backend: str,
+    library: str,
+    options: Mapping[str, Any],
+) -> Any:
+    """Make an adapter with the settings of a vector environment."""
+    settings: dict[str, Any] = {} if backend == "auto" else {"backend": backend}
+    # Gymnasium seeds its own environments by `reset(seed=...)`.
+    if library != "gymnasium" or get_kind(config.env_name).compiled:
+        settings["seed"] = seed
+    settings = {**config.env_settings, **settings, **options}
+    return make_adapter(library, config.env_name, num_envs, **settings)
 
 
 def registered_target(target: Any) -> Any:

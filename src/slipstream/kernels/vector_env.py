@@ -12,7 +12,7 @@ another library's vector environment. All of them write results into arrays of t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Self, overload
 
@@ -226,6 +226,8 @@ class VectorEnv(SummaryRepr, ABC):
         episodes, final_obs: episodes that the last `step(actions)` ended, and final observations of
             the truncated ones.
         num_restarted: environments that `set_state` could not restore; they started new episodes.
+        adapter_factory: makes an adapter from the name of a library and options; set by
+            `slipstream.make_vec`.
     """
 
     num_envs: int
@@ -237,6 +239,7 @@ class VectorEnv(SummaryRepr, ABC):
     episodes: Episodes | None = None
     final_obs: FinalObs | None = None
     num_restarted: int = 0
+    adapter_factory: Callable[[str, Mapping[str, Any]], Any] | None = None
 
     def summary(self) -> dict[str, object]:
         """Return number and kind of the environments, for `repr`."""
@@ -248,6 +251,45 @@ class VectorEnv(SummaryRepr, ABC):
             "actions": self.spec.action_space,
             "game": players,
         }
+
+    def to_gymnasium(self, **options: Any) -> Any:
+        """Return the same environments as a `gymnasium.vector.VectorEnv`.
+
+        They are new sub-environments with these settings, seed and backend, and start new episodes;
+        this object does not change.
+
+        Args:
+            **options: options of ``slipstream.make_adapter("gymnasium", ...)``, such as
+                `autoreset_mode`.
+
+        Raises:
+            SlipstreamError: the adapter does not support these environments.
+        """
+        return self._make_adapter("gymnasium", options)
+
+    def to_sb3(self, **options: Any) -> Any:
+        """Return the same environments as a Stable-Baselines3 `VecEnv`; see `to_gymnasium`.
+
+        ::
+
+            stable_baselines3.PPO("MlpPolicy", env.to_sb3()).learn(100_000)
+
+        Args:
+            **options: options of ``slipstream.make_adapter("sb3", ...)``, such as `info_keywords`.
+
+        Raises:
+            SlipstreamError: the adapter does not support these environments, or Stable-Baselines3
+                is not installed.
+        """
+        return self._make_adapter("sb3", options)
+
+    def _make_adapter(self, library: str, options: Mapping[str, Any]) -> Any:
+        if self.adapter_factory is None:
+            raise ConfigError(
+                "`slipstream.make_vec` did not make these environments, so their settings are not "
+                f"known. Call `slipstream.make_adapter({library!r}, ENV, {self.num_envs})`."
+            )
+        return self.adapter_factory(library, options)
 
     @cached_property
     def observation_codec(self) -> ObservationCodec:
