@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md",
     "docs/tutorials/first-training.md",
+    "docs/tutorials/your-environment.md",
     "docs/guides/custom-environment.md",
     "docs/guides/custom-market.md",
     "docs/guides/custom-agent.md",
