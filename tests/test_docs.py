@@ -5,12 +5,16 @@ from __future__ import annotations
 import io
 import re
 import tokenize
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import slipstream
 from slipstream.core.storage import yaml_file
 from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.training.settings.config import resolve
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -145,3 +149,51 @@ def test_the_portfolio_page_has_every_setting_with_its_default() -> None:
     for key, cell in rows.items():
         if key != "units":
             assert yaml_file.parse(cell.strip("`"), key) == settings[key], key
+
+
+FROM_SB3 = "docs/guides/from-sb3.md"
+CODE = re.compile(r"`([^`]+)`")
+# Calls that need an optional library.
+EXTRA = {".export(": "onnx", ".to_sb3(": "stable_baselines3"}
+# First words of cells on the right that are no code.
+WORDS = ("Not", "Every", "Follow", "Shown")
+
+
+def rows_of(page: str) -> list[tuple[str, str]]:
+    """Both columns of the tables of a page."""
+    lines = [line for line in (ROOT / page).read_text().splitlines() if line.startswith("| ")]
+    cells = [line.strip("| ").split(" | ") for line in lines]
+    assert all(len(row) == 2 for row in cells), [row for row in cells if len(row) != 2]
+    return [(left, right) for left, right in cells if left != "SB3"]
+
+
+@pytest.mark.slow
+def test_calls_beside_those_of_stable_baselines3_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cells that are code run in their order; a mapping is a config's; the others are words."""
+    monkeypatch.chdir(tmp_path)
+    whole = slipstream.train
+    small = {"total_timesteps": 1_536, "num_envs": 8, "report": False}
+    monkeypatch.setattr(slipstream, "train", lambda *given, **named: whole(*given, **named | small))
+    (block,) = BLOCK.finditer((ROOT / FROM_SB3).read_text())
+    names: dict[str, Any] = {}
+    exec(block["code"], names)
+    ran = configs = commands = 0
+    for left, right in rows_of(FROM_SB3):
+        assert CODE.search(left) or left[0].islower(), left
+        code = CODE.fullmatch(right)
+        if code is None:  # what is not there, or needs no call
+            assert right.split()[0] in WORDS or right.startswith("`gymnasium.wrappers:"), right
+        elif code[1].startswith("{"):
+            resolve("gym:CartPole-v1", eval(code[1], names))
+            configs += 1
+        elif code[1].startswith("slipstream "):  # tests/interfaces/cli/test_documented_commands.py
+            commands += 1
+        elif any(part in code[1] and not find_spec(name) for part, name in EXTRA.items()):
+            continue
+        else:
+            exec(code[1], names)
+            ran += 1
+    assert ran >= 30 and configs >= 25 and commands >= 3
+    names["env"].close()
