@@ -13,6 +13,7 @@ import pytest
 
 import slipstream
 from slipstream.core.storage import yaml_file
+from slipstream.kernels.env_checker import check_environment
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.training.settings.config import resolve
 
@@ -63,6 +64,15 @@ def test_python_blocks_run(
             (tmp_path / block["file"]).write_text(block["code"])
         else:
             exec(compile(block["code"], page, "exec"), names)
+
+
+def test_the_kernel_of_the_readme_trains(tmp_path: Path) -> None:
+    blocks = (block["code"] for block in BLOCK.finditer((ROOT / "README.md").read_text()))
+    path = tmp_path / "corridor.py"
+    path.write_text(next(code for code in blocks if "STATE" in code))
+    check_environment(load_kernel(str(path)), {})
+    run = slipstream.train(str(path), total_timesteps=30_000, out=tmp_path / "run", report=False)
+    assert slipstream.evaluate(run).mean_return > 0.75  # the best policy: 0.84 from the mean start
 
 
 def test_the_algorithm_of_the_docs_is_the_tested_one() -> None:

@@ -318,3 +318,12 @@ def test_a_class_name_has_one_meaning() -> None:
             if node.name not in shared.get(folder, ()):
                 files.setdefault(node.name, set()).add(str(path))
     assert not {name: sorted(own) for name, own in files.items() if len(own) > 1}
+
+
+def test_the_badges_of_the_readme_are_true() -> None:
+    text = (ROOT / "docs/figures/badges.svg").read_text()
+    versions = PROJECT["project"]["requires-python"]
+    first, after = re.findall(r"3\.(\d+)", versions)
+    assert f">3.{first} to 3.{int(after) - 1}<" in text and versions.startswith(">=")
+    assert ">Apache-2.0<" in text and PROJECT["project"]["license"].startswith("Apache-2.0")
+    assert ">make test<" in text and len((ROOT / "README.md").read_text().splitlines()) <= 120
