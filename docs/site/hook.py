@@ -79,6 +79,8 @@ BESIDE = {
         "slipstream.compat.intraday.TrainerAgent",
         "slipstream.compat.intraday.TrainerCore",
         "slipstream.compat.intraday.EnvBuilder",
+        "slipstream.compat.hockey_project.single_run.train_run",
+        "slipstream.compat.hockey_project.single_run.train_single_run",
     ),
 }
 
