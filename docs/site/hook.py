@@ -89,6 +89,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds what is written elsewhere: pages beside README.md, examples, the reference."""
     for name, place in PAGES.items():
         files.append(File.generated(config, place, abs_src_path=str(ROOT / name)))
+    files.append(File.generated(config, "CITATION.cff", abs_src_path=str(ROOT / "CITATION.cff")))
     examples = sorted(path for path in (ROOT / "examples").rglob("*") if path.is_file())
     for path in examples:
         if "__pycache__" not in path.parts:
