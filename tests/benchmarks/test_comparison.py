@@ -51,6 +51,7 @@ def test_a_row_that_was_not_measured_is_refused(tmp_path):
         comparison.comparison(tmp_path)
 
 
+@pytest.mark.browser
 def test_a_picture_of_a_report_is_taken(tmp_path):
     pytest.importorskip("playwright", reason="playwright is not installed")
     with pytest.raises(ConfigError, match="is no file"):

@@ -10,7 +10,8 @@ from slipstream.kernels.vector_env import allocate_buffers
 # EnvPool makes its own spaces so.
 pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered:UserWarning")
 
-KINDS = ("NextStep", "SameStep", "Disabled", "own", "sb3", "envpool")
+PEERS = tuple(pytest.param(kind, marks=pytest.mark.peers) for kind in ("sb3", "envpool"))
+KINDS = ("NextStep", "SameStep", "Disabled", "own", *PEERS)
 
 
 def target(kind):
@@ -54,7 +55,7 @@ def test_episodes_are_whole_and_what_is_no_step_is_not_valid(kind):
         assert cut > 0
 
 
-@pytest.mark.parametrize("kind", ["NextStep", "own", "sb3", "envpool"])
+@pytest.mark.parametrize("kind", ["NextStep", "own", *PEERS])
 def test_our_agents_train_on_them_and_are_evaluated(kind, tmp_path):
     name, kwargs = target(kind)
     config = {
@@ -79,7 +80,9 @@ def test_wrong_names_are_refused():
         slipstream.make_vec("vec:builtins:range", 2)
 
 
-@pytest.mark.parametrize("name", ["normalised", "normalised_by_gymnasium"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("normalised", marks=pytest.mark.peers), "normalised_by_gymnasium"]
+)
 def test_statistics_that_move_are_refused(name):
     if name == "normalised":
         pytest.importorskip("stable_baselines3", reason="needs requirements/peers.lock")

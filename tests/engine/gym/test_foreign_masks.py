@@ -266,8 +266,11 @@ def test_single_steps_and_more_copies_keep_the_masks():
 
 
 KINDS = (
-    *("NextStep", "SameStep", "Disabled", "Async", "DummyVecEnv"),
-    pytest.param("SubprocVecEnv", marks=pytest.mark.slow),  # each worker imports SB3
+    *("NextStep", "SameStep", "Disabled", "Async"),
+    pytest.param("DummyVecEnv", marks=pytest.mark.peers),
+    pytest.param(
+        "SubprocVecEnv", marks=[pytest.mark.slow, pytest.mark.peers]
+    ),  # each worker imports SB3
 )
 
 
@@ -297,6 +300,7 @@ def test_a_bad_mask_of_a_vector_environment_is_one_paragraph(how, kind):
                 env.step(env.mask.argmax(1))
 
 
+@pytest.mark.peers
 def test_training_on_a_vector_environment_that_is_lent_takes_allowed_choices(tmp_path):
     vec = pytest.importorskip("stable_baselines3.common.vec_env")
     lent = vec.VecFrameStack(vec.DummyVecEnv([maker("info")] * 2), 2)
@@ -432,7 +436,9 @@ def test_a_fork_that_fails_leaves_no_pipe(monkeypatch):
             os.fstat(end)
 
 
-@pytest.mark.parametrize("kind", ["NextStep", "Async", "DummyVecEnv"])
+@pytest.mark.parametrize(
+    "kind", ["NextStep", "Async", pytest.param("DummyVecEnv", marks=pytest.mark.peers)]
+)
 @pytest.mark.parametrize("first", ["none", "method"])
 def test_a_method_of_only_some_environments_is_refused(kind, first):
     other = {"none": "method", "method": "none"}[first]

@@ -126,7 +126,12 @@ def test_training_and_evaluation_take_turns_on_the_only_copies():
 
 
 @pytest.mark.parametrize(
-    "kind", ["gymnasium", pytest.param("sb3", marks=pytest.mark.slow), "wrapped"]
+    "kind",
+    [
+        "gymnasium",
+        pytest.param("sb3", marks=[pytest.mark.slow, pytest.mark.peers]),
+        pytest.param("wrapped", marks=pytest.mark.peers),
+    ],
 )
 def test_vector_environments_of_others_are_trained_on(kind, tmp_path):
     if kind == "gymnasium":

@@ -105,6 +105,7 @@ def test_moving_statistics_are_refused_in_the_copies_of_a_vector_environment(kin
         env.close()
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("kind", ["DummyVecEnv", "SubprocVecEnv"])
 def test_moving_statistics_are_refused_in_the_copies_of_sb3(kind):
     vec = pytest.importorskip("stable_baselines3.common.vec_env")

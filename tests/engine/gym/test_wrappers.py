@@ -168,6 +168,7 @@ def test_images_that_are_learned_from_badly_are_said():
         assert image_warnings("gym:ale_py:ALE/Pong-v5", fine) == ()
 
 
+@pytest.mark.peers
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("file", "needed"),

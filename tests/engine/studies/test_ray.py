@@ -25,6 +25,7 @@ from slipstream.core.storage.status_file import read_status
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.ray,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(  # it is not imported yet: it would read how to ask for tokens
         importlib.util.find_spec("ray") is None,
@@ -48,7 +49,7 @@ import sys
 words = " ".join(sys.orig_argv)
 if "default_worker" in words:
     from slipstream.training.population import pool_worker
-    worker.SAVE_SECONDS = 1.0
+    pool_worker.SAVE_SECONDS = 1.0
 if "ray_process" in words:
     from slipstream.training.cluster import cluster
     cluster.BEAT_SECONDS, cluster.SILENT_SECONDS = 1.0, 8.0

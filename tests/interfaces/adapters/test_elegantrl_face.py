@@ -89,6 +89,7 @@ def test_environments_that_do_not_fit_are_refused(kernel_file):
         ElegantEnv("cartpole", 2, protocol="newest")
 
 
+@pytest.mark.peers
 def test_its_ppo_trains_on_it(tmp_path, capsys):
     pytest.importorskip(
         "elegantrl", reason="pip install --no-deps -r requirements/peers.lock has ElegantRL"

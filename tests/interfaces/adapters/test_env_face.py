@@ -43,6 +43,7 @@ def test_check_env_finds_nothing(name, settings):
     assert not [one for one in said if not any(advice in one for advice in ADVICE)]
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("name", ["cartpole", "pendulum", "probes", "forex", "portfolio"])
 def test_the_checker_of_stable_baselines_finds_nothing(name, settings):
     checker = pytest.importorskip("stable_baselines3.common.env_checker")

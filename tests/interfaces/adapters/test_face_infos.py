@@ -64,6 +64,7 @@ def test_envpools_first_results_have_their_own_infos():
     pool.close()
 
 
+@pytest.mark.peers
 def test_pettingzoo():
     pytest.importorskip("pettingzoo", reason="pip install pettingzoo")
     ((first,), (second,)) = serial_infos([7], [1])

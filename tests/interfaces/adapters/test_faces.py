@@ -8,9 +8,13 @@ from slipstream.api.envs import ADAPTERS, make_adapter
 from slipstream.core.errors import ConfigError
 
 LIBRARIES = {"sb3": "stable_baselines3"}  # of faces that are not called as their library is
+PEERS = ("sb3", "elegantrl", "pettingzoo")
 
 
-@pytest.mark.parametrize("library", ADAPTERS)
+@pytest.mark.parametrize(
+    "library",
+    [pytest.param(name, marks=pytest.mark.peers) if name in PEERS else name for name in ADAPTERS],
+)
 def test_every_face_is_made_by_the_same_arguments(library):
     if library != "envpool":  # its face needs no EnvPool
         pytest.importorskip(LIBRARIES.get(library, library))

@@ -14,6 +14,8 @@ from slipstream.adapters.batch import ActionError, UnreadyError
 from slipstream.adapters.pettingzoo import ParallelAdapter, make_vec
 from slipstream.core.errors import ConfigError
 
+pytestmark = pytest.mark.peers
+
 
 def test_their_checks_pass(kernel_file):
     parallel_api_test(ParallelAdapter("hockey", backend="serial"), num_cycles=50)

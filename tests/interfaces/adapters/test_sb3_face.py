@@ -18,6 +18,8 @@ from slipstream.adapters.gymnasium_env import EnvAdapter  # noqa: E402
 from slipstream.adapters.sb3 import ForeignVecEnv, make_vec  # noqa: E402
 from slipstream.core.errors import ConfigError  # noqa: E402
 
+pytestmark = pytest.mark.peers
+
 
 def cartpole():
     return gymnasium.make("CartPole-v1", max_episode_steps=12)

@@ -21,7 +21,10 @@ from slipstream.markets.live.paper_account import JOURNAL
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright (extra dev) is missing")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
+]
 SCRIPT = "<img src=x onerror=alert(1)>"
 WIDTHS, SCHEMES = (400, 1_600), ("light", "dark")
 

@@ -191,6 +191,7 @@ def test_facts_are_json_in_seconds() -> None:
     assert facts["paths"] == [[0, 0, 1, 2], [1, 3, 3, 4], [2, 4, 5, 5]]
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize(("groups", "tested"), [(4, 2), (5, 2), (6, 3), (8, 4)])
 def test_the_same_folds_as_skfolio(groups: int, tested: int) -> None:
     selection = pytest.importorskip(

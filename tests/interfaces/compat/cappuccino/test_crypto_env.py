@@ -170,6 +170,7 @@ def test_their_backtest_loop_runs():
     env.close()
 
 
+@pytest.mark.peers
 def test_elegantrl_trains_on_it(tmp_path):
     pytest.importorskip("elegantrl")
     from elegantrl.agents import AgentPPO

@@ -118,6 +118,7 @@ def test_their_own_environments_are_trained_on(tmp_path):
     assert any("stepped in Python" in note for note in run.provenance["notes"])
 
 
+@pytest.mark.peers
 def test_monitors_write_what_is_stepped(prices, tmp_path):
     sb3 = pytest.importorskip("stable_baselines3", reason="requirements/peers.lock has SB3")
     vec = EnvBuilder.build_vec_env(SYMBOLS, prices, CONFIG, n_envs=4, monitor_path=tmp_path / "vec")
@@ -139,6 +140,7 @@ def test_monitors_write_what_is_stepped(prices, tmp_path):
     assert len(lines) == 2 + 8 and all("200" in line.split(",") for line in lines[2:])
 
 
+@pytest.mark.peers
 @pytest.mark.slow
 def test_monitors_write_what_is_trained(prices, tmp_path, monkeypatch):
     """A row for each episode of training that the run counts, in the same file and columns."""
