@@ -307,7 +307,7 @@ def find_folder(path: str | os.PathLike[str]) -> Path:
 def best_response(
     path: str | os.PathLike[str],
     *,
-    steps: int | None = None,
+    total_timesteps: int | None = None,
     games: int = 1_000,
     seed: int | None = None,
     member: int | None = None,
@@ -326,7 +326,7 @@ def best_response(
 
     Args:
         path: a run, a folder in its `best`, or a policy exported by `write_model_card`.
-        steps: timesteps that the response trains for; None: those of the policy.
+        total_timesteps: timesteps that the response trains for; None: those of the policy.
         games: evaluation matches, from both sides.
         seed: seed of the matches; None: the run's test seed, which selected no policy.
         member: member of the run; None: the best one.
@@ -352,7 +352,9 @@ def best_response(
     assert player2.path is not None
     # Fails before training.
     matches.environment_against(config.env_name, config.env_settings, 0, player2)
-    changes: dict[str, Any] = {} if steps is None else {"training.total_timesteps": steps}
+    changes: dict[str, Any] = {}
+    if total_timesteps is not None:
+        changes["training.total_timesteps"] = total_timesteps
     run = train(
         matches.best_response_config(config, player2.path, not deterministic),
         out=out,

@@ -141,7 +141,7 @@ def test_commands_of_messages_and_examples_exist(paths):
 
 
 def test_what_does_not_exist_is_found():
-    assert check("slipstream trian cartpole") and check("slipstream train cartpole --steps 5")
+    assert check("slipstream trian cartpole") and check("slipstream train cartpole --step 5")
     assert check("slipstream resume one two") and check("slipstream bench env")
     assert check("python -m benchmarks env --case nothing") and check("python -m benchmarks cars")
     assert check("python -m benchmarks env --nothing") and check("python -m benchmarks.nothing")

@@ -158,9 +158,15 @@ def _split_names(text: str | None) -> list[str] | None:
 )
 def best_response(
     run: RunOrPolicy,
-    steps: Annotated[
+    total_timesteps: Annotated[
         int | None,
-        typer.Option(min=1, help="Train the response for this many steps.", show_default="as RUN"),
+        typer.Option(
+            "--total-timesteps",
+            "--steps",
+            min=1,
+            help="Train the response for this many steps.",
+            show_default="as RUN",
+        ),
     ] = None,
     games: Annotated[
         int, typer.Option(min=1, help="Play this many evaluation matches, from both sides.")
@@ -197,7 +203,7 @@ def best_response(
     with closing(open_console()) as progress:
         response = api.best_response(
             run,
-            steps=steps,
+            total_timesteps=total_timesteps,
             games=games,
             seed=seed,
             member=member,

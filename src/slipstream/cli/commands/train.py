@@ -46,6 +46,8 @@ def train(
     total_timesteps: Annotated[
         str | None,
         typer.Option(
+            "--total-timesteps",
+            "--steps",
             help="Train each member for this many environment steps, such as 2e6.",
             show_default="the environment's own, else 500_000",
         ),

@@ -165,6 +165,8 @@ def tune(
     total_timesteps: Annotated[
         str | None,
         typer.Option(
+            "--total-timesteps",
+            "--steps",
             help="Train each member for this many environment steps, such as 100_000.",
             show_default="as for train",
         ),
