@@ -103,7 +103,7 @@ def train(
     messages = [sentence for sentence in sentences if sentence]
     notes = [*environment.notes, *run_warnings(config, environment), *messages]
     metadata: dict[str, Any] = {"environment": environment.metadata, "notes": notes}
-    metadata |= {"learner": learner, **({"say": log} if log else {})}
+    metadata |= {"learner": learner, **({"log": log} if log else {})}
     run = Run.create(config, path, overwrite=overwrite, **metadata)
     for message in messages:
         run.notify(message)
@@ -137,11 +137,11 @@ def resume(
         report: write `report.html` at the end.
         trust: as for `evaluate`.
     """
-    callbacks, say = _listening(callbacks, None)
+    callbacks, log = _listening(callbacks, None)
     if isinstance(path, Run):
         run = path
     else:
-        run = Run.open(path, trust=trust, **({"say": say} if say else {}))
+        run = Run.open(path, trust=trust, **({"log": log} if log else {}))
     if run.result is not None:
         return _complete(run) if report else run
     environment = resolve_environment(run.config.env_name, run.config.env_settings)
@@ -194,15 +194,15 @@ def _finish(
 
 
 def _listening(
-    callbacks: Sequence[Callback] | None, say: Callable[[str], None] | None
+    callbacks: Sequence[Callback] | None, log: Callable[[str], None] | None
 ) -> tuple[Sequence[Callback], Callable[[str], None] | None]:
     """Return the callbacks and the log function; by default those of a notebook or terminal."""
     if callbacks is not None:
-        return callbacks, say
+        return callbacks, log
     here = default_callback()
     if isinstance(here, NotebookCallback):
-        say = say or here.say
-    return ([] if here is None else [here]), say
+        log = log or here.log
+    return ([] if here is None else [here]), log
 
 
 def _complete(run: Run) -> Run:

@@ -70,7 +70,7 @@ class FolderKind(Protocol):
     def policy(self, folder: Path, acts: bool) -> Path:
         """Return the folder of its policy; `acts`: it will act on the folder's own data."""
 
-    def resume(self, folder: Path, say: Callable[[str], None], trust: bool) -> None:
+    def resume(self, folder: Path, log: Callable[[str], None], trust: bool) -> None:
         """Continue the work on the folder."""
 
     def job(self, command: str, options: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:

@@ -74,9 +74,9 @@ def policy(folder: Path, acts: bool) -> Path:
     return deployment.version(deployment.current)
 
 
-def resume(folder: Path, say: Callable[[str], None], trust: bool) -> None:
+def resume(folder: Path, log: Callable[[str], None], trust: bool) -> None:
     """Continue the paper account with its feed."""
-    run_account(folder, notify=say, trust=trust)
+    run_account(folder, notify=log, trust=trust)
 
 
 def job(command: str, options: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:

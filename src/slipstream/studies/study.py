@@ -164,7 +164,7 @@ class Study:
 
     def _log(self, sentence: str) -> None:
         self.notify(sentence)
-        self._logbook.say(sentence)
+        self._logbook.log(sentence)
 
     def _start_phase(self, phase: str, trials: int = 0) -> None:
         """Publish the start of a phase, and the number of trials before the first one."""
@@ -332,7 +332,7 @@ class Study:
         self._logbook.show(replace(session.last_status, phases=phases, nodes=nodes), at_once=True)
         self.folder.save_result(result)
         for sentence in result["sentences"]:
-            self._logbook.say(sentence)
+            self._logbook.log(sentence)
         return result
 
     def _open_mirror(self, ledger: Ledger) -> StorageMirror:
@@ -520,7 +520,7 @@ class Study:
 
         search.can_start_trial = can_start_trial
         session.start_timer()
-        self._logbook.note("phase", f"search: {limit} trials", phase="search", trials=limit)
+        self._logbook.log_event("phase", f"search: {limit} trials", phase="search", trials=limit)
         search.run(tick)
         session.last_status = replace(look(), notes=session.last_status.notes)
         if self.folder.is_cut_requested:  # the search ended by itself meanwhile
@@ -574,7 +574,7 @@ class Study:
         line = f"The search ends after trial {last} {line}"
         session.ledger.set_metadata(cut_of=self.config.n_trials)
         self.folder.clear_stop_request()
-        self._logbook.note("cut", line, trials=last + 1, reason=reason)
+        self._logbook.log_event("cut", line, trials=last + 1, reason=reason)
         self.notify(line)
 
 

@@ -293,29 +293,29 @@ class Measurements:
 
 
 def tune(
-    config: RunConfig, seconds: float, say: Callable[[str], None] = lambda what: None
+    config: RunConfig, seconds: float, log: Callable[[str], None] = lambda what: None
 ) -> Measurements:
     """Measure backends, num_envs, workers and threads for a config's environment.
 
     Args:
         config: config; its `num_envs` and `members` are ignored, as one member is measured.
         seconds: time budget. Cells beyond it are skipped. Start-up takes a few seconds more.
-        say: called with the current step.
+        log: called with the current step.
 
     Raises:
         ConfigError: the first steps of the environment take too long.
         SlipstreamError: the environment cannot be created, or fails in its first steps.
     """
-    say("creating one environment")
+    log("creating one environment")
     others, began = Others(), time.monotonic()
     found = _findings(config, seconds, others)
     try:
-        say("compiling if needed")
+        log("compiling if needed")
         _compile(found)
         began = time.monotonic()
         tuner = _Tuner(found, seconds, began + seconds)
         for cell in _cells(found):
-            say(f"num_envs {cell.num_envs}, {cell.backend}, {cell.workers} in parallel")
+            log(f"num_envs {cell.num_envs}, {cell.backend}, {cell.workers} in parallel")
             tuner.measure(cell)
     except KeyboardInterrupt:
         found.interrupted = True

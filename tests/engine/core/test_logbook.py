@@ -155,7 +155,7 @@ def test_a_killed_process_is_gone_and_the_next_one_notes_it(tmp_path):
         "import os, signal, sys; from pathlib import Path\n"
         "from slipstream.core.storage.logbook import Logbook\n"
         "with Logbook(Path(sys.argv[1]), 'run', print) as book:\n"
-        "    book.note('checkpoint', steps=1)\n"
+        "    book.log_event('checkpoint', steps=1)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, "-c", program, tmp_path], timeout=60, check=False)
@@ -216,7 +216,7 @@ def test_a_line_that_a_kill_cut_short_is_passed_over(tmp_path):
     with (tmp_path / EVENTS).open("a") as file:
         file.write('{"at": 1.0, "event": "che')
     with quiet(tmp_path) as logbook:
-        logbook.note("checkpoint", steps=float("nan"))
+        logbook.log_event("checkpoint", steps=float("nan"))
     assert kinds(tmp_path) == ["begun", "ended", "resumed", "checkpoint", "ended"]
     assert read_events(tmp_path, 2)[0]["steps"] is None
 
@@ -236,7 +236,7 @@ def test_a_full_disk_is_said_once_and_ends_nothing(tmp_path):
     (tmp_path / STATUS).mkdir()
     said = []
     with Logbook(tmp_path, "run", said.append) as logbook:
-        logbook.note("checkpoint")
+        logbook.log_event("checkpoint")
         logbook.show(Status("run", done=1))
     assert len(said) == 1
     assert "The disk is full" in said[0] and "The work continues" in said[0]
@@ -269,8 +269,8 @@ def test_the_log_is_bounded_and_nothing_between_is_lost(tmp_path, monkeypatch):
     monkeypatch.setattr("slipstream.core.storage.logbook._LOG_BYTES", 1_000)
     with quiet(tmp_path) as logbook:
         for k in range(100):
-            logbook.say(f"sentence {k}\nin two lines\x1b[2J")
-    logbook.say("after the session")
+            logbook.log(f"sentence {k}\nin two lines\x1b[2J")
+    logbook.log("after the session")
     old, new = ((tmp_path / name).read_text() for name in (f"{LOG}.1", LOG))
     assert len(old) < 1_200 and len(new) < 1_200
     found = [int(n) for n in re.findall(r"UTC  sentence (\d+)\\nin two lines\\x1b", old + new)]

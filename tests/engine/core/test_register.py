@@ -35,8 +35,8 @@ def folder_of(path, number):
     return path
 
 
-def enter(path, say=print):
-    folder_registry.register_folder(path, "run", "cartpole", say)
+def enter(path, log=print):
+    folder_registry.register_folder(path, "run", "cartpole", log)
 
 
 def test_the_state_folder_is_the_users_alone(state):

@@ -254,7 +254,7 @@ def test_a_run_goes_on_elsewhere_only_when_asked(tmp_path, monkeypatch, precisio
     said = []
     settings = {"device": "cuda:0", "learner": "auto", "precision": precision}
     config = resolve(SETTINGS, {f"training.{name}": one for name, one in settings.items()})
-    run = Run.create(config, tmp_path / "run", say=said.append)
+    run = Run.create(config, tmp_path / "run", log=said.append)
     _stopped(run)
     assert run.device == "cuda:0"
     api.resume(run, device="cpu", report=False)
@@ -277,7 +277,7 @@ def test_a_run_says_once_that_its_card_lacks_memory(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ppo_form.PPOGroup, "update", lacking)
     config = resolve(SETTINGS, {"training.device": "cuda:0", "training.learner": "auto"})
-    run = Run.create(config, tmp_path / "run", say=told.append)
+    run = Run.create(config, tmp_path / "run", log=told.append)
     train(config, run)
     said = [one for one in told if "lacks memory for all 3 members" in one]
     assert len(said) == 1 and said[0] in run.provenance["notes"]

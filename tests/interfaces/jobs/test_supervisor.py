@@ -385,7 +385,7 @@ def test_a_list_of_many_jobs_reads_the_table_once_and_each_status_once(
         folder.mkdir()
         (folder / "status.json").write_text(status)
         (folder / "provenance.json").write_text(json.dumps({"id": f"{n}"}))
-        register_folder(folder, "run", "x", say=print) if n % 2 else queue.set_target(job, STOPPED)
+        register_folder(folder, "run", "x", log=print) if n % 2 else queue.set_target(job, STOPPED)
     queue._table.execute("COMMIT")
     queries, read = [], []
     queue._table.set_trace_callback(queries.append)

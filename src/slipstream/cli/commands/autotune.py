@@ -62,8 +62,8 @@ def autotune(
     config, _ = resolve(target).with_opponent()
     if write is not None and path_exists(write):
         raise ConfigError(f"{write} exists already. Name another file with --write.")
-    with _progress() as say:
-        found = tune(config, seconds, say)
+    with _progress() as log:
+        found = tune(config, seconds, log)
     if not found.stepped and not found.interrupted:
         raise ResourceError(" ".join(_problems(found) + _excluded(found, seconds, target)))
     _show(found, seconds, target)

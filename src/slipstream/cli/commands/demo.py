@@ -57,19 +57,19 @@ def demo(
     config = resolve_folder(f"{_FOLDER}/{'hockey' if game else 'demo'}.yaml")
     with closing(open_console()) as progress:
         if not game:
-            progress.say(_PRICES)
-        progress.say(f"Config: {config}")
-        run = api.train(str(config), out=out, callbacks=[progress], log=progress.say)
+            progress.log(_PRICES)
+        progress.log(f"Config: {config}")
+        run = api.train(str(config), out=out, callbacks=[progress], log=progress.log)
         steps = [("Open the report", (run.path / "report.html").as_uri())]
         if game:
             from slipstream.cli.video import record_video
 
             video = record_video(run, run.path / "game.gif", "strong", _GAMES)
-            progress.say(f"Video: {video}")
+            progress.log(f"Video: {video}")
             steps.append(("Watch the matches", video.as_uri()))
-        progress.say("Next steps:")
+        progress.log("Next steps:")
         for title, step in [*steps, *_commands(game, run.path)]:
-            progress.say(f"  {title:<18}  {step}")
+            progress.log(f"  {title:<18}  {step}")
 
 
 def _commands(game: bool, folder: Path) -> list[tuple[str, str]]:

@@ -85,7 +85,7 @@ def evaluate(
             f"--video requires a run directory, and {folder} is a policy folder. Use "
             "`slipstream.load_policy` and `slipstream.make_vec` to step the policy."
         )
-    opened = Run.open(folder, progress.say, trust) if deployed is None else None
+    opened = Run.open(folder, progress.log, trust) if deployed is None else None
     if opened is not None and video is not None:
         from slipstream.cli.video import record_video
 
@@ -95,7 +95,7 @@ def evaluate(
                 "--opponent."
             )
         rival = opponent[0] if opponent else None
-        progress.say(f"Video: {record_video(opened, video, rival, video_episodes)}")
+        progress.log(f"Video: {record_video(opened, video, rival, video_episodes)}")
         return
     if games is not None or opponent:
         _show_games(opened or folder, games, opponent, seed, trust)
@@ -107,10 +107,10 @@ def evaluate(
         start=start,
         stop=stop,
         out=out,
-        log=progress.say,
+        log=progress.log,
         trust=trust,
     )
-    progress.say(f"Report: {path}")
+    progress.log(f"Report: {path}")
 
 
 def _show_games(
@@ -212,7 +212,7 @@ def best_response(
             overrides=set_ or (),
             callbacks=[progress],
             report=not no_report,
-            log=progress.say,
+            log=progress.log,
             trust=trust,
         )
         played, run_config = response.match, response.run.config
@@ -222,10 +222,10 @@ def best_response(
             else " ({:.1f} to {:.1f})".format(*(100 * end for end in played.interval))
         )
         certain = f": {DETERMINISTIC_NOTE}" if played.deterministic else ""
-        progress.say(
+        progress.log(
             f"A best response trained for {run_config.training.total_timesteps:,} steps wins "
             f"{100 * played.win_rate:.1f} %{interval} of {games:,} games against "
             f"{played.player2}, draws {100 * played.draw_rate:.1f} % and loses "
             f"{100 * played.loss_rate:.1f} %{certain}."
         )
-        progress.say(f"Run: {response.run.path}")
+        progress.log(f"Run: {response.run.path}")

@@ -95,7 +95,7 @@ def train(
             callbacks=[progress],
             report=not no_report,
             track=track,
-            log=progress.say,
+            log=progress.log,
         )
     if no_report:
         print_result(progress, run)
@@ -106,7 +106,7 @@ def print_result(progress: ConsoleCallback, run: Run) -> None:
     from slipstream.training.callbacks.progress_reporter import result_lines
 
     for line in [*result_lines(run.result or {}), f"Run: {run.path}"]:
-        progress.say(line)
+        progress.log(line)
 
 
 def resolve_run_folder(options: Mapping[str, Any], replace: bool = False) -> Path:

@@ -84,15 +84,15 @@ def resume(
                 force_deploy=force_deploy,
                 trust=trust,
                 report=not no_report,
-                log=progress.say,
+                log=progress.log,
                 on_progress=progress.show,
             )
         return
     _reject_options(context, "studies", "storage", "workers", "hours", "force_deploy")
-    opened = Run.open(folder, progress.say, trust)
+    opened = Run.open(folder, progress.log, trust)
     if opened.result is not None and (no_report or opened.mark_reported):
         name, config = shlex.quote(run), shlex.quote(str(opened.path / CONFIG))
-        progress.say(
+        progress.log(
             f"{opened.path} is complete; see `slipstream evaluate {name}`. To train longer, start "
             f"again: `slipstream train {config} --total-timesteps N --out NEW`."
         )
@@ -233,7 +233,7 @@ def tune(
             time_budget=time_budget,
             force_deploy=force_deploy,
             report=not no_report,
-            log=shown.say,
+            log=shown.log,
             on_progress=shown.show,
         )
 

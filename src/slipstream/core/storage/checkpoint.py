@@ -157,7 +157,7 @@ def checkpoint_name(steps: int) -> str:
 
 def load_latest(
     parent: Path,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     config_hash: str | None = None,
     shape: Mapping[str, Any] | None = None,
     check: Callable[[Mapping[str, Any]], None] = lambda manifest: None,
@@ -166,7 +166,7 @@ def load_latest(
 
     Args:
         parent: folder of checkpoints.
-        say: receives a message about every checkpoint that is skipped.
+        log: receives a message about every checkpoint that is skipped.
         config_hash: required value of the manifest's `config`.
         shape: schema of other keys, see `schema_mismatch`.
         check: may reject a manifest that matches the schema.
@@ -192,7 +192,7 @@ def load_latest(
         except VersionError:
             raise
         except CheckpointError as error:
-            say(f"{error} It is skipped; the one before it is used.")
+            log(f"{error} It is skipped; the one before it is used.")
             continue
         return folder, tensors, manifest
     if found:

@@ -32,11 +32,11 @@ class CsvTable:
 
     Args:
         path: of the file.
-        say: receives a message if a damaged file was moved aside.
+        log: receives a message if a damaged file was moved aside.
     """
 
-    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
-        self.path, self._say = path, say
+    def __init__(self, path: Path, log: Callable[[str], None]) -> None:
+        self.path, self._log = path, log
         self._columns: list[str] | None = None  # None: not read yet
         self._file: AppendOnlyFile | None = None
 
@@ -117,7 +117,7 @@ class CsvTable:
             number += 1
         with disk_errors(aside):
             os.replace(self.path, aside)
-        self._say(
+        self._log(
             f"{self.path} is damaged: {why}. It is kept as {aside.name}, and the table continues "
             "with the readable rows."
         )

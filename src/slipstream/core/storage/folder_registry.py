@@ -89,7 +89,7 @@ def register_folder(
     folder: Path,
     kind: str,
     name: str,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     references: tuple[str, ...] = (),
     files: Mapping[str, str] | None = None,
 ) -> None:
@@ -107,7 +107,7 @@ def register_folder(
     except ResourceError as error:
         if _FOLDERS not in _SAID:
             _SAID.add(_FOLDERS)
-            say(
+            log(
                 f"{error} The work continues, but `slipstream jobs` does not list this folder, and "
                 "its user code needs --trust again."
             )

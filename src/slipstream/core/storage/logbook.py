@@ -50,14 +50,14 @@ class Logbook:
     Args:
         folder: of the run or study.
         kind: ``run`` or ``study``.
-        say: receives a message if writing fails.
+        log: receives a message if writing fails.
         every: seconds between two progress lines of the log.
     """
 
     def __init__(
-        self, folder: Path, kind: str, say: Callable[[str], None], every: float = _LOG_SECONDS
+        self, folder: Path, kind: str, log: Callable[[str], None], every: float = _LOG_SECONDS
     ) -> None:
-        self._folder, self._say, self._every = folder, say, every
+        self._folder, self._log, self._every = folder, log, every
         self._status = Status(kind)
         self._files: dict[str, AppendOnlyFile] = {}
         self._written, self._told = -1e9, -1e9  # seconds, of the status and in the log
@@ -81,18 +81,18 @@ class Logbook:
         if at_once or self.due:
             self._write()
 
-    def note(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
+    def log_event(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
         """Append an event with JSON-compatible values; `line` is its text for people."""
         told = {"at": round(time.time(), 3), "event": event, **({"line": line} if line else {})}
         told |= to_jsonable(facts)
         encoded = json.dumps(told, allow_nan=False).encode() + b"\n"
         self._try(lambda: self._append(EVENTS, encoded))
-        self._log(event_line(told))
+        self._append_line(event_line(told))
 
-    def say(self, line: str, style: str = "") -> None:
+    def log(self, line: str, style: str = "") -> None:
         """Append a sentence to the log; ignored outside a session."""
         if self._open:
-            self._log(f"{log_time(time.time())}  {printable(line.strip())}")
+            self._append_line(f"{log_time(time.time())}  {printable(line.strip())}")
 
     def __enter__(self) -> Logbook:
         before = self._before()
@@ -104,8 +104,10 @@ class Logbook:
         if before is not None and before.state == "running":
             line = f"Process {before.pid} on {before.host} is gone; it last wrote "
             line += f"{log_time(before.updated)}."
-            self.note("lost", line, pid=before.pid, host=before.host, last=before.updated)
-        self.note("begun" if before is None else "resumed", pid=os.getpid(), host=platform.node())
+            self.log_event("lost", line, pid=before.pid, host=before.host, last=before.updated)
+        self.log_event(
+            "begun" if before is None else "resumed", pid=os.getpid(), host=platform.node()
+        )
         self._write()
         return self
 
@@ -123,7 +125,7 @@ class Logbook:
             state, event = "failed", "failed"
             reason = str(error) if isinstance(error, SlipstreamError) else repr(error)
         self._status = replace(self._status, state=state, reason=reason, eta=None)
-        self.note(event, **({"reason": reason} if reason else {}))
+        self.log_event(event, **({"reason": reason} if reason else {}))
         self._write()
         self._open = False
         for file in self._files.values():
@@ -154,7 +156,7 @@ class Logbook:
                     line = b"\n" + line
         self._files[name].write(line)
 
-    def _log(self, line: str) -> None:
+    def _append_line(self, line: str) -> None:
         def write() -> None:
             path = self._folder / LOG
             with disk_errors(path):
@@ -174,7 +176,7 @@ class Logbook:
         self._try(lambda: write_json(self._folder / STATUS, facts, durable=False))
         if self._written - self._told >= self._every:
             self._told = self._written
-            self.say(GAP.join(progress_parts(self._status)))
+            self.log(GAP.join(progress_parts(self._status)))
 
     def _try(self, write: Callable[[], None]) -> None:
         """Run a write; a failure is reported once per session."""
@@ -183,7 +185,7 @@ class Logbook:
         except ResourceError as error:
             if not self._mute:
                 self._mute = True
-                self._say(f"{error} The work continues; other processes cannot see its progress.")
+                self._log(f"{error} The work continues; other processes cannot see its progress.")
 
 
 def _torn(path: Path) -> bool:

@@ -75,11 +75,11 @@ class ResourceTable:
 
     Args:
         path: of the file.
-        say: receives a message if a damaged file was moved aside.
+        log: receives a message if a damaged file was moved aside.
     """
 
-    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
-        self._table, self._seen, self._before = CsvTable(path, say), ResourceUsage(), 0.0
+    def __init__(self, path: Path, log: Callable[[str], None]) -> None:
+        self._table, self._seen, self._before = CsvTable(path, log), ResourceUsage(), 0.0
         with suppress(CheckpointError, ResourceError):
             walls = [one for one in read_table(path).get(WALL, ()) if isinstance(one, float)]
             self._before = max(walls, default=0.0)

@@ -95,17 +95,17 @@ def run_account(
         f"Another process runs the account of {handle}. See `slipstream status {handle}`, or stop "
         f"it with `slipstream stop {handle}`."
     )
-    log = Logbook(deployment.path, DEPLOYMENT, notify)
+    logbook = Logbook(deployment.path, DEPLOYMENT, notify)
 
     def log_and_notify(sentence: str) -> None:
         notify(sentence)
-        log.say(sentence)
+        logbook.log(sentence)
 
     make_folder(deployment.path / ACCOUNTS)
     with (
         acquire_lock(deployment.path / ACCOUNTS, refusal),
         Interruption(deployment.path) as interruption,
-        log,
+        logbook,
     ):
         while True:  # one iteration per version
             version, policy = deployment.current, deployment.policy(trust)
@@ -153,7 +153,7 @@ def run_account(
                     source,
                     orders,
                     interruption,
-                    log,
+                    logbook,
                     log_and_notify,
                 )
                 ended = leader.run(feed, once)
@@ -283,7 +283,7 @@ class _AccountRunner:
         account: the paper account.
         source: the feed.
         orders: order manager, None without a broker.
-        interruption, log, log_and_notify: stop requests, status and messages.
+        interruption, logbook, log_and_notify: stop requests, status and messages.
         count: number of decisions so far.
     """
 
@@ -295,7 +295,7 @@ class _AccountRunner:
     source: BarFeed
     orders: OrderManager | None
     interruption: Interruption
-    log: Logbook
+    logbook: Logbook
     log_and_notify: Notify
     count: int = 0
 
@@ -390,7 +390,7 @@ class _AccountRunner:
             scores=scores,
             notes=forced_gate_warnings(self.policy.metadata),
         )
-        self.log.show(status, at_once)
+        self.logbook.show(status, at_once)
 
 
 def stop_account(name: str, flat: bool = False, notify: Notify = lambda sentence: None) -> None:

@@ -66,20 +66,22 @@ def watch(
     folder = watch_folder(deployment)
     make_folder(folder)
     refusal = f"Another process watches studies for {deployment.path.name}. Stop it first."
-    log = Logbook(folder, DEPLOYMENT, notify, every=inf)  # checks are logged separately
+    logbook = Logbook(folder, DEPLOYMENT, notify, every=inf)  # checks are logged separately
 
     def log_and_notify(sentence: str) -> None:
         notify(sentence)
-        log.say(sentence)
+        logbook.log(sentence)
 
     def show(phase: str) -> None:
-        log.show(Status(DEPLOYMENT, phase=phase, done=looks, unit="looks", pattern=pattern), True)
+        logbook.show(
+            Status(DEPLOYMENT, phase=phase, done=looks, unit="looks", pattern=pattern), True
+        )
 
     with ExitStack() as stack:
         stack.enter_context(acquire_lock(folder, refusal))
         clear_stop_request(folder)  # it was meant for the previous process
         interruption = stack.enter_context(Interruption(folder))
-        stack.enter_context(log)
+        stack.enter_context(logbook)
         show("starting")
         while not interruption.requested:
             studies, today = _complete_studies(pattern), int(time.time() // DAY)
@@ -149,8 +151,8 @@ def promote_first_passing(
     )
     line = f"{stays}: {why}"
     notify(line)
-    with closing(AppendOnlyFile(deployment.path / LOG)) as log:
-        log.write(f"{log_time(time.time())}  {line}\n".encode())
+    with closing(AppendOnlyFile(deployment.path / LOG)) as file:
+        file.write(f"{log_time(time.time())}  {line}\n".encode())
 
 
 def _find_studies(pattern: str) -> list[Path]:

@@ -212,7 +212,7 @@ class Session:
             later_load: load of the phases after this one, see `effective_members`.
         """
         self.start_timer()
-        self.logbook.note(
+        self.logbook.log_event(
             "phase", f"{phase}: {len(configs)} members", phase=phase, members=len(configs)
         )
 

@@ -46,13 +46,13 @@ class ConsoleCallback:
         )
         self._clock = clock
         self._live: Live | None = None
-        self._telling = ProgressReporter(self, clock)
+        self._reporter = ProgressReporter(self, clock)
         self._drawn = -1e9
         self._shown = ""
 
     def __call__(self, event: Event) -> None:
         """Handle an event of a training."""
-        self._telling(event)
+        self._reporter(event)
 
     @property
     def due(self) -> bool:
@@ -86,19 +86,19 @@ class ConsoleCallback:
             return
         else:
             self._shown = parts[0]
-            self.say("  ".join(parts))
+            self.log("  ".join(parts))
         self._drawn = self._clock()
 
-    def say(self, line: str, style: str = "") -> None:
+    def log(self, line: str, style: str = "") -> None:
         """Print a message above the live lines."""
         self._console.print(Text(printable_lines(line), style=style), soft_wrap=True)
 
-    def note(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
+    def log_event(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
         """Print an event that has a line."""
         if event == "finished":  # the live lines are complete
             self.close()
         if line:
-            self.say(line, style)
+            self.log(line, style)
 
     def close(self) -> None:
         """Remove the live lines. Safe after an interruption."""
@@ -128,7 +128,7 @@ class NotebookCallback:
         self._html, self._display = module.HTML, module.display
         self._clock, self._drawn = clock, -1e9
         self._handle: Any = None  # IPython's handle of the redrawn output
-        self._telling = ProgressReporter(self, clock)
+        self._reporter = ProgressReporter(self, clock)
         self._curves: dict[str, list[tuple[int, float]]] = {name: [] for name in _COLOURS}
 
     def __call__(self, event: Event) -> None:
@@ -137,7 +137,7 @@ class NotebookCallback:
             self._add("training", event.progress, event.metrics["score"])
         elif isinstance(event, Evaluated):
             self._add("validation", event.progress, event.scores)
-        self._telling(event)
+        self._reporter(event)
 
     @property
     def due(self) -> bool:
@@ -156,14 +156,14 @@ class NotebookCallback:
             self._handle.update(shown)
         self._drawn = self._clock()
 
-    def say(self, line: str, style: str = "") -> None:
+    def log(self, line: str, style: str = "") -> None:
         """Print a message below."""
         print(printable_lines(line))
 
-    def note(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
+    def log_event(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
         """Print an event that has a line, unless a curve shows it."""
         if line and event != "validated":
-            self.say(line)
+            self.log(line)
 
     def close(self) -> None:
         """Do nothing: the output stays in the notebook."""

@@ -24,9 +24,9 @@ class TableWriter:
     Columns of resource usage are filled only in rows with a new measurement.
     """
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self.metrics = CsvTable(folder / METRICS, say)
-        self.evaluations = CsvTable(folder / EVALUATIONS, say)
+    def __init__(self, folder: Path, log: Callable[[str], None]) -> None:
+        self.metrics = CsvTable(folder / METRICS, log)
+        self.evaluations = CsvTable(folder / EVALUATIONS, log)
         self._seen: ResourceUsage | None = None
 
     def __call__(self, event: Event) -> None:

@@ -32,20 +32,20 @@ class ProgressSink(Protocol):
     @property
     def due(self) -> bool: ...
     def show(self, status: Status, at_once: bool = False) -> None: ...
-    def say(self, line: str, style: str = "") -> None: ...
-    def note(self, event: str, line: str = "", style: str = "", **facts: Any) -> None: ...
+    def log(self, line: str, style: str = "") -> None: ...
+    def log_event(self, event: str, line: str = "", style: str = "", **facts: Any) -> None: ...
 
 
 class ProgressReporter:
     """Callback that turns events into a status and lines.
 
     Args:
-        voice: sink of status and lines.
+        sink: output of status and lines.
         clock: time in seconds; replaced in tests.
     """
 
-    def __init__(self, voice: ProgressSink, clock: Callable[[], float] = time.monotonic) -> None:
-        self._voice, self._clock = voice, clock
+    def __init__(self, sink: ProgressSink, clock: Callable[[], float] = time.monotonic) -> None:
+        self._sink, self._clock = sink, clock
         self._members = 1
         self._episodes: int | None = None  # episodes per member that end the run, or None
         self._ended = 0  # completed episodes of all members
@@ -54,13 +54,13 @@ class ProgressReporter:
 
     def __call__(self, event: on.Event) -> None:
         """Handle an event."""
-        voice, progress = self._voice, event.progress
+        sink, progress = self._sink, event.progress
         steps = progress.steps * self._members
         if isinstance(event, on.Updated):
             self._mark(steps)
             self._ended = int(sum(event.metrics.get("episodes", ())))
             compiled = self._status.phase == "compiling"  # up to this event
-            if voice.due or progress.finished or compiled:
+            if sink.due or progress.finished or compiled:
                 self._show(progress, compiled, **self._news(event))
         elif isinstance(event, on.Entered):
             self._show(progress, phase=event.phase)
@@ -68,9 +68,9 @@ class ProgressReporter:
             self._members, self._episodes = event.members, event.episodes
             self._ended = event.ended
             for note in event.notes:
-                voice.say(f"Note: {note}", "yellow")
+                sink.log(f"Note: {note}", "yellow")
             for line in started_lines(event):
-                voice.say(line)
+                sink.log(line)
             self._mark(progress.steps * event.members)
             first = {"score": event.best} if event.best > -math.inf else {}
             self._show(progress, phase="compiling", notes=event.notes, best=first)
@@ -79,20 +79,20 @@ class ProgressReporter:
             known = self._status.best.get("score", -math.inf)
             best = {"score": max(known, *map(float, better))} if better else self._status.best
             told = {"split": event.split, "scores": event.scores, "best": event.best}
-            voice.note("validated", evaluation_line(event), "", steps=steps, **told)
+            sink.log_event("validated", evaluation_line(event), "", steps=steps, **told)
             self._show(progress, False, phase="training", best=best)
         elif isinstance(event, on.Checkpointed):
-            voice.note("checkpoint", steps=steps, folder=event.path.name)
+            sink.log_event("checkpoint", steps=steps, folder=event.path.name)
             self._show(progress, False, phase="training")
         elif isinstance(event, on.Failed):
             line = f"Member {event.member} stopped: {event.reason}."
-            voice.note("member failed", line, "red", steps=steps, member=event.member)
+            sink.log_event("member failed", line, "red", steps=steps, member=event.member)
         elif isinstance(event, on.Finished):
             self._show(progress, False, phase="training", running=(), eta=None)
-            voice.note("finished", finished_line(progress, self._members), steps=steps)
+            sink.log_event("finished", finished_line(progress, self._members), steps=steps)
             members, columns = event.result.get("members", ()), ("best_score", "test_score")
             found = {name: [one.get(name) for one in members] for name in columns}
-            voice.note("result", "", "", **found)
+            sink.log_event("result", "", "", **found)
 
     def _show(self, progress: Progress, at_once: bool = True, **changes: Any) -> None:
         done = progress.steps * self._members  # the last rollout may exceed the budget
@@ -102,7 +102,7 @@ class ProgressReporter:
             changes |= {"unit": "episodes"}
         changes |= {"done": done, "of": of, "phases": phases_of(progress)}
         self._status = replace(self._status, **changes)
-        self._voice.show(self._status, at_once)
+        self._sink.show(self._status, at_once)
 
     def _mark(self, steps: int) -> None:
         self._marks.append((self._clock(), steps))

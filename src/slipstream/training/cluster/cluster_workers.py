@@ -107,7 +107,7 @@ class ClusterWorkers(Workers):
         run: Run,
         check_stop: Callable[[], None],
     ) -> None:
-        self._run, self._check_stop, self._say, self._config = (
+        self._run, self._check_stop, self._log, self._config = (
             run.path,
             check_stop,
             run.notify,
@@ -120,7 +120,7 @@ class ClusterWorkers(Workers):
         with ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-files-"))
             work = work_for(f"the run {run.path.name}", SERVICE, environment, config, Path(folder))
-            self._cluster = stack.enter_context(connect(options, work, self._say))
+            self._cluster = stack.enter_context(connect(options, work, self._log))
             self._shared = self._cluster.share(work.arrays)
             own = self._shared if environment.part(KernelEnvironment) is not None else None
             self._begin = {
@@ -292,7 +292,7 @@ class ClusterWorkers(Workers):
                     f"{name} {lost.how}, the last of {_LOSSES} in a row. Continue from the last "
                     "checkpoint with `slipstream resume`."
                 )
-            self._say(f"{name} {lost.how}; another one continues.")
+            self._log(f"{name} {lost.how}; another one continues.")
 
 
 class ShardService(NodeService):

@@ -34,7 +34,7 @@ _RISK = "anyone who can reach its ports can run any code on its machines"
 
 
 def connect(
-    options: cluster.ClusterOptions, work: cluster.ClusterWork, say: Callable[[str], None]
+    options: cluster.ClusterOptions, work: cluster.ClusterWork, log: Callable[[str], None]
 ) -> RayCluster:
     """Connect to the cluster of the options.
 
@@ -46,7 +46,7 @@ def connect(
             f"--cluster {options.address} needs Ray, which is not installed. Install it on "
             f"every machine of the cluster: {install_command('ray')}"
         )
-    return RayCluster(options, work, say)
+    return RayCluster(options, work, log)
 
 
 @dataclass(eq=False)
@@ -131,7 +131,7 @@ class RayCluster:
     arguments.
 
     Args:
-        options, work, say: see `connect`.
+        options, work, log: see `connect`.
 
     Attributes:
         bell: readable when `arrivals` has new actors.
@@ -142,9 +142,9 @@ class RayCluster:
     """
 
     def __init__(
-        self, options: cluster.ClusterOptions, work: cluster.ClusterWork, say: Callable[[str], None]
+        self, options: cluster.ClusterOptions, work: cluster.ClusterWork, log: Callable[[str], None]
     ) -> None:
-        self._options, self._work, self._say = options, work, say
+        self._options, self._work, self._log = options, work, log
         self.bell, self._ring = Pipe(duplex=False)
         self._nodes: dict[str, _Node] = {}
         self._seats: dict[int, RayActor] = {}  # started actors by number
@@ -196,7 +196,7 @@ class RayCluster:
                 "one "
                 "else can reach it."
             )
-        self._say(f"The cluster at {address} requires no token: {_RISK} (--insecure-cluster).")
+        self._log(f"The cluster at {address} requires no token: {_RISK} (--insecure-cluster).")
         return driver
 
     def _joined(self, mode: str) -> tuple[subprocess.Popen[bytes], Connection]:
@@ -255,7 +255,7 @@ class RayCluster:
         while self.bell.poll():
             self.bell.recv_bytes()
         for sentence in _all(self._sentences):
-            self._say(sentence)
+            self._log(sentence)
         if self._gone:
             raise self._lost()
         found, waited = _all(self._new), time.monotonic() - self._last
@@ -333,7 +333,7 @@ class RayCluster:
         self._replies.put("")
         self._wake()
 
-    def _say_once(self, sentence: str) -> None:
+    def _log_once(self, sentence: str) -> None:
         if sentence not in self._told:
             self._told.add(sentence)
             self._sentences.put(sentence)
@@ -356,7 +356,7 @@ class RayCluster:
         actor = self._seats[number] = RayActor(self._nodes[identity], tell)
         self._failures.pop(number, None)
         for note in notes:
-            self._say_once(f"Note: {note}")
+            self._log_once(f"Note: {note}")
         self._new.put(actor)
         self._wake()
 
@@ -365,9 +365,9 @@ class RayCluster:
         self._failures[number] = why if refused else f"on {host}: {why}"
         self._tries += 1
         if refused:
-            self._say_once(f"{host} is not used. {why}")
+            self._log_once(f"{host} is not used. {why}")
         else:
-            self._say_once(f"No worker starts on {host} ({why}); retrying every minute.")
+            self._log_once(f"No worker starts on {host} ({why}); retrying every minute.")
         self._wake()
 
     def _on_said(self, number: int, content: bytes, final: bool) -> None:

@@ -238,13 +238,13 @@ class Environment(ABC):
         return self
 
     def check(
-        self, settings: Mapping[str, Any], say: Callable[[str], None] = lambda sentence: None
+        self, settings: Mapping[str, Any], log: Callable[[str], None] = lambda sentence: None
     ) -> bool | None:
         """Run the checks of user code, unless it has passed them before.
 
         Args:
             settings: settings of section `env`.
-            say: called with a message when it passes.
+            log: called with a message when it passes.
 
         Returns:
             True if the checks ran now; None if there is nothing to check.

@@ -179,7 +179,7 @@ class KernelEnvironment(Tunable):
         return replace(self, loaded=replace(self.loaded, params=params))
 
     def check(
-        self, settings: Mapping[str, Any], say: Callable[[str], None] = lambda sentence: None
+        self, settings: Mapping[str, Any], log: Callable[[str], None] = lambda sentence: None
     ) -> bool | None:
         """See `Environment.check`.
 
@@ -198,7 +198,7 @@ class KernelEnvironment(Tunable):
             passed.touch()
         except OSError as error:
             raise cannot_write(passed.parent, error, "A passed check") from error
-        say(f"{kernel.module.__file__} passed its check (run once per version).")
+        log(f"{kernel.module.__file__} passed its check (run once per version).")
         return True
 
     def make_envs(

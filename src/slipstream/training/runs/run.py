@@ -126,30 +126,30 @@ class Run(SummaryRepr, os.PathLike[str]):
         self,
         path: Path,
         config: RunConfig | None = None,
-        say: Callable[[str], None] = _to_stderr,
+        log: Callable[[str], None] = _to_stderr,
         trust: bool = False,
     ) -> None:
-        self.path, self._say = path, say
+        self.path, self._log = path, log
         self._config, self._trust = config, trust
-        self.logbook = Logbook(path, "run", say)
+        self.logbook = Logbook(path, "run", log)
         self._writers: tuple[TableWriter | TensorBoardWriter, ...] = ()
         self._policies: PeriodicPolicies | None = None
-        self._log = ProgressReporter(self.logbook)
+        self._reporter = ProgressReporter(self.logbook)
         self._lock: TextIO | None = None
         self.chunks: dict[str, str] = {}  # files in `bulk` of the current checkpoint, with sha256
         self.best = BestPolicies(path, self.notify)
 
     def notify(self, sentence: str) -> None:
         """Report a message to the user, and to the log during a session."""
-        self._say(sentence)
-        self.logbook.say(sentence)
+        self._log(sentence)
+        self.logbook.log(sentence)
 
     @classmethod
     def create(
         cls,
         config: RunConfig,
         out: str | Path | None = None,
-        say: Callable[[str], None] = _to_stderr,
+        log: Callable[[str], None] = _to_stderr,
         overwrite: bool = False,
         **facts: Any,
     ) -> Run:
@@ -162,7 +162,7 @@ class Run(SummaryRepr, os.PathLike[str]):
         Args:
             config: resolved config.
             out: path of the directory.
-            say: see `Run`.
+            log: see `Run`.
             overwrite: remove an existing run first.
             facts: JSON-able values, added to `provenance.json`.
 
@@ -170,7 +170,7 @@ class Run(SummaryRepr, os.PathLike[str]):
             ConfigError: the path exists already.
         """
         path = free_path(config, out, overwrite)
-        run = cls(path, config.with_training(out=str(path)), say)
+        run = cls(path, config.with_training(out=str(path)), log)
         try:
             if path_exists(path / CONFIG):
                 run.lock()  # raises while another process trains it
@@ -193,14 +193,14 @@ class Run(SummaryRepr, os.PathLike[str]):
     def open(
         cls,
         path: str | os.PathLike[str],
-        say: Callable[[str], None] = _to_stderr,
+        log: Callable[[str], None] = _to_stderr,
         trust: bool = False,
     ) -> Run:
         """Open an existing run directory, without importing anything that its config names.
 
         Args:
             path: the directory, or the name of one created by a command of this user.
-            say: see `Run`.
+            log: see `Run`.
             trust: allow code named by the config to run, whoever created the run.
 
         Raises:
@@ -222,7 +222,7 @@ class Run(SummaryRepr, os.PathLike[str]):
                 f"{folder} is not a run directory: it has no {CONFIG}. "
                 f"{study if path_exists(folder / 'study.yaml') else given}"
             )
-        return cls(folder, None, say, trust)
+        return cls(folder, None, log, trust)
 
     @property
     def config(self) -> RunConfig:
@@ -315,7 +315,7 @@ class Run(SummaryRepr, os.PathLike[str]):
             writer(event)
         if self._policies is not None:
             self._policies(event)
-        self._log(event)
+        self._reporter(event)
 
     def close(self) -> None:
         """Close open files. Tables are on disk already; the last points of curves are flushed."""

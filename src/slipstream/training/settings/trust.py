@@ -31,12 +31,12 @@ _HOW = (
 
 
 def enter(
-    folder: Path, kind: str, name: str, values: Mapping[str, Any], say: Callable[[str], None]
+    folder: Path, kind: str, name: str, values: Mapping[str, Any], log: Callable[[str], None]
 ) -> None:
     """Register a folder created by a command of this user, and the code that it ran.
 
     Args:
-        folder, kind, name, say: see the registry's function.
+        folder, kind, name, log: see the registry's function.
         values: sections of its config, whose environment and agent were loaded.
     """
     named, files = dict(_named(values)), dict[str, str]()
@@ -47,7 +47,7 @@ def enter(
                 str(path.resolve()) for path in source_files(own).values() if is_user_file(path)
             }
             files |= {path: sha256(Path(path)) for path in paths}
-    folder_registry.register_folder(folder, kind, name, say, tuple(named), files)
+    folder_registry.register_folder(folder, kind, name, log, tuple(named), files)
 
 
 def check_trust(

@@ -113,7 +113,7 @@ def test_members_show_mean_and_range():
 def test_terminal_escapes_in_names_are_shown_not_sent(capsys, tmp_path):
     note = "\x1b[31mEURUSD does not name its currencies.\nAnother line."
     text = io.StringIO()
-    console.ConsoleCallback(Console(file=text, width=120, color_system=None)).say(note)
+    console.ConsoleCallback(Console(file=text, width=120, color_system=None)).log(note)
     Run(tmp_path, resolve("cartpole")).notify(note)
     for shown in (text.getvalue(), capsys.readouterr().err):
         assert shown == "\\x1b[31mEURUSD does not name its currencies.\nAnother line.\n"

@@ -63,6 +63,6 @@ def test_a_console_survives_its_reader(terminal):
     os.close(ours)
     callback = ConsoleCallback(Console(file=robust_stream(stream), force_terminal=terminal))
     for _ in range(3):
-        callback.say("a sentence")
+        callback.log("a sentence")
     callback.close()
     stream.close()

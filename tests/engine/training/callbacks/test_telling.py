@@ -17,10 +17,10 @@ class Heard:
     def show(self, status, at_once=False):
         self.shown.append(status)
 
-    def say(self, line, style=""):
+    def log(self, line, style=""):
         self.said.append(line)
 
-    def note(self, event, line="", style="", **facts):
+    def log_event(self, event, line="", style="", **facts):
         pass
 
 

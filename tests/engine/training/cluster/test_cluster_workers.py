@@ -55,7 +55,7 @@ def clusters(monkeypatch):
 
 
 def trained(folder, cluster=None, callbacks=(), settings=SETTINGS):
-    run = Run.create(resolve(settings), folder, say=lambda sentence: None)
+    run = Run.create(resolve(settings), folder, log=lambda sentence: None)
     try:
         train(run.config, run, callbacks, cluster=cluster)
     finally:
@@ -128,7 +128,7 @@ def test_a_node_that_does_not_come_back(clusters, tmp_path, expected):
         if isinstance(event, Updated):
             clusters[0].actors[0].over = True
 
-    run = Run.create(resolve(SETTINGS), tmp_path / "run", say=said.append)
+    run = Run.create(resolve(SETTINGS), tmp_path / "run", log=said.append)
     try:
         train(run.config, run, [lose], cluster=LOCAL)
     finally:
@@ -244,7 +244,7 @@ def test_a_gymnasium_environment(clusters, tmp_path):
     }
     states = []
     for name, cluster in (("alone", None), ("far", LOCAL)):
-        run = Run.create(resolve(settings), tmp_path / name, say=lambda sentence: None)
+        run = Run.create(resolve(settings), tmp_path / name, log=lambda sentence: None)
         train(run.config, run, cluster=cluster)
         run.close()
         states.append(everything(run))
