@@ -91,27 +91,27 @@ def capacity_rows(target: str) -> list[tuple[str, str]]:
     """
     from slipstream.training.autotuner import (
         envs_on_gpu,
-        fit_sentence,
         measure_memory,
-        rollout_each,
+        memory_notice,
+        rollout_bytes_per_env,
     )
     from slipstream.training.settings.config import resolve
 
-    found = measure_memory(resolve(target).with_opponent()[0])
-    problems = "; ".join(found.problems.values())
+    measurements = measure_memory(resolve(target).with_opponent()[0])
+    problems = "; ".join(measurements.problems.values())
     gpus = Gpus().describe()
     size = float(gpus[0]["memory_gib"]) if gpus else _DEFAULT_GPU_GIB
-    limit = envs_on_gpu(found, size * 2**30)
+    limit = envs_on_gpu(measurements, size * 2**30)
     gpu = "not limited by GPU memory: replay and sub-environments stay on the CPU"
     if limit is not None:
         gpu = (
             f"about {float(f'{limit:.2g}'):,.0f} on {size:.0f} GiB"
             + ("" if gpus else " (no GPU found here)")
-            + f": 0.8 x GPU memory / {rollout_each(found) / 2**10:,.0f} KiB for the arrays of one "
-            "sub-environment's rollout and update"
+            + f": 0.8 x GPU memory / {rollout_bytes_per_env(measurements) / 2**10:,.0f} KiB for "
+            "the arrays of one sub-environment's rollout and update"
         )
     return [
-        ("envs that fit", fit_sentence(found) or f"not measured: {problems}"),
+        ("envs that fit", memory_notice(measurements) or f"not measured: {problems}"),
         ("envs on a GPU", gpu),
     ]
 

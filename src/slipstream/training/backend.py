@@ -29,7 +29,7 @@ _WITH_THREADS = THREADED | {"torch"}  # libraries whose threads a fork would los
 def resolve_backend(config: RunConfig, environment: Environment) -> tuple[RunConfig, str | None]:
     """Return the config with a single backend, and a notice if a preferred backend failed.
 
-    Only the way of stepping is replaced, and only if `backend_fallback` lists alternatives.
+    The backend is replaced only if `backend_fallback` lists alternatives.
 
     Raises:
         ConfigError: the environment has no such backend, or none of the listed backends works.
@@ -38,17 +38,19 @@ def resolve_backend(config: RunConfig, environment: Environment) -> tuple[RunCon
     if not training.backend_fallback:
         environment.kind.select_backend(training.backend)
         return config, None
-    failed = []
+    failures = []
     for name in (training.backend, *training.backend_fallback):
         try:
             environment.make_envs(*member_indices([0], 1), name).close()
         except SlipstreamError as error:
-            failed.append(f"`{name}` does not work here ({error})")
+            failures.append(f"`{name}` does not work here ({error})")
             continue
-        said = f"Backend `{name}` steps the environments: {'; '.join(failed)}." if failed else None
-        return config.with_training(backend=name, backend_fallback=()), said
+        config = config.with_training(backend=name, backend_fallback=())
+        if not failures:
+            return config, None
+        return config, f"Backend `{name}` steps the environments: {'; '.join(failures)}."
     raise ConfigError(
-        f"None of training.backend and training.backend_fallback works: {'; '.join(failed)}"
+        f"None of training.backend and training.backend_fallback works: {'; '.join(failures)}"
     )
 
 
@@ -78,17 +80,20 @@ def apply_autotune(config: RunConfig, environment: Environment) -> tuple[Environ
     if measured is None:
         return environment, notice
     environment = tunable = replace(tunable, measured=measured)
-    way = tunable.step_config(num_envs)
-    if way is None:
+    step_config = tunable.step_config(num_envs)
+    if step_config is None:
         return environment, (
             f"`slipstream autotune` measured {environment.name} on {measured.date}, but not "
             f"with about num_envs {num_envs}: `auto` uses the measured time of a step."
         )
-    noun = "thread" if way.backend == "compiled" else "worker"
-    workers = int(training.workers) if training.workers != "auto" else way.workers
-    many = "" if way.backend == "serial" else f", {workers} {noun}{'' if workers == 1 else 's'}"
-    said = f"backend: {way.backend}{many}, as `slipstream autotune` measured on {measured.date}"
-    return environment, f"{said}."
+    noun = "thread" if step_config.backend == "compiled" else "worker"
+    workers = int(training.workers) if training.workers != "auto" else step_config.workers
+    serial = step_config.backend == "serial"
+    count = "" if serial else f", {workers} {noun}{'' if workers == 1 else 's'}"
+    return environment, (
+        f"backend: {step_config.backend}{count}, as `slipstream autotune` measured on "
+        f"{measured.date}."
+    )
 
 
 def make_workers(

@@ -29,7 +29,7 @@ def progress_line(status):
     return "  ".join(progress_parts(status))
 
 
-NODE = {"node": "big", "seats": 4, "busy": 3, "answers": 120, "losses": 1}
+NODE = {"node": "big", "slots": 4, "busy": 3, "answers": 120, "losses": 1}
 BUSY = Status(
     "study",
     phase="search",
@@ -86,7 +86,7 @@ def test_nodes_and_members_under_way_have_lines(tmp_path):
     status = replace(BUSY, host="elsewhere", nodes=[NODE], running=running, updated=2e9)
     lines = folder_status_lines("Study x", tmp_path, "slipstream resume x", status)
     assert "  trial 7, fold 2, step 40,000, score 0.5" in lines
-    assert "  big: 3 of 4 seats busy, 120 stretches, 1 loss" in lines
+    assert "  big: 3 of 4 slots busy, 120 segments, 1 loss" in lines
     assert not any("trial 8" in line for line in lines)
 
 

@@ -8,7 +8,7 @@ from slipstream.gym import gymnasium_environment
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.report.run_evaluation import evaluate_game, random_policy
 from slipstream.training import shard
-from slipstream.training.autotuner import Cell, measure_steps
+from slipstream.training.autotuner import BenchmarkCase, measure_steps
 from slipstream.training.backend import make_workers
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.policies import evaluate_best
@@ -71,7 +71,7 @@ def environment(monkeypatch):
         lambda run, environment: random_policy(environment, "test", "serial"),
         evaluate_best,
         lambda run, environment: evaluate_game(run, environment, [0], 0),
-        lambda run, environment: measure_steps(environment, Cell("serial", 2, 1), 0.1),
+        lambda run, environment: measure_steps(environment, BenchmarkCase("serial", 2, 1), 0.1),
     ],
     ids=["a random policy", "the best", "a game's page", "the machine"],
 )

@@ -24,11 +24,11 @@ class FakeActor:
         self.node, self.service, self.lie, self._stored = node, service, None, stored
         self.pipe, self._bell = Pipe(duplex=False)
         self._inbox, self._thread = queue.SimpleQueue(), None
-        self.busy = self.over = False
+        self.busy = self.released = False
         self.answers = 0
 
     def send(self, request, shared=()):
-        if self.over:
+        if self.released:
             return False
         self.busy = True
         arrays = [self._stored[one.digest] for one in shared]
@@ -40,9 +40,9 @@ class FakeActor:
         try:
             answer = self.service.answer(request, arrays)
         except Exception as error:  # of the node, or a defect
-            answer, self.over = Lost(f"on {self.node} failed: {error!r}", "died"), True
+            answer, self.released = Lost(f"on {self.node} failed: {error!r}", "died"), True
             self._put(answer)
-        if not self.over:
+        if not self.released:
             answer, self.lie = self.lie or answer, None
             self.answers += 1
             self._put(answer)
@@ -58,7 +58,7 @@ class FakeActor:
         self.service.leave()
 
     def end(self):
-        self.over = True
+        self.released = True
         self.service.leave()
         if self._thread is not None:
             self._thread.join()
@@ -72,7 +72,7 @@ class FakeActor:
 
     def lose(self, cause="died"):
         """Its process is gone in the middle of what it does."""
-        self.over = True
+        self.released = True
         self._put(Lost(f"on {self.node} was lost", cause))
         self.service.leave()
 
@@ -87,7 +87,7 @@ class FakeCluster:
 
     def __init__(self, work, actors=1, corrupt=False):
         self._work, self._corrupt = work, corrupt
-        self.bell, self._ring = Pipe(duplex=False)
+        self.arrival_pipe, self._arrival_end = Pipe(duplex=False)
         self.actors, self._new, self._stored = [], [], {}
         self.add(actors)
 
@@ -99,7 +99,7 @@ class FakeCluster:
             service = make(self._work.needs, self._read(self._work.arrays))
             self._new.append(FakeActor(f"node{len(self.actors)}", service, self._stored))
             self.actors.append(self._new[-1])
-            self._ring.send_bytes(b".")
+            self._arrival_end.send_bytes(b".")
 
     def _read(self, arrays):
         """As an object store hands them out: read-only copies."""
@@ -110,9 +110,9 @@ class FakeCluster:
             one.flags.writeable = False
         return found
 
-    def arrivals(self):
-        while self.bell.poll():
-            self.bell.recv_bytes()
+    def new_actors(self):
+        while self.arrival_pipe.poll():
+            self.arrival_pipe.recv_bytes()
         found, self._new = self._new, []
         return found
 
@@ -125,7 +125,7 @@ class FakeCluster:
         return [
             {
                 "node": one.node,
-                "seats": 1,
+                "slots": 1,
                 "busy": int(one.busy),
                 "answers": one.answers,
                 "losses": 0,

@@ -39,7 +39,7 @@ PROGRAM = """
 from slipstream.training.cluster import cluster_workers, ray_cluster
 cluster_workers.HAND_OVER_SECONDS = 1.0
 cluster_workers._GATHER_SECONDS = 120.0  # a run waits for both nodes, however busy the machine is
-ray_cluster._ROOM_SECONDS = {room}
+ray_cluster._START_SECONDS = {room}
 from slipstream.cli import main
 main()
 """
@@ -288,10 +288,10 @@ def test_shares_of_a_card(nodes, tmp_path):
     nodes.add_node(num_cpus=3, num_gpus=1)
     found = []
     with RayCluster(ClusterOptions(nodes.address, gpu_share=0.5), work, print) as cluster:
-        until(lambda: found.extend(cluster.arrivals()) or len(found) == 2, 120.0)
+        until(lambda: found.extend(cluster.new_actors()) or len(found) == 2, 120.0)
         time.sleep(3.0)
-        assert not cluster.arrivals()
-        assert [node["seats"] for node in cluster.status()] == [2]
+        assert not cluster.new_actors()
+        assert [node["slots"] for node in cluster.status()] == [2]
 
 
 def test_an_owner_whose_head_dies_ends_in_words(nodes, tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.training import autotuner
-from slipstream.training.autotuner import Cell, LearnSpeed, Measurements, StepSpeed
+from slipstream.training.autotuner import BenchmarkCase, LearnSpeed, Measurements, StepSpeed
 from slipstream.training.environments import autotune_cache
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
@@ -19,9 +19,13 @@ def measured(monkeypatch, tmp_path):
     config = resolve("gym:CartPole-v1", {"training.num_envs": 8})
     found = Measurements(config, resolve_environment("gym:CartPole-v1", {}))
     for copies, rate in ((8, 1000.0), (16, 1900.0), (32, 2000.0)):
-        found.stepped[Cell("serial", copies, 1)] = StepSpeed(rate / 2, 1.0, 0.1, 2e7 + 1e5 * copies)
-        found.stepped[Cell("process", copies, 2)] = StepSpeed(rate, 1.9, 0.1, 5e7 + 1e5 * copies)
-        found.learned[copies, 1] = LearnSpeed(1000 * copies, 0.0, 0.01, 0.02, 0.0)
+        found.step_speeds[BenchmarkCase("serial", copies, 1)] = StepSpeed(
+            rate / 2, 1.0, 0.1, 2e7 + 1e5 * copies
+        )
+        found.step_speeds[BenchmarkCase("process", copies, 2)] = StepSpeed(
+            rate, 1.9, 0.1, 5e7 + 1e5 * copies
+        )
+        found.learn_speeds[copies, 1] = LearnSpeed(1000 * copies, 0.0, 0.01, 0.02, 0.0)
     monkeypatch.setattr(autotuner, "tune", lambda *_: found)
     return found
 
@@ -52,10 +56,12 @@ def test_ctrl_c_shows_what_there_is_and_writes_nothing(slipstream, measured, tmp
 
 
 def test_nothing_measured_is_an_error_that_says_why(slipstream, measured, monkeypatch):
-    problems = {Cell("serial", 1, 1): "The simulator is gone.\nTraceback (most recent call last)"}
+    problems = {
+        BenchmarkCase("serial", 1, 1): "The simulator is gone.\nTraceback (most recent call last)"
+    }
     empty = Measurements(measured.config, measured.environment, problems=problems)
     monkeypatch.setattr(
-        autotuner, "tune", lambda *_: replace(empty, left_out=[Cell("serial", 2, 1)])
+        autotuner, "tune", lambda *_: replace(empty, left_out=[BenchmarkCase("serial", 2, 1)])
     )
     outcome = slipstream("autotune", "gym:CartPole-v1", "--seconds", "10")
     assert outcome.code == 2 and outcome.out == ""

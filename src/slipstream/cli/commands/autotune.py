@@ -16,7 +16,7 @@ from slipstream.core.terminal import print_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from slipstream.training.autotuner import Cell, Measurements
+    from slipstream.training.autotuner import BenchmarkCase, Measurements
 
 app = typer.Typer()
 _COLUMNS = (
@@ -55,7 +55,7 @@ def autotune(
     from slipstream.core.errors import ConfigError, ResourceError
     from slipstream.core.safe_io import path_exists
     from slipstream.core.storage.atomic_io import write_text
-    from slipstream.training.autotuner import iterations, knee, measured, tune
+    from slipstream.training.autotuner import iterations, saturation_point, to_cache_entry, tune
     from slipstream.training.environments.autotune_cache import Tunable, save_entry
     from slipstream.training.settings.config import resolve
 
@@ -63,24 +63,26 @@ def autotune(
     if write is not None and path_exists(write):
         raise ConfigError(f"{write} exists already. Name another file with --write.")
     with _progress() as log:
-        found = tune(config, seconds, log)
-    if not found.stepped and not found.interrupted:
-        raise ResourceError(" ".join(_problems(found) + _excluded(found, seconds, target)))
-    _show(found, seconds, target)
-    if found.interrupted:
+        measurements = tune(config, seconds, log)
+    if not measurements.step_speeds and not measurements.interrupted:
+        raise ResourceError(
+            " ".join(_problems(measurements) + _excluded(measurements, seconds, target))
+        )
+    _show(measurements, seconds, target)
+    if measurements.interrupted:
         print_text("Interrupted: nothing was written.")
         raise typer.Exit(130)
-    tunable = found.environment.part(Tunable)
+    tunable = measurements.environment.part(Tunable)
     identity = None if tunable is None else tunable.identity
     if identity is not None:
-        path = save_entry(identity, measured(found))
+        path = save_entry(identity, to_cache_entry(measurements))
         print_text(
             f"`backend: auto` uses these measurements from now on ({path}). No result changes."
         )
-    trained = iterations(found)
+    trained = iterations(measurements)
     if not trained:
         return
-    num_envs = knee({n: measurement.rate for n, measurement in trained.items()})
+    num_envs = saturation_point({n: measurement.rate for n, measurement in trained.items()})
     if write is not None:
         chosen, _ = resolve(target, {"training.num_envs": num_envs}).with_opponent()
         write_text(write, chosen.to_yaml())
@@ -88,7 +90,7 @@ def autotune(
             f"{write} has num_envs: {num_envs}. This changes the number of updates in a budget, so "
             "compare the scores."
         )
-    elif num_envs != found.config.training.num_envs:
+    elif num_envs != measurements.config.training.num_envs:
         print_text(
             f"`slipstream train {shlex.quote(target)} --num-envs {num_envs}` uses the smallest "
             "number of sub-environments at nearly full speed; --write FILE writes it to a config. "
@@ -96,16 +98,22 @@ def autotune(
         )
 
 
-def _show(found: Measurements, seconds: float, target: str) -> None:
+def _show(measurements: Measurements, seconds: float, target: str) -> None:
     """Print the table, the failed measurements and the conclusions."""
     from rich.console import Console
 
-    from slipstream.training.autotuner import sentences
+    from slipstream.training.autotuner import recommendations
 
-    print_text(f"{found.config.env_name}, one member, random actions, {found.seconds:.0f} s")
-    Console().print(_table(found))
+    print_text(
+        f"{measurements.config.env_name}, one member, random actions, {measurements.seconds:.0f} s"
+    )
+    Console().print(_table(measurements))
     print_text(_LEGEND)
-    for sentence in (*_problems(found), *_excluded(found, seconds, target), *sentences(found)):
+    for sentence in (
+        *_problems(measurements),
+        *_excluded(measurements, seconds, target),
+        *recommendations(measurements),
+    ):
         print_text(f"- {sentence}")
 
 
@@ -127,25 +135,29 @@ def _progress() -> Iterator[Any]:
         yield lambda what: live.update(Text(f"measuring: {what}", no_wrap=True), refresh=True)
 
 
-def _table(found: Measurements) -> Table:
+def _table(measurements: Measurements) -> Table:
     """Return a table with one row per measured configuration."""
     from rich import box
     from rich.table import Table
 
-    from slipstream.training.autotuner import bytes_per_env, fastest, iteration
+    from slipstream.training.autotuner import bytes_per_env, fastest_case, iteration
 
     table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for name in _COLUMNS:
         table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=True)
-    cells = sorted(found.stepped, key=lambda cell: (cell.num_envs, cell.backend == "process", cell))
-    for cell in cells:
-        measured, memory = found.stepped[cell], bytes_per_env(found, cell)
-        trained = iteration(found, cell.num_envs)
-        best = cell == (fastest(found, cell.num_envs) if trained is None else trained.cell)
+    cases = sorted(
+        measurements.step_speeds, key=lambda case: (case.num_envs, case.backend == "process", case)
+    )
+    for case in cases:
+        measured, memory = measurements.step_speeds[case], bytes_per_env(measurements, case)
+        trained = iteration(measurements, case.num_envs)
+        best = case == (
+            fastest_case(measurements, case.num_envs) if trained is None else trained.case
+        )
         table.add_row(
-            f"{cell.num_envs:,}",
-            cell.backend + (" *" if best else ""),
-            str(cell.workers),
+            f"{case.num_envs:,}",
+            case.backend + (" *" if best else ""),
+            str(case.workers),
             f"{measured.rate:,.0f}",
             f"{measured.cores:.1f}",
             f"{measured.waiting:.0%}",
@@ -156,12 +168,14 @@ def _table(found: Measurements) -> Table:
     return table
 
 
-def _problems(found: Measurements) -> list[str]:
+def _problems(measurements: Measurements) -> list[str]:
     """Return one sentence per backend that could not be measured."""
     sentences = []
-    for backend in dict.fromkeys(cell.backend for cell in found.problems):
-        failed = {cell: why for cell, why in found.problems.items() if cell.backend == backend}
-        numbers = ", ".join(dict.fromkeys(str(cell.num_envs) for cell in failed))
+    for backend in dict.fromkeys(case.backend for case in measurements.problems):
+        failed = {
+            case: why for case, why in measurements.problems.items() if case.backend == backend
+        }
+        numbers = ", ".join(dict.fromkeys(str(case.num_envs) for case in failed))
         error = next(iter(failed.values())).partition("Traceback (most recent")[0]
         error = " ".join(error.split()).rstrip(".")
         short = len(error) <= _MAX_ERROR_LENGTH
@@ -170,15 +184,15 @@ def _problems(found: Measurements) -> list[str]:
     return sentences
 
 
-def _excluded(found: Measurements, seconds: float, target: str) -> list[str]:
+def _excluded(measurements: Measurements, seconds: float, target: str) -> list[str]:
     """Return a sentence about the configurations that the time budget excluded."""
-    if not found.left_out:
+    if not measurements.skipped:
         return []
 
-    def named(cell: Cell) -> str:
-        return f"{cell.num_envs} {cell.backend}"
+    def named(case: BenchmarkCase) -> str:
+        return f"{case.num_envs} {case.backend}"
 
-    listed = ", ".join(dict.fromkeys(map(named, found.left_out)))
+    listed = ", ".join(dict.fromkeys(map(named, measurements.skipped)))
     return [
         f"The time budget excluded: {listed}. `slipstream autotune {shlex.quote(target)} "
         f"--seconds {5 * seconds:.0f}` includes them."

@@ -64,7 +64,7 @@ _SHAPE = {
     "phases": {"*": _NUMBER},
     "machine": {"cpu?": _NUMBER, "memory?": _NUMBER, "*": _PERHAPS},
     "running": [dict.fromkeys(("trial?", "fold?", "step?", "score?", "time?"), _PERHAPS)],
-    "nodes": [{"node": str, **dict.fromkeys(("seats", "busy", "answers", "losses"), int)}],
+    "nodes": [{"node": str, **dict.fromkeys(("slots", "busy", "answers", "losses"), int)}],
     "notes": [str],
     "pattern?": str,
 }
@@ -273,23 +273,23 @@ def machine_part(machine: Mapping[str, Any]) -> str:
     return str(ResourceUsage(**known)) if known else ""
 
 
-def cluster_part(nodes: Sequence[Mapping[str, Any]], stretches: bool = True) -> str:
-    """Format cluster load: ``3 nodes, 46 of 48 seats busy, 120 stretches, 1 loss``.
+def cluster_part(nodes: Sequence[Mapping[str, Any]], segments: bool = True) -> str:
+    """Format cluster load: ``3 nodes, 46 of 48 slots busy, 120 segments, 1 loss``.
 
     Empty without nodes.
 
     Args:
         nodes: nodes of the cluster.
-        stretches: False for a run, whose workers answer call by call: ``3 nodes, 48 seats, ...``.
+        segments: False for a run, whose workers answer call by call: ``3 nodes, 48 slots, ...``.
     """
     if not nodes:
         return ""
-    there = sum(node["seats"] > 0 for node in nodes)
-    seats, busy, answers, losses = (
-        sum(node[key] for node in nodes) for key in ("seats", "busy", "answers", "losses")
+    there = sum(node["slots"] > 0 for node in nodes)
+    slots, busy, answers, losses = (
+        sum(node[key] for node in nodes) for key in ("slots", "busy", "answers", "losses")
     )
-    held = f"{busy} of {plural(seats, 'seat')} busy" if stretches else plural(seats, "seat")
-    work = plural(answers, "stretch", "es") if stretches else plural(answers, "answer")
+    held = f"{busy} of {plural(slots, 'slot')} busy" if segments else plural(slots, "slot")
+    work = plural(answers, "segment") if segments else plural(answers, "answer")
     return f"{plural(there, 'node')}, {held}, {work}, {plural(losses, 'loss', 'es')}"
 
 

@@ -93,7 +93,7 @@ class ConsoleCallback:
         """Print a message above the live lines."""
         self._console.print(Text(printable_lines(line), style=style), soft_wrap=True)
 
-    def log_event(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
+    def log_event(self, event: str, line: str = "", style: str = "", **fields: Any) -> None:
         """Print an event that has a line."""
         if event == "finished":  # the live lines are complete
             self.close()
@@ -149,18 +149,18 @@ class NotebookCallback:
         if not (at_once or self.due or status.is_done):
             return
         lines = "\n".join(wrap_parts(progress_parts(status), _COLUMNS))
-        shown = self._html(f"<pre>{html.escape(lines)}</pre>{curves(self._curves)}")
+        content = self._html(f"<pre>{html.escape(lines)}</pre>{curves(self._curves)}")
         if self._handle is None:
-            self._handle = self._display(shown, display_id=True)
+            self._handle = self._display(content, display_id=True)
         else:
-            self._handle.update(shown)
+            self._handle.update(content)
         self._drawn = self._clock()
 
     def log(self, line: str, style: str = "") -> None:
         """Print a message below."""
         print(printable_lines(line))
 
-    def log_event(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
+    def log_event(self, event: str, line: str = "", style: str = "", **fields: Any) -> None:
         """Print an event that has a line, unless a curve shows it."""
         if line and event != "validated":
             self.log(line)
@@ -170,36 +170,36 @@ class NotebookCallback:
 
     def _add(self, name: str, progress: Progress, scores: NDArray[np.float64]) -> None:
         """Add a point to a curve: the mean over members with a score."""
-        known, points = scores[np.isfinite(scores)], self._curves[name]
-        apart = progress.budget / _MOST
-        if len(known) and (not points or progress.steps - points[-1][0] >= apart):
-            points.append((progress.steps, float(known.mean())))
+        finite, points = scores[np.isfinite(scores)], self._curves[name]
+        spacing = progress.budget / _MOST
+        if len(finite) and (not points or progress.steps - points[-1][0] >= spacing):
+            points.append((progress.steps, float(finite.mean())))
 
 
-def curves(known: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+def curves(points_by_name: Mapping[str, Sequence[tuple[int, float]]]) -> str:
     """Return the curves as SVG, in colours for light and dark themes; empty before a second point.
 
     Args:
         known: steps and score of each point, by name.
     """
-    shown = {name: points for name, points in known.items() if len(points) > 1}
-    if not shown:
+    curves_shown = {name: points for name, points in points_by_name.items() if len(points) > 1}
+    if not curves_shown:
         return ""
-    every = np.array([point for points in shown.values() for point in points])
-    (left, low), (right, high) = every.min(axis=0), every.max(axis=0)
+    all_points = np.array([point for points in curves_shown.values() for point in points])
+    (left, low), (right, high) = all_points.min(axis=0), all_points.max(axis=0)
     wide, tall = max(right - left, 1.0), (high - low) or 1.0
-    parts, place = list[str](), 0
-    for name, points in shown.items():
-        at = " ".join(
+    parts, x = list[str](), 0
+    for name, points in curves_shown.items():
+        coordinates = " ".join(
             f"{(steps - left) / wide * _WIDTH:.1f},{(high - score) / tall * _HEIGHT:.1f}"
             for steps, score in points
         )
         line = f'fill="none" stroke-width="2" stroke="{_COLOURS[name]}"'
-        parts.append(f'<polyline points="{at}" {line}/>')
-        words = f"{name} score {points[-1][1]:.4g}"
-        parts.append(f'<text x="{place}" y="{_HEIGHT + 34}" fill="{_COLOURS[name]}">{words}</text>')
-        place += 220
-    ends = f"{low:.4g} to {high:.4g}, {int(right):,} steps"
-    parts.append(f'<text x="0" y="{_HEIGHT + 17}" fill="#888">{ends}</text>')
+        parts.append(f'<polyline points="{coordinates}" {line}/>')
+        label = f"{name} score {points[-1][1]:.4g}"
+        parts.append(f'<text x="{x}" y="{_HEIGHT + 34}" fill="{_COLOURS[name]}">{label}</text>')
+        x += 220
+    axis_text = f"{low:.4g} to {high:.4g}, {int(right):,} steps"
+    parts.append(f'<text x="0" y="{_HEIGHT + 17}" fill="#888">{axis_text}</text>')
     size = f'viewBox="-4 -4 {_WIDTH + 8} {_HEIGHT + 44}" width="{_WIDTH}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" font-size="12" {size}>{"".join(parts)}</svg>'

@@ -136,9 +136,9 @@ class PeriodicPolicies:
         path = self._run.with_name(f"{self._run.name}_ep{self._episodes:06d}")
         tensors, manifest = event.policy(0)
         checkpoint.save(path, tensors, {"policy": manifest, "steps": event.progress.steps})
-        facts = {"phase_index": self._phase, "phase_episode": self._episodes - self._begun}
-        where = path.with_name(f"{path.name}_metadata.json")
-        write_json(where, {"episode": self._episodes, **facts, "run": str(self._run)})
+        metadata = {"phase_index": self._phase, "phase_episode": self._episodes - self._begun}
+        metadata_path = path.with_name(f"{path.name}_metadata.json")
+        write_json(metadata_path, {"episode": self._episodes, **metadata, "run": str(self._run)})
 
     def _recall(self, table: Mapping[str, Sequence[Any]]) -> None:
         """Count the iterations of earlier sessions."""

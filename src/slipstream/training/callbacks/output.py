@@ -53,10 +53,10 @@ class Output(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write, ignoring errors."""
-        known = text.encode(self.encoding, "replace").decode(self.encoding)
-        if known != text:
-            known = text.replace("±", "+-").encode(self.encoding, "replace").decode(self.encoding)
-        self._try(lambda stream: stream.write(known))
+        encoded = text.encode(self.encoding, "replace").decode(self.encoding)
+        if encoded != text:
+            encoded = text.replace("±", "+-").encode(self.encoding, "replace").decode(self.encoding)
+        self._try(lambda stream: stream.write(encoded))
         return len(text)
 
     def flush(self) -> None:
@@ -81,9 +81,9 @@ class Output(io.TextIOBase):
         self.lost = error
         with suppress(OSError, ValueError):  # its buffered output must not fail at exit
             assert self._stream is not None
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
+            null_device = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null_device, self._stream.fileno())
+            os.close(null_device)
         if self.on_loss is not None:
             self.on_loss(error)
 

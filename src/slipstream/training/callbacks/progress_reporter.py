@@ -33,7 +33,7 @@ class ProgressSink(Protocol):
     def due(self) -> bool: ...
     def show(self, status: Status, at_once: bool = False) -> None: ...
     def log(self, line: str, style: str = "") -> None: ...
-    def log_event(self, event: str, line: str = "", style: str = "", **facts: Any) -> None: ...
+    def log_event(self, event: str, line: str = "", style: str = "", **fields: Any) -> None: ...
 
 
 class ProgressReporter:
@@ -76,10 +76,10 @@ class ProgressReporter:
             self._show(progress, phase="compiling", notes=event.notes, best=first)
         elif isinstance(event, on.Evaluated):
             better = [s for s, best in zip(event.scores, event.best, strict=False) if best]
-            known = self._status.best.get("score", -math.inf)
-            best = {"score": max(known, *map(float, better))} if better else self._status.best
-            told = {"split": event.split, "scores": event.scores, "best": event.best}
-            sink.log_event("validated", evaluation_line(event), "", steps=steps, **told)
+            highest = self._status.best.get("score", -math.inf)
+            best = {"score": max(highest, *map(float, better))} if better else self._status.best
+            evaluation = {"split": event.split, "scores": event.scores, "best": event.best}
+            sink.log_event("validated", evaluation_line(event), "", steps=steps, **evaluation)
             self._show(progress, False, phase="training", best=best)
         elif isinstance(event, on.Checkpointed):
             sink.log_event("checkpoint", steps=steps, folder=event.path.name)
@@ -91,8 +91,8 @@ class ProgressReporter:
             self._show(progress, False, phase="training", running=(), eta=None)
             sink.log_event("finished", finished_line(progress, self._members), steps=steps)
             members, columns = event.result.get("members", ()), ("best_score", "test_score")
-            found = {name: [one.get(name) for one in members] for name in columns}
-            sink.log_event("result", "", "", **found)
+            columns_by_name = {name: [member.get(name) for member in members] for name in columns}
+            sink.log_event("result", "", "", **columns_by_name)
 
     def _show(self, progress: Progress, at_once: bool = True, **changes: Any) -> None:
         done = progress.steps * self._members  # the last rollout may exceed the budget
@@ -111,13 +111,13 @@ class ProgressReporter:
 
     def _news(self, event: on.Updated) -> dict[str, Any]:
         (t0, s0), (t1, s1) = self._marks[0], self._marks[-1]
-        own = [name for name in event.metrics if name.startswith(PREFIX)][:_SHOWN]
-        found = {name: mean_low_high(event.metrics.get(name, ())) for name in ("score", *own)}
+        metrics = [name for name in event.metrics if name.startswith(PREFIX)][:_SHOWN]
+        scores = {name: mean_low_high(event.metrics.get(name, ())) for name in ("score", *metrics)}
         return {
             "phase": "training",
             "rate": (s1 - s0) / (t1 - t0) if t1 > t0 else None,
             "eta": event.eta,
-            "scores": {name: one for name, one in found.items() if one},
+            "scores": {name: summary for name, summary in scores.items() if summary},
             "running": [{"member": member} for member in event.members],
             "machine": asdict(event.machine) if event.machine else {},
             "nodes": tuple(event.nodes),
@@ -133,15 +133,15 @@ def phases_of(progress: Progress) -> dict[str, float]:
 
 def started_lines(event: on.Started) -> tuple[str, str]:
     """Format the start of a training."""
-    progress, each = event.progress, "" if event.members == 1 else " each"
-    long = (
+    progress, suffix = event.progress, "" if event.members == 1 else " each"
+    length = (
         f"{progress.budget:,} steps" if event.episodes is None else f"{event.episodes:,} episodes"
     )
-    begins = f"Resuming at {progress.steps:,} steps:" if event.resumed else "Training"
+    start = f"Resuming at {progress.steps:,} steps:" if event.resumed else "Training"
     return (
-        f"{begins} {plural(event.members, 'member')}, {long}{each}, "
+        f"{start} {plural(event.members, 'member')}, {length}{suffix}, "
         f"{plural(event.shards, 'shard')}, {event.device}",
-        vectorized_line(event.num_envs, event.backend) + (each and ", for each member"),
+        vectorized_line(event.num_envs, event.backend) + (suffix and ", for each member"),
     )
 
 
@@ -171,20 +171,20 @@ def result_lines(result: Mapping[str, Any]) -> list[str]:
     members, episodes = result.get("members") or [], result.get("test_episodes")
     columns = ("best_score", "test_score", "last_score", "test_error")
     best, test, last, error = (
-        [one[name] for one in members if one.get(name) is not None] for name in columns
+        [member[name] for member in members if member.get(name) is not None] for name in columns
     )
-    failed = [str(one.get("member")) for one in members if one.get("failed")]
-    where = f"On {episodes:,} fresh episodes" if episodes else "On the test split"
-    most = "" if len(members) == 1 else " at most"
-    wide = f" (standard error{most} {format_significant(max(error))})" if error else ""
+    failed = [str(member.get("member")) for member in members if member.get("failed")]
+    location = f"On {episodes:,} fresh episodes" if episodes else "On the test split"
+    qualifier = "" if len(members) == 1 else " at most"
+    error_text = f" (standard error{qualifier} {format_significant(max(error))})" if error else ""
     score = f"{split_name(str(result.get('chosen_on')))} score ({result.get('score_is')})"
-    told = [
+    lines = [
         f"Best {score}: {mean_and_range(best)}" if members else "",
-        f"{where} those policies score {mean_and_range(test)}{wide}" if test else "",
+        f"{location} those policies score {mean_and_range(test)}{error_text}" if test else "",
         f"The last policies score {mean_and_range(last)} there" if last else "",
         f"Failed members: {', '.join(failed)}" if failed else "",
     ]
-    return [line for line in told if line]
+    return [line for line in lines if line]
 
 
 def split_name(split: str) -> str:

@@ -53,15 +53,16 @@ def get_hyperparams(config: RunConfig) -> list[dict[str, float | str | bool]]:
         "num_envs": training.num_envs,
         "total_timesteps": training.total_timesteps,
     }
-    found = []
+    hyperparams = []
     for member in members:
-        own = config.agent.select([member], len(members)).model_dump(mode="json")
+        settings = config.agent.select([member], len(members)).model_dump(mode="json")
         for name in config.agent.PER_MEMBER:
-            if isinstance(own[name], list):
-                (own[name],) = own[name]
-        values = {**shared, "seed": training.seed + member, **own}
-        found.append({name: _plain(value) for name, value in values.items() if value is not None})
-    return found
+            if isinstance(settings[name], list):
+                (settings[name],) = settings[name]
+        values = {**shared, "seed": training.seed + member, **settings}
+        known = {name: value for name, value in values.items() if value is not None}
+        hyperparams.append({name: _plain(value) for name, value in known.items()})
+    return hyperparams
 
 
 def _plain(value: Any) -> float | str | bool:
@@ -72,12 +73,10 @@ class TensorBoardWriter:
     """Writes event files, one folder per member; long runs are thinned to a few hundred points.
 
     ``rollout/ep_rew_mean``, ``ep_len_mean`` and an environment's own metrics (``rollout/NAME``) are
-    means of the last training episodes. ``time/fps`` is the member's steps per second, ``eval/``
-    are
-    scores on the validation split, ``test/`` those on the test split, ``machine/`` is the resource
-    usage of all processes. The tab HPARAMS shows members by their settings. tensorboardX is
-    imported
-    with the first point, so it does not delay the first update.
+    means of the last training episodes. ``time/fps`` is the member's steps per second. ``eval/``
+    has scores on the validation split, ``test/`` those on the test split. ``machine/`` is the
+    resource usage of all processes. The tab HPARAMS shows members by their settings. tensorboardX
+    is imported with the first point, so it does not delay the first update.
 
     Args:
         folder: folder of the files.

@@ -75,7 +75,7 @@ class Shared:
     @classmethod
     def of(cls, arrays: Sequence[NDArray[Any]]) -> Shared:
         """Describe arrays for the transfer."""
-        return cls(arrays_digest(arrays), tuple(one.flags.writeable for one in arrays))
+        return cls(arrays_digest(arrays), tuple(array.flags.writeable for array in arrays))
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,8 @@ def store_full_error(arrays: Sequence[NDArray[Any]], why: str) -> str:
 
 def arrays_digest(arrays: Sequence[NDArray[Any]]) -> str:
     """Return the sha256 of arrays: types, shapes and bytes."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for array in arrays:
-        found.update(f"{array.dtype.str} {array.shape}\n".encode())
-        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return found.hexdigest()
+        digest.update(f"{array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

@@ -52,7 +52,7 @@ _CHANGING = ("reset", "set_state", "iterate")  # methods that change a shard's s
 Call = tuple[str, tuple[Any, ...]]
 
 
-class _Handed(NamedTuple):
+class _ReturnedState(NamedTuple):
     """Returned state of a shard: the small state, and files of its replay buffers by hash."""
 
     state: Any
@@ -74,17 +74,17 @@ class _Part:
 
     members: range
     actor: RayActor | None = None
-    todo: deque[Call] = field(default_factory=deque)
+    pending: deque[Call] = field(default_factory=deque)
     journal: list[Call] = field(default_factory=list)
-    handed: _Handed | None = None
+    returned: _ReturnedState | None = None
     answer: Any = None
     losses: int = 0
 
     def move(self, actor: RayActor) -> None:
         """Move to another actor, which repeats the journaled calls."""
-        known = [] if self.handed is None else [("set_state", self.handed)]
-        asked = [self.todo[-1]] if self.todo else []
-        self.actor, self.todo = actor, deque([("begin", ()), *known, *self.journal, *asked])
+        restore = [] if self.returned is None else [("set_state", self.returned)]
+        pending = [self.pending[-1]] if self.pending else []
+        self.actor, self.pending = actor, deque([("begin", ()), *restore, *self.journal, *pending])
 
 
 class ClusterWorkers(Workers):
@@ -115,22 +115,21 @@ class ClusterWorkers(Workers):
         )
         self._chunks = ReceivedChunks(run.bulk)
         self._spare: list[RayActor] = []  # actors without a shard
-        self._at_work: dict[RayActor, _Part] = {}
+        self._busy: dict[RayActor, _Part] = {}
         self._saved = time.monotonic()
         with ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-files-"))
             work = work_for(f"the run {run.path.name}", SERVICE, environment, config, Path(folder))
             self._cluster = stack.enter_context(connect(options, work, self._log))
             self._shared = self._cluster.share(work.arrays)
-            own = self._shared if environment.part(KernelEnvironment) is not None else None
+            shared = self._shared if environment.part(KernelEnvironment) is not None else None
             self._begin = {
                 "config": config,
-                "environment": environment_payload(environment, own),
+                "environment": environment_payload(environment, shared),
                 "curriculum": curriculum_of(config, environment),
             }
-            self._parts = [
-                _Part(one) for one in split_members(config.training.members, self._gather())
-            ]
+            shards = split_members(config.training.members, self._gather())
+            self._parts = [_Part(members) for members in shards]
             self.members = [part.members for part in self._parts]
             self._stack = stack.pop_all()
 
@@ -140,41 +139,41 @@ class ClusterWorkers(Workers):
 
     def call_each_shard(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         if method == "get_state":  # for a checkpoint, whose files are kept
-            return [one.state for one in self._hand_over()]
+            return [returned.state for returned in self._hand_over()]
         if method == "save_bulk":  # belongs to the state of the previous call
-            return [self._chunks.keep(one.files) for one in self._handed()]
+            return [self._chunks.keep(returned.files) for returned in self._returned()]
         if method == "set_state":
-            arguments = [_Handed(state, dict(bulk[1])) for state, bulk in arguments]
+            arguments = [_ReturnedState(state, dict(bulk[1])) for state, bulk in arguments]
         began = time.monotonic()
-        values = self._ask(self._parts, [(method, own) for own in arguments])
-        for part, own in zip(self._parts, arguments, strict=True):
-            if isinstance(own, _Handed):
-                part.handed, part.journal = own, []
+        values = self._call(self._parts, [(method, values) for values in arguments])
+        for part, shard_arguments in zip(self._parts, arguments, strict=True):
+            if isinstance(shard_arguments, _ReturnedState):
+                part.returned, part.journal = shard_arguments, []
             elif method in _CHANGING:
-                part.journal.append((method, own))
+                part.journal.append((method, shard_arguments))
         now = time.monotonic()
         if method == "iterate" and 2 * now - began - self._saved >= HAND_OVER_SECONDS:
             self._hand_over()  # the next call would end too late
-            self._spread()
+            self._spread_shards()
         return values
 
-    def _hand_over(self) -> list[_Handed]:
+    def _hand_over(self) -> list[_ReturnedState]:
         """Fetch all shards' states, and new chunks of their replay buffers."""
-        found = self._ask(self._parts, [("hand_over", ())] * len(self._parts))
-        before = {file for one in self._handed() for file in one.files}
-        for part, one in zip(self._parts, found, strict=True):
-            files = self._chunks.take(one["chunks"])
-            part.handed, part.journal = _Handed(one["state"], files), []
-        self._chunks.drop(before - {file for one in self._handed() for file in one.files})
+        replies = self._call(self._parts, [("hand_over", ())] * len(self._parts))
+        before = {file for reply in self._returned() for file in reply.files}
+        for part, reply in zip(self._parts, replies, strict=True):
+            files = self._chunks.take(reply["chunks"])
+            part.returned, part.journal = _ReturnedState(reply["state"], files), []
+        self._chunks.drop(before - {file for reply in self._returned() for file in reply.files})
         self._saved = time.monotonic()
-        return self._handed()
+        return self._returned()
 
-    def _handed(self) -> list[_Handed]:
-        return [part.handed for part in self._parts if part.handed is not None]
+    def _returned(self) -> list[_ReturnedState]:
+        return [part.returned for part in self._parts if part.returned is not None]
 
     def call_member(self, member: int, method: str, *arguments: Any) -> Any:
         part = next(part for part in self._parts if member in part.members)
-        return self._ask([part], [(method, arguments)])[0]
+        return self._call([part], [(method, arguments)])[0]
 
     def close(self) -> None:
         self._stack.close()
@@ -189,25 +188,25 @@ class ClusterWorkers(Workers):
                 self._check_stop()
             except StoppedError:
                 raise Interrupted(self._run) from None
-            found = self._cluster.arrivals()
-            self._spare += found
-            last = time.monotonic() if found else last
+            new_actors = self._cluster.new_actors()
+            self._spare += new_actors
+            last = time.monotonic() if new_actors else last
             if self._spare and time.monotonic() - last > _GATHER_SECONDS:
                 break
-            wait([self._cluster.bell], 0.2)
+            wait([self._cluster.arrival_pipe], 0.2)
         return len(self._spare)
 
-    def _ask(self, parts: Sequence[_Part], calls: Sequence[Call]) -> list[Any]:
+    def _call(self, parts: Sequence[_Part], calls: Sequence[Call]) -> list[Any]:
         """Return answers in the order of the parts, replacing lost actors."""
         for part, call in zip(parts, calls, strict=True):
-            part.todo.append(call)
-        while any(part.todo for part in parts):
+            part.pending.append(call)
+        while any(part.pending for part in parts):
             self._send(parts)
-            pipes = {actor.pipe: actor for actor in self._at_work}
-            for pipe in wait([*pipes, self._cluster.bell], 0.5):
+            pipes = {actor.pipe: actor for actor in self._busy}
+            for pipe in wait([*pipes, self._cluster.arrival_pipe], 0.5):
                 if pipe in pipes:
                     self._take(pipes[pipe])
-            self._spare += self._cluster.arrivals()
+            self._spare += self._cluster.new_actors()
             self._leave()
         return [part.answer for part in parts]
 
@@ -216,36 +215,36 @@ class ClusterWorkers(Workers):
         try:
             self._check_stop()
         except StoppedError:
-            for actor in self._at_work:
+            for actor in self._busy:
                 actor.request_stop()
 
     def _send(self, parts: Sequence[_Part]) -> None:
         """Send the next call of every part whose actor is idle."""
         for part in parts:
-            while part.todo:
-                actor = part.actor or self._seat(part)
-                if actor is None or actor in self._at_work:
+            while part.pending:
+                actor = part.actor or self._assign_actor(part)
+                if actor is None or actor in self._busy:
                     break
                 if self._request(part, actor):
-                    self._at_work[actor] = part
+                    self._busy[actor] = part
                     break
-                self._lose(actor, Lost(f"on {actor.node} was lost", "silent"))
+                self._handle_loss(actor, Lost(f"on {actor.node} was lost", "silent"))
 
-    def _seat(self, part: _Part) -> RayActor | None:
+    def _assign_actor(self, part: _Part) -> RayActor | None:
         """Assign an actor to a part without one: a spare actor, or the one with the fewest
         parts.
         """
         if self._spare:
             actor = self._spare.pop(0)
         else:
-            seated = [other.actor for other in self._parts if other.actor is not None]
-            if not seated:
+            assigned = [other.actor for other in self._parts if other.actor is not None]
+            if not assigned:
                 return None
-            actor = min(seated, key=seated.count)
+            actor = min(assigned, key=assigned.count)
         part.move(actor)
         return actor
 
-    def _spread(self) -> None:
+    def _spread_shards(self) -> None:
         """Move shards that share an actor to spare ones; their states were just fetched."""
         for k, part in enumerate(self._parts):
             shared = any(other.actor is part.actor for other in self._parts[:k])
@@ -254,33 +253,34 @@ class ClusterWorkers(Workers):
 
     def _request(self, part: _Part, actor: RayActor) -> bool:
         """Send a part's next call; return False if its actor is lost."""
-        method, arguments = part.todo[0]
-        facts: dict[str, Any] = {"method": method, "arguments": arguments, "members": part.members}
+        method, arguments = part.pending[0]
+        request: dict[str, Any] = {"method": method, "arguments": arguments}
+        request["members"] = part.members
         if method == "begin":
-            facts |= self._begin
-        elif isinstance(arguments, _Handed):  # replay chunks are read only when sent
+            request |= self._begin
+        elif isinstance(arguments, _ReturnedState):  # replay chunks are read only when sent
             chunks = {m: self._chunks.read(m, arguments.files) for m in part.members}
-            facts["arguments"] = (arguments.state, chunks)
-        facts["kept"] = [one.members for one in self._parts if one.actor is actor]
-        return actor.send(pickle.dumps(facts), [self._shared] if method == "begin" else [])
+            request["arguments"] = (arguments.state, chunks)
+        request["kept"] = [other.members for other in self._parts if other.actor is actor]
+        return actor.send(pickle.dumps(request), [self._shared] if method == "begin" else [])
 
     def _take(self, actor: RayActor) -> None:
         content = actor.receive()
         if isinstance(content, Lost):
-            self._lose(actor, content)
+            self._handle_loss(actor, content)
             return
-        found = pickle.loads(content)
-        if isinstance(found, SlipstreamError):
-            raise found
-        part = self._at_work.pop(actor)
+        reply = pickle.loads(content)
+        if isinstance(reply, SlipstreamError):
+            raise reply
+        part = self._busy.pop(actor)
         part.losses = 0
-        part.todo.popleft()
-        if not part.todo:
-            part.answer = found
+        part.pending.popleft()
+        if not part.pending:
+            part.answer = reply
 
-    def _lose(self, actor: RayActor, lost: Lost) -> None:
+    def _handle_loss(self, actor: RayActor, lost: Lost) -> None:
         """Handle a lost actor with all its parts; the running part is held responsible."""
-        self._at_work.pop(actor, None)
+        self._busy.pop(actor, None)
         for part in self._parts:
             if part.actor is not actor:
                 continue
@@ -305,20 +305,20 @@ class ShardService(NodeService):
 
     def answer(self, request: bytes, arrays: Sequence[Arrays]) -> bytes:
         """Return a method's result, or the user error that ends the run."""
-        asked = pickle.loads(request)
+        message = pickle.loads(request)
         self._leaving.clear()
-        for members in [one for one in self._shards if one not in asked["kept"]]:
+        for members in [stored for stored in self._shards if stored not in message["kept"]]:
             self._shards.pop(members).close()
         try:
-            return pickle.dumps(self._call(asked, arrays))
+            return pickle.dumps(self._call(message, arrays))
         except SlipstreamError as error:
             return pickle.dumps(error)
 
-    def _call(self, asked: Any, arrays: Sequence[Arrays]) -> Any:
+    def _call(self, message: Any, arrays: Sequence[Arrays]) -> Any:
         """Return the result of a method, or the user error that ends the run."""
-        method, members, arguments = asked["method"], asked["members"], asked["arguments"]
+        method, members, arguments = message["method"], message["members"], message["arguments"]
         if method == "begin":
-            return self._begin(asked, arrays)
+            return self._begin(message, arrays)
         shard = self._shards[members]  # a restarted actor has none and counts as lost
         if method == "set_state":
             return self._set_state(shard, *arguments)
@@ -327,14 +327,14 @@ class ShardService(NodeService):
         value = getattr(shard, method)(*arguments)
         return [str(fault) for fault in value] if method == "faults" else value
 
-    def _begin(self, asked: Any, arrays: Sequence[Arrays]) -> None:
+    def _begin(self, message: Any, arrays: Sequence[Arrays]) -> None:
         set_torch_threads(1)
-        config, members = asked["config"], asked["members"]
-        environment = self.restored(asked["environment"], arrays).with_stepping(
+        config, members = message["config"], message["members"]
+        environment = self.restored(message["environment"], arrays).with_stepping(
             config.training.stepping
         )
         self._shards[members] = make_shard(
-            config, environment, members, self._check_stop, curriculum=asked["curriculum"]
+            config, environment, members, self._check_stop, curriculum=message["curriculum"]
         )
 
     def _hand_over(self, shard: Shard) -> dict[str, Any]:
@@ -343,16 +343,16 @@ class ShardService(NodeService):
         """
         chunks: dict[int, dict[str, Any]] = {}
         for row, member in enumerate(shard.members):
-            known = self._known.get(member, ())
-            made = shard.collector.bulk(row)
+            stored = self._known.get(member, ())
+            makers = shard.collector.bulk(row)
             chunks[member] = {
-                name: None if name in known else make() for name, make in made.items()
+                name: None if name in stored else make() for name, make in makers.items()
             }
-            self._known[member] = set(made)
+            self._known[member] = set(makers)
         return {"state": shard.get_state(), "chunks": chunks}
 
     def _set_state(self, shard: Shard, state: Any, chunks: Mapping[int, Mapping[str, Any]]) -> int:
-        self._known |= {member: set(one) for member, one in chunks.items()}
+        self._known |= {member: set(names) for member, names in chunks.items()}
         return shard.set_state(state, chunks=[chunks[member].items() for member in shard.members])
 
     def _check_stop(self) -> None:

@@ -93,9 +93,9 @@ class NodeCompatibility:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def read(cls, parcel: bytes) -> NodeCompatibility:
+    def read(cls, payload: bytes) -> NodeCompatibility:
         """Deserialize after the transfer."""
-        return cls(**json.loads(parcel))
+        return cls(**json.loads(payload))
 
     def compare(self, arrays: Sequence[NDArray[Any]]) -> list[str]:
         """Compare with this node, whose working directory contains the staged files.
@@ -113,8 +113,8 @@ class NodeCompatibility:
         self._compare_versions()
         if not get_kind(self.env).compiled:
             get_kind(self.env).load(self.settings)  # raises an error about missing parts
-        own = _hashes(required_modules(self.file or self.env, self.agent))
-        changed = provenance.changed_keys({"sources": self.sources}, {"sources": own})
+        sources = _hashes(required_modules(self.file or self.env, self.agent))
+        changed = provenance.changed_keys({"sources": self.sources}, {"sources": sources})
         if changed:
             raise ConfigError(
                 f"{', '.join(changed)} on {platform.node()} differ from those of {self.host}. "
@@ -125,8 +125,8 @@ class NodeCompatibility:
                 f"The arrays of {self.env} received by {platform.node()} are not those sent by "
                 f"{self.host}: their sha256 differ."
             )
-        mine = provenance.instruction_sets()
-        differing = sorted(set(mine) ^ set(self.instructions))
+        instructions = provenance.instruction_sets()
+        differing = sorted(set(instructions) ^ set(self.instructions))
         if not differing:
             return []
         return [
@@ -135,12 +135,13 @@ class NodeCompatibility:
         ]
 
     def _compare_versions(self) -> None:
-        mine, theirs = _versions(), self.versions
+        versions, owner_versions = _versions(), self.versions
         changed = [
-            f"{name} {mine.get(name)} where {self.host} has {theirs.get(name)}"
-            for name in sorted({*mine, *theirs})
+            f"{name} {versions.get(name)} where {self.host} has {owner_versions.get(name)}"
+            for name in sorted({*versions, *owner_versions})
             # Without torch a node trains compiled agents; others raise an error there.
-            if mine.get(name) != theirs.get(name) and (name != "torch" or {*mine} >= {"torch"})
+            if versions.get(name) != owner_versions.get(name)
+            and (name != "torch" or "torch" in versions)
         ]
         if changed:
             raise ConfigError(
@@ -149,8 +150,9 @@ class NodeCompatibility:
             )
         if _code_hash() != self.code:
             raise ConfigError(
-                f"The files of slipstream {mine['slipstream']} on {platform.node()} are not those "
-                f"of {self.host}. Install the same files, and start again if they were edited."
+                f"The files of slipstream {versions['slipstream']} on {platform.node()} are not "
+                f"those of {self.host}. Install the same files, and start again if they were "
+                "edited."
             )
 
 
@@ -186,23 +188,23 @@ def work_for(
 
 
 def _hashes(modules: Sequence[ModuleType]) -> dict[str, str]:
-    return {name: hashed for one in modules for name, hashed in source_hashes(one).items()}
+    return {name: hashed for module in modules for name, hashed in source_hashes(module).items()}
 
 
 def _versions() -> dict[str, Any]:
-    found = provenance.versions()
-    return {name: found[name] for name in _DECIDING if name in found}
+    versions = provenance.versions()
+    return {name: versions[name] for name in _DECIDING if name in versions}
 
 
 @functools.cache
 def _code_hash() -> str:
     """Return a hash of all source files, ordered by name."""
     root = Path(__file__).parents[2]
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        found.update(f"{path.relative_to(root).as_posix()}\n".encode())
-        found.update(path.read_bytes())
-    return found.hexdigest()
+        digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def stage_files(name: str, folder: Path, agent: str | None = None) -> Path | None:
@@ -216,15 +218,16 @@ def stage_files(name: str, folder: Path, agent: str | None = None) -> Path | Non
     """
     modules = required_modules(name, agent)
     for module in modules:
-        for known, path in source_files(module).items():
-            if known == module.__name__ and known.startswith(
+        for module_name, path in source_files(module).items():
+            if module_name == module.__name__ and module_name.startswith(
                 USER_MODULE_PREFIX
             ):  # given by its path
                 _copy(path, folder)
             elif is_user_file(path):
-                parts = known.split(".")
+                parts = module_name.split(".")
                 packages = [".".join(parts[:depth]) for depth in range(1, len(parts))]
-                origins = [getattr(sys.modules.get(one), "__file__", None) for one in packages]
+                loaded = (sys.modules.get(package) for package in packages)
+                origins = [getattr(package, "__file__", None) for package in loaded]
                 for depth, source in enumerate([*origins, path], 1):
                     if source is not None:
                         inner = Path(source).name == "__init__.py"
@@ -234,21 +237,21 @@ def stage_files(name: str, folder: Path, agent: str | None = None) -> Path | Non
 
 def _copy(source: str | Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    place, content = folder / Path(source).name, Path(source).read_bytes()
-    if place.exists() and place.read_bytes() != content:
+    target, content = folder / Path(source).name, Path(source).read_bytes()
+    if target.exists() and target.read_bytes() != content:
         raise ConfigError(
-            f"{source} and another of your files are both called {place.name}, but nodes of a "
+            f"{source} and another of your files are both called {target.name}, but nodes of a "
             "cluster store them in one folder. Rename one of them."
         )
-    place.write_bytes(content)
+    target.write_bytes(content)
 
 
 def required_modules(name: str, agent: str | None = None) -> list[ModuleType]:
     """Return the user's modules of an environment and an agent."""
-    found = [get_kind(name).module]
+    modules = [get_kind(name).module]
     if agent is not None and agent.endswith(".py"):
-        found.append(import_file(Path(agent), "agent"))
-    return [one for one in found if one is not None]
+        modules.append(import_file(Path(agent), "agent"))
+    return [module for module in modules if module is not None]
 
 
 def arrays_of(environment: Environment) -> tuple[Any, ...]:
@@ -259,8 +262,8 @@ def arrays_of(environment: Environment) -> tuple[Any, ...]:
 
 def kernel_file(name: str) -> str | None:
     """Return the file name of a user's kernel among the staged files; None for other kernels."""
-    own = name.endswith(".py") and get_kind(name).compiled
-    return Path(name).name if own else None
+    is_user_kernel = name.endswith(".py") and get_kind(name).compiled
+    return Path(name).name if is_user_kernel else None
 
 
 class NodeService(ABC):
@@ -278,9 +281,9 @@ class NodeService(ABC):
     """
 
     def __init__(self, needs: bytes, arrays: Arrays) -> None:
-        self._premises = NodeCompatibility.read(needs)
-        self.notes = self._premises.compare(arrays)
-        file, name = self._premises.file, self._premises.env
+        self._compatibility = NodeCompatibility.read(needs)
+        self.notes = self._compatibility.compare(arrays)
+        file, name = self._compatibility.file, self._compatibility.env
         # Loaded immediately: Ray may delete the folder when another node of this machine ends.
         self._kernel = get_kind(file or name).kernel
         self._first = arrays
@@ -299,35 +302,35 @@ class NodeService(ABC):
         """Request a stop of the current work."""
         self._leaving.set()
 
-    def restored(self, sent: Mapping[str, Any], arrays: Sequence[Arrays]) -> Environment:
+    def restored(self, payload: Mapping[str, Any], arrays: Sequence[Arrays]) -> Environment:
         """Restore an environment from `environment_payload` with local arrays and rules.
 
         Raises:
             DataError: the arrays differ from those sent.
         """
-        bare: Environment = pickle.loads(sent["bare"])
-        rules = bare.part(KernelEnvironment)
+        environment: Environment = pickle.loads(payload["bare"])
+        rules = environment.part(KernelEnvironment)
         if self._kernel is None or rules is None:
-            return bare
-        if sent["digest"] not in self._data:
-            self._take(sent["digest"], sent["writable"], [self._first, *arrays])
-        return rules.with_rules(self._kernel, self._data[sent["digest"]])
+            return environment
+        if payload["digest"] not in self._data:
+            self._take(payload["digest"], payload["writable"], [self._first, *arrays])
+        return rules.with_rules(self._kernel, self._data[payload["digest"]])
 
     def _take(self, digest: str, writable: Sequence[bool], arrays: Sequence[Arrays]) -> None:
         """Store the arrays of a digest.
 
         Writable arrays are copied: writability is part of the compiled types, and arrays in an
-        object
-        store are read-only.
+        object store are read-only.
         """
-        found = next((one for one in arrays if arrays_digest(one) == digest), None)
-        if found is None:
+        received = next((sent for sent in arrays if arrays_digest(sent) == digest), None)
+        if received is None:
             raise DataError(
-                f"Arrays of {self._premises.env} received by {platform.node()} are not those sent "
-                f"by {self._premises.host}."
+                f"Arrays of {self._compatibility.env} received by {platform.node()} are not "
+                f"those sent by {self._compatibility.host}."
             )
         self._data[digest] = [
-            array.copy() if own else array for array, own in zip(found, writable, strict=True)
+            array.copy() if is_writable else array
+            for array, is_writable in zip(received, writable, strict=True)
         ]
 
 
@@ -340,7 +343,7 @@ def environment_payload(environment: Environment, shared: Shared | None) -> dict
         environment: loaded environment.
         shared: its arrays; None without arrays.
     """
-    facts = {} if shared is None else {"digest": shared.digest, "writable": shared.writable}
+    reference = {} if shared is None else {"digest": shared.digest, "writable": shared.writable}
     rules = environment.part(KernelEnvironment)
-    bare = environment if rules is None else rules.without_rules()
-    return {"bare": pickle.dumps(bare), **facts}
+    stripped = environment if rules is None else rules.without_rules()
+    return {"bare": pickle.dumps(stripped), **reference}

@@ -1,4 +1,7 @@
-"""Owner's side of a Ray cluster: talks to the process that runs Ray, and survives its end."""
+"""Owner's side of a Ray cluster: exchanges messages with the process that runs Ray.
+
+The owner continues if that process ends.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ from slipstream.core.extras import install_command
 from slipstream.training.cluster import cluster
 
 _PROGRAM = "slipstream.training.cluster.ray_process"
-_LOOK_SECONDS = 5.0  # timeout of a connection to the head
+_CONNECT_SECONDS = 5.0  # timeout of a connection to the head
 _JOIN_SECONDS = 120.0  # timeout of Ray's connection, with a busy head
-_ROOM_SECONDS = 60.0  # timeout of the first actor
+_START_SECONDS = 60.0  # timeout of the first actor
 _RISK = "anyone who can reach its ports can run any code on its machines"
 
 
@@ -67,30 +70,32 @@ class RayActor:
     """A process of a node that handles one request at a time, until it is lost.
 
     Args:
-        place: its node.
-        tell: calls a method of the driver, with the actor's number and arguments.
+        node_stats: its node and statistics.
+        send_to_driver: calls a method of the driver, with the actor's number and arguments.
 
     Attributes:
         pipe: readable when `receive` has a message.
     """
 
-    def __init__(self, place: _Node, tell: Callable[..., bool]) -> None:
-        self.place, self._tell = place, tell
-        self.pipe, self._bell = Pipe(duplex=False)
+    def __init__(self, node_stats: _Node, send_to_driver: Callable[..., bool]) -> None:
+        self.node_stats, self._call_driver = node_stats, send_to_driver
+        self.pipe, self._message_pipe = Pipe(duplex=False)
         self._inbox: SimpleQueue[bytes | cluster.Lost] = SimpleQueue()
-        self.busy = self.over = False
+        self.busy = self.released = False
 
     @property
     def node(self) -> str:
         """Name of the machine."""
-        return self.place.name
+        return self.node_stats.name
 
     def send(self, request: bytes, shared: Sequence[cluster.Shared] = ()) -> bool:
         """Send a request and its arrays; return False if the actor is lost."""
-        if self.over or not self._tell("work", request, [one.digest for one in shared]):
+        if self.released or not self._call_driver(
+            "work", request, [item.digest for item in shared]
+        ):
             return False
         self.busy = True
-        self.place.bytes += len(request)
+        self.node_stats.bytes += len(request)
         return True
 
     def receive(self) -> bytes | cluster.Lost:
@@ -100,41 +105,40 @@ class RayActor:
 
     def request_stop(self) -> None:
         """Request an early answer of its service."""
-        if self.busy and not self.over:
-            self._tell("leave")
+        if self.busy and not self.released:
+            self._call_driver("leave")
 
     def end(self) -> None:
         """Release the actor, whatever its state."""
-        if not self.over:
-            self.over = True
-            self._tell("detach")
+        if not self.released:
+            self.released = True
+            self._call_driver("detach")
 
-    def put(self, found: bytes | cluster.Lost, final: bool) -> None:
+    def put(self, message: bytes | cluster.Lost, final: bool) -> None:
         """Add a message for `receive`; `final` marks the last one of a request."""
         self.busy = self.busy and not final
-        if isinstance(found, cluster.Lost):
-            self.over = True
-            self.place.losses += 1
+        if isinstance(message, cluster.Lost):
+            self.released = True
+            self.node_stats.losses += 1
         else:
-            self.place.answers += final
-            self.place.bytes += len(found)
-        self._inbox.put(found)
+            self.node_stats.answers += final
+            self.node_stats.bytes += len(message)
+        self._inbox.put(message)
         with suppress(OSError):  # no reader is left
-            self._bell.send_bytes(b".")
+            self._message_pipe.send_bytes(b".")
 
 
 class RayCluster:
     """Cluster whose machines come and go; a context that leaves nothing running at its end.
 
-    A thread reads the driver's messages: each is the name of a method below, without `_on_`, and
-    its
-    arguments.
+    A thread reads the driver's messages. Each is the name of a method below, without `_on_`, and
+    its arguments.
 
     Args:
         options, work, log: see `connect`.
 
     Attributes:
-        bell: readable when `arrivals` has new actors.
+        arrival_pipe: readable when `arrivals` has new actors.
 
     Raises (on entering):
         ConfigError: another process owns the work, or the cluster accepts everyone.
@@ -145,17 +149,17 @@ class RayCluster:
         self, options: cluster.ClusterOptions, work: cluster.ClusterWork, log: Callable[[str], None]
     ) -> None:
         self._options, self._work, self._log = options, work, log
-        self.bell, self._ring = Pipe(duplex=False)
+        self.arrival_pipe, self._arrival_end = Pipe(duplex=False)
         self._nodes: dict[str, _Node] = {}
-        self._seats: dict[int, RayActor] = {}  # started actors by number
+        self._actors: dict[int, RayActor] = {}  # started actors by number
         self._failures: dict[int, str] = {}  # errors of actors that did not start
         self._tries = 0  # attempts in total
         self._shared: dict[str, cluster.Shared] = {}
         self._replies: SimpleQueue[str] = SimpleQueue()
         self._new: SimpleQueue[RayActor] = SimpleQueue()
         self._sentences: SimpleQueue[str] = SimpleQueue()
-        self._told: set[str] = set()  # messages that are logged once
-        self._wanted, self._size = 0, "an unknown number of cores"
+        self._logged: set[str] = set()  # messages that are logged once
+        self._target, self._capacity = 0, "an unknown number of cores"
         self._last = time.monotonic()  # last time with an actor
         self._lock = threading.Lock()  # guards the pipe
         self._gone, self._why = False, ""
@@ -168,7 +172,7 @@ class RayCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._tell("close")
+        self._call_driver("close")
         _end(self._process, TERMINATE_SECONDS)
         self._thread.join()
         self._pipe.close()
@@ -180,14 +184,14 @@ class RayCluster:
         """
         address = self._options.address
         if address == "local":
-            return self._joined("token")
-        _look(address)
+            return self._start_driver("token")
+        _check_address(address)
         try:
-            driver = self._joined("disabled")
+            driver = self._start_driver("disabled")
         except ConfigError:
             raise
         except ResourceError:
-            return self._joined("token")
+            return self._start_driver("token")
         if not self._options.insecure:
             _end(driver[0], 0.0)
             raise ConfigError(
@@ -199,40 +203,40 @@ class RayCluster:
         self._log(f"The cluster at {address} requires no token: {_RISK} (--insecure-cluster).")
         return driver
 
-    def _joined(self, mode: str) -> tuple[subprocess.Popen[bytes], Connection]:
+    def _start_driver(self, mode: str) -> tuple[subprocess.Popen[bytes], Connection]:
         """Start a driver with or without a token.
 
         Raises:
             ConfigError, ResourceError: it is not accepted.
         """
-        mine, theirs = multiprocessing.Pipe()
+        owner_end, driver_end = multiprocessing.Pipe()
         environment = {
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_BACKEND_LOG_LEVEL": "error",
             **os.environ,
             "RAY_AUTH_MODE": mode,
         }
-        number = str(theirs.fileno())
+        number = str(driver_end.fileno())
         try:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", _PROGRAM, number, str(os.getpid())],
                 env=environment,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[driver_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
         except OSError as error:
             raise worker_start_error(error, "close other programs") from error
-        theirs.close()
+        driver_end.close()
         answer: tuple[str, ...] = ()
         try:
             with suppress(EOFError, OSError):
-                mine.send((self._options, self._work))
-                if not mine.poll(_JOIN_SECONDS):
+                owner_end.send((self._options, self._work))
+                if not owner_end.poll(_JOIN_SECONDS):
                     silent = TimeoutError(f"no answer within {_JOIN_SECONDS:.0f} s")
                     raise cluster.connection_error(self._options.address, silent)
-                answer = mine.recv()
+                answer = owner_end.recv()
             if not answer:
                 how = describe_exit(process.wait(TERMINATE_SECONDS))
                 raise cluster.connection_error(
@@ -242,28 +246,28 @@ class RayCluster:
                 raise getattr(errors, answer[1])(answer[2])
         except BaseException:
             _end(process, 0.0)
-            mine.close()
+            owner_end.close()
             raise
-        return process, mine
+        return process, owner_end
 
-    def arrivals(self) -> list[RayActor]:
+    def new_actors(self) -> list[RayActor]:
         """Return new actors since the last call, including restarted ones.
 
         Raises:
             ResourceError: no actor can be started, or the cluster is lost.
         """
-        while self.bell.poll():
-            self.bell.recv_bytes()
+        while self.arrival_pipe.poll():
+            self.arrival_pipe.recv_bytes()
         for sentence in _all(self._sentences):
             self._log(sentence)
         if self._gone:
             raise self._lost()
-        found, waited = _all(self._new), time.monotonic() - self._last
-        if self._seats or found:
+        actors, waited = _all(self._new), time.monotonic() - self._last
+        if self._actors or actors:
             self._last = time.monotonic()
-            return found
-        late, failures = waited > _ROOM_SECONDS, list(self._failures.values())
-        if failures and (late or len(failures) >= self._wanted):
+            return actors
+        late, failures = waited > _START_SECONDS, list(self._failures.values())
+        if failures and (late or len(failures) >= self._target):
             raise ResourceError(
                 f"No worker started in the cluster after {self._tries} attempts in {waited:.0f} s: "
                 f"{failures[-1]}"
@@ -271,16 +275,14 @@ class RayCluster:
         if late:
             raise ResourceError(
                 f"The cluster has had no room for a worker for {waited:.0f} s: it has "
-                f"{self._size}, which are in use or unavailable. Start a node (`ray start "
+                f"{self._capacity}, which are in use or unavailable. Start a node (`ray start "
                 "--address=...`), or remove --cluster."
             )
-        return found
+        return actors
 
     def _lost(self) -> ResourceError:
         _end(self._process, TERMINATE_SECONDS)
-        why = (
-            self._why or f"the process that talked to it {describe_exit(self._process.returncode)}"
-        )
+        why = self._why or f"the process connected to it {describe_exit(self._process.returncode)}"
         return ResourceError(
             f"The cluster at {self._options.address} was lost: its head died, or this machine was "
             f"cut off from it ({why}). Continue with `slipstream resume`, with or without a "
@@ -295,7 +297,7 @@ class RayCluster:
         """
         shared = cluster.Shared.of(arrays)
         if shared.digest not in self._shared:
-            self._tell("share", shared.digest, list(arrays))
+            self._call_driver("share", shared.digest, list(arrays))
             why = self._replies.get()
             if self._gone:
                 raise self._lost()
@@ -305,21 +307,19 @@ class RayCluster:
         return self._shared[shared.digest]
 
     def status(self) -> list[dict[str, Any]]:
-        """Return statistics of each node: `node`, `seats`, `busy`, `answers`, `losses`, `bytes`
-        sent.
-        """
-        found, seats = [], list(self._seats.values())
+        """Return statistics of each node: `node`, `slots`, `busy`, `answers`, `losses`, `bytes`."""
+        nodes, actors = [], list(self._actors.values())
         for node in list(self._nodes.values()):
-            there = [actor for actor in seats if actor.place is node]
-            facts = {"seats": len(there), "busy": sum(actor.busy for actor in there)}
-            done = {"answers": node.answers, "losses": node.losses, "bytes": node.bytes}
-            found.append({"node": node.name, **facts, **done})
-        return found
+            actors = [actor for actor in actors if actor.node_stats is node]
+            load = {"slots": len(actors), "busy": sum(actor.busy for actor in actors)}
+            counts = {"answers": node.answers, "losses": node.losses, "bytes": node.bytes}
+            nodes.append({"node": node.name, **load, **counts})
+        return nodes
 
-    def _tell(self, name: str, *facts: Any) -> bool:
+    def _call_driver(self, name: str, *arguments: Any) -> bool:
         """Call a method of the driver; return False if it has ended."""
         with self._lock, suppress(OSError):
-            self._pipe.send((name, *facts))
+            self._pipe.send((name, *arguments))
             return not self._gone
         return False
 
@@ -327,20 +327,20 @@ class RayCluster:
         """Dispatch the driver's messages until it ends; runs in a thread."""
         with suppress(EOFError, OSError):
             while True:
-                name, *facts = self._pipe.recv()
-                getattr(self, f"_on_{name}")(*facts)
+                name, *arguments = self._pipe.recv()
+                getattr(self, f"_on_{name}")(*arguments)
         self._gone = True
         self._replies.put("")
         self._wake()
 
     def _log_once(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
+        if sentence not in self._logged:
+            self._logged.add(sentence)
             self._sentences.put(sentence)
 
     def _wake(self) -> None:
         with suppress(OSError):
-            self._ring.send_bytes(b".")
+            self._arrival_end.send_bytes(b".")
 
     def _on_arrived(self, number: int, identity: str, host: str, notes: Sequence[str]) -> None:
         """Handle an actor that started or restarted."""
@@ -348,12 +348,12 @@ class RayCluster:
             known = {node.name for node in self._nodes.values()}
             self._nodes[identity] = _Node(f"{host}-{identity[:6]}" if host in known else host)
 
-        def tell(name: str, *facts: Any) -> bool:
+        def send_to_driver(name: str, *arguments: Any) -> bool:
             if name == "detach":
-                self._seats.pop(number, None)
-            return self._tell(name, number, *facts)
+                self._actors.pop(number, None)
+            return self._call_driver(name, number, *arguments)
 
-        actor = self._seats[number] = RayActor(self._nodes[identity], tell)
+        actor = self._actors[number] = RayActor(self._nodes[identity], send_to_driver)
         self._failures.pop(number, None)
         for note in notes:
             self._log_once(f"Note: {note}")
@@ -370,32 +370,32 @@ class RayCluster:
             self._log_once(f"No worker starts on {host} ({why}); retrying every minute.")
         self._wake()
 
-    def _on_said(self, number: int, content: bytes, final: bool) -> None:
-        actor = self._seats.get(number)
+    def _on_message(self, number: int, content: bytes, final: bool) -> None:
+        actor = self._actors.get(number)
         if actor is not None:
             actor.put(content, final)
 
     def _on_lost(self, number: int, how: str, cause: str) -> None:
-        actor = self._seats.pop(number, None)
+        actor = self._actors.pop(number, None)
         if actor is not None:
             actor.put(cluster.Lost(f"on {actor.node} {how}", cause), True)
 
     def _on_died(self, why: str) -> None:
         self._why = why
 
-    def _on_room(self, wanted: int, size: str) -> None:
-        self._wanted, self._size = wanted, size
+    def _on_capacity(self, wanted: int, size: str) -> None:
+        self._target, self._capacity = wanted, size
 
     def _on_shared(self, why: str) -> None:
         self._replies.put(why)
 
 
-def _look(address: str) -> None:
+def _check_address(address: str) -> None:
     """Raise if no process listens on an address: Ray would retry for a long time."""
     host, _, port = address.rpartition(":")
     if host:
         try:
-            socket.create_connection((host, int(port)), _LOOK_SECONDS).close()
+            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
         except (OSError, OverflowError) as error:  # the latter: no such port
             raise cluster.connection_error(address, error) from error
 
@@ -409,9 +409,9 @@ def _end(process: subprocess.Popen[bytes], patience: float) -> None:
         process.wait()
 
 
-def _all(found: SimpleQueue[Any]) -> list[Any]:
+def _all(items_queue: SimpleQueue[Any]) -> list[Any]:
     items = []
     with suppress(Empty):
         while True:
-            items.append(found.get_nowait())
+            items.append(items_queue.get_nowait())
     return items

@@ -1,8 +1,8 @@
 """Ray in a child process of its owner: Ray may end this process, and the owner reports it.
 
-`RayCluster` runs this program and talks to it over a pipe; nothing else imports Ray. Ray places the
-actors, restarts them if their processes or nodes die, and transfers data. Ray never repeats
-interrupted work: the owner sends it again.
+`RayCluster` runs this program and is connected to it by a pipe. Nothing else imports Ray. Ray
+places the actors, restarts them if their processes or nodes die, and transfers data. Ray never
+repeats interrupted work: the owner sends it again.
 """
 
 from __future__ import annotations
@@ -42,20 +42,19 @@ from slipstream.training.cluster.cluster import (
 
 _VERSIONS = ((2, 52), (2, 61))  # minimum with tokens, and first untested version
 _NAMESPACE = "slipstream"
-_TICK_SECONDS = 1.0  # interval of checks for free resources
+_POLL_SECONDS = 1.0  # interval of checks for free resources
 _NODE_SECONDS = 20.0  # time that Ray needs to detect a lost node
-_REST_SECONDS = 60.0  # delay before an actor without a service is restarted
+_RETRY_SECONDS = 60.0  # delay before an actor without a service is restarted
 # Arguments of `Lost`.
-_DIED, _WENT = ("died (out of memory?)", "died"), ("went away with its node", "silent")
+_DIED, _NODE_LOST = ("died (out of memory?)", "died"), ("went away with its node", "silent")
 _OWNER_SECONDS = 10.0  # time that Ray needs to detect a killed owner
 
 
 class Process:
     """An actor: a service, created when its process starts, and one thread that works for it.
 
-    Ray sends this class by value, because it is defined in a program. So a node without slipstream
-    can
-    report that.
+    Ray sends this class by value, because it is defined in a program. A node without slipstream can
+    therefore report that slipstream is missing.
 
     Args:
         service: ``module:Class`` of a `NodeService`.
@@ -78,9 +77,7 @@ class Process:
         self._hello = (*place, why, refused, notes)
 
     def hello(self) -> tuple[str, str, str, bool, Sequence[str]]:
-        """Return node id and name, error without a service ("" with one), whether it is final,
-        notes.
-        """
+        """Return node id, node name, error ("" with a service), whether it is final, and notes."""
         return self._hello
 
     def answer(
@@ -97,7 +94,7 @@ class Process:
         self._service.leave()
 
 
-class _Holder:
+class _NameHolder:
     """Reserves an owner's name during its lifetime."""
 
     def where(self) -> str:
@@ -105,7 +102,7 @@ class _Holder:
         return platform.node()
 
 
-class _Seat:
+class _Slot:
     """A slot for an actor, and the thread that requests it from Ray and forwards requests.
 
     Attributes:
@@ -118,80 +115,74 @@ class _Seat:
         self._number, self._driver = number, driver
         self.tasks: SimpleQueue[tuple[bytes, Sequence[Any]] | None] = SimpleQueue()
         self.handle: Any = None
-        self.refused = self.over = False
-        threading.Thread(target=self._sit, daemon=True).start()
+        self.refused = self.released = False
+        threading.Thread(target=self._run, daemon=True).start()
 
     def detach(self) -> None:
         """Terminate its actor, whatever its state."""
-        self.over = True
+        self.released = True
         self.tasks.put(None)
         with suppress(Exception):
             ray.kill(self.handle)
 
-    def _sit(self) -> None:
-        while not self.over:
+    def _run(self) -> None:
+        while not self.released:
             self.handle = self._driver.actor()
             try:
-                while not self.over and self._take_part():
+                while not self.released and self._use_actor():
                     pass
             except Exception as error:  # no actor can be created
-                self._tell("failed", "a node", first_line(error), False)
-                time.sleep(_REST_SECONDS)
+                self._send("failed", "a node", first_line(error), False)
+                time.sleep(_RETRY_SECONDS)
             with suppress(Exception):
                 ray.kill(self.handle)
 
-    def _take_part(self) -> bool:
-        """Use its actor until it is lost; return whether Ray restarts it, or a new one is
-        required.
-        """
+    def _use_actor(self) -> bool:
+        """Use its actor until it is lost; return True if Ray restarts it, False for a new one."""
         self._node, host, why, self.refused, notes = ray.get(self._hello())
         if not why:
-            self._tell("arrived", self._node, host, notes)
+            self._send("arrived", self._node, host, notes)
             return self._work()
-        self._tell("failed", host, why, self.refused)
-        time.sleep(_REST_SECONDS)
+        self._send("failed", host, why, self.refused)
+        time.sleep(_RETRY_SECONDS)
         return self.refused  # it may restart elsewhere if its node is lost
 
     def _work(self) -> bool:
         """Forward requests until the actor is lost or released; see `_take_part`."""
-        while (sent := self.tasks.get()) is not None:
+        while (request := self.tasks.get()) is not None:
             try:
-                how = self._answer(*sent)
-            except (
-                RayTaskError
-            ) as error:  # raised by its service: a problem of this node, or a defect
+                how = self._answer(*request)
+            except RayTaskError as error:  # raised by its service: this node's problem, or a defect
                 how = (f"failed: {first_line(error)}", "died")
             except (RayError, StopIteration):
                 ray.wait([self._hello()], timeout=_NODE_SECONDS)
-                alive = self._node in self._driver.rooms()
-                self._tell("lost", *(_DIED if alive else _WENT))
+                alive = self._node in self._driver.capacity()
+                self._send("lost", *(_DIED if alive else _NODE_LOST))
                 return True
             if how is not None:
-                self._tell("lost", *how)
+                self._send("lost", *how)
                 return False
         return False
 
     def _answer(self, request: bytes, arrays: Sequence[Any]) -> tuple[str, str] | None:
-        """Forward all messages of a request to the owner; return the reason if the actor is
-        lost.
-        """
-        said = self.handle.answer.options(num_returns="streaming").remote(request, *arrays)
+        """Forward all messages of a request to the owner; return the reason of a loss, or None."""
+        messages = self.handle.answer.options(num_returns="streaming").remote(request, *arrays)
         final = False
         while not final:
-            if not ray.wait([said], timeout=SILENT_SECONDS)[0]:
+            if not ray.wait([messages], timeout=SILENT_SECONDS)[0]:
                 return f"has not answered for {SILENT_SECONDS:.0f} s", "silent"
-            final, content = ray.get(next(said))
+            final, content = ray.get(next(messages))
             if content or final:
-                self._tell("said", content, final)
+                self._send("message", content, final)
         return None
 
     def _hello(self) -> Any:
         """Return the actor's hello once it has started or restarted."""
         return self.handle.hello.options(max_task_retries=-1).remote()
 
-    def _tell(self, name: str, *facts: Any) -> None:
-        if not self.over:
-            self._driver.tell(name, self._number, *facts)
+    def _send(self, name: str, *arguments: Any) -> None:
+        if not self.released:
+            self._driver.send(name, self._number, *arguments)
 
 
 class _Driver:
@@ -201,9 +192,9 @@ class _Driver:
         self._pipe, self._options, self._work = pipe, options, work
         self._lock = threading.Lock()  # guards the pipe
         self._shared: dict[str, Any] = {}
-        self._seats: dict[int, _Seat] = {}
-        self._begun = 0
-        self._holder = _own(work.owner)
+        self._slots: dict[int, _Slot] = {}
+        self._started = 0
+        self._holder = _reserve_name(work.owner)
         try:
             self._first = ray.put(list(work.arrays))
         except RayError as error:
@@ -211,26 +202,26 @@ class _Driver:
 
     def serve(self) -> None:
         """Process the owner's messages and keep actors in all free slots, until the owner ends."""
-        looked = -_TICK_SECONDS
+        last_fill = -_POLL_SECONDS
         while True:
-            if time.monotonic() - looked >= _TICK_SECONDS:
+            if time.monotonic() - last_fill >= _POLL_SECONDS:
                 self._fill()
-                looked = time.monotonic()
-            if self._pipe.poll(_TICK_SECONDS):
+                last_fill = time.monotonic()
+            if self._pipe.poll(_POLL_SECONDS):
                 name, *arguments = self._pipe.recv()
                 if name == "close":
                     break
                 getattr(self, name)(*arguments)
-        for seat in self._seats.values():
-            seat.detach()
+        for slot in self._slots.values():
+            slot.detach()
         with suppress(Exception):
             ray.kill(self._holder)
         ray.shutdown()
 
-    def tell(self, name: str, *facts: Any) -> None:
+    def send(self, name: str, *arguments: Any) -> None:
         """Call a method of the owner by name."""
         with self._lock, suppress(OSError):  # the owner has ended, and so will this process
-            self._pipe.send((name, *facts))
+            self._pipe.send((name, *arguments))
 
     def share(self, digest: str, arrays: Sequence[NDArray[Any]]) -> None:
         """Store arrays in the object store."""
@@ -239,26 +230,26 @@ class _Driver:
             self._shared[digest] = ray.put(list(arrays))
         except RayError as error:
             why = store_full_error(arrays, first_line(error))
-        self.tell("shared", why)
+        self.send("shared", why)
 
     def work(self, number: int, request: bytes, digests: Sequence[str]) -> None:
         """Send a request to an actor."""
-        self._seats[number].tasks.put((request, [self._shared[one] for one in digests]))
+        self._slots[number].tasks.put((request, [self._shared[digest] for digest in digests]))
 
     def leave(self, number: int) -> None:
         """Request an early answer of an actor."""
         with suppress(Exception):
-            self._seats[number].handle.leave.remote()
+            self._slots[number].handle.leave.remote()
 
     def detach(self, number: int) -> None:
         """Terminate an actor; another one takes its slot."""
-        if number in self._seats:
-            self._seats.pop(number).detach()
+        if number in self._slots:
+            self._slots.pop(number).detach()
 
     def actor(self) -> Any:
         """Create an actor, which waits for free resources."""
         gpus = self._options.gpu_share if self._work.gpu else 0
-        made = ray.remote(Process).options(
+        actor_class = ray.remote(Process).options(
             num_cpus=1,
             num_gpus=gpus,
             max_restarts=-1,
@@ -266,32 +257,32 @@ class _Driver:
             max_concurrency=2,  # the second thread handles `leave`
             scheduling_strategy="SPREAD",
         )
-        return made.remote(self._work.service, self._work.needs, self._first)
+        return actor_class.remote(self._work.service, self._work.needs, self._first)
 
-    def rooms(self) -> dict[str, int]:
+    def capacity(self) -> dict[str, int]:
         """Return the actors that fit on each live node, used or not: one per core or GPU share."""
-        found = {}
-        for facts in ray.nodes():
-            if facts["Alive"]:
-                room = facts["Resources"].get("CPU", 0.0)
+        capacity = {}
+        for node in ray.nodes():
+            if node["Alive"]:
+                slots = node["Resources"].get("CPU", 0.0)
                 if self._work.gpu:
-                    room = min(room, facts["Resources"].get("GPU", 0.0) / self._options.gpu_share)
-                found[facts["NodeID"]] = int(room + 1e-9)
-        return found
+                    slots = min(slots, node["Resources"].get("GPU", 0.0) / self._options.gpu_share)
+                capacity[node["NodeID"]] = int(slots + 1e-9)
+        return capacity
 
     def _fill(self) -> None:
         """Start as many actors as fit; they wait while others use the resources."""
-        rooms = self.rooms()
-        wanted = sum(rooms.values())
+        capacity = self.capacity()
+        wanted = sum(capacity.values())
         if self._options.max_workers is not None:
-            refused = sum(seat.refused for seat in self._seats.values())
+            refused = sum(slot.refused for slot in self._slots.values())
             wanted = min(wanted, self._options.max_workers + refused)
-        while len(self._seats) < wanted:
-            self._seats[self._begun] = _Seat(self._begun, self)
-            self._begun += 1
+        while len(self._slots) < wanted:
+            self._slots[self._started] = _Slot(self._started, self)
+            self._started += 1
         total = ray.cluster_resources()
-        cores, cards = (total.get(kind, 0.0) for kind in ("CPU", "GPU"))
-        self.tell("room", wanted, f"{cores:g} cores and {cards:g} GPUs (nodes: {len(rooms)})")
+        cpus, gpus = (total.get(kind, 0.0) for kind in ("CPU", "GPU"))
+        self.send("capacity", wanted, f"{cpus:g} cores and {gpus:g} GPUs (nodes: {len(capacity)})")
 
 
 def _join(options: ClusterOptions, work: ClusterWork) -> None:
@@ -318,17 +309,17 @@ def _join(options: ClusterOptions, work: ClusterWork) -> None:
         raise connection_error(options.address, error) from error
 
 
-def _own(name: str) -> Any:
+def _reserve_name(name: str) -> Any:
     """Reserve this owner's name; return the actor that holds it.
 
     Raises:
         ConfigError: another process has it.
     """
-    made = ray.remote(_Holder).options(name=name, num_cpus=0, max_restarts=-1)
+    holder_class = ray.remote(_NameHolder).options(name=name, num_cpus=0, max_restarts=-1)
     deadline = time.monotonic() + _OWNER_SECONDS
     while True:
         try:
-            return made.remote()
+            return holder_class.remote()
         except ValueError as error:
             if time.monotonic() > deadline:
                 raise ConfigError(

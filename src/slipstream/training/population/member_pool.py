@@ -161,7 +161,7 @@ class Pool:
                 if workplace.worker is not None and workplace.batch is not None
             }
             if self._cluster is not None:
-                pipes[self._cluster.bell] = None
+                pipes[self._cluster.arrival_pipe] = None
             ready = wait(list(pipes), None if left == math.inf else max(0.0, left))
             for pipe in ready:
                 workplace = pipes[pipe]
@@ -257,7 +257,7 @@ class Pool:
         """Give every idle worker its fair share of the waiting tasks."""
         self._workplaces = [workplace for workplace in self._workplaces if not workplace.lost]
         if self._cluster is not None and self._data is not None:
-            for one in self._cluster.arrivals():
+            for one in self._cluster.new_actors():
                 self._workplaces.append(
                     WorkerSlot(ClusterWorker(one, self._data, self._live), None, one.node)
                 )

@@ -19,7 +19,7 @@ if work.owner == "is owned":
     pipe.send(("refused", "ConfigError", "Another process of this cluster works on it."))
     sys.exit()
 pipe.send(("joined",))
-pipe.send(("room", 2, f"2 cores and 0 cards (mode: {mode})"))
+pipe.send(("capacity", 2, f"2 cores and 0 cards (mode: {mode})"))
 while True:
     name, *facts = pipe.recv()
     if name == "close":

@@ -81,8 +81,8 @@ def test_the_same_run(clusters, tmp_path, expected):
     assert everything(run) == expected
     assert [one.busy for one in clusters[0].actors] == [True, True]
     told = read_status(run.path).nodes
-    assert [node["seats"] for node in told] == [1, 1] and all(node["answers"] for node in told)
-    assert cluster_part(told[:1], stretches=False).startswith("1 node, 1 seat, ")
+    assert [node["slots"] for node in told] == [1, 1] and all(node["answers"] for node in told)
+    assert cluster_part(told[:1], segments=False).startswith("1 node, 1 slot, ")
 
 
 @pytest.mark.parametrize("seconds", [0.0, pytest.param(1e9, marks=pytest.mark.slow)])
@@ -94,7 +94,7 @@ def test_lost_actors(clusters, tmp_path, expected, monkeypatch, seconds):
     def lose(event):
         if isinstance(event, Updated) and len(lost) < 4:
             actor = next(one for one in clusters[0].actors[len(lost) :] if not one.over)
-            actor.over = True  # idle: the next call finds it gone
+            actor.released = True  # idle: the next call finds it gone
             lost.append(actor)
             clusters[0].add()
 
@@ -126,7 +126,7 @@ def test_a_node_that_does_not_come_back(clusters, tmp_path, expected):
 
     def lose(event):
         if isinstance(event, Updated):
-            clusters[0].actors[0].over = True
+            clusters[0].actors[0].released = True
 
     run = Run.create(resolve(SETTINGS), tmp_path / "run", log=said.append)
     try:
@@ -142,8 +142,8 @@ def test_a_node_that_joins_late_takes_a_share(clusters, tmp_path, expected, monk
     monkeypatch.setattr(cluster_workers, "HAND_OVER_SECONDS", 0.0)
 
     def lose(event):
-        if isinstance(event, Updated) and not clusters[0].actors[0].over:
-            clusters[0].actors[0].over = True
+        if isinstance(event, Updated) and not clusters[0].actors[0].released:
+            clusters[0].actors[0].released = True
         elif isinstance(event, Updated) and len(clusters[0].actors) == 2:
             assert len(clusters[0].actors[1].service._shards) == 2
             clusters[0].add(3)
@@ -203,7 +203,7 @@ def test_stopped_and_gone_on_with_elsewhere(clusters, tmp_path, settings):
         assert everything(run) == expected
         chunks = {file.name for file in run.bulk.glob("*/*")}
         assert chunks == {file.name for file in (tmp_path / "whole/bulk").glob("*/*")}
-    assert all(actor.over for cluster in clusters for actor in cluster.actors)
+    assert all(actor.released for cluster in clusters for actor in cluster.actors)
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def test_replays_are_handed_over_chunk_by_chunk(clusters, tmp_path, monkeypatch)
     def lose(event):
         if isinstance(event, Updated) and event.progress.iterations % 16 == 9:
             actor = next(one for one in clusters[0].actors[len(lost) :] if not one.over)
-            actor.over = True
+            actor.released = True
             lost.append(actor)
             clusters[0].add()
 
@@ -264,7 +264,7 @@ def test_a_game_against_a_trained_policy(clusters, tmp_path):
     def hide(event):
         if first.path.exists() and clusters:
             first.path.rename(moved)
-            clusters[0].actors[0].over = True  # another one begins without the files
+            clusters[0].actors[0].released = True  # another one begins without the files
             clusters[0].add()
 
     assert everything(trained(tmp_path / "far", LOCAL, [hide], game)) == alone

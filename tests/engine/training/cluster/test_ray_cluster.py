@@ -44,15 +44,15 @@ def test_a_cluster_that_lets_in_everybody(address, said):
         cluster(said, address=address).__enter__()
     assert not said
     with cluster(said, address=address, insecure=True) as one:
-        wait_for(lambda: "disabled" in one._size)
+        wait_for(lambda: "disabled" in one._capacity)
     assert len(said) == 1 and "anyone who can reach its ports" in said[0]
 
 
 def test_a_cluster_that_asks_for_a_token(address, said):
     with cluster(said, "asks for a token", address) as one:
-        wait_for(lambda: "token" in one._size)
+        wait_for(lambda: "token" in one._capacity)
     with cluster(said) as one:  # its own
-        wait_for(lambda: "token" in one._size)
+        wait_for(lambda: "token" in one._capacity)
     assert not said
 
 
@@ -106,7 +106,7 @@ def test_a_head_that_dies(said):
         (actor,) = arrived(one)
         actor.send(b"request", [shared])  # the process dies of it, perhaps before this returns
         wait_for(lambda: one._gone)
-        for ask in (one.arrivals, lambda: one.share([np.ones(3)])):
+        for ask in (one.new_actors, lambda: one.share([np.ones(3)])):
             with pytest.raises(ResourceError, match=r"was lost.*exit code 1.*slipstream resume"):
                 ask()
         assert not actor.send(b"request")
@@ -135,7 +135,7 @@ def test_what_an_actor_says(said):
             assert first.busy != final
         told = one.status()[0]
         assert told == {
-            **{"node": "there", "seats": 1, "busy": 0, "answers": 1, "losses": 0},
+            **{"node": "there", "slots": 1, "busy": 0, "answers": 1, "losses": 0},
             "bytes": len(b"request") + len(b"news") + len(b"answer"),
         }
         one._on_lost(4, "went away", "silent")
@@ -143,25 +143,25 @@ def test_what_an_actor_says(said):
         assert not second.send(b"more") and one.status()[1]["losses"] == 1
         one._on_arrived(4, "abcdefgh", "there", [])  # Ray began it anew, elsewhere
         (third,) = arrived(one)
-        assert third.node == "there" and one.status()[0]["seats"] == 2
+        assert third.node == "there" and one.status()[0]["slots"] == 2
         third.end()
         third.end()
-        wait_for(lambda: any("detach 4" in text for text in one._told))
-        calls = [text.partition("(")[2].partition(")")[0] for text in one._told]
+        wait_for(lambda: any("detach 4" in text for text in one._logged))
+        calls = [text.partition("(")[2].partition(")")[0] for text in one._logged]
         assert sorted(call for call in calls if call) == ["detach 4", "leave 3", "work 3"]
-        assert one.status()[0]["seats"] == 1
+        assert one.status()[0]["slots"] == 1
 
 
 def test_nodes_that_are_refused_are_named_once(said):
     with cluster(said) as one:
-        wait_for(lambda: one._wanted == 2)
+        wait_for(lambda: one._target == 2)
         one._on_failed(0, "old", "It has another numpy.", True)
         one._on_failed(0, "old", "It has another numpy.", True)
-        assert not one.arrivals()
+        assert not one.new_actors()
         assert said == ["old is not used. It has another numpy."]
         one._on_failed(1, "bare", "no slipstream", False)
         with pytest.raises(ResourceError, match=r"No worker started.*3 attempts.*on bare: no slip"):
-            one.arrivals()
+            one.new_actors()
         assert said[1] == "No worker starts on bare (no slipstream); retrying every minute."
         one._on_arrived(1, "abcdefgh", "bare", [])
         assert len(arrived(one)) == 1
@@ -170,20 +170,20 @@ def test_nodes_that_are_refused_are_named_once(said):
 @pytest.mark.parametrize("failed", [True, False])
 def test_no_worker_in_a_minute(said, failed):
     with cluster(said) as one:
-        wait_for(lambda: one._wanted == 2)
+        wait_for(lambda: one._target == 2)
         if failed:
             one._on_failed(0, "old", "It has another numpy.", True)
-        assert not one.arrivals()
-        one._last -= ray_cluster._ROOM_SECONDS + 1.0
+        assert not one.new_actors()
+        one._last -= ray_cluster._START_SECONDS + 1.0
         words = "another numpy" if failed else r"no room for a worker for 6\d s: it has 2 cores"
         with pytest.raises(ResourceError, match=words):
-            one.arrivals()
+            one.new_actors()
 
 
 def arrived(one):
     """Its new actors, once there are some."""
     found = []
-    wait_for(lambda: found.extend(one.arrivals()) or found)
+    wait_for(lambda: found.extend(one.new_actors()) or found)
     return found
 
 

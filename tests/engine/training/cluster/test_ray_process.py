@@ -64,8 +64,8 @@ def module(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.exceptions", errors)
     real = sys.modules.pop(NAME, None)
     found = importlib.import_module(NAME)
-    monkeypatch.setattr(found, "_own", lambda name: "holder")
-    monkeypatch.setattr(found, "_REST_SECONDS", 60.0)
+    monkeypatch.setattr(found, "_reserve_name", lambda name: "holder")
+    monkeypatch.setattr(found, "_RETRY_SECONDS", 60.0)
     yield found
     del sys.modules[NAME]
     delattr(package, "ray_process")
@@ -101,7 +101,7 @@ def driver(module, monkeypatch):
 
     yield make, told
     for made in drivers:
-        for number in list(made._seats):
+        for number in list(made._slots):
             made.detach(number)
     over.set()
     for thread in set(threading.enumerate()) - before:  # a fork elsewhere is refused beside them
@@ -120,9 +120,9 @@ def test_an_actor_that_works(driver):
     made._fill()
     assert ARRIVED in told(2)
     made.work(0, b"request", [])
-    assert told(2) == [("said", 0, b"news", False), ("said", 0, b"answer", True)]
+    assert told(2) == [("message", 0, b"news", False), ("message", 0, b"answer", True)]
     made.work(0, b"request", [])
-    assert told(1) == [("said", 0, b"", True)]
+    assert told(1) == [("message", 0, b"", True)]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_an_actor_that_is_lost(driver, module, answer, alive, how, again):
         module.ray.alive.clear()
     made.work(0, b"request", [])
     assert told(2) == [("lost", 0, *how), ARRIVED]
-    assert made._seats[0].handle is (first if again else second)
+    assert made._slots[0].handle is (first if again else second)
     assert (first in module.ray.killed) == (not again)
 
 
@@ -160,7 +160,7 @@ def test_an_actor_that_is_let_go(driver, module):
     made.detach(0)
     made.detach(0)
     made._fill()
-    assert sorted(told(2)) == [("arrived", 1, "b", "other", []), ("room", 1, MANY)]
+    assert sorted(told(2)) == [("arrived", 1, "b", "other", []), ("capacity", 1, MANY)]
     assert first in module.ray.killed
 
 
@@ -171,16 +171,16 @@ def test_as_many_actors_as_fit(driver, module):
     make, told = driver
     made = make()
     made._fill()
-    assert told(1) == [("room", 2, MANY)] and len(made._seats) == 2
+    assert told(1) == [("capacity", 2, MANY)] and len(made._slots) == 2
     module.ray.alive.add("b")
     made._fill()
-    assert told(1)[0][1] == 4 and len(made._seats) == 4
+    assert told(1)[0][1] == 4 and len(made._slots) == 4
     module.ray.alive.clear()
     made._fill()
-    assert told(1)[0][1] == 0 and len(made._seats) == 4  # they wait for a node
-    assert sum(make(gpu_share=0.5).rooms().values()) == 0
+    assert told(1)[0][1] == 0 and len(made._slots) == 4  # they wait for a node
+    assert sum(make(gpu_share=0.5).capacity().values()) == 0
     module.ray.alive.add("a")
-    assert make(gpu_share=0.9).rooms() == {"a": 1}
+    assert make(gpu_share=0.9).capacity() == {"a": 1}
 
 
 def test_a_refused_actor_keeps_its_seat(driver):
@@ -228,7 +228,7 @@ def test_a_second_owner_is_refused(module, monkeypatch):
     monkeypatch.setattr(module, "_OWNER_SECONDS", 0.0)
     monkeypatch.setattr(module.ray, "remote", lambda kind: SimpleNamespace(options=options), False)
     with pytest.raises(ConfigError, match="Another process of this cluster works on the study one"):
-        module._own("the study one")
+        module._reserve_name("the study one")
 
 
 class Service:

@@ -158,7 +158,7 @@ def test_an_answer_that_is_none(engine, work, tmp_path):
             pool.submit([member], [2])
             cluster.add()
             assert not collect(pool, 1)[member.name].failed
-            assert cluster.actors[0].over and cluster.actors[1].answers == 1
+            assert cluster.actors[0].released and cluster.actors[1].answers == 1
         assert not (folder / "escape.state").exists()
 
 
@@ -168,7 +168,7 @@ def test_a_member_that_kills_every_node(engine, work, tmp_path):
 
         def lose():
             actor = cluster.actors[-1]
-            if actor.busy and not actor.over:
+            if actor.busy and not actor.released:
                 actor.lose()
                 cluster.add()
 
