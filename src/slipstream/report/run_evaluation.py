@@ -175,8 +175,8 @@ def add_baselines(
         backend = environment.kind.select_backend(backend)
     backtest = environment.part(Backtest)
     if backtest is not None:
-        passes = {name: backtest.for_split(name, backend) for name in run.tracks}
-        return _with_prices(passes, run, holdout, draws)
+        backtests = {name: backtest.for_split(name, backend) for name in run.tracks}
+        return _with_prices(backtests, run, holdout, draws)
     # One that declares nothing about its passes is shown like a game.
     games, longest = _RANDOM_EPISODES, MAX_EVAL_STEPS
     if plan is not None:
@@ -190,20 +190,20 @@ def add_baselines(
 
 
 def _with_prices(
-    passes: Mapping[str, SplitBacktest], run: RunEvaluation, holdout: str, draws: int
+    backtests: Mapping[str, SplitBacktest], run: RunEvaluation, holdout: str, draws: int
 ) -> RunEvaluation:
     """Add market, prices, baselines and stress tests to a run."""
-    held, agent = passes[holdout], run.tracks[holdout][run.member]
+    held, agent = backtests[holdout], run.tracks[holdout][run.member]
     comparisons: dict[str, Baselines] = {}
     if held.is_comparable:
-        for name, split in passes.items():
+        for name, split in backtests.items():
             found = split.compare(agent, draws) if name == holdout else split.rule_baselines()
             comparisons[_LABELS.get(name, name)] = found
     return replace(
         run,
         holdout=_LABELS.get(holdout, holdout),
         tracks={
-            _LABELS.get(name, name): [passes[name].name_tracks(tracks) for tracks in members]
+            _LABELS.get(name, name): [backtests[name].name_tracks(tracks) for tracks in members]
             for name, members in run.tracks.items()
         },
         market=held.market,
@@ -258,8 +258,8 @@ def evaluate_game(
     policy, sampled = run.best_policy(shown), np.empty(0)
     if policy.actions.is_stochastic:
         with closing(final_evaluator(run.config, environment)) as evaluator:
-            (drawn,) = evaluator.run(policy, drawn=True)
-        sampled = score_values(drawn, environment.spec)
+            (tracks,) = evaluator.run(policy, stochastic=True)
+        sampled = score_values(tracks, environment.spec)
     validated = run.evaluations().get("steps", [])
     trained = (*validated, *run.metrics().get("steps", []))  # it may have ended between two
     return GameEvaluation(

@@ -47,7 +47,7 @@ seconds: Any = None  # a clock
 
 MASKED = False  # True if the kernel has an action mask; Numba removes unused branches
 
-SAMPLED = 16  # acting is timed every 16 rows: reading the clock costs as much as a small policy
+TIMED_EVERY = 16  # acting is timed every 16 rows: reading the clock costs as much as a small policy
 
 # Indices into `ReplayLoopState.spent`.
 ACTING = 0
@@ -82,64 +82,64 @@ class ReplayLoopState(NamedTuple):
 
 # One long function: it shows the order of events in a row.
 def collect(
-    begin: int, end: int, batch: Any, block: Any, by: Any, sent: Any, keeping: Any, store: Any,
-    feed: Any, learner: Any,
+    begin: int, end: int, batch: Any, block: Any, ctx: Any, env_actions: Any, loop_state: Any,
+    store: Any, source: Any, learner: Any,
 ) -> int:  # fmt: skip
     """Collect rows begin..end-1.
 
     Args:
         batch: arrays of the kernel's loop.
         block: RolloutRows.
-        by: see `CompiledActor`.
-        sent: [E, K], actions that the environments receive; overwritten.
-        keeping: ReplayLoopState.
+        ctx: see `CompiledActor`.
+        env_actions: [E, K], actions that the environments receive; overwritten.
+        loop_state: ReplayLoopState.
         store: array of the replay buffer's loops.
-        feed, learner: see `Learning`.
+        source, learner: see `Learning`.
 
     Returns:
         The next row: `end`, unless the buffer of episodes is full or a fault occurred.
     """
     obs, flat, mask, action, log_prob, reward, terminated, truncated = block
-    final_obs, final_index, counts, num_envs = batch[4], batch[5], batch[7], len(sent)
+    final_obs, final_index, counts, num_envs = batch[4], batch[5], batch[7], len(env_actions)
     finals = final_obs.reshape(len(final_obs), final_obs.size // len(final_obs))
     for t in range(begin, end):
         if len(final_obs) - counts[EPISODES] < num_envs:
             return t
-        timed = t % SAMPLED == 0
+        timed = t % TIMED_EVERY == 0
         began = seconds() if timed else 0.0
         allowed = mask[t] if MASKED else mask
-        act(by, t, flat[t], allowed, action[t], log_prob[t], sent)
+        act(ctx, t, flat[t], allowed, action[t], log_prob[t], env_actions)
         if timed:
-            keeping.spent[ACTING] += seconds() - began
-        now = (sent, obs[t + 1], reward[t], terminated[t], truncated[t])
+            loop_state.spent[ACTING] += seconds() - began
+        outputs = (env_actions, obs[t + 1], reward[t], terminated[t], truncated[t])
         counts[FINALS] = 0
         if MASKED:
-            advance(0, num_envs, t, RESET, batch, (*now, mask[t + 1]))
+            advance(0, num_envs, t, RESET, batch, (*outputs, mask[t + 1]))
         else:
-            advance(0, num_envs, t, RESET, batch, now)
+            advance(0, num_envs, t, RESET, batch, outputs)
         if counts[FAULT] != 0:
             return t + 1
         for i in range(counts[FINALS]):
-            keeping.final_of[final_index[i, 1]] = i
-        shown = mask[t + 1] if MASKED else keeping.nothing
-        happened = (action[t], reward[t], terminated[t], truncated[t], keeping.valid)
-        seen = (flat[t + 1], shown, finals, keeping.final_of)
-        write(keeping.ring, store, 0, num_envs, *happened, *seen)
+            loop_state.final_of[final_index[i, 1]] = i
+        allowed_next = mask[t + 1] if MASKED else loop_state.nothing
+        transition = (action[t], reward[t], terminated[t], truncated[t], loop_state.valid)
+        next_inputs = (flat[t + 1], allowed_next, finals, loop_state.final_of)
+        write(loop_state.ring, store, 0, num_envs, *transition, *next_inputs)
         for i in range(counts[FINALS]):
-            keeping.final_of[final_index[i, 1]] = -1
+            loop_state.final_of[final_index[i, 1]] = -1
         counts[FINALS] = 0
-        some = False
-        for m in range(len(keeping.due)):
-            keeping.due[m] = 0
-            if keeping.ring.num_valid[m] > 0:
-                total = updates_due(keeping.schedule, keeping.ring.steps[m])
-                keeping.due[m] = total - keeping.learned[m]
-                keeping.learned[m] = total
-                some = some or keeping.due[m] > 0
-        if some:
+        any_due = False
+        for m in range(len(loop_state.due)):
+            loop_state.due[m] = 0
+            if loop_state.ring.num_valid[m] > 0:
+                total = updates_due(loop_state.schedule, loop_state.ring.steps[m])
+                loop_state.due[m] = total - loop_state.learned[m]
+                loop_state.learned[m] = total
+                any_due = any_due or loop_state.due[m] > 0
+        if any_due:
             began = seconds()
-            learn(feed, learner, keeping.ring, store, keeping.due)
-            keeping.spent[LEARNING] += seconds() - began
+            learn(source, learner, loop_state.ring, store, loop_state.due)
+            loop_state.spent[LEARNING] += seconds() - began
     return end
 
 
@@ -166,8 +166,8 @@ class FusedReplayLoop:
         loops = replay.loops
         assert loops is not None
         self._env, self._replay = env, replay
-        self._sent = np.zeros((num_envs, spec.action_dim), spec.action_dtype)
-        self._keeping = ReplayLoopState(
+        self._env_actions = np.zeros((num_envs, spec.action_dim), spec.action_dtype)
+        self._loop_state = ReplayLoopState(
             replay.ring,
             replay.config.schedule,
             learned,
@@ -185,7 +185,7 @@ class FusedReplayLoop:
             {"updates_due": cast(FunctionType, updates_due)},
             {
                 **{"Any": Any, "FINALS": FINALS, "EPISODES": EPISODES, "FAULT": FAULT},
-                **{"MASKED": bool(env.mask_size), "RESET": RESET, "SAMPLED": SAMPLED},
+                **{"MASKED": bool(env.mask_size), "RESET": RESET, "TIMED_EVERY": TIMED_EVERY},
                 **{"ACTING": ACTING, "LEARNING": LEARNING},
             },
             linked={
@@ -205,8 +205,8 @@ class FusedReplayLoop:
         loops = self._replay.loops
         assert loops is not None
         return (
-            *(begin, end, self._env.batch, tuple(block), acting.ctx, self._sent),
-            *(self._keeping, loops.store, learning.source, learning.learner),
+            *(begin, end, self._env.batch, tuple(block), acting.ctx, self._env_actions),
+            *(self._loop_state, loops.store, learning.source, learning.learner),
         )
 
     def run(
@@ -223,12 +223,12 @@ class FusedReplayLoop:
         Raises:
             KernelError: an environment returned NaN or infinity, or indexed beyond an array.
         """
-        end, began, before = len(rollout.reward), time.perf_counter(), self._keeping.spent.copy()
+        end, began, before = len(rollout.reward), time.perf_counter(), self._loop_state.spent.copy()
         learning.share(partial(self._run_rows, rollout, acting, learning), run_tasks)
         rollout.valid[:] = True
-        acted, learned = (self._keeping.spent - before).tolist()
+        acted, learned = (self._loop_state.spent - before).tolist()
         spent = time.perf_counter() - began
-        acted *= end / -(-end // SAMPLED)
+        acted *= end / -(-end // TIMED_EVERY)
         acted = min(acted, spent - learned)  # an interruption may have inflated a sample
         return acted, spent - acted - learned, learned
 
@@ -239,8 +239,8 @@ class FusedReplayLoop:
             try:
                 t = self._collect(*self._arguments(t, end, rollout.rows, acting, learning))
             except Exception as error:
-                raise env.explain_error(error, self._sent) from error
-            env.raise_fault(self._sent, t - 1)
+                raise env.explain_error(error, self._env_actions) from error
+            env.raise_fault(self._env_actions, t - 1)
         env.ensure_capacity()
 
 
@@ -282,8 +282,7 @@ class Collector:
     Args:
         agent: agent of M members.
         envs: the E = M x N sub-environments in consecutive slices, which may be stepped in
-            parallel.
-            Several slices are for a single member only.
+            parallel. Several slices are for a single member only.
         experience: rollout to fill; it is reused for every block.
     """
 
@@ -293,7 +292,7 @@ class Collector:
         self.agent, self.envs, self.experience = agent, list(envs), experience
         edges = np.cumsum([0, *(env.num_envs for env in envs)]).tolist()
         self._ranges = list(itertools.pairwise(edges))
-        self._follows = False  # True if row 0 continues row T of the previous block
+        self._continues = False  # True if row 0 continues row T of the previous block
         self._loops: list[FusedLoop | None] | None = None
         self._blocks = 0  # blocks filled so far
         self._acting = [0.5] * len(self.envs)  # policy's share of each slice's time
@@ -314,11 +313,11 @@ class Collector:
     def restart(self, env_ids: NDArray[np.int64]) -> None:
         """Abort the episodes of some environments between two blocks and start new ones."""
         for env, (lo, hi), obs, mask in self._latest_slices():
-            own = env_ids[(env_ids >= lo) & (env_ids < hi)] - lo
-            if len(own):
-                env.restart(own, None, obs, mask)
+            slice_ids = env_ids[(env_ids >= lo) & (env_ids < hi)] - lo
+            if len(slice_ids):
+                env.restart(slice_ids, None, obs, mask)
 
-    def forget(self, member: int) -> None:
+    def clear_experience(self, member: int) -> None:
         """Discard a member's stored experience; a rollout stores none."""
 
     def collect(self, run_tasks: RunTasks) -> Episodes:
@@ -328,15 +327,15 @@ class Collector:
         Returns:
             Completed episodes in the order (t, e); `e` counts over all slices.
         """
-        if self._follows:
+        if self._continues:
             self.experience.carry_over()
-        self._follows = True
+        self._continues = True
         self.prepare()
         assert self._loops is not None
-        run_tasks([self._filling(i, loop) for i, loop in enumerate(self._loops)])
+        run_tasks([self._collect_task(i, loop) for i, loop in enumerate(self._loops)])
         self._blocks += 1
         self.experience.set_final_obs(*self._drained_finals())
-        self._look_for_faults()
+        self._check_and_time()
         return self._drained_episodes()
 
     def _drained_finals(self) -> list[FinalObs]:
@@ -349,9 +348,11 @@ class Collector:
     def _drained_episodes(self) -> Episodes:
         """Return completed episodes in the order (t, e); `e` counts over all slices."""
         ended = zip((env.drain_episodes() for env in self.envs), self._ranges, strict=True)
-        return concat_episodes([one._replace(e=one.e + lo) for one, (lo, _) in ended])
+        return concat_episodes(
+            [episodes._replace(e=episodes.e + lo) for episodes, (lo, _) in ended]
+        )
 
-    def _filling(self, i: int, loop: FusedLoop | None) -> Callable[[], None]:
+    def _collect_task(self, i: int, loop: FusedLoop | None) -> Callable[[], None]:
         """Return the task that fills the rollout's rows of a slice."""
         if loop is None:
             env, halves = self.envs[i], self.agent.double_buffered_ranges()
@@ -364,9 +365,7 @@ class Collector:
         return partial(self._collect_fused, i, loop, acting)
 
     def _collect_fused(self, i: int, loop: FusedLoop, acting: CompiledActor) -> None:
-        """Collect a slice in compiled code; some blocks time acting and stepping in their first
-        row.
-        """
+        """Collect a slice in compiled code; every 64th block times its first row."""
         rollout, lo, began = self.experience, self._ranges[i][0], time.perf_counter()
         timed = self._blocks % _TIMED_BLOCKS == 0
         if timed:
@@ -412,9 +411,7 @@ class Collector:
         self.seconds_env += stepped / len(self.envs)
 
     def _make_loops(self) -> list[FusedLoop | None]:
-        """Create one compiled loop per slice; None if the policy or environment cannot be
-        compiled.
-        """
+        """Create a compiled loop per slice; None for a slice that cannot be compiled."""
         loops: list[FusedLoop | None] = []
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
             acting = self.agent.acting(lo, hi) if FusedLoop.is_supported(env) else None
@@ -423,10 +420,8 @@ class Collector:
         return loops
 
     def _latest(self) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-        """Return current observations and masks of all environments between two blocks, [E,
-        ...].
-        """
-        row, mask = len(self.experience.reward) if self._follows else 0, self.experience.mask
+        """Return the current observations and masks [E, ...] between two blocks."""
+        row, mask = len(self.experience.reward) if self._continues else 0, self.experience.mask
         return self.experience.obs[row], None if mask is None else mask[row]
 
     def _latest_slices(
@@ -437,7 +432,7 @@ class Collector:
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
             yield env, (lo, hi), obs[lo:hi], None if mask is None else mask[lo:hi]
 
-    def _look_for_faults(self) -> None:
+    def _check_and_time(self) -> None:
         """Run `_check_observations` and count its time as environment time."""
         began = time.perf_counter()
         self._check_observations()
@@ -489,7 +484,7 @@ class Collector:
         Returns:
             Number of environments that could not be restored and start a new episode.
         """
-        self._follows = False
+        self._continues = False
         for env, (lo, hi), obs, mask in self._latest_slices():
             env.set_state({name: values[lo:hi] for name, values in state.items()}, obs, mask)
         return sum(env.num_restarted for env in self.envs)
@@ -513,7 +508,7 @@ class ReplayCollector(Collector):
         super().__init__(agent, envs, experience)
         self.replay = replay
         self.learned = np.zeros(agent.members, np.int64)
-        self._pass: FusedReplayLoop | None = None
+        self._fused_loop: FusedReplayLoop | None = None
         self._schedule = replay.config.schedule
         self._final_of = np.full(experience.reward.shape[1], -1, np.int64)
         self._no_finals = concat_final_obs([env.drain_final_obs() for env in envs])
@@ -529,7 +524,7 @@ class ReplayCollector(Collector):
         super().restart(env_ids)
         self.replay.resume(*self._latest())
 
-    def forget(self, member: int) -> None:
+    def clear_experience(self, member: int) -> None:
         self.replay.clear(member)
         self.replay.begin(*self._latest())
 
@@ -539,10 +534,10 @@ class ReplayCollector(Collector):
         Returns:
             Completed episodes in the order (t, e).
         """
-        rollout, everything = self.experience, []
-        if self._follows:
+        rollout, final_obs = self.experience, []
+        if self._continues:
             rollout.carry_over()
-        self._follows = True
+        self._continues = True
         fused = self._fused(run_tasks)
         if fused is not None:
             return fused
@@ -553,30 +548,28 @@ class ReplayCollector(Collector):
             run_tasks(slices) if len(slices) > 1 else slices[0]()
             began = time.perf_counter()
             finals = self._row_finals(t)
-            self._keep(t, finals)
-            kept = time.perf_counter()
-            self.seconds_env += kept - began
-            everything.append(finals)
-            self._learn(run_tasks)
-            self.seconds_learning += time.perf_counter() - kept
-        self._look_for_faults()
-        rollout.set_final_obs(*everything)
+            self._store_row(t, finals)
+            stored = time.perf_counter()
+            self.seconds_env += stored - began
+            final_obs.append(finals)
+            self._run_due_updates(run_tasks)
+            self.seconds_learning += time.perf_counter() - stored
+        self._check_and_time()
+        rollout.set_final_obs(*final_obs)
         return self._drained_episodes()
 
     def _fused(self, run_tasks: RunTasks) -> Episodes | None:
-        """Collect in one compiled call; return None, without any change, if that is not
-        possible.
-        """
+        """Collect in one compiled call; return None if that is not possible."""
         ready, rollout = self._prepared(), self.experience
-        if ready is None or self._pass is None:
+        if ready is None or self._fused_loop is None:
             return None
         acting, learning = ready
-        acted, stepped, learned = self._pass.run(rollout, acting, learning, run_tasks)
+        acted, stepped, learned = self._fused_loop.run(rollout, acting, learning, run_tasks)
         self.seconds_policy += acted
         self.seconds_env += stepped
         self.seconds_learning += learned
         rollout.set_final_obs(self._no_finals)
-        self._look_for_faults()
+        self._check_and_time()
         return concat_episodes([self.envs[0].drain_episodes()])
 
     def _prepared(self) -> tuple[CompiledActor, Learning] | None:
@@ -590,9 +583,11 @@ class ReplayCollector(Collector):
         if acting is None:
             return None
         assert isinstance(env, KernelVectorEnv)
-        if self._pass is None:
+        if self._fused_loop is None:
             rows = self.experience.rows
-            self._pass = FusedReplayLoop(env, self.replay, acting, learning, rows, self.learned)
+            self._fused_loop = FusedReplayLoop(
+                env, self.replay, acting, learning, rows, self.learned
+            )
         return acting, learning
 
     def _row_finals(self, t: int) -> FinalObs:
@@ -601,16 +596,16 @@ class ReplayCollector(Collector):
             return self._no_finals
         return concat_final_obs(self._drained_finals())
 
-    def _keep(self, t: int, finals: FinalObs) -> None:
+    def _store_row(self, t: int, finals: FinalObs) -> None:
         final_of, env_ids = self._final_of, finals.index[:, 1]
         final_of[env_ids] = np.arange(len(env_ids))
         self.replay.write(self.experience, t, finals, final_of)
         final_of[env_ids] = -1
 
-    def _learn(self, run_tasks: RunTasks) -> None:
+    def _run_due_updates(self, run_tasks: RunTasks) -> None:
         replay, schedule = self.replay, self._schedule
-        in_all = [updates_due(schedule, steps) for steps in replay.steps.tolist()]
-        due = np.where(replay.num_valid > 0, np.array(in_all) - self.learned, 0)
+        totals = [updates_due(schedule, steps) for steps in replay.steps.tolist()]
+        due = np.where(replay.num_valid > 0, np.array(totals) - self.learned, 0)
         if due.any():
             self.agent.learn(replay, due, run_tasks)
             self.learned += due
@@ -620,8 +615,8 @@ class ReplayCollector(Collector):
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Return the state of all environments and the small part of the replay buffer's."""
-        own = {**self.replay.state_dict(), "learned": self.learned.copy()}
-        return {**super().get_state(), **add_prefix(REPLAY, own)}
+        replay_state = {**self.replay.state_dict(), "learned": self.learned.copy()}
+        return {**super().get_state(), **add_prefix(REPLAY, replay_state)}
 
     def set_state(
         self,
@@ -632,11 +627,13 @@ class ReplayCollector(Collector):
 
         If an environment cannot be restored, its stored episode is truncated at that point.
         """
-        own = strip_prefix(REPLAY, state)
-        fresh = super().set_state({k: v for k, v in state.items() if not k.startswith(REPLAY)})
-        self.learned[:] = own.pop("learned")
-        self.replay.load_state_dict(own)
+        replay_state = strip_prefix(REPLAY, state)
+        num_restarted = super().set_state(
+            {k: v for k, v in state.items() if not k.startswith(REPLAY)}
+        )
+        self.learned[:] = replay_state.pop("learned")
+        self.replay.load_state_dict(replay_state)
         for m, chunks in enumerate(bulk):
             self.replay.load_bulk(m, chunks)
         self.replay.resume(*self._latest())
-        return fresh
+        return num_restarted

@@ -44,7 +44,7 @@ def score_values(tracks: Sequence[EpisodeResult], spec: EnvSpec) -> NDArray[np.f
     if spec.market is None:
         return np.array([track.episode_return for track in tracks])
     growth = [1.0 + track.metrics["total_return"] for track in tracks]
-    return np.array([math.log(max(one, _RUINED)) for one in growth])
+    return np.array([math.log(max(factor, _RUINED)) for factor in growth])
 
 
 def finite_values(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -53,14 +53,10 @@ def finite_values(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def score(tracks: Sequence[EpisodeResult], spec: EnvSpec) -> float:
-    """Return the score that selects the best policy: mean log return in a market, else mean
-    return.
-    """
+    """Return the score that selects the best policy: the mean of `score_values`."""
     return float(np.mean(score_values(tracks, spec)))
 
 
 def standard_error(sample: NDArray[np.float64]) -> float | None:
-    """Return the standard error std / sqrt(n) of the mean of [n] values; None for fewer than
-    two.
-    """
+    """Return the standard error std / sqrt(n) of a mean of n values; None if n < 2."""
     return float(sample.std(ddof=1) / math.sqrt(len(sample))) if len(sample) > 1 else None

@@ -33,8 +33,7 @@ class ChildProcess:
 
     Args:
         serve: runs in the child with its end of the pipe, until it returns or the pipe is closed.
-            Any
-            other exception ends the child with exit code 1.
+            Any other exception ends the child with exit code 1.
         name: name of the process, for tracebacks.
         remedy: suggestion if no more processes can be started, such as ``give fewer --workers``.
 

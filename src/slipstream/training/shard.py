@@ -57,15 +57,15 @@ class RecentEpisodes:
             members * num_envs, spec.stagger_episodes
         )  # first episodes with a random length
 
-    def add(self, ended: Episodes) -> None:
+    def add(self, episodes: Episodes) -> None:
         """Add completed episodes, except those cut by a fault or started with a random length."""
-        unknown = np.full(len(ended.e), np.nan)
-        own = (ended.metrics.get(name, unknown) for name in self._names)
-        columns = [ended.returns, ended.length, *own]
-        rows = np.stack(columns, axis=1).astype(np.float64) if len(ended.e) else np.zeros((0, 0))
+        missing = np.full(len(episodes.e), np.nan)
+        metrics = (episodes.metrics.get(name, missing) for name in self._names)
+        columns = [episodes.returns, episodes.length, *metrics]
+        rows = np.stack(columns, axis=1).astype(np.float64) if len(episodes.e) else np.zeros((0, 0))
         self._before[:] = self.counts
-        lost = ended.lost
-        for k, e in enumerate(ended.e.tolist()):
+        lost = episodes.lost
+        for k, e in enumerate(episodes.e.tolist()):
             if lost is not None and lost[k]:
                 continue
             if self._cut[e]:  # its return is not comparable
@@ -76,10 +76,9 @@ class RecentEpisodes:
             self.counts[m] += 1
 
     def latest(self, m: int) -> list[dict[str, float]]:
-        """Return the member's episodes of the last `add`: ``return``, ``length`` and metrics of
-        each.
+        """Return the member's episodes of the last `add`, at most `RECENT`.
 
-        At most the last `RECENT`.
+        Each has ``return``, ``length`` and the environment's metrics.
         """
         first = max(int(self._before[m]), int(self.counts[m]) - RECENT)
         rows = self._rows[m, np.arange(first, int(self.counts[m])) % RECENT]
@@ -96,23 +95,21 @@ class RecentEpisodes:
         return self._mean(0)
 
     def means(self) -> dict[str, NDArray[np.float64]]:
-        """Return means of recent episodes, [m] each: ``length`` and ``episode/NAME`` of each
-        metric.
-        """
-        own = {f"{PREFIX}{name}": self._mean(2 + k) for k, name in enumerate(self._names)}
-        return {"length": self._mean(1), **own}
+        """Return means [m] of recent episodes: ``length``, and ``episode/NAME`` of each metric."""
+        metrics = {f"{PREFIX}{name}": self._mean(2 + k) for k, name in enumerate(self._names)}
+        return {"length": self._mean(1), **metrics}
 
     def _mean(self, column: int) -> NDArray[np.float64]:
         values = self._rows[:, :, column]
-        known = ~np.isnan(values)
-        sums, counts = np.where(known, values, 0.0).sum(axis=1), known.sum(axis=1)
+        finite = ~np.isnan(values)
+        sums, counts = np.where(finite, values, 0.0).sum(axis=1), finite.sum(axis=1)
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Return arrays whose first axis counts members or sub-environments."""
-        own = {"metrics": self._rows[:, :, 2:].copy()} if self._names else {}
+        metrics = {"metrics": self._rows[:, :, 2:].copy()} if self._names else {}
         return {
-            **own,
+            **metrics,
             "recent": self._rows[:, :, 0].copy(),
             "lengths": self._rows[:, :, 1].copy(),
             "episodes": self.counts.copy(),
@@ -120,13 +117,11 @@ class RecentEpisodes:
         }
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore `get_state()`. States of older versions have no metrics; their means start
-        empty.
-        """
+        """Restore `get_state()`. A state without metrics starts with empty means of metrics."""
         self._rows[:, :, 0], self._rows[:, :, 1] = state["recent"], state["lengths"]
-        kept = state.get("metrics")
-        if kept is not None and kept.shape == self._rows[:, :, 2:].shape:
-            self._rows[:, :, 2:] = kept
+        metrics = state.get("metrics")
+        if metrics is not None and metrics.shape == self._rows[:, :, 2:].shape:
+            self._rows[:, :, 2:] = metrics
         self.counts[:] = state["episodes"]
         self._cut[:] = state["cut"]
 
@@ -146,7 +141,7 @@ class Shard:
         specs: spec of each member if fixed scales differ; the environment's spec by default.
         learner, device, precision: values of the config's section `training`.
         max_steps: steps after which an evaluation truncates an episode without a time limit.
-        drawn: evaluations sample actions instead of taking the most likely ones.
+        stochastic: evaluations sample actions instead of taking the most likely ones.
         check_stop: called regularly during evaluations; may raise `StoppedError`.
         curriculum: curriculum of these members; None without phases.
 
@@ -170,51 +165,53 @@ class Shard:
         device: str = "cpu",
         precision: str = "float32",
         max_steps: int = MAX_EVAL_STEPS,
-        drawn: bool = False,
+        stochastic: bool = False,
         check_stop: Callable[[], None] = lambda: None,
         curriculum: Curriculum | None = None,
     ) -> None:
         total = len(seeds)
-        own = [seeds[m] for m in members]
+        member_seeds = [seeds[m] for m in members]
         self.members = members
         self._backend = backend
         self._num_envs = num_envs
         self._run_tasks = run_tasks or in_sequence
-        self._max_steps, self._drawn, self._check_stop = max_steps, drawn, check_stop
+        self._max_steps, self._stochastic, self._check_stop = max_steps, stochastic, check_stop
         self._evaluators: dict[tuple[Any, ...], Evaluator] = {}
-        own_config = config.select(members, total)
+        member_config = config.select(members, total)
         spec = environment.spec
-        form = select_learner(learner, device, spec.is_image)
-        make = load_agent(config, form, device, precision)
-        self.agent: Agent = make(own_config, specs or spec, own, num_envs)
-        seed_rows, index_rows = member_indices(own, num_envs)
+        learner_form = select_learner(learner, device, spec.is_image)
+        make = load_agent(config, learner_form, device, precision)
+        self.agent: Agent = make(member_config, specs or spec, member_seeds, num_envs)
+        seed_rows, index_rows = member_indices(member_seeds, num_envs)
         # Environments of a single member may be split into ranges, unless processes step them.
-        alone = total == 1 and run_tasks is not None and backend != "process"
+        split_ranges = total == 1 and run_tasks is not None and backend != "process"
         players = environment.part(Players)
         self._opponents: MemberOpponents | None = None
         if players is not None:
             environment, self._opponents = players.for_training(self.agent.policy)
         self._environment = environment
-        slices = self._slices(self.agent.parts if alone else 1)
+        slices = self._slices(self.agent.parts if split_ranges else 1)
         self._curriculum, trained_on = curriculum, environment
         if curriculum is not None:  # one record per member, rewritten by phases
-            rules = environment.part(KernelEnvironment)
-            assert rules is not None
-            trained_on = rules.batched([(curriculum.params(m, 0),) for m in range(len(own))])
+            kernel_env = environment.part(KernelEnvironment)
+            assert kernel_env is not None
+            trained_on = kernel_env.batched(
+                [(curriculum.params(m, 0),) for m in range(len(member_seeds))]
+            )
         steps = config.iteration_steps(num_envs)
-        with ExitStack() as made:
+        with ExitStack() as stack:
             rows = [(seed_rows[at], index_rows[at], backend) for at in slices]
-            envs = [made.enter_context(trained_on.make_envs(*row)) for row in rows]
+            envs = [stack.enter_context(trained_on.make_envs(*row)) for row in rows]
             self.collector = make_collector(
-                self.agent, envs, spec, steps, num_envs, own_config.replay(num_envs)
+                self.agent, envs, spec, steps, num_envs, member_config.replay(num_envs)
             )
             self.collector.prepare()
-            made.pop_all()
-        self.recent = RecentEpisodes(spec, len(own), num_envs)
-        self._steps = np.zeros(len(own), np.int64)
+            stack.pop_all()
+        self.recent = RecentEpisodes(spec, len(member_seeds), num_envs)
+        self._steps = np.zeros(len(member_seeds), np.int64)
         self.seconds_update = 0.0
         self._measured: dict[str, NDArray[np.float64]] = {}
-        self._rehearsed: list[
+        self._unrated_games: list[
             list[EpisodeResult]
         ] = []  # rating games of the last validation that are not yet rated
         self._hashes: dict[str, str] = {}  # sha256 of the files in the last checkpoint
@@ -267,11 +264,11 @@ class Shard:
         changed = curriculum.advance(self.recent.counts, self._steps)
         self._write_params()
         if len(changed):
-            each = np.arange(self._num_envs)
-            self.collector.restart((changed[:, None] * self._num_envs + each).ravel())
+            env_offsets = np.arange(self._num_envs)
+            self.collector.restart((changed[:, None] * self._num_envs + env_offsets).ravel())
         for member in changed.tolist():
-            if curriculum.clears(member):
-                self.collector.forget(member)
+            if curriculum.clears_replay(member):
+                self.collector.clear_experience(member)
         return {"phase": curriculum.phase.astype(np.float64)}
 
     def _write_params(self) -> None:
@@ -315,12 +312,14 @@ class Shard:
                 seed=seed,
                 backend=self._backend,
                 max_steps=self._max_steps,
-                drawn=self._drawn,
+                stochastic=self._stochastic,
                 check_stop=self._check_stop,
             )
         try:
             values = self._evaluators[key].values(self.agent.policy)
-            self._rehearsed = [] if split == "test" else self._rate_members(num_envs or games, seed)
+            self._unrated_games = (
+                [] if split == "test" else self._rate_members(num_envs or games, seed)
+            )
         except StoppedError:
             return None
         self._measured = self._evaluators[key].metrics
@@ -328,11 +327,11 @@ class Shard:
 
     def _rate_members(self, most: int, seed: int) -> list[list[EpisodeResult]]:
         """Play the games that rate each member; empty without ratings."""
-        met = None if self._opponents is None else self._opponents.rating_environment()
-        if met is None:
+        rating_env = None if self._opponents is None else self._opponents.rating_environment()
+        if rating_env is None:
             return []
         evaluator = Evaluator(
-            met,
+            rating_env,
             "train",
             members=len(self.members),
             games=min(RATING_GAMES, most),
@@ -345,15 +344,15 @@ class Shard:
             return evaluator.run(self.agent.policy)
 
     def evaluation_metrics(self) -> dict[str, NDArray[np.float64]]:
-        """Return a game's metrics of the last evaluation, means [m] by name. Call it once for each.
+        """Return a game's metrics of the last evaluation, means [m] by name.
 
-        Ratings are updated here, after all shards have played: a validation that was interrupted is
-        repeated and counts once.
+        Call it once per evaluation. Ratings are updated here, after all shards have played: an
+        interrupted validation is repeated and counts once.
         """
-        if self._rehearsed:
+        if self._unrated_games:
             assert self._opponents is not None
-            self._measured = {**self._measured, **self._opponents.rate(self._rehearsed)}
-            self._rehearsed = []
+            self._measured = {**self._measured, **self._opponents.rate(self._unrated_games)}
+            self._unrated_games = []
         return self._measured
 
     def policy(
@@ -369,16 +368,18 @@ class Shard:
         return pack(self.agent.policy, member - self.members.start, training_context)
 
     def new_episodes(self, member: int) -> list[dict[str, float]]:
-        """Return a member's training episodes of the last iteration; `member` counts over the
-        run.
-        """
+        """Return the training episodes of a member of the run in the last iteration."""
         return self.recent.latest(member - self.members.start)
 
     def faults(self) -> list[Any]:
         """Return the faults of environments and their processes since the last call."""
         evaluators = self._evaluators.values()
         lists = [env.drain_faults() for env in self.collector.envs]
-        return [fault for one in (*lists, *(e.drain_faults() for e in evaluators)) for fault in one]
+        return [
+            fault
+            for faults in (*lists, *(e.drain_faults() for e in evaluators))
+            for fault in faults
+        ]
 
     def notices(self) -> list[str]:
         """Return the agent's notices about its computation since the last call."""
@@ -395,9 +396,7 @@ class Shard:
         }
 
     def scores(self) -> NDArray[np.float64]:
-        """Return the mean return of each member's recent training episodes, [m]; NaN before the
-        first.
-        """
+        """Return the mean return [m] of recent training episodes; NaN before the first one."""
         return self.recent.scores()
 
     def get_state(self) -> dict[str, NDArray[Any]]:
@@ -413,9 +412,7 @@ class Shard:
         return state
 
     def save_bulk(self, folder: Path) -> dict[str, str]:
-        """Write state that is too large for `get_state`; return the sha256 of each file by its
-        path.
-        """
+        """Write state that is too large for `get_state`; return the sha256 of each file by path."""
         files: dict[str, str] = {}
         for row, member in enumerate(self.members):
             chunks = self.collector.bulk(row)
@@ -437,8 +434,7 @@ class Shard:
             chunks: instead of files, the chunks of each member by name.
 
         If the number of sub-environments differs, those present in both continue and the others
-        start
-        new episodes. A replay buffer, which is stored by sub-environment, starts empty.
+        start new episodes. A replay buffer, which is stored by sub-environment, starts empty.
 
         Returns:
             Number of sub-environments of a foreign environment that start a new episode instead.
@@ -479,8 +475,8 @@ def select_members(
     """Return the rows of some members; first axes count members or their sub-environments."""
     rows = {}
     for name, values in state.items():
-        each = len(values) // total
-        rows[name] = values[members.start * each : members.stop * each]
+        rows_per_member = len(values) // total
+        rows[name] = values[members.start * rows_per_member : members.stop * rows_per_member]
     return rows
 
 
@@ -495,22 +491,26 @@ def resized(
         fresh: state of N sub-environments that have just started; it fills the missing entries.
         members: m.
     """
-    made = dict(state)
+    resized_state = dict(state)
     for name, rows in fresh.items():
-        own = state.get(name, rows)
-        if own.shape == rows.shape:
+        saved = state.get(name, rows)
+        if saved.shape == rows.shape:
             continue
-        made[name] = rows
+        resized_state[name] = rows
         if name.startswith(f"env.{REPLAY}"):
             continue
-        flat = len(own) != len(rows)
-        if flat:
-            own, rows = (v.reshape(members, len(v) // members, *v.shape[1:]) for v in (own, rows))
-        wide = np.maximum(
-            own.shape[2:], rows.shape[2:]
+        per_env = len(saved) != len(rows)
+        if per_env:
+            saved, rows = (
+                v.reshape(members, len(v) // members, *v.shape[1:]) for v in (saved, rows)
+            )
+        shape = np.maximum(
+            saved.shape[2:], rows.shape[2:]
         )  # the recorded actions of an episode vary in length
-        joined = np.zeros((*rows.shape[:2], *wide), rows.dtype)
-        for part in (rows, own[:, : rows.shape[1]]):
+        joined = np.zeros((*rows.shape[:2], *shape), rows.dtype)
+        for part in (rows, saved[:, : rows.shape[1]]):
             joined[tuple(map(slice, part.shape))] = part
-        made[name] = joined.reshape(-1 if joined.size else 0, *wide) if flat else joined
-    return made
+        resized_state[name] = (
+            joined.reshape(-1 if joined.size else 0, *shape) if per_env else joined
+        )
+    return resized_state

@@ -40,7 +40,7 @@ from slipstream.training.workers import Workers
 _Scores: TypeAlias = (
     NDArray[np.float64] | None
 )  # values of evaluation episodes, [J]; their mean is the score
-_MEASURED = 3  # iterations measured before the time shares are reported
+_MIN_MEASURED_ITERATIONS = 3  # iterations measured before the time shares are reported
 
 
 def train(
@@ -116,19 +116,19 @@ class Trainer:
         self.progress = events.Progress(budget=settings.total_timesteps)
         self.best = np.full(self.members, -np.inf)
         self.best_steps = np.zeros(self.members, np.int64)
-        self._listeners: list[events.Callback] = [run.callback, *callbacks, notify]
+        self._callbacks: list[events.Callback] = [run.callback, *callbacks, notify]
         self._sampler = ResourceSampler()
         self._failed = np.zeros(self.members, np.bool_)
         self._scores = np.full(self.members, np.nan)
         self._validated = 0  # steps at the last validation
         self._episodes = np.zeros(self.members, np.int64)  # completed so far
-        self._judged = self._episodes.copy()  # at the last validation
+        self._validated_episodes = self._episodes.copy()  # at the last validation
         self._state: dict[str, NDArray[Any]] | None = (
             None  # state of a checkpoint, until workers restore it
         )
         self._before = self.progress.snapshot()  # seconds of earlier sessions
         self._began = time.perf_counter()
-        self._pace = events.StepClock()
+        self._step_clock = events.StepClock()
         self._validation_seconds: float | None = None  # duration of the last validation
         self._first: events.Progress | None = None  # after the iteration that compiled the update
         self._update_share_logged = False
@@ -154,7 +154,7 @@ class Trainer:
             while not self.progress.finished and not stop.requested and not self._failed.all():
                 metrics = self._iterate(workers)
                 everyone, now = tuple(range(self.members)), self._snapshot(workers)
-                self._pace.add(now)
+                self._step_clock.add(now)
                 self._log_update_share(now)
                 updated = events.Updated(
                     progress=now,
@@ -169,7 +169,7 @@ class Trainer:
                 self._emit(updated)
                 self._report_failures(metrics["failed"])
                 self._validate_if_due(workers)
-                self._note_faults(workers)
+                self._log_faults(workers)
                 self._log_notices(workers)
                 if self._due(self.config.training.checkpoint_every):
                     self._checkpoint(workers)
@@ -183,7 +183,7 @@ class Trainer:
                 raise Interrupted(self.run.path) from None
 
     def _emit(self, event: events.Event) -> None:
-        for callback in self._listeners:
+        for callback in self._callbacks:
             callback(event)
 
     def _start(self, workers: Workers) -> None:
@@ -228,7 +228,7 @@ class Trainer:
             fresh_episodes=envs + before,
         )
 
-    def _note_faults(self, workers: Workers, others: Sequence[Any] = ()) -> None:
+    def _log_faults(self, workers: Workers, others: Sequence[Any] = ()) -> None:
         self.run.log_faults([*itertools.chain(*workers.call("faults")), *others])
 
     def _log_notices(self, workers: Workers) -> None:
@@ -239,16 +239,14 @@ class Trainer:
             self.run.log_notice(sentence)
 
     def _log_update_share(self, now: events.Progress) -> None:
-        """Log once per run that more environments cannot help, based on the displayed time
-        shares.
-        """
+        """Log once per run that more environments cannot help, based on the shares of time."""
         if self._first is None and now.updates and not self._before.updates:
             self._first = now
         first = self._first
         if (
             self._update_share_logged
             or first is None
-            or now.iterations < first.iterations + _MEASURED
+            or now.iterations < first.iterations + _MIN_MEASURED_ITERATIONS
         ):
             return
         share = now.seconds_update / now.wall  # start-up and compilation dominate short runs
@@ -269,36 +267,44 @@ class Trainer:
 
     def _snapshot(self, workers: Workers) -> events.Progress:
         """Return progress with up-to-date seconds, summed over all sessions of the run."""
-        progress, facts = self.progress, workers.call("stats")
+        progress, stats = self.progress, workers.call("stats")
         for name in ("seconds_env", "seconds_policy", "seconds_update"):
-            seconds = sum(fact[name] for fact in facts) / len(facts)
+            seconds = sum(shard_stats[name] for shard_stats in stats) / len(stats)
             setattr(progress, name, getattr(self._before, name) + seconds)
         progress.wall = self._before.wall + time.perf_counter() - self._began
         return progress.snapshot()
 
     def _eta(self) -> float | None:
         """Estimate the remaining seconds of training, validations and final test."""
-        step, one, plan = self._pace.seconds_per_step, self._validation_seconds, self.plan
+        step, validation_seconds, plan = (
+            self._step_clock.seconds_per_step,
+            self._validation_seconds,
+            self.plan,
+        )
         settings, now, spec = self.config.evaluation, self.progress, self.environment.spec
         if step is None:
             return None
-        if one is None:  # before the first validation: estimated from its budget of steps
+        if (
+            validation_seconds is None
+        ):  # before the first validation: estimated from its budget of steps
             if spec.market is not None or settings.episodes != "auto":
                 return None
-            one = plan.num_envs * (plan.steps or spec.max_episode_steps or plan.max_steps) * step
+            validation_seconds = (
+                plan.num_envs * (plan.steps or spec.max_episode_steps or plan.max_steps) * step
+            )
         if settings.every_episodes is not None:
-            every = now.steps * settings.every_episodes / max(float(self._episodes.min()), 1.0)
+            interval = now.steps * settings.every_episodes / max(float(self._episodes.min()), 1.0)
         else:
-            every = plan.every * now.budget
-        left, tests = self._steps_left(), 1.0
+            interval = plan.every * now.budget
+        steps_left, tests = self._steps_left(), 1.0
         if spec.market is None:  # the best and last policies are tested
             tests = (
                 2
                 * plan.test_episodes
                 / (plan.num_envs if plan.steps is None else plan.max_episodes)
             )
-        validations = math.ceil(max(0, now.budget - self._validated) / every)
-        return left * step + (validations + tests) * one
+        validations = math.ceil(max(0, now.budget - self._validated) / interval)
+        return steps_left * step + (validations + tests) * validation_seconds
 
     def _steps_left(self) -> float:
         """Return the remaining steps of a member; episode limits use the mean length so far."""
@@ -312,7 +318,7 @@ class Trainer:
         settings, now, plan = self.config.evaluation, self.progress, self.plan
         if settings.every_episodes is not None:
             every = settings.every_episodes
-            ended = self._episodes.min() // every > self._judged.min() // every
+            ended = self._episodes.min() // every > self._validated_episodes.min() // every
             rested = now.steps - self._validated >= plan.every * now.budget
             return bool(now.finished or (ended and (rested or settings.episodes != "auto")))
         if settings.every_steps is not None and settings.every_steps >= plan.every * now.budget:
@@ -354,25 +360,25 @@ class Trainer:
         self._validation_seconds = self.progress.seconds_validate - before
         if values is None:  # interrupted; the checkpoint records that it is still due
             return False
-        self._validated, self._judged = steps, self._episodes.copy()
-        measured = join_states(workers.call("evaluation_metrics"))
+        self._validated, self._validated_episodes = steps, self._episodes.copy()
+        metrics = join_states(workers.call("evaluation_metrics"))
         scores = np.array([finite_values(row).mean() for row in values])
-        better = (scores > self.best) & ~self._failed
-        for member in np.flatnonzero(better).tolist():
+        improved = (scores > self.best) & ~self._failed
+        for member in np.flatnonzero(improved).tolist():
             tensors, manifest = workers.call_member(member, "policy", member)
             score = float(scores[member])
             self.best[member], self.best_steps[member] = score, steps
-            facts = {"member": member, "steps": steps, "score": score, "split": self.validation}
-            self.run.best.save(member, tensors, {"policy": manifest, **facts})
+            metadata = {"member": member, "steps": steps, "score": score, "split": self.validation}
+            self.run.best.save(member, tensors, {"policy": manifest, **metadata})
         everyone, best, now = (
             tuple(range(self.members)),
-            tuple(better.tolist()),
+            tuple(improved.tolist()),
             self._snapshot(workers),
         )
-        self._emit(events.Evaluated(now, self.validation, everyone, scores, measured, best))
+        self._emit(events.Evaluated(now, self.validation, everyone, scores, metrics, best))
         return True
 
-    def _evaluate(self, workers: Workers, *asked: Any) -> NDArray[np.float64] | None:
+    def _evaluate(self, workers: Workers, *arguments: Any) -> NDArray[np.float64] | None:
         """Return the values whose means are the current policies' scores, [M, J]; None if
         interrupted.
 
@@ -381,7 +387,7 @@ class Trainer:
             asked: arguments of `Shard.evaluate`.
         """
         began = time.perf_counter()
-        parts = workers.call("evaluate", *asked)
+        parts = workers.call("evaluate", *arguments)
         self.progress.seconds_validate += time.perf_counter() - began
         return None if any(part is None for part in parts) else np.concatenate(parts)
 
@@ -396,7 +402,7 @@ class Trainer:
             "best_steps": self.best_steps,
             "failed": self._failed,
             "validated": np.full(self.members, self._validated),
-            "judged": self._judged,
+            "judged": self._validated_episodes,
         }
         bulk = workers.call("save_bulk", self.run.bulk)
         path = self.run.save_checkpoint(tensors, asdict(progress), bulk)
@@ -404,18 +410,20 @@ class Trainer:
 
     def restore(self) -> None:
         """Restore the newest valid checkpoint; without one, training starts from the beginning."""
-        found = self.run.load_checkpoint()
-        if found is None:
+        checkpoint = self.run.load_checkpoint()
+        if checkpoint is None:
             return
-        tensors, progress = found
-        own = ("best", "best_steps", "failed", "validated", "judged")
-        self.best[:], self.best_steps[:], self._failed[:] = (tensors[name] for name in own[:3])
+        tensors, progress = checkpoint
+        trainer_keys = ("best", "best_steps", "failed", "validated", "judged")
+        self.best[:], self.best_steps[:], self._failed[:] = (
+            tensors[name] for name in trainer_keys[:3]
+        )
         self.progress = events.Progress(**progress)
         self._validated = int(tensors.get("validated", [self.progress.steps])[0])  # older: done
         self._episodes[:] = tensors["episodes"]
-        self._judged[:] = tensors.get("judged", tensors["episodes"])
+        self._validated_episodes[:] = tensors.get("judged", tensors["episodes"])
         self._before = self.progress.snapshot()
-        self._state = {name: value for name, value in tensors.items() if name not in own}
+        self._state = {name: value for name, value in tensors.items() if name not in trainer_keys}
 
     def _finish(self, workers: Workers, stop: Interruption) -> dict[str, Any]:
         """Score the selected policies on data that influenced no selection.
@@ -424,36 +432,38 @@ class Trainer:
         """
         self._emit(events.Entered(self._snapshot(workers), "testing"))
         market = self.environment.spec.market is not None
-        measured: list[_Scores] = [None] * self.members
-        last: list[_Scores] = [None] * self.members
+        test_values: list[_Scores] = [None] * self.members
+        last_values: list[_Scores] = [None] * self.members
         if not market:
             seed = self.config.evaluation.test_seed
             values = self._evaluate(workers, "test", self.plan.test_episodes, seed)
             stop.check()
-            last = [None] * self.members if values is None else list(values)
+            last_values = [None] * self.members if values is None else list(values)
         if not market or "test" in self.environment.splits():
             evaluator = final_evaluator(self.config, self.environment, check_stop=stop.check)
             began = time.perf_counter()
             with closing(evaluator):
                 for member in np.flatnonzero(np.isfinite(self.best)).tolist():
-                    measured[member] = evaluator.values(self.run.best_policy(member))[0]
-                self._note_faults(workers, evaluator.drain_faults())
+                    test_values[member] = evaluator.values(self.run.best_policy(member))[0]
+                self._log_faults(workers, evaluator.drain_faults())
             self.progress.seconds_validate += time.perf_counter() - began
             if market:
                 self.run.count_test_read()
                 get_holdout_register(self.environment).record_access(f"run {self.run.path}")
-        result = self._result(measured, last)
+        result = self._result(test_values, last_values)
         self.run.save_result(result)
         self._emit(events.Finished(self.progress.snapshot(), result))
         return result
 
-    def _result(self, measured: Sequence[_Scores], last: Sequence[_Scores]) -> dict[str, Any]:
+    def _result(
+        self, test_values: Sequence[_Scores], last_values: Sequence[_Scores]
+    ) -> dict[str, Any]:
         """Return the content of `result.json`."""
         config, plan, progress = self.config, self.plan, self.progress
         market = self.environment.spec.market is not None
         members = []
         for m in range(self.members):
-            (score, error), (newest, newest_error) = _mean(measured[m]), _mean(last[m])
+            (score, error), (last_score, last_error) = _mean(test_values[m]), _mean(last_values[m])
             members.append(
                 {
                     "member": m,
@@ -465,8 +475,8 @@ class Trainer:
                     "test_error": None
                     if market
                     else error,  # backtests of a market are not an independent sample
-                    "last_score": newest,
-                    "last_error": newest_error,
+                    "last_score": last_score,
+                    "last_error": last_error,
                     "training_score": _finite(self._scores[m]),
                 }
             )

@@ -48,8 +48,8 @@ from slipstream.training.shard import Shard
 # Threads hand over the interpreter lock between array operations of about 10 microseconds. With
 # Python's default of 5 ms the others would wait for hundreds of operations.
 _SWITCH_SECONDS = 1e-4
-_LOOK_SECONDS = 1.0  # interval of the checks for a hanging environment
-_PULSES = 64  # watched environments and evaluations per child
+_POLL_SECONDS = 1.0  # interval of the checks for a hanging environment
+_MAX_HEARTBEATS = 64  # watched environments and evaluations per child
 
 
 class ThreadPool:
@@ -67,8 +67,7 @@ class ThreadPool:
         """Run all tasks and wait for them; raise the error of the first task that failed.
 
         An interrupt of the caller's own task is raised immediately: other tasks may wait for a
-        message
-        from that task or from the caller.
+        message from that task or from the caller.
         """
         if self.workers == 1 or len(tasks) == 1:
             for task in tasks:
@@ -134,9 +133,7 @@ class Workers(ABC):
 
     @abstractmethod
     def call_each_shard(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Call a method of every shard with its own arguments; results in the order of the
-        shards.
-        """
+        """Call a method of every shard with its own arguments; return results in shard order."""
 
     @abstractmethod
     def call_member(self, member: int, method: str, *arguments: Any) -> Any:
@@ -184,7 +181,7 @@ def make_shard(
     cores = (
         usable_cores() * len(members) // training.members
     )  # the other shards compile at the same time
-    with ExitStack() as made:
+    with ExitStack() as stack:
         with compile_in_parallel(partial(compilers, cores)):
             shard = Shard(
                 environment,
@@ -198,12 +195,12 @@ def make_shard(
                 device=training.device,
                 precision=training.precision,
                 max_steps=EvaluationPlan.from_config(config, environment).max_steps,
-                drawn=not config.evaluation.deterministic,
+                stochastic=not config.evaluation.deterministic,
                 check_stop=check_stop,
-                curriculum=None if curriculum is None else curriculum.among(len(members)),
+                curriculum=None if curriculum is None else curriculum.for_members(len(members)),
             )
-            made.callback(shard.close)
-        made.pop_all()
+            stack.callback(shard.close)
+        stack.pop_all()
     return shard
 
 
@@ -225,12 +222,12 @@ class LocalWorker(Workers):
         check_stop: Callable[[], None] = never_stop,
     ) -> None:
         self.members = [range(config.training.members)]
-        self._crew = ThreadPool(_threads(config, environment))
-        side_by_side = self._crew.run if self._crew.workers > 1 else None
+        self._thread_pool = ThreadPool(_threads(config, environment))
+        run_tasks = self._thread_pool.run if self._thread_pool.workers > 1 else None
         try:
-            self._shard = make_shard(config, environment, self.members[0], check_stop, side_by_side)
+            self._shard = make_shard(config, environment, self.members[0], check_stop, run_tasks)
         except BaseException:
-            self._crew.close()
+            self._thread_pool.close()
             raise
 
     def call_each_shard(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -241,7 +238,7 @@ class LocalWorker(Workers):
 
     def close(self) -> None:
         self._shard.close()
-        self._crew.close()
+        self._thread_pool.close()
 
 
 def _threads(config: RunConfig, environment: Environment) -> int:
@@ -249,12 +246,16 @@ def _threads(config: RunConfig, environment: Environment) -> int:
     num_envs = int(config.training.num_envs)
     parts = config.agent.parts(num_envs) if config.training.members == 1 else 1
     tunable = environment.part(Tunable)
-    way = None if tunable is None else tunable.step_config(num_envs)
+    step_config = None if tunable is None else tunable.step_config(num_envs)
     # The measurement holds for threads that step a kernel and learn from rollouts (PPO). Foreign
     # environments use worker processes, and updates from a replay are split differently.
-    if way is None or way.backend != "compiled" or config.agent.replay(num_envs) is not None:
+    if (
+        step_config is None
+        or step_config.backend != "compiled"
+        or config.agent.replay(num_envs) is not None
+    ):
         return min(parts, usable_cores())
-    return min(parts, way.workers)
+    return min(parts, step_config.workers)
 
 
 class ProcessWorkers(Workers):
@@ -272,19 +273,21 @@ class ProcessWorkers(Workers):
         self._children: list[ChildProcess] = []
         # With `serial` a user may be in a debugger, so no time limit applies.
         self._hang = config.training.hang_seconds if config.training.backend == "auto" else np.inf
-        self._pages = [mmap.mmap(-1, 8 * HEARTBEAT_WORDS * _PULSES) for _ in members]
+        self._pages = [mmap.mmap(-1, 8 * HEARTBEAT_WORDS * _MAX_HEARTBEATS) for _ in members]
         try:
             for i, part in enumerate(members):
                 remedy = f"set training.shards to less than {max(2, i)}"
                 serve = partial(_serve, config, environment, part, check_stop, self._pages[i])
-                self._children.append(ChildProcess(serve, f"worker of {_named(part)}", remedy))
+                self._children.append(
+                    ChildProcess(serve, f"worker of {_format_members(part)}", remedy)
+                )
         except BaseException:
             self._end(0.0)
             raise
 
     def call_each_shard(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        for i, own in enumerate(arguments):
-            self._send(i, (method, own))
+        for i, shard_arguments in enumerate(arguments):
+            self._send(i, (method, shard_arguments))
         answers = [self._receive(i) for i in range(len(self._children))]
         return [
             unwrap_result(answer) for answer in answers
@@ -297,45 +300,46 @@ class ProcessWorkers(Workers):
 
     def _send(self, i: int, message: Any) -> None:
         if not self._children[i].send(message):
-            raise self._lost(i)
+            raise self._loss_error(i)
 
     def _receive(self, i: int) -> tuple[bool, Any]:
-        child, words = self._children[i], self._words(i)
-        before, since = words.copy(), np.full(_PULSES, time.monotonic())
-        while not child.pipe.poll(min(_LOOK_SECONDS, self._hang / 4)):
-            same, before = (words == before).all(axis=1), words.copy()
+        child, heartbeats = self._children[i], self._heartbeats(i)
+        before, since = heartbeats.copy(), np.full(_MAX_HEARTBEATS, time.monotonic())
+        while not child.pipe.poll(min(_POLL_SECONDS, self._hang / 4)):
+            same, before = (heartbeats == before).all(axis=1), heartbeats.copy()
             since[~same | (before[:, BEAT] % 2 == 0)] = time.monotonic()
             longest = int(since.argmin())
             if time.monotonic() - since[longest] > self._hang:
-                raise self._hung(i, int(before[longest, AT]))
+                raise self._hang_error(i, int(before[longest, AT]))
         answer: tuple[bool, Any] | None = child.receive()
         if answer is None:
-            raise self._lost(i)
+            raise self._loss_error(i)
         return answer
 
-    def _hung(self, i: int, env: int) -> KernelError:
+    def _hang_error(self, i: int, env: int) -> KernelError:
         self._children[i].terminate(0.0)
         return KernelError(
             f"{self._name}: a call of environment {env} in the process of "
-            f"{_named(self.members[i])} took more than {self._hang:g} s (training.hang_seconds), "
-            "and the process was stopped. Fix the environment. With `training.backend: serial` it "
-            "runs in this process, where a debugger works. With `process` a hanging environment "
-            "is stopped and created again while the others continue."
+            f"{_format_members(self.members[i])} took more than {self._hang:g} s "
+            "(training.hang_seconds), and the process was stopped. Fix the environment. With "
+            "`training.backend: serial` it runs in this process, where a debugger works. With "
+            "`process` a hanging environment is stopped and created again while the others "
+            "continue."
         )
 
-    def _lost(self, i: int) -> ResourceError:
+    def _loss_error(self, i: int) -> ResourceError:
         child = self._children[i]
-        called = self._words(i)[:, BEAT] % 2 == 1
+        called = self._heartbeats(i)[:, BEAT] % 2 == 1
         where = f" while it called an environment of {self._name}" if called.any() else ""
         return ResourceError(
-            f"The worker process of {_named(self.members[i])} (pid {child.pid}) "
+            f"The worker process of {_format_members(self.members[i])} (pid {child.pid}) "
             f"{child.terminate(TERMINATE_SECONDS)}{where}. "
             "Continue from the last checkpoint with `slipstream resume`."
         )
 
-    def _words(self, i: int) -> NDArray[np.uint64]:
+    def _heartbeats(self, i: int) -> NDArray[np.uint64]:
         """Return the pulse counters of a child's environments, [_PULSES, PULSE_WORDS]."""
-        return np.frombuffer(self._pages[i], np.uint64).reshape(_PULSES, HEARTBEAT_WORDS)
+        return np.frombuffer(self._pages[i], np.uint64).reshape(_MAX_HEARTBEATS, HEARTBEAT_WORDS)
 
     def close(self) -> None:
         for child in self._children:
@@ -353,7 +357,7 @@ class ProcessWorkers(Workers):
             set_torch_threads(self._threads)
 
 
-def _named(members: range) -> str:
+def _format_members(members: range) -> str:
     last = members.stop - 1
     return f"members {members.start} to {last}" if last > members.start else f"member {last}"
 
@@ -368,17 +372,17 @@ def _serve(
 ) -> None:
     """Answer requests in the child process until a stop is requested."""
     shard: Shard | None = None
-    words = memoryview(page).cast("Q")
+    heartbeats = memoryview(page).cast("Q")
     HEARTBEATS[:] = [
-        words[at : at + HEARTBEAT_WORDS] for at in range(0, len(words), HEARTBEAT_WORDS)
+        heartbeats[at : at + HEARTBEAT_WORDS] for at in range(0, len(heartbeats), HEARTBEAT_WORDS)
     ]
-    crew = ThreadPool(_threads(config, environment))
-    side_by_side = crew.run if crew.workers > 1 else None
+    pool = ThreadPool(_threads(config, environment))
+    run_tasks = pool.run if pool.workers > 1 else None
 
     def call(method: str, arguments: tuple[Any, ...]) -> Any:
         nonlocal shard
         if shard is None:
-            shard = make_shard(config, environment, members, check_stop, side_by_side)
+            shard = make_shard(config, environment, members, check_stop, run_tasks)
         return getattr(shard, method)(*arguments)
 
     while (message := pipe.recv()) is not None:
@@ -394,18 +398,18 @@ def compilers(cores: int, work: Callable[[], None], most: int) -> Iterator[None]
     """
     children: list[ChildProcess] = []
     # A daemonic process, such as a worker of a user's pool, may have no children.
-    alone = multiprocessing.current_process().daemon or not THREADED.isdisjoint(sys.modules)
-    patience = 0.0
+    compile_alone = multiprocessing.current_process().daemon or not THREADED.isdisjoint(sys.modules)
+    timeout = 0.0
     try:
         with suppress(ResourceError):  # then this process compiles alone
-            for _ in range(0 if alone else min(cores - 1, most)):
+            for _ in range(0 if compile_alone else min(cores - 1, most)):
                 children.append(
                     ChildProcess(lambda pipe: work(), "compiler", "close other programs")
                 )
         yield
-        patience = TERMINATE_SECONDS  # everything is compiled, and the children are about to exit
+        timeout = TERMINATE_SECONDS  # everything is compiled, and the children are about to exit
     finally:
-        until = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         for child in children:
-            child.terminate(max(0.0, until - time.monotonic()))
+            child.terminate(max(0.0, deadline - time.monotonic()))
             remove_unfinished(child.pid)

@@ -42,7 +42,7 @@ def plan(folds: int = 3, market: MarketSpec | None = MARKET, **study: Any) -> St
     return StudyPlan(base, settings, SearchSpace.from_mapping(SPACE, base), folds, market)
 
 
-def passes(member: Member, milestone: int) -> DailyReturns:
+def backtests(member: Member, milestone: int) -> DailyReturns:
     """60 days in two groups whose mean return follows from the member's params."""
     agent = member.config.agent
     draws = np.random.default_rng(derive_seed("passes", member.seed, milestone))
@@ -100,7 +100,7 @@ class FakePool:
         seconds = {"env": 0.1, "policy": 0.1, "update": 0.2, "evaluate": 0.05, "overhead": 0.01}
         if member.name in self._fails:
             return Outcome(member.name, milestone, None, True, "its loss is NaN", steps, seconds)
-        found = passes(member, milestone) if member.test else None
+        found = backtests(member, milestone) if member.test else None
         return Outcome(member.name, milestone, found, False, "", steps, seconds)
 
     def finish(self, name: str) -> None:
@@ -132,7 +132,7 @@ class HalvingPruner:
         head = (event.trial, event.stage, milestone, event.time)
         if any(one.failed for one in outcomes):
             return TrialDecision(*head, "failed", None, reason="diverged")
-        scores = [float(one.passes.returns.mean()) for one in outcomes if one.passes]
+        scores = [float(one.backtests.returns.mean()) for one in outcomes if one.backtests]
         score = float(np.mean(scores))
         folds = [{"score": one} for one in scores]
         if last:

@@ -50,10 +50,10 @@ def contents(folder: Path):
         asks = [(a.trial, a.time, dict(a.params)) for a in ledger.suggestions().values()]
         verdicts = [(v.trial, v.stage, v.kind, v.score) for v in ledger.decisions()]
         outcomes = {
-            (phase, *key): one.passes.returns.tobytes()
+            (phase, *key): one.backtests.returns.tobytes()
             for phase in ("search", "confirm", "final")
             for key, one in ledger.outcomes(phase).items()
-            if one.passes is not None
+            if one.backtests is not None
         }
     kept = PolicyStore(folder / "one" / "weights")
     weights = {}

@@ -54,7 +54,7 @@ class SkilledPool(FakePool):
     def _outcome(self, member, milestone):
         return replace(
             super()._outcome(replace(member, test=None), milestone),
-            passes=None
+            backtests=None
             if member.name in self._fails or not member.test
             else self._passes(member, milestone),
         )

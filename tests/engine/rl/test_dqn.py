@@ -113,7 +113,7 @@ def shard_of(name, seeds, num_envs=1, iterations=3, fused=True, learner="auto", 
     members = range(len(seeds))
     shard = Shard(environment, config, seeds, members, num_envs, learner=learner)
     if not fused:
-        shard.collector._fused, shard.collector._pass = (lambda run: None), None
+        shard.collector._fused, shard.collector._fused_loop = (lambda run: None), None
     shard.reset()
     for i in range(iterations):
         shard.iterate(i / iterations)
@@ -159,12 +159,12 @@ SETTINGS = {
 def test_alone_in_company_and_unfused(case, environment, coins):
     name, settings = coins if environment == "coins" else environment, SETTINGS[case]
     everyone = shard_of(name, range(24), **settings)
-    assert everyone.collector._pass is not None
+    assert everyone.collector._fused_loop is not None
     assert everyone.agent.policy.parameters.steps.min() > 10
     for chosen in ([5], [3, 17], list(range(7))):
         assert_same(shard_of(name, chosen, **settings), chosen, everyone)
     unfused = shard_of(name, [17, 3, 4], fused=False, **settings)
-    assert unfused.collector._pass is None
+    assert unfused.collector._fused_loop is None
     assert_same(unfused, [17, 3, 4], everyone)
 
 

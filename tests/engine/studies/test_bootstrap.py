@@ -248,7 +248,7 @@ def test_the_same_returns_have_the_same_bound():
     assert np.array_equal(first, second)
 
 
-def passes(days, returns, group, benchmark=None):
+def backtests(days, returns, group, benchmark=None):
     returns = np.array(returns, np.float64)
     other = np.zeros(len(returns)) if benchmark is None else np.array(benchmark, np.float64)
     return DailyReturns(np.array(days), returns, other, np.array(group))
@@ -262,8 +262,10 @@ def test_a_day_that_two_groups_share_is_compounded():
 
 def test_a_days_entry_is_the_mean_over_the_policies_that_were_tested_on_it():
     folds = [
-        passes([1, 2, 2, 3], [0.1, 0.2, 0.5, 0.0], [0, 0, 1, 1]),  # day 2 ends one, begins another
-        passes([1, 2], [0.3, 0.4], [0, 0]),
+        backtests(
+            [1, 2, 2, 3], [0.1, 0.2, 0.5, 0.0], [0, 0, 1, 1]
+        ),  # day 2 ends one, begins another
+        backtests([1, 2], [0.3, 0.4], [0, 0]),
     ]
     days, mix = mean_daily_returns(folds)
     assert days.tolist() == [1, 2, 3]
@@ -273,7 +275,7 @@ def test_a_days_entry_is_the_mean_over_the_policies_that_were_tested_on_it():
 def six_folds(value):
     """Group g on days 10 g and 10 g + 1; what fold f makes there is value(f, g)."""
     return [
-        passes(
+        backtests(
             [10 * g + k for g in groups for k in (0, 1)],
             [value(f, g) for g in groups for _ in (0, 1)],
             [0, 0, 1, 1],
@@ -297,7 +299,7 @@ def test_paths_take_each_group_from_the_fold_that_tests_it_there():
 
 def test_matrix_has_a_column_for_each_finished_trial_and_zero_after_an_account_closed():
     whole = six_folds(lambda f, g: 0.1)
-    short = [passes([0, 1], [0.2, 0.2], [0, 0])]
+    short = [backtests([0, 1], [0.2, 0.2], [0, 0])]
     days, matrix = daily_return_matrix([whole, short])
     assert days.tolist() == [0, 1, 10, 11, 20, 21, 30, 31]
     np.testing.assert_allclose(matrix[:, 0], 0.1)

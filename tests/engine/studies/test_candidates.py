@@ -95,7 +95,7 @@ def searched(setup, outcomes, trials):
     """The confirmation's first seed, as if it had been the search's."""
     slots = {trial: confirmation_slots(setup, [trial])[: setup.num_folds] for trial in trials}
     return {
-        trial: [outcomes[slot].passes for slot in mine]
+        trial: [outcomes[slot].backtests for slot in mine]
         for trial, mine in slots.items()
         if not any(outcomes[slot].failed for slot in mine)
     }
@@ -124,9 +124,9 @@ def test_a_candidate_with_one_inactive_fold_cannot_win(tmp_path, exposure, fills
     jobs = dict.fromkeys(confirmation_slots(setup, [4, 7]), setup.base)
     outcomes = trained(tmp_path, setup, jobs)
     slot = Slot("confirm", 4, 1, 2)
-    passes = outcomes[slot].passes
-    idle = replace(passes, metrics=[{"mean_exposure": exposure, "fills": fills}] * 2)
-    outcomes[slot] = replace(outcomes[slot], passes=idle)
+    backtests = outcomes[slot].backtests
+    idle = replace(backtests, metrics=[{"mean_exposure": exposure, "fills": fills}] * 2)
+    outcomes[slot] = replace(outcomes[slot], backtests=idle)
     found = confirm(
         setup, [4, 7], {4: 2.0, 7: 1.0}, outcomes, FACTS, searched(setup, outcomes, [4, 7]), 9
     )
@@ -142,12 +142,12 @@ def test_a_candidate_beyond_a_constraint_in_one_block_cannot_win(tmp_path):
     jobs = dict.fromkeys(confirmation_slots(setup, [4, 7]), setup.base)
     fine = {"mean_exposure": 0.5, "fills": 50.0, "max_drawdown": 0.2}
     outcomes = {
-        slot: replace(one, passes=replace(one.passes, metrics=[fine] * 2))
+        slot: replace(one, backtests=replace(one.backtests, metrics=[fine] * 2))
         for slot, one in trained(tmp_path, setup, jobs).items()
     }
     slot = Slot("confirm", 4, 1, 2)
-    deep = replace(outcomes[slot].passes, metrics=[fine, {**fine, "max_drawdown": 0.31}])
-    outcomes[slot] = replace(outcomes[slot], passes=deep)
+    deep = replace(outcomes[slot].backtests, metrics=[fine, {**fine, "max_drawdown": 0.31}])
+    outcomes[slot] = replace(outcomes[slot], backtests=deep)
     found = confirm(
         setup, [4, 7], {4: 2.0, 7: 1.0}, outcomes, FACTS, searched(setup, outcomes, [4, 7]), 9
     )
@@ -166,7 +166,7 @@ def test_games_are_ranked_by_the_bound_of_their_mean(tmp_path):
     jobs = dict.fromkeys(confirmation_slots(setup, [1, 2]), setup.base)
     outcomes = trained(tmp_path, setup, jobs)
     better = DailyReturns(np.arange(4), np.full(4, 5.0), np.zeros(4), np.zeros(4, int), [{}])
-    outcomes |= {s: replace(o, passes=better) for s, o in outcomes.items() if s.trial == 2}
+    outcomes |= {s: replace(o, backtests=better) for s, o in outcomes.items() if s.trial == 2}
     found = confirm(setup, [1, 2], {1: 9.0, 2: 1.0}, outcomes, None, {}, 2)
     assert found.winner == 2 and found.candidates[1]["lcb"] == 5.0
     values = np.array([1.0, 2.0, 3.0, 4.0])
@@ -192,12 +192,12 @@ def test_the_holdout_is_the_mean_over_seeds(tmp_path):
     slots = final_slots(setup, 3)
     outcomes = trained(tmp_path, setup, dict.fromkeys(slots, setup.base))
     days, weight = [1, 2], [0.0, 0.1]
-    outcomes[slots[0]] = replace(outcomes[slots[0]], passes=one_fold(days, [0.1, 0.1], weight))
-    outcomes[slots[1]] = replace(outcomes[slots[1]], passes=one_fold(days, [0.1, 0.2], weight))
+    outcomes[slots[0]] = replace(outcomes[slots[0]], backtests=one_fold(days, [0.1, 0.1], weight))
+    outcomes[slots[1]] = replace(outcomes[slots[1]], backtests=one_fold(days, [0.1, 0.2], weight))
     for slot in slots:
-        passes = outcomes[slot].passes
+        backtests = outcomes[slot].backtests
         metrics = [{"mean_exposure": 0.5, "fills": 50.0}]
-        outcomes[slot] = replace(outcomes[slot], passes=replace(passes, metrics=metrics))
+        outcomes[slot] = replace(outcomes[slot], backtests=replace(backtests, metrics=metrics))
     facts = evaluate_holdout(setup, slots, outcomes, opening=Opening(1), forced=False)
     assert facts["mean_return"] == pytest.approx((0.21 + 0.32) / 2)
     assert facts["benchmark_return"] == pytest.approx(0.1)
@@ -234,9 +234,9 @@ def held(tmp_path, mine, market, opening=FIRST, forced=False, **study):
     noise = np.random.default_rng(0).normal(0.0, 0.01, (3, 100))
     noise -= noise.mean(axis=1, keepdims=True)
     for slot, own in zip(slots, noise, strict=False):
-        passes = one_fold(np.arange(100), mine + own, market + 0.3 * noise[2])
-        passes = replace(passes, metrics=[{"mean_exposure": 0.5, "fills": 50.0}])
-        outcomes[slot] = replace(outcomes[slot], passes=passes)
+        backtests = one_fold(np.arange(100), mine + own, market + 0.3 * noise[2])
+        backtests = replace(backtests, metrics=[{"mean_exposure": 0.5, "fills": 50.0}])
+        outcomes[slot] = replace(outcomes[slot], backtests=backtests)
     facts = evaluate_holdout(setup, slots, outcomes, opening, forced)
     return facts, describe_promotion({"holdout": facts, "winner": {"forced": forced}})
 
@@ -282,8 +282,8 @@ def test_a_bound_above_zero_is_confirmed_only_if_so_many_trials_would_hardly_sho
     outcomes = trained(tmp_path, setup, jobs)
     for slot, one in outcomes.items():
         skill = 0.004 if slot.trial == 4 else -0.004
-        returns = one.passes.returns + skill
-        outcomes[slot] = replace(one, passes=replace(one.passes, returns=returns))
+        returns = one.backtests.returns + skill
+        outcomes[slot] = replace(one, backtests=replace(one.backtests, returns=returns))
     full = searched(setup, outcomes, [4, 7])
 
     def confirmed(begun):

@@ -40,19 +40,19 @@ def study(random, trials, days, *, seeds, alike=0.0, skill=0.0, flat=False, heav
     own = alike**0.5 * draw(1, days) + (1 - alike) ** 0.5 * draw(trials, days)
     drift = np.where(np.arange(trials) == 0, skill / PERIODS**0.5, 0.0)
 
-    def passes(trial):
+    def backtests(trial):
         mine = seeds**0.5 * own[trial] + (1 - seeds) ** 0.5 * draw(days)
         # Half in the market: own returns and those in excess have one deviation, and one ratio.
         returns = noise * mine + 0.01 * drift[trial] + 0.5 * market
         group = np.zeros(days, np.int64)
         return DailyReturns(np.arange(days), returns, market, group, ACTIVE)
 
-    full = {trial: [passes(trial)] for trial in range(trials)}
+    full = {trial: [backtests(trial)] for trial in range(trials)}
     excess = np.array([folds[0].returns - market for folds in full.values()])
     scores = excess.mean(axis=1) / excess.std(axis=1)
     chosen = np.argsort(-scores, kind="stable")[: setup.study.confirmation.top].tolist()
     outcomes = {
-        slot: Outcome(slot.name, 1, passes(slot.trial))
+        slot: Outcome(slot.name, 1, backtests(slot.trial))
         for slot in confirmation_slots(setup, chosen)
     }
     ranked = {trial: float(scores[trial]) for trial in chosen}

@@ -202,7 +202,7 @@ def test_measuring_can_be_left(tmp_path):
 def test_measuring_leaves_nothing_behind(tmp_path):
     pool = FakePool()
     speed = measure_speed(pool, plan(n_trials=2))
-    assert speed.members == 6 and speed.steps_per_second > 0 and speed.passes is not None
+    assert speed.members == 6 and speed.steps_per_second > 0 and speed.backtests is not None
     assert {name for name, _ in pool.trained} == pool.dropped
 
 

@@ -27,9 +27,11 @@ from slipstream.training.settings.config import resolve
 
 
 def outcome(value: float, fold: int = 0, trial: int = 0, failed: bool = False) -> Outcome:
-    passes = DailyReturns(np.arange(2), np.full(2, value), np.zeros(2), np.zeros(2, np.int64), [{}])
+    backtests = DailyReturns(
+        np.arange(2), np.full(2, value), np.zeros(2), np.zeros(2, np.int64), [{}]
+    )
     name = f"search-{trial:05d}-{fold}"
-    return Outcome(name, 3, None if failed else passes, failed, "NaN" if failed else "")
+    return Outcome(name, 3, None if failed else backtests, failed, "NaN" if failed else "")
 
 
 class Judged:

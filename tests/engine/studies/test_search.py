@@ -73,7 +73,11 @@ def contents(ledger: Ledger):
         (v.trial, v.stage, v.milestone, v.time, v.kind, v.score) for v in ledger.decisions()
     ]
     outcomes = {
-        key: (one.failed, one.steps, None if one.passes is None else one.passes.returns.tobytes())
+        key: (
+            one.failed,
+            one.steps,
+            None if one.backtests is None else one.backtests.returns.tobytes(),
+        )
         for key, one in ledger.outcomes("search").items()
     }
     return asks, verdicts, outcomes
@@ -456,10 +460,10 @@ class TurningPool(FakePool):
 
     def _outcome(self, member, milestone):
         found = super()._outcome(member, milestone)
-        assert found.passes is not None
+        assert found.backtests is not None
         often = member.config.agent.n_epochs if member.fold == "fold2" else 0
-        metrics = [{**one, "turnover": k * often} for k, one in enumerate(found.passes.metrics)]
-        return replace(found, passes=replace(found.passes, metrics=metrics))
+        metrics = [{**one, "turnover": k * often} for k, one in enumerate(found.backtests.metrics)]
+        return replace(found, backtests=replace(found.backtests, metrics=metrics))
 
 
 def constrained(folder: Path, trials: int, order=0, **study):

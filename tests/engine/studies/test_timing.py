@@ -50,10 +50,10 @@ def test_timing_by_hand():
 def test_the_mean_exposure_is_that_of_all_passes():
     """A policy that is long in one tested group and short in the other one times the market."""
     up = np.array([0.01, 0.02, 0.03, 0.04])
-    passes = [one_pass(np.ones(4), up), one_pass(-np.ones(4), -up)]
-    found = join_backtests(passes, [0, 1], {})
+    backtests = [one_pass(np.ones(4), up), one_pass(-np.ones(4), -up)]
+    found = join_backtests(backtests, [0, 1], {})
     assert found.timing == pytest.approx([0.03, 0.07, 0.03, 0.07])  # net exposure is 0
-    alone = join_backtests(passes[:1], [0], {})
+    alone = join_backtests(backtests[:1], [0], {})
     assert not alone.timing.any()
 
 
@@ -104,7 +104,7 @@ def test_a_ledger_keeps_timing_and_reads_passes_without_it(tmp_path):
         ledger.add_outcomes(
             [Outcome(name, 1, one) for name, one in zip(names, (timed, plain), strict=True)]
         )
-        first, second = (ledger.passes("final")[0, k, 0] for k in range(2))
+        first, second = (ledger.backtests("final")[0, k, 0] for k in range(2))
     for name in ("timing", "market", "benchmark", "returns"):
         assert getattr(first, name).tolist() == getattr(timed, name).tolist()
     assert second.timing is None and second.market is None
@@ -118,7 +118,7 @@ def study(seed, skill, trials=20, days=300):
     setup = plan(folds=1, market=spec, confirmation={"bootstrap": 500})
     market = 1.5e-3 + 0.005 * random.standard_normal(days)
 
-    def passes():
+    def backtests():
         wish = skill * (market - 1.5e-3) / 0.005
         wish = wish + (1.0 - skill**2) ** 0.5 * random.standard_normal(days)
         inside = (wish > np.quantile(wish, 0.3)).astype(float)  # decided before the bar
@@ -126,10 +126,12 @@ def study(seed, skill, trials=20, days=300):
         account = one_pass(held, market, bars_a_day=1)
         return join_backtests([account], [0], {})
 
-    full = {trial: [passes()] for trial in range(trials)}
+    full = {trial: [backtests()] for trial in range(trials)}
     scores = {trial: float(one[0].returns.mean()) for trial, one in full.items()}
     chosen = sorted(scores, key=lambda trial: -scores[trial])[: setup.study.confirmation.top]
-    outcomes = {slot: Outcome(slot.name, 1, passes()) for slot in confirmation_slots(setup, chosen)}
+    outcomes = {
+        slot: Outcome(slot.name, 1, backtests()) for slot in confirmation_slots(setup, chosen)
+    }
     return confirm(setup, chosen, scores, outcomes, FACTS, full, trials), full
 
 
@@ -179,7 +181,7 @@ class Passed:
     def __init__(self, full):
         self._full = full
 
-    def complete_passes(self):
+    def complete_backtests(self):
         return self._full
 
 
@@ -207,11 +209,11 @@ def test_the_deflated_ratio_is_the_smallest_one():
 
 def test_paths_have_no_timing_where_a_fold_has_none():
     _, full = study(0, 0.0, trials=1)
-    (passes,) = full[0]
+    (backtests,) = full[0]
     layout = FoldMap(((0,), (0,)), ((0,), (1,)))
-    both = backtest_paths([passes, passes], layout)
-    assert both.timing == pytest.approx(passes.timing)
-    assert backtest_paths([passes, replace(passes, timing=None)], layout).timing is None
+    both = backtest_paths([backtests, backtests], layout)
+    assert both.timing == pytest.approx(backtests.timing)
+    assert backtest_paths([backtests, replace(backtests, timing=None)], layout).timing is None
 
 
 def test_a_fold_shows_market_exposure_and_correlation():

@@ -71,7 +71,7 @@ def test_an_eta_counts_validations_and_the_last_test(tmp_path, episodes, known):
     progress = trainer.progress
     for steps, wall in [(128, 600.0), (256, 601.0), (384, 602.0)]:  # the first one compiled
         progress.steps, progress.updates, progress.wall = steps, steps, wall
-        trainer._pace.add(progress)
+        trainer._step_clock.add(progress)
     trainer._validation_seconds = known
     seconds, plan = (budget - 384) / 128, trainer.plan
     last = 2 * plan.test_episodes / (plan.num_envs if plan.steps is None else plan.max_episodes)

@@ -61,7 +61,7 @@ def test_nothing_measured_is_an_error_that_says_why(slipstream, measured, monkey
     }
     empty = Measurements(measured.config, measured.environment, problems=problems)
     monkeypatch.setattr(
-        autotuner, "tune", lambda *_: replace(empty, left_out=[BenchmarkCase("serial", 2, 1)])
+        autotuner, "tune", lambda *_: replace(empty, skipped=[BenchmarkCase("serial", 2, 1)])
     )
     outcome = slipstream("autotune", "gym:CartPole-v1", "--seconds", "10")
     assert outcome.code == 2 and outcome.out == ""

@@ -55,7 +55,7 @@ def _read_queue(folder: Path) -> None:
 
 def _make_ledger(folder: Path) -> None:
     ones = np.ones(70)
-    passes = DailyReturns(DAYS, ones, ones, DAYS * 0, ({"fills": 3.0},))
+    backtests = DailyReturns(DAYS, ones, ones, DAYS * 0, ({"fills": 3.0},))
     name = Slot("search", 0, 0, 0).name
     fold = {"score": 1.0, "sharpe": None, "inactive": False, "constrained": {"fills": (3.0, 4.0)}}
     with Ledger(folder / "ledger.db") as ledger:
@@ -65,7 +65,7 @@ def _make_ledger(folder: Path) -> None:
         ledger.add_suggestion(
             Suggestion(0, 0, {"a": 1.0}, {"agent.learning_rate": 1e-3}, ("rounded",))
         )
-        ledger.add_outcomes([Outcome(name, 4, passes, seconds={"env": 1.0})])
+        ledger.add_outcomes([Outcome(name, 4, backtests, seconds={"env": 1.0})])
         ledger.add_decision(TrialDecision(0, 0, 4, 0, "complete", 1.0, (fold,)))
         ledger.open_holdout("the winner")
 
@@ -74,7 +74,7 @@ def _read_ledger(folder: Path) -> None:
     with Ledger(folder / "ledger.db", read_only=True) as ledger:
         for fact in ("forecast", "seconds", "cut", "cut_of", "storage", METADATA_KEY):
             ledger.get_metadata(fact)
-        ledger.complete_passes()
+        ledger.complete_backtests()
         [(one.final_state, one.last_decision.constraint_values) for one in ledger.trials()]
         (
             ledger.failed_by_outcome("search"),

@@ -148,7 +148,7 @@ def study_bits(path: Path):
         asks = [(a.trial, a.time, dict(a.params)) for a in ledger.suggestions().values()]
         verdicts = [(v.trial, v.stage, v.kind, v.score, v.folds) for v in ledger.decisions()]
         outcomes = {
-            (phase, *key): (one.failed, one.passes and one.passes.returns.tobytes())
+            (phase, *key): (one.failed, one.backtests and one.backtests.returns.tobytes())
             for phase in ("search", "confirm", "final")
             for key, one in ledger.outcomes(phase).items()
         }

@@ -1,10 +1,9 @@
 """StudyView: everything that study.html shows, read from a study's folder or replayed.
 
 When the page is written, two things are replayed on the hold-out (docs/explanation/statistics.md,
-section 15): equal
-weight that is rebalanced (a study follows what is bought once), and matched random traders: the
-deployable policy's own decisions at other places of the hold-out, under its own costs and rules.
-Both affect the wording of the page only, no choice.
+section 15): equal weight that is rebalanced (a study follows what is bought once), and matched
+random traders: the deployable policy's own decisions at other places of the hold-out, under its own
+costs and rules. Both affect the wording of the page only, no choice.
 """
 
 from __future__ import annotations
@@ -203,10 +202,10 @@ def _with_lines(
     view: StudyView, folder: StudyFolder, ledger: Ledger, layout: FoldMap, shown: int
 ) -> StudyView:
     folds = range(len(layout.groups))
-    search, confirm, final = (ledger.passes(phase) for phase in ("search", "confirm", "final"))
+    search, confirm, final = (ledger.backtests(phase) for phase in ("search", "confirm", "final"))
 
-    def whole(passes: _Passes, repeat: int) -> list[DailyReturns]:
-        found = [passes.get((shown, repeat, fold)) for fold in folds]
+    def whole(backtests: _Passes, repeat: int) -> list[DailyReturns]:
+        found = [backtests.get((shown, repeat, fold)) for fold in folds]
         return [one for one in found if one is not None]
 
     development = whole(search, 0)
@@ -336,11 +335,11 @@ def rebalanced_returns(
         [n], or None and why there are none; no reason where the environment has no such line.
     """
     backtest = environment.part(Backtest)
-    passes = None if backtest is None else backtest.for_split(HOLDOUT, backend)
-    tracks = None if passes is None else passes.rebalanced_tracks()
-    if passes is None or tracks is None:
+    backtests = None if backtest is None else backtest.for_split(HOLDOUT, backend)
+    tracks = None if backtests is None else backtests.rebalanced_tracks()
+    if backtests is None or tracks is None:
         return None, ""
-    found, returns = daily_returns(passes, tracks)
+    found, returns = daily_returns(backtests, tracks)
     if not np.array_equal(found, days):
         return None, "the bars are cut into other days than the study's"
     return returns, ""
@@ -370,8 +369,8 @@ def rank_among_random_traders(
     backtest = environment.part(Backtest)
     if backtest is None:
         return None, "this environment does not declare tradable prices of its passes"
-    passes = backtest.for_split(HOLDOUT, backend)
-    if not passes.is_comparable:
+    backtests = backtest.for_split(HOLDOUT, backend)
+    if not backtests.is_comparable:
         return None, "this environment's decisions cannot be moved to other bars"
     try:
         tensors, manifest = checkpoint.load(folder.policy)
@@ -379,21 +378,21 @@ def rank_among_random_traders(
         return None, "the deployed policy is no longer in the study's folder"
     policy = unpack(tensors, manifest.get("policy"))
     tracks = Evaluator(environment, HOLDOUT, backend=backend).run(policy, record=True)[0]
-    found, again = daily_returns(passes, tracks)
+    found, again = daily_returns(backtests, tracks)
     if not (np.array_equal(found, days) and np.allclose(again, returns, atol=_SAME)):
         return None, "the deployed policy does not repeat what the study saw of it"
-    return RandomTraderRank(passes.random_percentile(tracks, draws), draws), ""
+    return RandomTraderRank(backtests.random_percentile(tracks, draws), draws), ""
 
 
-def daily_returns(passes: SplitBacktest, tracks: Sequence[EpisodeResult]) -> tuple[Ints, Floats]:
+def daily_returns(backtests: SplitBacktest, tracks: Sequence[EpisodeResult]) -> tuple[Ints, Floats]:
     """Days [n] and what the tracks of all passes earned on each [n], as studies count them."""
-    accounts, kernel = [], passes.kernel
+    accounts, kernel = [], backtests.kernel
     assert kernel.timeline is not None
-    for record, track in zip(passes.params, tracks, strict=True):
-        market = kernel.spec(record, passes.data).market
+    for record, track in zip(backtests.params, tracks, strict=True):
+        market = kernel.spec(record, backtests.data).market
         assert market is not None
         equity = {"equity": track.trace["equity"].ravel()}
-        time = kernel.timeline(record, passes.data)
+        time = kernel.timeline(record, backtests.data)
         accounts.append(backtest_growth(time, equity, market, {}, track.length))
     joined = join_backtests(accounts, [0] * len(accounts), {})
     return joined.days, joined.returns

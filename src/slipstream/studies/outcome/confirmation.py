@@ -92,7 +92,7 @@ def confirm_best(
     for slot in jobs:
         session.pool.drop(slot.name)
     scores = {trial: search.decisions[trial].score for trial in chosen}
-    full = {} if plan.market is None else session.ledger.complete_passes()
+    full = {} if plan.market is None else session.ledger.complete_backtests()
     begun = len(search.suggestions()) + plan.num_prior_trials
     found = confirm(plan, chosen, scores, outcomes, fold_metadata, full, begun)
     return found if chosen else replace(found, closest=nearest_violation(search.decisions.values()))
@@ -125,7 +125,7 @@ def confirm(
         scores: search score by trial.
         outcomes: outcomes of all `confirmation_slots`.
         facts: ``provenance["folds"]``: groups and paths; None for games.
-        full: test passes by fold of the search's trials that ran their whole budget.
+        full: backtests by fold of the search's trials that ran their whole budget.
         begun: number of trials started, including those behind the warm start.
     """
     if not chosen:
@@ -146,11 +146,11 @@ def confirm(
             {trial: _constraint_values(plan, trial, outcomes) for trial in chosen}
         )
         return ConfirmationResult(None, None, list(rows.values()), reason=reason, closest=near)
-    passes = {trial: _passes_by_seed(plan, trial, outcomes) for trial in kept}
+    backtests = {trial: _backtests_by_seed(plan, trial, outcomes) for trial in kept}
     if plan.market is None or facts is None:
-        return _confirm_games(plan, kept, rows, passes)
+        return _confirm_games(plan, kept, rows, backtests)
     layout = FoldMap.from_metadata(facts)
-    found = _confirm_market(plan, kept, rows, passes, layout)
+    found = _confirm_market(plan, kept, rows, backtests, layout)
     return found if found.winner is None else _test_by_chance(plan, found, full, begun, layout)
 
 
@@ -158,12 +158,12 @@ def _confirm_market(
     plan: StudyPlan,
     kept: Sequence[int],
     rows: Mapping[int, dict[str, Any]],
-    passes: Mapping[int, Sequence[Sequence[DailyReturns]]],
+    backtests: Mapping[int, Sequence[Sequence[DailyReturns]]],
     layout: FoldMap,
 ) -> ConfirmationResult:
     assert plan.market is not None
     settings, periods = plan.study.confirmation, plan.market.days_per_year
-    excess, benchmark, timing = _align_returns([passes[trial] for trial in kept], layout)
+    excess, benchmark, timing = _align_returns([backtests[trial] for trial in kept], layout)
     found = bootstrap.select_winner(
         excess,
         benchmark,
@@ -244,13 +244,13 @@ def _confirm_games(
     plan: StudyPlan,
     kept: Sequence[int],
     rows: Mapping[int, dict[str, Any]],
-    passes: Mapping[int, Sequence[Sequence[DailyReturns]]],
+    backtests: Mapping[int, Sequence[Sequence[DailyReturns]]],
 ) -> ConfirmationResult:
     """Select by lower bounds of mean returns over seeds; games have no benchmark."""
     settings = plan.study.confirmation
     best, highest = kept[0], -np.inf
     for trial in kept:
-        means = np.array([[one.returns.mean() for one in folds] for folds in passes[trial]])
+        means = np.array([[one.returns.mean() for one in folds] for folds in backtests[trial]])
         bound = mean_lower_bound(means.ravel(), settings, len(rows), _bootstrap_seed(plan))
         seeds = [float(mean) for mean in means.mean(axis=1)]
         rows[trial] |= {"value": float(means.mean()), "lcb": bound, "seeds": seeds}
@@ -266,13 +266,15 @@ def mean_lower_bound(values: Floats, settings: ConfirmationConfig, tried: int, s
     return float(np.quantile(values[drawn].mean(axis=1), settings.level / tried))
 
 
-def _passes_by_seed(
+def _backtests_by_seed(
     plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]
 ) -> list[list[DailyReturns]]:
-    """Return test passes by fresh seed, then fold."""
+    """Return backtests by fresh seed, then fold."""
     found = []
     for repeat in range(plan.study.confirmation.seeds):
-        each = [outcomes[Slot("confirm", trial, repeat, k)].passes for k in range(plan.num_folds)]
+        each = [
+            outcomes[Slot("confirm", trial, repeat, k)].backtests for k in range(plan.num_folds)
+        ]
         found.append([one for one in each if one is not None])
     return found
 
@@ -286,11 +288,11 @@ def _exclusion_reason(plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outco
     for repeat in range(plan.study.confirmation.seeds):
         for fold in range(plan.num_folds):
             outcome = outcomes[Slot("confirm", trial, repeat, fold)]
-            if outcome.failed or outcome.passes is None:
+            if outcome.failed or outcome.backtests is None:
                 return (
                     f"fold {fold} of seed {repeat} could not be trained or scored: {outcome.reason}"
                 )
-            result = fold_score(outcome.passes, plan.market, plan.study.objective)
+            result = fold_score(outcome.backtests, plan.market, plan.study.objective)
             if not np.isfinite(result.score):
                 return f"fold {fold} of seed {repeat}: a test return is not a number"
             if result.inactive:
@@ -299,7 +301,7 @@ def _exclusion_reason(plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outco
                     f"{100 * result.exposure:.2f} %, {result.fills:.0f} fills"
                 )
             violates = describe_violations(
-                constraint_values(outcome.passes, plan.study.constraints)
+                constraint_values(outcome.backtests, plan.study.constraints)
             )
             if violates:
                 return f"fold {fold} of seed {repeat} violates a constraint: {violates}"
@@ -310,7 +312,7 @@ def _constraint_values(
     plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]
 ) -> dict[str, tuple[float, float]]:
     """Return the largest known values of constrained metrics over fresh seeds."""
-    every = [p for seed in _passes_by_seed(plan, trial, outcomes) for p in seed]
+    every = [p for seed in _backtests_by_seed(plan, trial, outcomes) for p in seed]
     return largest_values(constraint_values(one, plan.study.constraints) for one in every)
 
 

@@ -87,8 +87,8 @@ def evaluate_holdout(
     violates = [one["violates"] for one in seeds if one.get("violates")]
     if violates:
         facts["violates"] = violates[0]
-    passes = [outcomes[slot].passes for slot in slots if not outcomes[slot].failed]
-    found = [one for one in passes if one is not None and len(one.returns)]
+    backtests = [outcomes[slot].backtests for slot in slots if not outcomes[slot].failed]
+    found = [one for one in backtests if one is not None and len(one.returns)]
     if not found:
         return facts
     if plan.market is None:
@@ -138,17 +138,17 @@ def evaluate_holdout(
 
 
 def _evaluate_seed(plan: StudyPlan, slot: Slot, outcome: Outcome) -> dict[str, Any]:
-    passes = outcome.passes
+    backtests = outcome.backtests
     facts: dict[str, Any] = {"seed": slot.repeat, "failed": outcome.failed}
-    if passes is None:
+    if backtests is None:
         return {**facts, "reason": outcome.reason}
-    facts |= fold_score(passes, plan.market, plan.study.objective).to_dict()
-    if violates := describe_violations(constraint_values(passes, plan.study.constraints)):
+    facts |= fold_score(backtests, plan.market, plan.study.objective).to_dict()
+    if violates := describe_violations(constraint_values(backtests, plan.study.constraints)):
         facts["violates"] = violates
     if plan.market is not None:
-        facts["total_return"] = compound_return(passes.returns)
+        facts["total_return"] = compound_return(backtests.returns)
     if plan.market is not None and plan.market.benchmark:
-        facts["benchmark_return"] = compound_return(passes.benchmark)
+        facts["benchmark_return"] = compound_return(backtests.benchmark)
     return facts
 
 

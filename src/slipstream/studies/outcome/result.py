@@ -58,7 +58,7 @@
     forecast                   the forecast before the start
     sentences                  the outcome in words, most important first
 
-Daily returns are not in it: `slipstream.studies.record.ledger.Ledger.passes` gives them.
+Daily returns are not in it: `slipstream.studies.record.ledger.Ledger.backtests` gives them.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def overfitting_evidence(
     Returns:
         `pbo` and `deflated_sharpe`: their values, or `reason` if they are not computed.
     """
-    whole = ledger.complete_passes()
+    whole = ledger.complete_backtests()
     complete, columns = list(whole), list(whole.values())
     days, matrix = daily_return_matrix(columns)
     returns = {"own": matrix}

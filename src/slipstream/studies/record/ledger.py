@@ -331,17 +331,17 @@ def decision_to_row(decision: TrialDecision) -> tuple[Any, ...]:
 
 def outcome_to_row(outcome: Outcome) -> tuple[Any, ...]:
     """Return a row of the table `outcomes` with the current time."""
-    slot, passes = Slot.from_name(outcome.name), outcome.passes
+    slot, backtests = Slot.from_name(outcome.name), outcome.backtests
     head = (outcome.name, outcome.milestone, *slot, int(outcome.failed), outcome.reason)
     seconds = json.dumps(to_jsonable(dict(outcome.seconds)))
     blobs: tuple[Any, ...] = (None,) * 5
-    if passes is not None:
+    if backtests is not None:
         blobs = (
-            json.dumps(to_jsonable(list(passes.metrics))),
-            _to_bytes(passes.days, np.int64),
-            _to_bytes(passes.returns, np.float64),
-            _to_bytes(_benchmark_columns(passes), np.float64),
-            _to_bytes(passes.group, np.int64),
+            json.dumps(to_jsonable(list(backtests.metrics))),
+            _to_bytes(backtests.days, np.int64),
+            _to_bytes(backtests.returns, np.float64),
+            _to_bytes(_benchmark_columns(backtests), np.float64),
+            _to_bytes(backtests.group, np.int64),
         )
     return (*head, outcome.steps, seconds, *blobs, time.time())
 
@@ -354,16 +354,16 @@ def outcome_from_row(row: Sequence[Any]) -> Outcome:
     """
     name, milestone, phase, trial, repeat, fold, failed, reason, steps, seconds = row[:10]
     metrics, days, returns, benchmark, groups = row[10:15]
-    slot, passes = Slot(phase, trial, repeat, fold), None
+    slot, backtests = Slot(phase, trial, repeat, fold), None
     if name != slot.name:
         raise ValueError(f"is of the member {slot.name} by its other columns")
     if len({one is None for one in row[10:15]}) > 1:
-        raise ValueError("has a part of its test passes")
+        raise ValueError("has a part of its backtests")
     if metrics is not None:
         stamps, compared = _from_bytes(days, np.int64), _from_bytes(benchmark, np.float64)
         count = len(stamps)
         timed = count > 0 and len(compared) == 3 * count  # else no timing was recorded
-        passes = DailyReturns(
+        backtests = DailyReturns(
             days=stamps,
             returns=_from_bytes(returns, np.float64),
             benchmark=compared[:count] if timed else compared,
@@ -372,16 +372,24 @@ def outcome_from_row(row: Sequence[Any]) -> Outcome:
             timing=compared[count : 2 * count] if timed else None,
             market=compared[2 * count :] if timed else None,
         )
-        if len({len(passes.days), *map(len, (passes.returns, passes.benchmark, passes.group))}) > 1:
-            raise ValueError("has test passes of several lengths")
-    return Outcome(name, milestone, passes, bool(failed), reason, steps, seconds)
+        if (
+            len(
+                {
+                    len(backtests.days),
+                    *map(len, (backtests.returns, backtests.benchmark, backtests.group)),
+                }
+            )
+            > 1
+        ):
+            raise ValueError("has backtests of several lengths")
+    return Outcome(name, milestone, backtests, bool(failed), reason, steps, seconds)
 
 
-def _benchmark_columns(passes: DailyReturns) -> NDArray[np.float64]:
+def _benchmark_columns(backtests: DailyReturns) -> NDArray[np.float64]:
     """Return the benchmark, then timing and the market's returns if they were recorded."""
-    if passes.timing is None or passes.market is None:
-        return passes.benchmark
-    return np.concatenate([passes.benchmark, passes.timing, passes.market])
+    if backtests.timing is None or backtests.market is None:
+        return backtests.benchmark
+    return np.concatenate([backtests.benchmark, backtests.timing, backtests.market])
 
 
 def _to_bytes(values: Any, dtype: type) -> bytes:
@@ -542,8 +550,8 @@ class Ledger:
             decisions.setdefault(decision.trial, []).append(decision)
         return [Trial(ask, decisions.get(number, ())) for number, ask in self.suggestions().items()]
 
-    def passes(self, phase: str) -> dict[tuple[int, int, int], DailyReturns]:
-        """Return test passes with final weights by (trial, repeat, fold).
+    def backtests(self, phase: str) -> dict[tuple[int, int, int], DailyReturns]:
+        """Return backtests with final weights by (trial, repeat, fold).
 
         Phases: ``search`` (repeat 0, complete trials only), ``confirm`` (repeat is the fresh seed),
         ``final`` (fold 0 is the hold-out). Pruned and failed members are not included.
@@ -554,15 +562,17 @@ class Ledger:
         for name, one in ends.items():
             slot = Slot.from_name(name)
             ended = phase != "search" or complete.get(slot.trial) == one.milestone
-            if one.passes is not None and ended:
-                found[slot.trial, slot.repeat, slot.fold] = one.passes
+            if one.backtests is not None and ended:
+                found[slot.trial, slot.repeat, slot.fold] = one.backtests
         return found
 
-    def complete_passes(self) -> dict[int, list[DailyReturns]]:
-        """Return the test passes of each complete trial by fold."""
+    def complete_backtests(self) -> dict[int, list[DailyReturns]]:
+        """Return the backtests of each complete trial by fold."""
         found: dict[int, list[DailyReturns]] = {}
-        for (trial, _, _), passes in sorted(self.passes("search").items(), key=lambda one: one[0]):
-            found.setdefault(trial, []).append(passes)
+        for (trial, _, _), backtests in sorted(
+            self.backtests("search").items(), key=lambda one: one[0]
+        ):
+            found.setdefault(trial, []).append(backtests)
         return found
 
     def open_holdout(self, purpose: str) -> int:

@@ -201,9 +201,9 @@ def _violations(ledger: Ledger, trial: Trial, constraints: Mapping[str, float]) 
     for fold in range(len(trial.last_decision.folds) if constraints else 0):
         name = Slot("search", trial.number, 0, fold).name
         outcome = ledger.outcome(name, trial.last_decision.milestone)
-        if outcome is not None and outcome.passes is not None:
-            reported = outcome.passes.metrics[0]
+        if outcome is not None and outcome.backtests is not None:
+            reported = outcome.backtests.metrics[0]
             check_constraints(constraints, list(reported), f"the study in {ledger.path.parent}")
-            folds.append(constraint_values(outcome.passes, constraints))
+            folds.append(constraint_values(outcome.backtests, constraints))
     figures = largest_values(folds).values()
     return [figure - most for figure, most in figures if math.isfinite(figure)]

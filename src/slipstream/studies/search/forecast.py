@@ -183,7 +183,7 @@ class MeasuredSpeed:
     Attributes:
         steps_per_second: environment steps of training per second, all members together.
         test_seconds: seconds of a member's segment besides training: batching, scoring, saving.
-        passes: test pass of one member, used for market figures.
+        backtests: backtest of one member, used for market figures.
         members: number of members trained side by side.
         phase_shares: shares of the training time by env, policy and update.
         state_bytes: largest state of a member on disk, after `_TIMED_ITERATIONS` iterations.
@@ -191,7 +191,7 @@ class MeasuredSpeed:
 
     steps_per_second: float
     test_seconds: float
-    passes: DailyReturns | None
+    backtests: DailyReturns | None
     members: int
     phase_shares: Mapping[str, float] = field(default_factory=lambda: {"env": 1.0})
     state_bytes: int = 0
@@ -270,7 +270,7 @@ def measure_speed(
     members = [plan.member(slot, plan.base) for slot in slots]
     _run_segment(
         pool, members, _WARM_UP_ITERATIONS, tick
-    )  # with its test pass: what is compiled is not measured
+    )  # with its backtest: what is compiled is not measured
     bare = [replace(member, test=None) for member in members]
     first = _run_segment(pool, bare, _TIMED_ITERATIONS, tick)
     state = max(pool.state_bytes(member.name) for member in members)
@@ -285,8 +285,10 @@ def measure_speed(
     shares = (
         {kind: trained.spent[kind] / work for kind in _TRAINING_PHASES} if work else {"env": 1.0}
     )
-    passes = next((one.passes for one in found.outcomes), None)
-    return MeasuredSpeed(steps, (found.wall - found.training) / count, passes, count, shares, state)
+    backtests = next((one.backtests for one in found.outcomes), None)
+    return MeasuredSpeed(
+        steps, (found.wall - found.training) / count, backtests, count, shares, state
+    )
 
 
 @dataclass(frozen=True)
@@ -543,10 +545,10 @@ def mean_bar_move(
     moves = provenance.get("bar_move")
     if isinstance(moves, Mapping) and moves:
         return float(np.mean(list(moves.values())))
-    passes = speed.passes
-    if passes is None or len(passes.benchmark) < 3:
+    backtests = speed.backtests
+    if backtests is None or len(backtests.benchmark) < 3:
         return None
-    daily = float(np.std(passes.benchmark, ddof=1))
+    daily = float(np.std(backtests.benchmark, ddof=1))
     return 1e4 * daily / math.sqrt(market.bars_per_year / market.days_per_year)
 
 
@@ -581,7 +583,7 @@ def _mean_member_seconds(
 def _member_seconds(
     config: RunConfig, base: RunConfig, spec: EnvSpec, speed: MeasuredSpeed
 ) -> tuple[float, float]:
-    """Return seconds of a member's training and of its test pass, scaled from the base config.
+    """Return seconds of a member's training and of its backtest, scaled from the base config.
 
     Acting and learning scale with the size of the networks, learning also with the reuse of a step.
     Stepping scales with neither.
@@ -626,7 +628,7 @@ def estimate_resources(
         train, test = _mean_member_seconds(plan, plan.base, spec, speed)
         search = _search_minutes(plan, plan.base, spec, speed)
         confirm = confirmation_load(plan, count, workers or usable_cores()) * (train + test) / 60
-        days = 32 * len(speed.passes.days) if speed.passes is not None else 0
+        days = 32 * len(speed.backtests.days) if speed.backtests is not None else 0
         measured = _TIMED_ITERATIONS * plan.base.iteration_steps
         beside = max(0, speed.state_bytes - _state_bytes(plan.base, spec, observed_bytes, measured))
     state = max(

@@ -2,9 +2,8 @@
 
 See docs/explanation/statistics.md, sections 11 and 12. A rung prunes trials only while its scores
 predict final scores. The rule was selected by replaying several rules over recorded scores;
-docs/explanation/pruning.md has
-the comparison. No p-value over folds is computed, because two folds share a tested group in 12 of
-15 pairs.
+docs/explanation/pruning.md has the comparison. No p-value over folds is computed, because two folds
+share a tested group in 12 of 15 pairs.
 """
 
 from __future__ import annotations
@@ -138,13 +137,13 @@ class Pruner:
             more = f" (and {len(failed) - 1} more folds)" if len(failed) > 1 else ""
             reason = f"{failed[0].name}: {failed[0].reason}{more}"
             return replace(decision, reason=reason)
-        passes = [outcome.passes for outcome in outcomes if outcome.passes is not None]
-        assert len(passes) == len(outcomes)
-        results = [fold_score(one, self._market, self._study.objective) for one in passes]
+        backtests = [outcome.backtests for outcome in outcomes if outcome.backtests is not None]
+        assert len(backtests) == len(outcomes)
+        results = [fold_score(one, self._market, self._study.objective) for one in backtests]
         score = trial_score([one.score for one in results], self._study.fold_dispersion_penalty)
         if not math.isfinite(score):
             return replace(decision, reason="a test return is not a number")
-        figures = [constraint_values(one, self._study.constraints) for one in passes]
+        figures = [constraint_values(one, self._study.constraints) for one in backtests]
         odd = [name for one in figures for name in one if not math.isfinite(one[name][0])]
         if odd:
             return replace(decision, reason=f"the metric {odd[0]} is not a number")

@@ -224,10 +224,10 @@ class Search:
         """Return the stages of a trial."""
         return self._stages[trial]
 
-    def final_passes(self, trial: int) -> list[DailyReturns]:
-        """Return the test passes of a complete trial, by fold."""
+    def final_backtests(self, trial: int) -> list[DailyReturns]:
+        """Return the backtests of a complete trial, by fold."""
         found = self._outcomes(trial, len(self._stages[trial].milestones) - 1)
-        return [outcome.passes for outcome in found if outcome.passes is not None]
+        return [outcome.backtests for outcome in found if outcome.backtests is not None]
 
     def remaining_steps(self, include_future: bool = True) -> float:
         """Return the environment steps left in the search, given the survival seen so far.
@@ -288,7 +288,7 @@ class Search:
         if trial not in self._intervals and elapsed >= self._next_interval:
             began, study = time.thread_time(), self._plan.study
             self._intervals[trial] = score_interval(
-                self.final_passes(trial),
+                self.final_backtests(trial),
                 self._plan.market,
                 study.objective,
                 study.fold_dispersion_penalty,

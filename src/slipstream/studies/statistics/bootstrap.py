@@ -341,7 +341,7 @@ def score_interval(
     None with fewer than 60 days or 2 folds.
 
     Args:
-        folds: test passes of each fold.
+        folds: backtests of each fold.
         market: None for games.
         objective, penalty: of the study.
     """

@@ -38,7 +38,7 @@ class FoldResult(NamedTuple):
         benchmark_growth: compounded return of equal weight; None without it.
         exposure: mean gross exposure, share of equity; games: 0.
         fills: orders filled; games: 0.
-        days: days of all test passes; games: episodes.
+        days: days of all backtests; games: episodes.
         net_exposure: mean exposure, shorts below 0; None if it was not recorded.
         market_growth: return of the market, each symbol bought once; None if it was not recorded.
         market_correlation: correlation of daily returns with the market's, which is equal weight's
@@ -99,27 +99,27 @@ def log_growth(returns: Floats, periods: float) -> float:
 
 
 def fold_score(
-    passes: DailyReturns, market: MarketSpec | None, objective: Objective = "sharpe"
+    backtests: DailyReturns, market: MarketSpec | None, objective: Objective = "sharpe"
 ) -> FoldResult:
-    """Score a fold over all its test passes.
+    """Score a fold over all its backtests.
 
     Args:
-        passes: daily returns and equal weight's, and `mean_exposure` and `fills` of each group.
+        backtests: daily returns and equal weight's, and `mean_exposure` and `fills` of each group.
         market: for annualisation; None for games, whose score is the mean episode return.
         objective: `sharpe` is Sharpe(policy) - Sharpe(equal weight); `information_ratio` is the
             Sharpe ratio of the daily differences; `log_growth` is the policy's minus equal
             weight's. Without equal weight, cash replaces it: 0 on all days.
     """
-    mine, other = passes.returns, passes.benchmark
+    mine, other = backtests.returns, backtests.benchmark
     if not (len(mine) and np.isfinite(mine).all() and np.isfinite(other).all()):
         return FoldResult(math.nan, days=len(mine))
     if market is None:
         return FoldResult(float(np.mean(mine)), days=len(mine))
     periods = market.days_per_year
-    moved = other if market.benchmark else passes.market
-    exposures = [one.get("net_exposure") for one in passes.metrics]
+    moved = other if market.benchmark else backtests.market
+    exposures = [one.get("net_exposure") for one in backtests.metrics]
     if market.benchmark:  # it holds no shorts
-        exposures = [one["mean_exposure"] for one in passes.metrics]
+        exposures = [one["mean_exposure"] for one in backtests.metrics]
     known = [one for one in exposures if one is not None]
     found = FoldResult(
         score=0.0,
@@ -127,11 +127,11 @@ def fold_score(
         benchmark_sharpe=sharpe(other, periods) if market.benchmark else None,
         growth=compound_return(mine),
         benchmark_growth=compound_return(other) if market.benchmark else None,
-        exposure=float(np.mean([one["mean_exposure"] for one in passes.metrics])),
-        fills=float(sum(one["fills"] for one in passes.metrics)),
+        exposure=float(np.mean([one["mean_exposure"] for one in backtests.metrics])),
+        fills=float(sum(one["fills"] for one in backtests.metrics)),
         days=len(mine),
         net_exposure=float(np.mean(known)) if known else None,
-        market_growth=None if passes.market is None else compound_return(passes.market),
+        market_growth=None if backtests.market is None else compound_return(backtests.market),
         market_correlation=None if moved is None else correlation(mine, moved),
     )
     if found.exposure < MIN_EXPOSURE or found.fills < MIN_FILLS:
@@ -163,7 +163,7 @@ def check_constraints(constraints: Iterable[str], available: Sequence[str], repo
 
 
 def constraint_values(
-    passes: DailyReturns, constraints: Mapping[str, float]
+    backtests: DailyReturns, constraints: Mapping[str, float]
 ) -> dict[str, tuple[float, float]]:
     """Return the largest value of each constrained metric over tested blocks, and its limit.
 
@@ -171,7 +171,7 @@ def constraint_values(
     quiet block compensate for a ruinous one.
     """
     return {
-        name: (float(np.max([one[name] for one in passes.metrics])), float(most))
+        name: (float(np.max([one[name] for one in backtests.metrics])), float(most))
         for name, most in constraints.items()
     }
 
@@ -230,7 +230,7 @@ class FoldMap(NamedTuple):
     """Tested groups of the folds.
 
     Attributes:
-        groups: for each fold the numbers of its tested groups, in the order of its passes.
+        groups: for each fold the numbers of its tested groups, in the order of its backtests.
         paths: for each backtest path and each group, the fold that tests it there.
     """
 
@@ -279,7 +279,7 @@ def backtest_paths(folds: Sequence[DailyReturns], fold_map: FoldMap) -> Backtest
     The two parts of a day that two groups share are compounded.
 
     Args:
-        folds: test passes by fold.
+        folds: backtests by fold.
         fold_map: tested groups of the folds.
     """
     lines = []
@@ -288,11 +288,11 @@ def backtest_paths(folds: Sequence[DailyReturns], fold_map: FoldMap) -> Backtest
             (folds[fold], folds[fold].group == fold_map.groups[fold].index(group))
             for group, fold in enumerate(path)
         ]
-        stamps = np.concatenate([passes.days[own] for passes, own in rows])
+        stamps = np.concatenate([backtests.days[own] for backtests, own in rows])
 
         def line(name: str, stamps: Days = stamps, rows: Any = rows) -> Floats | None:
             """The series of that name along the path; None if a fold has none."""
-            parts = [getattr(passes, name) for passes, _ in rows]
+            parts = [getattr(backtests, name) for backtests, _ in rows]
             if any(part is None for part in parts):
                 return None
             own = [part[place] for part, (_, place) in zip(parts, rows, strict=True)]
@@ -321,7 +321,9 @@ def mean_daily_returns(
     It is that of an equal-capital mix of the fold policies for which the day is a test day: their
     mean.
     """
-    return _mean_by_day([compound_by_day(passes.days, getattr(passes, series)) for passes in folds])
+    return _mean_by_day(
+        [compound_by_day(backtests.days, getattr(backtests, series)) for backtests in folds]
+    )
 
 
 def _mean_by_day(parts: Sequence[tuple[Days, Floats]]) -> tuple[Days, Floats]:
@@ -338,7 +340,7 @@ def daily_return_matrix(
     A trial without a return on a day, because its account was closed before, earns 0 there.
 
     Args:
-        trials: test passes by fold of each trial; without pruned and failed trials.
+        trials: backtests by fold of each trial; without pruned and failed trials.
         series: kind of returns; `timing` requires `has_timing`.
     """
     mixes = [mean_daily_returns(folds, series) for folds in trials]
@@ -353,7 +355,7 @@ def daily_return_matrix(
 
 def has_timing(trials: Iterable[Sequence[DailyReturns]]) -> bool:
     """Return whether every pass of every trial has its timing."""
-    return all(passes.timing is not None for folds in trials for passes in folds)
+    return all(backtests.timing is not None for folds in trials for backtests in folds)
 
 
 def daily_benchmark_returns(trials: Sequence[Sequence[DailyReturns]], days: Days) -> Floats:
@@ -366,7 +368,7 @@ def daily_benchmark_returns(trials: Sequence[Sequence[DailyReturns]], days: Days
     found = np.zeros(len(days))
     for folds in reversed(trials):
         mine, returns = _mean_by_day(
-            [compound_by_day(passes.days, passes.benchmark) for passes in folds]
+            [compound_by_day(backtests.days, backtests.benchmark) for backtests in folds]
         )
         found[np.searchsorted(days, mine)] = returns
     return found

@@ -96,10 +96,8 @@ class PeriodicPolicies:
     """Writes policies ``RUN_epNNNNNN`` beside a run, where NNNNNN is the number of episodes.
 
     A policy is written by the first iteration past each multiple of `every`, and by the last one.
-    Each
-    has a ``RUN_epNNNNNN_metadata.json`` with `episode`, `phase_index` (of the curriculum, from
-    zero),
-    `phase_episode` and `run`.
+    Each has a ``RUN_epNNNNNN_metadata.json`` with `episode`, `phase_index` (of the curriculum, from
+    zero), `phase_episode` and `run`.
 
     Args:
         run: the run directory.
@@ -117,7 +115,7 @@ class PeriodicPolicies:
     ) -> None:
         self._run, self._every, self._last = run, every, max(phases - 1, 0)
         self._metrics = metrics
-        self._episodes, self._phase, self._begun = (
+        self._episodes, self._phase, self._phase_start = (
             0,
             0,
             0,
@@ -126,7 +124,7 @@ class PeriodicPolicies:
     def __call__(self, event: Event) -> None:
         """Handle an event."""
         if isinstance(event, Started):
-            self._recall(self._metrics())
+            self._restore(self._metrics())
         if not isinstance(event, Updated) or event.policy is None:
             return
         before, phase = self._episodes, event.metrics.get("phase")
@@ -136,11 +134,11 @@ class PeriodicPolicies:
         path = self._run.with_name(f"{self._run.name}_ep{self._episodes:06d}")
         tensors, manifest = event.policy(0)
         checkpoint.save(path, tensors, {"policy": manifest, "steps": event.progress.steps})
-        metadata = {"phase_index": self._phase, "phase_episode": self._episodes - self._begun}
+        metadata = {"phase_index": self._phase, "phase_episode": self._episodes - self._phase_start}
         metadata_path = path.with_name(f"{path.name}_metadata.json")
         write_json(metadata_path, {"episode": self._episodes, **metadata, "run": str(self._run)})
 
-    def _recall(self, table: Mapping[str, Sequence[Any]]) -> None:
+    def _restore(self, table: Mapping[str, Sequence[Any]]) -> None:
         """Count the iterations of earlier sessions."""
         for i, member in enumerate(table.get("member", ())):
             if member == 0:
@@ -150,5 +148,5 @@ class PeriodicPolicies:
     def _count(self, episodes: int, phase: int) -> None:
         phase = min(phase, self._last)  # exceeds the last index at the end
         if phase != self._phase:
-            self._phase, self._begun = phase, episodes
+            self._phase, self._phase_start = phase, episodes
         self._episodes = episodes

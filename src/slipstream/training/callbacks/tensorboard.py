@@ -89,14 +89,14 @@ class TensorBoardWriter:
         self._folder = folder
         self._parameters = parameters
         self._files: dict[int, _EventFile] = {}
-        self._begun = 0  # steps at the start of this session
+        self._session_start = 0  # steps at the start of this session
         self._next = 0.0  # steps of the next point
         self._flushed = time.monotonic()
 
     def __call__(self, event: Event) -> None:
         """Handle an event."""
         if isinstance(event, Started):
-            self._begun = event.progress.steps
+            self._session_start = event.progress.steps
         elif isinstance(event, Updated) and event.progress.steps >= self._next:
             points = max(50, min(_POINTS, _EVENTS // len(event.members)))
             self._next = event.progress.steps + event.progress.budget / points
@@ -153,7 +153,9 @@ class TensorBoardWriter:
             file.add(event_pb2.Event(wall_time=now, file_version="brain.Event:2"))
             # Makes TensorBoard discard the later points of a killed session.
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            file.add(event_pb2.Event(wall_time=now, step=self._begun + 1, session_log=start))
+            file.add(
+                event_pb2.Event(wall_time=now, step=self._session_start + 1, session_log=start)
+            )
             if member < len(self._parameters):
                 for summary in _session(self._parameters[member]):
                     file.add(event_pb2.Event(wall_time=now, summary=summary))

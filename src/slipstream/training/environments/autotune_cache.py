@@ -28,7 +28,7 @@ from slipstream.jit.cache import private_folder
 from slipstream.training.environments.environment import Environment, Part, SteppingConfig
 
 _FORMAT = 2
-_NEAR = 2.0  # factor of num_envs within which a measurement applies
+_MAX_RATIO = 2.0  # factor of num_envs within which a measurement applies
 _SHAPE: dict[str, Any] = {
     "format": int,
     "environment": {},
@@ -75,11 +75,11 @@ class AutotuneEntry:
     def near(self, num_envs: int) -> StepConfig | None:
         """Return the config of the nearest measured num_envs within a factor of 2, or None."""
 
-        def apart(other: int) -> float:
+        def ratio(other: int) -> float:
             return max(num_envs, other) / min(num_envs, other)
 
-        nearest = min(self.configs, key=apart, default=0)
-        return self.configs[nearest] if nearest and apart(nearest) <= _NEAR else None
+        nearest = min(self.configs, key=ratio, default=0)
+        return self.configs[nearest] if nearest and ratio(nearest) <= _MAX_RATIO else None
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class Tunable(Environment, Part):
         """Return the measured config for this number of sub-environments of a single member, or
         None.
         """
-        found = None if self.measured is None else self.measured.near(num_envs)
-        return found if found is not None and found.backend in self.kind.backends else None
+        config = None if self.measured is None else self.measured.near(num_envs)
+        return config if config is not None and config.backend in self.kind.backends else None
 
     def probed(self, stepping: SteppingConfig | None = None) -> Self:
         """Return this environment after the first steps of foreign code were taken.
@@ -133,29 +133,31 @@ def load_entry(identity: Identity) -> tuple[AutotuneEntry | None, str | None]:
     again = f"run `slipstream autotune {shlex.quote(identity.name)}`"
     try:
         path = _path(identity)
-        found = read_json(path, ResourceError, f"Delete it, or {again}.", _SHAPE)
-        if found is None:
+        content = read_json(path, ResourceError, f"Delete it, or {again}.", _SHAPE)
+        if content is None:
             return None, None
-        if found["format"] != _FORMAT:
+        if content["format"] != _FORMAT:
             return None, (
-                f"{path} has format {found['format']}, but this version of slipstream reads "
+                f"{path} has format {content['format']}, but this version of slipstream reads "
                 f"{_FORMAT}, so it is ignored: {again} to replace it."
             )
-        entries, here = found["machines"], this_machine()
-        mine = next((one for one in entries if one["machine"] == here), None)
-        if mine is None:
-            others = "; ".join(sorted({_described(one["machine"]) for one in entries}))
+        entries, machine = content["machines"], this_machine()
+        entry = next((item for item in entries if item["machine"] == machine), None)
+        if entry is None:
+            others = "; ".join(sorted({_format_machine(item["machine"]) for item in entries}))
             return None, (
                 f"{path} was measured on another machine, or with other cores or memory "
-                f"({others}), than this one ({_described(here)}), so it is ignored: "
+                f"({others}), than this one ({_format_machine(machine)}), so it is ignored: "
                 f"{again} to measure this machine."
             )
-        if mine["source"] != identity.source or mine["version"] != __version__:
+        if entry["source"] != identity.source or entry["version"] != __version__:
             return None, (
-                f"{path} was measured on {mine['measured']}, and {identity.name} or slipstream has "
-                f"changed since, so it is ignored: {again} to update it."
+                f"{path} was measured on {entry['measured']}, and {identity.name} or slipstream "
+                f"has changed since, so it is ignored: {again} to update it."
             )
-        return AutotuneEntry(mine["measured"], _ways(mine["num_envs"], path, again)), None
+        return AutotuneEntry(
+            entry["measured"], _parse_configs(entry["num_envs"], path, again)
+        ), None
     except ResourceError as error:
         return None, f"{error} Until then `auto` uses the measured time of a step."
 
@@ -173,7 +175,9 @@ def save_entry(identity: Identity, measured: AutotuneEntry) -> Path:
         "source": identity.source,
         "version": __version__,
         "measured": measured.date,
-        "num_envs": {str(num_envs): way._asdict() for num_envs, way in measured.configs.items()},
+        "num_envs": {
+            str(num_envs): config._asdict() for num_envs, config in measured.configs.items()
+        },
     }
     about = {"name": identity.name, "settings": identity.settings}
     refusal = (
@@ -181,7 +185,7 @@ def save_entry(identity: Identity, measured: AutotuneEntry) -> Path:
         f"`slipstream autotune {shlex.quote(identity.name)}` again when it has ended."
     )
     with acquire_lock(path.parent, refusal):  # another process may add an entry at the same time
-        others = [one for one in _entries(path) if one["machine"] != machine]
+        others = [item for item in _entries(path) if item["machine"] != machine]
         write_hashed(
             path, {"format": _FORMAT, "environment": about, "machines": [*others, entry]}
         )  # fmt: skip
@@ -191,10 +195,10 @@ def save_entry(identity: Identity, measured: AutotuneEntry) -> Path:
 def _entries(path: Path) -> list[dict[str, Any]]:
     """Return the entries of a file; empty if it is damaged or has another format."""
     try:
-        found = read_json(path, ResourceError, "", _SHAPE)
+        content = read_json(path, ResourceError, "", _SHAPE)
     except ResourceError:
         return []
-    return list(found["machines"]) if found is not None and found["format"] == _FORMAT else []
+    return list(content["machines"]) if content is not None and content["format"] == _FORMAT else []
 
 
 def this_machine() -> dict[str, Any]:
@@ -206,7 +210,7 @@ def this_machine() -> dict[str, Any]:
     }
 
 
-def _described(machine: Mapping[str, Any]) -> str:
+def _format_machine(machine: Mapping[str, Any]) -> str:
     """Format a machine as ``AMD EPYC, 2 cores, 24 GiB``."""
     processor, cores, memory = (machine.get(key) for key in ("processor", "cores", "memory_gib"))
     return f"{processor}, {cores} {'core' if cores == 1 else 'cores'}, {memory} GiB"
@@ -228,19 +232,19 @@ def _path(identity: Identity) -> Path:
     return Path(given) / name
 
 
-def _ways(num_envs: Mapping[str, Any], path: Path, again: str) -> dict[int, StepConfig]:
+def _parse_configs(num_envs: Mapping[str, Any], path: Path, again: str) -> dict[int, StepConfig]:
     """Parse step configs by num_envs.
 
     Raises:
         ResourceError: the file has invalid content.
     """
     try:
-        ways = {
-            int(n): StepConfig(str(one["backend"]), int(one["workers"]))
-            for n, one in num_envs.items()
+        configs = {
+            int(n): StepConfig(str(row["backend"]), int(row["workers"]))
+            for n, row in num_envs.items()
         }
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ResourceError(f"{path} cannot be read: {error!r}. Delete it, or {again}.") from error
-    if any(n < 1 or way.workers < 1 for n, way in ways.items()):
+    if any(n < 1 or config.workers < 1 for n, config in configs.items()):
         raise ResourceError(f"{path} cannot be read: a number below 1. Delete it, or {again}.")
-    return ways
+    return configs

@@ -66,8 +66,8 @@ class CurriculumConfig(Config):
     @property
     def episodes(self) -> int | None:
         """Episodes of a member in all phases; None if any phase does not end by episodes."""
-        each = [phase.episodes for phase in self.phases if phase.episodes is not None]
-        return sum(each) if each and len(each) == len(self.phases) else None
+        episodes = [phase.episodes for phase in self.phases if phase.episodes is not None]
+        return sum(episodes) if episodes and len(episodes) == len(self.phases) else None
 
     @model_validator(mode="after")
     def _all_but_the_last_end(self) -> CurriculumConfig:
@@ -89,15 +89,14 @@ class _Records:
     """
 
     first: Any
-    moves: Mapping[str, Mapping[str, float]]
+    changes: Mapping[str, Mapping[str, float]]
 
 
 class Curriculum:
     """Current phase of each of m members, and their Params.
 
     A phase changes only between iterations. The member's environments then start new episodes, and
-    the
-    aborted episodes are not counted.
+    the aborted episodes are not counted.
 
     Args:
         config: the phases.
@@ -122,11 +121,11 @@ class Curriculum:
         self._episodes = np.zeros(members, np.int64)  # at the start of the phase
         self._steps = np.zeros(members, np.int64)
 
-    def among(self, members: int) -> Curriculum:
+    def for_members(self, members: int) -> Curriculum:
         """Return the same curriculum at its start, for another number of members."""
-        made = copy.copy(self)
-        made.phase, made._episodes, made._steps = np.zeros((3, members), np.int64)
-        return made
+        curriculum = copy.copy(self)
+        curriculum.phase, curriculum._episodes, curriculum._steps = np.zeros((3, members), np.int64)
+        return curriculum
 
     def advance(self, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
         """End the phases that have reached their length.
@@ -151,7 +150,7 @@ class Curriculum:
                     changed.append(m)
         return np.array(changed, np.int64)
 
-    def clears(self, member: int) -> bool:
+    def clears_replay(self, member: int) -> bool:
         """Return whether the member's phase starts with an empty replay buffer."""
         return self.config.phases[int(self.phase[member])].clear_replay
 
@@ -159,11 +158,11 @@ class Curriculum:
         """Return the Params record of a member after that many episodes."""
         number = min(int(self.phase[member]), len(self._records) - 1)
         records, phase = self._records[number], self.config.phases[number]
-        begun = self._episodes[member] if number == self.phase[member] else 0
+        start = self._episodes[member] if number == self.phase[member] else 0
         values = records.first._asdict()
         for name, anneal in phase.anneal.items():
-            share = float(anneal.share(np.array([episodes - begun]))[0])
-            for field, move in records.moves[name].items():
+            share = float(anneal.share(np.array([episodes - start]))[0])
+            for field, move in records.changes[name].items():
                 values[field] = values[field] + share * move
         return type(records.first)(**values)
 
@@ -193,27 +192,27 @@ def check_curriculum(
 
 
 def _records(environment: Environment, settings: Mapping[str, Any], phase: Phase) -> _Records:
-    rules = environment.part(KernelEnvironment)
-    if rules is None or rules.spec.market is not None:
+    kernel_env = environment.part(KernelEnvironment)
+    if kernel_env is None or kernel_env.spec.market is not None:
         raise ConfigError(
             f"`curriculum` requires a kernel that is a game, and {environment.name} is not one. "
             "Remove the section."
         )
     starts = {name: anneal.start for name, anneal in phase.anneal.items()}
-    first = _params(rules, settings, phase, starts)
-    moves = {}
+    first = _params(kernel_env, settings, phase, starts)
+    changes = {}
     for name, anneal in phase.anneal.items():
-        final = _params(rules, settings, phase, {**starts, name: anneal.final})
+        final = _params(kernel_env, settings, phase, {**starts, name: anneal.final})
         before, after = first._asdict(), final._asdict()
-        moves[name] = {f: after[f] - before[f] for f in before if after[f] != before[f]}
-        if anneal.start != anneal.final and not moves[name]:
+        changes[name] = {f: after[f] - before[f] for f in before if after[f] != before[f]}
+        if anneal.start != anneal.final and not changes[name]:
             raise ConfigError(f"`curriculum`: `anneal.{name}` changes nothing in this environment.")
-        if any(not isinstance(before[f], float) for f in moves[name]):
+        if any(not isinstance(before[f], float) for f in changes[name]):
             raise ConfigError(
                 f"`curriculum`: `anneal.{name}` cannot change gradually. Set it in the `env` of a "
                 "phase."
             )
-    return _Records(first, moves)
+    return _Records(first, changes)
 
 
 def _params(
@@ -226,16 +225,16 @@ def _params(
     try:
         for path, value in numbers.items():
             set_by_path(changed, path, value)
-        made = environment.kind.load(changed)
+        changed_env = environment.kind.load(changed)
     except ConfigError as error:
         raise ConfigError(f"`curriculum`, phase `{phase.name}`: {error}") from error
-    same = made.spec.players == environment.spec.players
-    same = same and made.spec.observation_space == environment.spec.observation_space
-    same = same and made.spec.max_episode_steps == environment.spec.max_episode_steps
-    if not (same and made.spec.action_space == environment.spec.action_space):
+    same = changed_env.spec.players == environment.spec.players
+    same = same and changed_env.spec.observation_space == environment.spec.observation_space
+    same = same and changed_env.spec.max_episode_steps == environment.spec.max_episode_steps
+    if not (same and changed_env.spec.action_space == environment.spec.action_space):
         raise ConfigError(
             f"`curriculum`, phase `{phase.name}` changes observations, actions or the time limit. "
             "Phases may change rules, opponents and rewards, but not spaces, limits or the number "
             "of players."
         )
-    return made.loaded.params["train"][0]
+    return changed_env.loaded.params["train"][0]

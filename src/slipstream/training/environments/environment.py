@@ -60,8 +60,7 @@ class Part:
 
     Each kind is a subclass. It is a base class of the environments that offer it, or it overrides
     `from_environment` and builds itself, for example from optional functions of a kernel, or a
-    plugin
-    creates it; see `core/plugins.py`.
+    plugin creates it; see `core/plugins.py`.
     """
 
     @classmethod
@@ -69,8 +68,8 @@ class Part:
         """Return the part of an environment; None if it does not offer it."""
         if isinstance(environment, cls):
             return environment
-        found = (part(cls, environment) for part in iter_offers("part"))
-        return next((one for one in found if one is not None), None)
+        parts = (part(cls, environment) for part in iter_offers("part"))
+        return next((offered for offered in parts if offered is not None), None)
 
 
 @dataclass(frozen=True)
@@ -283,16 +282,14 @@ class Environment(ABC):
         """Create environments that hold at the end of an episode; see `run_episodes`.
 
         A member may get fewer than `num_envs`, which changes only speed. A game without a time
-        limit is
-        truncated after `max_steps` steps, a market's backtest never.
+        limit is truncated after `max_steps` steps, a market's backtest never.
         """
 
     def records(self, split: str) -> tuple[Any, ...]:
         """Return the Params records of a split; empty if there are no records.
 
         An environment that is not a market returns its "train" records for splits that it lacks,
-        see
-        `splits`.
+        see `splits`.
 
         Raises:
             ConfigError: a market has no such split.
@@ -303,10 +300,8 @@ class Environment(ABC):
         """Names of the splits that can be evaluated.
 
         Splits of a market are time ranges. Other environments (a game, CartPole) mostly declare
-        only
-        "train", whose records serve for every split. There the split selects the seed of the
-        episodes:
-        "train" those that select the best policy, "test" new ones.
+        only "train", whose records serve for every split. There the split selects the seed of the
+        episodes: "train" those that select the best policy, "test" new ones.
         """
         return ("train",)
 
@@ -324,8 +319,10 @@ def for_gymnasium(env_id: str, agent_name: str) -> Sections:
 def gymnasium_preset(env_id: str, agent_name: str) -> Sections | None:
     """Return the preset of an id; None if there is none."""
     presets: Mapping[str, Mapping[str, Sections]] = _gymnasium()["ids"]
-    found = presets.get(env_id.rpartition(":")[2], {})  # `module:ID` imports the module first
-    return found.get(agent_name)
+    presets_by_agent = presets.get(
+        env_id.rpartition(":")[2], {}
+    )  # `module:ID` imports the module first
+    return presets_by_agent.get(agent_name)
 
 
 @cache

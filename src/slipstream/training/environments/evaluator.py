@@ -18,7 +18,7 @@ from slipstream.training.environments.kernel_environment import KernelEnvironmen
 from slipstream.training.environments.parts import NUMBERS, opponent_names, outcome_shares
 from slipstream.training.episode_result import EpisodeResult, finite_values, score_values
 
-_LOOK = 16  # steps between two stop checks
+_STOP_CHECK_STEPS = 16  # steps between two stop checks
 MAX_EVAL_ENVS = 128  # maximum sub-environments per member
 
 
@@ -83,33 +83,35 @@ def run_episodes(
         KernelError: more than half of a member's episodes were lost.
     """
     out = allocate_buffers(env)
-    dealt = _EpisodeScheduler(env.num_envs, members, episodes, num_envs or episodes, steps, names)
-    first = np.flatnonzero(dealt.running)
-    env.begin(first, dealt.episode[first], seed, out.obs, out.mask)
+    scheduler = _EpisodeScheduler(
+        env.num_envs, members, episodes, num_envs or episodes, steps, names
+    )
+    first = np.flatnonzero(scheduler.running)
+    env.begin(first, scheduler.episode[first], seed, out.obs, out.mask)
     actions_kept: list[NDArray[Any]] = []
     traces_kept: list[dict[str, NDArray[Any]]] = []
     t = 0
-    while dealt.running.any():
-        actions = act(PolicyInput(out.obs, out.mask, dealt.episode, dealt.time))
+    while scheduler.running.any():
+        actions = act(PolicyInput(out.obs, out.mask, scheduler.episode, scheduler.time))
         env.step(actions, out, t)
         if record:
             actions_kept.append(actions.copy())
             traces_kept.append(env.read(env.spec.trace))
-        if t % _LOOK == 0:
+        if t % _STOP_CHECK_STEPS == 0:
             check_stop()
         t += 1
-        dealt.stepped(out, t)
-        next_ones = []
-        if ((out.terminated | out.truncated) & dealt.running).any():
-            next_ones = dealt.ended(env.drain_episodes(), t)
-            dealt.check_lost(env)
-        next_ones += dealt.cut(t)
-        if next_ones:
-            begun = np.array(next_ones, np.int64)
-            env.begin(begun, dealt.episode[begun], seed, out.obs, out.mask)
+        scheduler.stepped(out, t)
+        next_envs = []
+        if ((out.terminated | out.truncated) & scheduler.running).any():
+            next_envs = scheduler.ended(env.drain_episodes(), t)
+            scheduler.check_lost(env)
+        next_envs += scheduler.cut(t)
+        if next_envs:
+            started = np.array(next_envs, np.int64)
+            env.begin(started, scheduler.episode[started], seed, out.obs, out.mask)
     if record:
-        _attach(dealt.tracks, dealt.finished, actions_kept, traces_kept)
-    return [[track for track in row if track is not None] for row in dealt.tracks]
+        _attach(scheduler.tracks, scheduler.finished, actions_kept, traces_kept)
+    return [[track for track in row if track is not None] for row in scheduler.tracks]
 
 
 class _EpisodeScheduler:
@@ -156,12 +158,12 @@ class _EpisodeScheduler:
         Returns:
             Environments that start another episode.
         """
-        next_ones = []
+        next_envs = []
         lost = np.zeros(len(done.e), np.bool_) if done.lost is None else done.lost
-        for row, copy in enumerate(done.e.tolist()):
-            if not self.running[copy]:
+        for row, env in enumerate(done.e.tolist()):
+            if not self.running[env]:
                 continue
-            member, j = copy // self._envs_per_member, int(self.episode[copy])
+            member, j = env // self._envs_per_member, int(self.episode[env])
             self.lost[member] += lost[row]
             self._ended[member] += 1
             if not lost[row]:
@@ -173,15 +175,15 @@ class _EpisodeScheduler:
                     metrics,
                     number=j,
                 )
-                self.finished.append((copy, member, j, int(self._began[copy]), t))
-                self._spent[copy] += int(done.length[row])
-            if j + self._num_envs < self._episodes and not self._over(copy):
-                self._begin(copy, j + self._num_envs, t)
+                self.finished.append((env, member, j, int(self._began[env]), t))
+                self._spent[env] += int(done.length[row])
+            if j + self._num_envs < self._episodes and not self._over(env):
+                self._begin(env, j + self._num_envs, t)
             else:
-                self._next_lane(copy, t)
-            if self.running[copy]:
-                next_ones.append(copy)
-        return next_ones
+                self._next_lane(env, t)
+            if self.running[env]:
+                next_envs.append(env)
+        return next_envs
 
     def cut(self, t: int) -> list[int]:
         """Abort episodes that cannot end within their lane.
@@ -192,30 +194,32 @@ class _EpisodeScheduler:
         if self._steps is None:
             return []
         late = np.flatnonzero(self.running & (self._spent + self.time >= self._steps)).tolist()
-        for copy in late:
-            self._next_lane(copy, t)
-        return [copy for copy in late if self.running[copy]]
+        for env in late:
+            self._next_lane(env, t)
+        return [env for env in late if self.running[env]]
 
-    def _over(self, copy: int) -> bool:
-        return self._steps is not None and bool(self._spent[copy] >= self._steps)
+    def _over(self, env: int) -> bool:
+        return self._steps is not None and bool(self._spent[env] >= self._steps)
 
-    def _next_lane(self, copy: int, t: int) -> None:
-        member = copy // self._envs_per_member
-        self.running[copy] = self._pending[member] < self._num_envs
-        if self.running[copy]:
-            self._begin(copy, int(self._pending[member]), t)
-            self._spent[copy] = 0
+    def _next_lane(self, env: int, t: int) -> None:
+        member = env // self._envs_per_member
+        self.running[env] = self._pending[member] < self._num_envs
+        if self.running[env]:
+            self._begin(env, int(self._pending[member]), t)
+            self._spent[env] = 0
             self._pending[member] += 1
 
-    def _begin(self, copy: int, episode: int, t: int) -> None:
-        self.episode[copy], self.time[copy], self._began[copy] = episode, 0, t
+    def _begin(self, env: int, episode: int, t: int) -> None:
+        self.episode[env], self.time[env], self._began[env] = episode, 0, t
 
     def check_lost(self, env: VectorEnv) -> None:
         """Raise if too few episodes are left for a meaningful mean."""
         member = int(self.lost.argmax())
         most, ended = int(self.lost[member]), max(self._num_envs, int(self._ended[member]))
         if 2 * most > ended:
-            fault = next(one for one in reversed(env.drain_faults()) if one.kind == "given up")
+            fault = next(
+                fault for fault in reversed(env.drain_faults()) if fault.kind == "given up"
+            )
             raise KernelError(
                 f"More than half of an evaluation's {ended} episodes were lost ({most} so "
                 f"far), each after several tries. The last: {fault}\nFix the environment there: a "
@@ -238,11 +242,11 @@ def lost_sentence(faults: Sequence[Any]) -> str | None:
 
 def episode_names(environment: Environment, split: str) -> list[str] | None:
     """Return names of a market split's backtests, by the symbols of each record; None for games."""
-    rules = environment.part(KernelEnvironment)
-    if rules is None:
+    kernel_env = environment.part(KernelEnvironment)
+    if kernel_env is None:
         return None
-    markets = [rules.spec_for((record,)).market for record in rules.records(split)]
-    return ["+".join(one.symbols) for one in markets if one is not None] or None
+    markets = [kernel_env.spec_for((record,)).market for record in kernel_env.records(split)]
+    return ["+".join(market.symbols) for market in markets if market is not None] or None
 
 
 def count_episodes(environment: Environment, split: str, games: int) -> int:
@@ -261,11 +265,11 @@ def _attach(
     all_traces = {
         name: np.stack([trace[name] for trace in traces]) for name in (traces[0] if traces else {})
     }
-    for copy, member, j, first, last in finished:
+    for env, member, j, first, last in finished:
         track = tracks[member][j]
         assert track is not None
-        cut = {name: values[first:last, copy].copy() for name, values in all_traces.items()}
-        tracks[member][j] = replace(track, actions=all_actions[first:last, copy].copy(), trace=cut)
+        cut = {name: values[first:last, env].copy() for name, values in all_traces.items()}
+        tracks[member][j] = replace(track, actions=all_actions[first:last, env].copy(), trace=cut)
 
 
 class Evaluator:
@@ -281,7 +285,7 @@ class Evaluator:
         max_envs: maximum environments per member; changes only speed.
         backend: backend that steps the environments.
         max_steps: steps after which an episode without a time limit is truncated.
-        drawn: sample actions, by episode and step, instead of taking the most likely ones.
+        stochastic: sample actions, by episode and step, instead of taking the most likely ones.
         check_stop: called regularly; may raise to stop.
     """
 
@@ -298,10 +302,10 @@ class Evaluator:
         max_envs: int = MAX_EVAL_ENVS,
         backend: str = "auto",
         max_steps: int = MAX_EVAL_STEPS,
-        drawn: bool = False,
+        stochastic: bool = False,
         check_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        self._check_stop, self._drawn = check_stop, drawn
+        self._check_stop, self._stochastic = check_stop, stochastic
         self.spec, self.members, self.seed = environment.spec, members, seed
         self.episodes = count_episodes(environment, split, games)
         self._num_envs, self._steps = min(num_envs or self.episodes, self.episodes), steps
@@ -313,15 +317,15 @@ class Evaluator:
         )
 
     def run(
-        self, policy: Policy, *, record: bool = False, drawn: bool | None = None
+        self, policy: Policy, *, record: bool = False, stochastic: bool | None = None
     ) -> list[list[EpisodeResult]]:
         """Return [M][J] results with the most likely or with sampled actions; None for `self`'s
         mode.
         """
-        drawn = self._drawn if drawn is None else drawn
+        stochastic = self._stochastic if stochastic is None else stochastic
 
-        def act(seen: PolicyInput) -> NDArray[Any]:
-            return predict(policy, seen, self.seed if drawn else None)
+        def act(inputs: PolicyInput) -> NDArray[Any]:
+            return predict(policy, inputs, self.seed if stochastic else None)
 
         return run_episodes(
             self._env,
@@ -340,36 +344,42 @@ class Evaluator:
         """Return [M, lanes] means of log returns in a market, else of returns; NaN if lost.
 
         In a game with metrics, `metrics` then holds their means over the same episodes and the
-        scores'
-        standard deviation. In a two-player game it also holds the shares won and lost per opponent.
+        scores' standard deviation. In a two-player game it also holds the shares won and lost per
+        opponent.
         """
         rows = self.run(policy)
-        self._numbers = [[t.number % self._num_envs for t in own] for own in rows]
+        self._numbers = [
+            [t.number % self._num_envs for t in member_tracks] for member_tracks in rows
+        ]
         if self.spec.market is None:
             self.metrics = {
                 name: np.array(
                     [
                         finite_values(means).mean()
-                        for means in self._means([[t.metrics[name] for t in own] for own in rows])
+                        for means in self._means(
+                            [[t.metrics[name] for t in member_tracks] for member_tracks in rows]
+                        )
                     ]
                 )
                 for name in rows[0][0].metrics
                 if name not in NUMBERS or not self._opponents
             }
             self.metrics |= outcome_shares(rows, self._opponents)
-        found = [score_values(tracks, self.spec) for tracks in rows]
+        values = [score_values(tracks, self.spec) for tracks in rows]
         if self.metrics:
-            self.metrics["score_deviation"] = np.array([own.std() for own in found])
-        return self._means(found)
+            self.metrics["score_deviation"] = np.array(
+                [member_tracks.std() for member_tracks in values]
+            )
+        return self._means(values)
 
     def _means(self, rows: Sequence[Sequence[float] | NDArray[Any]]) -> NDArray[np.float64]:
         """Return the mean of each lane, [M, lanes]; lanes with more episodes have equal weight."""
-        found = np.full((len(rows), self._num_envs), np.nan)
-        for own, means, num_envs in zip(rows, found, self._numbers, strict=True):
+        lane_means = np.full((len(rows), self._num_envs), np.nan)
+        for member_values, means, num_envs in zip(rows, lane_means, self._numbers, strict=True):
             counts = np.bincount(num_envs, minlength=self._num_envs)
-            sums, ran = np.bincount(num_envs, own, self._num_envs), counts > 0
+            sums, ran = np.bincount(num_envs, member_values, self._num_envs), counts > 0
             means[ran] = sums[ran] / counts[ran]
-        return found
+        return lane_means
 
     def drain_faults(self) -> list[Any]:
         """Return the faults of its environments; see `VectorEnv.drain_faults`."""
@@ -380,20 +390,20 @@ class Evaluator:
         self._env.close()
 
 
-def predict(policy: Policy, seen: PolicyInput, seed: int | None) -> NDArray[Any]:
+def predict(policy: Policy, inputs: PolicyInput, seed: int | None) -> NDArray[Any]:
     """Return the most likely actions [E, K], or with a seed sampled ones.
 
     A sample has the stream of (seed, episode, step), in any environment.
     """
     if seed is None or not policy.actions.is_stochastic:
-        return policy.act_rows(seen.obs, mask=seen.mask)
-    place = (seen.episode << 32) | seen.step
-    keys = rng.keys_at_steps(np.array([seed % 2**64], np.uint64), rng.SAMPLE, place)
-    found = np.zeros((len(seen.obs), policy.actions.width), policy.actions.dtype)
-    num_envs = len(found) // policy.members
-    for copy in range(num_envs):  # an Actor has one stream per member, so one row of each at a time
-        at = slice(copy, None, num_envs)
-        mask = None if seen.mask is None else np.ascontiguousarray(seen.mask[at])
-        rows = np.ascontiguousarray(seen.obs[at])
-        found[at] = policy.act_rows(rows, keys=keys[at].copy(), mask=mask)
-    return found
+        return policy.act_rows(inputs.obs, mask=inputs.mask)
+    counters = (inputs.episode << 32) | inputs.step
+    keys = rng.keys_at_steps(np.array([seed % 2**64], np.uint64), rng.SAMPLE, counters)
+    actions = np.zeros((len(inputs.obs), policy.actions.width), policy.actions.dtype)
+    num_envs = len(actions) // policy.members
+    for env in range(num_envs):  # an Actor has one stream per member, so one row of each at a time
+        at = slice(env, None, num_envs)
+        mask = None if inputs.mask is None else np.ascontiguousarray(inputs.mask[at])
+        rows = np.ascontiguousarray(inputs.obs[at])
+        actions[at] = policy.act_rows(rows, keys=keys[at].copy(), mask=mask)
+    return actions

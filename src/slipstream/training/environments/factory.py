@@ -52,16 +52,16 @@ def get_kind(name: str) -> EnvironmentKind:
     """
     prefix, colon, _ = name.partition(":")
     make = merge_offers("environments").get(prefix + colon) if colon else None
-    found: EnvironmentKind = KernelKind(name) if make is None else make(name)
-    return found
+    kind: EnvironmentKind = KernelKind(name) if make is None else make(name)
+    return kind
 
 
 def get_game_class(name: str) -> type[Players] | None:
     """Load a kernel and return the class of its environments as players; None if it is no game."""
     kind = get_kind(name)
     kernel = kind.kernel if kind.is_known else None
-    found = None if kernel is None else environment_class(kernel)
-    return found if found is not None and issubclass(found, Players) else None
+    game_class = None if kernel is None else environment_class(kernel)
+    return game_class if game_class is not None and issubclass(game_class, Players) else None
 
 
 def make_environment(name: str, settings: Mapping[str, Any]) -> Environment:

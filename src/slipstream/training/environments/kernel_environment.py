@@ -57,17 +57,17 @@ class RecordShares(NamedTuple):
     @classmethod
     def from_counts(cls, counts: Sequence[int], limits: Sequence[int]) -> RecordShares:
         """Create from the number of consecutive records and the time limit of each member."""
-        each = np.array(counts, np.int64)
-        ranges = np.stack([np.cumsum(each) - each, each], axis=1)
+        sizes = np.array(counts, np.int64)
+        ranges = np.stack([np.cumsum(sizes) - sizes, sizes], axis=1)
         return cls(ranges, np.array(limits, np.int64))
 
     def from_num_envs(self, num_envs: int, max_steps: int = 0) -> dict[str, NDArray[np.int64]]:
         """Return arrays per environment, ordered by member; `max_steps` is the default limit."""
-        each = num_envs // len(self.ranges)
+        envs_per_member = num_envs // len(self.ranges)
         limits = np.where(self.limits > 0, self.limits, max_steps)
         return {
-            "param_ranges": np.repeat(self.ranges, each, axis=0),
-            "time_limits": np.repeat(limits, each),
+            "param_ranges": np.repeat(self.ranges, envs_per_member, axis=0),
+            "time_limits": np.repeat(limits, envs_per_member),
         }
 
 
@@ -99,8 +99,8 @@ class KernelEnvironment(Tunable):
         records = loaded.params.get("train") or next(iter(loaded.params.values()))
         spec = kernel.spec(records[0], loaded.data)
         check_market_spec(spec, kernel.module.__file__ or kernel.name)
-        found = environment_class(kernel)(kind, spec, kernel, loaded)
-        return found if config is None else found.with_config(config)
+        environment = environment_class(kernel)(kind, spec, kernel, loaded)
+        return environment if config is None else environment.with_config(config)
 
     # Extensions of the section `env` by subclasses.
 
@@ -142,8 +142,8 @@ class KernelEnvironment(Tunable):
             return {**super().training_context, **to_jsonable(declared.as_mapping())}
         if market is None:
             return super().training_context
-        own = {"bar_seconds": market.bar_seconds, "symbols": list(market.symbols)}
-        return {**super().training_context, **to_jsonable(own)}
+        context = {"bar_seconds": market.bar_seconds, "symbols": list(market.symbols)}
+        return {**super().training_context, **to_jsonable(context)}
 
     @property
     def observed_bytes(self) -> int | None:
@@ -188,8 +188,8 @@ class KernelEnvironment(Tunable):
         kernel, loaded = self.kernel, self.loaded
         if kernel.built_in:
             return None
-        facts = [self.sources, to_jsonable(settings), to_jsonable(loaded.provenance)]
-        text = json.dumps(facts, sort_keys=True, default=repr)
+        key = [self.sources, to_jsonable(settings), to_jsonable(loaded.provenance)]
+        text = json.dumps(key, sort_keys=True, default=repr)
         passed = private_folder("checked") / hashlib.sha256(text.encode()).hexdigest()[:20]
         if passed.exists():
             return False
@@ -209,10 +209,12 @@ class KernelEnvironment(Tunable):
         *,
         stagger: bool = True,
     ) -> VectorEnv:
-        own: dict[str, Any] = {} if self.shares is None else self.shares.from_num_envs(len(seeds))
+        shares: dict[str, Any] = (
+            {} if self.shares is None else self.shares.from_num_envs(len(seeds))
+        )
         backend = self.kind.select_backend(backend)
         env = KernelVectorEnv(
-            self.kernel, self.loaded, seeds, indices, backend=backend, stagger=stagger, **own
+            self.kernel, self.loaded, seeds, indices, backend=backend, stagger=stagger, **shares
         )
         return self.stepped(env, evaluation=False)
 
@@ -255,11 +257,13 @@ class KernelEnvironment(Tunable):
         Args:
             records: [M], as returned by `records`.
         """
-        counts = [len(own) for own in records]
-        limits = [self.spec_for(own).max_episode_steps or 0 for own in records]
-        every = tuple(record for own in records for record in own)
+        counts = [len(member_records) for member_records in records]
+        limits = [
+            self.spec_for(member_records).max_episode_steps or 0 for member_records in records
+        ]
+        all_records = tuple(record for member_records in records for record in member_records)
         loaded, shares = (
-            replace(self.loaded, params={"train": every}),
+            replace(self.loaded, params={"train": all_records}),
             RecordShares.from_counts(counts, limits),
         )
         spec = self.spec_for(records[0])
@@ -338,9 +342,12 @@ class KernelKind(EnvironmentKind):
         name = str(Path(self.name).resolve()) if self.name.endswith(".py") else self.name
         kernel = self.kernel
         for key, field in kernel.Config.model_fields.items():
-            given, refuse = settings.get(key, {}), getattr(field.annotation, "require_folder", None)
-            if refuse is not None and field.is_required() and isinstance(given, Mapping):
-                refuse(given, name)
+            value, require_folder = (
+                settings.get(key, {}),
+                getattr(field.annotation, "require_folder", None),
+            )
+            if require_folder is not None and field.is_required() and isinstance(value, Mapping):
+                require_folder(value, name)
         complete = kernel.configure(settings).model_dump(mode="json")
         data = complete["data"] if isinstance(complete.get("data"), dict) else {}
         folder = data.get("folder")
@@ -364,24 +371,28 @@ class KernelKind(EnvironmentKind):
         self, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
     ) -> KernelEnvironment:
         kernel, config = self.kernel, self.kernel.configure(settings)
-        same = (e for e in known if isinstance(e, KernelEnvironment) and e.name == self.name)
-        varied = (kernel.with_params(e.loaded, config) for e in same) if kernel.with_params else ()
-        loaded = next((one for one in varied if one is not None), None)
+        same_kernel = (e for e in known if isinstance(e, KernelEnvironment) and e.name == self.name)
+        candidates = (
+            (kernel.with_params(e.loaded, config) for e in same_kernel)
+            if kernel.with_params
+            else ()
+        )
+        loaded = next((data for data in candidates if data is not None), None)
         if loaded is None:
             load = kernel.load_folds
             loaded = kernel.load(config) if load is None else load(config, plan)
-        found = KernelEnvironment.from_loaded(self, kernel, loaded, config)
-        market = found.spec.market
+        environment = KernelEnvironment.from_loaded(self, kernel, loaded, config)
+        market = environment.spec.market
         if market is None:
-            return found
+            return environment
         if kernel.load_folds is None:
             raise ConfigError(
                 f"`{kernel.name}` has prices but no `load_folds`. A study needs folds separated by "
                 "the length of an observation's history. Define it as in "
                 "docs/guides/custom-market.md, or train with `slipstream train`."
             )
-        market = replace(market, benchmark="benchmark" in found.spec.trace)
-        return replace(found, spec=replace(found.spec, market=market))
+        market = replace(market, benchmark="benchmark" in environment.spec.trace)
+        return replace(environment, spec=replace(environment.spec, market=market))
 
     def max_envs(self, spec: EnvSpec) -> tuple[int, str]:
         if spec.market is None:
@@ -426,14 +437,14 @@ class Timeline(Part):
         """Return the market return of each bar by record; None unless backtests are one position
         each.
         """
-        found, declared = {}, self.kernel.hook("backtest_spec")
+        returns_by_record, declared = {}, self.kernel.hook("backtest_spec")
         for record in records:
-            one = None if declared is None else declared(record, self.loaded.data)
-            returns = getattr(one, "market_returns", None)
+            spec = None if declared is None else declared(record, self.loaded.data)
+            returns = getattr(spec, "market_returns", None)
             if returns is None:
                 return None
-            found[record] = returns
-        return found
+            returns_by_record[record] = returns
+        return returns_by_record
 
 
 def environment_class(kernel: Kernel) -> type[KernelEnvironment]:

@@ -152,8 +152,8 @@ def opponent_names(environment: Environment) -> Mapping[int, str]:
 def short_name(text: str) -> str:
     """Return the display name of a run, policy folder or ONNX file, as RUN/MEMBER for a member."""
     path = Path(text).absolute()
-    own = path.parent.name == BEST
-    return f"{path.parents[1].name}/{path.name}" if own else path.name.removesuffix(".onnx")
+    is_member = path.parent.name == BEST
+    return f"{path.parents[1].name}/{path.name}" if is_member else path.name.removesuffix(".onnx")
 
 
 def group_by_opponent(
@@ -165,14 +165,14 @@ def group_by_opponent(
         tracks: results of one member.
         names: names of the numbers in the metric `opponent`; empty if it is no game.
     """
-    found: dict[str, list[EpisodeResult]] = {}
+    groups: dict[str, list[EpisodeResult]] = {}
     # Any environment may have such metrics; only games have names for the numbers.
     if not names or not {"won", "lost", "opponent"} <= set(tracks[0].metrics):
-        return found
+        return groups
     for track in tracks:
         number = int(track.metrics["opponent"])
-        found.setdefault(names.get(number, str(number)), []).append(track)
-    return dict(sorted(found.items()))
+        groups.setdefault(names.get(number, str(number)), []).append(track)
+    return dict(sorted(groups.items()))
 
 
 def outcome_shares(
@@ -186,12 +186,14 @@ def outcome_shares(
         rows: [M][J], results of the same episodes for each member.
     """
     games = [group_by_opponent(tracks, names) for tracks in rows]
-    met = sorted({name for own in games for name in own})
-    if len(met) < 2:
+    opponents = sorted({name for member_games in games for name in member_games})
+    if len(opponents) < 2:
         return {}
     return {
-        f"{what}_{name}": np.array([_share(own.get(name, []), what) for own in games])
-        for name in met
+        f"{what}_{name}": np.array(
+            [_share(member_games.get(name, []), what) for member_games in games]
+        )
+        for name in opponents
         for what in ("won", "lost")
     }
 
@@ -225,8 +227,8 @@ class Opening:
     def as_dict(self) -> dict[str, Any]:
         """Return the values for `result.json`; only `opening` if there is nothing else."""
         names = ("before", "searched", "accesses", "unknown", "compared_days")
-        told = {name: getattr(self, name) for name in names}
-        return {"opening": self.number, **{k: v for k, v in told.items() if v}}
+        values = {name: getattr(self, name) for name in names}
+        return {"opening": self.number, **{k: v for k, v in values.items() if v}}
 
 
 class HoldoutRegister(Part):
@@ -257,8 +259,7 @@ class HoldoutRegister(Part):
 
         Returns:
             Earlier searches on some of these days: their `studies`, their number of `trials`, and
-            the
-            number of studies for which that is `unknown`; empty without any.
+            the number of studies for which that is `unknown`; empty without any.
         """
         return {}
 

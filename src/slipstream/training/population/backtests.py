@@ -37,27 +37,27 @@ from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments import evaluator
 from slipstream.training.environments.evaluator import PolicyInput, run_episodes
 from slipstream.training.environments.kernel_environment import KernelEnvironment, Timeline
-from slipstream.training.population.environment_source import MemberEnv, joined
+from slipstream.training.population.environment_source import MemberEnv, join_envs
 from slipstream.training.population.member import DailyReturns
 from slipstream.training.settings.sizing import EvaluationPlan
 
 Floats = NDArray[np.float64]
-_ADDED = (
+_SUMMED_UNITS = (
     "count",
     "account currency",
     "bars",
 )  # units of metrics that are summed; others are averaged
-_NOTED: tuple[str, ...] = ("equity", "benchmark")
+_RECORDED: tuple[str, ...] = ("equity", "benchmark")
 _EXPOSURE = "exposure"  # signed notional / equity; recorded if the backtest is one position
 _NO_TIMING = 0.1  # std of timing / std of returns; a held position drifts by as much
 _MAX_GAMES = 128  # maximum number of parallel games per member
-_LOOK = 1_000  # steps between two stop checks
+_STOP_CHECK_STEPS = 1_000  # steps between two stop checks
 
 
 # Bound by the code generator.
 advance: Any = None  # of the kernel's batch loop
 decide: Any = None  # of `rl/nets/action_selection.py`
-note: Any = None  # (s, row): copies what is recorded after each step; written for the kernel
+record_row: Any = None  # (s, row): writes the recorded fields of a step; generated per kernel
 
 
 class DailyMoves(NamedTuple):
@@ -144,12 +144,14 @@ def _moves(
         last: last bar of each day.
         market, values, returns: see `backtest_growth`.
     """
-    own = _factors(np.concatenate([[market.initial_equity], values["equity"]])) - 1.0
-    own = np.pad(own, (0, len(returns) - len(own)))  # zero after an account was closed
+    account_returns = _factors(np.concatenate([[market.initial_equity], values["equity"]])) - 1.0
+    account_returns = np.pad(
+        account_returns, (0, len(returns) - len(account_returns))
+    )  # zero after an account was closed
     first = np.concatenate([[0], last[:-1] + 1])
     exposure = float(np.sum(values[_EXPOSURE]))
     return DailyMoves(
-        np.add.reduceat(own, first),
+        np.add.reduceat(account_returns, first),
         np.add.reduceat(returns, first),
         np.multiply.reduceat(1.0 + returns, first),
         exposure,
@@ -170,44 +172,52 @@ def join_backtests(
         groups: tested group of each.
         units: unit of each metric by name.
     """
-    parts, facts, numbers, beside = [], [], [], []
-    moves = [one.moves for one in accounts if one.moves is not None]
+    daily_columns, group_metrics, group_column, timing_and_market = [], [], [], []
+    moves = [account.moves for account in accounts if account.moves is not None]
     timed = bool(moves) and len(moves) == len(accounts)
     for number in sorted(set(groups)):
-        own = [one for one, group in zip(accounts, groups, strict=True) if group == number]
-        days = np.unique(np.concatenate([one.days for one in own]))
-        growth = _together(days, own, [one.growth for one in own])
-        benchmark = _together(days, own, [one.benchmark for one in own])
-        parts.append((days, growth - 1.0, benchmark - 1.0))
-        numbers.append(np.full(len(days), number, np.int64))
-        facts.append(_combined(own, growth, benchmark, units))
+        group_accounts = [
+            account for account, group in zip(accounts, groups, strict=True) if group == number
+        ]
+        days = np.unique(np.concatenate([account.days for account in group_accounts]))
+        growth = _joint_growth(days, group_accounts, [account.growth for account in group_accounts])
+        benchmark = _joint_growth(
+            days, group_accounts, [account.benchmark for account in group_accounts]
+        )
+        daily_columns.append((days, growth - 1.0, benchmark - 1.0))
+        group_column.append(np.full(len(days), number, np.int64))
+        group_metrics.append(_combine_metrics(group_accounts, growth, benchmark, units))
         if timed:
-            each = [one.moves for one in own if one.moves is not None]
-            facts[-1]["net_exposure"] = sum(m.exposure for m in each) / sum(m.bars for m in each)
-            market = _together(days, own, [m.growth for m in each]) - 1.0
-            beside.append((_timing(days, own, _mean_exposures(accounts)), market))
-    returns = np.concatenate([part[1] for part in parts])
-    timing = np.concatenate([one for one, _ in beside]) if timed else None
+            group_moves = [account.moves for account in group_accounts if account.moves is not None]
+            group_metrics[-1]["net_exposure"] = sum(m.exposure for m in group_moves) / sum(
+                m.bars for m in group_moves
+            )
+            market = _joint_growth(days, group_accounts, [m.growth for m in group_moves]) - 1.0
+            timing_and_market.append(
+                (_timing(days, group_accounts, _mean_exposures(accounts)), market)
+            )
+    returns = np.concatenate([part[1] for part in daily_columns])
+    timing = np.concatenate([account for account, _ in timing_and_market]) if timed else None
     if timing is not None and not np.std(timing) > _NO_TIMING * np.std(returns):
         timing = np.zeros(len(timing))
     return DailyReturns(
-        days=np.concatenate([part[0] for part in parts]),
+        days=np.concatenate([part[0] for part in daily_columns]),
         returns=returns,
-        benchmark=np.concatenate([part[2] for part in parts]),
-        group=np.concatenate(numbers),
-        metrics=facts,
+        benchmark=np.concatenate([part[2] for part in daily_columns]),
+        group=np.concatenate(group_column),
+        metrics=group_metrics,
         timing=timing,
-        market=np.concatenate([one for _, one in beside]) if timed else None,
+        market=np.concatenate([account for _, account in timing_and_market]) if timed else None,
     )
 
 
 def _mean_exposures(accounts: Sequence[BacktestGrowth]) -> dict[tuple[str, ...], float]:
     """Return the mean net exposure in each symbol over all backtests."""
     sums: dict[tuple[str, ...], tuple[float, int]] = {}
-    for one in accounts:
-        if one.moves is not None:
-            total, bars = sums.get(one.symbols, (0.0, 0))
-            sums[one.symbols] = (total + one.moves.exposure, bars + one.moves.bars)
+    for account in accounts:
+        if account.moves is not None:
+            total, bars = sums.get(account.symbols, (0.0, 0))
+            sums[account.symbols] = (total + account.moves.exposure, bars + account.moves.bars)
     return {symbols: total / bars for symbols, (total, bars) in sums.items()}
 
 
@@ -220,59 +230,63 @@ def _timing(
 
     Accounts are weighted by their share of the equity at the start of the day.
     """
-    worth = {one.symbols: np.ones(len(days) + 1) for one in accounts}
-    timing = {one.symbols: np.zeros(len(days)) for one in accounts}
-    for one in accounts:
-        assert one.moves is not None
-        places = np.searchsorted(days, one.days)
-        worth[one.symbols][places + 1] *= one.growth
-        timing[one.symbols][places] += one.moves.own - exposure[one.symbols] * one.moves.market
-    start = np.array([np.cumprod(one)[:-1] for one in worth.values()])
+    equity = {account.symbols: np.ones(len(days) + 1) for account in accounts}
+    timing = {account.symbols: np.zeros(len(days)) for account in accounts}
+    for account in accounts:
+        assert account.moves is not None
+        rows = np.searchsorted(days, account.days)
+        equity[account.symbols][rows + 1] *= account.growth
+        timing[account.symbols][rows] += (
+            account.moves.own - exposure[account.symbols] * account.moves.market
+        )
+    start = np.array([np.cumprod(account)[:-1] for account in equity.values()])
     total = start.sum(axis=0)
     share = np.divide(start, total, out=np.zeros_like(start), where=total > 0.0)
     return np.asarray((share * np.array(list(timing.values()))).sum(axis=0))
 
 
-def _together(
+def _joint_growth(
     days: NDArray[np.int64], accounts: Sequence[BacktestGrowth], factors: Sequence[Floats]
 ) -> Floats:
     """Return daily growth factors of the sum of all accounts."""
-    each = {one.symbols: np.ones(len(days)) for one in accounts}
-    for one, own in zip(accounts, factors, strict=True):
-        each[one.symbols][np.searchsorted(days, one.days)] *= own
-    if len(each) == 1:
-        return next(iter(each.values()))
-    worth = np.mean([np.cumprod(column) for column in each.values()], axis=0)
-    return _factors(np.concatenate([[1.0], worth]))
+    factors_by_symbols = {account.symbols: np.ones(len(days)) for account in accounts}
+    for account, account_factors in zip(accounts, factors, strict=True):
+        factors_by_symbols[account.symbols][np.searchsorted(days, account.days)] *= account_factors
+    if len(factors_by_symbols) == 1:
+        return next(iter(factors_by_symbols.values()))
+    equity = np.mean([np.cumprod(column) for column in factors_by_symbols.values()], axis=0)
+    return _factors(np.concatenate([[1.0], equity]))
 
 
-def _factors(worth: Floats) -> Floats:
+def _factors(values: Floats) -> Floats:
     """Return the ratio of each value to the previous one; 1 after the value reaches zero."""
-    before, after = worth[:-1], worth[1:]
-    return np.divide(after, before, out=np.ones(len(after)), where=before > 0.0)
+    previous, current = values[:-1], values[1:]
+    return np.divide(current, previous, out=np.ones(len(current)), where=previous > 0.0)
 
 
-def _combined(
+def _combine_metrics(
     accounts: Sequence[BacktestGrowth], growth: Floats, benchmark: Floats, units: Mapping[str, str]
 ) -> dict[str, float]:
     """Return the metrics of a group: counts and money are summed, others averaged by steps."""
     if len(accounts) == 1:
         return dict(accounts[0].metrics)
-    found = {}
+    metrics = {}
     for name in accounts[0].metrics:
-        values = [one.metrics[name] for one in accounts]
-        if units.get(name) in _ADDED:
-            found[name] = float(np.sum(values))
+        values = [account.metrics[name] for account in accounts]
+        if units.get(name) in _SUMMED_UNITS:
+            metrics[name] = float(np.sum(values))
         else:
-            found[name] = float(np.average(values, weights=[one.steps for one in accounts]))
+            metrics[name] = float(
+                np.average(values, weights=[account.steps for account in accounts])
+            )
     for name, factors in (("total_return", growth), ("benchmark_return", benchmark)):
-        if name in found:
-            found[name] = float(np.prod(factors) - 1.0)
-    return found
+        if name in metrics:
+            metrics[name] = float(np.prod(factors) - 1.0)
+    return metrics
 
 
 def score(
-    places: Sequence[MemberEnv], policy: Policy, check_stop: Callable[[], None] = lambda: None
+    members: Sequence[MemberEnv], policy: Policy, check_stop: Callable[[], None] = lambda: None
 ) -> list[DailyReturns]:
     """Score every member of a policy on its own test split with its most likely actions.
 
@@ -281,74 +295,81 @@ def score(
         policy: policy of all members.
         check_stop: called regularly; may raise to stop.
     """
-    if places[0].environment.spec.market is None:
-        return _games(places, policy, check_stop)
-    return _market(places, policy, check_stop)
+    if members[0].environment.spec.market is None:
+        return _games(members, policy, check_stop)
+    return _market(members, policy, check_stop)
 
 
-def alike(place: MemberEnv) -> tuple[int, ...]:
+def batch_key(member_env: MemberEnv) -> tuple[int, ...]:
     """Return a key: members with equal keys can be scored together."""
-    settings = place.member.config.evaluation
-    if place.environment.spec.market is not None:
-        return len(_records(place)), settings.deterministic, settings.seed
-    purpose = str(place.member.test).rpartition("/")[2]  # all folds use the same episodes
-    max_steps = EvaluationPlan.from_config(place.member.config, place.environment).max_steps
+    settings = member_env.member.config.evaluation
+    if member_env.environment.spec.market is not None:
+        return len(_records(member_env)), settings.deterministic, settings.seed
+    purpose = str(member_env.member.test).rpartition("/")[2]  # all folds use the same episodes
+    max_steps = EvaluationPlan.from_config(
+        member_env.member.config, member_env.environment
+    ).max_steps
     return derive_seed(settings.seed, purpose), settings.max_episodes, max_steps
 
 
-def _records(place: MemberEnv) -> tuple[Any, ...]:
-    assert place.member.test is not None
-    return place.environment.records(place.member.test)
+def _records(member_env: MemberEnv) -> tuple[Any, ...]:
+    assert member_env.member.test is not None
+    return member_env.environment.records(member_env.member.test)
 
 
-def _backend(place: MemberEnv) -> str:
-    return place.member.config.training.resolved_backend
+def _backend(member_env: MemberEnv) -> str:
+    return member_env.member.config.training.resolved_backend
 
 
 def _market(
     places: Sequence[MemberEnv], policy: Policy, check_stop: Callable[[], None]
 ) -> list[DailyReturns]:
-    own = [_records(place) for place in places]
-    rules = places[0].environment.part(KernelEnvironment)
-    assert rules is not None
-    together = rules.batched(own)
-    timeline = together.part(Timeline)
+    member_records = [_records(place) for place in places]
+    kernel_env = places[0].environment.part(KernelEnvironment)
+    assert kernel_env is not None
+    batch_env = kernel_env.batched(member_records)
+    timeline = batch_env.part(Timeline)
     assert timeline is not None
-    records = together.records("train")
-    each, total = len(own[0]), len(records)
+    records = batch_env.records("train")
+    per_member, total = len(member_records[0]), len(records)
     times = [timeline.ends(record) for record in records]
-    moved = timeline.market_returns(set(records))
-    env = together.make_eval_envs("train", each, len(places), _backend(places[0]))
+    market_returns = timeline.market_returns(set(records))
+    env = batch_env.make_eval_envs("train", per_member, len(places), _backend(places[0]))
     assert isinstance(env, KernelVectorEnv)  # markets have one player
     max_steps = max(len(time) for time in times)
     settings = places[0].member.config.evaluation
-    noted = _NOTED if moved is None else (*_NOTED, _EXPOSURE)
+    recorded = _RECORDED if market_returns is None else (*_RECORDED, _EXPOSURE)
     values, ended = _run(
-        env, policy, noted, max_steps, check_stop, None if settings.deterministic else settings.seed
+        env,
+        policy,
+        recorded,
+        max_steps,
+        check_stop,
+        None if settings.deterministic else settings.seed,
     )
     accounts: list[BacktestGrowth | None] = [None] * total
     units = {metric.name: metric.unit for metric in env.spec.metrics}
-    markets = {record: together.spec_for((record,)).market for record in set(records)}
+    markets = {record: batch_env.spec_for((record,)).market for record in set(records)}
     for row, e in enumerate(ended.e.tolist()):
         market = markets[records[e]]
         assert market is not None
         steps = int(ended.length[row])
-        marks = {name: series[:steps, e] for name, series in values.items()}
+        series = {name: series[:steps, e] for name, series in values.items()}
         metrics = {name: float(column[row]) for name, column in ended.metrics.items()}
-        returns = None if moved is None else moved[records[e]]
-        accounts[e] = backtest_growth(times[e], marks, market, metrics, steps, returns)
-    found = []
+        returns = None if market_returns is None else market_returns[records[e]]
+        accounts[e] = backtest_growth(times[e], series, market, metrics, steps, returns)
+    results = []
     for m, place in enumerate(places):
-        mine = slice(m * each, (m + 1) * each)
-        passes = [one for one in accounts[mine] if one is not None]
-        found.append(join_backtests(passes, _groups_of(place, times[mine]), units))
-    return found
+        rows = slice(m * per_member, (m + 1) * per_member)
+        member_accounts = [account for account in accounts[rows] if account is not None]
+        results.append(join_backtests(member_accounts, _groups_of(place, times[rows]), units))
+    return results
 
 
 def _run(
     env: KernelVectorEnv,
     policy: Policy,
-    noted: tuple[str, ...],
+    recorded: tuple[str, ...],
     max_steps: int,
     check_stop: Callable[[], None],
     seed: int | None,
@@ -359,16 +380,16 @@ def _run(
         Recorded fields after every step, [max_steps, E] by name, and all completed episodes.
     """
     spec, e = env.spec, env.num_envs
-    noted = tuple(name for name in noted if name in spec.trace)
-    values = np.zeros((max_steps, e, len(noted)))
+    recorded = tuple(name for name in recorded if name in spec.trace)
+    values = np.zeros((max_steps, e, len(recorded)))
     if seed is None and BacktestLoop.fits(env, policy):
-        loop = BacktestLoop(env, policy, noted)
+        loop = BacktestLoop(env, policy, recorded)
         loop.reset()
-        for begin in range(0, max_steps, _LOOK):
-            loop.run(begin, min(begin + _LOOK, max_steps), values)
+        for begin in range(0, max_steps, _STOP_CHECK_STEPS):
+            loop.run(begin, min(begin + _STOP_CHECK_STEPS, max_steps), values)
             check_stop()
     else:
-        step_backtests(env, policy, noted, values, check_stop, seed)
+        step_backtests(env, policy, recorded, values, check_stop, seed)
     ended = env.drain_episodes()
     running = np.setdiff1d(np.arange(e), ended.e)
     if len(running):
@@ -376,11 +397,11 @@ def _run(
             f"Kernel `{env.kernel.name}` does not end an evaluation at the end of its `timeline`: "
             f"environment {int(running[0])} continues after {max_steps:,} steps."
         )
-    return {name: values[..., k] for k, name in enumerate(noted)}, ended
+    return {name: values[..., k] for k, name in enumerate(recorded)}, ended
 
 
 def run_backtests(
-    begin: int, end: int, num_envs: int, by: Any, mask: Any, batch: Any, out: Any, values: Any
+    begin: int, end: int, num_envs: int, ctx: Any, mask: Any, batch: Any, out: Any, values: Any
 ) -> None:
     """Run steps `begin` to `end` of all members, `num_envs` environments each.
 
@@ -389,17 +410,17 @@ def run_backtests(
         batch, out: arrays of the kernel's loop; `kernels/loop.py` defines their indices.
         values: float64 [steps, E, noted], written.
     """
-    state, counts, shown = batch[BATCH_STATE], batch[BATCH_COUNTS], out[OUT_OBS]
-    obs = shown.reshape(len(shown), shown.size // len(shown))
+    state, counts, observations = batch[BATCH_STATE], batch[BATCH_COUNTS], out[OUT_OBS]
+    obs = observations.reshape(len(observations), observations.size // len(observations))
     for m in range(values.shape[1] // num_envs):
         lo, hi = m * num_envs, (m + 1) * num_envs
         for t in range(begin, end):
-            decide(by, m, lo, hi, obs, mask, out[OUT_ACTIONS])
+            decide(ctx, m, lo, hi, obs, mask, out[OUT_ACTIONS])
             advance(lo, hi, t, HOLD, batch, out)
             if counts[FAULT] != 0:  # a reward is NaN or infinite; reported later
                 return
             for e in range(lo, hi):
-                note(state[e], values[t, e])
+                record_row(state[e], values[t, e])
 
 
 class BacktestLoop:
@@ -411,18 +432,18 @@ class BacktestLoop:
         noted: STATE fields recorded after each step.
     """
 
-    def __init__(self, env: KernelVectorEnv, policy: Policy, noted: tuple[str, ...]) -> None:
+    def __init__(self, env: KernelVectorEnv, policy: Policy, recorded: tuple[str, ...]) -> None:
         self._env, self._envs_per_member = env, env.num_envs // policy.members
-        self._decider = policy.actor(self._envs_per_member).greedy_actor
+        self._actor = policy.actor(self._envs_per_member).greedy_actor
         batch, self._out = env.loop_arguments()
         self._mask = self._out[OUT_MASK] if env.mask_size else np.zeros((0, 0), np.bool_)
-        lines = ["def note(s, row):"]
-        lines += [f"    row[{k}] = s.{name}" for k, name in enumerate(noted)]
+        lines = ["def record_row(s, row):"]
+        lines += [f"    row[{k}] = s.{name}" for k, name in enumerate(recorded)]
         text = "\n\n\n".join(["\n".join(lines), codegen.get_source([run_backtests])]) + "\n"
-        examples = (0, 0, 0, self._decider, self._mask, batch, self._out, np.zeros((1, 1, 1)))
+        examples = (0, 0, 0, self._actor, self._mask, batch, self._out, np.zeros((1, 1, 1)))
         decide = act_greedy_box if policy.actions.continuous else act_greedy_discrete
         module = codegen.compile_module(
-            f"{env.kernel.name}_passes",
+            f"{env.kernel.name}_backtests",
             text,
             {"run_backtests": examples},
             {"decide": cast(FunctionType, decide)},
@@ -456,7 +477,7 @@ class BacktestLoop:
                 begin,
                 end,
                 self._envs_per_member,
-                self._decider,
+                self._actor,
                 self._mask,
                 batch,
                 self._out,
@@ -470,7 +491,7 @@ class BacktestLoop:
 def step_backtests(
     env: KernelVectorEnv,
     policy: Policy,
-    noted: tuple[str, ...],
+    recorded: tuple[str, ...],
     values: Floats,
     check_stop: Callable[[], None] = lambda: None,
     seed: int | None = None,
@@ -480,21 +501,21 @@ def step_backtests(
     env.reset(out.obs, out.mask)
     episode = np.tile(np.arange(e // policy.members), policy.members)
     for t in range(len(values)):
-        seen = PolicyInput(out.obs, out.mask, episode, np.full(e, t))
-        env.step(evaluator.predict(policy, seen, seed), out, t)
-        for k, now in enumerate(env.read(noted).values()):
-            values[t, :, k] = now
-        if t % _LOOK == 0:
+        inputs = PolicyInput(out.obs, out.mask, episode, np.full(e, t))
+        env.step(evaluator.predict(policy, inputs, seed), out, t)
+        for k, column in enumerate(env.read(recorded).values()):
+            values[t, :, k] = column
+        if t % _STOP_CHECK_STEPS == 0:
             check_stop()
 
 
-def _groups_of(place: MemberEnv, times: Sequence[NDArray[np.int64]]) -> list[int]:
+def _groups_of(member_env: MemberEnv, times: Sequence[NDArray[np.int64]]) -> list[int]:
     """Return the tested group of each record, counted within the fold."""
-    member = place.member
+    member = member_env.member
     fold = member.fold.removeprefix(FOLD)
     if not (fold.isdigit() and member.test == test_split(member.fold)):
         return [0] * len(times)
-    ranges = place.environment.provenance["folds"]["folds"][int(fold)]["test"]
+    ranges = member_env.environment.provenance["folds"]["folds"][int(fold)]["test"]
     firsts = np.array([lo for lo, _ in ranges])
     return [int(np.searchsorted(firsts, time[0], side="right")) - 1 for time in times]
 
@@ -503,30 +524,32 @@ def _games(
     places: Sequence[MemberEnv], policy: Policy, check_stop: Callable[[], None] = lambda: None
 ) -> list[DailyReturns]:
     """Return episode returns; every member plays the same episodes."""
-    seed, episodes, max_steps = alike(places[0])
+    seed, episodes, max_steps = batch_key(places[0])
     num_envs = min(_MAX_GAMES, episodes)
-    together = joined(places)
+    batch_env = join_envs(places)
     members, backend = len(places), _backend(places[0])
 
-    def act(seen: PolicyInput) -> NDArray[Any]:
+    def act(inputs: PolicyInput) -> NDArray[Any]:
         return evaluator.predict(
-            policy, seen, None if places[0].member.config.evaluation.deterministic else seed
+            policy, inputs, None if places[0].member.config.evaluation.deterministic else seed
         )
 
-    with together.make_eval_envs("train", num_envs, members, backend, max_steps) as env:
+    with batch_env.make_eval_envs("train", num_envs, members, backend, max_steps) as env:
         tracks = run_episodes(
             env, act, episodes, seed, members=members, record=False, check_stop=check_stop
         )
     numbers = np.arange(episodes)
-    found = []
-    for own in tracks:
+    results = []
+    for member_tracks in tracks:
         # A lost episode counts as the mean of the others.
-        returns = np.full(episodes, np.mean([track.episode_return for track in own]))
-        returns[[int(track.name.split()[-1]) for track in own]] = [
-            track.episode_return for track in own
+        returns = np.full(episodes, np.mean([track.episode_return for track in member_tracks]))
+        returns[[int(track.name.split()[-1]) for track in member_tracks]] = [
+            track.episode_return for track in member_tracks
         ]
-        names = own[0].metrics
-        means = {name: float(np.mean([track.metrics[name] for track in own])) for name in names}
+        names = member_tracks[0].metrics
+        means = {
+            name: float(np.mean([track.metrics[name] for track in member_tracks])) for name in names
+        }
         zeros = np.zeros(episodes)
-        found.append(DailyReturns(numbers, returns, zeros, np.zeros(episodes, np.int64), [means]))
-    return found
+        results.append(DailyReturns(numbers, returns, zeros, np.zeros(episodes, np.int64), [means]))
+    return results

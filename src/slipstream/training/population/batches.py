@@ -17,18 +17,18 @@ from slipstream.training.population.training_segment import Task
 
 SIZES = (64, 32, 16)  # candidate batch sizes, largest first: more than 64 was never faster
 _TRIES = 3  # batches of a size before the next smaller one is tried
-_ENOUGH = 8  # minimum iterations of a measurement; assembling dominates shorter batches
-_NEAR = 0.95  # fraction of the best speed; the largest size above it is used
-_UNLIKE = 4.0  # a machine's speed over the mean speed is clipped to 1/4..4
-_LEAST = 6  # smaller batches are slower per step
-_BYTES = 512 * 2**20  # memory limit of a worker's batch
+_MIN_ITERATIONS = 8  # minimum iterations of a measurement; assembling dominates shorter batches
+_NEAR_BEST = 0.95  # fraction of the best speed; the largest size above it is used
+_MAX_SPEED_RATIO = 4.0  # a machine's speed over the mean speed is clipped to 1/4..4
+_MIN_MEMBERS = 6  # smaller batches are slower per step
+_MAX_BYTES = 512 * 2**20  # memory limit of a worker's batch
 
 
 class SpeedModel:
     """Measured training speeds by machine, shape and batch size."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], dict[int, list[float]]] = {}
+        self._speeds: dict[tuple[str, str], dict[int, list[float]]] = {}
 
     def add(
         self, machine: str, shape: str, members: int, iterations: int, steps: int, seconds: float
@@ -44,49 +44,49 @@ class SpeedModel:
             seconds: training time, including assembling and saving.
         """
         size = next((size for size in reversed(SIZES) if members <= size), None)
-        if size is None or members <= size // 2 or iterations < _ENOUGH or seconds <= 0.0:
+        if size is None or members <= size // 2 or iterations < _MIN_ITERATIONS or seconds <= 0.0:
             return
-        found = self._known.setdefault((machine, shape), {size: [] for size in SIZES})
-        found[size].append(steps / seconds)
+        speeds = self._speeds.setdefault((machine, shape), {size: [] for size in SIZES})
+        speeds[size].append(steps / seconds)
 
     def most(self, machine: str, shape: str) -> int:
         """Return the maximum number of members in the next batch of a shape."""
-        found = self._known.get((machine, shape), {})
+        speeds_by_size = self._speeds.get((machine, shape), {})
         for size in SIZES:
-            if len(found.get(size, ())) < _TRIES:
+            if len(speeds_by_size.get(size, ())) < _TRIES:
                 return size
         # The fastest of each: slow outliers are usually caused by other processes.
-        best = {size: max(speeds) for size, speeds in found.items()}
+        best = {size: max(speeds) for size, speeds in speeds_by_size.items()}
         fastest = max(best.values())
-        return next(size for size in SIZES if best[size] >= _NEAR * fastest)
+        return next(size for size in SIZES if best[size] >= _NEAR_BEST * fastest)
 
 
 class WorkerSpeeds:
     """Steps per second of a worker, by machine."""
 
     def __init__(self) -> None:
-        self._known: dict[str, float] = {}
+        self._speeds: dict[str, float] = {}
 
     def add(self, machine: str, speed: float) -> None:
         """Add the speed of a completed batch."""
-        before = self._known.get(machine)
-        self._known[machine] = speed if before is None else 0.5 * (before + speed)
+        before = self._speeds.get(machine)
+        self._speeds[machine] = speed if before is None else 0.5 * (before + speed)
 
     def get(self, machine: str) -> float | None:
         """Return the smoothed speed of a machine; the mean of all machines before its first
         batch.
         """
-        if machine in self._known or not self._known:
-            return self._known.get(machine)
-        return sum(self._known.values()) / len(self._known)
+        if machine in self._speeds or not self._speeds:
+            return self._speeds.get(machine)
+        return sum(self._speeds.values()) / len(self._speeds)
 
     def workers(self, machine: str, machines: Sequence[str]) -> float:
         """Return the number of workers on these machines, in units of a worker on `machine`."""
-        own = self.get(machine)
-        if own is None:
+        speed = self.get(machine)
+        if speed is None:
             return float(len(machines))
-        ratios = [(self.get(one) or own) / own for one in machines]
-        return sum(min(_UNLIKE, max(1 / _UNLIKE, ratio)) for ratio in ratios)
+        ratios = [(self.get(other) or speed) / speed for other in machines]
+        return sum(min(_MAX_SPEED_RATIO, max(1 / _MAX_SPEED_RATIO, ratio)) for ratio in ratios)
 
 
 @dataclass
@@ -159,7 +159,7 @@ def next_batch(
     others: Sequence[float],
     workers: float,
     group_size: int | None,
-    pace: Callable[[str], int] = lambda shape: SIZES[0],
+    max_by_speed: Callable[[str], int] = lambda shape: SIZES[0],
 ) -> MemberBatch | None:
     """Return the next batch of an idle worker, sized so that all workers finish together.
 
@@ -180,12 +180,12 @@ def next_batch(
     for job in waiting:
         by_shape.setdefault(job.shape, []).append(job)
     jobs = max(by_shape.values(), key=_load)
-    fair = (_load(waiting) + sum(others)) / workers
-    room = max_members(max(job.memory for job in jobs))
-    most = group_size or min(pace(jobs[0].shape), room)
+    fair_load = (_load(waiting) + sum(others)) / workers
+    memory_limit = max_members(max(job.memory for job in jobs))
+    most = group_size or min(max_by_speed(jobs[0].shape), memory_limit)
     taken: list[QueuedTask] = []
     for job in jobs[:most]:
-        if len(taken) >= _LEAST and _load(taken) + job.load / 2 > fair * (1 + 1e-9):
+        if len(taken) >= _MIN_MEMBERS and _load(taken) + job.load / 2 > fair_load * (1 + 1e-9):
             break
         taken.append(job)
     return MemberBatch(taken)
@@ -193,12 +193,12 @@ def next_batch(
 
 def max_members(size: int) -> int:
     """Return the maximum number of members in a batch if each takes `size` bytes."""
-    return max(1, min(SIZES[0], _BYTES // max(1, size)))
+    return max(1, min(SIZES[0], _MAX_BYTES // max(1, size)))
 
 
 def effective_members(members: int, workers: int) -> float:
     """Return a number of members, increased if there are too few to give each worker a batch."""
-    return members * workers / min(workers, max(1, members // _LEAST))
+    return members * workers / min(workers, max(1, members // _MIN_MEMBERS))
 
 
 def _load(jobs: Sequence[QueuedTask]) -> float:

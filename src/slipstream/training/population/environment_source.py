@@ -24,7 +24,7 @@ from slipstream.training.settings.sizing import storage_bytes
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-_KEPT = 64  # cache sizes for records of environments and environments of configs
+_CACHE_SIZE = 64  # cache sizes for records of environments and environments of configs
 
 
 class LruCache(Generic[Key, Value]):
@@ -55,9 +55,9 @@ class EnvironmentSource:
     def __init__(self, plan: FoldPlan, fold_seeds: int) -> None:
         self._plan, self.fold_seeds = plan, fold_seeds
         self._read: list[KernelEnvironment] = []  # one for each distinct set of arrays
-        self._environments: LruCache[str, Environment] = LruCache(_KEPT)
+        self._environments: LruCache[str, Environment] = LruCache(_CACHE_SIZE)
         # A trial's members share a config. The cache holds a reference, so its id stays unique.
-        self._of: LruCache[int, tuple[RunConfig, Environment]] = LruCache(_KEPT)
+        self._of: LruCache[int, tuple[RunConfig, Environment]] = LruCache(_CACHE_SIZE)
 
     def environment(self, config: RunConfig) -> Environment:
         """Return the environment of a config, with the splits of all folds.
@@ -86,33 +86,35 @@ class EnvironmentSource:
 
     def data_number(self, environment: Environment) -> int:
         """Return the number of the data set of an environment; equal numbers mean equal arrays."""
-        rules = environment.part(KernelEnvironment)
-        if rules is None:
+        kernel_env = environment.part(KernelEnvironment)
+        if kernel_env is None:
             return -1
-        return next(k for k, known in enumerate(self._read) if _same(known, rules))
+        return next(k for k, known in enumerate(self._read) if _same(known, kernel_env))
 
     def _make(self, config: RunConfig) -> Environment:
         """Create a config's environment; it reuses arrays that are already loaded."""
         name, settings = config.env_name, config.env_settings
-        found = training_environment(get_kind(name).load_folds(settings, self._plan, self._read))
-        if tunable := found.part(Tunable):
-            found = tunable.probed(config.training.stepping)
-        rules = found.part(KernelEnvironment)
-        if rules is None:
-            return found
+        environment = training_environment(
+            get_kind(name).load_folds(settings, self._plan, self._read)
+        )
+        if tunable := environment.part(Tunable):
+            environment = tunable.probed(config.training.stepping)
+        kernel_env = environment.part(KernelEnvironment)
+        if kernel_env is None:
+            return environment
         for known in self._read:
-            if _same(known, rules):
-                return rules.with_data(known.data)
-        self._read.append(rules)
-        return rules
+            if _same(known, kernel_env):
+                return kernel_env.with_data(known.data)
+        self._read.append(kernel_env)
+        return kernel_env
 
 
-def _same(one: KernelEnvironment, other: KernelEnvironment) -> bool:
-    mine, theirs = one.data, other.data
-    return len(mine) == len(theirs) and all(
+def _same(first: KernelEnvironment, second: KernelEnvironment) -> bool:
+    first_data, second_data = first.data, second.data
+    return len(first_data) == len(second_data) and all(
         a is b
         or (a.dtype == b.dtype and a.shape == b.shape and np.array_equal(_bytes(a), _bytes(b)))
-        for a, b in zip(mine, theirs, strict=True)
+        for a, b in zip(first_data, second_data, strict=True)
     )
 
 
@@ -162,11 +164,11 @@ def batch_shape(member: Member, source: EnvironmentSource) -> str:
     """Return a key: members with equal keys differ in numbers, not sizes, and can train
     together.
     """
-    place = MemberEnv(member, source.environment(member.config))
-    spec, config = place.spec, member.config
-    facts = [
+    member_env = MemberEnv(member, source.environment(member.config))
+    spec, config = member_env.spec, member.config
+    key = [
         config.env_name,
-        source.data_number(place.environment),
+        source.data_number(member_env.environment),
         config.agent.shape,
         config.agent_name,
         config.num_envs,
@@ -184,14 +186,14 @@ def batch_shape(member: Member, source: EnvironmentSource) -> str:
         spec.players,
         spec.max_episode_steps is None,
     ]
-    rules = place.environment.part(KernelEnvironment)
-    if rules is None or not rules.has_params:
-        facts.append(config.env_settings)
-    return json.dumps(facts)
+    kernel_env = member_env.environment.part(KernelEnvironment)
+    if kernel_env is None or not kernel_env.has_params:
+        key.append(config.env_settings)
+    return json.dumps(key)
 
 
-def joined(places: Sequence[MemberEnv]) -> Environment:
+def join_envs(members: Sequence[MemberEnv]) -> Environment:
     """Return one environment of all members' sub-environments, member after member."""
-    first = places[0].environment
-    rules = first.part(KernelEnvironment)
-    return first if rules is None else rules.batched([place.records for place in places])
+    first = members[0].environment
+    kernel_env = first.part(KernelEnvironment)
+    return first if kernel_env is None else kernel_env.batched([place.records for place in members])

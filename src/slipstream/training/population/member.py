@@ -40,9 +40,9 @@ class Member:
         """sha256 of everything that determines the weights."""
         config = self.config
         env = {"name": config.env_name, **config.env_settings}
-        facts: list[object] = [env, config.agent_name, config.agent.model_dump(mode="json")]
-        facts += [config.training.num_envs, self.fold, self.seed, self.budget]
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        determining: list[object] = [env, config.agent_name, config.agent.model_dump(mode="json")]
+        determining += [config.training.num_envs, self.fold, self.seed, self.budget]
+        return hashlib.sha256(json.dumps(determining, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Outcome:
     Attributes:
         name: name of the member.
         milestone: completed iterations.
-        passes: backtests on its `test` split with the weights at this milestone; None without one.
+        backtests: daily returns on its `test` split at this milestone; None without a split.
         failed, reason: training or scoring failed, and the reason (weights or returns that are not
             finite, an environment that could not be created). Training stops there.
         steps: environment steps so far.
@@ -91,7 +91,7 @@ class Outcome:
 
     name: str
     milestone: int
-    passes: DailyReturns | None
+    backtests: DailyReturns | None
     failed: bool = False
     reason: str = ""
     steps: int = 0

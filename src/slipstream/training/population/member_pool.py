@@ -103,13 +103,13 @@ class Pool:
         self._data = None if cluster is None else DataStore(source, cluster)
         self._threads = set_torch_threads(1)
         self._follows_cores = workers is None and cluster is None
-        self._workplaces = [WorkerSlot() for _ in range(0 if cluster else max(1, workers or 1))]
+        self._slots = [WorkerSlot() for _ in range(0 if cluster else max(1, workers or 1))]
         self._waiting: list[QueuedTask] = []
         self._retries: list[MemberBatch] = []
         self._done: list[Outcome] = []
         self._dropped: set[str] = set()  # dropped while running
         self._finished: set[str] = set()  # finished members whose policies are not yet stored
-        self._speeds, self._pace = WorkerSpeeds(), SpeedModel()
+        self._speeds, self._speed_model = WorkerSpeeds(), SpeedModel()
         remove_partials(folder / "live")  # removes partial files of killed workers
         if cluster is None:
             rng.preload()  # loads Numba once, before workers are forked
@@ -129,8 +129,7 @@ class Pool:
         """Train each member up to its milestone (completed iterations) and score it there.
 
         A member already at its milestone is only scored. A member whose environment cannot be
-        created
-        fails.
+        created fails.
         """
         for member, milestone in zip(members, until, strict=True):
             self._dropped.discard(member.name)
@@ -138,7 +137,7 @@ class Pool:
                 self._waiting.append(self._job(member, milestone))
             except (ConfigError, DataError, KernelError) as error:
                 self._done.append(Outcome(member.name, milestone, None, True, str(error)))
-        self._hand_out()  # first, so that files are moved while the workers train
+        self._assign_batches()  # first, so that files are moved while the workers train
         self._save_finished()
 
     def collect(self, timeout: float | None = None) -> list[Outcome]:
@@ -151,27 +150,27 @@ class Pool:
             ResourceError: the disk is full, or workers with the same members die repeatedly.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        self._hand_out()
+        self._assign_batches()
         self._save_finished()
-        while not self._done and (self._waiting or self._under_way()):
+        while not self._done and (self._waiting or self._running_batches()):
             left = deadline - time.monotonic()
             pipes: dict[Any, WorkerSlot | None] = {
-                workplace.worker.pipe: workplace
-                for workplace in self._workplaces
-                if workplace.worker is not None and workplace.batch is not None
+                slot.worker.pipe: slot
+                for slot in self._slots
+                if slot.worker is not None and slot.batch is not None
             }
             if self._cluster is not None:
                 pipes[self._cluster.arrival_pipe] = None
             ready = wait(list(pipes), None if left == math.inf else max(0.0, left))
             for pipe in ready:
-                workplace = pipes[pipe]
-                if workplace is not None:
-                    self._take(workplace)
-            self._hand_out()
+                slot = pipes[pipe]
+                if slot is not None:
+                    self._process_answer(slot)
+            self._assign_batches()
             if not ready and time.monotonic() >= deadline:
                 break
-        found, self._done = self._done, []
-        return found
+        outcomes, self._done = self._done, []
+        return outcomes
 
     def finish(self, name: str) -> None:
         """Keep only the policy of a member that has reached its budget."""
@@ -180,7 +179,7 @@ class Pool:
     def drop(self, name: str) -> None:
         """Drop a member and delete its state."""
         self._waiting = [job for job in self._waiting if job.member.name != name]
-        if any(job.member.name == name for batch in self._under_way() for job in batch.jobs):
+        if any(job.member.name == name for batch in self._running_batches() for job in batch.jobs):
             self._dropped.add(name)
         self._live.drop(name)
 
@@ -194,14 +193,14 @@ class Pool:
             for batch in self._retries
             if any(job.member.name not in self._dropped for job in batch.jobs)
         ]
-        for workplace in self._workplaces:
-            worker, batch = workplace.worker, workplace.batch
-            if worker is None or batch is None or workplace.machine:
+        for slot in self._slots:
+            worker, batch = slot.worker, slot.batch
+            if worker is None or batch is None or slot.machine:
                 continue
             names = {job.member.name for job in batch.jobs}
             if names <= self._dropped:
                 worker.terminate(0.0)
-                workplace.worker = workplace.batch = None
+                slot.worker = slot.batch = None
                 self._dropped -= names
                 for name in names:
                     self._live.drop(name)
@@ -216,134 +215,130 @@ class Pool:
         Raises:
             CheckpointError: there is none.
         """
-        found = self._live.policy(name) or self._weights.get(name)
-        if found is None:
+        policy = self._live.policy(name) or self._weights.get(name)
+        if policy is None:
             raise CheckpointError(
                 f"There is no policy of {name} in {self._weights.folder}: its training was not "
                 "completed, or its file was deleted. Restore it from a backup, or search again "
                 "under another --study-name."
             )
-        return found
+        return policy
 
     def close(self) -> None:
         """Stop the workers; states of running members are saved."""
         self._save_finished()
-        workers = [
-            workplace.worker for workplace in self._workplaces if workplace.worker is not None
-        ]
+        workers = [slot.worker for slot in self._slots if slot.worker is not None]
         for worker in workers:
             worker.request_stop()
         deadline = time.monotonic() + PATIENCE_SECONDS
         for worker in workers:
             worker.terminate(max(0.1, deadline - time.monotonic()))
-        self._workplaces = [WorkerSlot() for workplace in self._workplaces if not workplace.machine]
+        self._slots = [WorkerSlot() for slot in self._slots if not slot.machine]
         set_torch_threads(self._threads)
 
     def _job(self, member: Member, until: int) -> QueuedTask:
-        place = MemberEnv(member, self._source.environment(member.config))
+        member_env = MemberEnv(member, self._source.environment(member.config))
         at = min(self._live.iteration(member), until)
         shape = batch_shape(member, self._source)
-        if not place.environment.kind.resumable:  # its environments all restart at once
+        if not member_env.environment.kind.resumable:  # its environments all restart at once
             shape += f"/{at}/{until}"
-        load = (until - at + (member.test is not None)) * place.iteration_steps
+        load = (until - at + (member.test is not None)) * member_env.iteration_steps
         task, generation = Task(member, until), self._source.generation
-        return QueuedTask(task, shape, load, place.memory, generation, until - at)
+        return QueuedTask(task, shape, load, member_env.memory, generation, until - at)
 
-    def _under_way(self) -> list[MemberBatch]:
-        running = [workplace.batch for workplace in self._workplaces if workplace.batch is not None]
+    def _running_batches(self) -> list[MemberBatch]:
+        running = [slot.batch for slot in self._slots if slot.batch is not None]
         return [*self._retries, *running]
 
-    def _hand_out(self) -> None:
+    def _assign_batches(self) -> None:
         """Give every idle worker its fair share of the waiting tasks."""
-        self._workplaces = [workplace for workplace in self._workplaces if not workplace.lost]
+        self._slots = [slot for slot in self._slots if not slot.lost]
         if self._cluster is not None and self._data is not None:
-            for one in self._cluster.new_actors():
-                self._workplaces.append(
-                    WorkerSlot(ClusterWorker(one, self._data, self._live), None, one.node)
+            for actor in self._cluster.new_actors():
+                self._slots.append(
+                    WorkerSlot(ClusterWorker(actor, self._data, self._live), None, actor.node)
                 )
         if self._follows_cores:
             self._fit_cores()
-        for workplace in self._workplaces:
-            if workplace.batch is not None:
+        for slot in self._slots:
+            if slot.batch is not None:
                 continue
-            batch = self._retries.pop(0) if self._retries else self._next(workplace)
+            batch = self._retries.pop(0) if self._retries else self._next(slot)
             if batch is None:
                 return
-            if self._send(workplace, batch):
+            if self._send(slot, batch):
                 batch.began = time.monotonic()
-                workplace.batch = batch
+                slot.batch = batch
             else:  # its machine was lost
                 self._retries.insert(0, batch)
 
     def _fit_cores(self) -> None:
         """Adjust the number of slots to the usable cores; running workers finish their segment."""
         wanted = usable_cores()
-        while len(self._workplaces) < wanted:
-            self._workplaces.append(WorkerSlot())
-        idle = [workplace for workplace in self._workplaces if workplace.batch is None]
-        for workplace in idle[: max(0, len(self._workplaces) - wanted)]:
-            self._workplaces.remove(workplace)
-            if workplace.worker is not None:
-                workplace.worker.request_stop()
-                workplace.worker.terminate(PATIENCE_SECONDS)
+        while len(self._slots) < wanted:
+            self._slots.append(WorkerSlot())
+        idle = [slot for slot in self._slots if slot.batch is None]
+        for slot in idle[: max(0, len(self._slots) - wanted)]:
+            self._slots.remove(slot)
+            if slot.worker is not None:
+                slot.worker.request_stop()
+                slot.worker.terminate(PATIENCE_SECONDS)
 
-    def _next(self, workplace: WorkerSlot) -> MemberBatch | None:
+    def _next(self, slot: WorkerSlot) -> MemberBatch | None:
         others = [
             other.batch.load_left(self._speeds.get(other.machine))
-            for other in self._workplaces
+            for other in self._slots
             if other.batch is not None
         ]
-        workers = self._speeds.workers(
-            workplace.machine, [other.machine for other in self._workplaces]
-        )
-        pace = partial(self._pace.most, workplace.machine)
-        batch = next_batch(self._waiting, others, workers, self._group_size, pace)
+        workers = self._speeds.workers(slot.machine, [other.machine for other in self._slots])
+        max_by_speed = partial(self._speed_model.most, slot.machine)
+        batch = next_batch(self._waiting, others, workers, self._group_size, max_by_speed)
         if batch is not None:
             taken = {id(job) for job in batch.jobs}
             self._waiting = [job for job in self._waiting if id(job) not in taken]
         return batch
 
-    def _send(self, workplace: WorkerSlot, batch: MemberBatch) -> bool:
+    def _send(self, slot: WorkerSlot, batch: MemberBatch) -> bool:
         """Send a batch to the worker of a slot; return False if the worker is lost."""
-        while not self._worker(workplace, batch).send([job.task for job in batch.jobs]):
-            if workplace.machine:
+        while not self._worker(slot, batch).send([job.task for job in batch.jobs]):
+            if slot.machine:
                 return False
-            assert workplace.worker is not None
-            workplace.worker.terminate(1.0)
-            workplace.worker = None
+            assert slot.worker is not None
+            slot.worker.terminate(1.0)
+            slot.worker = None
         return True
 
-    def _worker(self, workplace: WorkerSlot, batch: MemberBatch) -> Worker | ClusterWorker:
+    def _worker(self, slot: WorkerSlot, batch: MemberBatch) -> Worker | ClusterWorker:
         """Return the slot's worker; it is replaced if it lacks the data of the batch."""
-        worker, needed = workplace.worker, max(job.generation for job in batch.jobs)
+        worker, needed = slot.worker, max(job.generation for job in batch.jobs)
         if worker is not None and worker.generation < needed:
             worker.request_stop()
             worker.terminate(PATIENCE_SECONDS)
             worker = None
         if worker is None:
-            workplace.worker = None
-            worker = workplace.worker = Worker(self._source, self._live)
+            slot.worker = None
+            worker = slot.worker = Worker(self._source, self._live)
         return worker
 
-    def _take(self, workplace: WorkerSlot) -> None:
+    def _process_answer(self, slot: WorkerSlot) -> None:
         """Process the answer of a slot's worker."""
-        worker, batch = workplace.worker, workplace.batch
+        worker, batch = slot.worker, slot.batch
         assert worker is not None and batch is not None
         answer = worker.receive()
         if answer is None:
             return
-        workplace.batch = None
+        slot.batch = None
         if isinstance(answer, Lost):
-            workplace.worker = worker if workplace.machine else None
-            self._return(batch, answer)
+            slot.worker = worker if slot.machine else None
+            self._requeue(batch, answer)
         elif isinstance(answer, ResourceError) or not isinstance(answer, (list, SlipstreamError)):
             raise answer
         elif isinstance(answer, SlipstreamError):
             self._isolate(batch, answer)
         else:
             spent = max(time.monotonic() - batch.began, 1e-9)
-            self._speeds.add(workplace.machine, batch.load / spent)
-            self._note_pace(workplace.machine, batch, answer)
+            self._speeds.add(slot.machine, batch.load / spent)
+            self._record_speed(slot.machine, batch, answer)
             for outcome in answer:
                 if outcome.name in self._dropped:
                     self._dropped.discard(outcome.name)
@@ -351,31 +346,33 @@ class Pool:
                 else:
                     self._done.append(outcome)
 
-    def _note_pace(self, machine: str, batch: MemberBatch, outcomes: Sequence[Outcome]) -> None:
+    def _record_speed(self, machine: str, batch: MemberBatch, outcomes: Sequence[Outcome]) -> None:
         """Record the training speed of a batch; the time of backtests does not depend on its
         size.
         """
         seconds = sum(
-            spent for one in outcomes for kind, spent in one.seconds.items() if kind != "evaluate"
+            spent
+            for outcome in outcomes
+            for kind, spent in outcome.seconds.items()
+            if kind != "evaluate"
         )
         steps = sum(job.steps for job in batch.jobs)
         least = min(job.iterations for job in batch.jobs)
-        self._pace.add(machine, batch.jobs[0].shape, len(batch.jobs), least, steps, seconds)
+        self._speed_model.add(machine, batch.jobs[0].shape, len(batch.jobs), least, steps, seconds)
 
-    def _return(self, batch: MemberBatch, lost: Lost) -> None:
+    def _requeue(self, batch: MemberBatch, lost: Lost) -> None:
         """Requeue a batch that was not completed.
 
         Network failures and reclaimed machines are not counted against the members. Repeated losses
-        of
-        machines with the same members may be their fault.
+        of machines with the same members may be their fault.
         """
         batch.lost += lost.cause == "silent"
         if lost.cause == "died" or batch.lost > _LOSSES:
-            self._repeat(batch, lost.how)
+            self._requeue_halves(batch, lost.how)
         else:
             self._retries.append(batch)
 
-    def _repeat(self, batch: MemberBatch, how: str) -> None:
+    def _requeue_halves(self, batch: MemberBatch, how: str) -> None:
         """Requeue the batch of a dead worker from the last saved states, in smaller batches."""
         if batch.deaths + 1 >= _DEATHS and len(batch.jobs) == 1:
             raise ResourceError(
@@ -400,9 +397,9 @@ class Pool:
         """Move policies of finished members to the weights; they are on disk on return."""
         policies = {}
         for name in self._finished:
-            found = self._live.policy(name)
-            if found is not None:
-                policies[name] = found
+            policy = self._live.policy(name)
+            if policy is not None:
+                policies[name] = policy
         if policies:
             self._weights.add(policies)
         for name in self._finished:

@@ -60,8 +60,8 @@ class MemberProgress:
     @classmethod
     def now(cls, name: str, step: int, score: float) -> MemberProgress:
         """Create the progress of a member at the current time."""
-        told = float(f"{score:.6g}") if math.isfinite(score) else None
-        return cls(name, step, told, round(time.time(), 2))
+        rounded = float(f"{score:.6g}") if math.isfinite(score) else None
+        return cls(name, step, rounded, round(time.time(), 2))
 
 
 def append(path: Path, members: Sequence[MemberProgress]) -> bool:
@@ -69,7 +69,10 @@ def append(path: Path, members: Sequence[MemberProgress]) -> bool:
 
     It never waits: a process that stalls while holding the lock stops no training.
     """
-    lines = [json.dumps([one.at, one.name, one.step, one.score]) for one in members]
+    lines = [
+        json.dumps([progress.at, progress.name, progress.step, progress.score])
+        for progress in members
+    ]
     content = "\n".join(["", *lines, ""]).encode()
     with suppress(OSError, ResourceError):
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
@@ -80,8 +83,8 @@ def append(path: Path, members: Sequence[MemberProgress]) -> bool:
             ):  # replaced by a shorter file since it was opened
                 return False
             if os.fstat(handle).st_size + len(content) > LIMIT:
-                kept = os.pread(handle, LIMIT // 2, os.fstat(handle).st_size - LIMIT // 2)
-                write_bytes(path, kept[kept.find(b"\n") + 1 :] + content, durable=False)
+                recent = os.pread(handle, LIMIT // 2, os.fstat(handle).st_size - LIMIT // 2)
+                write_bytes(path, recent[recent.find(b"\n") + 1 :] + content, durable=False)
                 return True
             return os.write(handle, content) == len(content)
         finally:
@@ -103,7 +106,7 @@ def read_progress(path: Path, last: int = _NEWEST) -> dict[str, MemberProgress]:
             content = file.read(last)
     except (OSError, UnreadableError):
         return {}
-    found = {}
+    members = {}
     for line in content.split(b"\n"):
         try:
             at, name, step, score = json.loads(line)
@@ -111,8 +114,8 @@ def read_progress(path: Path, last: int = _NEWEST) -> dict[str, MemberProgress]:
             continue
         plain = isinstance(name, str) and type(step) is int and isinstance(at, _NUMBER)
         if plain and (score is None or isinstance(score, _NUMBER)):
-            found[name] = MemberProgress(name, step, score, at)
-    return found
+            members[name] = MemberProgress(name, step, score, at)
+    return members
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ class State:
     iteration: int
     tensors: Tensors
     policy: tuple[Tensors, Mapping[str, Any]] | None = None
-    whole: bool = True
+    is_complete: bool = True
 
     @property
     def small(self) -> dict[str, NDArray[Any]]:
@@ -142,11 +145,11 @@ class State:
         """Return the chunks of its replay buffer, by name."""
         return strip_prefix(BULK, self.tensors)
 
-    def lightened(self) -> State:
+    def without_bulk(self) -> State:
         """Return a copy without tensors that are in the file and not needed in memory."""
         if len(small := self.small) == len(self.tensors):
             return self
-        return State(self.iteration, small, self.policy, whole=False)
+        return State(self.iteration, small, self.policy, is_complete=False)
 
 
 class LiveStates:
@@ -154,8 +157,7 @@ class LiveStates:
 
     A lost or damaged state is trained again, with identical bits. Files are therefore verified when
     read and written without fsync. A member whose last outcome is in the ledger is not trained
-    again,
-    so its policy is synced to disk before that outcome.
+    again, so its policy is synced to disk before that outcome.
 
     Args:
         folder: folder of the files; created if missing.
@@ -163,18 +165,18 @@ class LiveStates:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._told = -math.inf  # time of the last progress update
+        self._progress_written = -math.inf  # time of the last progress update
         make_folder(folder)
 
     @property
     def due(self) -> bool:
         """Return whether a progress update is due."""
-        return time.monotonic() - self._told >= EVERY_SECONDS
+        return time.monotonic() - self._progress_written >= EVERY_SECONDS
 
-    def tell(self, members: Sequence[MemberProgress]) -> None:
+    def write_progress(self, members: Sequence[MemberProgress]) -> None:
         """Write the progress of running members for viewers."""
         append(self.folder / PROGRESS_FILE, members)
-        self._told = time.monotonic()
+        self._progress_written = time.monotonic()
 
     def save(self, member: Member, state: State) -> None:
         """Replace a member's file.
@@ -183,36 +185,37 @@ class LiveStates:
             ResourceError: the disk is full; the old file is untouched.
         """
         tensors = add_prefix("state.", state.tensors)
-        facts = {"iteration": str(state.iteration), "fingerprint": member.fingerprint}
+        metadata = {"iteration": str(state.iteration), "fingerprint": member.fingerprint}
         if state.policy is not None:
-            own, manifest = state.policy
-            tensors |= add_prefix("policy.", own)
-            facts["manifest"] = json.dumps(manifest)
+            policy_tensors, manifest = state.policy
+            tensors |= add_prefix("policy.", policy_tensors)
+            metadata["manifest"] = json.dumps(manifest)
         arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
-        content = safetensors.numpy.save(arrays, facts)
-        check = zlib.crc32(content).to_bytes(_CHECK, "big")
-        self._replace(member.name, state.policy is not None, check, content)
+        content = safetensors.numpy.save(arrays, metadata)
+        checksum = zlib.crc32(content).to_bytes(_CHECK, "big")
+        self._replace(member.name, state.policy is not None, checksum, content)
 
     def load(self, member: Member) -> State | None:
         """Return a member's state; None if it has none or the file belongs to another member."""
-        facts, tensors = self._read(member.name)
-        if facts.get("fingerprint") != member.fingerprint:
+        metadata, tensors = self._read(member.name)
+        if metadata.get("fingerprint") != member.fingerprint:
             return None
         return State(
-            int(facts["iteration"]), strip_prefix("state.", tensors), _policy(facts, tensors)
+            int(metadata["iteration"]), strip_prefix("state.", tensors), _policy(metadata, tensors)
         )
 
     def iteration(self, member: Member) -> int:
         """Return the completed iterations from the file's header; 0 without a file."""
-        facts = self._head(member.name)
-        return int(facts["iteration"]) if facts.get("fingerprint") == member.fingerprint else 0
+        metadata = self._head(member.name)
+        return (
+            int(metadata["iteration"]) if metadata.get("fingerprint") == member.fingerprint else 0
+        )
 
-    def slim(self, member: Member) -> None:
+    def keep_policy_only(self, member: Member) -> None:
         """Keep only the policy of a member that has reached its budget and was scored.
 
         The policy is half of what is transferred and written. A member that must be scored again,
-        because
-        its outcome did not reach the ledger, is trained again.
+        because its outcome did not reach the ledger, is trained again.
         """
         state = self.load(member)
         if state is not None and state.policy is not None:
@@ -234,13 +237,13 @@ class LiveStates:
         except (FileNotFoundError, UnreadableError):
             return None
 
-    def put(self, name: str, content: bytes, own: str | None = None) -> bool:
+    def store(self, name: str, content: bytes, fingerprint: str | None = None) -> bool:
         """Store a file from another machine, unless a later state of the same member exists.
 
         Args:
             name: name of the member.
             content: see `content`.
-            own: fingerprint of the member; None to accept any and compare it when loading.
+            fingerprint: fingerprint of the member; None to accept any and compare it when loading.
 
         Returns:
             True if the file is intact and belongs to the member.
@@ -250,7 +253,7 @@ class LiveStates:
             iteration = int(facts["iteration"])
         except (KeyError, ValueError, TypeError, AttributeError):
             return False
-        if own is not None and facts.get("fingerprint") != own:
+        if fingerprint is not None and facts.get("fingerprint") != fingerprint:
             return False
         known = self._head(name)
         same = known.get("fingerprint") == facts.get("fingerprint")
@@ -266,10 +269,10 @@ class LiveStates:
         try:
             with self._open(name) as file:
                 length = int.from_bytes(file.read(_CHECK + 8)[_CHECK:], "little")
-                facts: dict[str, str] = json.loads(file.read(length)).get("__metadata__", {})
+                metadata: dict[str, str] = json.loads(file.read(length)).get("__metadata__", {})
         except (OSError, UnreadableError, ValueError):
             return {}
-        return facts
+        return metadata
 
     def _replace(self, name: str, durable: bool, *parts: bytes) -> None:
         write_bytes(self._path(name), b"".join(parts), durable)
@@ -280,39 +283,43 @@ class LiveStates:
     def _read(self, name: str) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
         """Return metadata and tensors of a file; empty if it is missing or damaged."""
         content = self.content(name)
-        facts = {} if content is None else _facts(content)
-        return (facts, safetensors.numpy.load(content[_CHECK:])) if content and facts else ({}, {})
+        metadata = {} if content is None else _facts(content)
+        return (
+            (metadata, safetensors.numpy.load(content[_CHECK:]))
+            if content and metadata
+            else ({}, {})
+        )
 
 
 class InMemoryStates(LiveStates):
     """States kept in memory; they are lost with their process."""
 
     def __init__(self) -> None:
-        self._held: dict[str, bytes] = {}
-        self._told, self._said = -math.inf, dict[str, MemberProgress]()
+        self._contents: dict[str, bytes] = {}
+        self._progress_written, self._progress = -math.inf, dict[str, MemberProgress]()
 
-    def tell(self, members: Sequence[MemberProgress]) -> None:
-        self._told = time.monotonic()
-        self._said |= {one.name: one for one in members}
+    def write_progress(self, members: Sequence[MemberProgress]) -> None:
+        self._progress_written = time.monotonic()
+        self._progress |= {progress.name: progress for progress in members}
 
-    def said(self) -> list[list[Any]]:
+    def drain_progress(self) -> list[list[Any]]:
         """Return the progress since the last call, as fields of `MemberProgress`."""
-        found, self._said = self._said, {}
-        return [list(vars(one).values()) for one in found.values()]
+        updates, self._progress = self._progress, {}
+        return [list(vars(progress).values()) for progress in updates.values()]
 
     def drop(self, name: str) -> None:
-        self._held.pop(name, None)
+        self._contents.pop(name, None)
 
     def content(self, name: str) -> bytes | None:
-        return self._held.get(name)
+        return self._contents.get(name)
 
     def _open(self, name: str) -> IO[bytes]:
-        if name not in self._held:
+        if name not in self._contents:
             raise FileNotFoundError(name)
-        return io.BytesIO(self._held[name])
+        return io.BytesIO(self._contents[name])
 
     def _replace(self, name: str, durable: bool, *parts: bytes) -> None:
-        self._held[name] = b"".join(parts)
+        self._contents[name] = b"".join(parts)
 
 
 class PolicyStore:
@@ -332,19 +339,22 @@ class PolicyStore:
         for name in policies:
             by_file.setdefault(self._path(name), []).append(name)
         for path, names in by_file.items():
-            tensors, facts = self._read(path)
+            tensors, metadata = self._read(path)
             for name in names:
-                own, manifest = policies[name]
-                tensors |= {f"{name}/{key}": np.ascontiguousarray(own[key]) for key in own}
-                facts[name] = json.dumps(manifest)
-            write_bytes(path, safetensors.numpy.save(tensors, facts))
+                policy_tensors, manifest = policies[name]
+                tensors |= {
+                    f"{name}/{key}": np.ascontiguousarray(policy_tensors[key])
+                    for key in policy_tensors
+                }
+                metadata[name] = json.dumps(manifest)
+            write_bytes(path, safetensors.numpy.save(tensors, metadata))
 
     def get(self, name: str) -> tuple[Tensors, Mapping[str, Any]] | None:
         """Return tensors and manifest of a member's policy; None if it is missing."""
-        tensors, facts = self._read(self._path(name))
-        if name not in facts:
+        tensors, metadata = self._read(self._path(name))
+        if name not in metadata:
             return None
-        return strip_prefix(f"{name}/", tensors), json.loads(facts[name])
+        return strip_prefix(f"{name}/", tensors), json.loads(metadata[name])
 
     def _path(self, name: str) -> Path:
         """Return a trial's file; members are named ``search-00012-3``, ``confirm-00012-1-3``."""
@@ -370,11 +380,13 @@ def _facts(content: bytes) -> dict[str, str]:
     if zlib.crc32(body).to_bytes(_CHECK, "big") != content[:_CHECK]:
         return {}
     length = int.from_bytes(body[:8], "little")
-    facts: dict[str, str] = json.loads(bytes(body[8 : 8 + length])).get("__metadata__", {})
-    return facts
+    metadata: dict[str, str] = json.loads(bytes(body[8 : 8 + length])).get("__metadata__", {})
+    return metadata
 
 
-def _policy(facts: Mapping[str, str], tensors: Tensors) -> tuple[Tensors, Mapping[str, Any]] | None:
-    if "manifest" not in facts:
+def _policy(
+    metadata: Mapping[str, str], tensors: Tensors
+) -> tuple[Tensors, Mapping[str, Any]] | None:
+    if "manifest" not in metadata:
         return None
-    return strip_prefix("policy.", tensors), json.loads(facts["manifest"])
+    return strip_prefix("policy.", tensors), json.loads(metadata["manifest"])

@@ -42,8 +42,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
 _LARGE = 4 * 2**20
 PATIENCE_SECONDS = 60.0  # for the current iteration or backtest after a stop request
 Answer = list[Outcome] | Exception
-_BLAMED = (KernelError, ConfigError)  # errors that a member causes on any machine
-_KEPT = 16  # cached environment payloads
+_MEMBER_ERRORS = (KernelError, ConfigError)  # errors that a member causes on any machine
+_CACHE_SIZE = 16  # cached environment payloads
 SERVICE = "slipstream.training.population.pool_worker:SegmentService"
 # A saved state waits for the actor's next message; the rest is for the current iteration.
 SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0
@@ -132,19 +132,23 @@ class DataStore:
     def __init__(self, source: EnvironmentSource, cluster: RayCluster) -> None:
         self._source, self._cluster = source, cluster
         self._shared: dict[int, Shared] = {}
-        self._sent: LruCache[int, tuple[Environment, dict[str, Any]]] = LruCache(_KEPT)
+        self._cached: LruCache[int, tuple[Environment, dict[str, Any]]] = LruCache(_CACHE_SIZE)
 
     def sent(self, tasks: Sequence[Task]) -> tuple[dict[str, Any], list[Shared]]:
         """Return the environment payloads of tasks and the arrays that they need."""
         environments = [self._source.environment(task.member.config) for task in tasks]
-        distinct = list({id(one): one for one in environments}.values())
-        shared = [self._arrays(one) for one in distinct]
-        numbers = {id(one): k for k, one in enumerate(distinct)}
-        facts = {
-            "environments": [self._parcel(*pair) for pair in zip(distinct, shared, strict=True)],
-            "environment_of": [numbers[id(one)] for one in environments],
+        distinct = list({id(environment): environment for environment in environments}.values())
+        shared = [self._arrays(environment) for environment in distinct]
+        numbers = {id(environment): k for k, environment in enumerate(distinct)}
+        payload = {
+            "environments": [self._payload(*pair) for pair in zip(distinct, shared, strict=True)],
+            "environment_of": [numbers[id(environment)] for environment in environments],
         }
-        return facts, list({one.digest: one for one in shared if one is not None}.values())
+        return payload, list(
+            {
+                environment.digest: environment for environment in shared if environment is not None
+            }.values()
+        )
 
     def _arrays(self, environment: Environment) -> Shared | None:
         number = self._source.data_number(environment)
@@ -153,14 +157,14 @@ class DataStore:
             self._shared[number] = self._cluster.share(rules.data)
         return self._shared.get(number)
 
-    def _parcel(self, environment: Environment, shared: Shared | None) -> dict[str, Any]:
+    def _payload(self, environment: Environment, shared: Shared | None) -> dict[str, Any]:
         """Return the payload of an environment; the cache holds a reference, so its id stays
         unique.
         """
-        made = self._sent.get(
+        entry = self._cached.get(
             id(environment), lambda: (environment, environment_payload(environment, shared))
         )
-        return made[1]
+        return entry[1]
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,7 @@ class Reply:
     """
 
     states: Mapping[str, bytes]
-    under_way: Sequence[MemberProgress] = ()
+    progress: Sequence[MemberProgress] = ()
     end: list[Outcome] | SlipstreamError | Lost | None = None
 
 
@@ -212,13 +216,13 @@ class ClusterWorker:
         """Send a segment; return False if the actor is lost."""
         if self.gone:
             return False
-        facts, shared = self._data.sent(tasks)
+        payload, shared = self._data.sent(tasks)
         states = {}
         for task in tasks:
             content = self._live.content(task.member.name)
             if content is not None and self._live.iteration(task.member) > 0:
                 states[task.member.name] = content
-        request = pickle.dumps({**facts, "tasks": list(tasks), "states": states})
+        request = pickle.dumps({**payload, "tasks": list(tasks), "states": states})
         self._tasks = list(tasks)
         self.gone = not self._actor.send(request, shared)
         return not self.gone
@@ -229,14 +233,14 @@ class ClusterWorker:
         if isinstance(content, Lost):
             self.gone, self._tasks = True, ()
             return content
-        word: Reply = pickle.loads(content)
+        reply: Reply = pickle.loads(content)
         try:
-            self._take(word.states)
-            self._live.tell(word.under_way)
-            if word.end is None:
+            self._process_answer(reply.states)
+            self._live.write_progress(reply.progress)
+            if reply.end is None:
                 return None
             tasks, self._tasks = self._tasks, ()
-            return _checked(word.end, tasks) if isinstance(word.end, list) else word.end
+            return _checked(reply.end, tasks) if isinstance(reply.end, list) else reply.end
         except (CheckpointError, ValueError) as error:
             self.gone = True
             self._actor.end()
@@ -257,33 +261,36 @@ class ClusterWorker:
         self._actor.end()
         return how
 
-    def _take(self, states: Mapping[str, bytes]) -> None:
-        own = {task.member.name: task.member.fingerprint for task in self._tasks}
+    def _process_answer(self, states: Mapping[str, bytes]) -> None:
+        fingerprints = {task.member.name: task.member.fingerprint for task in self._tasks}
         for name, content in states.items():
-            if name not in own or not self._live.put(name, content, own[name]):
+            if name not in fingerprints or not self._live.store(name, content, fingerprints[name]):
                 raise CheckpointError(f"a state of {name} is damaged, or of another member")
 
 
-def _checked(found: list[Outcome], tasks: Sequence[Task]) -> list[Outcome]:
+def _checked(outcomes: list[Outcome], tasks: Sequence[Task]) -> list[Outcome]:
     """Return the outcomes if they match the tasks, else raise a ValueError."""
-    for one, task in zip(found, tasks, strict=True):
+    for outcome, task in zip(outcomes, tasks, strict=True):
         member = task.member
-        fine = one.failed or (one.passes is None) == (member.test is None)
-        if (one.name, one.milestone) != (member.name, task.until) or not fine:
-            raise ValueError(f"{one.name} at {one.milestone}, not {member.name} at {task.until}")
-    return found
+        is_complete = outcome.failed or (outcome.backtests is None) == (member.test is None)
+        if (outcome.name, outcome.milestone) != (member.name, task.until) or not is_complete:
+            raise ValueError(
+                f"{outcome.name} at {outcome.milestone}, not {member.name} at {task.until}"
+            )
+    return outcomes
 
 
-class _Sent(EnvironmentSource):
+class _ReceivedSource(EnvironmentSource):
     """Environments received with a request."""
 
     def __init__(self, tasks: Sequence[Task], environments: Sequence[Environment]) -> None:
-        self._sent = {
-            id(task.member.config): one for task, one in zip(tasks, environments, strict=True)
+        self._cached = {
+            id(task.member.config): environment
+            for task, environment in zip(tasks, environments, strict=True)
         }
 
     def environment(self, config: RunConfig) -> Environment:
-        return self._sent[id(config)]
+        return self._cached[id(config)]
 
 
 class _Request:
@@ -297,19 +304,19 @@ class _Request:
     def __init__(self, tasks: Sequence[Task], states: Mapping[str, bytes]) -> None:
         self.live, self._tasks = InMemoryStates(), tasks
         for name, content in states.items():
-            self.live.put(name, content)
-        self.came = {task.member.name: self.live.iteration(task.member) for task in tasks}
-        self.told = dict(self.came)
+            self.live.store(name, content)
+        self.received = {task.member.name: self.live.iteration(task.member) for task in tasks}
+        self.sent = dict(self.received)
 
     def newer(self, known: dict[str, int]) -> dict[str, bytes]:
         """Return states of later iterations than `known`, and update `known`."""
-        found = {}
+        newer_states = {}
         for task in self._tasks:
             name, iteration = task.member.name, self.live.iteration(task.member)
             content = self.live.content(name) if iteration != known[name] else None
             if content is not None:
-                found[name], known[name] = content, iteration
-        return found
+                newer_states[name], known[name] = content, iteration
+        return newer_states
 
 
 class SegmentService(NodeService):
@@ -317,34 +324,36 @@ class SegmentService(NodeService):
 
     def __init__(self, needs: bytes, arrays: Arrays) -> None:
         super().__init__(needs, arrays)
-        self._under_way: _Request | None = None
+        self._request: _Request | None = None
         keep_memory()
         set_torch_threads(1)
 
     def answer(self, request: bytes, arrays: Sequence[Arrays]) -> bytes:
         """Run a segment, or the part of it before the owner requested a stop."""
-        asked = pickle.loads(request)
+        message = pickle.loads(request)
         self._leaving.clear()
-        tasks: list[Task] = asked["tasks"]
-        made = [self.restored(one, arrays) for one in asked["environments"]]
-        source = _Sent(tasks, [made[k] for k in asked["environment_of"]])
-        under_way = self._under_way = _Request(tasks, asked["states"])
-        end = self._run(tasks, source, under_way.live)
-        self._under_way = None
+        tasks: list[Task] = message["tasks"]
+        environments = [self.restored(payload, arrays) for payload in message["environments"]]
+        source = _ReceivedSource(tasks, [environments[k] for k in message["environment_of"]])
+        work = self._request = _Request(tasks, message["states"])
+        end = self._run(tasks, source, work.live)
+        self._request = None
         for task in tasks if isinstance(end, list) else ():
-            under_way.live.slim(task.member)
+            work.live.keep_policy_only(task.member)
         # Includes all newer states: an update requested at this moment may be ignored.
-        answer = pickle.dumps(Reply(under_way.newer(under_way.came), end=end))
-        del under_way
+        answer = pickle.dumps(Reply(work.newer(work.received), end=end))
+        del work
         gc.collect()  # frees the population, which has reference cycles
         return answer
 
     def updates(self) -> bytes:
         """Return the states saved since the last call."""
-        under_way = self._under_way
-        states = {} if under_way is None else under_way.newer(under_way.told)
-        said = [] if under_way is None else [MemberProgress(*one) for one in under_way.live.said()]
-        return pickle.dumps(Reply(states, said)) if states or said else b""
+        work = self._request
+        states = {} if work is None else work.newer(work.sent)
+        drain_progress = (
+            [] if work is None else [MemberProgress(*one) for one in work.live.drain_progress()]
+        )
+        return pickle.dumps(Reply(states, drain_progress)) if states or drain_progress else b""
 
     def _run(
         self, tasks: list[Task], source: EnvironmentSource, live: LiveStates
@@ -355,7 +364,7 @@ class SegmentService(NodeService):
             return Lost("returned its work", "left")
         except MemoryError:
             os._exit(1)  # like the system would; the segment is retried with fewer members
-        except _BLAMED as error:
+        except _MEMBER_ERRORS as error:
             return error
 
     def _check_stop(self) -> None:

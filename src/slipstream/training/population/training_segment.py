@@ -17,8 +17,12 @@ import numpy as np
 from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.nets import networks
 from slipstream.rl.nets.policy import Policy
-from slipstream.training.population.backtests import alike, score
-from slipstream.training.population.environment_source import EnvironmentSource, MemberEnv, joined
+from slipstream.training.population.backtests import batch_key, score
+from slipstream.training.population.environment_source import (
+    EnvironmentSource,
+    MemberEnv,
+    join_envs,
+)
 from slipstream.training.population.member import DailyReturns, Member, Outcome
 from slipstream.training.population.member_state import (
     BULK,
@@ -49,28 +53,28 @@ class Population:
         resumable: False if its environments may not be restorable between milestones.
     """
 
-    def __init__(self, places: Sequence[MemberEnv], states: Sequence[State | None]) -> None:
-        self.places = list(places)
-        first = places[0]
+    def __init__(self, members: Sequence[MemberEnv], states: Sequence[State | None]) -> None:
+        self.places = list(members)
+        first = members[0]
         training = first.member.config.training
         begins = any(state is None for state in states)
         with nullcontext() if begins else networks.skip_initialization():
             self._shard = Shard(
-                joined(places),
-                AgentConfig.join([place.member.config.agent for place in places]),
-                [place.member.seed for place in places],
-                range(len(places)),
+                join_envs(members),
+                AgentConfig.join([place.member.config.agent for place in members]),
+                [place.member.seed for place in members],
+                range(len(members)),
                 first.member.config.num_envs,
                 training.resolved_backend,
-                specs=[place.spec for place in places],
+                specs=[place.spec for place in members],
                 learner=training.learner,
                 device=training.device,
                 precision=training.precision,
             )
-        self.failed = np.zeros(len(places), np.bool_)
-        self.scores = np.full(len(places), np.nan)
+        self.failed = np.zeros(len(members), np.bool_)
+        self.scores = np.full(len(members), np.nan)
         self.iterations = np.array([state.iteration if state else 0 for state in states], np.int64)
-        self._budgets = np.array([place.member.budget for place in places], np.float64)
+        self._budgets = np.array([place.member.budget for place in members], np.float64)
         self.resumable = first.environment.kind.resumable
         if self.resumable or all(state is None for state in states):
             self._shard.reset()
@@ -81,18 +85,17 @@ class Population:
         """Restore the states; new members keep the state after `reset`.
 
         Foreign environments replay the actions of their episodes; those that are not deterministic
-        start
-        new ones. This happens at milestones only, so that kills change no result.
+        start new ones. This happens at milestones only, so that kills change no result.
         """
-        fresh = self._shard.get_state()
-        own = []
+        new_state = self._shard.get_state()
+        restored = []
         for m, state in enumerate(states):
-            known = {} if state is None else state.small
+            tensors = {} if state is None else state.small
             if state is None or state.policy is not None:  # a finished member kept only its policy
-                known = {**select_members(fresh, range(m, m + 1), len(states)), **known}
-            own.append(known)
+                tensors = {**select_members(new_state, range(m, m + 1), len(states)), **tensors}
+            restored.append(tensors)
         chunks = [() if state is None else state.bulk.items() for state in states]
-        self._shard.set_state(join_states(own), chunks=chunks)
+        self._shard.set_state(join_states(restored), chunks=chunks)
 
     def iterate(self) -> None:
         """Run one rollout and update of every member."""
@@ -112,8 +115,7 @@ class Population:
         """Iterate over the members' states, with the policy if a member has reached its budget.
 
         Only one replay buffer is copied at a time. A member at its budget is not trained further;
-        only
-        its policy is kept, because it may have to be scored again.
+        only its policy is kept, because it may have to be scored again.
         """
         everything = self._shard.get_state()
         for m, place in enumerate(self.places):
@@ -124,7 +126,9 @@ class Population:
                 chunks = self._shard.collector.bulk(m)
                 tensors |= {f"{BULK}{name}": make() for name, make in chunks.items()}
             elif self.resumable:
-                tensors = {name: value for name, value in tensors.items() if _acts(name)}
+                tensors = {
+                    name: value for name, value in tensors.items() if _is_policy_weight(name)
+                }
             policy: tuple[Tensors, Mapping[str, Any]] | None = (
                 self._shard.policy(m, place.environment) if done else None
             )
@@ -137,22 +141,22 @@ class Population:
     @property
     def seconds(self) -> dict[str, float]:
         """Return seconds of stepping, acting and learning so far, of all members together."""
-        facts = self._shard.stats()
-        return {name: facts[f"seconds_{name}"] for name in ("env", "policy", "update")}
+        stats = self._shard.stats()
+        return {name: stats[f"seconds_{name}"] for name in ("env", "policy", "update")}
 
     def close(self) -> None:
         """Close the environments."""
         self._shard.close()
 
 
-def _acts(name: str) -> bool:
+def _is_policy_weight(name: str) -> bool:
     """Return whether a tensor of a state is a policy weight, not a moment of Adam."""
     return name.startswith("agent.") and not name.endswith(("first_moment", "second_moment"))
 
 
-def policy_of(places: Sequence[MemberEnv], states: Sequence[State | None]) -> Policy:
+def policy_of(members: Sequence[MemberEnv], states: Sequence[State | None]) -> Policy:
     """Return the policies of members that are not being trained."""
-    population = Population(places, states)
+    population = Population(members, states)
     population.close()
     return population.policy
 
@@ -173,7 +177,7 @@ class _Runner:
     place: MemberEnv
     state: State | None
     failed: bool = False
-    passes: DailyReturns | None = None
+    backtests: DailyReturns | None = None
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SPENT_ON, 0.0))
     notes: list[str] = field(default_factory=list)
 
@@ -207,15 +211,15 @@ def run_training_segment(
     """
     began = time.perf_counter()
     runners = [_begin(task, source, live) for task in tasks]
-    under_way, policy = runners, None
-    every = SAVE_SECONDS if save_seconds is None else save_seconds
-    while left := [one for one in runners if one.left > 0 and not one.failed]:
-        under_way, policy = left, _train(left, live, check_stop, every)
-    _score([one for one in runners if not one.failed], under_way, policy, check_stop)
-    spent = sum(sum(one.seconds.values()) for one in runners)
-    for one in runners:
-        one.seconds["overhead"] += (time.perf_counter() - began - spent) / len(runners)
-    return [_outcome(one) for one in runners]
+    trained, policy = runners, None
+    save_interval = SAVE_SECONDS if save_seconds is None else save_seconds
+    while left := [runner for runner in runners if runner.left > 0 and not runner.failed]:
+        trained, policy = left, _train(left, live, check_stop, save_interval)
+    _score([runner for runner in runners if not runner.failed], trained, policy, check_stop)
+    spent = sum(sum(runner.seconds.values()) for runner in runners)
+    for runner in runners:
+        runner.seconds["overhead"] += (time.perf_counter() - began - spent) / len(runners)
+    return [_outcome(runner) for runner in runners]
 
 
 def _begin(task: Task, source: EnvironmentSource, live: LiveStates) -> _Runner:
@@ -231,56 +235,58 @@ def _train(
     runners: Sequence[_Runner], live: LiveStates, check_stop: Callable[[], None], every: float
 ) -> Policy:
     """Train all members up to the nearest milestone; return their policies."""
-    for one in runners:
-        if one.state is not None and not one.state.whole:
-            one.state = live.load(one.task.member)
-    population = Population([one.place for one in runners], [one.state for one in runners])
-    for one in runners:
-        one.state = None if one.state is None else one.state.lightened()
+    for runner in runners:
+        if runner.state is not None and not runner.state.is_complete:
+            runner.state = live.load(runner.task.member)
+    population = Population(
+        [runner.place for runner in runners], [runner.state for runner in runners]
+    )
+    for runner in runners:
+        runner.state = None if runner.state is None else runner.state.without_bulk()
     saved, pause = time.monotonic(), every
     resumable = population.resumable
     try:
-        for _ in range(min(one.left for one in runners)):
+        for _ in range(min(runner.left for runner in runners)):
             population.iterate()
             if population.failed.all():
                 break
             if live.due:
-                live.tell(_under_way(population))
+                live.write_progress(_progress_of(population))
             try:
                 check_stop()
             except BaseException:
                 if resumable:
-                    _keep(runners, population, live)
+                    _save_states(runners, population, live)
                 raise
             if resumable and (began := time.monotonic()) - saved >= pause:
-                _keep(runners, population, live)
+                _save_states(runners, population, live)
                 saved = time.monotonic()
                 pause = max(every, (saved - began) / SAVE_SHARE)
-        _keep(runners, population, live)
+        _save_states(runners, population, live)
         runners[0].notes += population.notes()
-        for one in runners:
+        for runner in runners:
             for phase, seconds in population.seconds.items():
-                one.seconds[phase] += seconds / len(runners)
+                runner.seconds[phase] += seconds / len(runners)
         return population.policy
     finally:
         population.close()
 
 
-def _under_way(population: Population) -> list[MemberProgress]:
+def _progress_of(population: Population) -> list[MemberProgress]:
     """Return the progress of each member."""
-    each = zip(population.places, population.iterations, population.scores, strict=True)
+    rows = zip(population.places, population.iterations, population.scores, strict=True)
     return [
-        MemberProgress.now(one.member.name, int(n) * one.iteration_steps, float(s))
-        for one, n, s in each
+        MemberProgress.now(member_env.member.name, int(n) * member_env.iteration_steps, float(s))
+        for member_env, n, s in rows
     ]
 
 
-def _keep(runners: Sequence[_Runner], population: Population, live: LiveStates) -> None:
+def _save_states(runners: Sequence[_Runner], population: Population, live: LiveStates) -> None:
     states = population.states()
-    for one, state, failed in zip(runners, states, population.failed.tolist(), strict=True):
+    for runner, state, failed in zip(runners, states, population.failed.tolist(), strict=True):
         if not failed:
-            live.save(one.task.member, state)
-        one.state, one.failed = state.lightened(), failed
+            live.save(runner.task.member, state)
+        runner.state, runner.failed = state.without_bulk(), failed
 
 
 def _score(
@@ -296,30 +302,31 @@ def _score(
         trained, policy: members trained last, and their policies.
         check_stop: see `run_training_segment`.
     """
-    tested = [one for one in runners if one.task.member.test is not None]
+    tested = [runner for runner in runners if runner.task.member.test is not None]
     for _, group in itertools.groupby(
-        sorted(tested, key=lambda one: alike(one.place)), key=lambda one: alike(one.place)
+        sorted(tested, key=lambda runner: batch_key(runner.place)),
+        key=lambda runner: batch_key(runner.place),
     ):
-        own = list(group)
+        group_runners = list(group)
         began = time.perf_counter()
-        places = [one.place for one in own]
-        if policy is None or own != trained:
-            policy = policy_of(places, [one.state for one in own])
-        found = score(places, policy, check_stop)
-        seconds = (time.perf_counter() - began) / len(own)
-        for one, passes in zip(own, found, strict=True):
-            one.passes = passes
-            one.seconds["evaluate"] += seconds
+        members = [runner.place for runner in group_runners]
+        if policy is None or group_runners != trained:
+            policy = policy_of(members, [runner.state for runner in group_runners])
+        results = score(members, policy, check_stop)
+        seconds = (time.perf_counter() - began) / len(group_runners)
+        for runner, backtests in zip(group_runners, results, strict=True):
+            runner.backtests = backtests
+            runner.seconds["evaluate"] += seconds
 
 
 def _outcome(runner: _Runner) -> Outcome:
     iteration = runner.state.iteration if runner.state else 0
-    passes = runner.passes
-    broken = passes is not None and not np.isfinite(passes.returns).all()
+    backtests = runner.backtests
+    broken = backtests is not None and not np.isfinite(backtests.returns).all()
     return Outcome(
         name=runner.task.member.name,
         milestone=runner.task.until,
-        passes=None if broken else passes,
+        backtests=None if broken else backtests,
         failed=runner.failed or broken,
         reason=DIVERGED if runner.failed else "a test return is NaN or infinite" if broken else "",
         steps=iteration * runner.place.iteration_steps,

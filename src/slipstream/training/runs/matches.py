@@ -367,8 +367,7 @@ def play(
     """Play `games` games with the most likely actions; `one` is on the left in every second game.
 
     Game j has the random stream (seed, j, 0), so the number of environments changes no result. Seat
-    0
-    is on the left, or moves first.
+    0 is on the left, or moves first.
 
     Args:
         env_name: name of a kernel for two players.

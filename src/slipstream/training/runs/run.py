@@ -156,8 +156,7 @@ class Run(SummaryRepr, os.PathLike[str]):
         """Create a new directory: `out`, else `training.out`, else a name with the time.
 
         The config is written last and makes the directory a run. A directory left without it by a
-        killed
-        process is reused.
+        killed process is reused.
 
         Args:
             config: resolved config.
@@ -257,8 +256,8 @@ class Run(SummaryRepr, os.PathLike[str]):
         """Score of the best policy on data that selected nothing.
 
         These are new episodes, or the test split; without either, the validation that selected it.
-        With
-        several members it is the member with the best validation. None before the end of training.
+        With several members it is the member with the best validation. None before the end of
+        training.
         """
         known = [
             (one.best_score, one.test_score) for one in self.scores if one.best_score is not None

@@ -299,8 +299,7 @@ class RunConfig:
     Attributes:
         env_name: a kernel's name, the absolute path of a user's kernel file, or ``gym:ID``.
         env_settings: rest of the `env` section, complete: every field of the kernel's Config as
-            plain
-            values.
+            plain values.
         agent_name: name of the algorithm.
         agent, training, evaluation: their sections.
         curriculum: phases with other settings of the environment; mostly empty.

@@ -59,8 +59,7 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> NumEnvsChoic
     """Choose the largest power of two that leaves enough rollouts and episodes for learning.
 
     The choice depends only on the config and the environment's spec, not on the machine, its load
-    or
-    the number of members, so the same command and seed train the same weights.
+    or the number of members, so the same command and seed train the same weights.
 
     Raises:
         ConfigError: no number of sub-environments fits the agent's other sizes.
@@ -147,12 +146,9 @@ class EvaluationPlan:
     """Amount of evaluation, derived from config and spec, in steps and not in seconds.
 
     A lane is a sequence of complete episodes within `steps` steps; an episode that would exceed
-    them is
-    not counted. Lanes are independent, and the mean of a lane is unbiased for any relation of
-    lengths
-    and returns (Glynn and Heidelberger 1990, "Bias properties of budget constrained simulations"),
-    as a
-    lane has time for the longest episode.
+    them is not counted. Lanes are independent, and the mean of a lane is unbiased for any relation
+    of lengths and returns (Glynn and Heidelberger 1990, "Bias properties of budget constrained
+    simulations"), as a lane has time for the longest episode.
 
     Attributes:
         every: share of the budget between validations.
@@ -213,7 +209,7 @@ def final_evaluator(
         seed=settings.test_seed if environment.spec.market is None else settings.seed,
         backend=config.training.resolved_backend,
         max_steps=plan.max_steps,
-        drawn=not settings.deterministic,
+        stochastic=not settings.deterministic,
         check_stop=check_stop,
     )
 

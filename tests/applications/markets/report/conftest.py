@@ -75,14 +75,14 @@ def passes_of():
 def some_agent():
     """Function: (passes, seed) -> tracks of positions held at random for a random while."""
 
-    def make(passes, seed=0):
+    def make(backtests, seed=0):
         random = np.random.default_rng(seed)
         actions = []
-        for record in range(len(passes.params)):
-            first, last = passes.window(record)
+        for record in range(len(backtests.params)):
+            first, last = backtests.window(record)
             n = last - first
             positions = np.repeat(random.integers(-1, 2, n), random.integers(1, 9, n))[:n]
-            actions.append(passes.encode_positions(positions))
-        return passes.replay(actions)
+            actions.append(backtests.encode_positions(positions))
+        return backtests.replay(actions)
 
     return make

@@ -65,9 +65,9 @@ def recorded(environment, action, kind=PortfolioSplitBacktest):
     """Days and daily returns as the study would have kept them, and the tracks."""
     evaluator = Evaluator(environment, "holdout", backend="serial")
     tracks = evaluator.run(Fixed(action, None), record=True)
-    passes = kind(environment.kernel, environment.loaded, "holdout", "serial")
-    days, returns = daily_returns(passes, tracks[0])
-    return passes, tracks[0], days, returns
+    backtests = kind(environment.kernel, environment.loaded, "holdout", "serial")
+    days, returns = daily_returns(backtests, tracks[0])
+    return backtests, tracks[0], days, returns
 
 
 def weights(step):
@@ -79,15 +79,15 @@ def weights(step):
 
 @pytest.mark.slow
 def test_the_percentile_is_that_of_the_policys_own_decisions(portfolio, monkeypatch, tmp_path):
-    passes, tracks, days, returns = recorded(portfolio, weights)
+    backtests, tracks, days, returns = recorded(portfolio, weights)
     decide(monkeypatch, weights)
     told, why = rank_among_random_traders(
         StudyFolder(tmp_path), portfolio, days, returns, draws=DRAWS, backend="serial"
     )
-    mine = float(passes.replay_growth([track.actions for track in tracks])[0]) - 1.0
+    mine = float(backtests.replay_growth([track.actions for track in tracks])[0]) - 1.0
     assert mine == pytest.approx(np.prod(1 + returns) - 1)
     assert why == "" and told.draws == DRAWS
-    assert told.percentile == percentile(mine, random_returns(passes, tracks, DRAWS))
+    assert told.percentile == percentile(mine, random_returns(backtests, tracks, DRAWS))
 
 
 @pytest.mark.slow
@@ -99,14 +99,14 @@ def test_forex_is_compared_too(forex, monkeypatch, tmp_path):
     def positions(step):
         return np.array([(step // 30) % 3])
 
-    passes, tracks, days, returns = recorded(environment, positions, SymbolSplitBacktest)
+    backtests, tracks, days, returns = recorded(environment, positions, SymbolSplitBacktest)
     decide(monkeypatch, positions)
     told, why = rank_among_random_traders(
         StudyFolder(tmp_path), environment, days, returns, draws=3, backend="serial"
     )
-    mine = float(passes.replay_growth([track.actions for track in tracks])[0]) - 1.0
+    mine = float(backtests.replay_growth([track.actions for track in tracks])[0]) - 1.0
     assert why == "" and mine == pytest.approx(np.prod(1 + returns) - 1, rel=1e-6)
-    assert told.percentile == percentile(mine, random_returns(passes, tracks, 3))
+    assert told.percentile == percentile(mine, random_returns(backtests, tracks, 3))
 
 
 def test_who_never_changes_is_as_good_as_itself_at_other_times(portfolio, monkeypatch, tmp_path):

@@ -36,19 +36,21 @@ def market():
     return pw.KERNEL.specialize(loaded), loaded
 
 
-def growth_of(tracks, passes):
-    start = passes.params[0].initial_equity
+def growth_of(tracks, backtests):
+    start = backtests.params[0].initial_equity
     return np.prod([track.trace["equity"].ravel()[-1] / start for track in tracks])
 
 
 def test_days_compound_to_what_the_kernel_replayed(market):
     kernel, loaded = market
-    passes = PortfolioSplitBacktest(kernel, loaded, "holdout", "serial")
-    assert len(passes.params) == 2
-    days, returns = daily_returns(passes, passes.rebalanced_tracks())
+    backtests = PortfolioSplitBacktest(kernel, loaded, "holdout", "serial")
+    assert len(backtests.params) == 2
+    days, returns = daily_returns(backtests, backtests.rebalanced_tracks())
     assert (np.diff(days) >= 0).all() and len(days) >= 4
-    assert np.prod(1 + returns) == pytest.approx(growth_of(passes.rebalanced_tracks(), passes))
-    once = growth_of(passes.rule_baselines().tracks[EQUAL_WEIGHT], passes)
+    assert np.prod(1 + returns) == pytest.approx(
+        growth_of(backtests.rebalanced_tracks(), backtests)
+    )
+    once = growth_of(backtests.rule_baselines().tracks[EQUAL_WEIGHT], backtests)
     assert np.prod(1 + returns) != pytest.approx(once, rel=1e-6)  # it is another line
 
 
@@ -100,8 +102,8 @@ def test_why_there_is_no_second_line(market, monkeypatch):
         return (None, why) if found is None else rebalanced_returns(found, days, "serial")
 
     here[:] = [KernelEnvironment.from_loaded(KernelKind("portfolio"), kernel, loaded)]
-    passes = PortfolioSplitBacktest(kernel, loaded, "holdout", "serial")
-    days, returns = daily_returns(passes, passes.rebalanced_tracks())
+    backtests = PortfolioSplitBacktest(kernel, loaded, "holdout", "serial")
+    days, returns = daily_returns(backtests, backtests.rebalanced_tracks())
     found, why = told(days)
     assert np.array_equal(found, returns) and why == ""
     assert "other days" in told(days + 1)[1]

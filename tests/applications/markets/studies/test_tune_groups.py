@@ -77,7 +77,7 @@ def contents(folder: StudyFolder):
         asks = [(a.trial, a.time, dict(a.params)) for a in ledger.suggestions().values()]
         verdicts = [(v.trial, v.stage, v.kind, v.score, v.folds) for v in ledger.decisions()]
         outcomes = {
-            (phase, *key): everything(one.passes)
+            (phase, *key): everything(one.backtests)
             for phase in ("search", "confirm", "final")
             for key, one in ledger.outcomes(phase).items()
         }
@@ -88,9 +88,9 @@ def contents(folder: StudyFolder):
     return asks, verdicts, outcomes, weights_of(folder), chosen
 
 
-def everything(passes):
-    arrays = (passes.days, passes.returns, passes.benchmark, passes.group)
-    return *(array.tobytes() for array in arrays), repr(passes.metrics)
+def everything(backtests):
+    arrays = (backtests.days, backtests.returns, backtests.benchmark, backtests.group)
+    return *(array.tobytes() for array in arrays), repr(backtests.metrics)
 
 
 def weights_of(folder: StudyFolder):
@@ -190,6 +190,7 @@ def test_a_trial_alone_is_the_trial_of_the_study(config, expected, tmp_path, tri
         (outcome,) = run_training_segment([Task(plan.member(slot, own), end)], source, live)
         found = live.policy(slot.name)
         assert (
-            found is not None and everything(outcome.passes) == outcomes["search", slot.name, end]
+            found is not None
+            and everything(outcome.backtests) == outcomes["search", slot.name, end]
         )
         assert {k: v.tobytes() for k, v in found[0].items()} == weights[trial, slot.fold]

@@ -315,8 +315,8 @@ def test_the_deflated_ratio_is_that_of_the_deployed_trial(view, skilled):
     """The market of this world rises by 4e-3 a day: in excess of it, trials show less."""
     told = view.result["evidence"]["deflated_sharpe"]
     with Ledger(skilled.ledger, read_only=True) as ledger:
-        passes = ledger.passes("search")
-    folds = [passes[told["trial"], 0, fold] for fold in range(6)]
+        backtests = ledger.backtests("search")
+    folds = [backtests[told["trial"], 0, fold] for fold in range(6)]
     own = mean_daily_returns(folds)[1]
     excess = own - mean_daily_returns([replace(one, returns=one.benchmark) for one in folds])[1]
     found = {"own": own, "excess": excess}

@@ -72,7 +72,7 @@ def test_backends_copies_and_workers(odd, patient):
         BenchmarkCase("serial", 2, 1),
         BenchmarkCase("process", 2, 2),
     } <= cases
-    assert not measurements.problems and not measurements.left_out and not measurements.interrupted
+    assert not measurements.problems and not measurements.skipped and not measurements.interrupted
     for one in measurements.step_speeds.values():
         assert one.rate > 0 and one.memory > 2**20 and 0 <= one.waiting <= 1 and one.cores > 0
     assert set(measurements.learn_speeds) == {(1, 1), (2, 1)}

@@ -141,8 +141,8 @@ def test_numbers_are_taken_as_they_are():
     assert (rarer.every, rarer.num_envs, rarer.steps) == (1 / 3, 4, 500)
 
 
-@pytest.mark.parametrize("drawn", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_copies_and_neighbours_change_nothing(tmp_path, drawn):
+@pytest.mark.parametrize("stochastic", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_copies_and_neighbours_change_nothing(tmp_path, stochastic):
     target = {**SMALL, "env": "cartpole", "training": {"members": 2, "num_envs": 4}}
     target["training"]["total_timesteps"] = 256
     run = slipstream.train(target, out=tmp_path / "run", report=False)
@@ -158,7 +158,7 @@ def test_copies_and_neighbours_change_nothing(tmp_path, drawn):
             steps=500,
             seed=4,
             max_envs=copies,
-            drawn=drawn,
+            stochastic=stochastic,
         )
         return evaluator.run(policy)[0], evaluator.values(policy)
 
@@ -168,7 +168,7 @@ def test_copies_and_neighbours_change_nothing(tmp_path, drawn):
         assert [track.episode_return for track in again] == [track.episode_return for track in one]
         np.testing.assert_array_equal(values, scores)
     greedy = Evaluator(environment, "test", games=30, num_envs=3, steps=500, seed=4).run(policy)[0]
-    assert ([t.episode_return for t in greedy] != [t.episode_return for t in one]) == drawn
+    assert ([t.episode_return for t in greedy] != [t.episode_return for t in one]) == stochastic
 
 
 def test_drawn_actions_are_recorded_and_evaluated_again(tmp_path):

@@ -17,8 +17,8 @@ from slipstream.rl.nets.policy_file import pack, unpack
 from slipstream.training.population.backtests import (
     BacktestGrowth,
     BacktestLoop,
-    alike,
     backtest_growth,
+    batch_key,
     join_backtests,
     score,
     step_backtests,
@@ -71,7 +71,7 @@ def test_daily_returns_of_two_symbols_in_two_groups(engine):
     for _ in range(3):
         population.iterate()
     found = score(places, population.policy)
-    for m, (place, passes) in enumerate(zip(places, found, strict=True)):
+    for m, (place, backtests) in enumerate(zip(places, found, strict=True)):
         marks, times = by_hand(place, alone(population.policy, m))
         days, returns = [], []
         for group in (0, 1):  # records are group by group, symbols inside
@@ -79,10 +79,10 @@ def test_daily_returns_of_two_symbols_in_two_groups(engine):
             worth = [1000.0, *((a + b) / 2 for a, b in zip(pair[0][1], pair[1][1], strict=True))]
             days += pair[0][0]
             returns += [b / a - 1 for a, b in itertools.pairwise(worth)]
-        assert passes.days.tolist() == days
-        assert np.allclose(passes.returns, returns, rtol=1e-9, atol=1e-12)
-        assert passes.group.tolist() == sorted(passes.group.tolist())
-        assert len(passes.metrics) == 2
+        assert backtests.days.tolist() == days
+        assert np.allclose(backtests.returns, returns, rtol=1e-9, atol=1e-12)
+        assert backtests.group.tolist() == sorted(backtests.group.tolist())
+        assert len(backtests.metrics) == 2
     marks, times = by_hand(places[1], alone(population.policy, 1))
     assert any(len(own) < len(time) for own, time in zip(marks, times, strict=True))  # ruined
 
@@ -91,12 +91,12 @@ def test_benchmark_is_the_market(engine):
     source = engine.source()
     member = engine.member(0, fold=0)
     place = MemberEnv(member, source.environment(member.config))
-    passes = score([place], policy_of([place], [None]))[0]
+    backtests = score([place], policy_of([place], [None]))[0]
     data = place.environment.loaded.data
     records = place.environment.loaded.params["fold0/test"]
     ends = [data.prices[[p.first, p.last], p.symbol] for p in records[:2]]
     worth = np.mean([last / first for first, last in ends])
-    own = passes.benchmark[passes.group == 0]
+    own = backtests.benchmark[backtests.group == 0]
     assert np.isclose(np.prod(1 + own), worth)
 
 
@@ -104,8 +104,8 @@ def test_holdout_is_one_group(engine):
     source = engine.source()
     member = engine.member(0, test="holdout")
     place = MemberEnv(member, source.environment(member.config))
-    passes = score([place], policy_of([place], [None]))[0]
-    assert set(passes.group.tolist()) == {0} and len(passes.metrics) == 1
+    backtests = score([place], policy_of([place], [None]))[0]
+    assert set(backtests.group.tolist()) == {0} and len(backtests.metrics) == 1
 
 
 def test_games_meet_the_same_episodes_in_every_fold_and_others_in_the_holdout(engine):
@@ -114,7 +114,7 @@ def test_games_meet_the_same_episodes_in_every_fold_and_others_in_the_holdout(en
     for k, test in ((0, "test"), (1, "test"), (2, "holdout")):
         member = engine.member(k, env="cartpole", test=test, **{"evaluation.episodes": 40})
         places.append(MemberEnv(member, source.environment(member.config)))
-    assert alike(places[0]) == alike(places[1]) != alike(places[2])
+    assert batch_key(places[0]) == batch_key(places[1]) != batch_key(places[2])
     policy = policy_of(places[:1], [None])
     first, second = (score([place], policy)[0] for place in (places[0], places[2]))
     assert len(first.returns) == 40 and not first.benchmark.any()
@@ -243,35 +243,35 @@ def one(symbol, days, growth, steps=10, **metrics):
 
 
 def test_groups_follow_each_other_and_share_no_return():
-    passes = joined([one("A", [5, 6], [1.1, 1.2]), one("A", [6, 7], [0.5, 2.0])], [0, 1])
-    assert passes.days.tolist() == [5, 6, 6, 7]
-    assert np.allclose(passes.returns, [0.1, 0.2, -0.5, 1.0])
-    assert passes.group.tolist() == [0, 0, 1, 1]
-    assert passes.metrics == [METRICS, METRICS]
+    backtests = joined([one("A", [5, 6], [1.1, 1.2]), one("A", [6, 7], [0.5, 2.0])], [0, 1])
+    assert backtests.days.tolist() == [5, 6, 6, 7]
+    assert np.allclose(backtests.returns, [0.1, 0.2, -0.5, 1.0])
+    assert backtests.group.tolist() == [0, 0, 1, 1]
+    assert backtests.metrics == [METRICS, METRICS]
 
 
 def test_symbols_of_a_group_are_accounts_of_equal_capital():
     """Day 1: 1.5 and 0.5 are worth 1.0 each on average; day 2: 3.0 and 0.5, 1.75 of 1.0."""
-    passes = joined([one("A", [1, 2], [1.5, 2.0]), one("B", [1, 2], [0.5, 1.0])], [0, 0])
-    assert np.allclose(passes.returns, [0.0, 0.75])
-    assert passes.metrics[0]["fills"] == 6.0 and passes.metrics[0]["cost_fee"] == 4.0
-    assert passes.metrics[0]["mean_exposure"] == 0.5
-    assert passes.metrics[0]["total_return"] == pytest.approx(0.75)
+    backtests = joined([one("A", [1, 2], [1.5, 2.0]), one("B", [1, 2], [0.5, 1.0])], [0, 0])
+    assert np.allclose(backtests.returns, [0.0, 0.75])
+    assert backtests.metrics[0]["fills"] == 6.0 and backtests.metrics[0]["cost_fee"] == 4.0
+    assert backtests.metrics[0]["mean_exposure"] == 0.5
+    assert backtests.metrics[0]["total_return"] == pytest.approx(0.75)
 
 
 def test_a_symbol_without_a_day_stands_still():
-    passes = joined([one("A", [1, 3], [2.0, 2.0]), one("B", [2], [3.0])], [0, 0])
-    assert passes.days.tolist() == [1, 2, 3]
-    assert np.allclose(1 + passes.returns, [1.5, 2.5 / 1.5, 3.5 / 2.5])
+    backtests = joined([one("A", [1, 3], [2.0, 2.0]), one("B", [2], [3.0])], [0, 0])
+    assert backtests.days.tolist() == [1, 2, 3]
+    assert np.allclose(1 + backtests.returns, [1.5, 2.5 / 1.5, 3.5 / 2.5])
 
 
 def test_stretches_of_one_account_in_a_group():
     """A hole in the data: two passes, the day between them compounded, averages by steps."""
     first = one("A", [1, 2], [1.1, 1.1], steps=30, mean_exposure=1.0)
     second = one("A", [2, 3], [1.5, 0.5], steps=10, mean_exposure=0.2)
-    passes = joined([first, second], [0, 0])
-    assert np.allclose(1 + passes.returns, [1.1, 1.65, 0.5])
-    assert passes.metrics[0]["mean_exposure"] == pytest.approx(0.8)
+    backtests = joined([first, second], [0, 0])
+    assert np.allclose(1 + backtests.returns, [1.1, 1.65, 0.5])
+    assert backtests.metrics[0]["mean_exposure"] == pytest.approx(0.8)
 
 
 TOY = str(Path(__file__).parents[2] / "samples/toy_market.py")

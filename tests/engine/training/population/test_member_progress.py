@@ -128,7 +128,7 @@ def test_a_worker_that_stands_still_stops_no_other(tmp_path):
 
 def test_what_cannot_be_written_ends_nothing(tmp_path):
     (tmp_path / PROGRESS_FILE).mkdir()
-    LiveStates(tmp_path).tell([at("a", 1)])
+    LiveStates(tmp_path).write_progress([at("a", 1)])
     assert read_progress(tmp_path / PROGRESS_FILE) == {}
 
 
@@ -151,11 +151,11 @@ def test_a_stretch_tells_where_its_members_are(engine, tmp_path, monkeypatch):
 def test_on_another_machine_it_waits_for_the_owner(tmp_path):
     held = InMemoryStates()
     assert held.due
-    held.tell([at("a", 1), at("b", 1)])
-    held.tell([at("a", 2)])
+    held.write_progress([at("a", 1), at("b", 1)])
+    held.write_progress([at("a", 2)])
     assert not held.due
-    assert [MemberProgress(*one) for one in held.said()] == [at("a", 2), at("b", 1)]
-    assert held.said() == []
+    assert [MemberProgress(*one) for one in held.drain_progress()] == [at("a", 2), at("b", 1)]
+    assert held.drain_progress() == []
 
 
 def test_members_of_running_trials_have_numbers(tmp_path, monkeypatch):

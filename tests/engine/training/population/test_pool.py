@@ -36,7 +36,7 @@ def collect(pool, count, each=lambda pool: None):
 
 
 def bits(outcomes):
-    return {key: one.passes.returns.tobytes() for key, one in outcomes.items()}
+    return {key: one.backtests.returns.tobytes() for key, one in outcomes.items()}
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def expected(engine, members, tmp_path):
     folder = tmp_path / "expected"
     first, _ = engine.train(members, 2, folder)
     second, states = engine.train(members, 6, folder)
-    return {(o.name, o.milestone): o.passes.returns.tobytes() for o in first + second}, states
+    return {(o.name, o.milestone): o.backtests.returns.tobytes() for o in first + second}, states
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_same_bits(engine, members, expected, tmp_path, workers, size, kills):
     left = [kills]
 
     def kill(pool):
-        alive = [workplace.worker for workplace in pool._workplaces if workplace.worker is not None]
+        alive = [slot.worker for slot in pool._slots if slot.worker is not None]
         if left[0] and alive:
             left[0] -= 1
             os.kill(random.choice(alive).pid, signal.SIGKILL)
@@ -149,7 +149,7 @@ def test_the_pool_follows_the_cores_that_it_may_use(
     monkeypatch.setattr(pool_module, "usable_cores", lambda: given[len(seen)])
 
     def look(pool):
-        seen.append((given[len(seen)], sum(one.batch is not None for one in pool._workplaces)))
+        seen.append((given[len(seen)], sum(one.batch is not None for one in pool._slots)))
 
     with Pool(tmp_path, engine.source(), None, 2) as pool:
         pool.submit(members, [2] * COUNT)
@@ -228,13 +228,13 @@ def test_other_data_after_workers_were_forked(engine, members, tmp_path):
     with Pool(tmp_path, source, 1) as pool:
         pool.submit(members[:1], [1])
         collect(pool, 1)
-        first = pool._workplaces[0].worker.pid
+        first = pool._slots[0].worker.pid
         pool.submit([engine.member(2, **{"env.fee": 0.01})], [1])
         collect(pool, 1)
-        assert pool._workplaces[0].worker.pid == first  # other settings of the same data
+        assert pool._slots[0].worker.pid == first  # other settings of the same data
         pool.submit([other], [1])
         assert not collect(pool, 1)[other.name, 1].failed
-        assert pool._workplaces[0].worker.pid != first
+        assert pool._slots[0].worker.pid != first
 
 
 def test_workers_that_die_again_and_again(engine, members, tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ def collect(pool, count, each=lambda: None):
 
 
 def bits(outcomes):
-    return {one.name: one.passes.returns.tobytes() for one in outcomes}
+    return {one.name: one.backtests.returns.tobytes() for one in outcomes}
 
 
 def states_of(engine, folder, members):
@@ -95,7 +95,7 @@ def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monke
 
     def wait(self):
         """Who is to be lost does not end before, however fast it is."""
-        if len(reached) < 3 and self._under_way.newer(dict(self._under_way.came)):
+        if len(reached) < 3 and self._request.newer(dict(self._request.received)):
             self._leaving.wait(60.0)
         check_stop(self)
 
@@ -128,7 +128,7 @@ def test_closed_in_the_middle(engine, work, tmp_path):
     with FakeCluster(work, 2) as cluster, pool_of(engine, cluster, tmp_path) as pool:
         pool.submit(members, [LONG] * 3)
         assert any(actor.busy for actor in cluster.actors)
-        while not all(actor.service._under_way for actor in cluster.actors if actor.busy):
+        while not all(actor.service._request for actor in cluster.actors if actor.busy):
             assert pool.collect(0.01) == []
     live = LiveStates(tmp_path / "live")
     reached = [live.iteration(member) for member in members]
@@ -198,9 +198,9 @@ def test_states_travel_as_files(engine, tmp_path):
     for iteration in (3, 2):
         here.save(member, State(iteration, {"w": np.full(4, float(iteration))}))
         content = here.content(member.name)
-        assert there.put(member.name, content, own)
+        assert there.store(member.name, content, own)
         assert there.load(member).iteration == 3  # a later state stays
     for bad in (b"", b"garbage", content[:-1], content[:-1] + b"\7", pickle.dumps(1)):
-        assert not there.put(member.name, bad)
-    assert not there.put(member.name, content, other.fingerprint)
+        assert not there.store(member.name, bad)
+    assert not there.store(member.name, content, other.fingerprint)
     assert there.load(member).iteration == 3

@@ -90,5 +90,5 @@ def test_a_finished_member_is_scored_again_without_its_replay(members, tmp_path)
     member, live = replace(members[0], test="fold0/test"), LiveStates(tmp_path)
     source = EnvironmentSource(FoldPlan(), 6)
     first, second = (run_training_segment([Task(member, 8)], source, live)[0] for _ in range(2))
-    assert first.passes.returns.tobytes() == second.passes.returns.tobytes()
+    assert first.backtests.returns.tobytes() == second.backtests.returns.tobytes()
     assert first.seconds["update"] > 0.0 == second.seconds["update"]

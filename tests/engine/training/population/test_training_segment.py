@@ -16,7 +16,7 @@ from slipstream.training.shard import Shard
 
 
 def scores(outcomes):
-    return {one.name: one.passes.returns.tobytes() for one in outcomes}
+    return {one.name: one.backtests.returns.tobytes() for one in outcomes}
 
 
 def test_alone_or_beside_others(engine, tmp_path):
@@ -63,7 +63,7 @@ def test_settings_of_their_own(engine, tmp_path):
     for k, member in enumerate(members):
         own, state = engine.train([member], 3, tmp_path / f"{k}")
         assert state[member.name] == states[member.name]
-        assert np.array_equal(own[0].passes.returns, outcomes[k].passes.returns)
+        assert np.array_equal(own[0].backtests.returns, outcomes[k].backtests.returns)
 
 
 @pytest.mark.parametrize("learner", ["compiled", "torch"])
@@ -110,7 +110,7 @@ def test_diverged_member_stops_alone(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(AgentConfig, "per_member", wild)
     outcomes, states = engine.train(members, 6, tmp_path / "three")
     assert [one.failed for one in outcomes] == [False, True, False]
-    assert "NaN" in outcomes[1].reason and outcomes[1].passes is None
+    assert "NaN" in outcomes[1].reason and outcomes[1].backtests is None
     _, alone = engine.train([members[2]], 6, tmp_path / "alone")
     assert states[members[2].name] == alone[members[2].name]
 
