@@ -93,7 +93,7 @@ def test_lost_actors(clusters, tmp_path, expected, monkeypatch, seconds):
 
     def lose(event):
         if isinstance(event, Updated) and len(lost) < 4:
-            actor = next(one for one in clusters[0].actors[len(lost) :] if not one.over)
+            actor = next(one for one in clusters[0].actors[len(lost) :] if not one.released)
             actor.released = True  # idle: the next call finds it gone
             lost.append(actor)
             clusters[0].add()
@@ -215,7 +215,7 @@ def test_replays_are_handed_over_chunk_by_chunk(clusters, tmp_path, monkeypatch)
 
     def lose(event):
         if isinstance(event, Updated) and event.progress.iterations % 16 == 9:
-            actor = next(one for one in clusters[0].actors[len(lost) :] if not one.over)
+            actor = next(one for one in clusters[0].actors[len(lost) :] if not one.released)
             actor.released = True
             lost.append(actor)
             clusters[0].add()

@@ -130,7 +130,7 @@ def test_what_an_actor_says(said):
         first.request_stop()
         second.request_stop()  # does nothing that could be left
         for content, final in ((b"news", False), (b"answer", True)):
-            one._on_said(3, content, final)
+            one._on_message(3, content, final)
             assert first.pipe.poll() and first.receive() == content
             assert first.busy != final
         told = one.status()[0]
