@@ -1,6 +1,23 @@
-"""Train an agent, look at how it went, and let the best policy act: a minute in all.
+"""Train an agent, evaluate it, and use its best policy.
 
 python examples/01_train_cartpole.py [STEPS]
+
+Output (shortened):
+
+    ...
+    Training 1 member, 200,000 steps, 1 shard, cpu
+    Using Vectorized Environments: 32 parallel envs (compiled)
+    ...
+          20,480 steps  evaluation score 152.3  best
+          40,960 steps  evaluation score 256.1  best
+          60,416 steps  evaluation score 500  best
+    ...
+    200,704 steps in 0:04 (57 k steps/s; env 1 policy 2 update 70 validate 7 other 20 %)
+    best policy: step 60,416, validation score 500.0
+    split  member  episodes  mean return  95 % interval  mean length
+    test   0             40          500     500 to 500          500
+    pole leaning to the right: push right
+    20,000 of 20,000 steps without a fall
 """
 
 import sys
@@ -13,13 +30,13 @@ run = slipstream.train(
     "cartpole", total_timesteps=steps, num_envs=32, callbacks=[slipstream.ConsoleCallback()]
 )
 best = run.scores[run.best_member]
-print(f"the policy of step {best.best_steps:,} was chosen; on fresh episodes it scores")
-print(f"{best.test_score:.1f} +- {best.test_error:.1f}")
+print(f"best policy: step {best.best_steps:,}, validation score {best.best_score:.1f}")
+print(slipstream.evaluate(run))  # new episodes, which selected no policy
 
-# The policy is complete: it scales observations and maps actions itself.
+# A policy scales observations and maps actions itself.
 policy = slipstream.load_policy(run)
 leaning_right = [0.0, 0.0, 0.1, 0.0]
-print("a pole that leans to the right is pushed", ["left", "right"][policy.act(leaning_right)])
+print("pole leaning to the right: push", ["left", "right"][policy.act(leaning_right)])
 
 env = slipstream.make_vec("cartpole", num_envs=100)
 obs, steps_survived = env.reset(seed=7), 0

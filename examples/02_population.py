@@ -1,6 +1,17 @@
-"""Eight members at once: two seeds of each of four learning rates, in one run directory.
+"""Train eight members at once: two seeds of each of four learning rates, in one run.
 
 python examples/02_population.py [STEPS]
+
+Output:
+
+    learning rate 0.0001, seed 0: 199
+    learning rate 0.0001, seed 1: 500
+    learning rate 0.0003, seed 2: 500
+    learning rate 0.0003, seed 3: 500
+    learning rate 0.001, seed 4: 500
+    learning rate 0.001, seed 5: 500
+    learning rate 0.003, seed 6: 500
+    learning rate 0.003, seed 7: 500
 """
 
 import sys

@@ -1,7 +1,13 @@
-"""Real prices: hourly EURUSD of 2017, an honest report, and the test split read once.
+"""Train on real prices, hourly EURUSD of 2017, and read the test split once.
 
-The prices come with slipstream, under the MIT licence of gym-anytrading, whose file they are.
+The price file is part of slipstream. It comes from gym-anytrading (MIT licence).
+
 python examples/03_forex.py [STEPS]
+
+Output:
+
+    EURUSD: 974 bars, return +3.15%
+    report: /home/me/runs/forex-20261128-230639/report.html
 """
 
 import sys
@@ -17,7 +23,7 @@ run = slipstream.train(
             "data": {
                 "folder": "package:slipstream/cli/demo/prices",
                 "files": {"EURUSD": "FOREX_EURUSD_1H_ASK.csv"},
-                "time_zone": "UTC",  # the file's stamps name no zone
+                "time_zone": "UTC",  # the file's timestamps name no zone
                 "price_side": "ask",
                 "spread_pips": 0.8,
             },

@@ -1,7 +1,17 @@
-"""A saved policy without slipstream: NumPy, JSON and safetensors read it and act.
+"""Read and run a saved policy with NumPy, JSON and safetensors alone.
 
-`act` is all that a trading machine or another language has to write again; docs/guides/policies.md
-says what is in the files.
+Another language must implement `act` only; docs/guides/policies.md describes the files. Each line
+of output has the action of `act` and that of `slipstream.load_policy`.
+
+python examples/09_act_with_numpy.py [STEPS]
+
+Output:
+
+    [0] 0
+    [1] 1
+    [1] 1
+    [1] 1
+    [0] 0
 """
 
 import json
@@ -13,14 +23,14 @@ from safetensors.numpy import load_file
 
 
 def load(folder):
-    """Tensors and manifest of `runs/RUN/best/member-000`, or of a study's `policy`."""
+    """Return tensors and manifest of `runs/RUN/best/member-000`, or of a study's `policy`."""
     manifest = json.loads((Path(folder) / "manifest.json").read_text())["policy"]
     assert manifest["format"] == 2 and manifest["network"]["kind"] == "mlp"
     return load_file(Path(folder) / "state.safetensors"), manifest
 
 
 def act(tensors, manifest, row, mask=None):
-    """The environment's row of actions for one flat observation; mask: bool, allowed choices."""
+    """Return the actions for one flat observation; mask: bool, the allowed discrete actions."""
     mean, factor = tensors["observation.mean"], tensors["observation.inverse_std"]
     limit, network = manifest["observation"]["clip"], manifest["network"]
     x = np.clip((np.asarray(row, np.float32).ravel() - mean) * factor, -limit, limit)
@@ -30,7 +40,7 @@ def act(tensors, manifest, row, mask=None):
         x = x @ tensors[f"weights.actor.{i}.weight"] + tensors[f"weights.actor.{i}.bias"]
     action = manifest["action"]
     if manifest["head"] in ("logits", "q"):
-        x = x[: sum(action["sizes"])]  # a dueling network's last output is the state's own value
+        x = x[: sum(action["sizes"])]  # the last output of a dueling network is the state value
         if mask is not None:
             x = np.where(mask, x, -np.inf)
         parts = np.split(x, np.cumsum(action["sizes"])[:-1])
@@ -38,7 +48,7 @@ def act(tensors, manifest, row, mask=None):
             int(part.argmax()) + start for part, start in zip(parts, action["start"], strict=True)
         ]
     low, high = (np.array(action[key], float) for key in ("low", "high"))  # "inf" means infinity
-    x = x[: len(low)]  # a squashed Gaussian's log deviations come after its means
+    x = x[: len(low)]  # SAC: the log deviations follow the means
     if manifest["head"] in ("squashed_gaussian", "tanh"):
         x = np.tanh(x)
     bounded = np.isfinite(low) & np.isfinite(high)
@@ -47,7 +57,7 @@ def act(tensors, manifest, row, mask=None):
 
 
 if __name__ == "__main__":
-    import slipstream  # only to have a policy to read
+    import slipstream  # to train a policy
 
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
     run = slipstream.train("cartpole", total_timesteps=steps, out="runs/numpy")

@@ -1,6 +1,12 @@
-"""slipstream's environments under another library: Gymnasium's VectorEnv, stepped by its rules.
+"""Step environments of slipstream as a Gymnasium `VectorEnv`.
 
-python examples/10_faces.py [STEPS]
+Other libraries: `slipstream.make_adapter("sb3", "cartpole", num_envs=64)`; docs/guides/adapters.md.
+
+python examples/10_adapters.py [STEPS]
+
+Output:
+
+    390 episodes, mean return 481.2
 """
 
 import sys
@@ -16,12 +22,10 @@ envs = RecordEpisodeStatistics(envs)
 obs, infos = envs.reset(seed=1)
 returns = []
 for _ in range(steps // envs.num_envs):
-    # Push towards where the pole leans, and how fast: a policy of one line.
+    # Push in the direction in which the pole leans and moves.
     actions = (obs[:, 2] + obs[:, 3] > 0).astype(np.int64)
     obs, rewards, terminations, truncations, infos = envs.step(actions)
     if "episode" in infos:
         returns += infos["episode"]["r"][infos["_episode"]].tolist()
 envs.close()
 print(f"{len(returns)} episodes, mean return {np.mean(returns) if returns else float('nan'):.1f}")
-# For other libraries: slipstream.make_adapter("sb3", "cartpole", num_envs=64);
-# docs/guides/adapters.md.
