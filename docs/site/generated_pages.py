@@ -27,6 +27,7 @@ from slipstream.training.environments.factory import get_kind
 from slipstream.training.settings.config import EvaluationConfig, TrainingConfig
 
 _BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+_NO_BOUND = 1e9  # limits above only protect against overflow
 _TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "null"}
 
 
@@ -68,10 +69,11 @@ def _model(model: type[BaseModel], where: str) -> Iterator[str]:
     for name, field in model.model_fields.items():
         path = f"{where}.{name}"
         nested = find_model(field.annotation)
-        kind = "section" if nested else _kind(schema["properties"][name], definitions)
+        kind = "section" if nested else f"`{_kind(schema['properties'][name], definitions)}`"
         default = "required" if field.is_required() else f"default {_default(field)}"
         about = f"{kind}, {default}" if nested is None else kind
-        text = f"- **`{path}`** ({about}): {descriptions.get(name, '').strip()}"
+        description = descriptions.get(name, "").strip().replace("<", "&lt;")  # it is no HTML
+        text = f"- **`{path}`** ({about}): {description}"
         yield from _wrapped(text.rstrip(": "), "  ")
         if nested is not None:
             yield from _model(nested, path)
@@ -85,15 +87,19 @@ def _kind(entry: dict[str, Any], definitions: dict[str, Any]) -> str:
         kinds = (_kind(part, definitions) for part in entry.get("anyOf") or entry["oneOf"])
         return " or ".join(dict.fromkeys(kinds))
     if "enum" in entry:
-        return " or ".join(f"`{value}`" for value in entry["enum"])
+        return " or ".join(map(json.dumps, entry["enum"]))
     if "const" in entry:
-        return f"`{json.dumps(entry['const']).strip(chr(34))}`"
+        return json.dumps(entry["const"])
     if entry.get("type") == "array":
         items = entry.get("items") or {}
         return f"list of {_kind(items, definitions)}" if items else "list"
     if entry.get("type") == "object":
         return "mapping"
-    bounds = [f"{sign} {entry[key]:g}" for key, sign in _BOUNDS.items() if key in entry]
+    bounds = [
+        f"{sign} {entry[key]:g}"
+        for key, sign in _BOUNDS.items()
+        if key in entry and abs(entry[key]) < _NO_BOUND
+    ]
     return " ".join([_TYPES.get(str(entry.get("type")), "any"), ", ".join(bounds)]).strip()
 
 
@@ -160,7 +166,7 @@ def _parameter(parameter: Any) -> str:
     if parameter.required:
         details.append("required")
     elif isinstance(parameter.show_default, str):
-        details.append(f"default: {parameter.show_default}")
+        details.append(f"default: {parameter.show_default.replace('<', '&lt;')}")
     elif parameter.default not in (None, False, [], ()) and not callable(parameter.default):
         default = parameter.default
         details.append(f"default `{default.value if isinstance(default, Enum) else default}`")

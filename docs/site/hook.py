@@ -1,7 +1,7 @@
-"""What MkDocs asks while it builds the site: pages from outside docs/, and the reference.
+"""MkDocs hooks of the site: pages from outside docs/ and the reference of the Python API.
 
-A link that leads nowhere, a page that no menu names, or a public name without a docstring ends the
-build (`make site`).
+A broken link, a page that is in no menu or a public name without a docstring ends the build
+(`make site`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = {"README.md": "index.md"} | {
     name: name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 }
-# Types of arguments and results of public calls, beside `slipstream.NAME`, and other names that a
-# guide imports.
-BESIDE = {
-    "What calls give": (
+# Types of arguments and results of public calls, and other names that a guide imports.
+SECTIONS = {
+    "Results and arguments": (
         "slipstream.rl.nets.policy.Policy",
         "slipstream.kernels.vector_env.VectorEnv",
         "slipstream.kernels.vector_env.StepBuffers",
@@ -40,9 +39,9 @@ BESIDE = {
         "slipstream.studies.record.folder.StudyFolder",
         "slipstream.studies.record.folder.StudyOutcome",
     ),
-    "A policy without the rest": ("slipstream.portable",),
-    "What listeners hear": ("slipstream.training.callbacks.events",),
-    "What an environment of your own is made of": (
+    "Policies without slipstream": ("slipstream.portable",),
+    "Callback events": ("slipstream.training.callbacks.events",),
+    "Custom environments": (
         "slipstream.core.config.Config",
         "slipstream.core.config.tunable",
         "slipstream.kernels.spec",
@@ -53,7 +52,7 @@ BESIDE = {
         "slipstream.kernels.kernel_registry.load_kernel",
         "slipstream.kernels.env_checker.check_environment",
     ),
-    "A market of your own": (
+    "Custom markets": (
         "slipstream.core.timeline.FoldPlan",
         "slipstream.markets.folds.make_folds",
         "slipstream.markets.folds.fold_metadata",
@@ -61,20 +60,20 @@ BESIDE = {
         "slipstream.markets.features.feature_registry.Feature",
         "slipstream.markets.features.feature_registry.window_rows",
     ),
-    "A package that plugs in": ("slipstream.report.page", "slipstream.report.run_page"),
-    "An agent of your own": (
+    "Plugins": ("slipstream.report.page", "slipstream.report.run_page"),
+    "Custom agents": (
         "slipstream.rl.agents.agent.Agent",
         "slipstream.rl.agents.agent.AgentConfig",
         "slipstream.jit.rng.member_keys",
         "slipstream.jit.rng.keys_at_steps",
     ),
-    "Copies in worker processes": (
+    "Worker processes": (
         "slipstream.gym.foreign_env.ForeignEnv",
         "slipstream.kernels.vector_env.member_indices",
         "slipstream.gym.worker_config.EnvScheduler",
         "slipstream.gym.process.process_pool.WorkerPool",
     ),
-    "As other libraries expect it": (
+    "Adapters and older systems": (
         "slipstream.adapters.registration",
         "slipstream.adapters.gymnasium_vector.ForeignVectorAdapter",
         "slipstream.adapters.elegantrl.ElegantEnv",
@@ -94,7 +93,7 @@ BESIDE = {
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds what is written elsewhere: pages beside README.md, examples, the reference."""
+    """Add the pages of the repository's root, the examples and the reference."""
     for name, place in PAGES.items():
         files.append(File.generated(config, place, abs_src_path=str(ROOT / name)))
     files.append(File.generated(config, "CITATION.cff", abs_src_path=str(ROOT / "CITATION.cff")))
@@ -109,32 +108,32 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links as the site has them, and pictures for both colour schemes."""
-    own = page.file.src_uri
-    if own in PAGES.values():
+    """Adapt links to the site's folders, and pictures to both colour schemes."""
+    place = page.file.src_uri
+    if place in PAGES.values():
         markdown = re.sub(r"(\]\(|=\")docs/", r"\1", markdown)  # links, and src="docs/..." of HTML
-    elif not own.startswith("examples"):  # in docs/FOLDER: the site's root is one folder nearer
+    elif not place.startswith("examples"):  # in docs/FOLDER: the site's root is one folder nearer
         markdown = re.sub(r"\]\(\.\./\.\./", "](../", markdown)
     markdown = re.sub(r"\]\(((?:\.\./)*)README\.md", r"](\1index.md", markdown)
     markdown = re.sub(r"\]\(((?:\.\./)*)examples/?\)", r"](\1examples.md)", markdown)
 
-    # Drawn on white: in the dark site.css turns their lightness round, as reports do. Screenshots
-    # of the dashboard and of a report stay, for these have a dark scheme themselves.
+    # Charts are drawn on white; in the dark scheme site.css inverts their lightness. Screenshots of
+    # the dashboard and of a report stay as they are.
     drawn = r"(!\[[^\]]*\]\((?:\.\./)?figures/(?!dashboard-|report)[\w-]+\.png\))"
     return re.sub(drawn, r"\1{.drawn}", markdown)
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Without the colons by which docstrings announce a block of code."""
+    """Remove the double colons before code blocks in docstrings."""
     return re.sub(r"(?:<p>::</p>|(?<=:):(?=</p>\s*<div class=\"highlight))", "", content)
 
 
 def _examples(paths: list[Path]) -> str:
-    """A page that says what each example shows, by the first line of its text."""
+    """Return a page that lists the examples with the first line of their docstrings."""
     lines = [
         "# Examples",
         "",
-        "Each runs as it stands, from a checkout: `python examples/NAME`.",
+        "Run them from a checkout: `python examples/NAME`.",
         "",
     ]
     for path in paths:
@@ -146,46 +145,52 @@ def _examples(paths: list[Path]) -> str:
 
 
 def _reference() -> str:
-    """Every public name, with its docstring; one without is refused."""
+    """Return the page of the Python API: functions first, then classes, then older systems."""
     lines = [
-        "# Reference",
+        "# Python API",
         "",
-        "What `import slipstream` offers, then what that gives and takes.",
+        "The names of `import slipstream`, then the types of their arguments and results.",
+        "",
+        "## slipstream",
         "",
     ]
-    lines += ["## slipstream", ""]
-    for name in slipstream.__all__:
-        if name != "__version__":
-            found = getattr(slipstream, name)
-            lines.append(_entry(f"{found.__module__}.{found.__qualname__}"))
-    for title, places in BESIDE.items():
+    members = [getattr(slipstream, name) for name in slipstream.__all__ if name != "__version__"]
+    older = [member for member in members if ".compat." in member.__module__]
+    members = sorted(
+        (member for member in members if member not in older),
+        key=lambda member: (inspect.isclass(member), member.__name__),
+    )
+    for member in members:
+        lines.append(_entry(f"{member.__module__}.{member.__qualname__}"))
+    for title, places in SECTIONS.items():
         lines += [f"## {title}", "", *map(_entry, places)]
+    lines += ["## AgentTrainingService", ""]
+    lines += [_entry(f"{member.__module__}.{member.__qualname__}") for member in older]
     return "\n".join(lines)
 
 
 def _entry(place: str) -> str:
-    """What mkdocstrings makes a description of; everything public in it has a docstring."""
-    for name, found in _public(place):
-        if not inspect.getdoc(found):
-            raise PluginError(f"{name} is public, and has no docstring.")
+    """Return mkdocstrings' directive for a dotted place. All its public names have docstrings."""
+    for name, member in _public(place):
+        if not inspect.getdoc(member):
+            raise PluginError(f"{name} is public and has no docstring. Write one.")
     return f"::: {place}\n"
 
 
 def _public(place: str) -> list[tuple[str, object]]:
-    """What is found at a dotted place, and its own public functions and classes."""
+    """Return an object with its public functions and classes, by dotted name."""
     module, _, name = place.rpartition(".")
     try:
-        found: object = importlib.import_module(place)
+        target: object = importlib.import_module(place)
     except ModuleNotFoundError:
-        found = getattr(importlib.import_module(module), name)
-    named = [(place, found)]
-    own = place if inspect.ismodule(found) else getattr(found, "__module__", "")
-    for key, member in (
-        vars(found).items() if inspect.ismodule(found) or inspect.isclass(found) else ()
-    ):
+        target = getattr(importlib.import_module(module), name)
+    public = [(place, target)]
+    home = place if inspect.ismodule(target) else getattr(target, "__module__", "")
+    has_members = inspect.ismodule(target) or inspect.isclass(target)
+    for key, member in vars(target).items() if has_members else ():
         member = getattr(member, "fget", member) or member
         member = getattr(member, "__func__", member)
-        callable_here = inspect.isfunction(member) or inspect.isclass(member)
-        if not key.startswith("_") and callable_here and member.__module__ == own:
-            named.append((f"{place}.{key}", member))
-    return named
+        is_callable = inspect.isfunction(member) or inspect.isclass(member)
+        if not key.startswith("_") and is_callable and member.__module__ == home:
+            public.append((f"{place}.{key}", member))
+    return public
