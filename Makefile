@@ -59,12 +59,13 @@ test-all: $(VENV)/.ray $(VENV)/.peers $(VENV)/.wandb $(VENV)/.site $(VENV)/.pack
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" --all-packages $(ARGS)
 	$(BIN)/python -m benchmarks.passed benchmarks/results/test-all.json "make test-all"
 
-check: $(DEV)  ## format, lint, types, import contracts, writing
+check: $(DEV)  ## format, lint, types, import contracts, spelling, writing
 	$(BIN)/ruff format --check src benchmarks tests examples requirements
 	$(BIN)/ruff check src benchmarks tests examples requirements
 	$(BIN)/ruff check --preview --select PLW1514 src  # text files are UTF-8 in every locale
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --config importlinter.toml
+	$(BIN)/codespell src docs tests benchmarks examples requirements .github *.md *.yml Makefile pyproject.toml
 	$(BIN)/python -m pytest -q -n0 tests/test_writing.py
 
 bench: $(VENV)/.peers  ## measure beside the peers (three suites, at most 10 minutes each)

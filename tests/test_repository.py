@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -165,6 +166,35 @@ def test_make_has_its_verbs() -> None:
     verbs = {"demo", "test", "test-all", "check", "bench", "docs", "clean"}
     verbs |= {"package", "site", "lock"}
     assert verbs <= set(re.findall(r"^([\w-]+):", text, re.MULTILINE))
+
+
+def test_the_hooks_of_a_commit_are_those_of_make_check() -> None:
+    recipe = (ROOT / "Makefile").read_text().partition("\ncheck:")[2].partition("\n\n")[0]
+    text = (ROOT / ".pre-commit-config.yaml").read_text()
+    hooks = [words.split() for words in re.findall(r"entry: \.venv/bin/(.+)", text)]
+    assert {"ruff", "mypy", "lint-imports", "codespell", "python"} == {hook[0] for hook in hooks}
+    for program, *words in hooks:
+        paths = [word for word in words if not word.startswith("-")]
+        lines = [line for line in recipe.splitlines() if f"$(BIN)/{program}" in line]
+        assert any(all(word in line for word in paths) for line in lines), program
+    assert len(hooks) == text.count("- id:")
+
+
+def test_the_citation_is_of_this_version() -> None:
+    found = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert found["cff-version"] == "1.2.0" and found["type"] == "software"
+    assert found["version"] == slipstream.__version__
+    assert found["license"] in PROJECT["project"]["license"]
+    assert [one["name"] for one in found["authors"]] == [
+        one["name"] for one in PROJECT["project"]["authors"]
+    ]
+
+
+def test_the_release_notes_are_of_this_version() -> None:
+    text = (ROOT / "docs/reference/release-notes.md").read_text("utf-8")
+    assert text.startswith(f"# Release notes: {slipstream.__version__}\n")
+    assert f"slipstream-{slipstream.__version__}-py3-none-any.whl" in text
+    assert f"## {slipstream.__version__} " in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 def test_the_lock_fits_the_ranges() -> None:
