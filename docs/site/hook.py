@@ -33,6 +33,7 @@ SECTIONS = {
         "slipstream.training.evaluation_result.MemberResult",
         "slipstream.training.episode_result.EpisodeResult",
         "slipstream.training.runs.run.MemberScore",
+        "slipstream.training.runs.matches.GamesResult",
         "slipstream.training.runs.matches.MatchResult",
         "slipstream.training.runs.matches.BestResponse",
         "slipstream.rl.nets.onnx_graph.ExportResult",

@@ -37,7 +37,7 @@ from slipstream.training.settings.config import Overrides, parse_overrides
 
 if TYPE_CHECKING:
     from slipstream.rl.nets.onnx_graph import ExportResult
-    from slipstream.training.runs.matches import BestResponse, MatchResult
+    from slipstream.training.runs.matches import BestResponse, GamesResult
 
 
 def evaluate(
@@ -91,7 +91,7 @@ def evaluate_games(
     seed: int | None = None,
     member: int | None = None,
     trust: bool = False,
-) -> list[MatchResult]:
+) -> GamesResult:
     """Play matches of a two-player policy from both sides.
 
     The results of a run are written to its `games.json`.
@@ -107,7 +107,7 @@ def evaluate_games(
         trust: as for `evaluate`.
 
     Returns:
-        One result per opponent: `player2`, `win_rate`, `interval`, ...
+        One result per opponent: `player2`, `win_rate`, `interval`, ... `print` shows a table.
     """
     from slipstream.training.runs import matches
 
@@ -127,7 +127,7 @@ def evaluate_games(
     played = [matches.play(name, player1, player2, games, number, **options) for player2 in others]
     if player1.run is not None:
         matches.write_match_results(player1.run, played, number, player1.member)
-    return played
+    return matches.GamesResult(played)
 
 
 def write_report(

@@ -13,6 +13,7 @@ from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.training.runs import matches as games_file
 from slipstream.training.runs.matches import (
     BestResponse,
+    GamesResult,
     MatchResult,
     Player,
     list_bots,
@@ -108,6 +109,12 @@ def test_a_match_has_named_rates_and_a_short_repr():
     )
     fixed = replace(match, deterministic=True)
     assert fixed.interval is None and "interval" not in repr(fixed)
+    games = GamesResult([match, replace(fixed, player2="strong")])
+    assert games.by_opponent["weak"] is match and games[0] is match
+    assert [line.split() for line in str(games).splitlines()[1:]] == [
+        ["weak", "5", "60.0", "%", "23.1", "%", "to", "88.2", "%", "20.0", "%", "20.0", "%", "9"],
+        ["strong", "5", "60.0", "%", "n/a", "20.0", "%", "20.0", "%", "9"],
+    ]
     response = BestResponse(SimpleNamespace(path="runs/response"), match)
     assert response.win_rate == 0.6 and response.interval == match.interval
     assert repr(response).startswith("<BestResponse: run runs/response, players run against weak")

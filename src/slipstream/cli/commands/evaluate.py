@@ -13,7 +13,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.terminal import Trust, print_table, print_text
 
 if TYPE_CHECKING:
-    from slipstream.training.runs.matches import MatchResult
+    from slipstream.training.runs.matches import GamesResult
     from slipstream.training.runs.run import Run
 
 app = typer.Typer()
@@ -124,7 +124,7 @@ def _show_games(
     _print_table(played)
 
 
-def _print_table(played: list[MatchResult]) -> None:
+def _print_table(played: GamesResult) -> None:
     """Print one row per opponent."""
     from slipstream.training.runs.matches import DETERMINISTIC_NOTE
 

@@ -19,7 +19,7 @@ from slipstream.core.storage import folder_registry
 from slipstream.core.storage.atomic_io import write_hashed
 from slipstream.core.storage.checkpoint import STATE, strip_prefix
 from slipstream.core.storage.status_file import RUN
-from slipstream.core.text import SummaryRepr, did_you_mean
+from slipstream.core.text import NOTHING, SummaryRepr, did_you_mean, format_columns
 from slipstream.kernels.vector_env import VectorEnv, allocate_buffers
 from slipstream.rl.best_policies import BEST
 from slipstream.rl.nets.actions import ActionMap
@@ -152,6 +152,28 @@ class MatchResult(SummaryRepr):
             "mean_length": float(self.length.mean()),
             "deterministic": self.deterministic,
         }
+
+
+class GamesResult(tuple[MatchResult, ...]):
+    """Results of matches, one per opponent; `print` shows them as a table."""
+
+    @property
+    def by_opponent(self) -> dict[str, MatchResult]:
+        """Results by name of the opponent."""
+        return {match.player2: match for match in self}
+
+    def __str__(self) -> str:
+        columns = ("opponent", "games", "won", "95 % interval", "drawn", "lost", "mean length")
+        rows = [
+            (
+                *(match.player2, f"{len(match.result):,}", _percent(match.win_rate)),
+                NOTHING if match.interval is None else " to ".join(map(_percent, match.interval)),
+                *(_percent(match.draw_rate), _percent(match.loss_rate)),
+                f"{match.length.mean():.0f}",
+            )
+            for match in self
+        ]
+        return "\n".join(format_columns(columns, rows, left=1))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
