@@ -126,6 +126,11 @@ def options() -> Iterator[Case]:
     yield Case("init of a market without folder", ("init", "forex"))
     yield Case("init of a game with a folder", ("init", "cartpole", "{folder}"))
     yield Case("doctor of nothing", ("doctor", "cartpol"))
+    for word in ("", "hokey", "demo.yaml", LONG):
+        yield Case(f"demo of {word!r}"[:60], ("demo", word))
+    for value in ("0", "-1", "many", "1.5", ""):
+        words = ("evaluate", "{folder}/none", "--video", "a.gif", f"--video-episodes={value}")
+        yield Case(f"evaluate --video-episodes {value!r}", words)
 
 
 def _special(folder: Path) -> None:
