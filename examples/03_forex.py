@@ -7,7 +7,7 @@ python examples/03_forex.py [STEPS]
 Output:
 
     EURUSD: 974 bars, return +3.15%
-    report: /home/me/runs/forex-20261128-230639/report.html
+    report: /tmp/runs/forex-20261128-230639/report.html
 """
 
 import sys

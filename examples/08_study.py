@@ -6,7 +6,7 @@ Output:
 
     Confirmed winner: trial 3.
     Mean return of the final seeds on fresh episodes: 487.2.
-    Policy: /home/me/studies/example-08/policy (first seed of the final training, fixed in advance).
+    Policy: /tmp/studies/example-08/policy (first seed of the final training, fixed in advance).
     {'agent.gamma': 0.9665746018354044, 'agent.learning_rate': 0.0008453845568211374}
     <Policy: observations 4, actions Discrete(2), layers 64 and 64, activation tanh>
 """
