@@ -17,7 +17,7 @@ import psutil
 from benchmarks.environments import maker
 from slipstream.core.capacity import process_memory
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.gymnasium_environment import is_process_backend_faster, step_seconds
+from slipstream.gym.gymnasium_environment import is_process_backend_faster, measure_step_seconds
 from slipstream.kernels.vector_env import allocate_buffers, member_indices
 
 OURS = ("serial", "process", "auto")
@@ -33,7 +33,7 @@ def _opened(system: str, env: str, num_envs: int, rounds: int, workers: int | No
         seeds = member_indices([1], num_envs)
         if system == "auto":
             with ForeignEnv(make, *member_indices([1], 1)) as probe:
-                pays = is_process_backend_faster(step_seconds(probe), num_envs, workers)
+                pays = is_process_backend_faster(measure_step_seconds(probe), num_envs, workers)
             system = "process" if pays else "serial"
         return ForeignEnv(make, *seeds, workers=0 if system == "serial" else workers)
     if system == "envpool":

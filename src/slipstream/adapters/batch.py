@@ -44,12 +44,12 @@ class ActionError(ConfigError, ValueError):
     """Actions of a wrong number, shape or dtype, or that are not in the action space."""
 
 
-class NoActionsError(ConfigError, TypeError):
-    """One number where a batch of actions belongs."""
+class ScalarActionError(ConfigError, TypeError):
+    """A scalar instead of a batch of actions."""
 
 
-class UnreadyError(ConfigError, gymnasium.error.ResetNeeded):
-    """A step of a sub-environment that has not begun an episode."""
+class ResetNeededError(ConfigError, gymnasium.error.ResetNeeded):
+    """A step of a sub-environment without a current episode."""
 
 
 class SpaceError(ConfigError, RuntimeError):
@@ -80,7 +80,7 @@ AT_END = {
 }
 """Autoreset modes of `NativeEnv`."""
 HANG_SECONDS = 300.0  # per call of a sub-environment; Gymnasium has no limit
-_ROUNDING = 1e-5  # relative tolerance of bounds for rounding errors
+_BOUNDS_TOLERANCE = 1e-5  # relative tolerance of bounds for rounding errors
 
 
 class BatchStep(NamedTuple):
@@ -91,7 +91,7 @@ class BatchStep(NamedTuple):
         reward: float32 [n].
         terminated, truncated: bool [n].
         ended: Ids of sub-environments whose episode ended at this step, int64 [k].
-        finals: Their final observations, [k, ...].
+        final_obs: Their final observations, [k, ...].
         episodes: Their episode statistics, in the order of `ended`.
         valid: bool [n], false for transitions that did not happen. None if all are valid.
 
@@ -106,7 +106,7 @@ class BatchStep(NamedTuple):
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     ended: NDArray[np.int64]
-    finals: Any
+    final_obs: Any
     episodes: Episodes
     valid: NDArray[np.bool_] | None
 
@@ -144,9 +144,9 @@ class AdapterBatch(ABC):
         # Clients change them: CleanRL's SAC sets another dtype.
         self.observation_space = deepcopy(spec.native_observation_space or spec.observation_space)
         self.action_space = deepcopy(spec.native_action_space or spec.action_space)
-        self._form = actions
+        self.action_codec = actions
         self._players = () if spec.players == 1 else (spec.players,)
-        self._waiting = np.zeros(num_envs, np.bool_)  # ended, and not begun again
+        self._waiting = np.zeros(num_envs, np.bool_)  # ended and not reset
         self._begun = np.zeros(num_envs, np.bool_)
         self.closed = False
 
@@ -172,14 +172,14 @@ class AdapterBatch(ABC):
 
         Raises:
             ActionError: Wrong number, shape or dtype, or outside the space. Nothing was stepped.
-            UnreadyError: A sub-environment needs a reset.
+            ResetNeededError: A sub-environment needs a reset.
         """
 
     def infos(self) -> dict[str, Any]:
         """Return the infos of the last step in Gymnasium's vector format; empty for kernels."""
         return {}
 
-    def said(self, env_ids: NDArray[np.int64]) -> list[dict[str, Any]]:
+    def info_dicts(self, env_ids: NDArray[np.int64]) -> list[dict[str, Any]]:
         """Return the infos of some sub-environments as new dicts."""
         return [{} for _ in env_ids]
 
@@ -196,7 +196,7 @@ class AdapterBatch(ABC):
         """Sub-environments that were sent an action and not received since, bool [E]."""
         return np.zeros(self.num_envs, np.bool_)
 
-    def settle(self) -> None:  # noqa: B027  (nothing is, unless they step apart)
+    def settle(self) -> None:  # noqa: B027  (only asynchronous batches have steps in flight)
         """Wait for steps in flight and discard their results."""
 
     def close(self) -> None:
@@ -215,34 +215,40 @@ class AdapterBatch(ABC):
         if self.closed:
             raise ClosedError(f"{self.name} was closed. Create it again to use it.")
 
-    def check_ready(self, chosen: NDArray[np.bool_] | None = None) -> None:
-        """Raise UnreadyError if a sub-environment to step (mask `chosen`) needs a reset."""
+    def check_ready(self, selected: NDArray[np.bool_] | None = None) -> None:
+        """Raise ResetNeededError if a sub-environment to step (mask `selected`) needs a reset."""
         self.check_open()
         if not self._begun.all():
-            missing = ~self._begun if chosen is None else chosen & ~self._begun
-            who = np.flatnonzero(missing).tolist()
-            which = "" if len(who) == self.num_envs else f" (missing for environments {few(who)})"
-            if who:
-                raise UnreadyError(f"{self.name}: call `reset` before the first `step`{which}.")
+            missing = ~self._begun if selected is None else selected & ~self._begun
+            env_ids = np.flatnonzero(missing).tolist()
+            which = (
+                ""
+                if len(env_ids) == self.num_envs
+                else f" (missing for environments {truncate_list(env_ids)})"
+            )
+            if env_ids:
+                raise ResetNeededError(f"{self.name}: call `reset` before the first `step`{which}.")
         if self.autoreset is AutoresetMode.DISABLED and self._waiting.any():
-            over = self._waiting if chosen is None else self._waiting & chosen
+            over = self._waiting if selected is None else self._waiting & selected
             if over.any():
-                raise UnreadyError(
-                    f"{self.name}: episodes of environments {few(np.flatnonzero(over).tolist())} "
-                    "have ended, and autoreset is disabled. Reset them with "
+                raise ResetNeededError(
+                    f"{self.name}: autoreset is disabled, and episodes have ended in environments "
+                    f"{truncate_list(np.flatnonzero(over).tolist())}. Reset them with "
                     "options={'reset_mask': terminations | truncations} before the next step."
                 )
 
-    def rows(self, actions: Any, env_ids: NDArray[np.int64] | None = None) -> NDArray[Any]:
-        """Actions as rows [n, K], checked."""
+    def encode_actions(
+        self, actions: Any, env_ids: NDArray[np.int64] | None = None
+    ) -> NDArray[Any]:
+        """Check actions and convert them to rows [n, K]."""
         n = self.num_envs if env_ids is None else len(env_ids)
         if np.ndim(actions) == 0 and not isinstance(actions, Mapping):
-            raise NoActionsError(
+            raise ScalarActionError(
                 f"{self.name}: `step` takes one action for each of {n} environments, got "
                 f"{actions!r:.60}."
             )
         try:
-            rows = self._form.encode(actions, (n, *self._players), self.spec.action_dim)
+            rows = self.action_codec.encode(actions, (n, *self._players), self.spec.action_dim)
         except SpaceMismatchError as error:
             raise ActionError(f"{self.name}: `step` of {n} environments got {error}.") from None
         if isinstance(self.spec.action_space, spaces.Box):
@@ -254,7 +260,7 @@ class AdapterBatch(ABC):
     def _check_allowed(self, rows: NDArray[Any], env_ids: NDArray[np.int64] | None) -> None:
         assert self.mask is not None
         at = slice(None) if env_ids is None else env_ids
-        allowed = np.take_along_axis(self.mask[at], self._form.mask_columns(rows), axis=-1)
+        allowed = np.take_along_axis(self.mask[at], self.action_codec.mask_columns(rows), axis=-1)
         allowed[self._waiting[at]] = True  # the action is ignored
         if not allowed.all():
             place = int(np.argwhere(~allowed)[0, 0])
@@ -266,22 +272,22 @@ class AdapterBatch(ABC):
 
     def _check_bounds(self, rows: NDArray[Any], space: spaces.Box) -> None:
         low, high = space.low.reshape(-1), space.high.reshape(-1)
-        slack = _ROUNDING * (1.0 + np.minimum(np.abs(low), np.abs(high)))
+        slack = _BOUNDS_TOLERANCE * (1.0 + np.minimum(np.abs(low), np.abs(high)))
         bad = (rows < low - slack) | (rows > high + slack)
         if bad.any():
             place = tuple(int(i) for i in np.argwhere(bad)[0])
             raise ActionError(
-                f"{self.name}: `step` was given {rows[place]} at {place}, outside the action "
-                f"space ({describe_leaf(self._form.leaf)} from {low[place[-1]]} to "
+                f"{self.name}: `step` got the action {rows[place]} at {place}, outside the action "
+                f"space ({describe_leaf(self.action_codec.leaf)} from {low[place[-1]]} to "
                 f"{high[place[-1]]}). Clip actions to it: np.clip(actions, space.low, space.high), "
                 "or Gymnasium's ClipAction."
             )
 
 
-def few(numbers: Sequence[int]) -> str:
-    """The first few of some numbers."""
-    shown = ", ".join(map(str, numbers[:8]))
-    return f"{shown}, ..." if len(numbers) > 8 else shown
+def truncate_list(numbers: Sequence[int]) -> str:
+    """Format a list of numbers, at most 8 of them."""
+    text = ", ".join(map(str, numbers[:8]))
+    return f"{text}, ..." if len(numbers) > 8 else text
 
 
 def check_single_player(batch: AdapterBatch, stepping: str) -> None:
@@ -291,12 +297,12 @@ def check_single_player(batch: AdapterBatch, stepping: str) -> None:
     module = getattr(getattr(getattr(batch, "env", None), "kernel", None), "module", None)
     bots = getattr(module, "OPPONENTS", {}).get("opponents")
     batch.close()
-    remedy = "it has no players of its own, train it by self-play (docs/guides/self-play.md)"
+    fix = "Train it by self-play (docs/guides/self-play.md)"
     if bots:
-        remedy = f"give its own players, opponents={bots}"
+        fix = f"Select built-in opponents, opponents={bots}"
     raise ConfigError(
-        f"{batch.name} has {batch.spec.players} players, and {stepping} one: {remedy}; or use the "
-        "PettingZoo face (slipstream.adapters.pettingzoo), in which all of them act."
+        f"{batch.name} has {batch.spec.players} players, but {stepping} one. {fix}, or use the "
+        "PettingZoo adapter (slipstream.adapters.pettingzoo), in which all players act."
     )
 
 
@@ -313,14 +319,17 @@ class KernelBatch(AdapterBatch):
     def __init__(self, env: KernelVectorEnv, name: str, autoreset: AutoresetMode) -> None:
         super().__init__(name, env.spec, env.action_codec, env.num_envs, autoreset)
         self.env = env
-        space, self._choices = env.spec.action_space, 0  # of a single choice without a mask
+        space, self._num_actions = (
+            env.spec.action_space,
+            0,
+        )  # only for a Discrete space without a mask
         if isinstance(space, spaces.Discrete) and space == self.action_space:
             plain = env.spec.players == 1 and not env.mask_size and space.start == 0
-            self._choices = int(space.n) if plain else 0
+            self._num_actions = int(space.n) if plain else 0
         self._out = allocate_buffers(env)
         self._pending = allocate_buffers(
             env
-        ).obs  # first observations that NEXT_STEP shows one step later
+        ).obs  # first observations, which NEXT_STEP returns one step later
         self._none = np.zeros(self.num_envs, np.bool_)
 
     @property
@@ -329,105 +338,109 @@ class KernelBatch(AdapterBatch):
 
     def reset(self, seeds: Sequence[int | None], selected: NDArray[np.bool_] | None = None) -> Any:
         self.check_open()
-        chosen = np.ones(self.num_envs, np.bool_) if selected is None else selected
+        selected_rows = np.ones(self.num_envs, np.bool_) if selected is None else selected
         rows = self._out
-        seeded = np.array([seed is not None for seed in seeds]) & chosen
-        fresh = np.flatnonzero(seeded)
-        if len(fresh):
-            words = np.array([int(seeds[e] or 0) % 2**64 for e in fresh.tolist()], np.uint64)
-            self.env.restart(fresh, words, rows.obs, rows.mask)
-        others = np.flatnonzero(chosen & ~seeded)
+        seeded = np.array([seed is not None for seed in seeds]) & selected_rows
+        seeded_ids = np.flatnonzero(seeded)
+        if len(seeded_ids):
+            stream_seeds = np.array(
+                [int(seeds[e] or 0) % 2**64 for e in seeded_ids.tolist()], np.uint64
+            )
+            self.env.restart(seeded_ids, stream_seeds, rows.obs, rows.mask)
+        others = np.flatnonzero(selected_rows & ~seeded)
         if len(others):
             self.env.restart(others, None, rows.obs, rows.mask)
         self.env.drain_episodes()
         self.env.drain_final_obs()
-        self._waiting = self._waiting & ~chosen
-        self._begun = self._begun | chosen
+        self._waiting = self._waiting & ~selected_rows
+        self._begun = self._begun | selected_rows
         return self.env.observation_codec.decode(rows.obs.copy())
 
     def step(self, actions: Any, env_ids: NDArray[np.int64] | None = None) -> BatchStep:
-        chosen = None
+        selected = None
         if env_ids is not None:
-            chosen = np.zeros(self.num_envs, np.bool_)
-            chosen[env_ids] = True
-        self.check_ready(chosen)
-        rows = self._rows(actions, env_ids)
-        env, out, passed = self.env, self._out, None if chosen is None else ~chosen
-        waking = None
+            selected = np.zeros(self.num_envs, np.bool_)
+            selected[env_ids] = True
+        self.check_ready(selected)
+        rows = self._encode_all_actions(actions, env_ids)
+        env, out, skipped = self.env, self._out, None if selected is None else ~selected
+        restarting = None
         if self.autoreset is AutoresetMode.NEXT_STEP and self._waiting.any():
-            waking = self._waiting if chosen is None else self._waiting & chosen
-            passed = waking if passed is None else passed | waking
-        if passed is not None:
-            env.hold(passed)
+            restarting = self._waiting if selected is None else self._waiting & selected
+            skipped = restarting if skipped is None else skipped | restarting
+        if skipped is not None:
+            env.hold(skipped)
         env.step(rows, out)
         obs = out.obs
-        if passed is not None:
+        if skipped is not None:
             env.hold(self._none)
-        if waking is not None:
-            obs[waking] = self._pending[waking]
+        if restarting is not None:
+            obs[restarting] = self._pending[restarting]
         over = out.terminated | out.truncated
         finals, episodes = env.drain_final_obs(), env.drain_episodes()
-        self._waiting = over if chosen is None else np.where(chosen, over, self._waiting)
+        self._waiting = over if selected is None else np.where(selected, over, self._waiting)
         ended = np.flatnonzero(over)
-        last = self._last(ended, finals.obs, finals.index[:, 1])
+        last = self._order_finals(ended, finals.obs, finals.index[:, 1])
         if self.autoreset is AutoresetMode.NEXT_STEP and len(ended):
             self._pending[ended] = obs[ended]
             obs[ended] = last
-        at = slice(None) if env_ids is None else env_ids
+        rows_out = slice(None) if env_ids is None else env_ids
         return BatchStep(
-            env.observation_codec.decode(obs[at].copy()),
-            out.reward[at].copy(),
-            out.terminated[at].copy(),
-            out.truncated[at].copy(),
+            env.observation_codec.decode(obs[rows_out].copy()),
+            out.reward[rows_out].copy(),
+            out.terminated[rows_out].copy(),
+            out.truncated[rows_out].copy(),
             ended,
             env.observation_codec.decode(last),
             episodes,
-            None if out.valid.all() else out.valid[at].copy(),
+            None if out.valid.all() else out.valid[rows_out].copy(),
         )
 
-    def _last(self, ended: NDArray[np.int64], obs: NDArray[Any], at: NDArray[np.int64]) -> Any:
-        """Final observations in the order of `ended`."""
+    def _order_finals(
+        self, ended: NDArray[np.int64], obs: NDArray[Any], at: NDArray[np.int64]
+    ) -> Any:
+        """Return final observations in the order of `ended`."""
         if self.autoreset is AutoresetMode.DISABLED:
-            return self._out.obs[ended]  # a sub-environment that waits goes on showing it
+            return self._out.obs[ended]  # still the newest observation
         if len(at) == len(ended):
             return obs[np.argsort(at, kind="stable")]
-        rows = self._out.obs[ended]  # of a sub-environment that was lost there is none
+        rows = self._out.obs[ended]  # lost sub-environments have none
         rows[np.searchsorted(ended, at)] = obs
         return rows
 
-    def _rows(self, actions: Any, env_ids: NDArray[np.int64] | None) -> NDArray[Any]:
-        """Actions as rows [E, K], checked; of sub-environments that are not stepped, anything."""
-        if env_ids is None and self._choices and type(actions) is np.ndarray:
+    def _encode_all_actions(self, actions: Any, env_ids: NDArray[np.int64] | None) -> NDArray[Any]:
+        """Check actions and convert them to rows [E, K]; rows that are not stepped are zero."""
+        if env_ids is None and self._num_actions and type(actions) is np.ndarray:
             plain = actions.dtype == np.int64 and actions.shape == (self.num_envs,)
-            # As uint64 a negative number is too large, too.
+            # Negative numbers are large as uint64.
             if (
                 plain
                 and actions.flags.c_contiguous
-                and actions.view(np.uint64).max() < self._choices
+                and actions.view(np.uint64).max() < self._num_actions
             ):
                 return actions.reshape(-1, 1)
-        rows = self.rows(actions, env_ids)
+        rows = self.encode_actions(actions, env_ids)
         if env_ids is None:
             return rows
-        whole = np.zeros((self.num_envs, *rows.shape[1:]), rows.dtype)
-        whole[env_ids] = rows
-        return whole
+        all_rows = np.zeros((self.num_envs, *rows.shape[1:]), rows.dtype)
+        all_rows[env_ids] = rows
+        return all_rows
 
 
 class ForeignBatch(AdapterBatch):
-    """E sub-environments of a Gymnasium environment, in worker processes or in this one.
+    """E sub-environments of a Gymnasium environment, in worker processes or in this process.
 
     Args:
-        makers: [E] ids, or what makes a sub-environment.
-        name: of the environment, for messages.
-        autoreset: what follows an episode's end.
-        seed: sub-environment e begins the stream of seed + e where its first reset has no seed.
-        backend: process (auto) or serial.
-        workers: processes. None uses one per available core.
-        kwargs: keyword arguments of every one of `env_fns`.
+        env_fns: Ids, or functions that create a sub-environment, [E].
+        name: Name of the environment, for messages.
+        autoreset: Autoreset mode.
+        seed: Sub-environment e is seeded with seed + e if its first reset has no seed.
+        backend: "process" ("auto") or "serial".
+        workers: Number of workers. None uses one per available core.
+        kwargs: Keyword arguments of every entry of `env_fns`.
 
     Raises:
-        ConfigError, ResourceError, KernelError: they cannot be made.
+        ConfigError, ResourceError, KernelError: A sub-environment cannot be created.
     """
 
     env: NativeEnv
@@ -459,20 +472,22 @@ class ForeignBatch(AdapterBatch):
             raise
         super().__init__(name, spec, make_action_codec(spec), env.num_envs, autoreset)
         self.env = env
-        self._first: list[int | None] = [seed + e for e in range(env.num_envs)]
+        self._first_seeds: list[int | None] = [seed + e for e in range(env.num_envs)]
         self._ret, self._length = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
 
     def reset(self, seeds: Sequence[int | None], selected: NDArray[np.bool_] | None = None) -> Any:
         self.check_open()
-        chosen = np.ones(self.num_envs, np.bool_) if selected is None else selected
-        pairs = zip(seeds, self._first, strict=True)
+        selected_rows = np.ones(self.num_envs, np.bool_) if selected is None else selected
+        pairs = zip(seeds, self._first_seeds, strict=True)
         with ForeignErrors():
-            self.env.reset([own if one is None else one for one, own in pairs], None, selected)
-        for e in np.flatnonzero(chosen).tolist():
-            self._first[e] = None
-        self._ret[chosen], self._length[chosen] = 0.0, 0
-        self._waiting = self._waiting & ~chosen
-        self._begun = self._begun | chosen
+            self.env.reset(
+                [first if seed is None else seed for seed, first in pairs], None, selected
+            )
+        for e in np.flatnonzero(selected_rows).tolist():
+            self._first_seeds[e] = None
+        self._ret[selected_rows], self._length[selected_rows] = 0.0, 0
+        self._waiting = self._waiting & ~selected_rows
+        self._begun = self._begun | selected_rows
         return self.env.observation()
 
     def step(self, actions: Any, env_ids: NDArray[np.int64] | None = None) -> BatchStep:
@@ -483,53 +498,58 @@ class ForeignBatch(AdapterBatch):
         native_actions = self._native_actions(actions)
         with ForeignErrors():
             self.env.step(native_actions)
-        return self._outcome(np.arange(self.num_envs))
+        return self._make_step(np.arange(self.num_envs))
 
     def infos(self) -> dict[str, Any]:
         return self.env.infos()
 
-    def said(self, env_ids: NDArray[np.int64]) -> list[dict[str, Any]]:
+    def info_dicts(self, env_ids: NDArray[np.int64]) -> list[dict[str, Any]]:
         infos = self.env.info_list()
         return [infos[env_id] for env_id in env_ids.tolist()]
 
     def send(self, actions: Any, env_ids: NDArray[np.int64]) -> None:
-        chosen = np.zeros(self.num_envs, np.bool_)
-        chosen[env_ids] = True
-        self.check_ready(chosen)
+        selected = np.zeros(self.num_envs, np.bool_)
+        selected[env_ids] = True
+        self.check_ready(selected)
         self.env.send(self._native_actions(actions, env_ids), env_ids)
 
     def _native_actions(self, actions: Any, env_ids: NDArray[np.int64] | None = None) -> Any:
-        """Checked actions as environments take them; numbers of a Box in its own dtype."""
-        rows, leaf = self.rows(actions, env_ids), self._form.leaf
-        if self._form.start is not None:
-            return self._form.decode(rows)
+        """Check actions and convert them to the native format and dtype."""
+        rows, leaf = self.encode_actions(actions, env_ids), self.action_codec.leaf
+        if self.action_codec.start is not None:
+            return self.action_codec.decode(rows)
         return as_array(actions).astype(leaf.dtype).reshape(len(rows), *leaf.shape)
 
     def recv(
         self, count: int, order: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int64], BatchStep]:
-        """`order`: the same sub-environments as they shall be listed; as they come unless given."""
+        """Return the ids and results of the first `count` finished steps.
+
+        Args:
+            count: Number of steps.
+            order: The same ids in the order of the result. None uses the order of completion.
+        """
         self.check_open()
         with ForeignErrors():
             ready = self.env.recv(count)
         if order is not None:
             ready = order
-        return ready, self._outcome(ready)
+        return ready, self._make_step(ready)
 
     @property
     def in_flight(self) -> NDArray[np.bool_]:
         return self.env.in_flight
 
     def settle(self) -> None:
-        while left := int(self.in_flight.sum()):
+        while num_in_flight := int(self.in_flight.sum()):
             try:
-                self.env.recv(left)
-            except KernelError:  # of a sub-environment that is to be begun again
-                if int(self.in_flight.sum()) == left:
+                self.env.recv(num_in_flight)
+            except KernelError:  # its sub-environment will be reset
+                if int(self.in_flight.sum()) == num_in_flight:
                     raise
 
-    def _outcome(self, env_ids: NDArray[np.int64]) -> BatchStep:
-        """What came of the step of these sub-environments."""
+    def _make_step(self, env_ids: NDArray[np.int64]) -> BatchStep:
+        """Return the results of the last step of some sub-environments."""
         arrays = self.env.arrays
         reward, valid = arrays["reward"][env_ids], arrays["valid"][env_ids]
         terminated, truncated = arrays["terminated"][env_ids], arrays["truncated"][env_ids]
@@ -560,7 +580,6 @@ class ForeignBatch(AdapterBatch):
         )
 
 
-# Long: a line for each argument.
 def make_batch(
     target: str | Mapping[str, Any],
     num_envs: int,
@@ -573,60 +592,60 @@ def make_batch(
     foreign: bool = True,
     **settings: Any,
 ) -> AdapterBatch:
-    """Sub-environments of a kernel or of a Gymnasium environment.
+    """Create a batch of a kernel or of a Gymnasium environment.
 
     Args:
-        target: as for `slipstream.make_vec`: a kernel's name or file, ``gym:ID``, a YAML file.
-        num_envs: E.
-        autoreset: what follows an episode's end.
-        backend: of a kernel auto (compiled), compiled or serial; of ``gym:ID`` process (auto) or
-            serial.
-        split: of a market's prices.
-        workers: processes of ``gym:ID``.
-        seed: random streams before the first `reset` with seeds.
-        foreign: whether the face that asks takes a ``gym:ID``.
-        **settings: fields of the environment's Config; ``kwargs`` and ``wrappers`` of ``gym:ID``.
+        target: As for `slipstream.make_vec`: kernel name or file, ``gym:ID``, or YAML file.
+        num_envs: Number of sub-environments, E.
+        autoreset: Autoreset mode.
+        backend: "auto" (compiled), "compiled" or "serial" for kernels; "auto" (process), "process"
+            or "serial" for ``gym:ID``.
+        split: Split of a market's prices.
+        workers: Number of worker processes for ``gym:ID``.
+        seed: Seed of the random streams before the first `reset` with seeds.
+        foreign: True if the adapter supports ``gym:ID``.
+        **settings: Fields of the environment's Config; ``kwargs`` and ``wrappers`` of ``gym:ID``.
 
     Raises:
-        ConfigError: unknown names, settings or backends.
+        ConfigError: A name, setting or backend is unknown.
     """
     config = resolve(target, {f"env.{name}": value for name, value in settings.items()})
-    name, own = config.env_name, config.env_settings
+    name, env_settings = config.env_name, config.env_settings
     if foreign and type(get_kind(name)) is GymnasiumKind:
         num_envs = check_count("num_envs", num_envs)
         if split != "train":
-            raise ConfigError(f"{name} has no split {split!r}: only prices are split.")
-        if own.get("training_wrappers"):
+            raise ConfigError(f"{name} has no split {split!r}: only markets have splits.")
+        if env_settings.get("training_wrappers"):
             raise ConfigError(
-                f"`env.training_wrappers` is for `slipstream train`; put what {name} needs here "
-                "into `wrappers`."
+                f"`env.training_wrappers` is for `slipstream train`. Pass wrappers of {name} as "
+                "`wrappers`."
             )
-        make = env_fn(name, wrappers_from_section(own))
+        factory = env_fn(name, wrappers_from_section(env_settings))
         return ForeignBatch(
-            [make] * num_envs,
-            env_name(make),
+            [factory] * num_envs,
+            env_name(factory),
             autoreset,
             seed,
             backend=backend,
             workers=workers,
-            kwargs=own.get("kwargs"),
+            kwargs=env_settings.get("kwargs"),
         )
-    environment = make_environment(name, own).part(KernelEnvironment)
+    environment = make_environment(name, env_settings).part(KernelEnvironment)
     if environment is None:
         raise ConfigError(
-            f"{name} is no kernel: this face is for slipstream's own environments and "
-            "kernel files; foreign ones have theirs (docs/guides/adapters.md)."
+            f"{name} is not a kernel. This adapter supports built-in environments and kernel "
+            "files; see docs/guides/adapters.md for others."
         )
     num_envs = check_count("num_envs", num_envs)
     if workers is not None:
         raise ConfigError(
-            f"{name} is a kernel, which is compiled and stepped in this process: "
-            "`workers` is for gym:ID; leave it out."
+            f"{name} is a kernel, which is stepped in this process. Omit `workers`, which is for "
+            "gym:ID."
         )
-    if own.get("self_play") is not None:
+    if env_settings.get("self_play") is not None:
         raise ConfigError(
-            f"{name}: `self_play` is for `slipstream train`; a face steps both seats, "
-            "so that the second one's actions are yours. Leave it out."
+            f"{name}: `self_play` is for `slipstream train`. An adapter steps both players with "
+            "actions of the caller. Omit `self_play`."
         )
     seeds, indices = member_indices([seed], num_envs)
     env = KernelVectorEnv(
@@ -642,55 +661,55 @@ def make_batch(
     return KernelBatch(env, environment.kind.short_name, autoreset)
 
 
-def foreign_maker(target: Any, options: dict[str, Any]) -> Any:
-    """Return what makes a sub-environment of a ``gym:ID``, its `wrappers` taken out of the options.
+def get_foreign_env_fn(target: Any, options: dict[str, Any]) -> Any:
+    """Return the function or id of a ``gym:ID``, or None for other targets.
 
-    None for any other target.
+    Its `wrappers` are removed from the options.
     """
     if not isinstance(target, str) or type(get_kind(target)) is not GymnasiumKind:
         return None
     return env_fn(target, wrappers_from_section({"wrappers": options.pop("wrappers", ())}))
 
 
-def chosen(indices: Any, num_envs: int) -> list[int]:
-    """Numbers of sub-environments, as SB3 names them; negative ones count from the end."""
+def resolve_indices(indices: Any, num_envs: int) -> list[int]:
+    """Convert SB3's `indices` to a list; negative numbers count from the end."""
     if indices is None:
         return list(range(num_envs))
-    given: Iterable[Any] = [indices] if isinstance(indices, (int, np.integer)) else indices
-    every = range(num_envs)
+    items: Iterable[Any] = [indices] if isinstance(indices, (int, np.integer)) else indices
+    all_ids = range(num_envs)
     try:
-        return [every[int(e)] for e in given]
+        return [all_ids[int(e)] for e in items]
     except IndexError:
         raise IndexError(
-            f"`indices` is {indices!r:.60}, and there are {num_envs} sub-environments"
+            f"`indices` must be less than {num_envs} sub-environments, got {indices!r:.60}"
         ) from None
 
 
-def each(batch: Any) -> Sequence[Any]:
-    """Single observations of a batch of them; views."""
+def split_batch(batch: Any) -> Sequence[Any]:
+    """Split a batch of observations into single ones, as views."""
     if isinstance(batch, Mapping):
-        parts = [each(part) for part in batch.values()]
-        return [dict(zip(batch, one, strict=True)) for one in zip(*parts, strict=True)]
+        parts = [split_batch(part) for part in batch.values()]
+        return [dict(zip(batch, values, strict=True)) for values in zip(*parts, strict=True)]
     if isinstance(batch, tuple):
-        return list(zip(*[each(part) for part in batch], strict=True))
+        return list(zip(*[split_batch(part) for part in batch], strict=True))
     return list(batch)
 
 
-def at(batch: Any, index: slice | NDArray[Any]) -> Any:
-    """Some rows of a batch."""
-    return _over(lambda parts: parts[0][index], [batch])
+def take_rows(batch: Any, index: slice | NDArray[Any]) -> Any:
+    """Return some rows of a batch."""
+    return _map_arrays(lambda parts: parts[0][index], [batch])
 
 
-def joined(batches: Sequence[Any]) -> Any:
-    """Batches one after the other."""
-    return batches[0] if len(batches) == 1 else _over(np.concatenate, batches)
+def concat_batches(batches: Sequence[Any]) -> Any:
+    """Concatenate batches."""
+    return batches[0] if len(batches) == 1 else _map_arrays(np.concatenate, batches)
 
 
-def _over(function: Callable[[Sequence[NDArray[Any]]], Any], batches: Sequence[Any]) -> Any:
-    """Calls it with the arrays that have the same place in all batches."""
+def _map_arrays(function: Callable[[Sequence[NDArray[Any]]], Any], batches: Sequence[Any]) -> Any:
+    """Apply a function to the corresponding arrays of all batches."""
     first = batches[0]
     if isinstance(first, Mapping):
-        return {key: _over(function, [batch[key] for batch in batches]) for key in first}
+        return {key: _map_arrays(function, [batch[key] for batch in batches]) for key in first}
     if isinstance(first, tuple):
-        return tuple(_over(function, parts) for parts in zip(*batches, strict=True))
+        return tuple(_map_arrays(function, parts) for parts in zip(*batches, strict=True))
     return function(batches)

@@ -1,4 +1,4 @@
-"""ElegantRL's vector protocols, of its releases (0.3.6) and of its repository (0.3.10)."""
+"""Adapter for ElegantRL's vector protocols: releases (0.3.6) and repository (0.3.10)."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.extras import import_optional
 from slipstream.kernels.space_codec import make_observation_codec
 
-# By name, so that this file needs torch only where it is used.
-torch = import_optional("torch", "The face for ElegantRL", "elegantrl")
+# Imported by name, so that torch is only required on use.
+torch = import_optional("torch", "The adapter for ElegantRL", "elegantrl")
 
-_NO_LIMIT = 12345  # steps of an episode without a time limit, as ElegantRL writes it
+_NO_LIMIT = 12345  # ElegantRL's `max_step` without a time limit
 
 
 class ElegantEnv:
-    """Sub-environments of an environment; `env_class` of ElegantRL's `Config`.
+    """Vector environment for `env_class` of ElegantRL's `Config`.
 
-    States are rows of numbers; a Gymnasium environment's Dict or choice becomes one. Continuous
-    actions run from -1 to 1, as ElegantRL's actors give them, and are stretched to the
-    environment's bounds. Tensors are fresh at every step. With one env it is what ElegantRL calls
-    a single environment: NumPy in and out, and the caller resets it.
+    States are flat rows, also of Dict and Discrete observations. Continuous actions from -1 to 1,
+    as ElegantRL's actors return them, are scaled to the bounds of the environment. Every step
+    returns new tensors. One sub-environment is a single environment of ElegantRL: it exchanges
+    NumPy arrays, and the caller resets it.
 
     Args:
-        env_name: a kernel's name or path, or ``gym:ID``.
-        num_envs: sub-environments.
+        env_name: Kernel name or path, or ``gym:ID``.
+        num_envs: Number of sub-environments.
         protocol: "new": ``reset() -> (state, info)``, ``step -> (state, reward, terminal, truncate,
             info)``; "old": ``reset() -> state``, ``step -> (state, reward, done, info)``.
-        gpu_id: where tensors are; -1 for the processor.
-        backend, split, workers: as for `make_batch`.
-        seed: random streams.
-        settings: fields of the environment's Config; ``kwargs`` of ``gym:ID``.
+        gpu_id: GPU of the tensors; -1 for the CPU.
+        backend, split, workers: As for `make_batch`.
+        seed: Seed of the random streams.
+        settings: Fields of the environment's Config; ``kwargs`` of ``gym:ID``.
 
     Attributes:
-        env_name, num_envs, max_step, state_dim, action_dim, if_discrete: what ElegantRL reads.
+        env_name, num_envs, max_step, state_dim, action_dim, if_discrete: Attributes of ElegantRL's
+            interface.
     """
 
     def __init__(
@@ -58,12 +59,12 @@ class ElegantEnv:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         if protocol not in ("new", "old"):
-            raise ConfigError(f"`protocol` must be new or old, it is {protocol!r}.")
-        alone = num_envs == 1
+            raise ConfigError(f"`protocol` must be 'new' or 'old', got {protocol!r}.")
+        is_single = num_envs == 1
         self.batch = make_batch(
             env_name,
             num_envs,
-            autoreset=AutoresetMode.DISABLED if alone else AutoresetMode.SAME_STEP,
+            autoreset=AutoresetMode.DISABLED if is_single else AutoresetMode.SAME_STEP,
             backend=backend,
             split=split,
             workers=workers,
@@ -71,13 +72,17 @@ class ElegantEnv:
             **(settings or {}),
         )
         spec, action = self.batch.spec, self.batch.spec.action_space
-        self._form = make_observation_codec(spec)
-        if spec.players > 1 or len(spec.observation_shape) != 1 or not _fits(action):
+        self._codec = make_observation_codec(spec)
+        if (
+            spec.players > 1
+            or len(spec.observation_shape) != 1
+            or not _is_supported_action_space(action)
+        ):
             self.batch.close()
             raise ConfigError(
-                f"{self.batch.name}: ElegantRL steps one player that sees a row of numbers and "
-                "takes one choice, or numbers within bounds; this environment shows "
-                f"{spec.observation_space} and takes {action}."
+                f"{self.batch.name}: ElegantRL supports one player with flat observations and a "
+                "Discrete or bounded Box action space. This environment has the observation space "
+                f"{spec.observation_space} and the action space {action}."
             )
         envs_on_gpu = gpu_id >= 0 and torch.cuda.is_available()
         self.device = torch.device(f"cuda:{gpu_id}" if envs_on_gpu else "cpu")
@@ -90,105 +95,105 @@ class ElegantEnv:
             self.action_dim = int(action.n)
         elif isinstance(action, spaces.Box):
             self._box = action.low, action.high
-        self._first = getattr(self.batch.action_space, "start", 0)
+        self._action_start = getattr(self.batch.action_space, "start", 0)
 
     def reset(self) -> Any:
-        """Begins new episodes: states [num_envs, state_dim]."""
+        """Reset all sub-environments and return states [num_envs, state_dim]."""
         states = self._states(self.batch.reset([None] * self.num_envs))
         state = states[0] if self.num_envs == 1 else self._tensor(states)
-        return state if self._old else (state, self._said())
+        return state if self._old else (state, self._get_info())
 
     def step(self, action: Any) -> tuple[Any, ...]:
-        """Steps every sub-environment.
+        """Step every sub-environment.
 
         Args:
-            action: tensor or array, [num_envs] or [num_envs, 1] choices, or [num_envs, action_dim]
-                numbers from -1 to 1.
+            action: Tensor or array: discrete actions, [num_envs] or [num_envs, 1], or numbers from
+                -1 to 1, [num_envs, action_dim].
 
         Returns:
-            As the protocol says; `info` is what a ``gym:ID`` said, in Gymnasium's vector form where
-            there are several envs, and has, where episodes of these ended, `ended` (numbers of
-            the sub-environments) and `final_state` [n, state_dim].
+            Values of the protocol. `info` is the info of a ``gym:ID``, in Gymnasium's vector format
+            for several sub-environments. If episodes of these ended, it has `ended` (their ids)
+            and `final_state` [n, state_dim].
         """
-        alone = self.num_envs == 1
+        is_single = self.num_envs == 1
         array = np.asarray(action.detach().cpu() if hasattr(action, "detach") else action)
-        came = self.batch.step(self._actions(array[None] if alone else array))
-        if alone:
-            state, reward = self._states(came.obs)[0], float(came.reward[0])
-            ends: tuple[Any, ...] = (bool(came.terminated[0]), bool(came.truncated[0]))
+        result = self.batch.step(self._actions(array[None] if is_single else array))
+        if is_single:
+            state, reward = self._states(result.obs)[0], float(result.reward[0])
+            flags: tuple[Any, ...] = (bool(result.terminated[0]), bool(result.truncated[0]))
         else:
-            state, reward = self._tensor(self._states(came.obs)), self._tensor(came.reward)
-            ends = (self._tensor(came.terminated), self._tensor(came.truncated))
-        info = self._said()
-        if len(came.ended) and not alone:
-            info["ended"] = self._tensor(came.ended)
-            info["final_state"] = self._tensor(self._states(came.finals))
+            state, reward = self._tensor(self._states(result.obs)), self._tensor(result.reward)
+            flags = (self._tensor(result.terminated), self._tensor(result.truncated))
+        info = self._get_info()
+        if len(result.ended) and not is_single:
+            info["ended"] = self._tensor(result.ended)
+            info["final_state"] = self._tensor(self._states(result.final_obs))
         if self._old:
-            done = ends[0] or ends[1] if alone else ends[0] | ends[1]
+            done = flags[0] or flags[1] if is_single else flags[0] | flags[1]
             return state, reward, done, info
-        return state, reward, *ends, info
+        return state, reward, *flags, info
 
     def close(self) -> None:
-        """Ends the sub-environments. Safe to call again."""
+        """Close all sub-environments. Safe to call again."""
         self.batch.close()
 
     def _actions(self, array: NDArray[Any]) -> NDArray[Any]:
-        """As the environment takes them."""
+        """Convert ElegantRL's actions to actions of the environment."""
         if self._box is None:
-            return array if self._first == 0 else array + self._first
+            return array if self._action_start == 0 else array + self._action_start
         if array.dtype.kind != "f" or (np.abs(array) > 1.0 + 1e-5).any():
             raise ActionError(
-                f"{self.batch.name}: ElegantRL's actions are numbers from -1 to 1, got "
+                f"{self.batch.name}: ElegantRL's actions must be floats from -1 to 1, got "
                 f"{array.dtype} from {array.min()} to {array.max()}."
             )
         low, high = self._box
         return np.asarray(low + (np.clip(array, -1.0, 1.0) + 1.0) * 0.5 * (high - low), np.float32)
 
-    def _said(self) -> dict[str, Any]:
+    def _get_info(self) -> dict[str, Any]:
         if self.num_envs == 1:
-            return self.batch.said(np.zeros(1, np.int64))[0]
+            return self.batch.info_dicts(np.zeros(1, np.int64))[0]
         return self.batch.infos()
 
     def _states(self, obs: Any) -> NDArray[np.float32]:
-        """Observations as rows."""
-        return np.ascontiguousarray(self._form.encode(obs)[0], np.float32)
+        """Flatten observations to rows."""
+        return np.ascontiguousarray(self._codec.encode(obs)[0], np.float32)
 
     def _tensor(self, array: NDArray[Any]) -> Any:
         return torch.from_numpy(array).to(self.device)
 
 
-def _fits(action: Any) -> bool:
+def _is_supported_action_space(action: Any) -> bool:
     return isinstance(action, spaces.Discrete) or (
         isinstance(action, spaces.Box) and action.is_bounded()
     )
 
 
 def env_args(target: str | Mapping[str, Any], num_envs: int, **options: Any) -> dict[str, Any]:
-    """What ElegantRL's `Config(get_agent_class, ElegantEnv, env_args)` needs.
+    """Return `env_args` of ElegantRL's `Config(get_agent_class, ElegantEnv, env_args)`.
 
-    ElegantRL hands on what `ElegantEnv` has arguments for and drops all else, so the environment's
-    own settings travel in one of them.
+    ElegantRL only forwards arguments that `ElegantEnv` declares, so the fields of the environment's
+    Config are passed in `settings`.
 
     Args:
-        target, num_envs: of `ElegantEnv`.
-        **options: its other arguments, and fields of the environment's Config.
+        target, num_envs: As for `ElegantEnv`.
+        **options: Its other arguments, and fields of the environment's Config.
     """
-    options = _as_arguments(options)
+    options = _to_arguments(options)
     env = ElegantEnv(target, num_envs, **options)
     names = ("max_step", "state_dim", "action_dim", "if_discrete")
-    found = {name: getattr(env, name) for name in names}
+    attributes = {name: getattr(env, name) for name in names}
     env.close()
-    return {"env_name": target, "num_envs": num_envs, **found, **options}
+    return {"env_name": target, "num_envs": num_envs, **attributes, **options}
 
 
 def make_vec(target: str | Mapping[str, Any], num_envs: int = 1, **options: Any) -> ElegantEnv:
-    """`ElegantEnv` by the name that all faces have; arguments as for `env_args`."""
-    return ElegantEnv(target, num_envs, **_as_arguments(options))
+    """Create an `ElegantEnv`; arguments as for `env_args`."""
+    return ElegantEnv(target, num_envs, **_to_arguments(options))
 
 
-def _as_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of `ElegantEnv`, those that it does not have in its `settings`."""
-    known = inspect.signature(ElegantEnv).parameters
-    own = {name: value for name, value in options.items() if name in known}
-    fields = {name: value for name, value in options.items() if name not in known}
-    return {**own, "settings": {**(own.get("settings") or {}), **fields}}
+def _to_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of `ElegantEnv`; options that it does not declare go to `settings`."""
+    parameters = inspect.signature(ElegantEnv).parameters
+    arguments = {name: value for name, value in options.items() if name in parameters}
+    fields = {name: value for name, value in options.items() if name not in parameters}
+    return {**arguments, "settings": {**(arguments.get("settings") or {}), **fields}}

@@ -1,4 +1,4 @@
-"""EnvPool's interface over any sub-environments: `send`, `recv`, environment numbers."""
+"""Adapter with EnvPool's interface: `send`, `recv` and environment ids."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from slipstream.adapters.batch import (
     ActionError,
     BatchStep,
-    UnreadyError,
-    at,
+    ResetNeededError,
     check_single_player,
-    joined,
+    concat_batches,
     make_batch,
+    take_rows,
 )
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
@@ -27,7 +27,7 @@ from slipstream.gym.infos import batch_infos
 
 
 class PoolRows(NamedTuple):
-    """Results of some envs, [n, ...] each; observations may be Dicts or Tuples of arrays."""
+    """Results of n sub-environments, [n, ...] each; observations may be Dicts or Tuples."""
 
     ids: NDArray[np.int64]
     obs: Any
@@ -35,29 +35,30 @@ class PoolRows(NamedTuple):
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     elapsed: NDArray[np.int32]
-    said: NDArray[np.object_]  # a dict each
+    infos: NDArray[np.object_]  # dicts
 
-    def cut(self, n: int) -> tuple[PoolRows, PoolRows]:
-        """The first n, and the rest."""
+    def split(self, n: int) -> tuple[PoolRows, PoolRows]:
+        """Split into the first n rows and the rest."""
         first, rest = (
-            PoolRows(*(at(part, own) for part in self)) for own in (slice(None, n), slice(n, None))
+            PoolRows(*(take_rows(part, rows) for part in self))
+            for rows in (slice(None, n), slice(n, None))
         )
         return first, rest
 
 
 class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: ignore[misc]
-    """Sub-environments as EnvPool's ``env_type="gymnasium"`` shows them, of the same base classes.
+    """Vector environment with the interface and base classes of EnvPool's ``env_type="gymnasium"``.
 
-    Spaces are those of one environment. Autoreset is NEXT_STEP. `recv` gives the next `batch_size`
-    results: a kernel's in the order in which they were sent; of a Gymnasium environment in worker
-    processes the first that are ready. Of an episode that is terminated and cut at once,
-    EnvPool tells the cut; here it is terminated only, which is what bootstrapping needs.
+    Spaces are those of one environment. The autoreset mode is NEXT_STEP. `recv` returns the next
+    `batch_size` results: of kernels in the order of `send`, of Gymnasium environments in worker
+    processes in the order of completion. An episode that is terminated and truncated at the same
+    step is truncated in EnvPool. Here it is terminated only, as bootstrapping requires.
 
     Args:
-        target, num_envs: as for `make_batch`.
-        batch_size: results of one `recv`; `num_envs` unless given.
-        seed: of all environments; environment e has the stream of seed + e, as under Gymnasium.
-        render_mode: None; no pictures are drawn.
+        target, num_envs: As for `make_batch`.
+        batch_size: Number of results of one `recv`; None for `num_envs`.
+        seed: Seed. Environment e uses seed + e, as in Gymnasium.
+        render_mode: Must be None; pools cannot be rendered.
         **options: `backend`, `split` and `workers` as for `make_batch`; fields of the environment's
             Config; ``kwargs`` of ``gym:ID``.
     """
@@ -74,11 +75,11 @@ class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type
     ) -> None:
         num_envs = check_count("num_envs", num_envs)
         if render_mode is not None:
-            raise ConfigError(f"A pool of {target} draws no pictures; leave `render_mode` out.")
+            raise ConfigError(f"A pool of {target} cannot be rendered. Omit `render_mode`.")
         size = num_envs if batch_size is None else batch_size
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= num_envs:
             raise ConfigError(
-                f"`batch_size` must be from 1 to num_envs={num_envs}, it is {batch_size!r}."
+                f"`batch_size` must be from 1 to num_envs={num_envs}, got {batch_size!r}."
             )
         next_step = AutoresetMode.NEXT_STEP
         self.batch = make_batch(target, num_envs, autoreset=next_step, **options)
@@ -91,27 +92,27 @@ class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type
         self.spec: Any = self.batch.spec
         self._seeds: list[int | None] = [seed + e for e in range(num_envs)]
         self._elapsed = np.zeros(num_envs, np.int32)
-        self._waiting: list[PoolRows] = []  # in the order in which they were ready
+        self._ready: list[PoolRows] = []  # in the order of completion
 
     def __len__(self) -> int:
         return self.num_envs
 
     @property
     def all_env_ids(self) -> NDArray[np.int32]:
-        """Numbers of all sub-environments."""
+        """Ids of all sub-environments."""
         return np.arange(self.num_envs, dtype=np.int32)
 
     @property
     def is_async(self) -> bool:
-        """Whether `recv` gives fewer than all."""
+        """True if `recv` returns fewer results than `num_envs`."""
         return self.batch_size < self.num_envs
 
     def async_reset(self) -> None:
-        """Begins all episodes; `recv` gives their first observations."""
+        """Reset all sub-environments; `recv` returns their first observations."""
         self.batch.check_open()
         self.batch.settle()
-        self._waiting = []
-        self._begin(self.all_env_ids.astype(np.int64))
+        self._ready = []
+        self._reset_rows(self.all_env_ids.astype(np.int64))
 
     def reset(
         self,
@@ -120,14 +121,15 @@ class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type
         seed: Any = None,
         options: Mapping[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins the episodes of some sub-environments; their rows.
+        """Reset some sub-environments and return their observations and infos.
 
         Args:
-            env_id: which; all unless given, or `options["reset_mask"]`.
-            seed: is not taken, as in EnvPool: seeds are fixed when the pool is made.
+            env_id: Ids; None for all, or for those of `options["reset_mask"]`.
+            seed: Ignored with a warning, as in EnvPool: seeds are fixed at construction.
+            options: Only `reset_mask` is supported, bool [num_envs].
         """
         if seed is not None:
-            warnings.warn("Seeds are fixed when a pool is made: pass `seed` there.", stacklevel=2)
+            warnings.warn("`seed` is ignored: pass it when the pool is created.", stacklevel=2)
         options = dict(options or {})
         mask = options.pop("reset_mask", None)
         if options:
@@ -136,143 +138,155 @@ class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type
             mask = np.asarray(mask, np.bool_)
             if mask.shape != (self.num_envs,) or not mask.any():
                 raise ValueError(
-                    f"reset_mask must have shape ({self.num_envs},) and choose at least one"
+                    f"reset_mask must have shape ({self.num_envs},) and select at least one"
                 )
             env_id = np.flatnonzero(mask)
-        if self._waiting or self.batch.in_flight.any():
-            raise UnreadyError(
-                f"{self.batch.name}: there are results that were not received; call `recv`, or "
-                "`async_reset` to begin anew."
+        if self._ready or self.batch.in_flight.any():
+            raise ResetNeededError(
+                f"{self.batch.name}: some results were not received. Call `recv`, or "
+                "`async_reset` to discard them."
             )
-        ids = self._ids(env_id)
-        self._begin(ids)
+        ids = self._check_ids(env_id)
+        self._reset_rows(ids)
         obs, _, _, _, info = self._take(len(ids))
         return obs, info
 
     def send(self, action: Any, env_id: Any = None) -> None:
-        """Steps some sub-environments, each with its action; all unless `env_id` says which.
+        """Step some sub-environments, each with its action.
 
         Args:
-            action: a batch of them, or EnvPool's ``{"action": ..., "env_id": ...}``.
-            env_id: which sub-environments.
+            action: Batch of actions, or EnvPool's ``{"action": ..., "env_id": ...}``.
+            env_id: Ids of the sub-environments; None for all.
 
         Raises:
-            ActionError: wrong number, shape or dtype; numbers of environments that do not exist.
-            UnreadyError: a sub-environment's last result was not received yet.
+            ActionError: Wrong number, shape or dtype, or unknown ids.
+            ResetNeededError: The last result of a sub-environment was not received.
         """
         if isinstance(action, Mapping) and not isinstance(self.action_space, spaces.Dict):
-            named = dict(action)
-            env_id = named.pop("env_id", env_id)
+            fields = dict(action)
+            env_id = fields.pop("env_id", env_id)
             (
-                named.pop("players.env_id", None),
-                named.pop("players", None),
-            )  # one player a sub-environment
-            if set(named) != {"action"}:
+                fields.pop("players.env_id", None),
+                fields.pop("players", None),
+            )  # one player per sub-environment
+            if set(fields) != {"action"}:
                 raise ActionError(
-                    f"{self.batch.name}: `send` takes a batch of actions, or a dict of `action` "
-                    f"and `env_id`; it was given {sorted(action)}."
+                    f"{self.batch.name}: `send` takes a batch of actions, or a dict with `action` "
+                    f"and `env_id`, got {sorted(action)}."
                 )
-            action = named["action"]
-        ids = self._ids(env_id)
-        for busy in [*(rows.ids for rows in self._waiting), np.flatnonzero(self.batch.in_flight)]:
-            if len(twice := np.intersect1d(busy, ids)):
-                raise UnreadyError(
-                    f"{self.batch.name}: envs {twice[:8].tolist()} have results that were not "
-                    "received; call `recv` before sending to them again."
+            action = fields["action"]
+        ids = self._check_ids(env_id)
+        for busy in [*(rows.ids for rows in self._ready), np.flatnonzero(self.batch.in_flight)]:
+            if len(pending_ids := np.intersect1d(busy, ids)):
+                raise ResetNeededError(
+                    f"{self.batch.name}: envs {pending_ids[:8].tolist()} have results that were "
+                    "not received. Call `recv` before the next `send` to them."
                 )
         if self.batch.apart and self.is_async:
             self.batch.send(action, ids)
         else:
-            self._came(ids, self.batch.step(action, None if env_id is None else ids))
+            self._store_step(ids, self.batch.step(action, None if env_id is None else ids))
 
     def recv(self) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """The next `batch_size` results: obs, reward float32, terminated, truncated, info.
+        """Return the next `batch_size` results: obs, reward float32, terminated, truncated, info.
 
         Raises:
-            UnreadyError: fewer were sent; it would wait for ever.
+            ResetNeededError: Fewer steps are in flight.
         """
         self.batch.check_open()
-        ready = sum(len(rows.ids) for rows in self._waiting)
+        ready = sum(len(rows.ids) for rows in self._ready)
         in_flight = ready + int(self.batch.in_flight.sum())
         if in_flight < self.batch_size:
-            raise UnreadyError(
-                f"{self.batch.name}: `recv` waits for {self.batch_size} results, and {in_flight} "
-                "are under way; call `send`, `reset` or `async_reset` first."
+            raise ResetNeededError(
+                f"{self.batch.name}: `recv` needs {self.batch_size} results, but {in_flight} are "
+                "in flight. Call `send`, `reset` or `async_reset` first."
             )
         if ready < self.batch_size:
-            self._came(*self.batch.recv(self.batch_size - ready))
+            self._store_step(*self.batch.recv(self.batch_size - ready))
         return self._take(self.batch_size)
 
     def step(self, action: Any, env_id: Any = None) -> tuple[Any, ...]:
-        """`send`, then `recv`."""
+        """Call `send`, then `recv`."""
         self.send(action, env_id)
         return self.recv()
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Ends the sub-environments."""
+        """Close all sub-environments."""
         self.batch.close()
 
     def xla(self) -> NoReturn:
-        """EnvPool's bridge to JAX, which there is not."""
+        """Raise ConfigError: EnvPool's bridge to JAX is not supported."""
         raise ConfigError(
-            f"{self.batch.name}: there is no XLA here, environments are stepped by code that Numba "
-            "compiled; call `step`, or `send` and `recv`, outside of jitted functions."
+            f"{self.batch.name} has no XLA interface. Call `step`, or `send` and `recv`, outside "
+            "of jitted functions."
         )
 
-    def _came(self, ids: NDArray[np.int64], came: BatchStep) -> None:
-        """Keeps the results of these sub-environments."""
-        elapsed = self._elapsed[ids] + 1  # of one that begins its next episode it was -1
+    def _store_step(self, ids: NDArray[np.int64], step: BatchStep) -> None:
+        """Store the results of a step for `recv`."""
+        elapsed = self._elapsed[ids] + 1  # -1 before the first step of an episode
         self._elapsed[ids] = elapsed
-        self._elapsed[came.ended] = -1
-        cut = came.truncated & ~came.terminated
-        flags = came.terminated, cut
-        self._waiting.append(PoolRows(ids, came.obs, came.reward, *flags, elapsed, self._said(ids)))
+        self._elapsed[step.ended] = -1
+        cut = step.truncated & ~step.terminated
+        flags = step.terminated, cut
+        self._ready.append(
+            PoolRows(ids, step.obs, step.reward, *flags, elapsed, self._get_infos(ids))
+        )
 
-    def _begin(self, ids: NDArray[np.int64]) -> None:
-        chosen = np.zeros(self.num_envs, np.bool_)
-        chosen[ids] = True
-        obs = self.batch.reset(self._seeds, chosen)
+    def _reset_rows(self, ids: NDArray[np.int64]) -> None:
+        selected = np.zeros(self.num_envs, np.bool_)
+        selected[ids] = True
+        obs = self.batch.reset(self._seeds, selected)
         for e in ids.tolist():
             self._seeds[e] = None  # the next episode of the same stream
         self._elapsed[ids] = 0
-        over, cut = np.zeros((2, len(ids)), np.bool_)
-        paid, elapsed = np.zeros(len(ids), np.float32), self._elapsed[ids]
-        self._waiting.append(PoolRows(ids, at(obs, ids), paid, over, cut, elapsed, self._said(ids)))
+        terminated, truncated = np.zeros((2, len(ids)), np.bool_)
+        reward, elapsed = np.zeros(len(ids), np.float32), self._elapsed[ids]
+        self._ready.append(
+            PoolRows(
+                ids,
+                take_rows(obs, ids),
+                reward,
+                terminated,
+                truncated,
+                elapsed,
+                self._get_infos(ids),
+            )
+        )
 
-    def _said(self, ids: NDArray[np.int64]) -> NDArray[np.object_]:
-        said = np.empty(len(ids), object)
-        said[:] = self.batch.said(ids)
-        return said
+    def _get_infos(self, ids: NDArray[np.int64]) -> NDArray[np.object_]:
+        infos = np.empty(len(ids), object)
+        infos[:] = self.batch.info_dicts(ids)
+        return infos
 
     def _take(self, n: int) -> tuple[Any, ...]:
-        """The next n results."""
+        """Return the next n results."""
         parts: list[PoolRows] = []
         while n:
-            first, rest = self._waiting[0].cut(n)
+            first, rest = self._ready[0].split(n)
             parts.append(first)
             n -= len(first.ids)
-            self._waiting[:1] = [rest] if len(rest.ids) else []
-        whole = parts[0]
+            self._ready[:1] = [rest] if len(rest.ids) else []
+        rows = parts[0]
         if len(parts) > 1:
-            whole = PoolRows(*(joined(columns) for columns in zip(*parts, strict=True)))
-        ids = whole.ids.astype(np.int32)
-        info = batch_infos(list(enumerate(whole.said)), len(ids))
-        info |= {"env_id": ids, "elapsed_step": whole.elapsed, "players": {"env_id": ids.copy()}}
-        return whole.obs, whole.reward, whole.terminated, whole.truncated, info
+            rows = PoolRows(*(concat_batches(columns) for columns in zip(*parts, strict=True)))
+        ids = rows.ids.astype(np.int32)
+        info = batch_infos(list(enumerate(rows.infos)), len(ids))
+        info |= {"env_id": ids, "elapsed_step": rows.elapsed, "players": {"env_id": ids.copy()}}
+        return rows.obs, rows.reward, rows.terminated, rows.truncated, info
 
-    def _ids(self, env_id: Any) -> NDArray[np.int64]:
+    def _check_ids(self, env_id: Any) -> NDArray[np.int64]:
         if env_id is None:
             return np.arange(self.num_envs, dtype=np.int64)
         ids = np.atleast_1d(np.asarray(env_id))
-        fits = ids.ndim == 1 and ids.dtype.kind in "iu" and len(set(ids.tolist())) == len(ids)
-        if not fits or len(ids) == 0 or ids.min() < 0 or ids.max() >= self.num_envs:
+        is_valid = ids.ndim == 1 and ids.dtype.kind in "iu" and len(set(ids.tolist())) == len(ids)
+        if not is_valid or len(ids) == 0 or ids.min() < 0 or ids.max() >= self.num_envs:
             raise ActionError(
-                f"{self.batch.name}: `env_id` must be different numbers from 0 to "
+                f"{self.batch.name}: `env_id` must be distinct ids from 0 to "
                 f"{self.num_envs - 1}, got {env_id!r:.60}."
             )
         return ids.astype(np.int64)
 
 
 def make_vec(target: str | Mapping[str, Any], num_envs: int = 1, **options: Any) -> EnvPoolAdapter:
-    """`EnvPoolAdapter` by the name that all faces have."""
+    """Create an `EnvPoolAdapter`."""
     return EnvPoolAdapter(target, num_envs, **options)

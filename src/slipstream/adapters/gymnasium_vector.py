@@ -1,4 +1,4 @@
-"""Gymnasium's `VectorEnv` over sub-environments of a kernel, or over any Gymnasium environments."""
+"""Adapters with Gymnasium's `VectorEnv` interface for kernels and Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from slipstream.adapters.batch import (
     BatchStep,
     ClosedError,
     ForeignErrors,
+    ResetNeededError,
     SpaceError,
-    UnreadyError,
     check_single_player,
-    each,
-    foreign_maker,
+    get_foreign_env_fn,
     make_batch,
+    split_batch,
 )
 from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
@@ -39,13 +39,13 @@ from slipstream.gym.shared_layout import NativeCodec
 
 
 class VectorAdapter(VectorEnv[Any, Any, NDArray[Any]]):
-    """What all faces for Gymnasium share: spaces, seeds, `reset_mask`, and the end.
+    """Base class of the adapters for Gymnasium: spaces, seeds, `reset_mask` and closing.
 
     Args:
-        num_envs: E.
-        observation_space, action_space: of one sub-environment.
-        autoreset_mode: NextStep, SameStep or Disabled, or Gymnasium's own constant.
-        metadata: of the environment; it is copied.
+        num_envs: Number of sub-environments, E.
+        observation_space, action_space: Spaces of one sub-environment.
+        autoreset_mode: NextStep, SameStep or Disabled, or a `gymnasium.vector.AutoresetMode`.
+        metadata: Metadata of the environment, which is not modified.
     """
 
     def __init__(
@@ -60,20 +60,20 @@ class VectorAdapter(VectorEnv[Any, Any, NDArray[Any]]):
         self.single_observation_space, self.single_action_space = observation_space, action_space
         self.observation_space = batch_space(observation_space, num_envs)
         self.action_space = batch_space(action_space, num_envs)
-        self.autoreset_mode = mode_of(autoreset_mode)
+        self.autoreset_mode = as_autoreset_mode(autoreset_mode)
         self.metadata = {**(metadata or {}), "autoreset_mode": self.autoreset_mode}
 
     def _seeds(self, seed: Any) -> list[int | None]:
-        """One for each sub-environment."""
+        """Return one seed per sub-environment."""
         if seed is None:
             return [None] * self.num_envs
         if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
             return [int(seed) + e for e in range(self.num_envs)]
         try:
-            seeds = [None if one is None else int(one) for one in seed]
+            seeds = [None if item is None else int(item) for item in seed]
         except (TypeError, ValueError):
             raise TypeError(
-                f"`seed` must be a whole number or one for each sub-environment, got {seed!r:.60}"
+                f"`seed` must be an integer or one per sub-environment, got {seed!r:.60}"
             ) from None
         if len(seeds) != self.num_envs:
             raise ValueError(
@@ -83,7 +83,7 @@ class VectorAdapter(VectorEnv[Any, Any, NDArray[Any]]):
         return seeds
 
     def _selected(self, options: dict[str, Any] | None) -> NDArray[np.bool_] | None:
-        """`options['reset_mask']`, taken out of the options."""
+        """Remove and return `options['reset_mask']`."""
         if options is None or "reset_mask" not in options:
             return None
         mask, name = options.pop("reset_mask"), "`options['reset_mask']`"
@@ -107,14 +107,14 @@ class VectorAdapter(VectorEnv[Any, Any, NDArray[Any]]):
             )
 
 
-def mode_of(autoreset_mode: str | AutoresetMode) -> AutoresetMode:
-    """Gymnasium's constant, of its value, too."""
+def as_autoreset_mode(autoreset_mode: str | AutoresetMode) -> AutoresetMode:
+    """Convert the name of an autoreset mode to `gymnasium.vector.AutoresetMode`."""
     try:
         return AutoresetMode(autoreset_mode)
     except ValueError:
         names = ", ".join(mode.value for mode in AutoresetMode)
         raise ConfigError(
-            f"There is no autoreset mode {autoreset_mode!r}: choose one of {names}."
+            f"`autoreset_mode` must be one of {names}, got {autoreset_mode!r}."
         ) from None
 
 
@@ -122,30 +122,34 @@ _RESERVED_METHODS = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
 class ForeignVectorAdapter(VectorAdapter):
-    """Takes `AsyncVectorEnv`'s place: the same arguments, results and exceptions.
+    """Drop-in replacement for `AsyncVectorEnv`: the same arguments, results and exceptions.
 
-    What differs: several envs share a worker process; arrays are always the caller's; a time-out
-    leaves the call pending, so that it can be awaited again; after an error of a env the others
-    are whole and `reset` goes on; stepping an ended copy under DISABLED is an error.
+    Differences:
+
+    - Several sub-environments share a worker process.
+    - Returned arrays always belong to the caller.
+    - A call that times out stays pending and can be awaited again.
+    - After an error of a sub-environment the others remain intact, and `reset` continues.
+    - Stepping an ended sub-environment with autoreset disabled is an error.
 
     Args:
-        env_fns: [E] functions that make a sub-environment, or ids.
-        shared_memory: observations have places in shared memory; False: they are pickled; None:
-            shared where their space has a fixed size.
-        copy: either; fresh arrays cost no more here.
-        context: how workers are started: forkserver (default) or spawn.
-        daemon: either; workers never outlive this process.
-        worker: None; the worker cannot be replaced.
-        observation_mode: "same", "different" (bounds differ, shape and dtype do not), or the
-            batched and the single space.
+        env_fns: Functions that create a sub-environment, or ids, [E].
+        shared_memory: Store observations in shared memory (True) or pickle them (False). None
+            stores them if their space has a fixed size.
+        copy: Ignored, because all arrays are new.
+        context: Start method of workers, "forkserver" (default) or "spawn".
+        daemon: Ignored: workers never outlive this process.
+        worker: Must be None: the worker function cannot be replaced.
+        observation_mode: "same", "different" (equal shape and dtype, other bounds), or a tuple of
+            the batched and the single space.
         autoreset_mode: NextStep, SameStep or Disabled.
-        max_concurrency: the most workers.
-        backend: process (auto), or serial in this process.
-        workers: W. None uses one per available core.
-        on_fault: "raise" what a env raises; "restart" it alone: its episode ends truncated, and
-            `infos["fault"]` says why.
-        hang_seconds: of one call of a sub-environment, after which it is given up.
-        kwargs: keyword arguments of every one of `env_fns`.
+        max_concurrency: Maximum number of workers.
+        backend: "process" ("auto"), or "serial" in this process.
+        workers: Number of workers. None uses one per available core.
+        on_fault: "raise" errors of a sub-environment, or "restart" it alone: its episode ends
+            truncated, with the reason in `infos["fault"]`.
+        hang_seconds: Time limit of one call of a sub-environment.
+        kwargs: Keyword arguments of every entry of `env_fns`.
     """
 
     def __init__(
@@ -168,15 +172,15 @@ class ForeignVectorAdapter(VectorAdapter):
     ) -> None:
         if worker is not None:
             raise ValueError(
-                "`worker` cannot be replaced here: its envs share memory with this process in a "
-                "layout of slipstream's. Wrap the environment instead."
+                "`worker` must be None: workers share memory with this process in a layout of "
+                "slipstream. Wrap the environment instead."
             )
         workers = limit_workers(workers, max_concurrency)
-        mode, makers = mode_of(autoreset_mode), list(env_fns)
-        batched, single = spaces(observation_mode, makers, kwargs)
+        mode, factories = as_autoreset_mode(autoreset_mode), list(env_fns)
+        batched, single = get_observation_spaces(observation_mode, factories, kwargs)
         try:
             env = NativeEnv(
-                makers,
+                factories,
                 backend="process" if backend == "auto" else backend,
                 at_end=AT_END[mode],
                 workers=workers,
@@ -187,15 +191,15 @@ class ForeignVectorAdapter(VectorAdapter):
                 kwargs=kwargs,
             )
         except (ConfigError, KernelError) as error:
-            raise observation_error(error, observation_mode) from None
+            raise as_space_error(error, observation_mode) from None
         self.env = env
         try:
             if shared_memory:
-                check_fixed(env.observation_space)
-            shown = env.observation_space if single is None else single
+                check_fixed_size(env.observation_space)
+            single_space = env.observation_space if single is None else single
             if observation_mode != "same":
-                check_alike(env.get_attr("observation_space"), shown)
-            super().__init__(env.num_envs, shown, env.action_space, mode, env.metadata)
+                check_equal_spaces(env.get_attr("observation_space"), single_space)
+            super().__init__(env.num_envs, single_space, env.action_space, mode, env.metadata)
         except BaseException:
             env.close()
             raise
@@ -203,17 +207,17 @@ class ForeignVectorAdapter(VectorAdapter):
             self.observation_space = batched
         self.render_mode, self.observation_mode = env.render_mode, observation_mode
         self._pending: str | None = None
-        self._asked: tuple[str, tuple[Any, ...], dict[str, Any]] | None = None
+        self._pending_call: tuple[str, tuple[Any, ...], dict[str, Any]] | None = None
         self._over = np.zeros(self.num_envs, np.bool_)
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """The generators of all sub-environments."""
+        """Random generators of all sub-environments."""
         return self.get_attr("np_random")
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
-        """What each sub-environment was last seeded with."""
+        """Last seed of each sub-environment."""
         return self.get_attr("np_random_seed")
 
     def reset(
@@ -222,12 +226,13 @@ class ForeignVectorAdapter(VectorAdapter):
         seed: int | Sequence[int | None] | None = None,
         options: Any = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins new episodes; see `VectorEnv.reset`.
+        """Reset sub-environments; see `VectorEnv.reset`.
 
         Args:
-            seed: sub-environment e gets seed + e, or the e-th seed of a list.
-            options: handed to every env; a list of them has one for each. ``reset_mask`` (bool
-                [E]) in a dict chooses sub-environments, the others show what they did.
+            seed: Sub-environment e gets seed + e, or the e-th seed of a list.
+            options: Options of every sub-environment, or a list with one entry each. The key
+                ``reset_mask`` (bool [E]) selects sub-environments. The others keep their last
+                observation.
         """
         self.reset_async(seed=seed, options=options)
         return self.reset_wait()
@@ -235,7 +240,7 @@ class ForeignVectorAdapter(VectorAdapter):
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: Any = None
     ) -> None:
-        """Begins `reset`; `reset_wait` ends it."""
+        """Start a reset; `reset_wait` completes it."""
         self._check_open()
         seeds = self._seeds(seed)
         self._check_idle("reset_async", "")
@@ -245,25 +250,25 @@ class ForeignVectorAdapter(VectorAdapter):
         self._over &= np.zeros(self.num_envs, np.bool_) if selected is None else ~selected
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
-        """Ends `reset_async`."""
+        """Complete `reset_async`."""
         self._await("reset", timeout)
         return self.env.observation(), self.env.infos()
 
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """Steps every sub-environment; see `VectorEnv.step`."""
+        """Step every sub-environment; see `VectorEnv.step`."""
         self.step_async(actions)
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """Begins `step`; `step_wait` ends it."""
+        """Start a step; `step_wait` completes it."""
         self._check_open()
         self._check_idle("step_async", ".")
         if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
-            raise UnreadyError(
+            raise ResetNeededError(
                 f"The episodes of envs {np.flatnonzero(self._over)[:8].tolist()} have ended, and "
-                "with autoreset disabled nobody begins them again: reset with "
+                "autoreset is disabled. Reset them with "
                 "options={'reset_mask': terminations | truncations} before the next step."
             )
         self.env.step_async(actions)
@@ -272,7 +277,7 @@ class ForeignVectorAdapter(VectorAdapter):
     def step_wait(
         self, timeout: float | None = None
     ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """Ends `step_async`."""
+        """Complete `step_async`."""
         self._await("step", timeout)
         arrays = self.env.arrays
         terminated, truncated = arrays["terminated"].copy(), arrays["truncated"].copy()
@@ -281,34 +286,34 @@ class ForeignVectorAdapter(VectorAdapter):
         return self.env.observation(), arrays["reward"].copy(), terminated, truncated, infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """An attribute of every environment, found through its wrappers; called if it can be."""
+        """Return an attribute of every sub-environment, called if callable."""
         self.call_async(name, *args, **kwargs)
         return self.call_wait()
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Keeps a call; `call_wait` makes it."""
+        """Store a call; `call_wait` executes it."""
         self._check_open()
         self._check_idle("call_async", ".")
         if name in _RESERVED_METHODS:
             raise ValueError(
                 f"Trying to call function `{name}` with `call`, use `{name}` directly instead."
             )
-        self._pending, self._asked = "call", (name, args, kwargs)
+        self._pending, self._pending_call = "call", (name, args, kwargs)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Makes the call that `call_async` kept."""
+        """Execute the call stored by `call_async`."""
         self._check_pending("call")
-        assert self._asked is not None
-        (name, args, kwargs), self._pending = self._asked, None
+        assert self._pending_call is not None
+        (name, args, kwargs), self._pending = self._pending_call, None
         with ForeignErrors():
             return tuple(self.env.call(name, args, kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of every sub-environment; called if it can be, as Gymnasium does."""
+        """Return an attribute of every sub-environment, called if callable, as Gymnasium does."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Sets an attribute of every env: one value for all, or a list with one for each."""
+        """Set an attribute: one value for all sub-environments, or a list with one each."""
         self._check_open()
         if not isinstance(values, (list, tuple)):
             values = [values] * self.num_envs
@@ -322,15 +327,15 @@ class ForeignVectorAdapter(VectorAdapter):
             self.env.set_attr(name, values)
 
     def render(self) -> tuple[Any, ...]:
-        """What each sub-environment draws."""
+        """Return the rendered frame of each sub-environment."""
         return self.call("render")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Ends the sub-environments and their workers.
+        """Close all sub-environments and workers.
 
         Args:
-            timeout: seconds to wait for what is pending.
-            terminate: wait for nothing.
+            timeout: Seconds to wait for a pending call.
+            terminate: Do not wait.
         """
         if not hasattr(self, "env"):
             return
@@ -370,13 +375,13 @@ class ForeignVectorAdapter(VectorAdapter):
             ) from None
         except BaseException:
             self._pending = None
-            with suppress(UserWarning):  # where warnings are errors, what was raised matters more
+            with suppress(UserWarning):  # if warnings are errors, the first error is raised
                 self._log_faults()
             raise
         self._pending = None
 
     def _log_faults(self) -> None:
-        """All envs that failed, in Gymnasium's words: only one of their exceptions is raised."""
+        """Log all faults with Gymnasium's messages, because only one exception is raised."""
         faults = self.env.drain_faults()
         for fault in faults:
             logger.error(
@@ -388,7 +393,7 @@ class ForeignVectorAdapter(VectorAdapter):
 
 
 def limit_workers(workers: int | None, max_concurrency: Any) -> int | None:
-    """The number of workers under `max_concurrency`."""
+    """Return the number of workers, limited by `max_concurrency`."""
     if max_concurrency is None:
         return workers
     if isinstance(max_concurrency, bool) or not isinstance(max_concurrency, (int, np.integer)):
@@ -400,13 +405,13 @@ def limit_workers(workers: int | None, max_concurrency: Any) -> int | None:
     return min(workers or int(max_concurrency), int(max_concurrency))
 
 
-def spaces(
-    observation_mode: Any, makers: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+def get_observation_spaces(
+    observation_mode: Any, env_fns: Sequence[Any], kwargs: Mapping[str, Any] | None = None
 ) -> tuple[Space[Any] | None, Space[Any] | None]:
-    """The batched and the single observation space, where they are not those of all envs."""
+    """Return the batched and the single observation space of an observation mode, or None."""
     if isinstance(observation_mode, tuple) and len(observation_mode) == 2:
-        for one in observation_mode:
-            if not isinstance(one, Space):
+        for space in observation_mode:
+            if not isinstance(space, Space):
                 raise TypeError(
                     "Expected both elements of observation_mode to be Spaces, got "
                     f"{type(observation_mode[0])} and {type(observation_mode[1])}"
@@ -419,44 +424,42 @@ def spaces(
             "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and "
             f"batch observation space, actual got {observation_mode}"
         )
-    shown = []
-    for make in makers:
-        env = make_gymnasium(make, kwargs)
-        shown.append(env.observation_space)
+    env_spaces = []
+    for env_fn in env_fns:
+        env = make_gymnasium(env_fn, kwargs)
+        env_spaces.append(env.observation_space)
         env.close()
-    return batch_differing_spaces(shown), shown[0]
+    return batch_differing_spaces(env_spaces), env_spaces[0]
 
 
-def observation_error(error: SlipstreamError, observation_mode: Any) -> SlipstreamError:
-    """Spaces that differ, in Gymnasium's words; any other error as it is."""
+def as_space_error(error: SlipstreamError, observation_mode: Any) -> SlipstreamError:
+    """Return an error about unequal spaces with Gymnasium's message; other errors unchanged."""
     if "all sub-environments must have the same" not in str(error):
         return error
-    way_out = (
+    hint = (
         "If this is intentional, use `observation_mode='different'` instead. "
         if observation_mode == "same"
         else ""
     )
-    return SpaceError(
-        f"the sub-environments observation spaces are not equivalent. {way_out}{error}"
-    )
+    return SpaceError(f"the sub-environments observation spaces are not equivalent. {hint}{error}")
 
 
-def check_alike(each: Sequence[Space[Any]], single: Space[Any]) -> None:
-    """Refuses sub-environments whose observations are not of one shape and dtype."""
-    for e, space in enumerate(each):
+def check_equal_spaces(env_spaces: Sequence[Space[Any]], single: Space[Any]) -> None:
+    """Check that all sub-environments have observations of one shape and dtype."""
+    for e, space in enumerate(env_spaces):
         if not is_space_dtype_shape_equiv(space, single):
             raise SpaceError(
                 f"the sub-environments observation spaces do not share a common shape and dtype: "
-                f"copy {e} has {space}, and {single} is expected."
+                f"environment {e} has {space} instead of {single}."
             )
 
 
-def check_fixed(space: Space[Any]) -> None:
-    """Refuses shared memory for spaces without a fixed size, as Gymnasium does.
+def check_fixed_size(space: Space[Any]) -> None:
+    """Check that a space has a fixed size, as Gymnasium does for shared memory.
 
-    Text and OneOf, which Gymnasium lays out there, are pickled here, with the same results.
+    Text and OneOf, which Gymnasium stores in shared memory, are pickled here with the same results.
     """
-    parts = _unfixed(space)
+    parts = _find_dynamic_parts(space)
     dynamic = (gymnasium.spaces.Graph, gymnasium.spaces.Sequence)
     if any(isinstance(part, dynamic) for part in parts):
         raise TypeError(
@@ -465,31 +468,35 @@ def check_fixed(space: Space[Any]) -> None:
         )
     if any(not type(part).__module__.startswith("gymnasium.") for part in parts):
         raise ValueError(
-            f"{space} is a space of your own, which has no layout in shared memory: leave "
-            "`shared_memory` out, or disable it."
+            f"{space} is a custom space, which has no layout in shared memory. Omit or disable "
+            "`shared_memory`."
         )
 
 
-def _unfixed(space: Space[Any]) -> list[Space[Any]]:
-    """The parts of Dicts, Tuples and OneOfs that have no place of fixed size."""
+def _find_dynamic_parts(space: Space[Any]) -> list[Space[Any]]:
+    """Return the parts of Dict, Tuple and OneOf spaces without a fixed size."""
     if isinstance(space, gymnasium.spaces.Dict):
-        return [leaf for part in space.spaces.values() for leaf in _unfixed(part)]
+        return [leaf for part in space.spaces.values() for leaf in _find_dynamic_parts(part)]
     if isinstance(space, gymnasium.spaces.Tuple | gymnasium.spaces.OneOf):
-        return [leaf for part in space.spaces for leaf in _unfixed(part)]
+        return [leaf for part in space.spaces for leaf in _find_dynamic_parts(part)]
     return [] if NativeCodec(space).fixed_size else [space]
 
 
 class KernelVectorAdapter(VectorAdapter):
-    """Sub-environments of a kernel, on any backend.
+    """Vector environment of a kernel, on any backend.
 
-    Infos hold what there is to say, each key with its ``_key`` mask: `metrics`, the kernel's, where
-    an episode ended; `episode` (``r``, ``l``) there, too, if asked for; `action_mask` bool
-    [E, n] at every step where the kernel has a mask; `valid` where a transition is not real. Under
-    SAME_STEP the first two stand in `final_info`, beside `final_obs`.
+    Infos have these keys, each with its ``_key`` mask:
+
+    - `metrics`: the kernel's metrics, where an episode ended.
+    - `episode` (``r``, ``l``): its return and length, with `statistics`.
+    - `action_mask`: bool [E, n] at every step, if the kernel has a mask.
+    - `valid`: false for transitions that did not happen.
+
+    Under SAME_STEP the first two are in `final_info`, beside `final_obs`.
 
     Args:
-        batch: the sub-environments.
-        statistics: tell `episode`, as `RecordEpisodeStatistics` would: leave that wrapper out then.
+        batch: The sub-environments.
+        statistics: Add `episode`. It replaces the wrapper `RecordEpisodeStatistics`.
     """
 
     def __init__(self, batch: AdapterBatch, *, statistics: bool = False) -> None:
@@ -505,89 +512,95 @@ class KernelVectorAdapter(VectorAdapter):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins new episodes.
+        """Reset sub-environments.
 
         Args:
-            seed: env e begins the stream of seed + e, or of the e-th seed of a list; None: each
-                goes on with its own.
-            options: ``{"reset_mask": bool [E]}`` chooses environments; the others stay as they are.
+            seed: Sub-environment e gets seed + e, or the e-th seed of a list. None continues the
+                current random streams.
+            options: ``{"reset_mask": bool [E]}`` selects sub-environments. Others are unchanged.
         """
         self._check_open()
         seeds, selected = self._seeds(seed), self._selected(options)
         if options:
             raise ConfigError(
-                f"{self.batch.name} has no reset options {sorted(options)}: a kernel takes "
-                "`reset_mask` only; its settings are given where it is made."
+                f"{self.batch.name} has no reset options {sorted(options)}. Kernels only support "
+                "`reset_mask`; pass settings when the environment is created."
             )
         if isinstance(seed, (int, np.integer)):
             super().reset(seed=int(seed))
         obs = self.batch.reset(seeds, selected)
-        chosen = np.ones(self.num_envs, np.bool_) if selected is None else selected
-        return obs, self._allowed(chosen)
+        selected_rows = np.ones(self.num_envs, np.bool_) if selected is None else selected
+        return obs, self._get_mask_info(selected_rows)
 
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """Steps every sub-environment; all arrays are fresh.
+        """Step every sub-environment and return new arrays.
 
         Raises:
-            ActionError: wrong number, shape or dtype, or not in the action space.
-            UnreadyError: a sub-environment was not reset, or has ended under DISABLED.
+            ActionError: Wrong number, shape or dtype, or outside the action space.
+            ResetNeededError: A sub-environment needs a reset.
         """
         self._check_open()
-        came = self.batch.step(actions)
-        infos = self._infos(came) if len(came.ended) else {}
-        if came.valid is not None:
-            infos |= {"valid": came.valid, "_valid": ~came.valid}
+        result = self.batch.step(actions)
+        infos = self._make_infos(result) if len(result.ended) else {}
+        if result.valid is not None:
+            infos |= {"valid": result.valid, "_valid": ~result.valid}
         if self.batch.mask is not None:
-            # NEXT_STEP ignores the next action of a sub-environment that has ended.
+            # Under NEXT_STEP the next action of an ended episode is ignored.
             next_step = self.autoreset_mode is AutoresetMode.NEXT_STEP
-            ended = came.terminated | came.truncated
-            infos |= self._allowed(~ended if next_step else np.ones(self.num_envs, np.bool_))
-        return came.obs, came.reward.astype(np.float64), came.terminated, came.truncated, infos
+            ended = result.terminated | result.truncated
+            infos |= self._get_mask_info(~ended if next_step else np.ones(self.num_envs, np.bool_))
+        return (
+            result.obs,
+            result.reward.astype(np.float64),
+            result.terminated,
+            result.truncated,
+            infos,
+        )
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Ends the sub-environments."""
+        """Close all sub-environments."""
         self.batch.close()
 
-    def _infos(self, came: BatchStep) -> dict[str, Any]:
-        """What there is to say of the episodes that ended."""
-        told: dict[str, Any] = {}
+    def _make_infos(self, step: BatchStep) -> dict[str, Any]:
+        """Return the infos of episodes that ended."""
+        infos: dict[str, Any] = {}
         if self.statistics:
-            told |= self._column(
-                "episode", came, {"r": came.episodes.returns, "l": came.episodes.length}
+            infos |= self._make_info_column(
+                "episode", step, {"r": step.episodes.returns, "l": step.episodes.length}
             )
-        if came.episodes.metrics:
-            told |= self._column("metrics", came, came.episodes.metrics)
+        if step.episodes.metrics:
+            infos |= self._make_info_column("metrics", step, step.episodes.metrics)
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
-            return told
+            return infos
         finals = np.full(self.num_envs, None, dtype=object)
-        for e, obs in zip(came.ended.tolist(), each(came.finals), strict=False):
+        for e, obs in zip(step.ended.tolist(), split_batch(step.final_obs), strict=False):
             finals[e] = obs
-        ended = came.terminated | came.truncated
+        ended = step.terminated | step.truncated
         return {
             "final_obs": finals,
             "_final_obs": ended,
-            "final_info": told,
+            "final_info": infos,
             "_final_info": ended.copy(),
         }
 
-    def _column(
-        self, name: str, came: BatchStep, values: Mapping[str, NDArray[Any]]
+    def _make_info_column(
+        self, name: str, step: BatchStep, values: Mapping[str, NDArray[Any]]
     ) -> dict[str, Any]:
-        """Numbers of the ended episodes as arrays [E] with their masks."""
+        """Return values of ended episodes as arrays [E] with masks."""
         mask = np.zeros(self.num_envs, np.bool_)
-        mask[came.episodes.e] = True
+        mask[step.episodes.e] = True
         inner: dict[str, Any] = {}
         for key, column in values.items():
             inner[key] = np.zeros((self.num_envs, *column.shape[1:]), column.dtype)
-            inner[key][came.episodes.e] = column
+            inner[key][step.episodes.e] = column
             inner[f"_{key}"] = mask.copy()
         return {name: inner, f"_{name}": mask}
 
-    def _allowed(self, chosen: NDArray[np.bool_]) -> dict[str, Any]:
+    def _get_mask_info(self, selected: NDArray[np.bool_]) -> dict[str, Any]:
         mask = self.batch.mask
-        return {} if mask is None else {"action_mask": mask.copy(), "_action_mask": chosen.copy()}
+        return {} if mask is None else {"action_mask": mask.copy(), "_action_mask": selected.copy()}
 
 
 def make_vec(
@@ -597,18 +610,18 @@ def make_vec(
     autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
     **options: Any,
 ) -> VectorAdapter:
-    """Sub-environments as Gymnasium's `VectorEnv`; what ``gym.make_vec("slipstream/...")`` calls.
+    """Create a Gymnasium `VectorEnv`; called by ``gym.make_vec("slipstream/...")``.
 
     Args:
-        target: as for `slipstream.make_vec`: a kernel's name or file, or ``gym:ID``.
-        num_envs: E.
+        target: As for `slipstream.make_vec`: kernel name or file, or ``gym:ID``.
+        num_envs: Number of sub-environments, E.
         autoreset_mode: NextStep, SameStep or Disabled.
-        **options: `backend` and `workers` as for `make_batch`; of a kernel `split`, `statistics`
-            (see `KernelVectorAdapter`) and the fields of its Config; of ``gym:ID`` its `kwargs` and
-            `wrappers`, and options of `ForeignVectorAdapter`.
+        **options: `backend` and `workers` as for `make_batch`. Kernels: `split`, `statistics` (see
+            `KernelVectorAdapter`) and fields of their Config. ``gym:ID``: `kwargs`, `wrappers`
+            and options of `ForeignVectorAdapter`.
     """
-    if make := foreign_maker(target, options):
-        return ForeignVectorAdapter([make] * num_envs, autoreset_mode=autoreset_mode, **options)
-    statistics, mode = options.pop("statistics", False), mode_of(autoreset_mode)
+    if factory := get_foreign_env_fn(target, options):
+        return ForeignVectorAdapter([factory] * num_envs, autoreset_mode=autoreset_mode, **options)
+    statistics, mode = options.pop("statistics", False), as_autoreset_mode(autoreset_mode)
     batch = make_batch(target, num_envs, autoreset=mode, foreign=False, **options)
     return KernelVectorAdapter(batch, statistics=statistics)

@@ -1,4 +1,4 @@
-"""PettingZoo's parallel environment over one sub-environment, of several players or of one."""
+"""Adapter with PettingZoo's `ParallelEnv` interface for one environment."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from slipstream.adapters.batch import ActionError, UnreadyError, each, make_batch
+from slipstream.adapters.batch import ActionError, ResetNeededError, make_batch, split_batch
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import import_optional
 
-_PETTINGZOO = import_optional("pettingzoo", "The face for PettingZoo", "pettingzoo")
+_PETTINGZOO = import_optional("pettingzoo", "The adapter for PettingZoo", "pettingzoo")
 
 
 class ParallelAdapter(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
-    """One copy; agents ``player_0``, ``player_1``, ... act at the same time and end together.
+    """Single environment; the agents ``player_0``, ``player_1``, ... act simultaneously.
 
-    What has one player, as a Gymnasium environment has, has the agent ``player_0`` alone.
+    All agents end together. Environments with one player, such as Gymnasium's, have the agent
+    ``player_0`` only.
 
-    Where the kernel has a mask, an observation is PettingZoo's Dict of `observation` and
-    `action_mask`, and an info has `action_mask`, too; when the episode ends, `metrics`. That of
-    a ``gym:ID`` is its own; reset options are not handed on.
+    If the kernel has an action mask, observations are PettingZoo's Dict of `observation` and
+    `action_mask`, and infos have `action_mask`. Infos of the last step of an episode have
+    `metrics`. Infos of a ``gym:ID`` are its own. Reset options are ignored.
 
     Args:
-        target: as for `make_batch`.
-        render_mode: None; no pictures are drawn.
+        target: As for `make_batch`.
+        render_mode: Must be None; the adapter cannot be rendered.
         **options: `backend`, `split` and `workers` as for `make_batch`; fields of the environment's
             Config; ``kwargs`` of ``gym:ID``.
     """
@@ -43,18 +44,20 @@ class ParallelAdapter(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defin
         batch = make_batch(target, 1, autoreset=AutoresetMode.DISABLED, **options)
         if render_mode is not None:
             batch.close()
-            raise ConfigError(f"{batch.name} draws no pictures here; leave `render_mode` out.")
+            raise ConfigError(f"{batch.name} cannot be rendered. Omit `render_mode`.")
         self.batch, self.render_mode = batch, None
         self.metadata = {"name": f"slipstream_{batch.name}_v0", "render_modes": []}
         self.possible_agents = [f"player_{p}" for p in range(batch.spec.players)]
         self.agents: list[str] = []
-        self._shown: spaces.Space[Any] = batch.observation_space
+        self._observation_space: spaces.Space[Any] = batch.observation_space
         if batch.spec.has_action_mask:
             allowed = spaces.MultiBinary(batch.spec.num_actions)
-            self._shown = spaces.Dict({"observation": self._shown, "action_mask": allowed})
+            self._observation_space = spaces.Dict(
+                {"observation": self._observation_space, "action_mask": allowed}
+            )
 
     def observation_space(self, agent: str) -> Any:
-        return self._shown
+        return self._observation_space
 
     def action_space(self, agent: str) -> Any:
         return self.batch.action_space
@@ -62,75 +65,80 @@ class ParallelAdapter(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defin
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Begins an episode: the first of the stream of `seed`, or the next one of its own.
+        """Begin an episode: the first one of `seed`, or the next one of the current stream.
 
-        Options are passed over: a kernel has none, and PettingZoo's own tests give some.
+        Options are ignored: kernels have none, but PettingZoo's own tests pass some.
         """
         obs = self.batch.reset([seed])
         self.agents = list(self.possible_agents)
-        return self._each(each(obs)[0]), self._infos()
+        return self._observations_by_agent(split_batch(obs)[0]), self._get_infos()
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-        """All agents act: observations, rewards, terminations, truncations, infos by agent.
+        """Step all agents.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos by agent.
 
         Raises:
-            ActionError: an agent's action is missing, or not in the action space.
-            UnreadyError: no episode has begun, or it has ended.
+            ActionError: An agent's action is missing, or not in the action space.
+            ResetNeededError: No episode has begun, or it has ended.
         """
         if not self.agents:
-            raise UnreadyError(f"{self.batch.name}: no episode is running; call `reset`.")
+            raise ResetNeededError(f"{self.batch.name}: no episode is running. Call `reset`.")
         missing = [agent for agent in self.agents if agent not in actions]
         if missing or len(actions) != len(self.agents):
             raise ActionError(
-                f"{self.batch.name}: `step` takes an action of each of {self.agents}, got those of "
+                f"{self.batch.name}: `step` takes one action for each of {self.agents}, got "
                 f"{list(actions)}."
             )
         rows = [np.asarray(actions[agent]) for agent in self.agents]
-        came = self.batch.step((np.stack(rows) if len(rows) > 1 else rows[0])[None])
-        ends = bool(came.terminated[0]), bool(came.truncated[0])
-        infos = self._infos()
-        if len(came.ended) and came.episodes.metrics:
+        result = self.batch.step((np.stack(rows) if len(rows) > 1 else rows[0])[None])
+        flags = bool(result.terminated[0]), bool(result.truncated[0])
+        infos = self._get_infos()
+        if len(result.ended) and result.episodes.metrics:
             for info in infos.values():
-                info["metrics"] = {k: float(v[0]) for k, v in came.episodes.metrics.items()}
-        rewards = {agent: float(paid) for agent, paid in self._of(came.reward[0])}
-        terminations, truncations = (dict.fromkeys(self.agents, one) for one in ends)
-        obs = self._each(each(came.obs)[0])
-        if any(ends):
+                info["metrics"] = {k: float(v[0]) for k, v in result.episodes.metrics.items()}
+        rewards = {agent: float(reward) for agent, reward in self._by_agent(result.reward[0])}
+        terminations, truncations = (dict.fromkeys(self.agents, flag) for flag in flags)
+        obs = self._observations_by_agent(split_batch(result.obs)[0])
+        if any(flags):
             self.agents = []
         return obs, rewards, terminations, truncations, infos
 
     def render(self) -> None:
-        """Nothing is drawn."""
+        """Do nothing: the adapter cannot be rendered."""
 
     def close(self) -> None:
-        """Ends the copy. Safe to call again."""
+        """Close the environment. Safe to call again."""
         self.batch.close()
 
-    def _of(self, players: Any) -> list[tuple[str, Any]]:
-        """Agents with their parts of what has an axis of players where there are several."""
-        parts = [players] if self.batch.spec.players == 1 else players
+    def _by_agent(self, values: Any) -> list[tuple[str, Any]]:
+        """Return pairs of agent and value; several players have an axis of their own."""
+        parts = [values] if self.batch.spec.players == 1 else values
         return list(zip(self.possible_agents, parts, strict=True))
 
-    def _each(self, shown: Any) -> dict[str, Any]:
-        own = {agent: copy.deepcopy(part) for agent, part in self._of(shown)}
+    def _observations_by_agent(self, obs: Any) -> dict[str, Any]:
+        observations = {agent: copy.deepcopy(part) for agent, part in self._by_agent(obs)}
         if self.batch.mask is None:
-            return own
-        masks = dict(self._of(self.batch.mask[0]))
+            return observations
+        masks = dict(self._by_agent(self.batch.mask[0]))
         return {
             agent: {"observation": part, "action_mask": masks[agent].astype(np.int8)}
-            for agent, part in own.items()
+            for agent, part in observations.items()
         }
 
-    def _infos(self) -> dict[str, dict[str, Any]]:
+    def _get_infos(self) -> dict[str, dict[str, Any]]:
         mask = self.batch.mask
         if mask is None:  # a `gym:ID` has one player and no mask
-            (said,) = self.batch.said(np.zeros(1, np.int64))
-            return {agent: dict(said) for agent in self.possible_agents}
-        return {agent: {"action_mask": own.astype(np.int8)} for agent, own in self._of(mask[0])}
+            (info,) = self.batch.info_dicts(np.zeros(1, np.int64))
+            return {agent: dict(info) for agent in self.possible_agents}
+        return {
+            agent: {"action_mask": part.astype(np.int8)} for agent, part in self._by_agent(mask[0])
+        }
 
 
 def make_vec(target: str | Mapping[str, Any], num_envs: int = 1, **options: Any) -> ParallelAdapter:
-    """`ParallelAdapter` by the name that all faces have; PettingZoo steps one sub-environment."""
+    """Create a `ParallelAdapter`, which has one environment."""
     if num_envs != 1:
-        raise ConfigError(f"PettingZoo steps one sub-environment, and {num_envs} were asked for.")
+        raise ConfigError(f"PettingZoo supports one environment, got num_envs={num_envs}.")
     return ParallelAdapter(target, **options)

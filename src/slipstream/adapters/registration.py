@@ -11,7 +11,7 @@ from slipstream.kernels.kernel_registry import list_kernels
 
 
 def register() -> None:
-    """Makes each built-in environment known as ``slipstream/NAME-v0``; may be called again."""
+    """Register every built-in environment as ``slipstream/NAME-v0``. Safe to call again."""
     for name in list_kernels():
         if f"slipstream/{name}-v0" not in gymnasium.registry:
             gymnasium.register(

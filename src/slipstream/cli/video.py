@@ -61,7 +61,7 @@ def _record_episodes(
 ) -> list[list[NDArray[np.uint8]]]:
     """Return the frames of each episode."""
     from slipstream.api import load_policy
-    from slipstream.gym.action_masks import mask_of
+    from slipstream.gym.action_masks import get_mask
     from slipstream.training.runs.matches import environment_against, load_opponent
 
     config = run.config
@@ -84,7 +84,7 @@ def _record_episodes(
                 frames.append(_render_frame(env, env_id))
                 mask = env.mask if isinstance(env, RenderableEnv) else None
                 if policy.native.masked and not isinstance(env, RenderableEnv):
-                    mask = mask_of(env, info)
+                    mask = get_mask(env, info)
                 action = policy.act(observation, mask=mask)
                 observation, _, terminated, truncated, info = env.step(action)
                 ended = terminated or truncated

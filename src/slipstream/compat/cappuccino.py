@@ -199,7 +199,7 @@ class CryptoEnvAlpaca:
                 "episode_return_net": net,
                 "episode_return_gross": net + fees / self.initial_cash,
                 "fee_impact_pct": 100.0 * fees / self.initial_cash,
-                "final_state": came.finals[k],
+                "final_state": came.final_obs[k],
             }
         ends = came.terminated | came.truncated
         if self.env_num == 1:

@@ -1,4 +1,4 @@
-"""Foreign code behind a guard: making Gymnasium environments, and what they raise and return."""
+"""Creation of Gymnasium environments, and checks of what their code raises and returns."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ from slipstream.kernels.space_codec import (
 )
 from slipstream.kernels.spec import EnvSpec
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of Gymnasium's own messages
-_SPACE_BYTES = 32  # of a Box for each number: bounds, and whether there are any, twice
+_ANSI_COLOR = re.compile(r"\x1b\[[0-9;]*m")  # in Gymnasium's messages
+_SPACE_BYTES = 32  # per number of a Box: bounds and the flags of bounds, twice
 _MEMORY_SHARE = 0.8
 
 
-# Ids of packages that Gymnasium does not find by itself, by how they begin.
+# Packages that Gymnasium does not import by itself, by prefix of their ids.
 _PACKAGES = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid", "ALE/": "ale_py"}
 
 
 Wrappers = tuple[tuple[str, Mapping[str, Any]], ...]
-"""``package:Wrapper`` with its keyword arguments, the innermost first."""
+"""Pairs of ``package:Wrapper`` and keyword arguments, innermost first."""
 
 
 class WrappedEnv(NamedTuple):
-    """A Gymnasium environment inside wrappers; a plain value, so that workers make it, too.
+    """A Gymnasium environment with wrappers, as a plain value that workers can unpickle.
 
     Attributes:
-        env_id: an id, or what makes an environment when it is called.
-        wrappers: around it.
-        training: around these, with a `RawReturn` in between.
+        env_id: Id, or function that creates the environment.
+        wrappers: Wrappers around it.
+        training: Training wrappers around those, with a `RawReturn` in between.
     """
 
     env_id: Any
@@ -65,42 +65,42 @@ class RawReturn(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Sum the rewards of the environment inside `env.training_wrappers`.
 
     Attributes:
-        total: sum since the episode of the training environment began, which `SubEnv` resets.
-        before: `total` before the newest step of the training environment, of several steps inside
-            some wrappers.
+        total: Sum over the current episode of the training environment. `SubEnv` resets it.
+        before: `total` before the newest step of the training environment. One such step may be
+            several steps inside some wrappers.
     """
 
     total = before = 0.0
 
     def step(self, action: Any) -> Any:
-        came = self.env.step(action)
-        self.total += float(came[1])
-        return came
+        result = self.env.step(action)
+        self.total += float(result[1])
+        return result
 
 
 class HangError(BaseException):
-    """A call took too long; raised inside it by the signal that a worker's parent sends."""
+    """A call took too long. Raised inside the call by a signal of the worker's parent."""
 
 
 _CLOSE_SECONDS, _CLOSE_AGAIN_SECONDS = 10.0, 0.1
-PROBE_SECONDS = 10.0  # for what a forked process asks of an environment
-_failed_closes: dict[str, float] = {}  # seconds for the next one, by the environment's name
+PROBE_SECONDS = 10.0  # limit of a probe in a forked process
+_failed_closes: dict[str, float] = {}  # seconds for the next close, by environment name
 
 
 def first_env_fn(env: Any) -> Any:
-    """What makes the first env: a list has a maker for each row, then from the first again."""
+    """Return the id or function of the first environment of a list, or `env` itself."""
     return env[0] if isinstance(env, list) else env
 
 
 def env_name(env: Any) -> str:
-    """An environment's name in messages: its id, or the name of the function that makes it."""
+    """Return the name of an environment for messages: its id, or the name of its function."""
     env = first_env_fn(env)
     env = env.env_id if isinstance(env, WrappedEnv) else env
     return env if isinstance(env, str) else str(getattr(env, "__qualname__", repr(env)))
 
 
-def import_named(module: str) -> ModuleType:
-    """A module that is installed, or that lies in the working folder, as `python -m` finds it."""
+def import_user_module(module: str) -> ModuleType:
+    """Import a module that is installed or in the working directory, as `python -m` does."""
     add_cwd_to_path()
     return importlib.import_module(module)
 
@@ -108,120 +108,126 @@ def import_named(module: str) -> ModuleType:
 def make_gymnasium(
     env: Any, kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None
 ) -> Any:
-    """Builds one Gymnasium environment.
+    """Create one Gymnasium environment.
 
     Args:
-        env: ``"Acrobot-v1"``, or ``"module:ID"`` to import the module that registers it first, or
-            such an id with wrappers, or what makes an environment when it is called with `kwargs`,
-            or a list of these, of which the first makes it.
-        kwargs: keyword arguments of its constructor.
-        render_mode: passed on where given.
+        env: ``"Acrobot-v1"``, or ``"module:ID"`` to import the module that registers the id. Also
+            a `WrappedEnv`, a function that creates the environment, or a list of these, whose
+            first entry is used.
+        kwargs: Keyword arguments of the environment.
+        render_mode: Render mode; None omits the argument.
 
     Raises:
-        ConfigError: unknown id, module or keyword.
-        ResourceError: it needs a package that is not installed, or more memory than there is.
-        KernelError: its own code raised something else, or asked to end the process.
+        ConfigError: The id, the module or a keyword is unknown.
+        ResourceError: A package is not installed, or memory is insufficient.
+        KernelError: The environment's code raised another error, or tried to exit.
     """
     env, env_id = first_env_fn(env), env_name(env)
     module, _, name = env_id.rpartition(":")
-    _check_limit(env_id, dict(kwargs or {}).get("max_episode_steps"))
+    _check_max_episode_steps(env_id, dict(kwargs or {}).get("max_episode_steps"))
     extra: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     try:
         with _memory_guard(), time_limit(start_timeout()):
-            whole = env if isinstance(env, WrappedEnv) else WrappedEnv(env, ())
-            if not isinstance(whole.env_id, str):
-                made = whole.env_id(**dict(kwargs or {}))
+            wrapped = env if isinstance(env, WrappedEnv) else WrappedEnv(env, ())
+            if not isinstance(wrapped.env_id, str):
+                created = wrapped.env_id(**dict(kwargs or {}))
             else:
                 if module:
-                    import_named(module)
-                made = gymnasium.make(name, **dict(kwargs or {}), **extra)
-            for wrapper, own in whole.wrappers:
-                made = _inside(made, wrapper, own)
-            if whole.training:
-                made = RawReturn(made)
-            for wrapper, own in whole.training:
-                made = _inside(made, wrapper, own, "training_wrappers", gymnasium.Wrapper)
-            return made
+                    import_user_module(module)
+                created = gymnasium.make(name, **dict(kwargs or {}), **extra)
+            for wrapper, wrapper_kwargs in wrapped.wrappers:
+                created = _apply_wrapper(created, wrapper, wrapper_kwargs)
+            if wrapped.training:
+                created = RawReturn(created)
+            for wrapper, wrapper_kwargs in wrapped.training:
+                created = _apply_wrapper(
+                    created, wrapper, wrapper_kwargs, "training_wrappers", gymnasium.Wrapper
+                )
+            return created
     except SlipstreamError:
         raise
     except gymnasium.error.DependencyNotInstalled as error:
         raise ResourceError(f"gym:{env_id} needs a package that is missing: {error}") from error
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"gym:{env_id}: {error}; install the package, correct the module's name, or begin in "
-            "the folder where the module lies."
+            f"gym:{env_id}: {error}. Install the package, correct the name of the module, or run "
+            "from the directory that contains it."
         ) from error
     except gymnasium.error.UnregisteredEnv as error:
         package = next((p for start, p in _PACKAGES.items() if name.startswith(start)), None)
-        hint = "where a package registers it, write gym:PACKAGE:ID"
+        hint = "if a package registers it, write gym:PACKAGE:ID"
         if package and not module:
             hint = f"{package} registers it: write gym:{package}:{name}"
-        raise ConfigError(f"gym:{env_id} cannot be made: {short(error)} ({hint}).") from error
+        raise ConfigError(
+            f"gym:{env_id} cannot be created: {truncate_error(error)} ({hint})."
+        ) from error
     except (gymnasium.error.Error, TypeError, AssertionError, ValueError) as error:
         given = f" with the arguments {dict(kwargs)}" if kwargs else ""
-        why = f"{short(error)}{_place(error)}"
-        raise ConfigError(f"gym:{env_id} cannot be made{given}: {why}") from error
+        why = f"{truncate_error(error)}{_format_location(error)}"
+        raise ConfigError(f"gym:{env_id} cannot be created{given}: {why}") from error
     except MemoryError as error:
         raise ResourceError(
-            f"gym:{env_id} cannot be made: it asks for more memory than there is ({error}). Let "
-            "it show less, or train it on a larger machine."
+            f"gym:{env_id} cannot be created: it needs more memory than is free ({error}). Reduce "
+            "its observation space or use a larger machine."
         ) from error
     except TimeLimitError as error:
         raise make_timeout_error(f"gym:{env_id}", error) from error
     except BaseException as error:
         if not is_env_error(error):
             raise
-        raise raised(env_id, "its constructor or the import of its module", error) from error
+        raise wrap_env_error(
+            env_id, "its constructor or the import of its module", error
+        ) from error
 
 
-def _inside(
+def _apply_wrapper(
     env: Any,
     wrapper: str,
     kwargs: Mapping[str, Any],
     key: str = "wrappers",
     kind: type = gymnasium.Env,
 ) -> Any:
-    """The environment inside a wrapper that is named ``package:Wrapper``."""
+    """Apply the wrapper named ``package:Wrapper`` to an environment."""
     module, _, name = wrapper.rpartition(":")
-    wanted = f"`env.{key}`: {wrapper}"
+    setting = f"`env.{key}`: {wrapper}"
     try:
-        make = getattr(import_named(module), name)
+        make = getattr(import_user_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
-            f"{wanted} cannot be found ({error}): write package:Wrapper, of a package that is "
-            "installed or of a file in the working folder."
+            f"{setting} cannot be imported ({error}). Write package:Wrapper for an installed "
+            "package or a file in the working directory."
         ) from error
     try:
         made = make(env, **kwargs)
     except Exception as error:
         given = f" with {dict(kwargs)}" if kwargs else ""
-        what = f"{type(error).__name__}: {short(error)}{_place(error)}"
-        raise ConfigError(f"{wanted} cannot be put around {env}{given}: {what}.") from error
+        what = f"{type(error).__name__}: {truncate_error(error)}{_format_location(error)}"
+        raise ConfigError(f"{setting} cannot be applied to {env}{given}: {what}.") from error
     if not isinstance(made, kind):
         what = f"a gymnasium.{kind.__name__}"
-        raise ConfigError(f"{wanted} makes a {type(made).__name__}, not {what}.")
+        raise ConfigError(f"{setting} must return {what}, got a {type(made).__name__}.")
     return made
 
 
-def flat_spaces(
+def flatten_spaces(
     env_id: str, observation: spaces.Space[Any], action: spaces.Space[Any]
 ) -> tuple[spaces.Box, spaces.Space[Any]]:
-    """The one rule by which observations and actions become rows.
+    """Return the spaces of observations and actions as rows.
 
-    A uint8 Box of three axes is an image and stays uint8 [channels, height, width]; every other
+    A uint8 Box of three axes is an image and stays uint8 [channels, height, width]. Every other
     observation is flattened to float32 [D] (`kernels/space_codec.py`), as by
     `gymnasium.spaces.flatten`.
 
     Raises:
-        ConfigError: a space without a fixed flat form.
-        ResourceError: one row of it does not fit into memory; nothing was allocated.
+        ConfigError: A space has no row format.
+        ResourceError: One row does not fit into memory. Nothing was allocated.
     """
     if not isinstance(
         action, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
     ):
         raise ConfigError(
-            f"gym:{env_id} has the action space {action}; agents act in Discrete, MultiDiscrete, "
-            "MultiBinary and Box. Wrap the environment so that its actions are one of these."
+            f"gym:{env_id} has the action space {action}. Agents support Discrete, MultiDiscrete, "
+            "MultiBinary and Box. Wrap the environment so that its action space is one of these."
         )
     if isinstance(action, spaces.MultiBinary):
         action = spaces.MultiDiscrete([2] * int(np.prod(action.shape)))
@@ -230,32 +236,32 @@ def flat_spaces(
     elif isinstance(action, spaces.MultiDiscrete):
         action = spaces.MultiDiscrete(action.nvec.reshape(-1))
     elif isinstance(action, spaces.Box):
-        with _bounded(env_id, "actions"):
+        with _check_bounds_error(env_id, "actions"):
             action = spaces.Box(
                 action.low.reshape(-1).astype(np.float32),
                 action.high.reshape(-1).astype(np.float32),
                 dtype=np.float32,
             )
     try:
-        form = ObservationCodec(
+        codec = ObservationCodec(
             describe_space(observation), "image" if is_image(observation) else "flat"
         )
     except ConfigError as error:
         raise ConfigError(f"gym:{env_id}, observations: {error}") from None
     except RecursionError:
         raise ConfigError(f"gym:{env_id}, observations: {RECURSIVE_SPACE}") from None
-    if form.width == 0:
-        raise ConfigError(f"gym:{env_id} shows nothing: its observation space is {observation}.")
+    if codec.width == 0:
+        raise ConfigError(f"gym:{env_id} has the empty observation space {observation}.")
     free = free_memory()
-    if _SPACE_BYTES * form.width > _MEMORY_SHARE * free:  # choices: their spaces take nothing yet
+    if _SPACE_BYTES * codec.width > _MEMORY_SHARE * free:  # Discrete spaces allocate nothing
         raise ResourceError(
-            f"gym:{env_id}: an observation has {form.width:,} numbers (a choice of n counts n), "
-            f"and {free / 2**30:.1f} GiB of memory are free. Wrap the environment so that it shows "
-            "less."
+            f"gym:{env_id}: an observation has {codec.width:,} numbers (Discrete(n) counts n), "
+            f"and {free / 2**30:.1f} GiB of memory are free. Wrap the environment to reduce its "
+            "observation space."
         )
     if is_image(observation):
-        return spaces.Box(0, 255, form.shape, np.uint8), action
-    with _bounded(env_id, "observations"):
+        return spaces.Box(0, 255, codec.shape, np.uint8), action
+    with _check_bounds_error(env_id, "observations"):
         flat = spaces.flatten_space(observation)
     assert isinstance(flat, spaces.Box)
     return spaces.Box(
@@ -263,89 +269,96 @@ def flat_spaces(
     ), action
 
 
-def row_spec(env_id: str, observation: Any, action: Any, **more: Any) -> EnvSpec:
-    """EnvSpec of an environment with these spaces, which agents see as rows; see `flat_spaces`.
+def make_row_spec(env_id: str, observation: Any, action: Any, **more: Any) -> EnvSpec:
+    """Return the EnvSpec of an environment with these spaces, as rows (`flatten_spaces`).
 
     Args:
-        more: further fields of the EnvSpec.
+        more: Further fields of the EnvSpec.
     """
-    shown, acted = flat_spaces(env_id, observation, action)
+    row_space, row_actions = flatten_spaces(env_id, observation, action)
     spec = EnvSpec(
-        shown, acted, native_observation_space=observation, native_action_space=action, **more
+        row_space,
+        row_actions,
+        native_observation_space=observation,
+        native_action_space=action,
+        **more,
     )
     mean, std = make_observation_codec(spec).scale()
     return replace(spec, fixed_mean=mean, fixed_std=std)
 
 
-def raised(env_id: str, doing: str, error: BaseException) -> KernelError:
-    """What foreign code raised, where, and whose it is to mend; an exit is an error like others."""
-    where = _place(error)
-    what = f"{type(error).__name__}: {short(error)}"
+def wrap_env_error(env_id: str, doing: str, error: BaseException) -> KernelError:
+    """Return a KernelError with the error, or exit, of foreign code and its location."""
+    where = _format_location(error)
+    what = f"{type(error).__name__}: {truncate_error(error)}"
     if isinstance(error, SystemExit):
         what = f"SystemExit ({error.code!r}), which would end the whole training"
     return KernelError(
-        f"gym:{env_id} raised {what}, in {doing}{where}. Fix the environment there, or the "
-        "arguments in env.kwargs."
+        f"gym:{env_id} raised {what}, in {doing}{where}. Fix the environment or the arguments in "
+        "env.kwargs."
     )
 
 
 def make_timeout_error(name: str, error: TimeLimitError) -> KernelError:
-    """Return what to raise if a constructor does not end."""
+    """Return the error for a constructor that exceeds its time limit."""
     return KernelError(
-        f"{name} cannot be made: its constructor or the import of its module has taken "
-        f"{start_timeout():g} s and was ended{_place(error)}. Fix the environment there; if it "
-        "loads or downloads much, do that before the training, or allow it more seconds: "
+        f"{name} cannot be created: its constructor or the import of its module took more than "
+        f"{start_timeout():g} s{_format_location(error)}. Fix the environment. If it loads or "
+        "downloads much, do that before training or raise the limit: "
         f"`--set training.hang_seconds={10 * start_timeout():g}`."
     )
 
 
 def check_not_shared(name: str, env: Any, others: Iterable[Any]) -> None:
-    """Refuses a sub-environment that is the same object as another one, inside any wrappers.
+    """Check that a sub-environment is not the same unwrapped object as another one.
 
     Raises:
-        ConfigError: it is; sub-environments that share one state teach nothing.
+        ConfigError: Two sub-environments share their state.
     """
-    own = _core(env)
-    if any(_core(other) is own for other in others if other is not None):
+    unwrapped = _get_unwrapped(env)
+    if any(_get_unwrapped(other) is unwrapped for other in others if other is not None):
         raise ConfigError(
-            f"gym:{name}: what makes its envs gave the same environment twice, so that envs "
-            "would share one state. Make a new one at every call: `lambda: MyEnv()`, and not "
-            "`lambda: env`."
+            f"gym:{name}: its function returned the same environment twice. Create a new one in "
+            "every call: `lambda: MyEnv()` instead of `lambda: env`."
         )
 
 
-def _core(env: Any) -> Any:
-    """The environment inside all wrappers, where it says which one that is."""
+def _get_unwrapped(env: Any) -> Any:
+    """Return the environment without wrappers; itself if that fails."""
     with suppress(Exception):
         return env.unwrapped
     return env
 
 
-def check_same_spaces(name: str, env: Any, number: int, wanted: Sequence[tuple[str, Any]]) -> None:
-    """Refuses a sub-environment whose spaces are not those of the first one.
+def check_same_spaces(
+    name: str, env: Any, row: int, expected_spaces: Sequence[tuple[str, Any]]
+) -> None:
+    """Check that a sub-environment has the spaces of the first one.
 
     Args:
-        name: of the environment; env: the copy; number: its row.
-        wanted: ("observation_space", the first sub-environment's), ...
+        name: Name of the environment, for messages.
+        env: The sub-environment.
+        row: Its row.
+        expected_spaces: Pairs such as ("observation_space", space of the first one).
 
     Raises:
-        ConfigError: a space is another one.
+        ConfigError: A space differs.
     """
-    for attribute, own in wanted:
-        if (found := getattr(env, attribute)) != own:
+    for attribute, expected in expected_spaces:
+        if (space := getattr(env, attribute)) != expected:
             raise ConfigError(
-                f"gym:{name}: environment {number} has the {attribute} {found}, and the first one "
-                f"{own}: all sub-environments must have the same."
+                f"gym:{name}: environment {row} has the {attribute} {space}, but the first one "
+                f"has {expected}: all sub-environments must have the same."
             )
 
 
 def is_env_error(error: BaseException) -> bool:
-    """Return true if foreign code raised it, of any class: not Ctrl-C, and no hang's signal."""
+    """Return true for errors of foreign code: all but KeyboardInterrupt and HangError."""
     return not isinstance(error, (KeyboardInterrupt, HangError))
 
 
-def flag(value: Any) -> bool | None:
-    """True or False of what an environment returned as one of its flags; None for anything else."""
+def as_flag(value: Any) -> bool | None:
+    """Convert a flag returned by an environment to bool; None if it is not a flag."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     if isinstance(value, (int, np.integer, np.ndarray)):
@@ -356,8 +369,8 @@ def flag(value: Any) -> bool | None:
 
 
 def as_reward(value: Any) -> float | None:
-    """The number that an environment returned as its reward; None where it is none."""
-    if type(value) is float:  # nearly always
+    """Convert a reward returned by an environment to float; None if it is not one number."""
+    if type(value) is float:  # the usual case
         return value
     if isinstance(value, (float, int, np.floating, np.integer, np.bool_, np.ndarray)):
         array = np.asarray(value)
@@ -367,34 +380,35 @@ def as_reward(value: Any) -> float | None:
 
 
 @contextmanager
-def _bounded(env_id: str, what: str) -> Iterator[None]:
-    """Names a space whose bounds were set to something that Gymnasium does not take."""
+def _check_bounds_error(env_id: str, what: str) -> Iterator[None]:
+    """Raise ConfigError if Gymnasium rejects the bounds of a space."""
     try:
         yield
     except (ValueError, AssertionError) as error:
         raise ConfigError(
-            f"gym:{env_id}, {what}: {short(error)}. Give every bound a number or infinity."
+            f"gym:{env_id}, {what}: {truncate_error(error)}. Set every bound to a number or "
+            "infinity."
         ) from None
 
 
 @contextmanager
 def _memory_guard() -> Iterator[None]:
-    """While foreign code runs, a Box that cannot fit into memory is an error before it is made.
+    """Raise MemoryError if foreign code creates a Box that does not fit into memory.
 
-    Its bounds alone would take the machine's memory, and the system would end the process without
-    a word.
+    Otherwise allocating its bounds would exhaust the memory, and the system would kill the process
+    without a message.
     """
-    init, free = spaces.Box.__init__, free_memory()  # of which spaces that fit take little
+    init, free = spaces.Box.__init__, free_memory()
 
     @functools.wraps(init)
     def checked(
         box: Any, low: Any, high: Any, shape: Any = None, dtype: Any = np.float32, seed: Any = None
     ) -> None:
         numbers = math.prod(np.atleast_1d(shape).tolist()) if shape is not None else np.size(low)
-        size = numbers * 2 * (np.dtype(dtype).itemsize + 1)  # bounds, and whether there are any
+        size = numbers * 2 * (np.dtype(dtype).itemsize + 1)  # bounds and their flags
         if size > _MEMORY_SHARE * free:
             raise MemoryError(
-                f"a Box of {numbers:,} numbers takes {size / 2**30:.1f} GiB for its bounds alone, "
+                f"a Box of {numbers:,} numbers needs {size / 2**30:.1f} GiB for its bounds alone, "
                 f"and {free / 2**30:.1f} GiB are free"
             )
         init(box, low, high, shape, dtype, seed)
@@ -406,7 +420,7 @@ def _memory_guard() -> Iterator[None]:
         spaces.Box.__init__ = init  # type: ignore[method-assign]
 
 
-def _check_limit(env_id: str, limit: Any) -> None:
+def _check_max_episode_steps(env_id: str, limit: Any) -> None:
     if limit is None:
         return
     if (
@@ -415,15 +429,15 @@ def _check_limit(env_id: str, limit: Any) -> None:
         or not (limit >= 1 or limit == -1)
     ):
         raise ConfigError(
-            f"gym:{env_id}: `env.kwargs.max_episode_steps` is {limit!r}, and an episode has at "
-            "least 1 step: give a whole number from 1 on, -1 for no limit, or leave it out."
+            f"gym:{env_id}: `env.kwargs.max_episode_steps` must be a positive integer, or -1 for "
+            f"no limit, got {limit!r}."
         )
 
 
-def _place(error: BaseException) -> str:
-    """`` (file:line)`` where the environment's own code raised it; nothing where it did not."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _foreign(frame.filename)]
-    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+def _format_location(error: BaseException) -> str:
+    """Return `` (file:line)`` of the error in the environment's own code; empty if not there."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_foreign(f.filename)]
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
 _INTERNAL_PATHS = (
@@ -435,22 +449,22 @@ _INTERNAL_PATHS = (
 )
 
 
-def _foreign(file: str) -> bool:
-    """Return true if a file is neither slipstream's nor Gymnasium's machinery around it."""
+def _is_foreign(file: str) -> bool:
+    """Return true if a file belongs neither to slipstream nor to Gymnasium."""
     path = file.replace("\\", "/")
     return not any(part in path for part in _INTERNAL_PATHS)
 
 
 def error_text(error: BaseException) -> str:
-    """What an error says, even where its own `__str__` is broken."""
+    """Return the text of an error, even if its `__str__` raises."""
     try:
         return str(error)
     except Exception as worse:
-        return f"(an error whose text raises {type(worse).__name__})"
+        return f"(`str(error)` raised {type(worse).__name__})"
 
 
 def close_env(env: Any, name: str) -> None:
-    """Close an environment; print the first failure of its name, as nothing depends on it."""
+    """Close an environment. The first failure of each name is printed and otherwise ignored."""
     try:
         with time_limit(_failed_closes.get(name, _CLOSE_SECONDS)):
             env.close()
@@ -458,37 +472,38 @@ def close_env(env: Any, name: str) -> None:
         if not is_env_error(error):
             raise
         overdue = isinstance(error, TimeLimitError)
-        what = f"raised {type(error).__name__}: {short(error)}"
+        what = f"raised {type(error).__name__}: {truncate_error(error)}"
         if overdue:
-            what = f"has taken {_CLOSE_SECONDS:g} s and was ended{_place(error)}"
+            what = f"took more than {_CLOSE_SECONDS:g} s{_format_location(error)}"
         if name not in _failed_closes:
             print(
-                f"{name}: `close` {what}. Results do not depend on it; further failures of it are "
-                "not printed.",
+                f"{name}: `close` {what}. Results do not depend on it. Further failures are not "
+                "printed.",
                 file=sys.stderr,
             )
         _failed_closes[name] = _CLOSE_AGAIN_SECONDS if overdue else _CLOSE_SECONDS
 
 
 def call_in_fork(
-    make: Callable[[], Any], ask: Callable[[Any], bool], closes: bool = True
+    env_fn: Callable[[], Any], predicate: Callable[[Any], bool], close: bool = True
 ) -> bool | None:
-    """Ask something of an environment in a forked process.
+    """Evaluate a predicate on an environment in a forked process.
 
-    Its code may hang or end the process, which leads a session, so that all it starts is killed.
+    Foreign code may hang or exit. The fork leads a session of its own, so its children are killed
+    with it.
 
     Args:
-        make: makes the environment, or returns one of this process.
-        ask: what is asked; returns false without an answer.
-        closes: the environment is closed there. One of this process is not, because `close` may
-            end a server or delete a file that it needs.
+        env_fn: Creates the environment, or returns one of this process.
+        predicate: Predicate of the environment.
+        close: Close the environment there. Pass false for an environment of this process, whose
+            `close` may stop a server or delete a file in use.
 
     Returns:
-        The answer; None if it raises, ends the process or takes too long.
+        Result of the predicate. None if it raises, exits or takes too long.
     """
     parent, pid = os.getpid(), None
     try:
-        ear, mouth = os.pipe()
+        read_fd, write_fd = os.pipe()
     except OSError:
         return None
     with suppress(OSError):
@@ -499,36 +514,41 @@ def call_in_fork(
             follow_parent(parent)
             for number in (0, 1, 2):
                 os.dup2(os.open(os.devnull, os.O_RDWR), number)
-            env = make()
-            os.write(mouth, b"m")
+            env = env_fn()
+            os.write(write_fd, b"m")
             try:
-                os.write(mouth, b"1" if ask(env) else b"0")
+                os.write(write_fd, b"1" if predicate(env) else b"0")
             finally:
-                if closes:
+                if close:
                     env.close()
         finally:
             os._exit(0)
-    os.close(mouth)
-    num_received = b""
+    os.close(write_fd)
+    received = b""
     try:
-        waiting = select.poll()
-        waiting.register(ear, select.POLLIN)
-        for seconds in (start_timeout(), PROBE_SECONDS, _CLOSE_SECONDS):  # the last until it ends
-            byte = os.read(ear, 1) if waiting.poll(seconds * 1000) else b""
+        # Limits of creation, predicate and exit.
+        poller = select.poll()
+        poller.register(read_fd, select.POLLIN)
+        for seconds in (
+            start_timeout(),
+            PROBE_SECONDS,
+            _CLOSE_SECONDS,
+        ):
+            byte = os.read(read_fd, 1) if poller.poll(seconds * 1000) else b""
             if not byte:
                 break
-            num_received += byte
-        return {b"m0": False, b"m1": True}.get(num_received)
+            received += byte
+        return {b"m0": False, b"m1": True}.get(received)
     finally:
-        os.close(ear)
+        os.close(read_fd)
         if pid is not None:
-            with suppress(OSError):  # it has ended before it led a session
+            with suppress(OSError):  # it exited before `setsid`
                 os.killpg(pid, signal.SIGKILL)
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
 
-def short(error: BaseException) -> str:
-    """An error's text, on one line and not endless."""
-    text = " ".join(_COLOURS.sub("", error_text(error)).split())
+def truncate_error(error: BaseException) -> str:
+    """Return the text of an error on one line, at most 300 characters."""
+    text = " ".join(_ANSI_COLOR.sub("", error_text(error)).split())
     return text if len(text) <= 300 else f"{text[:300]} ..."

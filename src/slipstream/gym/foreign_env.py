@@ -1,4 +1,4 @@
-"""Any Gymnasium environment: E envs of it, stepped in this process or in worker processes."""
+"""Gymnasium environments for agents, stepped in this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from slipstream.gym.env_factory import (
     env_name,
     is_env_error,
     make_gymnasium,
-    raised,
-    row_spec,
+    make_row_spec,
+    wrap_env_error,
 )
 from slipstream.gym.infos import InfoReader
 from slipstream.gym.process.fault_log import Fault
@@ -42,8 +42,8 @@ from slipstream.kernels.vector_env import (
 )
 
 LONGEST_LOG = 10_000  # actions per episode stored for a replay
-_OF_EPISODES = ("ended_ret", "ended_length", "lost", "metrics")
-_PAUSE_SECONDS = 0.01  # between attempts while nothing can be stepped
+_EPISODE_ARRAYS = ("ended_ret", "ended_length", "lost", "metrics")
+_RETRY_SECONDS = 0.01  # between attempts while nothing can be stepped
 
 
 class ForeignEnv(VectorEnv):
@@ -107,16 +107,16 @@ class ForeignEnv(VectorEnv):
     ) -> None:
         self.backend = "serial" if workers == 0 else "process"
         self.num_envs, self._at_end = len(seeds), at_end
-        name, apart, first = f"gym:{env_name(env)}", workers != 0, None
+        name, uses_workers, first = f"gym:{env_name(env)}", workers != 0, None
         if spec is None:
             first = make_probe_env(env, kwargs)
             try:
                 spec = spec_from_env(first, env_name(env), metrics)
             finally:
-                if apart:
+                if uses_workers:
                     close_env(first, name)
         self.spec, self.mask_size = spec, spec.num_actions if spec.has_action_mask else 0
-        what = SubEnvConfig(
+        config = SubEnvConfig(
             env if isinstance(env, list) else [env],
             env_name(env),
             spec.native_observation_space,
@@ -125,29 +125,33 @@ class ForeignEnv(VectorEnv):
             dict(kwargs or {}),
             limit,
             registered_specs=registered_specs(env if isinstance(env, list) else [env])
-            if apart
+            if uses_workers
             else (),
         )
-        restart = apart and policy.on_fault == "restart"
-        codec = what.codec()
+        restart = uses_workers and policy.on_fault == "restart"
+        codec = config.codec()
         self._leaves, self._alone = codec.leaves, codec.single_leaf is not None
         longest = 0 if at_end == HOLD else min(spec.max_episode_steps or LONGEST_LOG, LONGEST_LOG)
         self._layout = partial(agent_layout, spec, self._leaves, log=(longest, _log_dtype(spec)))
         self._finals: list[tuple[NDArray[Any], NDArray[np.int64]]] = []
         self._episodes: list[tuple[Any, ...]] = []
-        self._over = np.zeros(self.num_envs, np.bool_)  # held, and the end was reported
+        self._over = np.zeros(self.num_envs, np.bool_)  # held after a reported end
         layout = self._layout(self.num_envs)
-        job = partial(WorkerConfig, what, at_end=at_end, restart=restart, scheduler=scheduler)
+        make_worker_config = partial(
+            WorkerConfig, config, at_end=at_end, restart=restart, scheduler=scheduler
+        )
         self.driver: SerialDriver | ProcessDriver
-        if not apart:
-            self.driver = SerialDriver(layout, job, first, num_envs=self.num_envs, name=name)
+        if not uses_workers:
+            self.driver = SerialDriver(
+                layout, make_worker_config, first, num_envs=self.num_envs, name=name
+            )
         else:
             self.driver = driver = ProcessDriver(
                 layout,
-                job,
+                make_worker_config,
                 num_envs=self.num_envs,
                 name=name,
-                on_lost=self._leave,
+                on_lost=self._record_lost,
                 workers=workers,
                 method=method,
                 policy=policy,
@@ -156,38 +160,38 @@ class ForeignEnv(VectorEnv):
             )
         self.fault_log, self._infos = self.driver.fault_log, InfoReader(self.driver)
         self._attach()
-        self.block["seed"][:], self.block["index"][:] = seeds, indices
+        self.arrays["seed"][:], self.arrays["index"][:] = seeds, indices
         self._allow_all_actions(slice(None))
-        if apart:
+        if uses_workers:
             driver.start()
 
     @property
-    def block(self) -> Arrays:
+    def arrays(self) -> Arrays:
         """Arrays that sub-environments read and write, [E, ...] each."""
         return self.driver.arrays
 
     def _attach(self) -> None:
         """Store references to the arrays that every step reads."""
         names = ("actions", "reward", "terminated", "truncated", "valid")
-        self._stepped = [self.block[name] for name in names]
+        self._stepped = [self.arrays[name] for name in names]
         self._newest: NDArray[Any] | None = None  # observations that need no conversion
         if self._alone:
             shape = (self.num_envs, *self.spec.observation_shape)
-            self._newest = self.block["obs.0"].reshape(shape)
+            self._newest = self.arrays["obs.0"].reshape(shape)
 
     @property
     def _obs(self) -> list[NDArray[Any]]:
-        return [self.block[f"obs.{i}"] for i in range(len(self._leaves))]
+        return [self.arrays[f"obs.{i}"] for i in range(len(self._leaves))]
 
     @property
     def _final(self) -> list[NDArray[Any]]:
-        return [self.block[f"final.{i}"] for i in range(len(self._leaves))]
+        return [self.arrays[f"final.{i}"] for i in range(len(self._leaves))]
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         self.driver.ready()
         self._finals, self._episodes = [], []
         self._begin(slice(None))
-        self._show(obs, mask)
+        self._write_observations(obs, mask)
         self.fault_log.check()
 
     def begin(
@@ -199,47 +203,48 @@ class ForeignEnv(VectorEnv):
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
         self.driver.ready()
-        block = self.block
-        block["seed"][env_ids] = seed % 2**64
-        block["index"][env_ids] = np.asarray(episodes).astype(np.uint64)
-        block["episode"][env_ids] = 0
+        arrays = self.arrays
+        arrays["seed"][env_ids] = seed % 2**64
+        arrays["index"][env_ids] = np.asarray(episodes).astype(np.uint64)
+        arrays["episode"][env_ids] = 0
         self._begin(env_ids)
-        obs[env_ids] = self._joined([part[env_ids] for part in self._obs])
+        obs[env_ids] = self._concat_leaves([part[env_ids] for part in self._obs])
         if mask is not None:
-            mask[env_ids] = self.block["mask"][env_ids]
+            mask[env_ids] = self.arrays["mask"][env_ids]
         self.fault_log.check()
 
     def _begin(self, rows: slice | NDArray[np.int64]) -> None:
         """Begin the next episodes of rows, whatever the state of the current ones."""
-        block = self.block
-        block["selected"][:] = False
-        block["selected"][rows] = True
-        self._over[rows] = block["held"][rows] = False
-        block["failed_attempts"][rows] = 0
+        arrays = self.arrays
+        arrays["selected"][:] = False
+        arrays["selected"][rows] = True
+        self._over[rows] = arrays["held"][rows] = False
+        arrays["failed_attempts"][rows] = 0
         self.driver.run("reset")
         self.driver.begun = True
 
     def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
         driver = self.driver
-        acted, reward, terminated, truncated, valid = self._stepped
+        action_rows, reward, terminated, truncated, valid = self._stepped
         driver.settle()  # raises while steps that read these actions are in flight
         if not driver.begun:
             raise ConfigError("Call `reset()` before the first `step(actions)`.")
-        if actions.shape != acted.shape or len(out.obs) != self.num_envs:
+        if actions.shape != action_rows.shape or len(out.obs) != self.num_envs:
             raise ConfigError(
-                f"`step` of {self.num_envs} environments takes actions of shape {acted.shape} and "
-                f"{self.num_envs} rows of buffers, got {actions.shape} and {len(out.obs)} rows."
+                f"`step` of {self.num_envs} environments takes actions of shape "
+                f"{action_rows.shape} and {self.num_envs} rows of buffers, got {actions.shape} and "
+                f"{len(out.obs)} rows."
             )
-        acted[...] = actions
+        action_rows[...] = actions
         while True:
             driver.begin_step(t)
             driver.end_step()
             if driver.has_events:
                 self._collect(t)
                 # Otherwise all wait at the end of an episode or for a restart.
-                alive = driver.stepped or self.block["lost"].any() or self.block["held"].all()
+                alive = driver.stepped or self.arrays["lost"].any() or self.arrays["held"].all()
                 if not alive:
-                    time.sleep(_PAUSE_SECONDS)
+                    time.sleep(_RETRY_SECONDS)
                     self.fault_log.check()
                     continue
             break
@@ -247,17 +252,17 @@ class ForeignEnv(VectorEnv):
         out.terminated[...] = terminated
         out.truncated[...] = truncated
         out.valid[...] = valid
-        self._show(out.obs, out.mask)
+        self._write_observations(out.obs, out.mask)
         if self.fault_log.total:
             self.fault_log.record_valid(valid)
             self.fault_log.check()
 
-    def _leave(self, at: NDArray[np.int64]) -> None:
+    def _record_lost(self, at: NDArray[np.int64]) -> None:
         """Record the episodes of a lost worker."""
-        block = self.block
-        block["ended_ret"][at] = block["ret"][at]
-        block["ended_length"][at] = block["length"][at]
-        block["held"][at] = self._over[at]  # an unreported end is dropped
+        arrays = self.arrays
+        arrays["ended_ret"][at] = arrays["ret"][at]
+        arrays["ended_length"][at] = arrays["length"][at]
+        arrays["held"][at] = self._over[at]  # an unreported end is dropped
         for obs in self._obs:  # it may be partly written
             obs[at] = 0
         self._allow_all_actions(at)
@@ -265,14 +270,14 @@ class ForeignEnv(VectorEnv):
     def _allow_all_actions(self, rows: slice | NDArray[np.int64]) -> None:
         """Allow all actions of rows without an observation."""
         if self.mask_size:
-            self.block["mask"][rows] = True
+            self.arrays["mask"][rows] = True
 
     def _collect(self, t: int, rows: NDArray[np.int64] | None = None) -> None:
         """Record the episodes that ended at a step, of all or of some rows."""
-        block = self.block
-        over = block["ended"]
+        arrays = self.arrays
+        over = arrays["ended"]
         if self.fault_log.total:  # otherwise nothing is lost
-            over = over | block["lost"]
+            over = over | arrays["lost"]
         if rows is None:
             (at,) = over.nonzero()
         else:
@@ -281,26 +286,26 @@ class ForeignEnv(VectorEnv):
             return
         if self._at_end == HOLD:
             self._over[at] = True
-            for env_id in at[block["lost"][at]].tolist():
+            for env_id in at[arrays["lost"][at]].tolist():
                 self.fault_log.give_up(env_id)
-        columns = [block[name].take(at, axis=0) for name in _OF_EPISODES]
+        columns = [arrays[name].take(at, axis=0) for name in _EPISODE_ARRAYS]
         self._episodes.append((t, at, *columns))
-        if not np.count_nonzero(block["has_final"]):
+        if not np.count_nonzero(arrays["has_final"]):
             return
-        has_final = at[block["has_final"][at]]
+        has_final = at[arrays["has_final"][at]]
         if len(has_final):
-            rows = self._joined([final[has_final] for final in self._final])
+            rows = self._concat_leaves([final[has_final] for final in self._final])
             self._finals.append((rows, np.stack([np.full(len(has_final), t), has_final], axis=1)))
 
-    def _joined(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    def _concat_leaves(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
         if self.observation_codec.layout != "flat":
             return parts[0]
         return self.observation_codec.concat_leaves(parts, parts[0].shape[:1])
 
-    def _show(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
-        obs[...] = self._joined(self._obs) if self._newest is None else self._newest
+    def _write_observations(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+        obs[...] = self._concat_leaves(self._obs) if self._newest is None else self._newest
         if mask is not None:
-            mask[...] = self.block["mask"]
+            mask[...] = self.arrays["mask"]
 
     def send(self, actions: Any, env_ids: Any = None) -> None:
         self.driver.check_open()
@@ -312,29 +317,29 @@ class ForeignEnv(VectorEnv):
         except SpaceMismatchError as error:
             raise ConfigError(f"`send` to {len(rows)} environments got {error}.") from None
         self._check_allowed(numbers, rows)
-        self.block["actions"][rows] = numbers
+        self.arrays["actions"][rows] = numbers
         self.driver.send(rows)
 
     def recv(self, count: int | None = None, timeout: float | None = None) -> AsyncStepResult:
         self.driver.check_open()
-        block, at = self.block, self.driver.receive(count, timeout)
+        arrays, at = self.arrays, self.driver.receive(count, timeout)
         self._collect(0, at)
         self.episodes, self.final_obs = self.drain_episodes(), self.drain_final_obs()
-        self.fault_log.record_valid(block["valid"][at], at)
+        self.fault_log.record_valid(arrays["valid"][at], at)
         self.fault_log.check()
         if self.mask is not None:
-            self.mask[at] = block["mask"][at]
-        rows = self._joined([part[at] for part in self._obs])
+            self.mask[at] = arrays["mask"][at]
+        rows = self._concat_leaves([part[at] for part in self._obs])
         return AsyncStepResult(
             at,
             self.observation_codec.decode(rows),
-            block["reward"][at].astype(np.float32),
-            block["terminated"][at],
-            block["truncated"][at],
-            block["valid"][at],
+            arrays["reward"][at].astype(np.float32),
+            arrays["terminated"][at],
+            arrays["truncated"][at],
+            arrays["valid"][at],
         )
 
-    def timed(self, rows: NDArray[Any]) -> list[float]:
+    def time_steps(self, rows: NDArray[Any]) -> list[float]:
         """Take steps with rows of actions [n, E, K] without waiting in between.
 
         Returns:
@@ -351,8 +356,8 @@ class ForeignEnv(VectorEnv):
 
     def resize(self, num_envs: int) -> Any:
         self.driver.check_open()
-        self._note()
-        before, old = self.num_envs, self.block
+        self._store_episode_state()
+        before, old = self.num_envs, self.arrays
         last = int(old["index"].max())
 
         def fill(arrays: Arrays) -> None:
@@ -365,13 +370,13 @@ class ForeignEnv(VectorEnv):
         self.driver.resize(num_envs, self._layout, fill)
         self.num_envs = num_envs
         self._attach()
-        self._over = self.block["held"].copy()
+        self._over = self.arrays["held"].copy()
         rows = allocate_buffers(self)
-        self._show(rows.obs, rows.mask)
+        self._write_observations(rows.obs, rows.mask)
         self.mask = rows.mask
         return self.observation_codec.decode(rows.obs)
 
-    def _note(self) -> None:
+    def _store_episode_state(self) -> None:
         """Write the state of all episodes to the arrays; workers do this at every step."""
         if self.backend == "serial":
             self.driver.call("store_episode_state", lambda ids: ())
@@ -388,9 +393,11 @@ class ForeignEnv(VectorEnv):
 
     def drain_episodes(self) -> Episodes:
         ended, self._episodes = self._episodes, []
-        block = self.block
+        arrays = self.arrays
         if not ended:
-            ended = [(0, np.zeros(0, np.int64), *(block[name][:0].copy() for name in _OF_EPISODES))]
+            ended = [
+                (0, np.zeros(0, np.int64), *(arrays[name][:0].copy() for name in _EPISODE_ARRAYS))
+            ]
         times, *columns = zip(*ended, strict=True)
         e, ret, length, lost, metrics = map(np.concatenate, columns)
         t = np.repeat(np.array(times, np.int64), [len(at) for at in columns[0]])
@@ -407,17 +414,17 @@ class ForeignEnv(VectorEnv):
         `actions` is [E, longest, K] and zero beyond the length of an episode.
         """
         self.driver.check_open()
-        self._note()
-        block = self.block
-        log, length = block["log"], block["length"].copy()
+        self._store_episode_state()
+        arrays = self.arrays
+        log, length = arrays["log"], arrays["length"].copy()
         taken = np.arange(log.shape[1]) < length[:, None]
-        seen = allocate_buffers(self).obs
-        self._show(seen)
+        obs = allocate_buffers(self).obs
+        self._write_observations(obs)
         return {
-            "episode": block["episode"].copy(),
+            "episode": arrays["episode"].copy(),
             "length": length,
-            "ret": block["ret"].copy(),
-            "seen": seen,
+            "ret": arrays["ret"].copy(),
+            "seen": obs,
             "actions": np.where(taken[..., None], log, log.dtype.type(0)),
         }
 
@@ -431,24 +438,24 @@ class ForeignEnv(VectorEnv):
         self.driver.ready()
         self._finals, self._episodes = [], []
         self.driver.begun = True
-        block, actions = self.block, state["actions"]
-        longest = min(actions.shape[1], block["log"].shape[1])
+        arrays, actions = self.arrays, state["actions"]
+        longest = min(actions.shape[1], arrays["log"].shape[1])
         able = (state["length"] <= longest) & (state["episode"] > 0)
-        block["episode"][:] = state["episode"]
-        block["length"][:] = np.where(able, state["length"], 0)
-        block["log"][:, :longest] = actions[:, :longest]
-        block["selected"][:] = able
+        arrays["episode"][:] = state["episode"]
+        arrays["length"][:] = np.where(able, state["length"], 0)
+        arrays["log"][:, :longest] = actions[:, :longest]
+        arrays["selected"][:] = able
         self.driver.run("replay")
-        self._show(obs)
+        self._write_observations(obs)
         same = (obs == state["seen"]).reshape(self.num_envs, -1).all(axis=1)
-        able &= ~block["diverged"] & same & (block["ret"] == state["ret"])
+        able &= ~arrays["diverged"] & same & (arrays["ret"] == state["ret"])
         able &= ~self.driver.dirty  # their worker was lost meanwhile
         self.num_restarted = int((~able).sum())
         if self.num_restarted:
-            block["selected"][:] = ~able
-            block["episode"][~able] = state["episode"][~able]
+            arrays["selected"][:] = ~able
+            arrays["episode"][~able] = state["episode"][~able]
             self.driver.run("reset")
-        self._show(obs, mask)
+        self._write_observations(obs, mask)
         self.fault_log.check()
 
     def close(self) -> None:
@@ -474,16 +481,19 @@ def spec_from_env(env: Any, name: str, metrics: Sequence[str] = ()) -> EnvSpec:
         KernelError: The spaces cannot be read.
     """
     try:
-        native, acted = env.observation_space, env.action_space
+        observation_space, action_space = env.observation_space, env.action_space
         limit = getattr(env.spec, "max_episode_steps", None)
     except BaseException as error:
         if not is_env_error(error):
             raise
-        raise raised(name, "its spaces", error) from error
+        raise wrap_env_error(name, "its spaces", error) from error
     more = {"metrics": tuple(map(Metric, metrics)), "max_episode_steps": limit}
-    return replace(row_spec(name, native, acted, **more), has_action_mask=probe_mask(env))
+    return replace(
+        make_row_spec(name, observation_space, action_space, **more),
+        has_action_mask=probe_mask(env),
+    )
 
 
 def _log_dtype(spec: EnvSpec) -> np.dtype[Any]:
-    """The smallest that holds an action's numbers; rows count from 0."""
+    """Return the smallest dtype for logged actions, which are non-negative if discrete."""
     return np.min_scalar_type(max(spec.nvec)) if spec.nvec else spec.action_dtype

@@ -1,8 +1,8 @@
-"""The environments ``gym:ID``: their config, what is checked when they are loaded, who steps them.
+"""The environments ``gym:ID``: configuration, checks when they are loaded, and choice of backend.
 
-An environment is made once to look at its spaces, masks and wrappers. A worker process takes its
-first steps, which shows what breaks and how long a step takes; `backend: auto` uses worker
-processes if they are faster by that time.
+One environment is created to check spaces, masks and wrappers. A worker process takes its first
+steps, which shows errors and the time of a step. `backend: auto` uses worker processes if they are
+faster by that time.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ from slipstream.training.environments.environment import (
 )
 
 GYMNASIUM = "gym:"
-# The most of a member, however large the budget: they are stepped one after another, so more than
-# share the cost of a decision only make rollouts rarer.
+# Upper bound per member for any budget. Sub-environments of a process are stepped one after
+# another, so more of them share the cost of an action but make rollouts rarer.
 MAX_FOREIGN_ENVS = 8
-_SLOW = 20.0  # seconds
-_ONE = np.zeros((2, 1), np.uint64)  # seeds and indices of one sub-environment
+_SLOW_SECONDS = 20.0  # seconds
+_SINGLE_SEED = np.zeros((2, 1), np.uint64)  # seed and index of one sub-environment
 
 
 class Wrapper(Config):
     """A wrapper around a ``gym:ID``."""
 
     name: str = Field(description="package:Wrapper")
-    kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to it")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="keyword arguments")
 
     @field_validator("name")
     @classmethod
     def _place(cls, value: str) -> str:
         if not re.fullmatch(r"[\w.]+:\w+", value):
-            raise ValueError("write package:Wrapper, as gymnasium.wrappers:FlattenObservation")
+            raise ValueError("write package:Wrapper, such as gymnasium.wrappers:FlattenObservation")
         return value
 
 
@@ -83,19 +83,21 @@ class GymnasiumConfig(Config):
 
     FIXED_KEYS: ClassVar[tuple[str, ...]] = ("kwargs", "wrappers", "training_wrappers", "metrics")
 
-    kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to gymnasium.make")
+    kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="keyword arguments of gymnasium.make"
+    )
     wrappers: tuple[Wrapper, ...] = Field(
         (),
-        description="around it, the innermost first: package:Wrapper, or {name: package:Wrapper, "
+        description="wrappers, innermost first: package:Wrapper, or {name: package:Wrapper, "
         "kwargs: {...}}",
     )
     training_wrappers: tuple[Wrapper, ...] = Field(
         (),
-        description="around it in training alone, outside `wrappers`; validation, evaluations and "
-        "logged returns are without them",
+        description="wrappers for training only, outside `wrappers`; validation, evaluation and "
+        "logged returns ignore them",
     )
     metrics: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        (), description='to follow: names in the last info of an episode, or in its "episode"'
+        (), description='metrics: keys of the final info of an episode, or of its "episode"'
     )
 
     @field_validator("wrappers", "training_wrappers", mode="before")
@@ -103,20 +105,20 @@ class GymnasiumConfig(Config):
     def _named(cls, value: Any) -> Any:
         if not isinstance(value, list | tuple):
             return value
-        return tuple({"name": one} if isinstance(one, str) else one for one in value)
+        return tuple({"name": item} if isinstance(item, str) else item for item in value)
 
 
 @dataclass(frozen=True)
 class GymnasiumEnvironment(Tunable):
-    """One named ``gym:ID``.
+    """A loaded ``gym:ID``.
 
     Attributes:
-        kwargs: its keyword arguments.
-        wrappers: around it, the innermost first, with their keyword arguments.
-        training_wrappers: around these in training alone.
-        stepping: what a run says about it.
-        source: hash of the file with its rules, where there is one.
-        warnings: sentences on wrappers and masks, see `wrapper_warnings`.
+        kwargs: Keyword arguments of the environment.
+        wrappers: Wrappers with keyword arguments, innermost first.
+        training_wrappers: Wrappers around those, for training only.
+        stepping: Stepping options of the run.
+        source: Hash of the environment's source file; empty without one.
+        warnings: Warnings about wrappers and masks, see `wrapper_warnings`.
     """
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -136,24 +138,26 @@ class GymnasiumEnvironment(Tunable):
         *,
         stagger: bool = True,
     ) -> VectorEnv:
-        return self._stepped(backend, seeds, indices)
+        return self._select_and_make(backend, seeds, indices)
 
     def make_eval_envs(
         self,
         split: str,
-        copies: int,
+        num_envs: int,
         members: int = 1,
         backend: str = "auto",
         max_steps: int = MAX_EVAL_STEPS,
     ) -> VectorEnv:
         pool = WorkerPool.current()
-        most = pool.max_concurrent_envs if pool is not None else None
-        each = min(copies, MAX_FOREIGN_ENVS, max(1, (most or copies * members) // members))
-        zeros = np.zeros(members * each, np.uint64)  # each must be made
-        limit = max_steps if self.spec.max_episode_steps is None else None
-        more: dict[str, Any] = {"at_end": HOLD, "limit": limit}
+        limit = None if pool is None else pool.max_concurrent_envs
+        total = limit or num_envs * members
+        # Every sub-environment has to be created, so a few per member are enough.
+        per_member = min(num_envs, MAX_FOREIGN_ENVS, max(1, total // members))
+        zeros = np.zeros(members * per_member, np.uint64)
+        time_limit = max_steps if self.spec.max_episode_steps is None else None
+        more: dict[str, Any] = {"at_end": HOLD, "limit": time_limit}
         raw = replace(self, training_wrappers=()) if self.training_wrappers else self
-        return raw._stepped(backend, zeros, zeros, evaluates=True, **more)
+        return raw._select_and_make(backend, zeros, zeros, evaluates=True, **more)
 
     def with_stepping(self, stepping: SteppingConfig) -> Environment:
         return replace(self, stepping=stepping).probed()
@@ -162,19 +166,21 @@ class GymnasiumEnvironment(Tunable):
         stepping = stepping or self.stepping
         if self.step_seconds is not None or (_in_child() and not stepping.in_process):
             return self
-        with _log_if_slow(self.name, "first steps have"):
+        with _warn_if_slow(self.name, "first steps have"):
             if stepping.in_process:
-                with self._made(*_ONE) as env:
-                    return replace(self, step_seconds=step_seconds(env))
+                with self._make_vector_env(*_SINGLE_SEED) as env:
+                    return replace(self, step_seconds=measure_step_seconds(env))
             pool = WorkerPool.current()
             process_pool = None if pool is None else pool.uncounted()
-            made = self.kind.env_fn(self.wrappers, self.training_wrappers)
-            seconds = run_first_steps(made, self.kwargs, self.spec, stepping.policy, process_pool)
+            factory = self.kind.env_fn(self.wrappers, self.training_wrappers)
+            seconds = run_first_steps(
+                factory, self.kwargs, self.spec, stepping.policy, process_pool
+            )
         return replace(self, step_seconds=seconds)
 
     @cached_property
     def _seconds(self) -> float:
-        """Seconds of a step, measured now if never before; 0 in a process without workers."""
+        """Seconds of a step, measured on first use; 0 in a process without workers."""
         return self.probed().step_seconds or 0.0
 
     @property
@@ -183,17 +189,17 @@ class GymnasiumEnvironment(Tunable):
 
     @property
     def identity(self) -> Identity | None:
-        around = {"wrappers": self.wrappers, "training_wrappers": self.training_wrappers}
-        more = {key: own for key, own in around.items() if own}
+        wrappers = {"wrappers": self.wrappers, "training_wrappers": self.training_wrappers}
+        more = {key: value for key, value in wrappers.items() if value}
         return Identity(self.name, to_jsonable({**self.kwargs, **more}), self.source)
 
-    def step_config(self, copies: int) -> StepConfig | None:
-        return None if _in_child() else super().step_config(copies)
+    def step_config(self, num_envs: int) -> StepConfig | None:
+        return None if _in_child() else super().step_config(num_envs)
 
-    def may_crash(self, copies: int) -> bool:
-        return not (_in_child() or self._processes_pay(copies))
+    def may_crash(self, num_envs: int) -> bool:
+        return not (_in_child() or self._is_process_faster(num_envs))
 
-    def _stepped(
+    def _select_and_make(
         self,
         backend: str,
         seeds: NDArray[np.uint64],
@@ -202,36 +208,41 @@ class GymnasiumEnvironment(Tunable):
         **more: Any,
     ) -> VectorEnv:
         if self.kind.select_backend(backend) == "process":
-            return self._in_processes(seeds, indices, evaluates, **more)
-        if backend == "auto" and self._processes_pay(len(seeds)):
-            with suppress(SlipstreamError):  # what only this process can make is stepped here
-                return self._in_processes(seeds, indices, evaluates, **more)
-        return self._made(seeds, indices, **more)
+            return self._make_in_processes(seeds, indices, evaluates, **more)
+        if backend == "auto" and self._is_process_faster(len(seeds)):
+            with suppress(
+                SlipstreamError
+            ):  # environments that workers cannot create are stepped here
+                return self._make_in_processes(seeds, indices, evaluates, **more)
+        return self._make_vector_env(seeds, indices, **more)
 
-    def _made(
+    def _make_vector_env(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
-        made = self.kind.env_fn(self.wrappers, self.training_wrappers)
-        return ForeignEnv(made, seeds, indices, kwargs=self.kwargs, spec=self.spec, **more)
+        factory = self.kind.env_fn(self.wrappers, self.training_wrappers)
+        return ForeignEnv(factory, seeds, indices, kwargs=self.kwargs, spec=self.spec, **more)
 
-    def _processes_pay(self, copies: int) -> bool:
-        way = self.step_config(copies)
-        if way is not None:
-            return way.backend == "process"
-        return is_process_backend_faster(self._seconds, copies, self.stepping.workers)
+    def _is_process_faster(self, num_envs: int) -> bool:
+        step_config = self.step_config(num_envs)
+        if step_config is not None:
+            return step_config.backend == "process"
+        return is_process_backend_faster(self._seconds, num_envs, self.stepping.workers)
 
-    def _in_processes(
+    def _make_in_processes(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], evaluates: bool, **more: Any
     ) -> VectorEnv:
         pool = WorkerPool.current()
-        workers, way = self.stepping.workers, self.step_config(len(seeds))
+        workers, step_config = self.stepping.workers, self.step_config(len(seeds))
         if workers is None and _in_child():
             workers = 1
-        elif workers is None and way is not None and way.backend == "process":
-            workers = way.workers
-        process_pool = pool.uncounted() if pool is not None and evaluates else pool
-        by: Any = {"workers": workers, "policy": self.stepping.policy, "process_pool": process_pool}
-        return self._made(seeds, indices, **by, **more)
+        elif workers is None and step_config is not None and step_config.backend == "process":
+            workers = step_config.workers
+        more |= {
+            "workers": workers,
+            "policy": self.stepping.policy,
+            "process_pool": pool.uncounted() if pool is not None and evaluates else pool,
+        }
+        return self._make_vector_env(seeds, indices, **more)
 
 
 @dataclass(frozen=True)
@@ -239,8 +250,8 @@ class GymnasiumKind(EnvironmentKind):
     """The name ``gym:ID``.
 
     Attributes:
-        loaded: what is loaded.
-        noun: its environments, with an article, for messages.
+        loaded: Class of the loaded environment.
+        noun: Kind of environment with its article, for messages.
     """
 
     noun: ClassVar[str] = "a Gymnasium environment"
@@ -252,20 +263,20 @@ class GymnasiumKind(EnvironmentKind):
 
     @property
     def short_name(self) -> str:
-        return _id(self.name)
+        return _env_id(self.name)
 
     def resolve_settings(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         section = validate(GymnasiumConfig, settings, "env").model_dump(mode="json")
         for key in ("metrics", "wrappers", "training_wrappers"):
-            if not section[key]:  # a run without them is what it was before there were any
+            if not section[key]:  # configs without them keep their hash
                 del section[key]
         return self.name, section
 
     def default_hyperparams(self, agent_name: str) -> Sections:
-        return for_gymnasium(_id(self.name), agent_name)
+        return for_gymnasium(_env_id(self.name), agent_name)
 
     def preset_note(self, agent_name: str, resolved: Sections) -> str | None:
-        preset = gymnasium_preset(_id(self.name), agent_name) or {}
+        preset = gymnasium_preset(_env_id(self.name), agent_name) or {}
         values = [
             f"{section}.{key}={value}"
             for section, fields in preset.items()
@@ -274,11 +285,11 @@ class GymnasiumKind(EnvironmentKind):
         ]
         if not values:
             return None
-        return f"Preset for {self.name} (your own settings win): {', '.join(values)}."
+        return f"Preset for {self.name} (your own settings take precedence): {', '.join(values)}."
 
     @property
     def code(self) -> Mapping[str, str | None]:
-        module = _id(self.name).rpartition(":")[0]
+        module = _env_id(self.name).rpartition(":")[0]
         return {self.name: module} if module else {}
 
     @property
@@ -288,62 +299,64 @@ class GymnasiumKind(EnvironmentKind):
         made_here = callable(entry) or str(entry).startswith("__main__:")
         place = named or str(entry).partition(":")[0]
         module = None if made_here else importlib.import_module(place)
-        own = (
+        is_user_module = (
             module is not None
             and module.__file__ is not None
             and is_user_file(Path(module.__file__))
         )
-        if made_here or (own and not named):
+        if made_here or (is_user_module and not named):
             raise ConfigError(
-                f"{self.name} is registered by code of this process, which nodes do not run. Put "
-                "it into a module that registers it when it is imported, and name that: "
+                f"{self.name} is registered by code of this process, which nodes do not run. "
+                "Register it in a module that nodes can import, and name the module: "
                 f"{GYMNASIUM}my_module:{identifier}."
             )
-        return module if own else None
+        return module if is_user_module else None
 
     def load(self, settings: Mapping[str, Any]) -> GymnasiumEnvironment:
         name = self.name
         unknown = sorted(set(settings) - GymnasiumConfig.model_fields.keys())
         if unknown:
             raise ConfigError(
-                f"`env.{unknown[0]}` is not a key of {name}; it takes "
-                f"{', '.join(GymnasiumConfig.model_fields)} only."
+                f"`env.{unknown[0]}` is not a key of {name}. Known keys: "
+                f"{', '.join(GymnasiumConfig.model_fields)}."
             )
         kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
         wrappers = wrappers_from_section(settings)
         training = wrappers_from_section(settings, "training_wrappers")
-        made = self.env_fn(wrappers)
-        with _log_if_slow(name, "constructor has"):
-            shown = make_probe_env(made, kwargs)
+        factory = self.env_fn(wrappers)
+        with _warn_if_slow(name, "constructor has"):
+            probe = make_probe_env(factory, kwargs)
         try:
-            check_trainable(shown, name)
-            for other in _other_makers(made):
-                another = make_gymnasium(other, kwargs)
+            check_trainable(probe, name)
+            for other_fn in _distinct_env_fns(factory):
+                other = make_gymnasium(other_fn, kwargs)
                 try:
-                    check_trainable(another, name)
+                    check_trainable(other, name)
                 finally:
-                    close_env(another, name)
-            make = partial(make_probe_env, made, kwargs)
-            spec = spec_from_env(shown, env_name(made), names)
+                    close_env(other, name)
+            make = partial(make_probe_env, factory, kwargs)
+            spec = spec_from_env(probe, env_name(factory), names)
             if training:
-                _check_training(make_probe_env(self.env_fn(wrappers, training), kwargs), name, spec)
+                _check_training_wrappers(
+                    make_probe_env(self.env_fn(wrappers, training), kwargs), name, spec
+                )
             return self.loaded(
                 self,
                 spec,
                 kwargs,
                 wrappers,
                 training,
-                source=_source(shown),
+                source=_hash_source(probe),
                 warnings=(
-                    *wrapper_warnings(shown, name, wrappers, bool(spec.has_action_mask)),
-                    *state_leak_warnings(shown, make, name),
+                    *wrapper_warnings(probe, name, wrappers, bool(spec.has_action_mask)),
+                    *state_leak_warnings(probe, make, name),
                 ),
             )
         finally:
-            close_env(shown, name)
+            close_env(probe, name)
 
     def env_fn(self, wrappers: Wrappers, training: Wrappers = ()) -> Any:
-        """What `make_gymnasium` makes a sub-environment of."""
+        """Return the argument of `make_gymnasium` for a sub-environment."""
         return env_fn(self.name, wrappers, training)
 
     def max_envs(self, spec: EnvSpec) -> tuple[int, str]:
@@ -351,13 +364,13 @@ class GymnasiumKind(EnvironmentKind):
 
     def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
         raise ConfigError(
-            f"{self.name} is no kernel: `slipstream check` takes a kernel's .py file, or a YAML "
-            "file that names one."
+            f"{self.name} is not a kernel. `slipstream check` requires a kernel's .py file, or a "
+            "YAML file that names one."
         )
 
     def renderer(self, settings: Mapping[str, Any]) -> Any:
-        made = self.env_fn(wrappers_from_section(settings))
-        return make_gymnasium(made, settings.get("kwargs"), render_mode="rgb_array")
+        factory = self.env_fn(wrappers_from_section(settings))
+        return make_gymnasium(factory, settings.get("kwargs"), render_mode="rgb_array")
 
 
 def _in_child() -> bool:
@@ -365,104 +378,104 @@ def _in_child() -> bool:
     return multiprocessing.parent_process() is not None
 
 
-def _source(env: Any) -> str:
-    """Hash of the file that an environment's class is in; empty where there is none."""
+def _hash_source(env: Any) -> str:
+    """Return the hash of the source file of an environment's class; empty without a file."""
     with suppress(Exception):  # `unwrapped` is foreign code, and a class may have no file
         return hashlib.sha256(Path(inspect.getfile(type(env.unwrapped))).read_bytes()).hexdigest()
     return ""
 
 
-def _other_makers(made: Any) -> list[Any]:
-    """Makers of a list whose code is not the first one's: they may add other wrappers."""
+def _distinct_env_fns(made: Any) -> list[Any]:
+    """Return the functions of a list whose code differs from the first: wrappers may differ."""
     env_fns = made if isinstance(made, list) else [made]
-    by_code = {id(getattr(one, "__code__", one)): one for one in reversed(env_fns)}
-    return [one for one in by_code.values() if one is not env_fns[0]]
+    by_code = {id(getattr(fn, "__code__", fn)): fn for fn in reversed(env_fns)}
+    return [fn for fn in by_code.values() if fn is not env_fns[0]]
 
 
-def _id(name: str) -> str:
+def _env_id(name: str) -> str:
     return name.removeprefix(GYMNASIUM)
 
 
 def wrappers_from_section(settings: Mapping[str, Any], key: str = "wrappers") -> Wrappers:
-    """Those of a section `env`, in any of the forms that a user may write."""
-    given = validate(GymnasiumConfig, {key: settings.get(key) or ()}, "env")
-    return tuple((one.name, one.kwargs) for one in getattr(given, key))
+    """Return the wrappers of an `env` section, in any of their formats."""
+    section = validate(GymnasiumConfig, {key: settings.get(key) or ()}, "env")
+    return tuple((wrapper.name, wrapper.kwargs) for wrapper in getattr(section, key))
 
 
 def env_fn(name: str, wrappers: Wrappers, training: Wrappers = ()) -> str | WrappedEnv:
     """Return the argument of `make_gymnasium` for a ``gym:ID`` with wrappers."""
-    return WrappedEnv(_id(name), wrappers, training) if wrappers or training else _id(name)
+    return WrappedEnv(_env_id(name), wrappers, training) if wrappers or training else _env_id(name)
 
 
-def _check_training(env: Any, name: str, spec: EnvSpec) -> None:
-    """Refuse an environment inside `env.training_wrappers` whose policies do not fit without them.
+def _check_training_wrappers(env: Any, name: str, spec: EnvSpec) -> None:
+    """Check that policies of the environment in `env.training_wrappers` fit it without them.
 
     Raises:
-        ConfigError: it has other spaces, or normalises by running statistics.
+        ConfigError: A space differs, or a wrapper normalizes by running statistics.
     """
     try:
         check_trainable(env, name)
-        wanted = (
+        spaces = (
             ("observation_space", spec.native_observation_space),
             ("action_space", spec.native_action_space),
         )
-        for attribute, own in wanted:
-            if (found := getattr(env, attribute)) != own:
+        for attribute, expected in spaces:
+            if (space := getattr(env, attribute)) != expected:
                 raise ConfigError(
-                    f"{name}: with `env.training_wrappers` its {attribute} is {found}, and without "
-                    f"them {own}. A policy acts in both, so that they must be equal: put the "
-                    "wrapper that changes it into `env.wrappers`."
+                    f"{name}: its {attribute} with `env.training_wrappers` is {space}, but without "
+                    f"them {expected}. A policy acts in both, so they must be equal. Move the "
+                    "wrapper that changes the space to `env.wrappers`."
                 )
     finally:
         close_env(env, name)
 
 
-def image_warnings(name: str, shown: Any) -> tuple[str, ...]:
-    """Sentences on images that are learned from badly as they are."""
-    image = as_image_space(shown)
+def image_warnings(name: str, observation_space: Any) -> tuple[str, ...]:
+    """Return warnings about image observations that are likely to train badly."""
+    image = as_image_space(observation_space)
     shape = (0, 0, 0) if image is None else image.shape
     if shape == (210, 160, 3) and "ALE/" in name:
         return (
-            f"{name} shows raw Atari frames, {shape}, and an agent learns from them slowly. "
-            "Usual are 84 x 84 grey pixels: env.kwargs {frameskip: 1} and env.wrappers "
+            f"{name} returns raw Atari frames of shape {shape}, which are slow to learn from. "
+            "Use 84 x 84 grayscale frames: env.kwargs {frameskip: 1} and env.wrappers "
             "[gymnasium.wrappers:AtariPreprocessing] (docs/guides/third-party-environments.md).",
         )
     if 0 < shape[0] < min(shape[1:]) / 2:
         return (
-            f"{name} shows images of shape {shape}, which are read as [height, width, channels]: "
-            f"{shape[2]} channels of {shape[0]} x {shape[1]}. Where the channels come first, wrap "
-            "it so that they come last (docs/guides/third-party-environments.md).",
+            f"{name} returns images of shape {shape}, which are read as [height, width, channels]: "
+            f"{shape[2]} channels of {shape[0]} x {shape[1]}. If the channels come first, wrap the "
+            "environment so that they come last (docs/guides/third-party-environments.md).",
         )
     return ()
 
 
 @contextmanager
-def _log_if_slow(name: str, what: str) -> Iterator[None]:
-    """Names an environment that hangs in its constructor or its first steps."""
-    words = f"{name}: its {what} taken {_SLOW:g} s and not ended; Ctrl-C ends this command."
-    watch = threading.Timer(_SLOW, print, (words,), {"file": sys.stderr, "flush": True})
-    watch.daemon = True
-    watch.start()
+def _warn_if_slow(name: str, what: str) -> Iterator[None]:
+    """Print a message if the constructor or the first steps of an environment are slow."""
+    message = f"{name}: its {what} not finished within {_SLOW_SECONDS:g} s. Press Ctrl-C to stop."
+    timer = threading.Timer(_SLOW_SECONDS, print, (message,), {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
-        watch.cancel()
-        watch.join()
+        timer.cancel()
+        timer.join()
 
 
-_STEPS = 34  # of a sub-environment before anything else is done with it
-_PATIENT = 1_000_000  # faults that the sub-environments' own ledger lets pass
-_ROUND_SECONDS = 100e-6  # of telling workers to step, and hearing that they have
-_WORTH = 0.85  # of the serial time, which processes must stay below to be chosen
-_LEAST_SECONDS = 300e-6  # of a step of all sub-environments; below that nothing is gained
+_FIRST_STEPS = 34  # steps of a new sub-environment
+_UNLIMITED_FAULTS = 1_000_000  # limit of faults
+_ROUND_TRIP_SECONDS = 100e-6  # one command to the workers and its reply
+_MAX_TIME_RATIO = 0.85  # of the serial time, above which processes are not used
+_MIN_SERIAL_SECONDS = 300e-6  # of a step of all sub-environments; processes do not help below
 
 
-def step_seconds(env: VectorEnv) -> float:
-    """Seconds that a step of one env takes here; of the quicker ones, as others may interrupt."""
+def measure_step_seconds(env: VectorEnv) -> float:
+    """Return the seconds per step of one sub-environment: a quantile robust to interruptions."""
     out, draw = allocate_buffers(env), np.random.default_rng(0)
     env.reset_rows(out.obs, out.mask)
     times = []
-    for t in range(_STEPS):
+    for t in range(_FIRST_STEPS):
         actions = random_actions(env.spec, env.num_envs, draw, out.mask)
         began = time.perf_counter()
         env.step_rows(actions, out, t)
@@ -478,75 +491,80 @@ def run_first_steps(
     policy: FaultPolicy,
     process_pool: ProcessPool | None = None,
 ) -> float:
-    """Takes a environment's first steps in a worker process; seconds of one, as of `step_seconds`.
-
-    0 where no worker can make a sub-environment: what only this process can make is stepped here.
+    """Take the first steps of an environment in a worker process and return the seconds of one.
 
     Args:
-        env, kwargs: as for `make_gymnasium`.
-        spec: of it.
-        policy: what a fault leads to; several end it, and one call that hangs.
-        crowd: where the worker comes from.
+        env, kwargs: As for `make_gymnasium`.
+        spec: Specification of the environment.
+        policy: Fault policy. Several faults, or one call that hangs, raise.
+        process_pool: Source of the worker.
+
+    Returns:
+        Seconds as of `measure_step_seconds`; 0 if no worker can create the environment.
 
     Raises:
-        KernelError: what it did instead, and where.
+        KernelError: A step failed. The message has the error and its location.
     """
-    one, patient = np.zeros(1, np.uint64), policy._replace(on_fault="restart")
-    patient = patient._replace(max_faults_per_minute=_PATIENT, max_consecutive_faults=_PATIENT)
+    zeros = np.zeros(1, np.uint64)
+    tolerant = policy._replace(
+        on_fault="restart",
+        max_faults_per_minute=_UNLIMITED_FAULTS,
+        max_consecutive_faults=_UNLIMITED_FAULTS,
+    )
     try:
-        copies = ForeignEnv(
+        probe = ForeignEnv(
             env,
-            one,
-            one,
+            zeros,
+            zeros,
             kwargs=kwargs,
             spec=spec,
             workers=1,
-            policy=patient,
+            policy=tolerant,
             process_pool=process_pool,
         )
     except SlipstreamError:
         return 0.0
-    most = MAX_ATTEMPTS if policy.on_fault == "restart" else 1
+    max_faults = MAX_ATTEMPTS if policy.on_fault == "restart" else 1
     faults, times, draw = list[Fault](), list[float](), np.random.default_rng(0)
-    with copies:
-        copies.drain_faults()  # workers that somebody killed meanwhile
-        copies.reset_rows(allocate_buffers(copies).obs)
-        while len(times) < _STEPS:
-            rows = np.stack([random_actions(spec, 1, draw) for _ in range(_STEPS)])
-            times += copies.timed(rows)
-            faults += copies.drain_faults()
-            if len(faults) >= most or any(fault.kind == "hung" for fault in faults):
-                raise _broken(env_name(env), faults[-1], policy) from faults[-1].error
+    with probe:
+        probe.drain_faults()  # of workers that were killed from outside
+        probe.reset_rows(allocate_buffers(probe).obs)
+        while len(times) < _FIRST_STEPS:
+            rows = np.stack([random_actions(spec, 1, draw) for _ in range(_FIRST_STEPS)])
+            times += probe.time_steps(rows)
+            faults += probe.drain_faults()
+            if len(faults) >= max_faults or any(fault.kind == "hung" for fault in faults):
+                raise _first_steps_error(env_name(env), faults[-1], policy) from faults[-1].error
     return float(np.quantile(times, 0.25))
 
 
-def _broken(name: str, fault: Fault, policy: FaultPolicy) -> KernelError:
-    """What went wrong in the first steps, in a paragraph."""
-    said, *rest = fault.text.strip().splitlines()
+def _first_steps_error(name: str, fault: Fault, policy: FaultPolicy) -> KernelError:
+    """Return the error for a fault in the first steps."""
+    message, *rest = fault.text.strip().splitlines()
     if fault.kind == "raised":
-        return KernelError(said)
+        return KernelError(message)
     places = re.findall(r'File "([^"]+)", line (\d+)', "\n".join(rest))
     where = f" ({':'.join(places[-1 if fault.kind == 'hung' else 0])})" if places else ""
     if fault.kind == "hung":
-        said = f"a call took more than {policy.hang_seconds:g} s (training.hang_seconds)"
+        message = f"a call took more than {policy.hang_seconds:g} s (training.hang_seconds)"
     return KernelError(
-        f"gym:{name}, in its first steps, which a worker process takes: {said}{where}, in episode "
+        f"gym:{name} failed in its first steps in a worker process: {message}{where}, in episode "
         f"{fault.episode}, step {fault.step}, after the action {list(fault.action)}. Fix the "
-        "environment there; with `training.backend: serial` it runs in this process, under a "
-        "debugger if need be."
+        "environment. With `training.backend: serial` it runs in this process, where a debugger "
+        "can be used."
     )
 
 
 def is_process_backend_faster(seconds: float, num_envs: int, workers: int | None = None) -> bool:
-    """Return true if worker processes step so many envs faster; results do not depend on it.
+    """Return true if worker processes are faster; results do not depend on the backend.
 
     Args:
-        seconds: of a step of one sub-environment.
-        num_envs: sub-environments.
-        workers: that may be used; by default one a core.
+        seconds: Seconds of a step of one sub-environment.
+        num_envs: Number of sub-environments.
+        workers: Number of workers; None for one per core.
     """
     if workers is None:
         workers = 1 if _in_child() else usable_cores()
     serial = num_envs * seconds
-    process = math.ceil(num_envs / max(1, min(workers, num_envs))) * seconds + _ROUND_SECONDS
-    return serial > _LEAST_SECONDS and process < _WORTH * serial
+    process = math.ceil(num_envs / max(1, min(workers, num_envs))) * seconds + _ROUND_TRIP_SECONDS
+    return serial > _MIN_SERIAL_SECONDS and process < _MAX_TIME_RATIO * serial

@@ -1,6 +1,6 @@
-"""E envs of foreign environments as Gymnasium itself steps them, for faces to other libraries.
+"""Vector environments with Gymnasium's own semantics, for the adapters to other libraries.
 
-Nothing is flattened, scaled or cast: observations and actions keep their spaces and dtypes, seeds
+Nothing is flattened, scaled or cast. Observations and actions keep their spaces and dtypes; seeds
 and infos are the environment's own. Training uses `VectorEnv` instead.
 """
 
@@ -36,7 +36,7 @@ from slipstream.kernels.space_codec import RECURSIVE_SPACE
 
 __all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv"]
 RAISE = FaultPolicy("raise")
-_PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
+_RETRY_SECONDS = 0.01  # between attempts while nothing can be stepped
 
 
 class NativeEnv:
@@ -88,48 +88,55 @@ class NativeEnv:
                 f"The backend of Gymnasium environments must be `serial` or `process`, got "
                 f"`{backend}`."
             )
-        probe, name, given = make_gymnasium(envs[0], kwargs), env_name(envs[0]), dict(kwargs or {})
-        shown, acted = probe.observation_space, probe.action_space
+        probe, name, env_kwargs = (
+            make_gymnasium(envs[0], kwargs),
+            env_name(envs[0]),
+            dict(kwargs or {}),
+        )
+        observation_space, action_space = probe.observation_space, probe.action_space
         try:
-            placed = fixed_size and NativeCodec(shown).fixed_size
+            in_arrays = fixed_size and NativeCodec(observation_space).fixed_size
         except RecursionError:
             raise ConfigError(f"{name}, observations: {RECURSIVE_SPACE}") from None
-        what = SubEnvConfig(
+        config = SubEnvConfig(
             tuple(envs),
             name,
-            shown,
-            acted,
-            kwargs=given,
+            observation_space,
+            action_space,
+            kwargs=env_kwargs,
             same_spaces=same_spaces,
-            fixed_size=placed,
+            fixed_size=in_arrays,
             registered_specs=registered_specs(envs),
             wrapper=wrapper,
         )
         probe = probe if wrapper is None else wrapper(probe)
-        self.num_envs, self.backend, self.env_config = len(envs), backend, what
+        self.num_envs, self.backend, self.env_config = len(envs), backend, config
         # Clients may change these; later sub-environments are compared with the originals.
-        self.observation_space, self.action_space = deepcopy((shown, acted))
+        self.observation_space, self.action_space = deepcopy((observation_space, action_space))
         self.metadata = dict(getattr(probe, "metadata", {}) or {})
         self.spec = getattr(probe, "spec", None)
         self.render_mode = getattr(probe, "render_mode", None)
-        self._observations, self._actions = NativeCodec(shown, placed), NativeCodec(acted)
+        self._observations, self._actions = (
+            NativeCodec(observation_space, in_arrays),
+            NativeCodec(action_space),
+        )
         self._restart = policy.on_fault == "restart"
         self._pending: tuple[str, list[Any] | None] | None = None
-        self._found: list[Any] = []  # observations that are not in the arrays
+        self._cached_observations: list[Any] = []  # observations that are not in the arrays
         self._layout = partial(gymnasium_layout, self._observations, self._actions)
-        job = partial(WorkerConfig, what, at_end=at_end, restart=self._restart)
+        make_worker_config = partial(WorkerConfig, config, at_end=at_end, restart=self._restart)
         layout = self._layout(self.num_envs)
         self.driver: SerialDriver | ProcessDriver
         if backend == "serial":
             self.driver = SerialDriver(
-                layout, job, probe, num_envs=self.num_envs, name=name, policy=policy
+                layout, make_worker_config, probe, num_envs=self.num_envs, name=name, policy=policy
             )
-            self._infos = InfoReader(self.driver, self.final_of)
+            self._infos = InfoReader(self.driver, self.get_final_observation)
             return
         try:
             self.driver = driver = ProcessDriver(
                 layout,
-                job,
+                make_worker_config,
                 num_envs=self.num_envs,
                 name=name,
                 workers=workers,
@@ -140,7 +147,7 @@ class NativeEnv:
             driver.start()
         finally:
             probe.close()
-        self._infos = InfoReader(self.driver, self.final_of)
+        self._infos = InfoReader(self.driver, self.get_final_observation)
 
     @property
     def arrays(self) -> Mapping[str, NDArray[Any]]:
@@ -183,13 +190,13 @@ class NativeEnv:
         selected: NDArray[np.bool_] | None = None,
     ) -> None:
         """Start a reset; `wait` completes it."""
-        self._idle()
+        self._finish_pending()
         self.driver.settle()
-        every, each = list(seeds or [None] * self.num_envs), self._options(options)
+        all_seeds, all_options = list(seeds or [None] * self.num_envs), self._options(options)
         self.arrays["selected"][:] = True if selected is None else selected
         self._infos.clear()
         self.driver.begin_reset(
-            lambda rows: ([every[row] for row in rows], [each[row] for row in rows])
+            lambda rows: ([all_seeds[row] for row in rows], [all_options[row] for row in rows])
         )
         self._pending = ("reset", None)
 
@@ -199,26 +206,26 @@ class NativeEnv:
         Raises:
             ValueError, TypeError: The number of actions is wrong. Nothing was stepped.
         """
-        self._idle()
-        array, each = self._actions_of(actions)
+        self._finish_pending()
+        array, action_list = self._convert_actions(actions)
         self.driver.settle()  # raises while steps that read these actions are in flight
         self._infos.clear()
         if array is not None:
             self.arrays["actions"][...] = array
-        self._begin_step(each)
-        self._pending = ("step", each)
+        self._begin_step(action_list)
+        self._pending = ("step", action_list)
 
-    def _begin_step(self, each: list[Any] | None) -> None:
-        if each is not None:
-            self._hand_actions(dict(enumerate(each)))
+    def _begin_step(self, action_list: list[Any] | None) -> None:
+        if action_list is not None:
+            self._send_actions(dict(enumerate(action_list)))
         self.driver.begin_step(0)
 
-    def _hand_actions(self, by_row: Mapping[int, Any]) -> None:
+    def _send_actions(self, by_row: Mapping[int, Any]) -> None:
         """Send actions that have no place in the arrays."""
         self.driver.call(
             "set_actions",
             lambda rows: ({row: by_row[row] for row in rows if row in by_row},),
-            self._chosen(by_row),
+            self._row_mask(by_row),
             allow_lost=True,
         )
 
@@ -233,26 +240,26 @@ class NativeEnv:
         driver.check_open()
         pending, self._pending = self._pending, None
         if pending is not None:
-            what, each = pending
-            over = driver.end_reset if what == "reset" else partial(self._end_step, each)
-            if not over(timeout):
+            call, action_list = pending
+            complete = driver.end_reset if call == "reset" else partial(self._end_step, action_list)
+            if not complete(timeout):
                 self._pending = pending
-                raise TimeoutError(f"`{what}` did not complete within {timeout:g} s.")
+                raise TimeoutError(f"`{call}` did not complete within {timeout:g} s.")
             driver.fault_log.record_valid(self.arrays["valid"])
         driver.fault_log.check()
 
-    def _end_step(self, each: list[Any] | None, timeout: float | None) -> bool:
+    def _end_step(self, action_list: list[Any] | None, timeout: float | None) -> bool:
         """Wait for a step in which at least one sub-environment took part."""
-        driver, until = self.driver, None if timeout is None else time.monotonic() + timeout
-        while driver.end_step(None if until is None else max(0.0, until - time.monotonic())):
+        driver, deadline = self.driver, None if timeout is None else time.monotonic() + timeout
+        while driver.end_step(None if deadline is None else max(0.0, deadline - time.monotonic())):
             if driver.stepped or self.arrays["lost"].any() or not self._restart:
                 return True
-            time.sleep(_PAUSE_SECONDS)  # all are waiting for a restart
+            time.sleep(_RETRY_SECONDS)  # all are waiting for a restart
             driver.fault_log.check()
-            self._begin_step(each)
+            self._begin_step(action_list)
         return False
 
-    def _idle(self) -> None:
+    def _finish_pending(self) -> None:
         """Complete a started call and discard its result."""
         self.driver.check_open()
         if self._pending is not None:
@@ -265,14 +272,14 @@ class NativeEnv:
             actions: Batch of actions, as for `step`.
             env_ids: Ids of the sub-environments, [n]. None selects all.
         """
-        self._idle()
+        self._finish_pending()
         rows = self.driver.idle_rows(env_ids)
         array = self._actions.as_batch_array(actions, len(rows))
         if array is not None:
             self.arrays["actions"][rows] = array
         else:
-            each = self._actions.split_actions(actions, len(rows))
-            self._hand_actions(dict(zip(rows.tolist(), each, strict=True)))
+            action_list = self._actions.split_actions(actions, len(rows))
+            self._send_actions(dict(zip(rows.tolist(), action_list, strict=True)))
         self.driver.send(rows)
 
     def recv(self, count: int | None = None, timeout: float | None = None) -> NDArray[np.int64]:
@@ -303,25 +310,28 @@ class NativeEnv:
     def observation(self) -> Any:
         """Return the newest observations as a new batch."""
         if not self._observations.fixed_size:
-            return self._observations.stack(self._objects())
+            return self._observations.stack(self._fetch_observations())
         return self._observations.unflatten(
             [self.arrays[f"obs.{i}"].copy() for i in range(len(self._observations.leaves))]
         )
 
     def observations_at(self, env_ids: NDArray[np.int64]) -> Any:
         """Return the newest observations of some sub-environments, in their order."""
-        return self._batch_of(env_ids, np.zeros(len(env_ids), np.bool_))
+        return self._batch_observations(env_ids, np.zeros(len(env_ids), np.bool_))
 
     def final_observations_at(self, env_ids: NDArray[np.int64]) -> Any:
         """Return the final observations of episodes that ended at this step."""
-        return self._batch_of(env_ids, self.arrays["has_final"][env_ids])
+        return self._batch_observations(env_ids, self.arrays["has_final"][env_ids])
 
-    def _batch_of(self, env_ids: NDArray[np.int64], final: NDArray[np.bool_]) -> Any:
+    def _batch_observations(self, env_ids: NDArray[np.int64], final: NDArray[np.bool_]) -> Any:
         """Return the newest or final observations of sub-environments."""
         if not self._observations.fixed_size:
-            shown = [self.final_of if own else self.observation_of for own in final.tolist()]
-            pairs = zip(shown, env_ids.tolist(), strict=True)
-            return self._observations.stack([show(copy) for show, copy in pairs])
+            getters = [
+                self.get_final_observation if is_final else self.get_observation
+                for is_final in final.tolist()
+            ]
+            pairs = zip(getters, env_ids.tolist(), strict=True)
+            return self._observations.stack([get(env_id) for get, env_id in pairs])
         parts = []
         for i in range(len(self._observations.leaves)):
             part = self.arrays[f"obs.{i}"][env_ids]
@@ -329,21 +339,21 @@ class NativeEnv:
             parts.append(part)
         return self._observations.unflatten(parts)
 
-    def observation_of(self, copy: int) -> Any:
+    def get_observation(self, copy: int) -> Any:
         """Return the newest observation of one sub-environment, unbatched."""
         if not self._observations.fixed_size:
-            return self._objects()[copy]
-        return self._single("obs", copy)
+            return self._fetch_observations()[copy]
+        return self._read_single("obs", copy)
 
-    def final_of(self, copy: int) -> Any:
+    def get_final_observation(self, copy: int) -> Any:
         """Return the final observation of an episode that ended at this step (SAME_STEP)."""
         final = self._infos.final_info(copy)
         if self._observations.fixed_size and (final is None or final[0] is None):
-            return self._single("final", copy)
+            return self._read_single("final", copy)
         return None if final is None else final[0]
 
-    def _single(self, name: str, copy: int) -> Any:
-        rows = (self.arrays[f"{name}.{i}"][copy] for i in range(len(self._observations.leaves)))
+    def _read_single(self, name: str, env_id: int) -> Any:
+        rows = (self.arrays[f"{name}.{i}"][env_id] for i in range(len(self._observations.leaves)))
         return self._observations.unflatten([deepcopy(row) for row in rows])
 
     def info_list(self) -> list[dict[str, Any]]:
@@ -366,18 +376,21 @@ class NativeEnv:
         """
         return self._infos.batch()
 
-    def _objects(self) -> list[Any]:
-        found, new = self._found, self.num_envs - len(self._found)
+    def _fetch_observations(self) -> list[Any]:
+        observations, new = (
+            self._cached_observations,
+            self.num_envs - len(self._cached_observations),
+        )
         if new > 0:  # rows that were never output
-            found += [None] * new
+            observations += [None] * new
             parts = self.driver.call_with_retry("get_observations", lambda _: ())
         else:
             parts = self.driver.call("get_observations", lambda _: (), allow_lost=True)
         for rows, part in parts:
             if part is not None:  # a lost worker keeps its last observations
                 for row, value in zip(rows.tolist(), part, strict=True):
-                    found[row] = value
-        return found[: self.num_envs]
+                    observations[row] = value
+        return observations[: self.num_envs]
 
     # Access to sub-environments.
 
@@ -389,11 +402,11 @@ class NativeEnv:
         env_ids: Sequence[int] | None = None,
     ) -> list[Any]:
         """Return an attribute of sub-environments, found through wrappers, called if callable."""
-        wanted = list(range(self.num_envs) if env_ids is None else env_ids)
-        values = self._each(
-            "call", {row: (row, name, tuple(args), dict(kwargs or {})) for row in wanted}
+        rows = list(range(self.num_envs) if env_ids is None else env_ids)
+        values = self._call_rows(
+            "call", {row: (row, name, tuple(args), dict(kwargs or {})) for row in rows}
         )
-        return [values[row] for row in wanted]
+        return [values[row] for row in rows]
 
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Return an attribute of sub-environments, found through wrappers."""
@@ -406,21 +419,23 @@ class NativeEnv:
 
         Restarted sub-environments get it again. Effects of `call` are not repeated.
         """
-        wanted = range(self.num_envs) if env_ids is None else env_ids
-        self._each(
-            "set_attrs", dict(zip(wanted, zip(wanted, values, strict=True), strict=True)), name
+        rows = range(self.num_envs) if env_ids is None else env_ids
+        self._call_rows(
+            "set_attrs", dict(zip(rows, zip(rows, values, strict=True), strict=True)), name
         )
-        for row, value in zip(wanted, values, strict=True):
+        for row, value in zip(rows, values, strict=True):
             self.env_config.attributes.setdefault(row, {})[name] = value
 
-    def _each(self, method: str, by_row: Mapping[int, Any], *first: Any) -> dict[int, Any]:
+    def _call_rows(
+        self, method: str, by_row: Mapping[int, Any], *extra_args: Any
+    ) -> dict[int, Any]:
         """Call a method with one argument per row and return one value per row."""
-        self._idle()
+        self._finish_pending()
         self.driver.ready()
         answers = self.driver.call(
             method,
-            lambda rows: (*first, [by_row[row] for row in rows if row in by_row]),
-            self._chosen(by_row),
+            lambda rows: (*extra_args, [by_row[row] for row in rows if row in by_row]),
+            self._row_mask(by_row),
         )
         return {
             row: value
@@ -429,10 +444,10 @@ class NativeEnv:
             for row, value in zip([r for r in rows.tolist() if r in by_row], part, strict=True)
         }
 
-    def _chosen(self, by_row: Mapping[int, Any]) -> NDArray[np.bool_]:
-        chosen = np.zeros(self.num_envs, np.bool_)
-        chosen[list(by_row)] = True
-        return chosen
+    def _row_mask(self, by_row: Mapping[int, Any]) -> NDArray[np.bool_]:
+        mask = np.zeros(self.num_envs, np.bool_)
+        mask[list(by_row)] = True
+        return mask
 
     def resize(self, num_envs: int) -> None:
         """Change the number of sub-environments; the highest rows are closed first.
@@ -440,11 +455,11 @@ class NativeEnv:
         New ones are created like the first ones, in turn. They are reset without a seed if the
         others have been reset. `arrays` is replaced.
         """
-        self._idle()
+        self._finish_pending()
         self.driver.resize(num_envs, self._layout)
         self.num_envs = num_envs
         self._infos.clear()
-        del self._found[num_envs:]
+        del self._cached_observations[num_envs:]
         for row in [row for row in self.env_config.attributes if row >= num_envs]:
             del self.env_config.attributes[row]
 
@@ -462,7 +477,7 @@ class NativeEnv:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _actions_of(self, actions: Any) -> tuple[NDArray[Any] | None, list[Any] | None]:
+    def _convert_actions(self, actions: Any) -> tuple[NDArray[Any] | None, list[Any] | None]:
         """Return actions as an array for shared memory, or as a list."""
         array = self._actions.as_batch_array(actions, self.num_envs)
         if array is not None:

@@ -22,15 +22,15 @@ _SCALARS = (int, float, bool)
 
 
 def batch_infos(rows: Sequence[tuple[int, dict[str, Any]]], num_envs: int) -> dict[str, Any]:
-    """Infos of some envs as one dict of arrays [E], each with a mask bool [E] called ``_key``.
+    """Combine infos into one dict of arrays [E], each with a mask ``_key``, bool [E].
 
-    Numbers become arrays of their own type, zero where absent; arrays are stacked; dicts are
-    treated alike; all else, and ``final_obs``, becomes an array of objects with None where absent.
+    Numbers become arrays of their type with zeros where absent. Arrays are stacked. Dicts are
+    combined recursively. All other values, and ``final_obs``, become object arrays with None where
+    absent.
 
     Args:
-        rows: (copy, its info), in the order in which they are to be seen; the first with a key
-            decides about its dtype.
-        num_envs: E.
+        rows: Pairs (row, info) in the order of processing. The first with a key sets its dtype.
+        num_envs: Number of sub-environments, E.
     """
     batch: dict[str, Any] = {}
     for row, info in rows:
@@ -39,9 +39,9 @@ def batch_infos(rows: Sequence[tuple[int, dict[str, Any]]], num_envs: int) -> di
 
 
 def episode_metrics(info: Any, names: Sequence[str]) -> list[float]:
-    """Numbers that the last info of an episode has under these names; NaN for what is none.
+    """Return the numbers with these names in the final info of an episode; NaN for others.
 
-    They are looked for in ``info["episode"]``, where wrappers put them, then in `info` itself.
+    Names are looked up in ``info["episode"]``, which wrappers add, then in `info`.
     """
     outer = info if isinstance(info, Mapping) else {}
     inner = outer.get("episode")
@@ -59,7 +59,7 @@ def _number(value: Any) -> float:
 
 
 def add_info(batch: dict[str, Any], info: dict[str, Any], row: int, num_envs: int) -> None:
-    """Adds the info of one more copy; see `batch_infos`."""
+    """Add the info of one more sub-environment to a batch; see `batch_infos`."""
     for key, value in info.items():
         if isinstance(value, dict) and key != "final_obs":
             unflatten = batch.setdefault(key, {})
@@ -80,7 +80,7 @@ def _empty(value: Any, num_envs: int) -> Any:
 
 
 MAX_INFO_BYTES = 512
-"""The most bytes of one info: 64 numbers."""
+"""Maximum size of an info in shared memory: 64 numbers."""
 
 _CODES: Mapping[type, str] = {
     int: "q", float: "d", bool: "?", np.bool_: "?",
@@ -88,22 +88,22 @@ _CODES: Mapping[type, str] = {
     np.uint8: "B", np.uint16: "H", np.uint32: "I", np.uint64: "Q",
     np.float16: "e", np.float32: "f", np.float64: "d",
 }  # fmt: skip
-_KINDS = "biufc"  # of arrays: bits, whole numbers, floats, complex ones
+_KINDS = "biufc"  # kinds of array dtypes: bool, integers, floats, complex
 
 
 class ArrayType(NamedTuple):
-    """An array within an info."""
+    """Type of an array in an info."""
 
     dtype: str
     shape: tuple[int, ...]
 
 
 Signature = tuple[tuple[str, Any], ...]
-"""Keys in their order, each with the type of its number, a `Dense`, or the signature of a dict."""
+"""Keys in order, each with a number type, an `ArrayType`, or the signature of a nested dict."""
 
 
 def get_signature(info: Any) -> Signature | None:
-    """Signature of an info; None where something is no number, array of numbers or dict of both."""
+    """Return the signature of an info; None if a value is not a number, numeric array or dict."""
     if type(info) is not dict:
         return None
     nodes = []
@@ -123,13 +123,13 @@ def get_signature(info: Any) -> Signature | None:
 
 
 class InfoSchema:
-    """Layout of infos of one signature in their place.
+    """Binary layout of infos with one signature.
 
     Attributes:
-        signature: keys and types.
-        size: bytes.
-        plain: keys and types where all are single numbers, side by side; else None.
-        record: the same as a dtype without gaps.
+        signature: Keys and types.
+        size: Size in bytes.
+        plain: Tuples of keys and types if all values are single numbers, else None.
+        record: Packed structured dtype of the values.
     """
 
     def __init__(self, signature: Signature) -> None:
@@ -147,10 +147,10 @@ class InfoSchema:
             self.plain = tuple(key for key, _ in signature), tuple(node for _, node in signature)
 
     def pack(self, info: Mapping[str, Any], memory: memoryview, offset: int) -> None:
-        """Writes an info of this signature.
+        """Write an info of this signature.
 
         Raises:
-            struct.error: a number is too large for 64 bits.
+            struct.error: A number does not fit into 64 bits.
         """
         if self.plain is not None:
             self._struct.pack_into(memory, offset, *info.values())
@@ -158,27 +158,27 @@ class InfoSchema:
             self._struct.pack_into(memory, offset, *_flatten_values(info))
 
     def unpack(self, memory: Any, offset: int) -> dict[str, Any]:
-        """An info as it was, a fresh one."""
+        """Return the info that was packed, as a new dict."""
         return _rebuild(self.signature, iter(self._struct.unpack_from(memory, offset)))
 
     def add(
         self, batch: dict[str, Any], rows: NDArray[np.int64], places: NDArray[np.uint8]
     ) -> None:
-        """Adds infos to a batch as `batch_infos` would, key by key instead of copy by copy.
+        """Add infos to a batch like `batch_infos`, by key instead of by row.
 
         Args:
-            batch: what other sub-environments have said already.
-            rows: [n] sub-environments whose infos have this form, ascending.
-            places: [E, MAX_INFO_BYTES] where all lie.
+            batch: Batch that the infos are added to.
+            rows: Rows whose infos have this schema, [n], ascending.
+            places: Packed infos of all rows, [E, MAX_INFO_BYTES].
         """
-        own = np.ascontiguousarray(places[rows, : self.size])
-        records = own.view(self.record).reshape(len(rows))
+        packed = np.ascontiguousarray(places[rows, : self.size])
+        records = packed.view(self.record).reshape(len(rows))
         columns = (records[name] for name in self.record.names or ())
         _add(batch, self.signature, columns, rows, len(places))
 
 
-def mask_of(batch: dict[str, Any], key: str, size: int) -> Any:
-    """Mask of the sub-environments that have a key, bool [E]."""
+def get_key_mask(batch: dict[str, Any], key: str, size: int) -> Any:
+    """Return the mask of the rows that have a key, bool [E]; created if absent."""
     name = f"_{key}"
     if name not in batch:
         batch[name] = np.zeros(size, np.bool_)
@@ -239,7 +239,7 @@ def _add(
             _add(batch.setdefault(key, {}), node, columns, rows, size)
         else:
             _write_column(batch, key, node, next(columns), rows, size)
-        mask_of(batch, key, size)[rows] = True
+        get_key_mask(batch, key, size)[rows] = True
 
 
 def _write_column(
@@ -251,7 +251,7 @@ def _write_column(
     size: int,
 ) -> None:
     if key not in batch:
-        if leaf is np.bool_:  # to Gymnasium an object like any other
+        if leaf is np.bool_:  # Gymnasium treats it as an object
             batch[key] = np.full(size, None, dtype=object)
         else:
             batch[key] = np.zeros((size, *column.shape[1:]), column.dtype)
@@ -263,7 +263,7 @@ def _write_column(
     ):
         array[rows] = column
         return
-    for row, value in zip(rows.tolist(), column, strict=True):  # another copy decided about it
+    for row, value in zip(rows.tolist(), column, strict=True):  # another row set the dtype
         array[row] = value if isinstance(leaf, ArrayType) else leaf(value)
 
 
@@ -273,42 +273,42 @@ NO_INFO, ON_REQUEST, FIRST_SCHEMA = range(3)
 Larger values stand for the schemas that follow.
 """
 
-Part = tuple[NDArray[np.int64], Callable[[dict[str, Any]], None]]
-"""Rows of sub-environments, and what adds their infos to a batch."""
+InfoBatch = tuple[NDArray[np.int64], Callable[[dict[str, Any]], None]]
+"""Rows, and a function that adds their infos to a batch."""
 
 _MAX_SCHEMAS = 64
 
 
 class SchemaTable:
-    """Forms in the order in which they were first seen.
+    """Schemas in the order of their first use.
 
-    The reader of infos decides what they are: a writer that meets an info of another form says
-    `APART`, the reader asks for it, hands its own forms over with the question, and takes note of
-    the form. From the second time on the info lies in the block.
+    The reader numbers the schemas. A writer marks an info of unknown schema `ON_REQUEST`. The
+    reader requests that info, passes its schemas with the request, and adds the new schema. From
+    the second time on, infos of that schema are stored in shared memory.
     """
 
     def __init__(self) -> None:
-        self.forms: list[InfoSchema] = []
+        self.schemas: list[InfoSchema] = []
         self._codes: dict[Signature, int] = {}
         self._plain: dict[Any, int] = {}
 
     @property
     def signatures(self) -> tuple[Signature, ...]:
-        """Signatures of all forms, in their order."""
-        return tuple(form.signature for form in self.forms)
+        """Signatures of all schemas, in order."""
+        return tuple(form.signature for form in self.schemas)
 
     def extend(self, signatures: Sequence[Signature]) -> None:
-        """A writer's: the forms that the reader knows."""
-        for signature in signatures[len(self.forms) :]:
+        """Add the schemas that the reader has numbered meanwhile."""
+        for signature in signatures[len(self.schemas) :]:
             form = InfoSchema(signature)
-            self._codes[signature] = FIRST_SCHEMA + len(self.forms)
+            self._codes[signature] = FIRST_SCHEMA + len(self.schemas)
             if form.plain is not None:
-                self._plain[form.plain] = FIRST_SCHEMA + len(self.forms)
-            self.forms.append(form)
+                self._plain[form.plain] = FIRST_SCHEMA + len(self.schemas)
+            self.schemas.append(form)
 
-    def learn(self, info: Any) -> None:
-        """The reader's: an info that was handed over, whose form may be written from now on."""
-        if not info or len(self.forms) == _MAX_SCHEMAS:
+    def add_schema(self, info: Any) -> None:
+        """Add the schema of a received info, for later infos of the same schema (reader only)."""
+        if not info or len(self.schemas) == _MAX_SCHEMAS:
             return
         signature = get_signature(info)
         if signature is None or signature in self._codes:
@@ -317,14 +317,14 @@ class SchemaTable:
             self.extend((*self.signatures, signature))
 
     def write(self, info: Any, memory: memoryview, row: int) -> int:
-        """Writes a sub-environment's info into its place; what `info_code` is to say of it.
+        """Write an info to its slot if its schema is known and return its `info_code`.
 
         Args:
-            info: not empty.
-            memory: bytes of the places of all sub-environments.
-            row: of the copy.
+            info: Info, not empty.
+            memory: Slots of all rows.
+            row: Row of the sub-environment.
         """
-        if not self.forms or type(info) is not dict:
+        if not self.schemas or type(info) is not dict:
             return ON_REQUEST
         code = self._plain.get((tuple(info), tuple(map(type, info.values()))))
         if code is None:
@@ -333,46 +333,46 @@ class SchemaTable:
             if code is None:
                 return ON_REQUEST
         try:
-            self.forms[code - FIRST_SCHEMA].pack(info, memory, row * MAX_INFO_BYTES)
+            self.schemas[code - FIRST_SCHEMA].pack(info, memory, row * MAX_INFO_BYTES)
         except struct.error:  # beyond 64 bits
             return ON_REQUEST
         return code
 
     def read(self, places: NDArray[np.uint8], row: int, code: int) -> dict[str, Any]:
-        """A copy's info, a fresh dict."""
-        return self.forms[code - FIRST_SCHEMA].unpack(places[row].data, 0)
+        """Return the info in the slot of a row as a new dict."""
+        return self.schemas[code - FIRST_SCHEMA].unpack(places[row].data, 0)
 
-    def batches(
+    def iter_batches(
         self,
         rows: NDArray[np.int64],
         info_code: NDArray[np.uint8],
-        places: NDArray[np.uint8],
-        apart: Mapping[int, dict[str, Any]],
-    ) -> Iterator[Part]:
-        """Infos of some environments, those of one form together, to be added in the order of rows.
+        slots: NDArray[np.uint8],
+        messages: Mapping[int, dict[str, Any]],
+    ) -> Iterator[InfoBatch]:
+        """Yield the infos of rows, grouped by schema, for `InfoReader.batch`.
 
         Args:
-            rows: of the sub-environments, ascending.
-            told: [E] NOTHING, APART, or where the info lies.
-            places: [E, MAX_INFO_BYTES].
-            apart: infos that were handed over, by row.
+            rows: Rows of the sub-environments, ascending.
+            info_code: NO_INFO, ON_REQUEST or a schema for each row, [E].
+            places: Packed infos, [E, MAX_INFO_BYTES].
+            apart: Infos that were received on request, by row.
         """
         size, codes = len(info_code), info_code[rows]
         for code in np.unique(codes).tolist():
-            own = rows[codes == code]
+            group = rows[codes == code]
             if code == NO_INFO:
-                yield own, _nothing
+                yield group, _add_empty
             elif code == ON_REQUEST:
-                for row in own.tolist():
-                    info = apart[row]
+                for row in group.tolist():
+                    info = messages[row]
                     yield np.array([row]), partial(_add_one, info=info, row=row, size=size)
             else:
-                form = self.forms[code - FIRST_SCHEMA]
-                yield own, partial(form.add, rows=own, places=places)
+                form = self.schemas[code - FIRST_SCHEMA]
+                yield group, partial(form.add, rows=group, places=slots)
 
 
-def _nothing(batch: dict[str, Any]) -> None:
-    """An empty info."""
+def _add_empty(batch: dict[str, Any]) -> None:
+    """Add an empty info: nothing."""
 
 
 def _add_one(batch: dict[str, Any], info: dict[str, Any], row: int, size: int) -> None:
@@ -380,9 +380,9 @@ def _add_one(batch: dict[str, Any], info: dict[str, Any], row: int, size: int) -
 
 
 FinalInfo = tuple[Any, dict[str, Any]]
-"""The last observation of an episode, None where it lies in the block, and its info."""
+"""Final observation of an episode, None if it is in shared memory, and final info."""
 InfoMessage = tuple[int, dict[str, Any] | None, FinalInfo | None]
-"""A row, what its copy said, and how its episode ended, where that does not lie in the block."""
+"""Row, info and end of the episode; None for what is stored in shared memory."""
 
 
 class InfoSource(Protocol):
@@ -411,43 +411,43 @@ class InfoSource(Protocol):
 
 
 class InfoReader:
-    """Reads the infos of one step: those of numbers from the block, others by asking for them.
+    """Reads the infos of one step, from shared memory or on request.
 
-    Sub-environments that may be writing at this moment have no info until the next step.
+    Sub-environments with a step in flight have no info until the next step.
 
     Args:
         driver: Driver of the sub-environments.
-        final_of: returns the last observation of a env whose episode ended at this step. None for
-            agents: infos are written on request only, and none is of an episode that ended.
+        final_of: Returns the final observation of a sub-environment whose episode ended at this
+            step. None for agents, whose infos are written on request only, without final infos.
     """
 
-    def __init__(self, copies: InfoSource, final_of: Callable[[int], Any] | None = None) -> None:
-        self._driver, self._final_of, self._table = copies, final_of, SchemaTable()
+    def __init__(self, driver: InfoSource, final_of: Callable[[int], Any] | None = None) -> None:
+        self._driver, self._get_final_observation, self._table = driver, final_of, SchemaTable()
         self.clear()
 
     def clear(self) -> None:
-        """Another step has been, or will be."""
-        self._received: dict[int, tuple[dict[str, Any] | None, FinalInfo | None]] | None = None
+        """Forget the infos of the last step."""
+        self._messages: dict[int, tuple[dict[str, Any] | None, FinalInfo | None]] | None = None
         self._hidden = np.zeros(self._driver.num_envs, np.bool_)
 
     def final_info(self, row: int) -> FinalInfo | None:
-        """End of a sub-environment's episode, if that does not lie in the block."""
-        handed = self._requested().get(row)
+        """Return final observation and info of a row, or None if they are in shared memory."""
+        handed = self._get_messages().get(row)
         return None if handed is None else handed[1]
 
     def info_list(self) -> list[dict[str, Any]]:
-        """The newest info of each sub-environment, [E], fresh dicts."""
+        """Return the newest info of each sub-environment, [E], as new dicts."""
         infos: list[dict[str, Any]] = [{} for _ in range(self._driver.num_envs)]
-        self._requested()  # first: what a worker has to say is lost if it dies over the question
+        self._get_messages()  # first: a worker may be lost during the request
         info_code = self._visible("info_code")
         for row in np.flatnonzero(info_code).tolist():
             infos[row] = self._read("info", row, int(info_code[row]))
         return infos
 
     def final_info_list(self) -> list[dict[str, Any] | None]:
-        """The last info of episodes that ended at this step, [E], fresh dicts; None elsewhere."""
+        """Return the final infos of episodes that ended at this step, [E]; None elsewhere."""
         infos: list[dict[str, Any] | None] = [None] * self._driver.num_envs
-        self._requested()
+        self._get_messages()
         info_code = self._driver.arrays["last_info_code"]
         for row in np.flatnonzero(self._visible("has_final")).tolist():
             infos[row] = self._read("last_info", row, int(info_code[row]))
@@ -457,38 +457,38 @@ class InfoReader:
         if code == NO_INFO:
             return {}
         if code == ON_REQUEST:
-            info, final_info = self._requested()[row]
+            info, final_info = self._get_messages()[row]
             return dict((info if name == "info" else final_info and final_info[1]) or {})
         return self._table.read(self._driver.arrays[name], row, code)
 
     def batch(self) -> dict[str, Any]:
-        """All of it in Gymnasium's form, see `batch_infos`."""
+        """Return all infos in Gymnasium's format, see `batch_infos`."""
         batch: dict[str, Any] = {}
-        arrays, table, final_info_list = (
+        arrays, table, has_finals = (
             self._driver.arrays,
             self._table,
-            self._final_of is not None,
+            self._get_final_observation is not None,
         )
-        if final_info_list and not (arrays["info_code"].any() or arrays["has_final"].any()):
+        if has_finals and not (arrays["info_code"].any() or arrays["has_final"].any()):
             return batch
-        handed = self._requested()
+        messages = self._get_messages()
         info_code = self._visible("info_code")
-        infos = {row: info for row, (info, _) in handed.items() if info is not None}
+        infos = {row: info for row, (info, _) in messages.items() if info is not None}
         batches = [
-            (int(own[0]), 1, add)
-            for own, add in table.batches(
+            (int(rows[0]), 1, add)
+            for rows, add in table.iter_batches(
                 np.flatnonzero(info_code), info_code, arrays["info"], infos
             )
         ]
-        if final_info_list:
+        if has_finals:
             has_final, last = np.flatnonzero(self._visible("has_final")), arrays["last_info_code"]
             infos = {
                 row: final_info[1]
-                for row, (_, final_info) in handed.items()
+                for row, (_, final_info) in messages.items()
                 if final_info is not None
             }
-            for own, add in table.batches(has_final, last, arrays["last_info"], infos):
-                batches.append((int(own[0]), 0, partial(self._add_finals, rows=own, add=add)))
+            for rows, add in table.iter_batches(has_final, last, arrays["last_info"], infos):
+                batches.append((int(rows[0]), 0, partial(self._add_finals, rows=rows, add=add)))
         for _, _, add in sorted(batches, key=lambda part: part[:2]):
             add(batch)
         return batch
@@ -496,50 +496,50 @@ class InfoReader:
     def _add_finals(
         self, batch: dict[str, Any], rows: NDArray[np.int64], add: Callable[[dict[str, Any]], None]
     ) -> None:
-        """Adds how the episodes of some envs ended, before what their next ones begin with."""
-        assert self._final_of is not None
+        """Add the final observations and infos of rows, before the infos of their resets."""
+        assert self._get_final_observation is not None
         size = self._driver.num_envs
-        final_info_list = batch.setdefault("final_obs", np.full(size, None, dtype=object))
+        final_obs = batch.setdefault("final_obs", np.full(size, None, dtype=object))
         for row in rows.tolist():
-            final_info_list[row] = self._final_of(row)
-        mask_of(batch, "final_obs", size)[rows] = True
+            final_obs[row] = self._get_final_observation(row)
+        get_key_mask(batch, "final_obs", size)[rows] = True
         add(batch.setdefault("final_info", {}))
-        mask_of(batch, "final_info", size)[rows] = True
+        get_key_mask(batch, "final_info", size)[rows] = True
 
     def _visible(self, name: str) -> NDArray[Any]:
-        """An array of the block, zero for sub-environments that may be writing there."""
-        copies, array = self._driver, self._driver.arrays[name]
-        self._hidden |= copies.dirty
-        if self._final_of is not None:
-            self._hidden |= copies.in_flight
+        """Return a shared array, with zeros for sub-environments that may be writing to it."""
+        array = self._driver.arrays[name]
+        self._hidden |= self._driver.dirty
+        if self._get_final_observation is not None:
+            self._hidden |= self._driver.in_flight
         return np.where(self._hidden, array.dtype.type(0), array)
 
-    def _requested(self) -> dict[int, tuple[dict[str, Any] | None, FinalInfo | None]]:
-        """Infos that sub-environments could not write down, by row; asked for once a step."""
-        if self._received is None:
-            self._received = {}
+    def _get_messages(self) -> dict[int, tuple[dict[str, Any] | None, FinalInfo | None]]:
+        """Return the infos that are not in shared memory, by row; requested once per step."""
+        if self._messages is None:
+            self._messages = {}
             requested = np.ones(self._driver.num_envs, np.bool_)
-            if self._final_of is not None:
+            if self._get_final_observation is not None:
                 requested = self._visible("info_code") == ON_REQUEST
                 last = self._driver.arrays["last_info_code"] == ON_REQUEST
                 requested |= (self._visible("has_final") != 0) & last
             if requested.any():
                 for row, info, final_info in self._request(requested):
-                    self._received[row] = info, final_info
-                    self._table.learn(info)
-                    self._table.learn(final_info and final_info[1])
-                self._visible("info_code")  # workers that were lost over it
-        return self._received
+                    self._messages[row] = info, final_info
+                    self._table.add_schema(info)
+                    self._table.add_schema(final_info and final_info[1])
+                self._visible("info_code")  # hide workers lost during the request
+        return self._messages
 
     def _request(self, requested: NDArray[np.bool_]) -> list[InfoMessage]:
-        """Asks environments for what does not lie in the block, and hands the known forms over."""
-        info_code, known, arrays = list[InfoMessage](), self._table.signatures, self._driver.arrays
+        """Request the infos that are not in shared memory, and pass the known schemas."""
+        messages, known, arrays = list[InfoMessage](), self._table.signatures, self._driver.arrays
         for rows, part in self._driver.call(
             "collect_infos", lambda _: (known,), requested, allow_lost=True
         ):
-            if part is None:  # what it said is lost with the worker
+            if part is None:  # the worker was lost
                 for name in arrays.keys() & {"info_code", "last_info_code"}:
                     arrays[name][rows] = NO_INFO
-            info_code += part or []
-        # Environments in this process may fill the same dicts again.
-        return copy.deepcopy(info_code) if self._driver.backend == "serial" else info_code
+            messages += part or []
+        # Environments in this process may reuse their dicts.
+        return copy.deepcopy(messages) if self._driver.backend == "serial" else messages

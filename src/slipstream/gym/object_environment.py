@@ -1,7 +1,7 @@
-"""Environments that a program made itself: objects and functions, by names that a config can hold.
+"""Environments that a program creates itself: objects and functions, named by `register`.
 
-`register` gives the name. It means something in this process and in those that are forked from it;
-a run that goes on elsewhere is told to register what made it there.
+A config can hold such a name. It is valid in this process and its forks. A run that resumes in
+another process must register the environment there first.
 """
 
 from __future__ import annotations
@@ -41,17 +41,18 @@ from slipstream.training.environments.environment import (
 
 OBJECT = "object:"
 
-Maker: TypeAlias = Callable[..., Any]
-Given: TypeAlias = Any
-"""An environment, what makes one, a list of makers, or a vector environment of any library."""
+EnvFn: TypeAlias = Callable[..., Any]
+EnvLike: TypeAlias = Any
+"""An environment, a function that creates one, a list of functions, or a vector environment."""
 
 
 class BorrowedEnv:
-    """A vector environment that cannot be made again, and who steps it now.
+    """A vector environment that cannot be created again, shared by training and evaluation.
 
     Attributes:
-        env: the caller's, who closes it.
-        user: the sub-environments that stepped it last.
+        num_envs: Number of sub-environments.
+        env: The environment. The caller owns and closes it.
+        active_env: The `BorrowedVectorEnv` that stepped it last.
     """
 
     def __init__(self, env: Any, name: str) -> None:
@@ -62,18 +63,24 @@ class BorrowedEnv:
 
 
 class BorrowedVectorEnv(WrappedVectorEnv):
-    """The only sub-environments there are, which training and evaluation step in turn.
+    """A user of a `BorrowedEnv`, which training and evaluation step in turn.
 
-    Whoever comes back begins new episodes: the step in which that happens is not valid, and what
-    the sub-environments were in before is dropped.
+    A user that resumes stepping begins new episodes. That step is invalid, and the interrupted
+    episodes are discarded.
 
     Args:
-        lent: what is stepped; it stays open.
-        seeds, indices, name, at_end, limit: as for `WrappedVectorEnv`.
+        borrowed: The shared environment, which stays open.
+        seeds, indices, **options: As for `WrappedVectorEnv`.
     """
 
-    def __init__(self, borrowed: BorrowedEnv, *who: NDArray[np.uint64], **options: Any) -> None:
-        super().__init__(borrowed.env, *who, **options)
+    def __init__(
+        self,
+        borrowed: BorrowedEnv,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        **options: Any,
+    ) -> None:
+        super().__init__(borrowed.env, seeds, indices, **options)
         self._borrowed = borrowed
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
@@ -82,7 +89,7 @@ class BorrowedVectorEnv(WrappedVectorEnv):
 
     def begin(
         self,
-        copies: NDArray[np.int64],
+        env_ids: NDArray[np.int64],
         episodes: NDArray[np.int64],
         seed: int,
         obs: NDArray[Any],
@@ -90,35 +97,35 @@ class BorrowedVectorEnv(WrappedVectorEnv):
     ) -> None:
         if self._borrowed.active_env is not self:
             self._borrowed.active_env, self._rows = self, None
-        super().begin(copies, episodes, seed, obs, mask)
+        super().begin(env_ids, episodes, seed, obs, mask)
 
     def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
         if self._borrowed.active_env is self:
             super().step_rows(actions, out, t)
             return
-        kept = self._finals, self._episodes  # of this block, before the others came
+        ended = self._finals, self._episodes  # before the other user took over
         self.reset_rows(out.obs, out.mask)
-        self._finals, self._episodes = kept
+        self._finals, self._episodes = ended
         out.reward[...] = 0.0
-        for ends in (out.terminated, out.truncated, out.valid):
-            ends[...] = False
+        for flags in (out.terminated, out.truncated, out.valid):
+            flags[...] = False
 
     def close(self) -> None:
-        """Nothing: the caller may go on with it."""
+        """Leave the environment open: the caller owns it."""
 
 
 class _Entry(NamedTuple):
-    """What a name stands for.
+    """A registered environment.
 
     Attributes:
-        given: what the program handed over.
-        makers: of the sub-environments, in turn; none where there is only what was given.
-        num_envs: sub-environments of a member, where nobody says how many.
-        lent: what was given, where there are no makers.
+        target: Argument of `register`.
+        env_fns: Functions that create the sub-environments, used in turn; empty if borrowed.
+        num_envs: Default number of sub-environments per member.
+        borrowed: The environment itself if it cannot be created again.
     """
 
     target: Any
-    env_fns: list[Maker]
+    env_fns: list[EnvFn]
     num_envs: int | None = None
     borrowed: BorrowedEnv | None = None
 
@@ -126,27 +133,27 @@ class _Entry(NamedTuple):
 _REGISTRY: dict[str, _Entry] = {}
 
 
-def register(env: Given, name: str | None = None) -> str:
-    """Names an environment object, so that `train`, `resume`, `evaluate` and `make_vec` take it.
+def register(env: EnvLike, name: str | None = None) -> str:
+    """Register an environment under a name for `train`, `resume`, `evaluate` and `make_vec`.
 
     ::
 
         slipstream.register(lambda: MyEnv(size=9), "MyEnv")  # "object:MyEnv"
         run = slipstream.resume("runs/MyEnv-20260101-120000")
 
-    `train` and `tune` do so by themselves with what they are given.
+    `train` and `tune` register their argument themselves.
 
     Args:
-        env: a Gymnasium environment, which is copied; a class or function that makes one; a list
-            of functions, which make the envs in turn; or a whole vector environment (Gymnasium's,
-            an SB3 `VecEnv`, an EnvPool pool).
-        name: what it is called; by its class or function unless given.
+        env: A Gymnasium environment, which is cloned; a class or function that creates one; a list
+            of functions, used in turn; or a vector environment (Gymnasium's, an SB3 `VecEnv`, an
+            EnvPool pool).
+        name: Name; None uses the name of the class or function.
 
     Returns:
-        ``object:NAME``; the same one for the same object.
+        ``object:NAME``, the same for the same object.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: The argument is none of these.
     """
     full = first = OBJECT + re.sub(r"[^\w.-]", "-", name or _default_name(env))
     number = 1
@@ -154,25 +161,25 @@ def register(env: Given, name: str | None = None) -> str:
         number += 1
         full = f"{first}-{number}"
     if full not in _REGISTRY or _REGISTRY[full].target is not env:
-        _REGISTRY[full] = _entry(env, full)
+        _REGISTRY[full] = _make_entry(env, full)
     return full
 
 
 def object_kind(name: str) -> GymnasiumKind:
-    """The kind of a registered name."""
+    """Return the kind of a registered name."""
     entry = _REGISTRY.get(name)
     return ObjectKind(name) if entry is None or entry.borrowed is None else BorrowedKind(name)
 
 
-def _entry(env: Any, name: str) -> _Entry:
-    inner = env.venv if type(env).__name__ == "VecMonitor" else env  # counts, and changes nothing
+def _make_entry(env: Any, name: str) -> _Entry:
+    inner = env.venv if type(env).__name__ == "VecMonitor" else env  # it only records statistics
     if type(inner) in (SyncVectorEnv, AsyncVectorEnv):
         return _Entry(env, list(inner.env_fns), len(inner.env_fns))
-    if any(hasattr(inner, own) for own in ("num_envs", "env_is_wrapped", "all_env_ids")):
+    if any(hasattr(inner, name) for name in ("num_envs", "env_is_wrapped", "all_env_ids")):
         plain = type(inner).__name__ == "DummyVecEnv"
-        cloned = [_cloning_env_fn(one) for one in inner.envs] if plain else [None]
-        env_fns = [one for one in cloned if one is not None]
-        if len(env_fns) == len(cloned):
+        clone_fns = [_cloning_env_fn(sub_env) for sub_env in inner.envs] if plain else [None]
+        env_fns = [env_fn for env_fn in clone_fns if env_fn is not None]
+        if len(env_fns) == len(clone_fns):
             return _Entry(env, env_fns, len(env_fns))
         borrowed = BorrowedEnv(env, name)
         return _Entry(env, [], borrowed.num_envs, borrowed)
@@ -183,25 +190,25 @@ def _entry(env: Any, name: str) -> _Entry:
         alone = SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP)
         return _Entry(env, [], 1, BorrowedEnv(alone, name))
     env_fns = list(env) if isinstance(env, list | tuple) else [env]
-    if env_fns and all(callable(one) for one in env_fns):
+    if env_fns and all(map(callable, env_fns)):
         return _Entry(env, env_fns, len(env_fns) if len(env_fns) > 1 else None)
     raise ConfigError(
-        f"{env!r:.80} is nothing to train on: give a Gymnasium environment, a function that makes "
+        f"{env!r:.80} is not an environment. Pass a Gymnasium environment, a function that creates "
         "one (`lambda: MyEnv()`), a list of such functions, a vector environment of Gymnasium, "
         "EnvPool or SB3, or the name of an environment (`slipstream list`)."
     )
 
 
 def _default_name(env: Any) -> str:
-    """A short name for what was given."""
+    """Return a short name for an environment or function."""
     env = env[0] if isinstance(env, list | tuple) and env else env
     env = env.unwrapped if isinstance(env, gymnasium.Env) else env
-    own = getattr(env, "__name__", type(env).__name__)
-    return own if own.isidentifier() else "environment"
+    name: str = getattr(env, "__name__", type(env).__name__)
+    return name if name.isidentifier() else "environment"
 
 
 class _CloneFactory:
-    """Makes sub-environments of an environment as it was when it was handed over."""
+    """Create clones of an environment in the state in which it was registered."""
 
     def __init__(self, name: str, data: bytes) -> None:
         self.__qualname__, self._data = name, data
@@ -210,8 +217,8 @@ class _CloneFactory:
         return pickle.loads(self._data)
 
 
-def _cloning_env_fn(env: Any) -> Maker | None:
-    """What makes environments of an environment object; None where there can be no other one."""
+def _cloning_env_fn(env: Any) -> EnvFn | None:
+    """Return a function that clones an environment; None if it cannot be pickled."""
     try:
         made = _CloneFactory(_default_name(env), bytes(cloudpickle.dumps(env)))
         return made if type(made()) is type(env) else None
@@ -224,46 +231,45 @@ def _lookup(name: str) -> _Entry:
         short = name.removeprefix(OBJECT)
         env_fn = f"lambda: {re.sub(r'-[0-9]+$', '', short)}()"
         raise ConfigError(
-            f"`{name}` is an environment that another program made, and this one has not: in "
-            f'Python, call `slipstream.register({env_fn}, "{short}")` first, with what '
-            "made it there. Commands cannot: for them, register it with Gymnasium and train "
-            "gym:MODULE:ID."
+            f"`{name}` is not registered in this process. In Python, first call "
+            f'`slipstream.register({env_fn}, "{short}")` with the function that created it. For '
+            "commands, register the environment with Gymnasium and train gym:MODULE:ID."
         )
     return _REGISTRY[name]
 
 
 @dataclass(frozen=True)
 class ObjectEnvironment(GymnasiumEnvironment):
-    """One named ``object:NAME``, whose sub-environments are made by what the program gave."""
+    """A loaded ``object:NAME`` whose sub-environments are created by functions."""
 
     @property
     def identity(self) -> Identity | None:
-        return None  # a machine file would outlive it
+        return None  # the name is only valid in this process
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What it costs that its rules are Python, and why no other process can step them."""
-        seconds, found = self.step_seconds, list(super().notes)
+        """Notes on the speed of Python environments, and on why workers cannot step it."""
+        seconds, notes = self.step_seconds, list(super().notes)
         try:
             cloudpickle.dumps(_lookup(self.name).env_fns)
         except Exception as error:
-            found.append(
+            notes.append(
                 f"{self.name} cannot be pickled for worker processes ({error!s:.200}) "
                 "and is stepped serially in this process. Use a function that creates everything "
                 "inside, such as `lambda: MyEnv()`."
             )
         if seconds:
-            found.append(
-                f"{self.name} is stepped in Python, {1e6 * seconds:,.0f} us a step of one env "
-                "here; small rules written as a kernel take about 0.1 us "
+            notes.append(
+                f"{self.name} is stepped in Python: {1e6 * seconds:,.0f} us per step of one env "
+                "here. Small rules written as a kernel take about 0.1 us "
                 "(docs/guides/custom-environment.md)."
             )
-        return tuple(found)
+        return tuple(notes)
 
 
 @dataclass(frozen=True)
 class ObjectKind(GymnasiumKind):
-    """The name of what makes sub-environments."""
+    """The name ``object:NAME`` of functions that create sub-environments."""
 
     noun: ClassVar[str] = "an environment object"
     loaded: ClassVar[type[GymnasiumEnvironment]] = ObjectEnvironment
@@ -274,35 +280,37 @@ class ObjectKind(GymnasiumKind):
         return self.name.removeprefix(OBJECT)
 
     def default_hyperparams(self, agent_name: str) -> Sections:
-        found = dict(for_gymnasium(self.name, agent_name))
-        copies = _REGISTRY[self.name].num_envs if self.name in _REGISTRY else None
-        training = {} if copies is None else {"num_envs": copies}
-        return {**found, "training": {**found["training"], **training}}
+        sections = dict(for_gymnasium(self.name, agent_name))
+        num_envs = _REGISTRY[self.name].num_envs if self.name in _REGISTRY else None
+        training = {} if num_envs is None else {"num_envs": num_envs}
+        return {**sections, "training": {**sections["training"], **training}}
 
     def env_fn(self, wrappers: Wrappers, training: Wrappers = ()) -> Any:
         if wrappers:
-            raise ConfigError(f"`env.wrappers` is for gym:ID; wrap {self.name} before you give it.")
+            raise ConfigError(
+                f"`env.wrappers` requires gym:ID. Wrap {self.name} before registration."
+            )
         env_fns = _lookup(self.name).env_fns
-        return [WrappedEnv(one, (), training) for one in env_fns] if training else env_fns
+        return [WrappedEnv(fn, (), training) for fn in env_fns] if training else env_fns
 
 
 @dataclass(frozen=True)
 class BorrowedEnvironment(VectorEnvironment):
-    """One named ``object:NAME`` that cannot be made again; training and evaluation share it."""
+    """A loaded ``object:NAME`` that cannot be created again; training and evaluation share it."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         return (
-            f"{self.name} cannot be made again from what was given (it cannot be pickled, or "
-            "wrappers or processes of another library hold its envs): it is stepped as it is, "
-            "serially, and training begins new episodes after each validation. A function that "
-            "makes one, or a list of functions, does better.",
+            f"{self.name} cannot be cloned (it cannot be pickled, or its envs are inside wrappers "
+            "or processes of another library). It is stepped serially, and training begins new "
+            "episodes after each validation. Prefer a function that creates the environment, or "
+            "a list of functions.",
         )
 
     def make_eval_envs(
         self,
         split: str,
-        copies: int,
+        num_envs: int,
         members: int = 1,
         backend: str = "auto",
         max_steps: int = MAX_EVAL_STEPS,
@@ -315,7 +323,7 @@ class BorrowedEnvironment(VectorEnvironment):
         }
         return _make_borrowed(self.name, zeros, zeros, **more)
 
-    def _made(
+    def _make_vector_env(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
         return _make_borrowed(self.name, seeds, indices, masked=self.spec.has_action_mask, **more)
@@ -323,7 +331,7 @@ class BorrowedEnvironment(VectorEnvironment):
 
 @dataclass(frozen=True)
 class BorrowedKind(VectorKind):
-    """The name of sub-environments that are made already."""
+    """The name ``object:NAME`` of a vector environment that exists already."""
 
     code: ClassVar[Mapping[str, str | None]] = {}
 
@@ -337,16 +345,16 @@ class BorrowedKind(VectorKind):
     def load(self, settings: Mapping[str, Any]) -> BorrowedEnvironment:
         name = self.name
         if any(settings.values()):
-            raise ConfigError(f"{name} is made already: take all keys but the name out of `env`.")
-        none = np.zeros(_lookup(name).num_envs or 1, np.uint64)
-        return BorrowedEnvironment(self, _make_borrowed(name, none, none).spec, step_seconds=0.0)
+            raise ConfigError(f"{name} exists already: remove all keys but the name from `env`.")
+        zeros = np.zeros(_lookup(name).num_envs or 1, np.uint64)
+        return BorrowedEnvironment(self, _make_borrowed(name, zeros, zeros).spec, step_seconds=0.0)
 
     def load_folds(
         self, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
     ) -> Environment:
         raise ConfigError(
-            f"{self.name} is one environment, and a study needs envs of its own for every trial: "
-            "give a function that makes one, slipstream.tune(lambda: MyEnv())."
+            f"{self.name} is one environment, but a study needs new envs for every trial. Pass a "
+            "function that creates one: slipstream.tune(lambda: MyEnv())."
         )
 
 
@@ -355,7 +363,7 @@ def _make_borrowed(name: str, seeds: Any, indices: Any, **more: Any) -> Borrowed
     assert entry.borrowed is not None
     if len(seeds) != entry.num_envs:
         raise ConfigError(
-            f"{name} has {entry.num_envs} sub-environments, and {len(seeds)} were asked for: leave "
-            "training.num_envs and training.members out, or give a function that makes one env."
+            f"{name} has {entry.num_envs} sub-environments, but {len(seeds)} were requested. Omit "
+            "training.num_envs and training.members, or pass a function that creates one env."
         )
     return BorrowedVectorEnv(entry.borrowed, seeds, indices, name=name, **more)

@@ -1,4 +1,4 @@
-"""What environments of other people add to slipstream; see `core/plugins.py`."""
+"""Plugin of the environments of other libraries; see `core/plugins.py`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _object(name: str) -> EnvironmentKind:
 
 
 def register(target: Any) -> str:
-    """Name an environment object, what makes one, or a whole vector environment."""
+    """Register an environment, a function that creates one, or a vector environment."""
     from slipstream.gym import object_environment
 
     return object_environment.register(target)

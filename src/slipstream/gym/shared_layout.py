@@ -71,12 +71,12 @@ class FlatCodec:
         """Write one observation into row `row` of the leaves' arrays.
 
         Raises:
-            SpaceMismatchError: it is not of the space's codec.
+            SpaceMismatchError: The observation does not match the space.
         """
         if self._tuple and isinstance(value, (list, np.ndarray)):
             value = tuple(value)  # Gymnasium accepts both
         for leaf, place in zip(self._leaves, views, strict=True):
-            # One number has a place of its own single_leaf as an array without axes.
+            # A scalar needs a destination without axes, as a view.
             store_leaf(leaf, value, place[row] if leaf.shape else place[row : row + 1].reshape(()))
 
     def native_actions(self, rows: NDArray[Any]) -> list[Any]:
@@ -126,7 +126,7 @@ class NativeCodec:
         """Write one value into row `row` of the leaves' arrays.
 
         Raises:
-            SpaceMismatchError: it is not of the space's codec.
+            SpaceMismatchError: The value does not match the space.
         """
         single_leaf = self.single_leaf
         if single_leaf is not None:

@@ -19,7 +19,14 @@ from slipstream.core.child_process import AT
 from slipstream.core.errors import KernelError, SlipstreamError
 from slipstream.core.random import stream
 from slipstream.gym.action_masks import get_mask_method, mask_from_info, write_mask
-from slipstream.gym.env_factory import RawReturn, as_reward, close_env, flag, is_env_error, raised
+from slipstream.gym.env_factory import (
+    RawReturn,
+    as_flag,
+    as_reward,
+    close_env,
+    is_env_error,
+    wrap_env_error,
+)
 from slipstream.gym.infos import FinalInfo
 from slipstream.kernels.space_codec import SpaceMismatchError
 
@@ -172,7 +179,7 @@ class SubEnv:
             if not is_env_error(error):
                 raise
             where = f"environment {self.number}, episode {self.episode}, step {self.length}"
-            raise raised(self.name, f"`action_masks` of {where}", error) from error
+            raise wrap_env_error(self.name, f"`action_masks` of {where}", error) from error
         try:
             write_mask(mask, row_view, sizes)
         except SpaceMismatchError as error:
@@ -203,18 +210,18 @@ class SubEnv:
         if self.raw is not None:
             self.raw.total = self.raw.before = 0.0
         if self._checked:
-            step, own, self._checked = unwrap_step(self.env)
+            step, max_steps, self._checked = unwrap_step(self.env)
             self.step_fn = (
                 step if self.raw is None else partial(_step_with_raw_return, self.raw, step)
             )
-            self.max_steps = min(own, self.limit or own)
+            self.max_steps = min(max_steps, self.limit or max_steps)
         try:
             result = self.env.reset(**arguments)
         except BaseException as error:
             if not is_env_error(error):
                 raise
             doing = f"`reset` of environment {self.number}, episode {self.episode}"
-            raise raised(self.name, doing, error) from error
+            raise wrap_env_error(self.name, doing, error) from error
         if not (isinstance(result, tuple) and len(result) == 2):
             what = f"a {type(result).__name__} instead of a tuple (observation, info)"
             raise self.interface_error("reset", what)
@@ -235,7 +242,7 @@ class SubEnv:
             f"`step` of environment {self.number}, step {t}, episode {self.episode}, last "
             f"action {action}"
         )
-        wrapped = raised(self.name, where, error)
+        wrapped = wrap_env_error(self.name, where, error)
         wrapped.__cause__ = error
         return wrapped
 
@@ -268,7 +275,7 @@ class SubEnv:
         Args:
             last: Returns the last action of a row.
         """
-        reward, over, cut = as_reward(raw_reward), flag(terminated), flag(truncated)
+        reward, over, cut = as_reward(raw_reward), as_flag(terminated), as_flag(truncated)
         if reward is None:
             raise self.interface_error(
                 "step", f"the reward {raw_reward!r:.60} instead of one number"

@@ -345,14 +345,14 @@ class SubEnvGroup:
             self.mark_current(None)
         elif self._choice_sizes and mask_from_info(sub_env.info) is not None:
             problem = (
-                "the info `action_mask`, which the first `reset` of the first environment did not "
-                "(a mask of allowed choices comes with every observation or with none)"
+                "the info `action_mask`, but the first `reset` of the first environment did not "
+                "(return a mask with every observation or with none)"
             )
             if self._env_config.spec is not None and self._env_config.spec.has_action_mask is None:
                 problem = (
-                    "the info `action_mask`, but the first `reset`, in a forked process, took more "
-                    f"than {PROBE_SECONDS:g} s or failed, so that it was not known whether `info` "
-                    "has one: offer it by a method `action_masks()`"
+                    "the info `action_mask`, but the first `reset`, in a forked process, failed or "
+                    f"took more than {PROBE_SECONDS:g} s, so the mask was not detected. Provide a "
+                    "method `action_masks()`"
                 )
             raise sub_env.interface_error(method, problem)
 
@@ -593,7 +593,7 @@ class SubEnvGroup:
         return True
 
     def _not_finite_error(self, sub_env: SubEnv) -> KernelError:
-        """Takes back a step that was counted before its observation was looked arrays."""
+        """Undo a counted step and return the error for its non-finite observation."""
         sub_env.undo_step(float(self.arrays["reward"][sub_env.number]))
         return sub_env.observation_error("step", SpaceMismatchError(_NOT_FINITE))
 
@@ -806,15 +806,15 @@ class SubEnvGroup:
                 self._write_info(sub_env, sub_env.info)
         for sub_env in self.sub_envs:
             row = sub_env.number
-            said = arrays["info_code"][row] == ON_REQUEST
+            has_info = arrays["info_code"][row] == ON_REQUEST
             ended = (
                 self._native
                 and arrays["has_final"][row]
                 and arrays["last_info_code"][row] == ON_REQUEST
             )
-            if said or ended:
+            if has_info or ended:
                 item = (
-                    sub_env.reported_info if said else None,
+                    sub_env.reported_info if has_info else None,
                     sub_env.final_info if ended else None,
                 )
                 infos.append((row, *item))

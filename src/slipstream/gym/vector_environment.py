@@ -24,7 +24,7 @@ from slipstream.core.child_process import TimeLimitError, start_timeout, time_li
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.random import stream
 from slipstream.gym.action_masks import (
-    METHOD,
+    MASK_METHOD,
     drop_mask_space,
     get_mask_method,
     has_discrete_actions,
@@ -32,7 +32,12 @@ from slipstream.gym.action_masks import (
     observation_has_mask,
     write_mask,
 )
-from slipstream.gym.env_factory import close_env, import_named, make_timeout_error, row_spec
+from slipstream.gym.env_factory import (
+    close_env,
+    import_user_module,
+    make_row_spec,
+    make_timeout_error,
+)
 from slipstream.gym.gymnasium_environment import GymnasiumEnvironment, GymnasiumKind
 from slipstream.gym.sub_env import SEED_MASK
 from slipstream.gym.wrapper_checks import check_trainable
@@ -54,23 +59,24 @@ VECTOR = "vec:"
 
 @dataclass(frozen=True)
 class VectorEnvironment(GymnasiumEnvironment):
-    """One named ``vec:MODULE:FUNCTION``; ``FUNCTION(num_envs, **kwargs)`` makes the environments.
+    """A loaded ``vec:MODULE:FUNCTION``.
 
-    They are a Gymnasium `VectorEnv`, an EnvPool pool or an SB3 `VecEnv`, inside `WrappedVectorEnv`.
+    ``FUNCTION(num_envs, **kwargs)`` returns a Gymnasium `VectorEnv`, an EnvPool pool or an SB3
+    `VecEnv`, which `WrappedVectorEnv` wraps.
     """
 
     @property
     def identity(self) -> Identity | None:
-        return None  # it is stepped as it is
+        return None  # there is nothing to tune
 
-    def may_crash(self, copies: int) -> bool:
-        return False  # the other library has threads of its own, which no fork would have
+    def may_crash(self, num_envs: int) -> bool:
+        return False  # a fork would lose the threads of the other library
 
-    def _made(
+    def _make_vector_env(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
-        own = {"masked": self.spec.has_action_mask, **more}
-        return _around(self.name, self.kwargs, seeds, indices, **own)
+        more = {"masked": self.spec.has_action_mask, **more}
+        return _make_wrapped(self.name, self.kwargs, seeds, indices, **more)
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ class VectorKind(GymnasiumKind):
     noun: ClassVar[str] = "a vector environment of another library"
     loaded: ClassVar[type[GymnasiumEnvironment]] = VectorEnvironment
     backends: ClassVar[tuple[str, ...]] = ("auto", "serial")
-    can_abort: ClassVar[bool] = False  # the other library decides when
+    can_abort: ClassVar[bool] = False  # steps end when the other library returns
 
     @property
     def short_name(self) -> str:
@@ -93,9 +99,8 @@ class VectorKind(GymnasiumKind):
     @property
     def module(self) -> ModuleType | None:
         raise ConfigError(
-            f"{self.name} makes its envs on this machine, all at once; nodes of a cluster make "
-            "their own. Leave --cluster out, or register the environment and name it "
-            "gym:my_module:ID."
+            f"{self.name} creates all envs on this machine, but nodes of a cluster create their "
+            "own. Omit --cluster, or register the environment and train gym:my_module:ID."
         )
 
     def default_hyperparams(self, agent_name: str) -> Sections:
@@ -108,60 +113,65 @@ class VectorKind(GymnasiumKind):
         for key in ("metrics", "wrappers", "training_wrappers"):
             if settings.get(key):
                 raise ConfigError(
-                    f"`env.{key}` is for gym:ID; leave it out of {self.name}, whose function makes "
-                    "and wraps its sub-environments itself."
+                    f"`env.{key}` requires gym:ID. Omit it for {self.name}, whose function creates "
+                    "and wraps the sub-environments."
                 )
-        kwargs, one = dict(settings.get("kwargs") or {}), np.zeros(1, np.uint64)
-        with _around(self.name, kwargs, one, one) as probe:  # it is stepped as it is
+        kwargs, zeros = dict(settings.get("kwargs") or {}), np.zeros(1, np.uint64)
+        with _make_wrapped(self.name, kwargs, zeros, zeros) as probe:
             return VectorEnvironment(self, probe.spec, kwargs, step_seconds=0.0)
 
     def renderer(self, settings: Mapping[str, Any]) -> Any:
-        raise ConfigError(f"{self.name} draws no pictures; --video is for gym:ID environments.")
+        raise ConfigError(f"{self.name} cannot be rendered. --video requires gym:ID.")
 
 
-def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> VectorEnv:
-    """Sub-environments as ours."""
-    num_envs = len(who[0])
+def _make_wrapped(
+    name: str,
+    kwargs: Mapping[str, Any],
+    seeds: NDArray[np.uint64],
+    indices: NDArray[np.uint64],
+    **more: Any,
+) -> VectorEnv:
+    """Create and wrap the sub-environments of a function."""
+    num_envs = len(seeds)
     try:
         with time_limit(start_timeout()):
-            made = _function(name)(num_envs, **kwargs)
+            env = _import_function(name)(num_envs, **kwargs)
     except SlipstreamError:
         raise
     except TimeLimitError as error:
         raise make_timeout_error(name, error) from error
     except Exception as error:
-        given = "".join(f", {key}={value!r}" for key, value in kwargs.items())
+        arguments = "".join(f", {key}={value!r}" for key, value in kwargs.items())
         raise ConfigError(
             f"{name} raised {type(error).__name__}: {error!s:.400} when it was called with "
-            f"({num_envs}{given}). Fix the function: it must create that many environments, with "
-            "`env.kwargs` as keyword arguments."
+            f"({num_envs}{arguments}). Fix the function: it must create that many environments "
+            "with the keyword arguments of `env.kwargs`."
         ) from error
-    return WrappedVectorEnv(made, *who, name=name, **more)
+    return WrappedVectorEnv(env, seeds, indices, name=name, **more)
 
 
-def _function(name: str) -> Callable[..., Any]:
+def _import_function(name: str) -> Callable[..., Any]:
     module, _, function = name.removeprefix(VECTOR).rpartition(":")
     try:
-        found: Callable[..., Any] = getattr(import_named(module), function)
+        target: Callable[..., Any] = getattr(import_user_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"{name} cannot be found ({error}): write vec:MODULE:FUNCTION, a function that makes "
-            "so many envs when it is called with their number, of a module that is installed or "
-            "lies in the working folder."
+            f"{name} cannot be imported ({error}). Write vec:MODULE:FUNCTION for a function that "
+            "takes the number of envs, in a module that is installed or in the working directory."
         ) from error
-    return found
+    return target
 
 
 class WrappedVectorEnv(VectorEnv):
-    """Foreign vector environments under slipstream's agents; they cannot be saved.
+    """Vector environment of another library for slipstream's agents; its state cannot be saved.
 
     Args:
-        env: Gymnasium's `VectorEnv`, a synchronous EnvPool pool, or an SB3 `VecEnv`.
-        seeds, indices: uint64 [E], as for `ForeignEnv`.
-        name: for messages.
+        env: Gymnasium `VectorEnv`, synchronous EnvPool pool, or SB3 `VecEnv`.
+        seeds, indices: As for `ForeignEnv`, uint64 [E].
+        name: Name of the environment, for messages.
         at_end: RESET, RESET_KEEP_ALL or HOLD of `kernels/loop.py`.
-        limit: steps after which an evaluation's episode is cut.
-        masked: its choices are masked; None: a first reset shows it.
+        limit: Time limit of evaluation episodes in steps.
+        masked: True if there is an action mask. None checks the first reset.
     """
 
     backend = "serial"
@@ -188,8 +198,8 @@ class WrappedVectorEnv(VectorEnv):
         if self.num_envs != len(seeds):
             close_env(env, name)
             raise ConfigError(
-                f"{name} made {self.num_envs} envs where {len(seeds)} were asked for: it must "
-                "take the number as its first argument."
+                f"{name} created {self.num_envs} envs instead of {len(seeds)}. Its first argument "
+                "is the number of envs to create."
             )
         observation_space, action_space = self._env.observation_space, self._env.action_space
         self._separate_mask = bool(
@@ -198,9 +208,9 @@ class WrappedVectorEnv(VectorEnv):
         observation_space = (
             drop_mask_space(observation_space) if self._separate_mask else observation_space
         )
-        spec = row_spec(name, observation_space, action_space)
+        spec = make_row_spec(name, observation_space, action_space)
         self._mask_method = (
-            None if self._separate_mask or not spec.num_actions else self._env.mask_method(name)
+            None if self._separate_mask or not spec.num_actions else self._env.get_mask_method(name)
         )
         if masked is None:
             masked = bool(spec.num_actions) and (
@@ -208,7 +218,7 @@ class WrappedVectorEnv(VectorEnv):
             )
             if spec.num_actions and not masked:
                 self._call(self._env.reset, self._episode_seeds(seeds, indices, 0))
-                masked = any(one is not None for one in self._env.info_masks)
+                masked = any(mask is not None for mask in self._env.info_masks)
         self.spec, self.mask_size = (
             replace(spec, has_action_mask=masked),
             spec.num_actions if masked else 0,
@@ -224,44 +234,50 @@ class WrappedVectorEnv(VectorEnv):
         self._episodes: list[tuple[float, ...]] = []
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
-        words = self._episode_seeds(self._seeds, self._indices, self._resets)
+        seeds = self._episode_seeds(self._seeds, self._indices, self._resets)
         self._resets += 1
         self._finals, self._episodes = [], []
         self._clear_statistics(slice(None))
-        self._rows = self._to_rows(self._call(self._env.reset, words))
+        self._rows = self._to_rows(self._call(self._env.reset, seeds))
         obs[...] = self._rows
         if mask is not None:
             mask[...] = self._mask
 
     def begin(
         self,
-        copies: NDArray[np.int64],
+        env_ids: NDArray[np.int64],
         episodes: NDArray[np.int64],
         seed: int,
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Where a env cannot be reset alone, its running episode is stepped to its end first."""
-        if len(copies) == 0:
+        """Begin episodes of some rows.
+
+        A library that cannot reset single rows completes their current episodes first.
+        """
+        if len(env_ids) == 0:
             return
-        chosen = np.zeros(self.num_envs, np.bool_)
-        chosen[copies] = True
-        numbers = np.zeros(self.num_envs, np.uint64)
-        numbers[copies] = episodes.astype(np.uint64)
-        words = self._episode_seeds(np.full(self.num_envs, seed % 2**64, np.uint64), numbers, 0)
-        self._clear_statistics(copies)
-        if self._rows is None or chosen.all():
-            self._rows = self._to_rows(self._call(self._env.reset, words))
+        selected = np.zeros(self.num_envs, np.bool_)
+        selected[env_ids] = True
+        indices = np.zeros(self.num_envs, np.uint64)
+        indices[env_ids] = episodes.astype(np.uint64)
+        seeds = self._episode_seeds(np.full(self.num_envs, seed % 2**64, np.uint64), indices, 0)
+        self._clear_statistics(env_ids)
+        if self._rows is None or selected.all():
+            self._rows = self._to_rows(self._call(self._env.reset, seeds))
         else:
-            each = [word if own else None for word, own in zip(words, chosen, strict=True)]
-            step = self._call(self._env.reset_some, chosen, each)
-            if step is None:
-                self._skipped[copies] = True
+            some_seeds = [
+                word if is_selected else None
+                for word, is_selected in zip(seeds, selected, strict=True)
+            ]
+            new_obs = self._call(self._env.reset_some, selected, some_seeds)
+            if new_obs is None:
+                self._skipped[env_ids] = True
             else:
-                self._rows = self._to_rows(step)
-        obs[copies] = self._rows[copies]
+                self._rows = self._to_rows(new_obs)
+        obs[env_ids] = self._rows[env_ids]
         if mask is not None:
-            mask[...] = self._mask  # of all: others are stepped, too
+            mask[...] = self._mask  # of all rows, which may have been stepped
 
     def step_rows(self, actions: NDArray[Any], out: StepBuffers, t: int = 0) -> None:
         step = self._call(self._env.step, self.action_codec.decode(actions))
@@ -269,33 +285,35 @@ class WrappedVectorEnv(VectorEnv):
         rows = self._rows = self._to_rows(step.obs)
         if out.mask is not None:
             out.mask[...] = self._mask
-        real = ~(step.fresh | self._skipped | self._held)
-        self._skipped &= ~over  # its successor has begun
-        out.obs[...], out.reward[...] = rows, np.where(real, step.reward, 0.0)
-        self._ret[real] += np.asarray(step.reward, np.float64)[real]
-        self._length[real] += 1
-        late = real & (self._length >= self._limit) if self._limit is not None else real & False
-        out.terminated[...] = step.terminated & real
-        out.truncated[...] = (step.truncated & real) | late
-        out.valid[...] = real | self._held
-        for e in np.flatnonzero(real & (over | late)).tolist():
+        is_real = ~(step.is_reset | self._skipped | self._held)
+        self._skipped &= ~over  # the requested episode has begun
+        out.obs[...], out.reward[...] = rows, np.where(is_real, step.reward, 0.0)
+        self._ret[is_real] += np.asarray(step.reward, np.float64)[is_real]
+        self._length[is_real] += 1
+        is_cut = (
+            is_real & (self._length >= self._limit) if self._limit is not None else is_real & False
+        )
+        out.terminated[...] = step.terminated & is_real
+        out.truncated[...] = (step.truncated & is_real) | is_cut
+        out.valid[...] = is_real | self._held
+        for e in np.flatnonzero(is_real & (over | is_cut)).tolist():
             if self._at_end == RESET_KEEP_ALL or (self._at_end == RESET and not step.terminated[e]):
-                last = self._to_row(step.finals[e]) if e in step.finals else rows[e].copy()
+                last = self._to_row(step.final_obs[e]) if e in step.final_obs else rows[e].copy()
                 self._finals.append((last, t, e))
             self._episodes.append((t, e, float(self._ret[e]), int(self._length[e])))
             self._ret[e], self._length[e] = 0.0, 0
             self._held[e] = self._at_end == HOLD
 
     def drain_final_obs(self) -> FinalObs:
-        kept, self._finals = self._finals, []
-        return collect_final_obs(self.spec, kept)
+        finals, self._finals = self._finals, []
+        return collect_final_obs(self.spec, finals)
 
     def drain_episodes(self) -> Episodes:
         ended, self._episodes = self._episodes, []
         return collect_episodes(self.spec, ended)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Nothing: a run that is resumed begins fresh episodes."""
+        """Return an empty state: a resumed run begins new episodes."""
         return {}
 
     def set_state(
@@ -311,7 +329,7 @@ class WrappedVectorEnv(VectorEnv):
         close_env(self._env.env, self._name)
 
     def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """What their code answers; what it raises, in a paragraph."""
+        """Call foreign code and convert its errors to KernelError."""
         try:
             return call(*arguments)
         except SlipstreamError:
@@ -319,13 +337,13 @@ class WrappedVectorEnv(VectorEnv):
         except Exception as error:
             raise KernelError(
                 f"{self._name} raised {type(error).__name__}: {error!s:.300} in "
-                f"`{getattr(call, '__name__', METHOD)}`. "
-                "Fix the environment, or the function that makes it."
+                f"`{getattr(call, '__name__', MASK_METHOD)}`. "
+                "Fix the environment or the function that creates it."
             ) from error
 
-    def _clear_statistics(self, copies: Any) -> None:
-        self._ret[copies], self._length[copies] = 0.0, 0
-        self._held[copies] = self._skipped[copies] = False
+    def _clear_statistics(self, rows: Any) -> None:
+        self._ret[rows], self._length[rows] = 0.0, 0
+        self._held[rows] = self._skipped[rows] = False
 
     def _episode_seeds(self, seeds: Any, indices: Any, episode: int) -> list[int]:
         with np.errstate(over="ignore"):
@@ -333,24 +351,24 @@ class WrappedVectorEnv(VectorEnv):
         return [int(word & SEED_MASK) for word in streams]
 
     def _to_rows(self, obs: Any) -> NDArray[Any]:
-        """Rows of the newest observations, whose masks are written down."""
+        """Convert the newest observations to rows and store their masks."""
         self._update_masks(obs)
         try:
             rows, _ = self.observation_codec.encode(obs)
         except SpaceMismatchError as error:
-            raise KernelError(f"{self._name}: its observations are {error}.") from None
+            raise KernelError(f"{self._name} returned observations {error}.") from None
         if not np.isfinite(rows).all():
-            raise KernelError(f"{self._name}: its observations hold NaN or infinity.")
+            raise KernelError(f"{self._name} returned observations with NaN or infinity.")
         return np.array(rows, self.spec.observation_dtype)
 
     def _update_masks(self, obs: Any) -> None:
         info_masks = self._env.info_masks
         if not self.mask_size:
-            if self.spec.num_actions and any(one is not None for one in info_masks):
+            if self.spec.num_actions and any(mask is not None for mask in info_masks):
                 raise KernelError(
-                    f"{self._name} showed the info `action_mask`, which the first `reset` of its "
-                    "first environment did not: give a mask of allowed choices with every "
-                    "observation of all environments or with none."
+                    f"{self._name} returned the info `action_mask`, but the first `reset` of its "
+                    "first environment did not. Return a mask with every observation of all "
+                    "environments or with none."
                 )
             return
         if self._separate_mask:
@@ -361,11 +379,11 @@ class WrappedVectorEnv(VectorEnv):
             try:
                 write_mask(info_masks[e], place, self.spec.nvec)
             except SpaceMismatchError as error:
-                if self._env.waiting[e]:  # for a reset, so that its action is not read
+                if self._env.waiting[e]:  # the next step resets and ignores the action
                     place[...] = True
                     continue
                 raise KernelError(
-                    f"{self._name}: its environment {e} has {error}. Give one with every "
+                    f"{self._name}: environment {e} returned {error}. Return a mask with every "
                     "observation. It must allow at least one action until the episode ends."
                 ) from None
 
@@ -374,23 +392,27 @@ class WrappedVectorEnv(VectorEnv):
 
 
 class VectorStep(NamedTuple):
-    """One step: `finals` are last observations by copy where the next episode has begun already;
-    `fresh` [E] says which sub-environments began an episode instead of stepping."""
+    """Result of one step.
+
+    Attributes:
+        final_obs: Final observations by row, of episodes whose successor has begun already.
+        is_reset: Rows that began an episode instead of stepping, bool [E].
+    """
 
     obs: Any
     reward: Any
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
-    finals: Mapping[int, Any]
-    fresh: NDArray[np.bool_]
+    final_obs: Mapping[int, Any]
+    is_reset: NDArray[np.bool_]
 
 
 class _LibraryWrapper:
     """A vector environment of one library.
 
     Attributes:
-        said: the info `action_mask` of each sub-environment's newest observation; None without one.
-        waiting: bool [E], envs whose episode is over, and whose next step begins another one.
+        info_masks: Info `action_mask` of each newest observation, or None.
+        waiting: Environments whose episode has ended and whose next step resets, bool [E].
     """
 
     def __init__(self, env: Any, num_envs: int) -> None:
@@ -398,10 +420,10 @@ class _LibraryWrapper:
         self.info_masks: list[Any] = [None] * num_envs
         self.waiting = np.zeros(num_envs, np.bool_)
 
-    def mask_method(self, name: str) -> Callable[[], Any] | None:
+    def get_mask_method(self, name: str) -> Callable[[], Any] | None:
         """Return a function that calls `action_masks()` of every environment; None without any."""
-        found = getattr(getattr(self.env, "unwrapped", self.env), METHOD, None)
-        return found if callable(found) else None
+        method = getattr(getattr(self.env, "unwrapped", self.env), MASK_METHOD, None)
+        return method if callable(method) else None
 
     def _read_info_masks(self, infos: Mapping[str, Any], rows: Any = slice(None)) -> None:
         masks, has = infos.get(ACTION_MASK_KEY), infos.get(f"_{ACTION_MASK_KEY}")
@@ -412,7 +434,7 @@ class _LibraryWrapper:
 
 
 class _GymnasiumWrapper(_LibraryWrapper):
-    """Any of its `VectorEnv`, in any autoreset mode."""
+    """A Gymnasium `VectorEnv` with any autoreset mode."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env, env.num_envs)
@@ -423,28 +445,28 @@ class _GymnasiumWrapper(_LibraryWrapper):
         self._mode = env.metadata.get("autoreset_mode")
         if not isinstance(self._mode, AutoresetMode):
             raise ConfigError(
-                f"{env} does not say what follows an episode's end: its metadata need "
-                "`autoreset_mode`, one of gymnasium.vector.AutoresetMode."
+                f"{env} has no autoreset mode. Set `autoreset_mode` in its metadata to one of "
+                "gymnasium.vector.AutoresetMode."
             )
         self._masks = self._mode is AutoresetMode.DISABLED or _supports_reset_mask(env.unwrapped)
 
-    def mask_method(self, name: str) -> Callable[[], Any] | None:
+    def get_mask_method(self, name: str) -> Callable[[], Any] | None:
         inner = self.env.unwrapped
         if isinstance(inner, SyncVectorEnv):
-            found = [get_mask_method(one) for one in inner.envs]
-            if _all_have([one is not None for one in found], name):
-                return lambda: [one() for one in found if one is not None]
+            methods = [get_mask_method(sub_env) for sub_env in inner.envs]
+            if _check_all_have([method is not None for method in methods], name):
+                return lambda: [method() for method in methods if method is not None]
             return None
         if isinstance(inner, AsyncVectorEnv):
-            have = inner.call("has_wrapper_attr", METHOD)
-            return partial(inner.call, METHOD) if _all_have(have, name) else None
-        return super().mask_method(name)
+            have = inner.call("has_wrapper_attr", MASK_METHOD)
+            return partial(inner.call, MASK_METHOD) if _check_all_have(have, name) else None
+        return super().get_mask_method(name)
 
     def reset(self, seeds: list[int]) -> Any:
         self.waiting[:] = False
         try:
             obs, infos = self.env.reset(seed=seeds)
-        except (gymnasium.error.Error, TypeError):  # some have one stream for all sub-environments
+        except (gymnasium.error.Error, TypeError):  # some accept one seed only
             obs, infos = self.env.reset(seed=seeds[0])
         self._read_info_masks(infos)
         return obs
@@ -469,18 +491,20 @@ class _GymnasiumWrapper(_LibraryWrapper):
             if self._mode is AutoresetMode.SAME_STEP:
                 finals = {e: infos["final_obs"][e] for e in at}
             else:
-                finals = {e: _row(obs, e) for e in at}
+                finals = {e: _get_row(obs, e) for e in at}
                 obs, infos = self.env.reset(options={"reset_mask": over.copy()})
                 self._read_info_masks(infos, over)
         return VectorStep(obs, reward, terminated, truncated, finals, fresh)
 
 
 class _EnvPoolWrapper(_LibraryWrapper):
-    """EnvPool's, in synchronous mode: NEXT_STEP, seeds fixed when it is made."""
+    """A synchronous EnvPool pool: NEXT_STEP, with seeds fixed at construction."""
 
     def __init__(self, env: Any) -> None:
         if env.is_async:
-            raise ConfigError("An EnvPool pool must be synchronous here: leave `batch_size` out.")
+            raise ConfigError(
+                "An EnvPool pool must be synchronous. Create it without `batch_size`."
+            )
         super().__init__(env, len(env))
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self._last: Any = None
@@ -495,10 +519,9 @@ class _EnvPoolWrapper(_LibraryWrapper):
     def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> Any:
         self.waiting[mask] = False
         self._last[mask], infos = self.env.reset(np.flatnonzero(mask).astype(np.int32))
-        for e, own in zip(
-            np.flatnonzero(mask).tolist(), infos.get(ACTION_MASK_KEY, ()), strict=False
-        ):
-            self.info_masks[e] = own
+        masks = infos.get(ACTION_MASK_KEY, ())
+        for e, info_mask in zip(np.flatnonzero(mask).tolist(), masks, strict=False):
+            self.info_masks[e] = info_mask
         return self._last
 
     def step(self, actions: Any) -> VectorStep:
@@ -510,27 +533,27 @@ class _EnvPoolWrapper(_LibraryWrapper):
 
 
 class _SB3Wrapper(_LibraryWrapper):
-    """SB3's: resets within the step; some sub-environments cannot be reset alone."""
+    """An SB3 `VecEnv`: resets within the step, and cannot reset single environments."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env, env.num_envs)
         self.observation_space, self.action_space = env.observation_space, env.action_space
 
-    def mask_method(self, name: str) -> Callable[[], Any] | None:
+    def get_mask_method(self, name: str) -> Callable[[], Any] | None:
         has = getattr(self.env, "has_attr", None)
         if has is None:
             return None
-        if has(METHOD):
-            return partial(self.env.env_method, METHOD)
+        if has(MASK_METHOD):
+            return partial(self.env.env_method, MASK_METHOD)
         have: Sequence[bool] = ()
-        with suppress(Exception):  # its environments are not Gymnasium's
-            have = self.env.env_method("has_wrapper_attr", METHOD)
-        _all_have(have, name)
+        with suppress(Exception):  # environments of another interface
+            have = self.env.env_method("has_wrapper_attr", MASK_METHOD)
+        _check_all_have(have, name)
         return None
 
     @property
     def _reset_infos(self) -> Any:
-        """Infos of the resets that began the newest episodes, which SB3's wrappers do not have."""
+        """Infos of the newest resets, which SB3's wrappers do not forward."""
         return getattr(self.env.unwrapped, "reset_infos", [{}] * self.num_envs)
 
     def reset(self, seeds: list[int]) -> Any:
@@ -554,11 +577,11 @@ class _SB3Wrapper(_LibraryWrapper):
         return VectorStep(obs, reward, dones & ~cut, cut, finals, np.zeros(self.num_envs, np.bool_))
 
 
-def _all_have(have: Sequence[bool], name: str) -> bool:
+def _check_all_have(have: Sequence[bool], name: str) -> bool:
     """Return true if all environments have the method `action_masks()`.
 
     Raises:
-        ConfigError: only some have it.
+        ConfigError: Only some have it.
     """
     if any(have) and not all(have):
         raise ConfigError(
@@ -569,17 +592,17 @@ def _all_have(have: Sequence[bool], name: str) -> bool:
     return any(have)
 
 
-def _row(batch: Any, e: int) -> Any:
-    """One observation of a batch, its own."""
+def _get_row(batch: Any, e: int) -> Any:
+    """Return one observation of a batch as new arrays."""
     if isinstance(batch, Mapping):
-        return {key: _row(part, e) for key, part in batch.items()}
+        return {key: _get_row(part, e) for key, part in batch.items()}
     if isinstance(batch, tuple):
-        return tuple(_row(part, e) for part in batch)
+        return tuple(_get_row(part, e) for part in batch)
     return np.array(batch[e])
 
 
 def _supports_reset_mask(env: Any) -> bool:
-    """Return true if its `reset` takes ``reset_mask``; others begin all sub-environments."""
+    """Return true if `reset` supports ``reset_mask``; other environments reset all rows."""
     if isinstance(env, (SyncVectorEnv, AsyncVectorEnv)):
         return True
     try:
@@ -589,14 +612,14 @@ def _supports_reset_mask(env: Any) -> bool:
 
 
 def wrap_vector_env(env: Any) -> Any:
-    """By what the environment offers; a pool calls itself a `VectorEnv`, too."""
-    if hasattr(env, "all_env_ids"):
+    """Wrap a vector environment of any library, detected by its attributes."""
+    if hasattr(env, "all_env_ids"):  # first: a pool also derives from `VectorEnv`
         return _EnvPoolWrapper(env)
     if hasattr(env, "env_is_wrapped"):
         return _SB3Wrapper(env)
     if isinstance(env, gymnasium.vector.VectorEnv):
         return _GymnasiumWrapper(env)
     raise ConfigError(
-        f"{type(env).__name__} is no vector environment that is known here: give Gymnasium's "
-        "VectorEnv, an EnvPool pool, or an SB3 VecEnv."
+        f"{type(env).__name__} is not a supported vector environment. Pass a Gymnasium VectorEnv, "
+        "an EnvPool pool, or an SB3 VecEnv."
     )

@@ -75,8 +75,8 @@ class SubEnvConfig:
     @property
     def spaces(self) -> Sequence[tuple[str, Any]]:
         """Names and values of the spaces that every sub-environment must have."""
-        shown = (("observation_space", self.observation_space),) if self.same_spaces else ()
-        return (*shown, ("action_space", self.action_space))
+        observation = (("observation_space", self.observation_space),) if self.same_spaces else ()
+        return (*observation, ("action_space", self.action_space))
 
 
 class EnvScheduler(ABC):
@@ -149,11 +149,14 @@ def registered_specs(envs: Iterable[Any]) -> tuple[bytes, ...]:
     ids = dict.fromkeys(env.rpartition(":")[2] for env in env_fns if isinstance(env, str))
     if not all(isinstance(env, str) for env in env_fns):
         plugins = {point.module.partition(".")[0] for point in entry_points(group="gymnasium.envs")}
-        known = {"gymnasium", *plugins}
+        known_packages = {"gymnasium", *plugins}
         ids |= {
             env_id: None
             for env_id, spec in gymnasium.registry.items()
-            if not (isinstance(path := spec.entry_point, str) and path.partition(".")[0] in known)
+            if not (
+                isinstance(path := spec.entry_point, str)
+                and path.partition(".")[0] in known_packages
+            )
         }
     pickled = map(_pickle_spec, ids)
     return tuple(data for data in pickled if data is not None)

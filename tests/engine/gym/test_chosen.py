@@ -6,7 +6,7 @@ import pytest
 
 from slipstream.gym import gymnasium_environment as chosen
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.gymnasium_environment import is_process_backend_faster, step_seconds
+from slipstream.gym.gymnasium_environment import is_process_backend_faster, measure_step_seconds
 
 
 def test_processes_are_for_long_steps_of_many_copies(monkeypatch):
@@ -38,4 +38,4 @@ def test_the_quicker_steps_count(monkeypatch):
 
     one = np.zeros(1, np.uint64)
     with ForeignEnv(Naps, one, one) as env:
-        assert step_seconds(env) == pytest.approx(0.002)
+        assert measure_step_seconds(env) == pytest.approx(0.002)

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
 from slipstream.gym import env_factory
-from slipstream.gym.env_factory import flat_spaces
+from slipstream.gym.env_factory import flatten_spaces
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.gymnasium_semantics import NativeEnv
 from slipstream.kernels.env_checker import allocate_buffers
@@ -96,7 +96,7 @@ WRONG = {
     "observation with infinity": (seen([0, 0, np.inf, 0]), "`reset`.*NaN or infinity"),
     "constructor is given nonsense": (
         {"made": raising(ValueError("no such level"))},
-        rf"cannot be made.*no such level \({__file__}:\d+\)",
+        rf"cannot be created.*no such level \({__file__}:\d+\)",
     ),
     "choice too large": (
         {**seen(9), "observation": spaces.Discrete(4, start=5)},
@@ -188,7 +188,7 @@ def test_choices_may_begin_anywhere():
 )
 def test_spaces_that_fit_no_memory_are_refused_before_anything_is_allocated(space):
     with pytest.raises(ResourceError, match=r"000,00.*numbers"):
-        flat_spaces("X", space, spaces.Discrete(2))
+        flatten_spaces("X", space, spaces.Discrete(2))
 
 
 @pytest.mark.parametrize(
@@ -318,13 +318,13 @@ def unbounded():
 def test_spaces_that_contain_themselves_or_have_no_bounds():
     one = spaces.Discrete(2)
     with pytest.raises(ConfigError, match="observations: the space contains itself"):
-        flat_spaces("X", endless(), one)
+        flatten_spaces("X", endless(), one)
     with pytest.raises(ConfigError, match="observations: the space contains itself"):
         NativeEnv([lambda: Broken(observation=endless())])
-    with pytest.raises(ConfigError, match=r"observations: .*bound a number or infinity"):
-        flat_spaces("X", unbounded(), one)
-    with pytest.raises(ConfigError, match=r"actions: .*bound a number or infinity"):
-        flat_spaces("X", one, unbounded())
+    with pytest.raises(ConfigError, match=r"observations: .*bound to a number or infinity"):
+        flatten_spaces("X", unbounded(), one)
+    with pytest.raises(ConfigError, match=r"actions: .*bound to a number or infinity"):
+        flatten_spaces("X", one, unbounded())
 
 
 @pytest.mark.parametrize("wrap", [lambda env: env, gymnasium.Wrapper], ids=["bare", "wrapped"])
@@ -337,7 +337,9 @@ def test_copies_that_are_one_object_are_refused(wrap):
         "processes": lambda: ForeignEnv(makers[0], *rows, workers=2),
     }
     for way, make in ways.items():
-        with pytest.raises(ConfigError, match=r"the same environment twice.*not `lambda: env`"):
+        with pytest.raises(
+            ConfigError, match=r"the same environment twice.*instead of `lambda: env`"
+        ):
             make().close()
             pytest.fail(way)
 

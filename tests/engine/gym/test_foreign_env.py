@@ -8,7 +8,7 @@ from gymnasium import spaces
 from slipstream.core.child_process import AT, BEAT, HEARTBEAT_WORDS
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
 from slipstream.core.random import stream
-from slipstream.gym.env_factory import flat_spaces, make_gymnasium
+from slipstream.gym.env_factory import flatten_spaces, make_gymnasium
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.sub_env import SubEnv, step_envs, unwrap_step
 from slipstream.kernels.env_checker import allocate_buffers, random_actions
@@ -134,7 +134,7 @@ def test_actions_reach_the_environment_as_it_knows_them(space, row, native):
 )
 def test_spaces_without_a_fixed_form_are_refused(observation, action, words):
     with pytest.raises(ConfigError, match=f"gym:X.*{words}"):
-        flat_spaces("X", observation, action)
+        flatten_spaces("X", observation, action)
 
 
 def test_reset_within_the_step_that_ends():

@@ -205,9 +205,9 @@ def test_the_mask_of_taxi_is_read():
 BAD = {
     "missing": (lambda mask, t: None if t == 3 else mask, "returned no action mask"),
     "short": (lambda mask, t: mask[:3] if t == 3 else mask, r"of 3 entries .* instead of 4"),
-    "empty": (lambda mask, t: mask * 0 if t == 3 else mask, "allows no choice"),
+    "empty": (lambda mask, t: mask * 0 if t == 3 else mask, "allows no action"),
     "raises": (lambda mask, t: mask if t < 3 else 1 // 0, "raised ZeroDivisionError"),
-    "late": (lambda mask, t: None if t < 3 else mask, "action_mask`, which the first `reset`"),
+    "late": (lambda mask, t: None if t < 3 else mask, "action_mask`, but the first `reset`"),
 }
 
 
@@ -295,7 +295,7 @@ def test_a_bad_mask_of_a_vector_environment_is_one_paragraph(how, kind):
     words = BAD[kind][1].removeprefix("returned ")
     with slipstream.make_vec(f"vec:{__name__}:vectors", 2, kwargs=kwargs) as env:
         env.reset(seed=1)
-        with pytest.raises(KernelError, match=rf"^vec:.*:vectors: its environment .*{words}"):
+        with pytest.raises(KernelError, match=rf"^vec:.*:vectors: environment .*{words}"):
             for _ in range(6):
                 env.step(env.mask.argmax(1))
 
@@ -319,7 +319,7 @@ def test_masks_that_cannot_be_read_are_reported():
         for one in make_environment(slipstream.register(hidden["flat"], "flat"), {}).notes
         if "mask" in one
     )
-    assert "a wrapper takes it out of its observation" in note
+    assert "a wrapper removes it from the observation" in note
     for how in HOWS:
         name = slipstream.register(maker(how), f"picky-{how}")
         assert not any("mask" in note for note in make_environment(name, {}).notes)
@@ -330,7 +330,7 @@ def test_masks_that_cannot_be_read_are_reported():
             self.action_space = spaces.Box(-1, 1, (2,), np.float32)
 
     environment = make_environment(slipstream.register(Boxed, "boxed"), {})
-    assert any("nothing of its action space can be masked" in one for one in environment.notes)
+    assert any("its action space cannot be masked" in one for one in environment.notes)
     assert not environment.spec.has_action_mask and environment.spec.observation_shape == (9,)
 
 
@@ -360,7 +360,7 @@ def test_a_first_reset_that_takes_too_long_is_reported_if_a_mask_comes_later(mon
         assert env.spec.has_action_mask is None and env.mask is None
         env.reset(seed=1)
     with slipstream.make_vec(Slow, 1, backend="serial") as env:
-        words = "`reset`, in a forked process, took more than 10 s or failed, .* `action_masks"
+        words = "`reset`, in a forked process, failed or took more than 10 s, .* `action_masks"
         with pytest.raises(KernelError, match=words):
             env.reset(seed=1)
 
@@ -451,7 +451,7 @@ def test_a_method_of_only_some_environments_is_refused(kind, first):
 
 def test_masks_of_only_some_environments_are_refused():
     kwargs = {"how": "info", "first": "none"}
-    words = "which the first `reset` of its first environment did not"
+    words = "but the first `reset` of its first environment did not"
     with (
         slipstream.make_vec(f"vec:{__name__}:vectors", 2, kwargs=kwargs) as env,
         pytest.raises(KernelError, match=words),

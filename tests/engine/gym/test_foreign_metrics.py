@@ -77,5 +77,5 @@ def test_who_asks_for_none_has_the_config_of_before(shop):
     assert resolve(shop, {"env.metrics": []}).hash == resolve(shop).hash
     with pytest.raises(ConfigError, match=r"env\.metrics"):
         resolve(shop, {"env.metrics": "sold"})
-    with pytest.raises(ConfigError, match=r"is for gym:ID"):
+    with pytest.raises(ConfigError, match=r"requires gym:ID"):
         resolve_environment("vec:numpy:zeros", {"metrics": ["sold"]})

@@ -194,12 +194,14 @@ def test_an_environment_that_hangs_at_once_is_named(monkeypatch):
 
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(gymnasium_environment, "_SLOW", 0.01)
+    monkeypatch.setattr(gymnasium_environment, "_SLOW_SECONDS", 0.01)
     taken = Endless.step
     monkeypatch.setattr(Endless, "step", lambda self, a: told.wait(60) and taken(self, a))
     here = settings("gym:SlipstreamEndless-v0", **{"training.backend": "serial"}).training
     resolve_environment("gym:SlipstreamEndless-v0", {}).probed(here.stepping)
-    assert screen.getvalue().startswith("gym:SlipstreamEndless-v0: its first steps have taken")
+    assert screen.getvalue().startswith(
+        "gym:SlipstreamEndless-v0: its first steps have not finished"
+    )
 
 
 def test_the_bound_leaves_time_limits_and_markets_alone():

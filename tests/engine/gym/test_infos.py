@@ -220,9 +220,9 @@ def test_training_copies_write_numbers_when_they_are_asked():
             env.step([0] * 4)
             infos = env.infos()
             assert infos["_x"].all() and infos["v"].shape == (4, 3)
-            assert (env.block["info_code"] == (FIRST_SCHEMA if t else ON_REQUEST)).all()
+            assert (env.arrays["info_code"] == (FIRST_SCHEMA if t else ON_REQUEST)).all()
         env.step([0] * 4)
-        assert not env.block["info_code"].any()
+        assert not env.arrays["info_code"].any()
 
 
 def test_what_has_no_place_is_handed_over():
@@ -232,17 +232,17 @@ def test_what_has_no_place_is_handed_over():
         {"wide": np.zeros(MAX_INFO_BYTES // 8 + 1)}, {"word": "a"}, {1: 2.0}, {"e": {}},
         {"final_obs": 1.0}, {"none": None}, {"o": np.array([None])}, {"list": [1]},
     ):  # fmt: skip
-        table.learn(info)
-        assert not table.forms and table.write(info, memoryview(memory), 0) == ON_REQUEST
-    table.learn({"n": 1})
+        table.add_schema(info)
+        assert not table.schemas and table.write(info, memoryview(memory), 0) == ON_REQUEST
+    table.add_schema({"n": 1})
     assert table.write({"n": 2**63 - 1}, memoryview(memory), 1) == FIRST_SCHEMA
     assert table.read(np.frombuffer(memory, np.uint8).reshape(2, -1), 1, FIRST_SCHEMA) == {
         "n": 2**63 - 1
     }
     assert table.write({"n": 2**63}, memoryview(memory), 1) == ON_REQUEST
     for i in range(300):
-        table.learn({f"key {i}": 1.0})
-    assert len(table.forms) < 250  # an entry of `told` is a byte
+        table.add_schema({f"key {i}": 1.0})
+    assert len(table.schemas) < 250  # an entry of `told` is a byte
 
 
 def test_what_cannot_become_the_first_copys_type_is_an_error_as_in_gymnasium():

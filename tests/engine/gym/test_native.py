@@ -128,7 +128,9 @@ def test_steps_are_those_of_gymnasium(name, at_end, backend):
                 assert_same(ours.observation(), seen)
             for e in np.flatnonzero(ended):
                 if at_end == SAME_STEP:
-                    assert_same(ours.final_of(e), infos["final_obs"][e] if infos else None)
+                    assert_same(
+                        ours.get_final_observation(e), infos["final_obs"][e] if infos else None
+                    )
 
 
 @pytest.mark.parametrize("backend", ["serial", "process"])

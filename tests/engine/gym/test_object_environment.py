@@ -66,7 +66,7 @@ def test_objects_and_functions_are_trained_on(target, copies, tmp_path):
     run, said = trained(target, tmp_path / "run")
     assert copies is None or run.config.training.num_envs == copies
     assert run.result["members"][0]["best_score"] > 15.0  # a coin's flips make 15
-    assert "us a step" in said and "kernel" in said
+    assert "us per step" in said and "kernel" in said
     assert slipstream.evaluate(run).episodes[0].episode_return > 15.0
     assert slipstream.load_policy(run).act(np.zeros((4, 2), np.float32)).shape == (4,)
 
@@ -156,7 +156,7 @@ def test_a_search_takes_functions_and_refuses_what_cannot_be_made_again(tmp_path
         workers=1, report=False, log=lambda sentence: None,
     )  # fmt: skip
     assert folder.result is not None
-    with pytest.raises(ConfigError, match="give a function that makes one"):
+    with pytest.raises(ConfigError, match="Pass a function that creates one"):
         slipstream.tune(
             Locked(), study_name=str(tmp_path / "other"), study=study, workers=1, report=False,
             log=lambda sentence: None,
@@ -195,7 +195,7 @@ def test_names(monkeypatch):
 
 @pytest.mark.parametrize("junk", [3, [], object(), [Walk, 3]])
 def test_junk_is_refused_in_one_paragraph(junk):
-    with pytest.raises(ConfigError, match="nothing to train on") as caught:
+    with pytest.raises(ConfigError, match="is not an environment") as caught:
         slipstream.train(junk)
     assert "\n" not in str(caught.value)
 

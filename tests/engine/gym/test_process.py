@@ -175,7 +175,7 @@ def test_evaluation_holds_and_begins_chosen_episodes():
             env.begin(every, every + 6, 11, out.obs)
         assert np.array_equal(one.obs, other.obs)
         assert same(serial, process, 9, False, (one, other))[0] == 4
-        assert process.block["held"].all()
+        assert process.arrays["held"].all()
         for env, out in ((serial, one), (process, other)):
             env.begin(np.array([3, 1]), np.array([2, 3]), 11, out.obs)
         assert np.array_equal(one.obs[[1, 3]], other.obs[[1, 3]])

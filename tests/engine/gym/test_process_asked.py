@@ -77,7 +77,7 @@ def test_the_first_that_are_ready_come_first_and_nothing_is_lost(tmp_path):
             env.send([0], [0])
         with pytest.raises(ConfigError, match="sent but not received"):
             env.step([0] * 6)
-        assert env.block["actions"][0, 0] == WAIT, "what is refused writes nothing"
+        assert env.arrays["actions"][0, 0] == WAIT, "what is refused writes nothing"
         with pytest.raises(TimeoutError):
             env.recv(timeout=0.01)
         gate.touch()

@@ -283,7 +283,7 @@ def test_evaluation_repeats_the_episode_that_was_lost(how, tmp_path):
         env.step(actions_for(env, 0), out, 1)
         assert not out.valid[0] and not out.truncated.any()
         for t in range(2, 40):
-            if t > 2 and out.valid.all() and env.block["held"].all():
+            if t > 2 and out.valid.all() and env.arrays["held"].all():
                 break
             env.step(actions_for(env), out, t)
             for copy in np.flatnonzero(~out.valid & (how == "error")):

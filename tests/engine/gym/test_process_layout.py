@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.core.errors import ResourceError
-from slipstream.gym.env_factory import flat_spaces
+from slipstream.gym.env_factory import flatten_spaces
 from slipstream.gym.process import shared_memory
 from slipstream.gym.process.shared_memory import Layout, SharedBlock
 from slipstream.gym.shared_layout import agent_layout
@@ -41,7 +41,7 @@ trees = st.recursive(
 
 
 def spec_of(space):
-    observation, action = flat_spaces("X", space, spaces.Discrete(3))
+    observation, action = flatten_spaces("X", space, spaces.Discrete(3))
     return EnvSpec(observation, action, native_observation_space=space)
 
 

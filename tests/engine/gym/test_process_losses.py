@@ -116,7 +116,7 @@ def test_steps():
                 told(env, env.infos(), checked)
             obs, _, terminated, truncated = env.step(np.zeros(6, np.int64))
             assert not terminated.any()
-            checked.see(range(6), obs, env.block["valid"], truncated)
+            checked.see(range(6), obs, env.arrays["valid"], truncated)
         assert env.fault_log.total == 5 and checked.lost > 0
 
 
@@ -190,17 +190,17 @@ def test_a_worker_may_be_lost_over_a_resize(size):
     with marked() as env:
         checked = Checked(env.reset(seed=1))
         obs, _, _, truncated = env.step(np.zeros(6, np.int64))
-        checked.see(range(6), obs, env.block["valid"], truncated)
+        checked.see(range(6), obs, env.arrays["valid"], truncated)
         gone = np.arange(6)[env.driver.handles[0].rows]
         os.kill(env.driver.handles[0].pid, signal.SIGKILL)
         obs, both = env.resize(size), min(size, 6)
         stays = np.setdiff1d(np.arange(both), gone)
         assert (obs[stays] == checked.obs[stays]).all()
         _, _, _, truncated = env.step(np.zeros(size, np.int64))
-        assert env.block["valid"][stays].all()
-        assert not env.block["valid"][gone[gone < size]].any()
+        assert env.arrays["valid"][stays].all()
+        assert not env.arrays["valid"][gone[gone < size]].any()
         assert truncated[gone[gone < size]].all()
-        while not env.block["valid"].all():
+        while not env.arrays["valid"].all():
             env.step(np.zeros(size, np.int64))
 
 
@@ -220,7 +220,7 @@ def test_a_new_worker_may_fail_to_make_a_copy(tmp_path):
         valid = np.zeros(2, bool)
         while not valid.all():
             obs, _, _, truncated = env.step(np.zeros(2, np.int64))
-            valid = env.block["valid"]
+            valid = env.arrays["valid"]
             checked.see(range(2), obs, valid, truncated)
         assert [fault.kind for fault in env.drain_faults()] == ["lost", "raised"]
 

@@ -78,10 +78,10 @@ def test_episodes_go_on_and_new_ones_are_those_of_a_larger_environment(workers):
         for n in (5, 7, 3, 8):
             env.resize(n)
             out = allocate_buffers(env)
-            length = env.block["length"].copy()
+            length = env.arrays["length"].copy()
             env.step(np.zeros((n, 1), np.int64), out)
             ended = out.terminated | out.truncated
-            assert (env.block["length"][~ended] == length[~ended] + 1).all()
+            assert (env.arrays["length"][~ended] == length[~ended] + 1).all()
         env.send([0] * 8), env.recv(8)
         for wrong in (0, -1, 2.5, True):
             with pytest.raises(ConfigError, match="a whole number"):
@@ -109,7 +109,7 @@ def test_arrays_that_were_handed_out_outlive_the_copies():
         out = allocate_buffers(env)
         env.reset(out.obs)
         env.step(np.zeros((2, 1), np.int64), out)
-        shown, own = env.resize(3), env.block["obs.0"]
+        shown, own = env.resize(3), env.arrays["obs.0"]
         env.step(np.zeros((3, 1), np.int64), allocate_buffers(env))
     assert shown.shape == (3, 4, 5, 3) and shown[:, 0, 0, 0].tolist() == [1, 1, 0]
     assert own[:, 0, 0, 0].tolist() == [2, 2, 1]

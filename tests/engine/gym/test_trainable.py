@@ -78,7 +78,7 @@ def test_moving_statistics_are_refused_in_functions(name, outside):
         return outside(MOVING[name](gymnasium.make(CARTPOLE)))
 
     for given in (make, [make, make], [lambda: gymnasium.make(CARTPOLE), make]):
-        with pytest.raises(ConfigError, match=rf"`{name}` normalises") as caught:
+        with pytest.raises(ConfigError, match=rf"`{name}` normalizes") as caught:
             slipstream.train(given, total_timesteps=64, report=False)
         assert "agent.observation_normalization: true" in str(caught.value)
         assert "agent.reward_scaling: on" in str(caught.value)
@@ -99,7 +99,7 @@ def inside(copies):
 def test_moving_statistics_are_refused_in_the_copies_of_a_vector_environment(kind):
     env = getattr(gymnasium.vector, kind)(inside(2))
     try:
-        with pytest.raises(ConfigError, match="`NormalizeObservation` normalises"):
+        with pytest.raises(ConfigError, match="`NormalizeObservation` normalizes"):
             check_trainable(env, "vec:mine")
     finally:
         env.close()
@@ -111,7 +111,7 @@ def test_moving_statistics_are_refused_in_the_copies_of_sb3(kind):
     vec = pytest.importorskip("stable_baselines3.common.vec_env")
     env = vec.VecFrameStack(getattr(vec, kind)(inside(2)), 2)
     try:
-        with pytest.raises(ConfigError, match="`NormalizeObservation` normalises"):
+        with pytest.raises(ConfigError, match="`NormalizeObservation` normalizes"):
             check_trainable(env, "vec:mine")
     finally:
         env.close()
@@ -174,7 +174,7 @@ def test_an_image_whose_only_neighbour_is_the_mask_is_trained_on_as_an_image(tmp
 
 @pytest.mark.parametrize("unflatten", [False, True])
 def test_an_image_beside_numbers_is_refused(unflatten):
-    with pytest.raises(ConfigError, match=r"image 'camera' \(64, 64, 3\) beside other parts"):
+    with pytest.raises(ConfigError, match=r"image 'camera' \(64, 64, 3\) and other keys"):
         slipstream.train(lambda: Camera(unflatten=unflatten), total_timesteps=64, report=False)
     check_trainable(Camera((5, 5, 3), unflatten), "object:grid")  # a few cells are no image
 
@@ -235,7 +235,7 @@ class Noise(gymnasium.ObservationWrapper):
 def test_what_is_carried_from_episode_to_episode_is_reported(wrapper, expected):
     name = slipstream.register(lambda: wrapper(gymnasium.make(CARTPOLE)), wrapper.__name__)
     notes = " ".join(resolve_environment(name, {}).notes)
-    assert ("keep numbers from episode to episode" in notes) is expected
+    assert ("keep state between episodes" in notes) is expected
     assert (f"`{wrapper.__name__}`" in notes) is expected
 
 

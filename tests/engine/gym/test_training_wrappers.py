@@ -169,12 +169,15 @@ def test_a_run_without_them_is_what_it_was():
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ([SAME_CORE + "Wide"], "its observation_space is .* put the wrapper that changes it into"),
-        (["gymnasium.wrappers:NormalizeObservation"], "`NormalizeObservation` normalises"),
-        (["gymnasium.wrappers:NormalizeReward"], "`NormalizeReward` normalises"),
-        (["nowhere:Plus"], "`env.training_wrappers`: nowhere:Plus cannot be found"),
-        ([SAME_CORE + "NoWrapper"], "makes a NoWrapper, not a gymnasium.Wrapper"),
-        (["Plus"], "write package:Wrapper, as"),
+        (
+            [SAME_CORE + "Wide"],
+            "its observation_space with .* Move the wrapper that changes the",
+        ),
+        (["gymnasium.wrappers:NormalizeObservation"], "`NormalizeObservation` normalizes"),
+        (["gymnasium.wrappers:NormalizeReward"], "`NormalizeReward` normalizes"),
+        (["nowhere:Plus"], "`env.training_wrappers`: nowhere:Plus cannot be imported"),
+        ([SAME_CORE + "NoWrapper"], "must return a gymnasium.Wrapper, got a NoWrapper"),
+        (["Plus"], "write package:Wrapper, such as"),
         ("lights_here:Plus", "env.training_wrappers"),
     ],
 )

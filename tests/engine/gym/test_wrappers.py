@@ -91,7 +91,7 @@ def test_modules_of_the_working_folder_and_wrappers_around(folder, backend):
 def test_vec_finds_functions_of_the_working_folder(folder):
     environment = make_environment("vec:lights_here:carts", {})
     assert environment.spec.observation_shape == (4,)
-    with pytest.raises(ConfigError, match=r"`env.wrappers` is for gym:ID"):
+    with pytest.raises(ConfigError, match=r"`env.wrappers` requires gym:ID"):
         make_environment("vec:lights_here:carts", {"wrappers": ["lights_here:Plus"]})
 
 
@@ -129,11 +129,11 @@ def test_a_run_without_wrappers_is_what_it_was():
 @pytest.mark.parametrize(
     ("wrappers", "match"),
     [
-        (["lights_here:Nobody"], "lights_here:Nobody cannot be found"),
-        (["nowhere:Plus"], "nowhere:Plus cannot be found"),
-        ([{"name": "lights_here:Times", "kwargs": {"by": 2}}], "Times cannot be put around"),
-        (["lights_here:carts"], "carts cannot be put around|not a gymnasium.Env"),
-        (["Plus"], "write package:Wrapper, as"),
+        (["lights_here:Nobody"], "lights_here:Nobody cannot be imported"),
+        (["nowhere:Plus"], "nowhere:Plus cannot be imported"),
+        ([{"name": "lights_here:Times", "kwargs": {"by": 2}}], "Times cannot be applied to"),
+        (["lights_here:carts"], "carts cannot be applied to|must return a gymnasium.Env"),
+        (["Plus"], "write package:Wrapper, such as"),
         ("lights_here:Plus", "env.wrappers"),
         ([{"kwargs": {}}], "env.wrappers"),
     ],

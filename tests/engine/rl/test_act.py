@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
-from slipstream.gym.env_factory import flat_spaces
+from slipstream.gym.env_factory import flatten_spaces
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
@@ -40,7 +40,7 @@ ACTIONS = [
 
 
 def policy_of(observation, action=ACTIONS[0], members=1, masked=False):
-    flat, rows = flat_spaces("X", observation, action)
+    flat, rows = flatten_spaces("X", observation, action)
     native = {"native_observation_space": observation, "native_action_space": action}
     spec = EnvSpec(flat, rows, has_action_mask=masked, **native)
     policy = Policy(

@@ -124,7 +124,7 @@ def test_sums_do_not_depend_on_the_library(ordered, monkeypatch):
     x = draw.normal(size=(6, 50)).astype("f4")
     for first in (True, False):
         layer = portable.Layer(weight, bias, first)
-        layer._ordered &= ordered
+        layer._is_ordered &= ordered
         alone = np.vstack([layer(row[None]) for row in x])
         assert np.array_equal(alone, layer(x))
         order = range(51) if first else (50, *range(50))
@@ -159,8 +159,8 @@ def test_what_lies_halfway_is_rounded_once():
     )
     c = np.array([1.0, 1 + 2.0**-23, -1.0, 2.0**-24])
     exact = [Fraction(x) * Fraction(y) + Fraction(z) for x, y, z in zip(a, b, c, strict=True)]
-    assert portable._fused(a, b, c).tolist() == [float(rounded(one)) for one in exact]
-    assert not np.array_equal(portable._fused(a, b, c), (a * b + c).astype("f4").astype("f8"))
+    assert portable._fma(a, b, c).tolist() == [float(rounded(one)) for one in exact]
+    assert not np.array_equal(portable._fma(a, b, c), (a * b + c).astype("f4").astype("f8"))
 
 
 def tangents(x, y):
@@ -205,7 +205,7 @@ def test_odd_observations_are_refused_in_words(given, said, tmp_path):
         (None, "no mask="),
         (np.ones(3, bool), "a mask of bool"),
         (np.ones((1, 4), bool), "a mask of bool"),
-        (np.zeros(4, bool), "allows no choice"),
+        (np.zeros(4, bool), "allows no action"),
         (np.ones(4), "a mask of float64"),
     ],
 )
@@ -280,14 +280,14 @@ def test_damaged_files_are_refused_in_words(tmp_path):
 
 @pytest.mark.parametrize("place", ["nowhere", "."])
 def test_what_is_no_policy_is_refused(place, tmp_path):
-    with pytest.raises(portable.PolicyError, match="it is no policy, no run"):
+    with pytest.raises(portable.PolicyError, match="it is not a policy, a run"):
         portable.load(tmp_path / place)
 
 
 def test_another_format_is_named(tmp_path):
     tensors, manifest = pack(policy_of("ppo_box"))
     folder = checkpoint.save(tmp_path / "policy", tensors, {"policy": {**manifest, "format": 3}})
-    with pytest.raises(portable.PolicyError, match="it has format 3, and this file reads format 2"):
+    with pytest.raises(portable.PolicyError, match="it has format 3, but this file reads 2"):
         portable.load(folder)
 
 
@@ -426,5 +426,5 @@ def test_a_run_gives_its_best_members_policy(tmp_path):
     assert portable.load(tmp_path).description["seed"] == 11
     assert portable.load(tmp_path, member=2).description["seed"] == 12
     assert portable.load(folders[0]).description["seed"] == 10
-    with pytest.raises(portable.PolicyError, match="no run with a best one"):
+    with pytest.raises(portable.PolicyError, match="a run with a best policy"):
         portable.load(tmp_path, member=7)

@@ -37,7 +37,7 @@ def test_actions_are_stretched_to_the_bounds():
     came = other.batch.step(np.array([[1.0], [-2.0]], np.float32))  # torque within 2
     assert torch.equal(state, torch.from_numpy(came.obs))
     assert done.tolist() == [False, False] and info == {}
-    with pytest.raises(ActionError, match="numbers from -1 to 1"):
+    with pytest.raises(ActionError, match="floats from -1 to 1"):
         env.step(torch.tensor([[1.5], [0.0]]))
 
 
@@ -83,7 +83,7 @@ def test_choices_and_dicts_of_gymnasium_environments_become_rows():
 
 
 def test_environments_that_do_not_fit_are_refused(kernel_file):
-    with pytest.raises(ConfigError, match="one player that sees a row of numbers"):
+    with pytest.raises(ConfigError, match="one player with flat observations"):
         ElegantEnv(kernel_file("duel"), 2, backend="serial")
     with pytest.raises(ConfigError, match="`protocol` must be"):
         ElegantEnv("cartpole", 2, protocol="newest")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from slipstream.adapters.batch import ActionError, ClosedError, UnreadyError
+from slipstream.adapters.batch import ActionError, ClosedError, ResetNeededError
 from slipstream.adapters.gymnasium_env import EnvAdapter
 from slipstream.core.errors import ConfigError
 from slipstream.markets.synthetic import SyntheticCrypto, SyntheticForex
@@ -64,9 +64,9 @@ def test_games_pass_with_an_opponent_and_say_which_they_take_without():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of bounds that are infinite
         check_env(made.unwrapped, skip_render_check=True)
-    with pytest.raises(ConfigError, match=r"give its own players, opponents=\{'weak': 1.0"):
+    with pytest.raises(ConfigError, match=r"built-in opponents, opponents=\{'weak': 1.0"):
         gymnasium.make("slipstream.adapters.registration:slipstream/hockey-v0")
-    with pytest.raises(ConfigError, match="no players of its own, train it by self-play"):
+    with pytest.raises(ConfigError, match="Train it by self-play"):
         gymnasium.make("slipstream.adapters.registration:slipstream/tictactoe-v0")
 
 
@@ -78,7 +78,7 @@ def test_spaces_belong_to_the_client():
 
 def test_an_episode_that_has_ended_waits_and_tells_its_metrics(kernel_file):
     env = EnvAdapter(kernel_file("clock"), backend="serial", records=[[2, 0]])
-    with pytest.raises(UnreadyError, match="call `reset`"):
+    with pytest.raises(ResetNeededError, match="call `reset`"):
         env.step(0)
     env.reset(seed=1)
     assert env.step(1)[4] == {}
@@ -86,7 +86,7 @@ def test_an_episode_that_has_ended_waits_and_tells_its_metrics(kernel_file):
     assert obs[0] == 2.0 and isinstance(reward, float)
     assert (terminated, truncated) == (True, False)
     assert info["metrics"] == {"sum": pytest.approx(0.2), "late": 0.0}
-    with pytest.raises(UnreadyError, match="have ended"):
+    with pytest.raises(ResetNeededError, match="have ended"):
         env.step(1)
     assert env.reset()[0][0] == 0.0
 
@@ -103,7 +103,7 @@ def test_wrong_use_is_named(kernel_file):
         env.step(2)
     with pytest.raises(AttributeError, match="no action mask"):
         env.action_masks()
-    with pytest.raises(ConfigError, match="draws no pictures"):
+    with pytest.raises(ConfigError, match="cannot be rendered"):
         EnvAdapter("cartpole", render_mode="human")
     with pytest.raises(ConfigError, match="2 players"):
         EnvAdapter(kernel_file("duel"), backend="serial")

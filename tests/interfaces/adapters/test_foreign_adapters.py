@@ -21,7 +21,7 @@ HALF = {
 
 def test_what_wraps_its_copies_itself_is_refused():
     own = {"training_wrappers": [HALF]}
-    with pytest.raises(ConfigError, match=r"`env.training_wrappers` is for gym:ID"):
+    with pytest.raises(ConfigError, match=r"`env.training_wrappers` requires gym:ID"):
         make_environment("vec:batched_world:gymnasium_vec", own)
     with pytest.raises(ConfigError, match=r"`env.training_wrappers` is for `slipstream train`"):
         slipstream.make_adapter("envpool", "gym:CartPole-v1", **own)
@@ -48,6 +48,8 @@ def test_masks_of_our_own_kernels_pass_through_our_faces():
 def test_an_adapter_refuses_environments_that_are_one_object(wrap):
     env = gymnasium.make("CartPole-v1")
     for options in ({"backend": "serial"}, {"workers": 2}):
-        with pytest.raises(ConfigError, match=r"the same environment twice.*not `lambda: env`"):
+        with pytest.raises(
+            ConfigError, match=r"the same environment twice.*instead of `lambda: env`"
+        ):
             ForeignVectorAdapter([lambda: wrap(env)] * 4, **options).close()
             pytest.fail(options)

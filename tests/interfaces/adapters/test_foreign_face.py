@@ -13,8 +13,8 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.spaces import Box, Dict, Discrete, Graph, OneOf, Sequence, Text, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from slipstream.adapters.batch import ForeignBatch, SpaceError, UnreadyError
-from slipstream.adapters.gymnasium_vector import ForeignVectorAdapter, check_fixed, make_vec
+from slipstream.adapters.batch import ForeignBatch, ResetNeededError, SpaceError
+from slipstream.adapters.gymnasium_vector import ForeignVectorAdapter, check_fixed_size, make_vec
 from slipstream.api import make_adapter
 from slipstream.core.errors import ConfigError
 
@@ -198,9 +198,9 @@ def test_wrong_use_is_named_and_changes_nothing():
     while not over.any():
         *_, terminated, truncated, _ = face.step([0, 0, 0])
         over = terminated | truncated
-    with pytest.raises(UnreadyError, match="have ended, and with autoreset disabled"):
+    with pytest.raises(ResetNeededError, match="have ended, and autoreset is disabled"):
         face.step([0, 0, 0])
-    with pytest.raises(ValueError, match="`worker` cannot be replaced"):
+    with pytest.raises(ValueError, match="`worker` must be None"):
         SERIAL([cartpole], worker=print)
     for number, text in ((0, "must be a positive"), (1.5, "must be an integer")):
         with pytest.raises(ValueError, match=text):
@@ -228,13 +228,13 @@ class Own(gymnasium.Space):
 def test_shared_memory_is_refused_where_gymnasium_refuses_it():
     either = OneOf((Discrete(2), Box(0.0, 1.0, (2,))))
     for space in (Discrete(2), Text(5), either, Dict({"a": Text(3), "b": either})):
-        check_fixed(space)
+        check_fixed_size(space)
     listed, graph = Sequence(Discrete(2)), Graph(Box(0.0, 1.0, (1,)), None)
     for space in (listed, graph, Tuple((Text(3), graph)), Dict({"a": OneOf((listed, Text(2)))})):
         with pytest.raises(TypeError, match="has a dynamic shape"):
-            check_fixed(space)
-    with pytest.raises(ValueError, match="a space of your own"):
-        check_fixed(Tuple((Text(3), Own((), np.int64))))
+            check_fixed_size(space)
+    with pytest.raises(ValueError, match="a custom space"):
+        check_fixed_size(Tuple((Text(3), Own((), np.int64))))
 
 
 class Echo(gymnasium.Env):
@@ -276,7 +276,7 @@ def test_by_name():
 @pytest.mark.parametrize("library", ["gymnasium", "envpool"])
 def test_wrappers_are_put_around_a_faces_copies(library):
     wrappers = [{"name": "gymnasium.wrappers:TransformObservation", "kwargs": {"func": None}}]
-    with pytest.raises(ConfigError, match="TransformObservation cannot be put around"):
+    with pytest.raises(ConfigError, match="TransformObservation cannot be applied to"):
         make_adapter(library, "gym:CartPole-v1", 2, backend="serial", wrappers=wrappers)
     face = make_adapter(
         *(library, "gym:CliffWalking-v1", 2),

@@ -10,7 +10,7 @@ pytest.importorskip("pettingzoo", reason="pip install pettingzoo")
 
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
-from slipstream.adapters.batch import ActionError, UnreadyError
+from slipstream.adapters.batch import ActionError, ResetNeededError
 from slipstream.adapters.pettingzoo import ParallelAdapter, make_vec
 from slipstream.core.errors import ConfigError
 
@@ -50,7 +50,7 @@ def test_a_deep_copy_goes_on_by_itself(backend, same_spaces):
 
 def test_players_end_together_and_see_masks_and_metrics(kernel_file):
     env = ParallelAdapter(kernel_file("duel"), backend="serial", max_steps=1)
-    with pytest.raises(UnreadyError, match="no episode is running"):
+    with pytest.raises(ResetNeededError, match="no episode is running"):
         env.step({})
     obs, infos = env.reset(seed=1)
     assert list(obs) == env.agents == ["player_0", "player_1"]
@@ -80,9 +80,9 @@ def test_one_player_is_one_agent(same_spaces):
 def test_wrong_use_is_named(kernel_file):
     env = make_vec(kernel_file("duel"), backend="serial")
     env.reset(seed=1)
-    with pytest.raises(ActionError, match=r"an action of each of \['player_0', 'player_1'\]"):
+    with pytest.raises(ActionError, match=r"one action for each of \['player_0', 'player_1'\]"):
         env.step({"player_0": 0})
     with pytest.raises(ActionError, match="no integer from 0 to 3"):
         env.step({"player_0": 9, "player_1": 0})
-    with pytest.raises(ConfigError, match="steps one sub-environment"):
+    with pytest.raises(ConfigError, match="supports one environment"):
         make_vec(kernel_file("duel"), 2)

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
-from slipstream.adapters.batch import ActionError, ClosedError, NoActionsError, UnreadyError
+from slipstream.adapters.batch import ActionError, ClosedError, ResetNeededError, ScalarActionError
 from slipstream.adapters.gymnasium_env import EnvAdapter
 from slipstream.adapters.gymnasium_vector import make_vec
 from slipstream.core.errors import ConfigError
@@ -123,7 +123,7 @@ def test_seeds_of_another_number_and_options_are_refused():
     face = cartpole()
     with pytest.raises(ValueError, match="must match num_envs=3 but got length=2"):
         face.reset(seed=[1, 2])
-    with pytest.raises(TypeError, match="`seed` must be a whole number"):
+    with pytest.raises(TypeError, match="`seed` must be an integer"):
         face.reset(seed="one")
     with pytest.raises(ConfigError, match="no reset options"):
         face.reset(options={"low": 1})
@@ -132,7 +132,7 @@ def test_seeds_of_another_number_and_options_are_refused():
 @pytest.mark.parametrize(
     ("actions", "kind", "text"),
     [
-        (0, NoActionsError, "one action for each of 3 environments"),
+        (0, ScalarActionError, "one action for each of 3 environments"),
         ([0, 1], ActionError, "shape (2,) instead of (3,)"),
         ([0, 1, 0, 1], ActionError, "shape (4,) instead of (3,)"),
         ([0, 1, 2], ActionError, "2 at (2, 0), which is no integer from 0 to 1"),
@@ -148,7 +148,7 @@ def test_wrong_actions_step_nothing(actions, kind, text, same_spaces):
     other = cartpole()
     other.reset(seed=1)
     assert same_spaces(face.step([1, 1, 1]), other.step([1, 1, 1]))
-    assert issubclass(ActionError, ValueError) and issubclass(NoActionsError, TypeError)
+    assert issubclass(ActionError, ValueError) and issubclass(ScalarActionError, TypeError)
 
 
 def test_numbers_beyond_their_bounds_are_refused():
@@ -174,19 +174,19 @@ def test_masked_choices_are_told_and_kept(kernel_file):
 
 def test_unready_and_closed_faces_say_so():
     face = cartpole(mode="Disabled")
-    with pytest.raises(UnreadyError, match="call `reset` before the first `step`"):
+    with pytest.raises(ResetNeededError, match="call `reset` before the first `step`"):
         face.step([0, 0, 0])
     face.reset(options={"reset_mask": np.array([True, False, True])})
-    with pytest.raises(UnreadyError, match="missing for environments 1"):
+    with pytest.raises(ResetNeededError, match="missing for environments 1"):
         face.step([0, 0, 0])
     face.reset()
     over = np.zeros(3, np.bool_)
     while not over.any():
         *_, terminated, truncated, _ = face.step([0, 0, 0])
         over = terminated | truncated
-    with pytest.raises(UnreadyError, match="have ended, and autoreset is disabled"):
+    with pytest.raises(ResetNeededError, match="autoreset is disabled, and episodes have ended"):
         face.step([0, 0, 0])
-    assert issubclass(UnreadyError, gymnasium.error.ResetNeeded)
+    assert issubclass(ResetNeededError, gymnasium.error.ResetNeeded)
     face.close()
     face.close()
     for call in (face.reset, partial(face.step, [0, 0, 0])):
@@ -196,7 +196,7 @@ def test_unready_and_closed_faces_say_so():
 
 @pytest.mark.parametrize("given", [{"backend": "process"}, {"workers": 2}])
 def test_kernels_are_stepped_in_this_process(given):
-    with pytest.raises(ConfigError, match=r"kernel.* compiled"):
+    with pytest.raises(ConfigError, match=r"kernel.*(compiled|in this process)"):
         make_vec("cartpole", num_envs=5, **given)
 
 
@@ -226,7 +226,7 @@ def test_gymnasium_makes_them_by_id_and_wraps_them():
 
 
 def test_unknown_modes_backends_and_foreign_names_are_refused():
-    with pytest.raises(ConfigError, match="no autoreset mode 'Sometimes'"):
+    with pytest.raises(ConfigError, match=r"must be one of .*, got 'Sometimes'"):
         cartpole(mode="Sometimes")
     with pytest.raises(ConfigError, match="cannot run on backend"):
         make_vec("cartpole", 2, backend="threads")

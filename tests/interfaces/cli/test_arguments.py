@@ -15,7 +15,7 @@ PATHS += ("write_report", "write_model_card", "evaluate_games", "resume_study", 
 @pytest.mark.parametrize("value", [3, 2.5, None, b"x", object()])
 def test_something_else_than_a_path(name, value):
     with pytest.raises(
-        slipstream.SlipstreamError, match=r"got|nothing to train on|no study|cannot"
+        slipstream.SlipstreamError, match=r"got|is not an environment|no study|cannot"
     ):
         getattr(slipstream, name)(value)
 
@@ -24,7 +24,7 @@ def test_something_else_than_a_path(name, value):
     ("call", "problem"),
     [
         (lambda: slipstream.make_vec(3), "make_vec: missing a required argument: 'num_envs'"),
-        (lambda: slipstream.make_vec(3, 2), "3 is nothing to train on"),
+        (lambda: slipstream.make_vec(3, 2), "3 is not an environment"),
         (lambda: slipstream.make_vec("cartpole", "x"), "`num_envs` must be int, got 'x'"),
         (lambda: slipstream.tune("cartpole", hours="x"), "`hours` must be float or None, got 'x'"),
         (lambda: slipstream.train("cartpole", out=3), "`out` must be str, Path or None, got 3"),

@@ -488,7 +488,7 @@ def test_check(slipstream, tmp_path):
     done = slipstream("doctor", str(broken))
     assert done.code == 2 and "`s.seen[s.time, 0]` raised IndexError" in done.err
     for arguments, words in (
-        (("gym:CartPole-v1",), "is no kernel"),
+        (("gym:CartPole-v1",), "is not a kernel"),
         ((str(OWN_KERNEL), "--set", "agent.n_epochs=2"), "below `env`"),
         ((str(OWN_KERNEL), "--set", "env.max_step=2"), "did you mean `max_steps`"),
     ):

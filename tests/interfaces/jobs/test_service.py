@@ -129,7 +129,7 @@ def test_an_environment_object_is_refused_with_what_can_be_submitted(service, gi
     with pytest.raises(ConfigError, match=r"gym:MODULE:ID") as caught:
         service.submit(given, {"num_envs": 2}, **SMALL)
     assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigError, match="nothing to train on"):
+    with pytest.raises(ConfigError, match="is not an environment"):
         service.submit(5)
     with pytest.raises(ConfigError, match="There is no job 1"):
         service.status(1)

@@ -139,7 +139,7 @@ class VectorizedHockeyEnv:
             rows = rows.reshape(self.num_envs, 2, -1)
         limit = self._env.read(("limit",))["limit"]  # of these games, before others begin
         came = self.batch.step(rows)
-        finals = came.finals[:, 0] if self._players == 2 else came.finals
+        finals = came.final_obs[:, 0] if self._players == 2 else came.final_obs
         obs = self._shown(came.obs)
         seen = obs.copy()
         seen[came.ended] = finals

@@ -28,7 +28,7 @@ from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import install_command
 from slipstream.core.text import print_to_stderr
-from slipstream.gym.gymnasium_environment import step_seconds
+from slipstream.gym.gymnasium_environment import measure_step_seconds
 from slipstream.gym.object_environment import register
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.callbacks.console import ConsoleCallback
@@ -254,7 +254,7 @@ class TrainerCore:
             seconds = []
             for number in (1, copies):
                 with api.make_vec({"env": made}, number) as env:
-                    seconds.append(step_seconds(env))  # of one copy
+                    seconds.append(measure_step_seconds(env))  # of one copy
             speedup = seconds[0] / seconds[1]
         return {
             "timestamp": datetime.now(UTC).isoformat(),

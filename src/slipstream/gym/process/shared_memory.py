@@ -33,8 +33,10 @@ of reports sent, step number, number of requests for single steps."""
 NUM_COMMANDS = 16
 """A command word is its sequence number times this plus the command, so that one read is atomic."""
 ASLEEP, WAITING = 8, 9
-"""Words that tell if the worker sleeps and must be woken, and if the parent sleeps until the worker
-is done (`SAME_CORE`: preferably on the worker's core)."""
+"""Words for sleeping processes: the worker must be woken; the parent waits for the worker.
+
+With `SAME_CORE`, the parent is preferably woken on the worker's core.
+"""
 HANG_WARNING = 10
 """First of two words: `BEAT` and `AT` of the call that the hang signal is sent for."""
 NOT_WAITING, ANY_CORE, SAME_CORE = range(3)

@@ -203,7 +203,7 @@ class Policy(SummaryRepr):
             and self._num_portable_calls < _MAX_PORTABLE_CALLS
         ):
             self._num_portable_calls += 1
-            actions = self._portable.decide(rows, allowed, keys)
+            actions = self._portable.predict_rows(rows, allowed, keys)
         elif len(rows):
             actions = self.act_rows(rows, keys=keys, mask=allowed)
         if exploration > 0.0 and keys is not None:

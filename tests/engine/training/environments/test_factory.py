@@ -77,8 +77,8 @@ def test_all_backends_agree():
         ({"target": "cartpole", "gravty": 1}, ["`env.gravty`", "`gravity`"]),
         ({"target": "gym:Acrobot-v1", "backend": "compiled"}, ["only kernels", "auto or serial"]),
         ({"target": "gym:Acrobot-v1", "gravity": 1}, ["`env.gravity`", "known keys: kwargs"]),
-        ({"target": "gym:Acrobat-v1"}, ["gym:Acrobat-v1 cannot be made: "]),
-        ({"target": "gym:absent_module:X-v0"}, ["absent_module", "install the package"]),
+        ({"target": "gym:Acrobat-v1"}, ["gym:Acrobat-v1 cannot be created: "]),
+        ({"target": "gym:absent_module:X-v0"}, ["absent_module", "Install the package"]),
         (
             {"target": "gym:Acrobot-v1", "kwargs": {"speed": 1}},
             ["with the arguments {'speed': 1}"],
