@@ -92,7 +92,7 @@ def write_run(folder: Path, members: int = 4, iterations: int = 400, **status: A
     write_text(folder / LOG, "1970-01-01 00:00:01 UTC  begun\n")
     done, of = 2_048 * iterations * members, 2_048 * 1_000 * members
     facts: dict[str, Any] = {
-        **{"phase": "training", "done": done, "of": of, "rate": 163_840.0, "eta": 30.0},
+        **{"phase": "training", "completed": done, "total": of, "rate": 163_840.0, "eta": 30.0},
         **{"best": {"score": 470.0}, "phases": {"env": 4.0, "policy": 9.0, "update": 15.0}},
         "machine": {"cpu": 180.0, "memory": 2**29},
     }
@@ -128,7 +128,13 @@ def write_study_folder(
     append_members(folder, trials, under_way, folds, points=60)
     running = [{"trial": trials + k, "fold": f} for k in range(under_way) for f in range(folds)]
     facts: dict[str, Any] = {
-        **{"phase": "search", "done": trials, "of": 2 * trials, "unit": "trials", "rate": 2.1e6},
+        **{
+            "phase": "search",
+            "completed": trials,
+            "total": 2 * trials,
+            "unit": "trials",
+            "rate": 2.1e6,
+        },
         **{"trials_per_hour": 90.0, "eta": 2_400.0 + trials, "counts": counts, "running": running},
         **{"best": {"score": 1.32, "trial": 5, "low": 0.2, "high": 2.3}},
         "phases": {"env": 30.0, "policy": 60.0, "update": 99.0, "test": 8.0},

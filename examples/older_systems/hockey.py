@@ -31,9 +31,7 @@ result = train_single_run(
     eval_num_games=games,
     num_envs=4,
 )
-print(
-    f"{result['run_name']}: {result['total_episodes']} games, {result['total_timesteps']:,} steps"
-)
+print(f"{result['run_name']}: {result['total_episodes']} games, {result['total_steps']:,} steps")
 print(f"games won of the last evaluation: {result['evaluation_results'][-1]['win_rate']:.0%}")
 
 policy = slipstream.load_policy(f"results/runs/models/{result['run_name']}_best")

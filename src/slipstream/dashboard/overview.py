@@ -185,7 +185,7 @@ def build_rows(places: VisibleFolders, sparks: Sparklines) -> tuple[list[dict[st
     found = []
     for place, line in enumerate([*going, *shown]):
         status = get_status(Path(line.folder))
-        share = status.done / status.of if status is not None and status.of > 0 else None
+        share = status.completed / status.total if status is not None and status.total > 0 else None
         found.append(
             {
                 **asdict(line),

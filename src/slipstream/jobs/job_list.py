@@ -141,11 +141,13 @@ def _make_row(
 
 
 def _format_progress(status: Status) -> str:
-    if not status.done and not status.of and status.kind != DEPLOYMENT:  # nothing is known yet
+    if (
+        not status.completed and not status.total and status.kind != DEPLOYMENT
+    ):  # nothing is known yet
         return ""
-    if not status.of and status.kind == DEPLOYMENT:
-        return plural(status.done, status.unit.removesuffix("s"))
-    return f"{status.done:,} of {status.of:,} {status.unit}"
+    if not status.total and status.kind == DEPLOYMENT:
+        return plural(status.completed, status.unit.removesuffix("s"))
+    return f"{status.completed:,} of {status.total:,} {status.unit}"
 
 
 def _format_cores(status: Status) -> str:

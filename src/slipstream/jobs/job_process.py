@@ -102,7 +102,7 @@ def get_progress(folder: Path, kind: str) -> int:
             with suppress(FileNotFoundError):
                 return (folder.parent / AUDIT).stat().st_size
             return 0
-        return 0 if status is None else status.done
+        return 0 if status is None else status.completed
     if kind == "study":
         return count_outcomes(folder / LEDGER)
     found = checkpoint.checkpoints(folder / CHECKPOINTS)

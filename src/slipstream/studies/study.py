@@ -168,7 +168,7 @@ class Study:
 
     def _start_phase(self, phase: str, trials: int = 0) -> None:
         """Publish the start of a phase, and the number of trials before the first one."""
-        status = Status("study", phase=phase, of=trials, unit="trials")
+        status = Status("study", phase=phase, total=trials, unit="trials")
         self.on_status(status)
         self._logbook.show(status, at_once=True)
 

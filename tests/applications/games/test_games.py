@@ -188,7 +188,7 @@ def test_opponents_of_another_game_or_shape_are_refused(runs, other_game, tmp_pa
     other = slipstream.train(without, out=tmp_path / "without", report=False)
     with pytest.raises(ConfigError, match=r"sees \(16,\)"):
         slipstream.evaluate_games(runs[0], [str(other.path)], games=2)
-    with pytest.raises(ConfigError, match="not trained against snapshots"):
+    with pytest.raises(ConfigError, match="not trained against its own snapshots"):
         slipstream.evaluate_games(runs[0], ["snapshots"], games=2)
     one = load_player(runs[0])
     with pytest.raises(ConfigError, match="18"):

@@ -70,9 +70,9 @@ def test_a_run_tells_where_it_stands_to_its_end(tmp_path):
     train(run.config, run, [look])
     run.close()
     assert {one.liveness() for one in seen} == {"running"} and seen[0].pid == os.getpid()
-    assert seen[0].phase == "training" and seen[0].of == 2 * 384
+    assert seen[0].phase == "training" and seen[0].total == 2 * 384
     last = read_status(run.path)
-    assert (last.state, last.done, last.of) == ("complete", 768, 768)
+    assert (last.state, last.completed, last.total) == ("complete", 768, 768)
     assert last.host == platform.node() and last.eta is None
     found = kinds(run.path)
     assert (found[0], found[-1]) == ("begun", "ended")
@@ -85,12 +85,12 @@ def test_the_status_is_written_at_most_once_a_second(tmp_path, monkeypatch):
     monkeypatch.setattr("slipstream.core.storage.logbook.time.monotonic", lambda: now[0])
     monkeypatch.setattr(
         "slipstream.core.storage.logbook.write_json",
-        lambda path, facts, durable: written.append((now[0], facts["done"])),
+        lambda path, facts, durable: written.append((now[0], facts["completed"])),
     )
     with quiet(tmp_path) as logbook:
         for k in range(1, 11):
             now[0] += 0.25
-            logbook.show(Status("run", done=k))
+            logbook.show(Status("run", completed=k))
     assert [at - 100.0 for at, _ in written] == [0.0, 1.0, 2.0, 2.5]
     assert [done for _, done in written] == [0, 4, 8, 10]  # the end is always told
 
@@ -237,7 +237,7 @@ def test_a_full_disk_is_said_once_and_ends_nothing(tmp_path):
     said = []
     with Logbook(tmp_path, "run", said.append) as logbook:
         logbook.log_event("checkpoint")
-        logbook.show(Status("run", done=1))
+        logbook.show(Status("run", completed=1))
     assert len(said) == 1
     assert "The disk is full" in said[0] and "The work continues" in said[0]
 

@@ -33,8 +33,8 @@ NODE = {"node": "big", "slots": 4, "busy": 3, "answers": 120, "losses": 1}
 BUSY = Status(
     "study",
     phase="search",
-    done=420,
-    of=500,
+    completed=420,
+    total=500,
     unit="trials",
     counts={"complete": 180, "pruned": 238, "failed": 2, "inactive": 7},
     running=[{"trial": number} for number in range(420, 436)],
@@ -56,7 +56,7 @@ def test_everything_of_a_search_in_one_line():
 
 
 def test_a_study_keeps_its_counts_and_its_best_after_the_search():
-    line = progress_line(replace(BUSY, phase="confirmation", done=3, of=20, unit="members"))
+    line = progress_line(replace(BUSY, phase="confirmation", completed=3, total=20, unit="members"))
     assert line.startswith(
         "confirmation 15 %, 3 of 20 members  trials: 180 complete (7 inactive), 238 pruned, "
         "2 failed  604 k steps/s  ETA 12:34  best 1.234 (trial 145"
@@ -121,7 +121,7 @@ def test_no_line_sends_a_terminal_escapes_of_a_stranger(tmp_path):
         "run",
         phase=evil,
         host=evil,
-        of=1,
+        total=1,
         updated=2e9,
         scores={evil: (1.0, 1.0, 1.0)},
         phases={evil: 1.0},
@@ -158,7 +158,7 @@ def test_a_spread_before_there_is_a_value():
     "change",
     [
         {"pid": -1, "host": platform.node()},
-        *({name: 10**400} for name in ("done", "rate", "eta")),
+        *({name: 10**400} for name in ("completed", "rate", "eta")),
         {"best": {"score": 10**400}},
         {"scores": {"score": [10**400]}},
         {"machine": {"cpu": 10**400}},

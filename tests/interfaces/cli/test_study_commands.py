@@ -213,7 +213,7 @@ def test_a_study_never_goes_blank(machinery, tmp_path, monkeypatch):
     for one in after:
         assert sum(one.counts[kind] for kind in ("complete", "pruned", "failed")) == 8
         assert one.best["trial"] >= 0 and one.rate > 0 and one.eta > 0
-        assert len(one.running) == one.of - one.done
+        assert len(one.running) == one.total - one.completed
         told = " ".join(progress_parts(one))
         assert "ETA" in told and "best" in told
     assert [one.phase for one in seen[:2]] == ["loading", "measuring"]
@@ -467,7 +467,7 @@ def test_games_are_scored_by_their_return_and_have_no_holdout(slipstream, machin
     assert outcome.num_trials["started"] == 8 and outcome.holdout_return is None
     assert str(outcome).splitlines() == found["sentences"]
     assert repr(outcome).startswith(f"<StudyOutcome: winner trial {outcome.winner}, trials 8, best")
-    assert package.status(study).done == 8 and package.stop(study) is False
+    assert package.status(study).completed == 8 and package.stop(study) is False
     policy = package.load_policy(study)
     assert policy.act(np.zeros((3, 4), np.float32)).shape == (3,)
     manifest = json.loads((tmp_path / "studies" / "one" / "policy" / "manifest.json").read_text())
@@ -700,4 +700,4 @@ def test_a_study_that_dies_at_any_step_has_its_page_after_resume(
     assert folder.report_path.is_file() and folder.policy.is_dir() and not folder.is_locked
     assert result(tmp_path)["holdout"]["opening"] == 1
     status = read_status(folder.path)
-    assert (status.liveness(), status.done, status.of) == ("complete", 4, 4)
+    assert (status.liveness(), status.completed, status.total) == ("complete", 4, 4)

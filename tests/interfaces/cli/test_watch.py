@@ -20,8 +20,8 @@ def done_in(folder, above=0):
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         status = read_status(folder) if folder.is_dir() else None
-        if status is not None and status.done > above:
-            return status.done
+        if status is not None and status.completed > above:
+            return status.completed
         time.sleep(0.1)
     raise AssertionError(f"{folder} did not get beyond {above} steps")
 

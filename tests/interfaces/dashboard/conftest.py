@@ -138,7 +138,9 @@ def write_deployment(folder, bars=300):
     kept = {"at": float(times[-1]), "passes": [{**one, "curve": curve, "position_changes": moved}]}
     write_json(found.account(2) / RERUN, kept)
     with Logbook(folder, DEPLOYMENT, print) as log:
-        log.show(Status(DEPLOYMENT, phase="tail:EURUSD.csv", done=bars, unit="decisions"), True)
+        log.show(
+            Status(DEPLOYMENT, phase="tail:EURUSD.csv", completed=bars, unit="decisions"), True
+        )
     return folder
 
 

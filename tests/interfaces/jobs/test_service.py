@@ -35,7 +35,7 @@ def service(tmp_path, monkeypatch):
 def begins(service, job, after=None):
     """Its status once it trains, in another process than `after`."""
     deadline = time.monotonic() + SECONDS
-    while (status := service.status(job)[1]) is None or not status.done or status.pid == after:
+    while (status := service.status(job)[1]) is None or not status.completed or status.pid == after:
         assert time.monotonic() < deadline, service.status(job)
         time.sleep(0.05)
     return status
@@ -64,10 +64,10 @@ def test_a_job_at_work_is_scaled_at_a_checkpoint(service):
     before = begins(service, job)
     service.scale(job, 8)
     deadline = time.monotonic() + SECONDS
-    while (status := service.status(job)[1]).pid == before.pid or not status.done:
+    while (status := service.status(job)[1]).pid == before.pid or not status.completed:
         assert time.monotonic() < deadline, service.status(job)
         time.sleep(0.05)
-    assert status.done >= before.done
+    assert status.completed >= before.completed
     service.cancel(job)
     assert service.wait(job, SECONDS) == "stopped"
     (folder,) = (service.folder / "runs").iterdir()

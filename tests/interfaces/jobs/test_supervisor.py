@@ -378,7 +378,7 @@ def test_a_list_of_many_jobs_reads_the_table_once_and_each_status_once(
 ):
     """Which is what makes it fast: 1,000 jobs took a quarter of a second of processor time."""
     queue._table.execute("BEGIN")
-    status = json.dumps(Status("run", "stopped", done=7, of=9).as_dict())
+    status = json.dumps(Status("run", "stopped", completed=7, total=9).as_dict())
     for n in range(100):
         folder = tmp_path / str(n)
         job = queue.add("run", folder, ["train"], ["resume"], HERE)

@@ -32,6 +32,7 @@ from slipstream.core.safe_io import (
 from slipstream.core.storage.atomic_io import is_locked
 from slipstream.core.storage.resource_monitor import ResourceUsage
 from slipstream.core.text import (
+    SummaryRepr,
     duration,
     format_count,
     format_significant,
@@ -55,7 +56,7 @@ _NUMBER = (int, float)
 _PERHAPS = (*_NUMBER, type(None))
 _SHAPE = {
     **dict.fromkeys(("kind", "state", "phase", "host", "unit", "reason"), str),
-    **dict.fromkeys(("pid", "done", "of"), int),
+    **dict.fromkeys(("pid", "completed", "total"), int),
     **dict.fromkeys(("started", "updated"), _NUMBER),
     **dict.fromkeys(("rate", "trials_per_hour", "eta"), _PERHAPS),
     "best": {"score?": _NUMBER, "trial?": int, "low?": _PERHAPS, "high?": _PERHAPS},
@@ -70,12 +71,13 @@ _SHAPE = {
 }
 GAP = "  "
 _SHOWN = 5  # last events; members under way
-_STILL = ("done", "of", "unit", "best", "scores", "counts", "phases")  # valid without a process
+# Fields that are valid without a process.
+_STILL = ("completed", "total", "unit", "best", "scores", "counts", "phases")
 _WIDTH = 110  # default width of wrapped lines
 
 
-@dataclass(frozen=True)
-class Status:
+@dataclass(frozen=True, repr=False)
+class Status(SummaryRepr):
     """Latest state of a process, the source of everything that screens, files and pages show.
 
     Attributes:
@@ -86,7 +88,7 @@ class Status:
             ``testing``; studies: ``loading``, ``measuring``, ``search``, ``confirmation``, ...
         pid, host: of the process.
         started: start of this session; `updated`: time of this status. UTC seconds.
-        done, of: completed and total work in `unit`: ``steps`` of all members; of a study
+        completed, total: completed and total work in `unit`: ``steps`` of all members; of a study
             ``trials``, or ``members`` of the phase after the search; of a deployment's account
             ``decisions``, with total 0 (unknown); of a process that watches studies ``looks``.
         rate: recent steps per second of all members; None if unknown. `trials_per_hour`: of a
@@ -115,8 +117,8 @@ class Status:
     host: str = ""
     started: float = 0.0
     updated: float = 0.0
-    done: int = 0
-    of: int = 0
+    completed: int = 0
+    total: int = 0
     unit: str = "steps"
     rate: float | None = None
     trials_per_hour: float | None = None
@@ -136,6 +138,18 @@ class Status:
         """Return the content of `status.json`."""
         return asdict(self)
 
+    def summary(self) -> dict[str, object]:
+        """Return kind, state, progress, remaining time and best score."""
+        best = self.best.get("score")
+        return {
+            "kind": self.kind,
+            "state": self.liveness(),
+            "progress": progress_text(self),
+            "ETA": None if self.eta is None else duration(self.eta),
+            "best": None if best is None else format_significant(best),
+            "reason": self.reason or None,
+        }
+
     @property
     def age(self) -> float:
         """Seconds since it was written."""
@@ -144,7 +158,7 @@ class Status:
     @property
     def is_done(self) -> bool:
         """Return true if all of a known total is completed."""
-        return 0 < self.of <= self.done
+        return 0 < self.total <= self.completed
 
     def liveness(self) -> str:
         """Return the state, verified from this machine.
@@ -252,11 +266,13 @@ def progress_parts(status: Status) -> list[str]:
 
 def progress_text(status: Status) -> str:
     """``search 84 %, 420 of 500 trials``."""
-    if status.of <= 0:
-        done = plural(status.done, status.unit.removesuffix("s")) if status.done else ""
+    if status.total <= 0:
+        done = plural(status.completed, status.unit.removesuffix("s")) if status.completed else ""
         return ", ".join(filter(None, (status.phase, done)))
-    share = min(100, 100 * status.done // status.of)  # rounded down: 100 % means done
-    return f"{status.phase} {share} %, {status.done:,} of {status.of:,} {status.unit}".strip()
+    share = min(100, 100 * status.completed // status.total)  # rounded down: 100 % means done
+    return (
+        f"{status.phase} {share} %, {status.completed:,} of {status.total:,} {status.unit}".strip()
+    )
 
 
 def phases_part(phases: Mapping[str, float]) -> str:
@@ -328,7 +344,7 @@ def folder_status_lines(title: str, folder: Path, resume: str, status: Status | 
         complete = path_exists(folder / "result.json")
         at_work = "A process works on it." if is_locked(folder) else idle_line(status, resume)
         lines.append("Complete." if complete else at_work)
-        if status is not None and (status.of or status.done):
+        if status is not None and (status.total or status.completed):
             lines.append(GAP.join(progress_parts(idle_status(status))))
     lines += [GAP + event_line(event) for event in read_events(folder, _SHOWN)]
     return [printable(line) for line in lines]

@@ -20,7 +20,7 @@ export function upper(kind, timed = true) {  // returns what is told of each eve
     if (facts.page && !report.firstChild) report.append(ownPage(kind));
   }
   function stands(facts) {
-    const share = facts.of > 0 ? Math.min(1, facts.done / facts.of) : null;
+    const share = facts.total > 0 ? Math.min(1, facts.completed / facts.total) : null;
     const lines = (facts.lines ?? []).map((line) => el("p", { class: "mono" }, line));
     const notes = (facts.notes ?? []).map((one) => el("p", { class: "note" }, one));
     const bar = share === null ? null : progress(share);

@@ -50,8 +50,8 @@ function counted(trials, status, asked, best) {  // the tiles
   const became = [...kinds, "running"].map((kind) => `${count(kind)} ${kind}`).join(", ");
   const seconds = byEnd(trials.filter((one) => one.ended && one.state !== "failed")).map(took);
   const median = [...seconds].sort((a, b) => a - b)[Math.floor(seconds.length / 2)];
-  const { works, trials_per_hour: rate, of, done } = status, b = status.best ?? {};
-  const search = status.unit === "trials" && rate ? ((of - done) / rate) * 3600 : null;
+  const { works, trials_per_hour: rate, total, completed } = status, b = status.best ?? {};
+  const search = status.unit === "trials" && rate ? ((total - completed) / rate) * 3600 : null;
   const range = finite(b.low) ? `, 95 %: ${number(b.low)} to ${number(b.high)}` : "";
   return tiles([
     ["Trials", `${trials.length - count("running")} of ${asked.n_trials ?? "?"}`, became],

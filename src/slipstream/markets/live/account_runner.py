@@ -385,7 +385,7 @@ class _AccountRunner:
         status = Status(
             DEPLOYMENT,
             phase=feed,
-            done=account.num_decisions,
+            completed=account.num_decisions,
             unit="decisions",
             scores=scores,
             notes=forced_gate_warnings(self.policy.metadata),

@@ -74,7 +74,7 @@ def watch(
 
     def show(phase: str) -> None:
         logbook.show(
-            Status(DEPLOYMENT, phase=phase, done=looks, unit="looks", pattern=pattern), True
+            Status(DEPLOYMENT, phase=phase, completed=looks, unit="looks", pattern=pattern), True
         )
 
     with ExitStack() as stack:

@@ -57,7 +57,9 @@ def status_lines(folder: StudyFolder) -> list[str]:
             best = status.best
             if ranked and best.get("trial") != ranked[0].number:
                 best = {"score": ranked[0].score, "trial": ranked[0].number}
-            status = replace(status, done=done, of=limit, unit="trials", counts=counts, best=best)
+            status = replace(
+                status, completed=done, total=limit, unit="trials", counts=counts, best=best
+            )
         resume = f"slipstream resume {folder.handle}"
         lines = folder_status_lines(
             f"Study {folder.name} in {folder.path}", folder.path, resume, status

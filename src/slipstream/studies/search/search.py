@@ -268,8 +268,8 @@ class Search:
         return Status(
             "study",
             phase="search",
-            done=sum(counts[kind] for kind in ("complete", "pruned", "failed", "timed_out")),
-            of=self.scheduler.limit,
+            completed=sum(counts[kind] for kind in ("complete", "pruned", "failed", "timed_out")),
+            total=self.scheduler.limit,
             unit="trials",
             rate=meter.speed,
             trials_per_hour=3600 * self._ended_now / meter.elapsed if self._ended_now else None,

@@ -225,8 +225,8 @@ class Session:
             return replace(
                 self.last_status,
                 phase=phase,
-                done=len(configs) - len(left),
-                of=len(configs),
+                completed=len(configs) - len(left),
+                total=len(configs),
                 unit="members",
                 rate=self.throughput.speed,
                 eta=self.eta(steps),

@@ -79,7 +79,7 @@ class ConsoleCallback:
             self._live.update(Text(lines, no_wrap=True, overflow="ellipsis"), refresh=True)
         # The start is reported as a message.
         elif not (
-            status.of > 0
+            status.total > 0
             and parts[0] != self._shown
             and (self.due or (status.is_done and not at_once))
         ):

@@ -95,12 +95,13 @@ class ProgressReporter:
             sink.log_event("result", "", "", **columns_by_name)
 
     def _show(self, progress: Progress, at_once: bool = True, **changes: Any) -> None:
-        done = progress.steps * self._members  # the last rollout may exceed the budget
-        of = max(done, progress.budget * self._members)
+        completed = progress.steps * self._members  # the last rollout may exceed the budget
+        total = max(completed, progress.budget * self._members)
         if self._episodes is not None:
-            done = min(self._ended, of := self._episodes * self._members)
+            total = self._episodes * self._members
+            completed = min(self._ended, total)
             changes |= {"unit": "episodes"}
-        changes |= {"done": done, "of": of, "phases": phases_of(progress)}
+        changes |= {"completed": completed, "total": total, "phases": phases_of(progress)}
         self._status = replace(self._status, **changes)
         self._sink.show(self._status, at_once)
 

@@ -245,4 +245,4 @@ def test_what_a_watch_logs_is_its_news(tmp_path: Path, monkeypatch: pytest.Monke
     log = (folder / LOG).read_text().splitlines()
     assert len(rounds) == 5 and len(log) == 3  # begun, one refusal, stopped
     status = read_status(folder)
-    assert status is not None and (status.done, status.pattern) == (0, "night*")
+    assert status is not None and (status.completed, status.pattern) == (0, "night*")

@@ -29,14 +29,14 @@ def test_where_phases_end_by_episodes_progress_is_told_in_episodes():
     telling = ProgressReporter(heard)
     progress = Progress(budget=1_324_960)
     telling(Started(progress, 2, 8, 1, "compiled", "cpu", episodes=240, ended=7))
-    assert heard.shown[-1].done == 7
+    assert heard.shown[-1].completed == 7
     assert "Training 2 members, 240 episodes each" in heard.said[0]
     progress.advance(1024, 1)
     telling(Updated(progress, (0, 1), {"episodes": np.array([30.0, 50.0])}))
     last = heard.shown[-1]
-    assert (last.done, last.of, last.unit) == (80, 480, "episodes")
+    assert (last.completed, last.total, last.unit) == (80, 480, "episodes")
     telling(Updated(progress, (0, 1), {"episodes": np.array([251.0, 240.0])}))  # at a boundary
-    assert (heard.shown[-1].done, heard.shown[-1].of) == (480, 480)
+    assert (heard.shown[-1].completed, heard.shown[-1].total) == (480, 480)
 
 
 def test_other_runs_are_told_in_steps():
@@ -46,4 +46,8 @@ def test_other_runs_are_told_in_steps():
     telling(Started(progress, 1, 8, 1, "compiled", "cpu"))
     progress.advance(1024, 1)
     telling(Updated(progress, (0,), {"episodes": np.array([30.0])}))
-    assert (heard.shown[-1].done, heard.shown[-1].of, heard.shown[-1].unit) == (1024, 2048, "steps")
+    assert (heard.shown[-1].completed, heard.shown[-1].total, heard.shown[-1].unit) == (
+        1024,
+        2048,
+        "steps",
+    )

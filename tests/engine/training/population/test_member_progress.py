@@ -175,7 +175,7 @@ def test_members_of_running_trials_have_numbers(tmp_path, monkeypatch):
         numbers,
     ]  # who is parked is known
     status = Status(
-        "study", phase="search", of=8, unit="trials", running=watcher.running_members(slots)
+        "study", phase="search", total=8, unit="trials", running=watcher.running_members(slots)
     )
     assert ", 1 running" in progress_parts(replace(status, counts={"complete": 1}))[0]
 

@@ -46,7 +46,10 @@ def test_a_run_is_a_path(folder):
     run = train()
     assert os.fspath(run) == str(folder / "mine") and (Path(run) / "config.yaml").is_file()
     assert slipstream.Run.open(run).score == run.score
-    assert slipstream.status(run).state == "complete"
+    status = slipstream.status(run)
+    assert status.state == "complete" and status.completed == status.total == 2_048
+    assert repr(status).startswith("<Status: kind run, state complete, progress ")
+    assert "2,048 of 2,048 steps" in repr(status) and len(repr(status)) < 200
     with pytest.raises(ConfigError, match="not a game for two"):
         slipstream.evaluate_games(run)
 
