@@ -141,7 +141,11 @@ def _command(words: str, command: Any) -> Iterator[str]:
         for name, below in inner.items():
             yield from _command(f"{words} {name}", below)
         return
-    arguments = [one.name.upper() for one in command.params if one.param_type_name == "argument"]
+    arguments = [
+        one.name.upper() if one.required else f"[{one.name.upper()}]"
+        for one in command.params
+        if one.param_type_name == "argument"
+    ]
     yield from ("```text", " ".join([words, *arguments, "[OPTIONS]"]), "```", "")
     parameters = [one for one in command.params if not getattr(one, "hidden", False)]
     for parameter in parameters:
