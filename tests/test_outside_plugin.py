@@ -16,6 +16,7 @@ PROGRAM = """
 import slipstream, walk_plugin
 run = slipstream.train("walk", total_timesteps=2048, num_envs=8, out="run")
 assert {"Started", "Finished"} <= set(walk_plugin.events), walk_plugin.events
+assert run.provenance["plugins"] == {"walk": "1.0"}, run.provenance["plugins"]
 assert "The exit is at the right end." in (run.path / "report.html").read_text()
 """
 

@@ -34,6 +34,7 @@ functions raise later become a `PluginError` with the package name.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 import sys
@@ -51,6 +52,9 @@ from slipstream.core.text import print_to_stderr
 GROUP = "slipstream.plugins"
 _PACKAGE = Path(__file__).parents[1]
 _MAPPINGS = ("kernels", "environments", "commands", "folders")
+_FUNCTIONS = ("register", "kernel_class", "part", "pages", "init")
+_LISTS = ("callbacks", "formats")
+_ATTRIBUTES = (*_MAPPINGS, *_FUNCTIONS, *_LISTS)
 
 
 class FolderKind(Protocol):
@@ -93,10 +97,12 @@ class Plugin(NamedTuple):
     Attributes:
         owner: name of the installed package; ``slipstream`` for built-in plugins.
         offers: object with the attributes described above.
+        version: version of the package.
     """
 
     owner: str
     offers: Any
+    version: str | None = None
 
     def get(self, attribute: str) -> Any:
         """Return an attribute; errors of its functions name the package. None if it is missing."""
@@ -147,14 +153,21 @@ def plugins() -> tuple[Plugin, ...]:
     found: list[Plugin] = []
     for entry in (*own, *others):
         owner = getattr(entry.dist, "name", None) or entry.name
-        plugin = Plugin("slipstream" if entry in own else owner, None)
+        version = getattr(entry.dist, "version", None)
+        plugin = Plugin("slipstream" if entry in own else owner, None, version)
         with skip_on_error(f"The plugin {entry.name}", plugin):
             with redirect_stdout(sys.stderr):  # keeps standard output for the command
                 plugin = plugin._replace(offers=entry.load())
             _check(plugin.offers, entry.module)
             _check_names(plugin.offers, found)
+            _warn_of_misspellings(plugin)
             found.append(plugin)
     return tuple(found)
+
+
+def plugin_versions() -> dict[str, str | None]:
+    """Return the version of each other package that has plugins."""
+    return {one.owner: one.version for one in plugins() if one.owner != "slipstream"}
 
 
 @contextmanager
@@ -183,13 +196,26 @@ def _check(offers: Any, module: str) -> None:
         words = [*value, *value.values()] if isinstance(value, Mapping) else [value]
         if not all(isinstance(word, str) for word in (value if name == "environments" else words)):
             raise TypeError(f"`{name}` must map names to modules, got {value!r:.200}")
-    for name in ("register", "kernel_class", "part", "pages", "init"):
+    for name in _FUNCTIONS:
         if not callable(getattr(offers, name, _check)):
             raise TypeError(f"`{name}` must be a function, got {getattr(offers, name)!r:.200}")
-    for name, fits in (("callbacks", callable), ("formats", str.isprintable)):
+    for name, fits in zip(_LISTS, (callable, str.isprintable), strict=True):
         value = getattr(offers, name, ())
         if not (isinstance(value, list | tuple) and all(map(fits, value))):
             raise TypeError(f"`{name}` must be a list, got {value!r:.200}")
+
+
+def _warn_of_misspellings(plugin: Plugin) -> None:
+    """Report attributes that nothing reads and whose names resemble one that is read."""
+    for name, value in vars(plugin.offers).items() if hasattr(plugin.offers, "__dict__") else ():
+        if name in _ATTRIBUTES or name.startswith("_") or isinstance(value, ModuleType):
+            continue
+        guess = difflib.get_close_matches(name, _ATTRIBUTES, n=1, cutoff=0.8)
+        if guess and not hasattr(plugin.offers, guess[0]):
+            print_to_stderr(
+                f"The plugin of the package {plugin.owner} has `{name}`, which slipstream does not "
+                f"read. Did you mean `{guess[0]}`?"
+            )
 
 
 def _check_names(offers: Any, before: Sequence[Plugin]) -> None:

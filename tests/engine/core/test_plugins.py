@@ -125,6 +125,16 @@ def test_one_that_does_not_fit_is_reported_and_left_out(install, capsys, text, r
     assert "plugin unfit of the package my-unfit" in said and reason in said
 
 
+def test_a_misspelt_attribute_is_reported_and_versions_are_known(install, capsys):
+    install("typo", "kernel = {'lever': 'lever_kernel'}\nfolder = None\nfolders = {}\n")
+    capsys.readouterr()
+    assert plugins.plugins()[-1].owner == "my-typo"
+    error = capsys.readouterr().err
+    assert "package my-typo has `kernel`, which" in error and "mean `kernels`?" in error
+    assert "`folder`" not in error  # next to `folders` it is a name of the plugin's own
+    assert plugins.plugin_versions()["my-typo"] == "1"
+
+
 def test_what_one_prints_is_no_output(install, capsys):
     install("loud", "print('hello')")
     plugins.plugins()

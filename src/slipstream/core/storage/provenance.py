@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 
 from slipstream.core.capacity import total_memory
+from slipstream.core.plugins import plugin_versions
 from slipstream.core.safe_io import path_exists
 from slipstream.core.storage.resource_monitor import Gpus
 
@@ -73,6 +74,7 @@ def describe() -> dict[str, Any]:
             "slipstream": describe_commit(Path(__file__).absolute().parent),
         },
         "versions": versions(),
+        "plugins": plugin_versions(),
         "machine": machine_info(),
     }
 
