@@ -461,8 +461,7 @@ _STATE_KINDS = {"f8": "float64", "i8": "int64", "u8": "uint64", "b1": "bool"}
 
 
 def check_kernel(kernel: Kernel) -> None:
-    """Check a kernel against the contract and the numeric rules of
-    docs/guides/custom-environment.md.
+    """Check a kernel against the contract and the numeric rules of docs/reference/kernel.md.
 
     Raises:
         KernelError: all violations, each with file, line and fix.

@@ -162,7 +162,7 @@ def test_a_study_searches_its_settings(tmp_path):
 
 def test_what_does_not_fit_is_refused(tmp_path):
     pendulum = config_of("pendulum")
-    with pytest.raises(ConfigError, match="reinforce learns one choice a step"):
+    with pytest.raises(ConfigError, match="reinforce learns one discrete action per step"):
         trained(pendulum, tmp_path / "pendulum")
     with pytest.raises(ConfigError, match="n_steps"):
         config_of("cartpole", **{"agent.n_steps": 16})  # a key of another agent

@@ -1,4 +1,4 @@
-"""REINFORCE with a baseline (Williams 1992): a linear policy of choices, in NumPy alone."""
+"""REINFORCE with a baseline (Williams 1992): a linear policy of discrete actions, in NumPy."""
 
 from typing import ClassVar
 
@@ -20,11 +20,11 @@ class Config(agent.AgentConfig):
 
     learning_rate: float | tuple[float, ...] = Field(
         0.5,
-        description="of the policy; its gradient's advantages have deviation 1",
+        description="learning rate of the policy; advantages have standard deviation 1",
         json_schema_extra=tunable(0.1, 2.0, log=True),
     )
-    gamma: float | tuple[float, ...] = Field(0.99, description="gamma, per step")
-    steps: int = Field(128, ge=1, description="steps of each copy between two updates")
+    gamma: float | tuple[float, ...] = Field(0.99, description="discount factor per step")
+    steps: int = Field(128, ge=1, description="steps of each environment between two updates")
 
     def iteration_steps(self, num_envs):
         return self.steps
@@ -48,15 +48,15 @@ class Agent(agent.Agent):
         specs = [specs] * len(seeds) if isinstance(specs, EnvSpec) else list(specs)
         if len(specs[0].nvec) != 1 or specs[0].observation_dtype != np.float32:
             raise ConfigError(
-                "reinforce learns one choice a step from numbers; this environment shows "
-                f"{specs[0].observation_space} and takes {specs[0].action_space}. Choose the "
-                "agent ppo."
+                "reinforce learns one discrete action per step from vectors, got observations "
+                f"{specs[0].observation_space} and actions {specs[0].action_space}. Use the agent "
+                "ppo."
             )
         self.config, self.members, self.num_envs = config, len(seeds), num_envs
         self.seeds = np.array([seed % 2**64 for seed in seeds], np.uint64)
         self.rate = config.per_member("learning_rate", self.members)[:, None, None]
         self.discount = config.per_member("gamma", self.members)[:, None]
-        self.policy = Policy(specs, seeds, net_arch=())  # without hidden layers: x W
+        self.policy = Policy(specs, seeds, net_arch=())  # no hidden layers: x W
         self.actor = self.policy.parameters.weights["actor.0.weight"]  # [M, D, A]
         self.critic = self.policy.parameters.weights["critic.0.weight"]  # [M, D, 1]
         self.failed = self.policy.parameters.failed
@@ -72,7 +72,7 @@ class Agent(agent.Agent):
         return chosen
 
     def update(self, rollout, progress, run_tasks):
-        after = rollout.obs[1:].copy()  # what followed each step, before any reset
+        after = rollout.obs[1:].copy()  # the observation after each step, before any reset
         t, e = rollout.final_index.T
         after[t, e] = rollout.final_obs
         x = self._inputs(rollout.obs[:-1])  # [M, R, D]
@@ -109,7 +109,7 @@ class Agent(agent.Agent):
         }
 
     def _inputs(self, obs):
-        """[T, E, ...] scaled, by member, with a column of ones: [M, R, D]."""
+        """Scale [T, E, ...]; return it by member with a column of ones, [M, R, D]."""
         x = self.policy.inputs(len(obs) * self.num_envs)
         self.policy.scale.apply(obs, x)
         return x
@@ -118,7 +118,7 @@ class Agent(agent.Agent):
         return (x @ self.critic)[..., 0]
 
     def _shares(self, x, mask):
-        """pi(. | x), [M, R, A]; nothing for choices that the mask forbids."""
+        """Return pi(. | x), [M, R, A]; 0 for actions that the mask forbids."""
         logits = x @ self.actor[..., : self.policy.actions.head_width]
         if mask is not None:
             logits = np.where(self._by_member(mask[:-1]), logits, -np.inf)
@@ -126,7 +126,7 @@ class Agent(agent.Agent):
         return odds / odds.sum(-1, keepdims=True)
 
     def _returns(self, rollout, bootstrap):
-        """[M, R]: discounted rewards to the end; beyond a cut the baseline goes on."""
+        """Return discounted returns [M, R]; a truncated episode continues with the baseline."""
         steps, size = self.config.steps, (self.members, -1, self.num_envs)
         reward = self._by_member(rollout.reward).reshape(size)
         terminated = self._by_member(rollout.terminated).reshape(size)
@@ -140,7 +140,7 @@ class Agent(agent.Agent):
         return returns.reshape(self.members, -1)
 
     def _by_member(self, column):
-        """[T, E, ...] -> [M, T N, ...]."""
+        """Convert [T, E, ...] to [M, T N, ...]."""
         t, rest = len(column), column.shape[2:]
         by_member = column.reshape(t, self.members, self.num_envs, *rest).swapaxes(0, 1)
         return by_member.reshape(self.members, t * self.num_envs, *rest)
