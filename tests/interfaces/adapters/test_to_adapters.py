@@ -42,6 +42,7 @@ def test_seed_and_settings_are_those_of_the_environment():
 
 
 @pytest.mark.parametrize("name", ["cartpole", "gym:CartPole-v1"])
+@pytest.mark.peers
 def test_to_sb3_learns(name):
     sb3 = pytest.importorskip("stable_baselines3")
     with slipstream.make_vec(name, 4, seed=5) as env:

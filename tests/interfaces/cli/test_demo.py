@@ -59,7 +59,9 @@ def test_the_trading_demo_ends_with_commands_that_work(slipstream, short):
     program, *train = shlex.split(steps["Train with it"])
     outcome = slipstream(*train, "--no-report", "--out", "own")
     assert outcome.code == 0, outcome.err
-    assert Run.open("own").config.env_name == "forex"
+    own = Run.open("own").config
+    assert own.env_name == "forex"
+    assert own.env_settings["split"] == Run.open("a run").config.env_settings["split"]
     assert steps["Train a game"] == "slipstream demo hockey"
     assert slipstream(*shlex.split(steps["Watch runs live"])[1:], "--help").code == 0
 

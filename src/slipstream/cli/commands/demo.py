@@ -21,6 +21,9 @@ _PRICES = (
     "name their original source."
 )
 _FOLDER = "package:slipstream/cli/demo"
+_SPLIT = (
+    "env.split={train: 0.5, validation: 0.2, test: 0.3}"  # as in demo.yaml: days for an interval
+)
 _GAMES = 5  # matches in the video
 
 
@@ -75,15 +78,19 @@ def demo(
 def _commands(game: bool, folder: Path) -> list[tuple[str, str]]:
     """Return titles and command lines of what a user may run next."""
     program = _program()
+    train = f"{program} train my.yaml"
     if game:
+        example = "hockey"
         other = f"{program} evaluate {shlex.quote(str(folder))} --games 1000 --opponent strong"
-        example, last = "hockey", ("Play 1,000 matches", other)
+        last = ("Play 1,000 matches", other)
     else:
-        example, last = f"forex {_FOLDER}/prices", ("Train a game", f"{program} demo hockey")
+        example = f"forex {_FOLDER}/prices"
+        train += f" --set {shlex.quote(_SPLIT)}"
+        last = ("Train a game", f"{program} demo hockey")
     return [
         ("Watch runs live", f"{program} dash"),
         ("Write your config", f"{program} init {example} > my.yaml"),
-        ("Train with it", f"{program} train my.yaml"),
+        ("Train with it", train),
         last,
     ]
 
