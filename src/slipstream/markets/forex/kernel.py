@@ -69,7 +69,7 @@ from slipstream.markets.shared_rules import (
 # Chosen on synthetic markets with and without an edge (docs/explanation/statistics.md, section
 # 14). Wide layers,
 # many updates and a high discount factor overfit the noise of 60,000 bars. Results are in
-# docs/guides/agents.md.
+# docs/explanation/agent-defaults.md.
 DEFAULT_HYPERPARAMS = {
     "dqn": {
         "agent": {

@@ -68,7 +68,7 @@ DEFAULT_HYPERPARAMS = {
         },
         "training": {"num_envs": 12, "total_timesteps": 100_000},
     },
-    # SAC learns less than PPO here (docs/guides/agents.md).
+    # SAC learns less than PPO here (docs/explanation/agent-defaults.md).
     "sac": {
         "agent": {
             "net_arch": [64, 64],

@@ -25,7 +25,7 @@ def test_three_of_four_seeds_find_nine_tenths_of_the_edge(train, tmp_path, learn
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # on a busy machine
 def test_soft_actor_critic_earns(train, tmp_path):
-    """Less than PPO does: docs/guides/agents.md has the curve."""
+    """Less than PPO does: docs/explanation/agent-defaults.md has the curve."""
     agent = SACConfig(**portfolio.DEFAULT_HYPERPARAMS["sac"]["agent"])
     shares = _shares(train, tmp_path, agent, [0, 1], 1)
     assert min(shares) >= 0.2, shares

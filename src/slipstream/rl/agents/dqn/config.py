@@ -16,7 +16,7 @@ from slipstream.rl.agents.off_policy.config import OffPolicyConfig
 
 
 class DQNConfig(OffPolicyConfig):
-    """Deep Q-learning (Mnih et al. 2015); where each default is from: docs/guides/agents.md."""
+    """Deep Q-learning (Mnih et al. 2015); where each default is from: docs/reference/agents.md."""
 
     PER_MEMBER: ClassVar[tuple[str, ...]] = (
         *OffPolicyConfig.PER_MEMBER,

@@ -43,7 +43,8 @@ class OffPolicyConfig(AgentConfig):
         "tau",
         "importance_exponent",
     )
-    # Acting is not limited by Python; more environments learn no better (docs/guides/agents.md).
+    # Acting is not limited by Python; more environments learn no better
+    # (docs/explanation/agent-defaults.md).
     MAX_NUM_ENVS: ClassVar[int | None] = 1
     LENGTHS: ClassVar[tuple[str, ...]] = ("iteration",)
     SIZES: ClassVar[tuple[str, ...]] = ("buffer_size", "net_arch")

@@ -13,7 +13,7 @@ from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
 
 
 class TD3Config(ActorCriticConfig):
-    """TD3 (Fujimoto et al. 2018); where each default is from: docs/guides/agents.md.
+    """TD3 (Fujimoto et al. 2018); where each default is from: docs/reference/agents.md.
 
     Noise is in the policy's units: an action is within [-1, 1].
     """
