@@ -127,7 +127,7 @@ def test_cards_have_pictures_of_their_own(serving, made, opened, monkeypatch):
         {"name": "H100", "percent": 37.0, "vram": 2**34, "vram_total": 2**36, "watts": 310.0},
         {"name": "part", "percent": None, "vram": 2**30, "vram_total": 2**36, "watts": None},
     ]
-    monkeypatch.setattr("slipstream.core.storage.resource_monitor.Cards.each", lambda self: cards)
+    monkeypatch.setattr("slipstream.core.storage.resource_monitor.Gpus.query", lambda self: cards)
     page = opened(serving(made), "/")
     titles = drawn(page)
     assert "GPU use, 37 and \u2013 %" in titles and "GPU memory in use, 16 and 1 GiB" in titles
