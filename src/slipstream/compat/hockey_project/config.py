@@ -1,7 +1,7 @@
 """Config files of the hockey project whose trainer slipstream's replaces, read as they are.
 
 Their JSON has the blocks `curriculum`, `hyperparameters`, `training` and `agent`;
-docs/guides/hockey.md says what each key becomes, and what of theirs is done otherwise.
+docs/reference/hockey-project.md lists the keys and the intended differences.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`train_single_run` and `train_run`: the calls and files of the hockey project, on our trainer.
 
-Configs are read as they are (`config.py` beside it). What theirs did otherwise, and why, is
-listed in docs/guides/hockey.md under "From the hockey project".
+Configs are read as they are (`config.py` beside it). docs/reference/hockey-project.md lists the
+intended differences.
 """
 
 from __future__ import annotations

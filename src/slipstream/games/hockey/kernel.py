@@ -68,8 +68,7 @@ from slipstream.jit.float32 import add, div, mul, single, sub
 from slipstream.kernels.kernel import KernelData
 from slipstream.kernels.spec import EnvSpec, Metric, Symmetry
 
-# What `slipstream train hockey` uses unless told otherwise: docs/guides/hockey.md says how far it
-# gets.
+# Defaults of `slipstream train hockey`; docs/guides/hockey.md has the commands.
 DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
