@@ -78,8 +78,8 @@ async def _watched(run: Path, count: int, lines: int) -> list[float]:
     class SeenFeed(EventStream):
         """Notes when a look first saw a line."""
 
-        async def _look(self, place: str, look: Any) -> Any:
-            answer = await super()._compute_update(place, look)
+        async def _compute_update(self, cursor: str, read_updates: Any) -> Any:
+            answer = await super()._compute_update(cursor, read_updates)
             saw.setdefault(_newest(answer.text), time.perf_counter())
             return answer
 
@@ -232,7 +232,7 @@ def _followed(port: int, cookie: str, page: str) -> http.client.HTTPResponse:
     link = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
     headers = {"Host": "localhost", "Cookie": cookie}
     link.request("GET", f"/api/{page}", headers=headers)
-    place = json.loads(link.getresponse().read())["place"]
+    place = json.loads(link.getresponse().read())["cursor"]
     link.request("GET", f"/stream/{page}", headers={**headers, "Last-Event-ID": place})
     return link.getresponse()
 

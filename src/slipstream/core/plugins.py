@@ -80,7 +80,7 @@ class FolderKind(Protocol):
     def job(self, command: str, options: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
         """Return the folder that a command of `JOBS` works on, and the options that fix it."""
 
-    def news(self, folder: Path, place: str) -> Any:
+    def updates(self, folder: Path, cursor: str) -> Any:
         """Return the `Updates` of its dashboard page since a position."""
 
     def act(self, folder: Path, action: str) -> str | None:

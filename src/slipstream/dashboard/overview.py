@@ -170,18 +170,18 @@ def _study_scores(folder: Path) -> list[float]:
     return best[:: -(-len(best) // _SPARKLINE_POINTS) or 1]
 
 
-def build_rows(places: VisibleFolders, sparks: Sparklines) -> tuple[list[dict[str, Any]], int]:
+def build_rows(folders: VisibleFolders, sparks: Sparklines) -> tuple[list[dict[str, Any]], int]:
     """Return a row for each run, study and job: first running ones, then the newest ended ones.
 
     Returns:
         The rows, and the number of older ones without a row.
     """
-    lines = places.list_rows()
+    lines = folders.list_rows()
     going = [one for one in lines if one.state not in ENDED_STATES]
     over = sorted((one for one in lines if one.state in ENDED_STATES), key=lambda one: one.since)[
         ::-1
     ]
-    shown = [one for k, one in enumerate(over) if k < _MAX_ENDED or places.is_named(one.folder)]
+    shown = [one for k, one in enumerate(over) if k < _MAX_ENDED or folders.is_named(one.folder)]
     found = []
     for place, line in enumerate([*going, *shown]):
         status = get_status(Path(line.folder))

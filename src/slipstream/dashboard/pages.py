@@ -42,15 +42,15 @@ VIDEOS = (".gif", ".mp4")
 _MAX_ITEMS = 400  # settings; checkpoints and videos that are named
 
 
-def run_updates(folder: Path, place: str) -> Updates:
+def run_updates(folder: Path, cursor: str) -> Updates:
     """Return updates of a run since a cursor."""
-    news = Updates(folder, place)
-    if news.has_changed("facts", ".", CONFIG, CHECKPOINTS, RESULT, REPORT):
-        news.events.append(("facts", _run_metadata(folder)))
-    news.add_logbook(f"slipstream resume {shlex.quote(str(folder))}")
-    news.add_rows("metrics", METRICS)
-    news.add_rows("evaluations", EVALUATIONS)
-    return news
+    updates = Updates(folder, cursor)
+    if updates.has_changed("facts", ".", CONFIG, CHECKPOINTS, RESULT, REPORT):
+        updates.events.append(("facts", _run_metadata(folder)))
+    updates.add_logbook(f"slipstream resume {shlex.quote(str(folder))}")
+    updates.add_rows("metrics", METRICS)
+    updates.add_rows("evaluations", EVALUATIONS)
+    return updates
 
 
 def _run_metadata(folder: Path) -> dict[str, Any]:
@@ -136,15 +136,15 @@ _MAX_TEXT = 400  # characters of a text
 _RECENT_SECONDS = 300.0  # seconds since the last point of a member whose curve is sent first
 
 
-def study_updates(folder: Path, place: str) -> Updates:
+def study_updates(folder: Path, cursor: str) -> Updates:
     """Return updates of a study since a cursor."""
-    news = Updates(folder, place)
-    if news.has_changed("facts", "study.yaml", "result.json", PAGE):
-        news.events.append(("facts", _study_metadata(folder)))
-    news.add_logbook(f"slipstream resume {shlex.quote(str(folder))}")
-    _add_trials(news)
-    _add_progress(news)
-    return news
+    updates = Updates(folder, cursor)
+    if updates.has_changed("facts", "study.yaml", "result.json", PAGE):
+        updates.events.append(("facts", _study_metadata(folder)))
+    updates.add_logbook(f"slipstream resume {shlex.quote(str(folder))}")
+    _add_trials(updates)
+    _add_progress(updates)
+    return updates
 
 
 def importances(folder: Path) -> dict[str, float]:
@@ -193,16 +193,16 @@ def _is_log(one: Any) -> bool:
     return isinstance(one, Mapping) and bool(one.get("log"))
 
 
-def _add_trials(news: Updates) -> None:
+def _add_trials(updates: Updates) -> None:
     """Add trials that are new or updated; a row replaces the earlier row of the trial.
 
     New rows are found by time. If the clock was set back and some are missing, all are sent again.
     """
-    before = news.numbers("trials")
+    before = updates.numbers("trials")
     try:
-        with open_ledger(news.folder) as (ledger, (num_suggestions, decisions, openings)):
+        with open_ledger(updates.folder) as (ledger, (num_suggestions, decisions, openings)):
             if [num_suggestions, decisions, openings] == before[:3]:
-                news.set_cursor("trials", news.previous("trials"))
+                updates.set_cursor("trials", updates.previous("trials"))
                 return
             trials = ledger.trials()
         newest = max([0.0, *(_last_time(one) for one in trials)])
@@ -227,10 +227,10 @@ def _add_trials(news: Updates) -> None:
     except (FileNotFoundError, ConcurrentWriteError):  # the next look sees more
         return
     except MALFORMED as error:
-        news.add_snapshot("trials", {"unreadable": f"{LEDGER} cannot be read: {error}"})
+        updates.add_snapshot("trials", {"unreadable": f"{LEDGER} cannot be read: {error}"})
         return
-    news.events.append(("trials", told))
-    news.set_cursor("trials", f"{num_suggestions}_{decisions}_{openings}_{newest!r}")
+    updates.events.append(("trials", told))
+    updates.set_cursor("trials", f"{num_suggestions}_{decisions}_{openings}_{newest!r}")
 
 
 def _last_time(trial: Trial) -> float:
@@ -259,15 +259,15 @@ def _bound_value(value: Any) -> Any:
     return value if isinstance(value, bool | int | float) else str(value)[:80]
 
 
-def _add_progress(news: Updates) -> None:
+def _add_progress(updates: Updates) -> None:
     """Add progress of members: first their curves, thinned, then new points."""
-    mark = Cursor.parse(news.previous("members"))
+    mark = Cursor.parse(updates.previous("members"))
     try:
-        found = read_tail(news.folder, _PROGRESS_PATH, mark)
+        found = read_tail(updates.folder, _PROGRESS_PATH, mark)
     except UnreadableError as error:
-        news.add_snapshot("members", {"unreadable": f"{PROGRESS_FILE} cannot be read: {error}."})
+        updates.add_snapshot("members", {"unreadable": f"{PROGRESS_FILE} cannot be read: {error}."})
         return
-    news.set_cursor("members", str(found.cursor))
+    updates.set_cursor("members", str(found.cursor))
     curves: dict[str, list[tuple[float, float | None, float]]] = {}
     for line in found.lines:
         try:
@@ -285,7 +285,7 @@ def _add_progress(news: Updates) -> None:
             stride = -(-len(points) // _CURVE_POINTS)
             kept = points[(len(points) - 1) % stride :: stride]
             rows += [(slot.phase, slot.trial, slot.repeat, slot.fold, *one) for one in kept]
-    if found.restarted and news.previous("members"):
-        news.events.append(("reset", {"part": "members"}))
+    if found.restarted and updates.previous("members"):
+        updates.events.append(("reset", {"part": "members"}))
     if rows:
-        news.events.append(("members", rows[-_MAX_PROGRESS_ROWS * (1 + 9 * news.is_first) :]))
+        updates.events.append(("members", rows[-_MAX_PROGRESS_ROWS * (1 + 9 * updates.is_first) :]))

@@ -80,11 +80,11 @@ _MACHINE_SECONDS, _FIRST_SECONDS = 10.0, 0.5
 _OTHERS = {kind.NAME: kind for kind in folder_kinds()}
 _KINDS = {
     **{RUN: pages.run_updates, STUDY: pages.study_updates},
-    **{name: kind.news for name, kind in _OTHERS.items()},
+    **{name: kind.updates for name, kind in _OTHERS.items()},
 }
 
 ReadUpdates = Callable[[str], Updates]
-"""From a place to what is new since; reads files, and may take a moment."""
+"""Function from a cursor to the updates since then. It reads files and may take a moment."""
 
 _SECONDS = 1.0  # between two looks
 _SHARE = 0.05  # of a core that one page's looks may take
@@ -123,47 +123,49 @@ class EventStream:
         self._clock, self._sleep = clock, sleep
         self._tasks: dict[tuple[str, str], tuple[int, asyncio.Task[PageUpdate]]] = {}
 
-    async def get_update(self, page: str, place: str, look: ReadUpdates) -> PageUpdate:
+    async def get_update(self, page: str, cursor: str, read_updates: ReadUpdates) -> PageUpdate:
         """Return the update of a page since a cursor.
 
         Requests with the same cursor share one read per second, and a read that still runs.
         """
         tick = math.floor(self._clock() / _SECONDS)
-        known = self._tasks.get((page, place))
+        known = self._tasks.get((page, cursor))
         if known is None or (known[0] != tick and known[1].done()):
             old = [key for key, (at, one) in self._tasks.items() if at < tick and one.done()]
             for key in old:
                 del self._tasks[key]
-            known = tick, asyncio.create_task(self._compute_update(place, look))
-            self._tasks[page, place] = known
+            known = tick, asyncio.create_task(self._compute_update(cursor, read_updates))
+            self._tasks[page, cursor] = known
         return await asyncio.shield(known[1])  # other watchers share the task
 
-    async def stream(self, page: str, place: str, look: ReadUpdates) -> AsyncIterator[bytes]:
+    async def stream(
+        self, page: str, cursor: str, read_updates: ReadUpdates
+    ) -> AsyncIterator[bytes]:
         """Yield server-sent events of a page from a cursor on, until the watcher leaves."""
         while True:
-            answer = await self.get_update(page, place, look)
+            answer = await self.get_update(page, cursor, read_updates)
             if answer.chunk:
                 yield answer.chunk
-            place = answer.cursor
+            cursor = answer.cursor
             now = self._clock()
             due = _SECONDS * math.ceil((now + answer.wait_seconds) / _SECONDS)
             await self._sleep(max(due - now, 0.01))
 
-    async def _compute_update(self, place: str, look: ReadUpdates) -> PageUpdate:
+    async def _compute_update(self, cursor: str, read_updates: ReadUpdates) -> PageUpdate:
         began = self._clock()
-        place, text = await run_in_threadpool(_read_updates, place, look)
+        cursor, text = await run_in_threadpool(_read_updates, cursor, read_updates)
         rests = max(0.001, (self._clock() - began) / _SHARE)
-        chunk = ServerSentEvent(text, id=place, event="news").encode() if text else b""
-        return PageUpdate(place, text, chunk, rests)
+        chunk = ServerSentEvent(text, id=cursor, event="updates").encode() if text else b""
+        return PageUpdate(cursor, text, chunk, rests)
 
 
-def _read_updates(place: str, look: ReadUpdates) -> tuple[str, str]:
+def _read_updates(cursor: str, read_updates: ReadUpdates) -> tuple[str, str]:
     """Return the next cursor and JSON with finite numbers; read errors become an event."""
     try:
-        news = look(place)
-        return news.place, _json(news.events) if news.events else ""
+        updates = read_updates(cursor)
+        return updates.cursor, _json(updates.events) if updates.events else ""
     except MALFORMED as error:
-        return place, _json([("problem", f"This cannot be read: {error}")])
+        return cursor, _json([("problem", f"This cannot be read: {error}")])
 
 
 def _json(events: Sequence[Event]) -> str:
@@ -178,8 +180,8 @@ class Dashboard:
         feed: replaced in tests.
     """
 
-    def __init__(self, places: VisibleFolders, feed: EventStream | None = None) -> None:
-        self._folders, self._feed = places, feed or EventStream()
+    def __init__(self, folders: VisibleFolders, feed: EventStream | None = None) -> None:
+        self._folders, self._feed = folders, feed or EventStream()
         self._sparklines, self._machine = Sparklines(), MachineHistory()
 
     def app(self) -> Starlette:
@@ -201,13 +203,13 @@ class Dashboard:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        async def look() -> None:
+        async def sample_machine() -> None:
             while True:
                 await asyncio.sleep(_FIRST_SECONDS)  # in which something was used
                 await run_in_threadpool(self._machine.sample)
                 await asyncio.sleep(_MACHINE_SECONDS - _FIRST_SECONDS)
 
-        task = asyncio.create_task(look())
+        task = asyncio.create_task(sample_machine())
         yield
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -239,18 +241,18 @@ class Dashboard:
         except KeyError:
             raise HTTPException(404, "There is no such run or study.") from None
 
-    def _overview(self, place: str) -> Updates:
-        news = Updates(Path(), place)
+    def _overview(self, cursor: str) -> Updates:
+        updates = Updates(Path(), cursor)
         rows, older = build_rows(self._folders, self._sparklines)
-        news.add_snapshot("rows", rows)
-        news.add_snapshot("older", older)
-        since = max(news.numbers("machine"), default=-1.0)
+        updates.add_snapshot("rows", rows)
+        updates.add_snapshot("older", older)
+        since = max(updates.numbers("machine"), default=-1.0)
         found = self._machine.since(since)
         if found["rows"] or since < 0:
-            news.events.append(("machine", found))
+            updates.events.append(("machine", found))
         newest = found["rows"][-1]["at"] if found["rows"] else max(0.0, since)
-        news.set_cursor("machine", str(newest))
-        return news
+        updates.set_cursor("machine", str(newest))
+        return updates
 
     async def _shell(self, request: Request) -> Response:
         return _static_response("index.html")
@@ -259,16 +261,16 @@ class Dashboard:
         return _static_response(request.path_params["name"])
 
     async def _get_json(self, request: Request) -> Response:
-        page, look = await run_in_threadpool(self._find_reader, request)
-        place = request.query_params.get("from", "")
-        answer = await self._feed.get_update(page, place, look)
-        text = f'{{"place":{json.dumps(answer.cursor)},"events":{answer.text or "[]"}}}'
+        page, read_updates = await run_in_threadpool(self._find_reader, request)
+        cursor = request.query_params.get("from", "")
+        answer = await self._feed.get_update(page, cursor, read_updates)
+        text = f'{{"cursor":{json.dumps(answer.cursor)},"events":{answer.text or "[]"}}}'
         return Response(text, media_type="application/json")
 
     async def _stream(self, request: Request) -> Response:
-        page, look = await run_in_threadpool(self._find_reader, request)
-        place = request.headers.get("last-event-id") or request.query_params.get("from", "")
-        return EventSourceResponse(self._feed.stream(page, place, look))
+        page, read_updates = await run_in_threadpool(self._find_reader, request)
+        cursor = request.headers.get("last-event-id") or request.query_params.get("from", "")
+        return EventSourceResponse(self._feed.stream(page, cursor, read_updates))
 
     def _importances(self, request: Request) -> Response:
         line = self._find_row(request.path_params["id"])
@@ -348,7 +350,7 @@ def _static_response(name: str) -> Response:
 
 
 def build_app(
-    places: VisibleFolders,
+    folders: VisibleFolders,
     token: str,
     port: int,
     address: str = "",
@@ -364,7 +366,7 @@ def build_app(
         feed: replaced in tests.
     """
     names = (*LOCAL, platform.node().lower(), address.lower()) if address else LOCAL
-    return AuthMiddleware(Dashboard(places, feed).app(), token, port, names, bool(address))
+    return AuthMiddleware(Dashboard(folders, feed).app(), token, port, names, bool(address))
 
 
 def serve(

@@ -44,10 +44,10 @@ from slipstream.training.runs.run import CHECKPOINTS, CONFIG
 
 _VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 _PREFIXES = ("SLIPSTREAM_", "PYTHON", "NUMBA_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "XDG_")
-_TAIL_BYTES = 4096  # bytes of what was printed that may hold why it ended
+_TAIL_BYTES = 4096  # bytes at the end of the output that are searched for the reason of the exit
 _USER_ERROR = 2
-_SECONDS = 0.1  # between two looks
-_BEFORE = ("starting", "loading", "compiling", "measuring")  # phases in which a start may fail
+_SECONDS = 0.1  # polling interval
+_START_PHASES = ("starting", "loading", "compiling", "measuring")  # a start may fail in these
 Notify = Callable[[str], None]
 
 
@@ -75,7 +75,7 @@ def describe_other_process(folder: Path, status: Status | None = None) -> str:
     with suppress(ResourceError):  # an unreadable folder is reported by the job itself
         status = status or get_status(folder)
         running = status is not None and status.liveness() == "running"
-        # Here the lock decides: the number may be another program's, where the clock was set back.
+        # On this machine the lock decides: after a clock change the PID may be another program's.
         if is_locked(folder) or (status and running and status.host != platform.node()):
             who = f"process {status.pid}" if status and running else "another process"
             return f"{who}, which works in its folder"
@@ -182,7 +182,7 @@ def find_process(job: QueuedJob) -> psutil.Process | None:
 def stop_process(job: QueuedJob) -> None:
     """Stop the process of a job at a checkpoint, if there can be one."""
     folder, status = Path(job.folder), get_status(Path(job.folder))
-    # Where another process has the folder, this one is about to find out, and is no such request's.
+    # If another process holds the folder, this one will notice it and end without a request.
     if is_locked(folder) and (status is None or status.pid == job.pid):
         if not is_stop_requested(folder):
             request_stop(folder)
@@ -217,7 +217,7 @@ def report_to_queue() -> Iterator[Callable[[int], None]]:
     Yields:
         A function to call with the exit code.
     """
-    given = os.environ.pop(JOB_VARIABLE)  # processes of this are no jobs
+    given = os.environ.pop(JOB_VARIABLE)  # child processes are not jobs
     path, _, number = given.rpartition(":")
     if not (number.isdecimal() and path_exists(Path(path) / TABLE)):
         raise ConfigError(
@@ -233,7 +233,7 @@ def report_to_queue() -> Iterator[Callable[[int], None]]:
             if code == 0:
                 queue.end(job, COMPLETE)
             elif code == EXIT_BUSY or (code == _USER_ERROR and is_locked(folder)):
-                # Another process was faster, and may have ended since.
+                # Another process was faster; it may have ended since.
                 queue.set_waiting(
                     job,
                     f"waits for {describe_other_process(folder) or 'another process'}",
@@ -241,7 +241,7 @@ def report_to_queue() -> Iterator[Callable[[int], None]]:
                 )
             elif code == _USER_ERROR:
                 queue.end(job, FAILED, last_log_line(queue.output_path(job)))
-            elif code == EXIT_TIME_BUDGET:  # begun again, it would have as much time once more
+            elif code == EXIT_TIME_BUDGET:  # a restart would get the whole time budget again
                 queue.set_target(job, STOPPED, last_log_line(queue.output_path(job)))
 
         yield ended
@@ -270,7 +270,11 @@ def run_in_background(
         process = start_process(arguments, output, current_environment())
         while (code := process.poll()) is None:
             status = get_status(folder)
-            if status is not None and status.pid == process.pid and status.phase not in _BEFORE:
+            if (
+                status is not None
+                and status.pid == process.pid
+                and status.phase not in _START_PHASES
+            ):
                 break
             time.sleep(_SECONDS)
         if code:
@@ -333,4 +337,4 @@ def set_aside(folder: Path, notify: Notify) -> None:
         os.rename(folder, aside)
         fsync_folder(aside.parent)
     find_entry(read_id(aside) or "", aside)  # `slipstream jobs` lists it there
-    notify(f"What was in {folder} is in {aside}.")
+    notify(f"Moved {folder} to {aside}.")

@@ -14,7 +14,7 @@ from slipstream.training.environments.kernel_environment import KernelEnvironmen
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import check_memory, resolve_num_envs
 
-_LIBRARIES = 192 * 2**20  # bytes: processes that trained a little took 130 to 145 MiB
+_LIBRARIES = 192 * 2**20  # bytes; short trainings used 130 to 145 MiB
 
 
 def forecast_run_memory(config: RunConfig) -> int:

@@ -20,18 +20,18 @@ _TRAIN = (
     "--total-timesteps=81920",
     "--set=training.keep_last=1",
 )
-# Trainings of a moment, for what they compile: an agent's loops are the same in all environments.
+# Short trainings that compile an agent's loops, which all environments share.
 _WARM = (("ppo", "pendulum"), ("dqn", "cartpole"), ("sac", "pendulum"), ("td3", "pendulum"))
-_WARM_SECONDS = 75.0  # after which none of them begins, so that two minutes are enough
-_SECONDS = 120.0  # for one command; compiling takes most of it
-# What is optional, by the names of distributions.
+_WARM_SECONDS = 75.0  # no further training starts after this time, to stay below two minutes
+_SECONDS = 120.0  # timeout of a command; compiling takes most of it
+# Optional distributions and their purpose.
 _OPTIONAL = {
-    "torch": "images, cards, the definitions of the algorithms",
-    "stable-baselines3": "its face (with VecMonitor)",
-    "elegantrl": "trains on its face, which needs torch alone",
-    "envpool": "its face",
-    "pettingzoo": "its face",
-    "ray": "several machines",
+    "torch": "images, GPUs, reference implementations of the algorithms",
+    "stable-baselines3": "adapter (with VecMonitor)",
+    "elegantrl": "adapter; the adapter itself requires only torch",
+    "envpool": "wrapper",
+    "pettingzoo": "adapter",
+    "ray": "clusters",
     "onnx": "opponents from other projects",
     "openskill": "ratings of players",
 }
@@ -63,27 +63,27 @@ def run_smoke_test(folder: Path) -> Iterator[tuple[str, float]]:
         return seconds
 
     _run_command(folder, "calm", *_TRAIN, "--out=calm")
-    yield "compiles its loops, trains CartPole and writes a report", taken()
+    yield "compile the loops, train CartPole and write a report", taken()
     _train_and_kill(folder)
-    yield "is killed (SIGKILL) after a checkpoint", taken()
+    yield "kill a training (SIGKILL) after a checkpoint", taken()
     _run_command(folder, "killed", "resume", "killed")
     if _last_checkpoint(folder / "calm") != _last_checkpoint(folder / "killed"):
-        raise SmokeTestError("resumed, the killed training ended with other weights")
-    yield "resumes, and ends with the same weights, bit for bit", taken()
+        raise SmokeTestError("the resumed training ended with other weights")
+    yield "resume it and compare: the final weights are bit-identical", taken()
     report = folder / "killed" / REPORT
     report.unlink()
     _run_command(folder, "evaluated", "evaluate", "killed")
     if not report.stat().st_size:
-        raise SmokeTestError(f"the page {report} is empty")
-    yield "evaluates the policy and writes its page again", taken()
+        raise SmokeTestError(f"the report {report} is empty")
+    yield "evaluate the policy and write the report again", taken()
     warm: list[str] = []
     for agent, env in _WARM:
         if time.monotonic() - first < _WARM_SECONDS:
             name, steps = f"--set=agent.name={agent}", "--total-timesteps=2048"
             _run_command(folder, agent, "train", env, name, steps, "--no-report", f"--out={agent}")
             warm.append(agent.upper())
-    left = "" if len(warm) == len(_WARM) else "; another's first training compiles its own"
-    yield f"compiles the loops of {' '.join(warm) or 'no agent'}{left}", taken()
+    left = "" if len(warm) == len(_WARM) else "; other agents compile in their first training"
+    yield f"compile the loops of {' '.join(warm) or 'no agent'}{left}", taken()
 
 
 def list_optional() -> list[tuple[str, str]]:
@@ -131,7 +131,7 @@ def _train_and_kill(folder: Path) -> None:
         process.kill()
         process.wait()
     if (folder / "killed" / RESULT).exists():
-        raise SmokeTestError("it was complete before it could be killed: try again")
+        raise SmokeTestError("the training ended before it could be killed; run the test again")
 
 
 def _last_checkpoint(run: Path) -> dict[str, bytes]:

@@ -31,11 +31,11 @@ from slipstream.jobs.job_process import (
 )
 from slipstream.jobs.queue import COMPLETE, FAILED, MAX_ATTEMPTS, STOPPED, JobQueue, QueuedJob
 
-_SECONDS = 1.0  # between two looks
-_SHARE = 0.01  # of a core that looks may take: with hundreds of jobs there are fewer of them
+_SECONDS = 1.0  # minimum interval between two ticks
+_SHARE = 0.01  # maximum share of a core for ticks; hundreds of jobs lengthen the interval
 _LOCK = "supervisor.lock"
-_MEMORY_SHARE = 0.9  # of this machine's, or this container's, that jobs may take together
-_FREE_SHARE = 0.8  # of what is free that one may take: training refuses to begin with more
+_MEMORY_SHARE = 0.9  # share of the machine's or container's memory for all jobs together
+_FREE_SHARE = 0.8  # share of the free memory for one job; training requires the same limit
 
 
 class Supervisor:
@@ -58,15 +58,15 @@ class Supervisor:
     ) -> None:
         self._queue, self._notify = queue, notify
         self._cores = sorted(cores or os.sched_getaffinity(0))
-        # Only for messages on how they end.
+        # Only for messages about their exit.
         self._children: list[tuple[Popen[bytes], QueuedJob]] = []
-        self._running: list[QueuedJob] = []  # whose processes were there at the last look
-        self._bound: dict[int, tuple[int, ...]] = {}  # job -> processors given to it last
+        self._running: list[QueuedJob] = []  # jobs with a process at the last tick
+        self._bound: dict[int, tuple[int, ...]] = {}  # job id -> its current cores
         self._can_bind = _can_bind()
         another = f"Another supervisor works on the queue {queue.folder}: one is enough."
         self._lock = acquire_lock(queue.folder, another, timeout=0.0, name=_LOCK)
         if not self._can_bind:
-            notify("This system lets no process choose its cores: jobs take turns on all of them.")
+            notify("This system does not support CPU affinity: all jobs share all cores.")
 
     def __enter__(self) -> Supervisor:
         return self
@@ -93,7 +93,7 @@ class Supervisor:
         """Update all jobs once; return the number of jobs that run or wait."""
         self._reap()
         jobs = self._queue.jobs(include_ended=False)
-        children = {job.id for _, job in self._children}  # one that just died is buried first
+        children = {job.id for _, job in self._children}  # includes children not yet reaped
         working = [job for job in jobs if job.id in children or self._queue.is_running(job)]
         for job in working:
             if job.target_state == STOPPED:
@@ -107,12 +107,12 @@ class Supervisor:
                 continue
             if reason := self._blocking_reason(job, working):
                 self._queue.set_waiting(job, reason)
-                break  # who came first begins first, also where a later one would fit
+                break  # first in, first out, even if a later job would fit
             shares = share_cores([*working, job], self._cores)
             if self._start(job, shares[job.id]):
                 working.append(self._queue.job(job.id))
         self._bind(working)
-        ids = {job.id for job in working}  # one that has written its end may still close its files
+        ids = {job.id for job in working}  # a job that recorded its end may still close files
         leaving = [
             job for job in self._running if job.id not in ids and self._queue.is_running(job)
         ]
@@ -120,7 +120,7 @@ class Supervisor:
         return len(self._running) or len(self._children) or len(waiting)
 
     def _blocking_reason(self, job: QueuedJob, working: Sequence[QueuedJob]) -> str:
-        """Return what a job has to wait for; empty if it can start."""
+        """Return why a job has to wait; empty if it can start."""
         given = sum(min_cores(one) for one in working)
         num_cores = min(min_cores(job), len(self._cores))
         if given + num_cores > len(self._cores):
@@ -128,10 +128,10 @@ class Supervisor:
             return f"waits for {num_cores} of {len(self._cores)} cores, taken by {names}"
         held = [(one.memory, _reported_memory(one)) for one in working]
         taken = sum(map(max, held))
-        coming = sum(max(0, forecast - now) for forecast, now in held)  # not taken yet
+        coming = sum(max(0, forecast - now) for forecast, now in held)  # forecast, not yet used
         most = _MEMORY_SHARE * total_memory()
         room = min(most - taken, _FREE_SHARE * free_memory() - coming)
-        # Who could never have its forecast, which is a bound, waits for the idle machine alone.
+        # The forecast is an upper bound. A job above the machine's limit starts on an idle machine.
         needed = job.memory if working else min(job.memory, _FREE_SHARE * most)
         if needed > room:
             whose = _format_names(working) or "other programs"
@@ -149,17 +149,16 @@ class Supervisor:
             if job.target_state != COMPLETE or job.final_state:
                 return False
             with disk_errors(Path(job.folder)):
-                there = get_progress(Path(job.folder), job.kind)
-            attempts = job.attempts + 1 if there <= job.progress else 0
+                saved_progress = get_progress(Path(job.folder), job.kind)
+            attempts = job.attempts + 1 if saved_progress <= job.progress else 0
             if attempts > MAX_ATTEMPTS:
                 words = job.reason or last_log_line(self._queue.output_path(job))
                 self._end(
                     job, f"its process died {attempts} times without getting further; {words}"
                 )
                 return False
-            self._queue.record_start(
-                job, attempts, there
-            )  # on the disk first: a death is never uncounted
+            # Recorded first, so that every death is counted.
+            self._queue.record_start(job, attempts, saved_progress)
             is_resumed = has_started(job)
             key = {JOB_VARIABLE: f"{self._queue.folder.absolute()}:{job.id}"}
             where = {**job.environment, "variables": {**job.environment["variables"], **key}}
@@ -186,7 +185,7 @@ class Supervisor:
             return
         for number, cores in share_cores(working, self._cores).items():
             if self._bound.get(number) != cores:
-                job = self._queue.job(number)  # its PID is recorded by now
+                job = self._queue.job(number)  # includes its PID
                 if bind_to_cores(job, cores):
                     self._bound[number] = cores
 
@@ -197,7 +196,7 @@ class Supervisor:
                 continue
             self._children.remove((process, job))
             now = self._queue.job(job.id)
-            # A recorded reason comes from the process itself.
+            # The process records its own reason.
             how = now.reason or f"its process {describe_exit(process.returncode)}"
             ended = now.final_state or (STOPPED if now.target_state == STOPPED else "")
             if not ended:

@@ -105,9 +105,9 @@ def act(folder: Path, action: str) -> str | None:
     return f"The account makes no decisions and sends no orders until {KILL} is removed."
 
 
-def news(folder: Path, place: str) -> Updates:
+def updates(folder: Path, cursor: str) -> Updates:
     """Return the changes of a deployment since a cursor."""
-    updates, deployment = Updates(folder, place), Deployment(folder)
+    updates, deployment = Updates(folder, cursor), Deployment(folder)
     try:
         account = f"{ACCOUNTS}/{deployment.current}"
     except MALFORMED:

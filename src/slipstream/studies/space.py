@@ -38,11 +38,10 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 DEFAULT = "default"
 _EXTENDS = "extends"
-_MIN_TRIALS_FOR_IMPORTANCE = 20  # trials; below that importances are the sampler's own pattern
-_MAX_NUMBER = 2.0**1000  # what any number is checked against before it is counted with
-_NUM_SAMPLES = (
-    32  # random combinations: all must give valid configs; their mean cost estimates that of trials
-)
+_MIN_TRIALS_FOR_IMPORTANCE = 20  # fewer trials show the sampler's own pattern
+_MAX_NUMBER = 2.0**1000  # larger numbers are rejected before any arithmetic
+# Random combinations. All must give valid configs; their mean cost estimates that of trials.
+_NUM_SAMPLES = 32
 AGENT, NUM_ENVS = "agent.", "training.num_envs"
 _TRAINING = ("num_envs", "total_timesteps")
 
@@ -64,12 +63,16 @@ class Range(Config):
     suggested) and for choices that are lists (their JSON text is suggested).
     """
 
-    low: Number | None = Field(None, description="smallest value")
-    high: Number | None = Field(None, description="largest value")
-    log: bool = Field(False, description="small values are as likely as large ones")
-    step: Number | None = Field(None, gt=0, description="distance of neighbouring values")
-    power_of: int | None = Field(None, ge=2, description="value = this ** (low..high)")
-    choices: tuple[Any, ...] | None = Field(None, description="instead of the ends")
+    low: Number | None = Field(None, description="Smallest value.")
+    high: Number | None = Field(None, description="Largest value.")
+    log: bool = Field(False, description="Sample on a logarithmic scale.")
+    step: Number | None = Field(None, gt=0, description="Difference between adjacent values.")
+    power_of: int | None = Field(
+        None, ge=2, description="Base b of values b**n, with n from `low` to `high`."
+    )
+    choices: tuple[Any, ...] | None = Field(
+        None, description="Categorical values, instead of `low` and `high`."
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Range:
@@ -93,12 +96,12 @@ class Range(Config):
             self.log or self.step is not None or not self._are_integers(self.low, self.high)
         ):
             raise ValueError(
-                "with `power_of`, `low` and `high` are whole exponents and that is all"
+                "with `power_of`, `low` and `high` must be integer exponents, without other keys"
             )
         if self.log and self.step is not None:
-            raise ValueError("`log` and `step` exclude each other")
+            raise ValueError("`log` and `step` cannot be combined")
         if self.log and self.low <= 0:
-            raise ValueError(f"`log` needs a `low` above 0, it is {self.low:g}")
+            raise ValueError(f"`log` requires a positive `low`, got {self.low:g}")
         if self.step is not None:
             steps = (self.high - self.low) / self.step
             if abs(steps - round(steps)) > 1e-6:
@@ -119,14 +122,14 @@ class Range(Config):
         """
         if self.choices is not None or self.power_of is not None:
             if whole and self.power_of is not None and self.low is not None and self.low < 0:
-                raise ValueError("it takes whole numbers: `low` must be at least 0")
+                raise ValueError("the setting is an integer: `low` must be at least 0")
             return self
         if not whole:
             ends = {"low": self.low, "high": self.high, "step": self.step}
             floats = {k: float(v) for k, v in ends.items() if v is not None}
             return self.model_copy(update=floats)
         if not self._are_integers(self.low, self.high, self.step):
-            raise ValueError("it takes whole numbers: `low`, `high` and `step` must be whole")
+            raise ValueError("the setting is an integer: `low`, `high` and `step` must be integers")
         return self
 
     @property
@@ -151,7 +154,7 @@ class Range(Config):
                 text = encode_choice(choice)
                 if text == suggested and isinstance(text, bool) == isinstance(suggested, bool):
                     return choice
-            raise ValueError(f"{suggested!r} is none of the choices")
+            raise ValueError(f"{suggested!r} is not one of the choices")
         if not self._contains(suggested):
             raise ValueError(f"{suggested!r} is outside {self.description}")
         return suggested if self.power_of is None else self.power_of**suggested
@@ -165,7 +168,7 @@ class Range(Config):
         suggested = encode_choice(value)
         if self.choices is None:
             if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise ValueError(f"{value!r} is no number")
+                raise ValueError(f"{value!r} is not a number")
             if not -_MAX_NUMBER <= value <= _MAX_NUMBER:
                 raise ValueError(f"{value!r} is outside {self.description}")
             if self.power_of is not None:
@@ -220,7 +223,7 @@ def encode_choice(choice: Any) -> bool | int | float | str | None:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Ranges by dotted path, sorted; the order in a file changes no result."""
+    """Ranges by dotted path, sorted. The order in a file does not affect results."""
 
     ranges: Mapping[str, Range]
 
@@ -245,47 +248,52 @@ class SearchSpace:
 
     @classmethod
     def from_stored(cls, values: Mapping[str, Any]) -> SearchSpace:
-        """Restore a space from `to_mapping`, as in a study.yaml, without running code it names.
+        """Restore a space from `to_mapping`, as in a study.yaml, without running named code.
 
         Raises:
             ConfigError: the mapping is not a space.
         """
-        return cls({str(name): validate(Range, one, str(name)) for name, one in values.items()})
+        return cls(
+            {
+                str(name): validate(Range, range_values, str(name))
+                for name, range_values in values.items()
+            }
+        )
 
-    def start_params(self, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return the params of `study.start_with`; each may cover a part of the names.
+    def start_params(self, starts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the params of `study.start_with`; each mapping may set some of the names.
 
         Raises:
             ConfigError: a name is not searched, or a value is outside its range.
         """
-        found = []
-        for k, start in enumerate(given):
+        all_params = []
+        for k, start in enumerate(starts):
             params = {}
             for name, value in start.items():
                 where = f"`study.start_with`, trial {k}"
                 if name not in self.ranges:
                     advice = did_you_mean(name, sorted(self.ranges))
                     raise ConfigError(
-                        f"{where} sets `{name}`, which is not in the search space; {advice} Set "
-                        "values of all trials in the config itself."
+                        f"{where} sets `{name}`, which is not in the search space; {advice} Values "
+                        "that apply to all trials belong in the config."
                     )
                 try:
                     params[name] = self.ranges[name].to_suggestion(value)
                 except ValueError as error:
                     raise ConfigError(
                         f"{where} sets `{name}`: {error}. Widen its range in `study.space`, or "
-                        "take the setting out."
+                        "remove the setting."
                     ) from None
-            found.append(params)
-        return found
+            all_params.append(params)
+        return all_params
 
-    def check_starts(self, given: Sequence[Mapping[str, Any]], base: RunConfig) -> None:
+    def check_starts(self, starts: Sequence[Mapping[str, Any]], base: RunConfig) -> None:
         """Check that trials can start with the settings of `study.start_with`.
 
         Raises:
-            ConfigError: with the first invalid one, also if no other settings fit it.
+            ConfigError: a setting is invalid, or fits no other values.
         """
-        for k, params in enumerate(self.start_params(given)):
+        for k, params in enumerate(self.start_params(starts)):
             for values in self.sample_overrides(base, params):
                 try:
                     resolve(base, values)
@@ -295,7 +303,7 @@ class SearchSpace:
     def _check(self, base: RunConfig) -> None:
         if not self.ranges:
             raise ConfigError(
-                "The search space is empty: name at least one setting, such as "
+                "The search space is empty. Name at least one setting, such as "
                 "agent.learning_rate, or write `space: default`."
             )
         for path in self.ranges:
@@ -306,28 +314,29 @@ class SearchSpace:
             except ConfigError as error:
                 tried = ", ".join(f"{name} {value}" for name, value in values.items())
                 raise ConfigError(
-                    f"The search space holds combinations that no config allows, such as {tried}: "
-                    f"{error} Narrow a range, or set the other key in the config."
+                    f"The search space contains invalid combinations, such as {tried}: {error} "
+                    "Narrow a range, or set the other key in the config."
                 ) from None
 
-    def _check_used(self, one: SearchableSetting, base: RunConfig) -> None:
+    def _check_used(self, setting: SearchableSetting, base: RunConfig) -> None:
         """Check that a setting is used, given the values of other settings."""
 
         def possible(path: str) -> Sequence[Any]:
             return self.ranges[path].bounds if path in self.ranges else _base_values(path, base)
 
-        unread = one.find_unmet_condition(possible)
+        unread = setting.find_unmet_condition(possible)
         if unread is not None:
-            needed, here = unread
+            needed, actual = unread
             raise ConfigError(
-                f"The search space names `{one.path}`, which is read only with `{needed}`; it is "
-                f"{here[0]}. Set that in the config, or take `{one.path}` out of the space."
+                f"The search space names `{setting.path}`, which is used only with `{needed}`, but "
+                f"the value is {actual[0]}. Set it in the config, or remove `{setting.path}` from "
+                "the space."
             )
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
         """Optuna's distributions, by dotted path."""
-        return {name: one.distribution for name, one in self.ranges.items()}
+        return {name: searched.distribution for name, searched in self.ranges.items()}
 
     def ask(self, study: optuna.Study) -> optuna.Trial:
         """Ask `study` for a new trial with a suggestion for every name."""
@@ -338,34 +347,37 @@ class SearchSpace:
     ) -> Sequence[Mapping[str, Any]]:
         """Return overrides of random trials, always the same except for `fixed` params."""
         sampler = optuna.samplers.RandomSampler(seed=0)
-        found = []
+        samples = []
         for _ in range(_NUM_SAMPLES):
             params = {
                 name: sampler.sample_independent(None, None, name, distribution)  # type: ignore[arg-type]
                 for name, distribution in self.distributions.items()
             }
-            found.append(self.overrides({**params, **(fixed or {})}, base).values)
-        return found
+            samples.append(self.overrides({**params, **(fixed or {})}, base).values)
+        return samples
 
     def overrides(self, params: Mapping[str, Any], base: RunConfig) -> Overrides:
         """Return the settings that a trial changes in `base`.
 
         Args:
-            params: suggestions by name. Suggestions that are unused with the other values, such as
-                the sharpness of a softmax that was not selected, change nothing.
+            params: suggestions by name. A suggestion that is unused with the other values changes
+                nothing, such as the sharpness of a softmax that was not selected.
             base: the config that trials vary; it provides sizes that the space does not name.
 
         Raises:
             ConfigError: a suggestion is missing or not in the space.
         """
-        odd = sorted(set(self.ranges) ^ set(params))
-        if odd:
-            known = "is missing" if odd[0] in self.ranges else "is not in the search space"
-            raise ConfigError(f"A trial's parameter `{odd[0]}` {known}: it is of another space.")
+        mismatched = sorted(set(self.ranges) ^ set(params))
+        if mismatched:
+            name = mismatched[0]
+            problem = "is missing" if name in self.ranges else "is not in the search space"
+            raise ConfigError(
+                f"A trial's parameter `{name}` {problem}: the trial belongs to another space."
+            )
         values = {}
-        for name, one in self.ranges.items():
+        for name, searched in self.ranges.items():
             try:
-                values[name] = one.to_value(params[name])
+                values[name] = searched.to_value(params[name])
             except ValueError as error:
                 raise ConfigError(f"A trial's parameter `{name}`: {error}.") from None
         values = self._without_unused(values, base)
@@ -395,23 +407,23 @@ class SearchSpace:
             trials: params by searched name, and score. Pruned trials count with their last score,
                 so that causes of bad trials are visible.
         """
-        fine = [(params, score) for params, score in trials if math.isfinite(score)]
-        if len(fine) < _MIN_TRIALS_FOR_IMPORTANCE or len({score for _, score in fine}) < 2:
+        finite = [(params, score) for params, score in trials if math.isfinite(score)]
+        if len(finite) < _MIN_TRIALS_FOR_IMPORTANCE or len({score for _, score in finite}) < 2:
             return {}
         study = optuna.create_study(direction="maximize")
-        for params, score in fine:
+        for params, score in finite:
             study.add_trial(
                 optuna.create_trial(
                     params=dict(params), distributions=self.distributions, value=score
                 )
             )
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        found = optuna.importance.get_param_importances(study, evaluator=evaluator)
-        return {name: float(share) for name, share in found.items()}
+        shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
+        return {name: float(share) for name, share in shares.items()}
 
     def to_mapping(self) -> dict[str, Any]:
         """Return plain values from which `from_mapping` restores the space."""
-        return {name: one.to_mapping() for name, one in self.ranges.items()}
+        return {name: searched.to_mapping() for name, searched in self.ranges.items()}
 
 
 def _fit_sizes(values: dict[str, Any], base: RunConfig) -> tuple[str, ...]:
@@ -429,12 +441,12 @@ def _fit_sizes(values: dict[str, Any], base: RunConfig) -> tuple[str, ...]:
     num_envs = values.get(NUM_ENVS, base.training.num_envs)
     if not isinstance(num_envs, int):
         raise ConfigError(
-            "A study that searches sizes needs a number of environments per member: set "
+            "A study that searches sizes requires a fixed number of environments per member. Set "
             f"`{NUM_ENVS}` (or --num-envs) to a number, such as 12."
         )
-    asked = set(sizes)
+    searched = set(sizes)
     notes = base.agent.fit(sizes, num_envs)
-    for name in asked - set(sizes):
+    for name in searched - set(sizes):
         del values[AGENT + name]
     values.update({AGENT + name: value for name, value in sizes.items()})
     return notes
@@ -446,14 +458,14 @@ def _parse_ranges(
     """Return ranges by name; `inside` lists the files being read, outermost first."""
     if values is None or values == DEFAULT:
         return {
-            one.path: _parse_range(one.path, one.default_range, base)
-            for one in searchable_settings(base).values()
-            if one.is_default
-            and one.find_unmet_condition(lambda path: _base_values(path, base)) is None
+            setting.path: _parse_range(setting.path, setting.default_range, base)
+            for setting in searchable_settings(base).values()
+            if setting.is_default
+            and setting.find_unmet_condition(lambda path: _base_values(path, base)) is None
         }
     if isinstance(values, str):
         if values in inside:
-            raise ConfigError(f"The search space {values} extends itself; take that line out.")
+            raise ConfigError(f"The search space {values} extends itself. Remove that line.")
         inside = (*inside, values)
         values = _read_space(values)
     if not isinstance(values, Mapping):
@@ -461,30 +473,30 @@ def _parse_ranges(
             "`study.space` must be a name, a .yaml file, or a mapping from dotted paths to ranges, "
             f"such as agent.learning_rate: {{low: 1e-4, high: 3e-3, log: true}} (got {values!r})."
         )
-    found = _parse_ranges(str(values[_EXTENDS]), base, inside) if _EXTENDS in values else {}
+    ranges = _parse_ranges(str(values[_EXTENDS]), base, inside) if _EXTENDS in values else {}
     for name, value in values.items():
         if name == _EXTENDS:
             continue
         if value is None:
-            if name not in found:
+            if name not in ranges:
                 raise ConfigError(
-                    f"The search space takes out `{name}`, which it does not hold; give a range, "
+                    f"The search space removes `{name}`, which it does not contain. Give a range, "
                     "or the word default."
                 )
-            del found[name]
+            del ranges[name]
         else:
-            found[name] = _parse_range(str(name), value, base)
-    return found
+            ranges[name] = _parse_range(str(name), value, base)
+    return ranges
 
 
 def _parse_range(path: str, value: Any, base: RunConfig) -> Range:
-    one = find_setting(path, base)
+    setting = find_setting(path, base)
     where = f"study.space.{path}"
     if value == DEFAULT:
-        value = one.default_range
+        value = setting.default_range
         if value is None:
             raise ConfigError(
-                f"`{where}`: the setting has no default range; give {{low: ..., high: ...}} or "
+                f"`{where}`: the setting has no default range. Give {{low: ..., high: ...}} or "
                 "{choices: [...]}."
             )
     if not isinstance(value, Mapping):
@@ -492,21 +504,21 @@ def _parse_range(path: str, value: Any, base: RunConfig) -> Range:
             f"`{where}` must be a range: {{low: ..., high: ...}}, {{choices: [...]}} or the word "
             f"default (got {value!r})."
         )
-    found = validate(Range, value, where)
-    if found.choices is None and not one.is_numeric:
+    parsed = validate(Range, value, where)
+    if parsed.choices is None and not setting.is_numeric:
         raise ConfigError(f"`{where}` is not a number: list its values as {{choices: [...]}}.")
-    if one.annotation is not Any:
+    if setting.annotation is not Any:
         try:
-            found = found.with_type(one.is_integer)
+            parsed = parsed.with_type(setting.is_integer)
         except ValueError as error:
             raise ConfigError(f"`{where}`: {error}.") from None
-    for extreme in found.bounds:
-        refusal = one.validation_error(extreme)
+    for extreme in parsed.bounds:
+        refusal = setting.validation_error(extreme)
         if refusal:
             raise ConfigError(
-                f"`{where}` reaches {extreme!r}, which `{path}` itself refuses: {refusal}."
+                f"`{where}` contains {extreme!r}, which is not valid for `{path}`: {refusal}."
             )
-    return found
+    return parsed
 
 
 def _base_values(path: str, base: RunConfig) -> Sequence[Any]:
@@ -523,8 +535,8 @@ def _read_space(name: str) -> Any:
     if name not in published_spaces():
         advice = did_you_mean(name, [DEFAULT, *published_spaces()])
         raise ConfigError(
-            f"There is no search space `{name}`; {advice} A file of your own is named by its path, "
-            "ending in .yaml."
+            f"There is no search space `{name}`; {advice} Name your own file by its path, ending "
+            "in .yaml."
         )
     return {key: value for key, value in read_published_space(name).items() if key != SETTINGS}
 
@@ -556,11 +568,11 @@ class SearchableSetting:
             possible: returns the possible values of another key.
         """
         section = self.path.partition(".")[0]
-        for key, wanted in self.when.items():
-            reading = wanted if isinstance(wanted, (list, tuple)) else [wanted]
-            here = possible(f"{section}.{key}")
-            if not any(value in reading for value in here):
-                return f"{section}.{key}: {' or '.join(map(str, reading))}", here
+        for key, required in self.when.items():
+            accepted = required if isinstance(required, (list, tuple)) else [required]
+            actual = possible(f"{section}.{key}")
+            if not any(value in accepted for value in actual):
+                return f"{section}.{key}: {' or '.join(map(str, accepted))}", actual
         return None
 
     @property
@@ -584,7 +596,7 @@ class SearchableSetting:
             TypeAdapter(self.annotation).validate_python(value)
         except ValidationError as error:
             wrong = error.errors()
-            # A union also complains that one number is not a list of numbers, one per member.
+            # A union also reports that a number is not a list of numbers, one per member.
             wrong = [e for e in wrong if "tuple[" not in str(e["loc"])] or wrong
             return ", or ".join(
                 dict.fromkeys(str(e["msg"]).removeprefix("Value error, ") for e in wrong)
@@ -594,14 +606,16 @@ class SearchableSetting:
 
 def searchable_settings(base: RunConfig) -> dict[str, SearchableSetting]:
     """Return all settings that may be searched from this config, by dotted path."""
-    found = dict(_section_settings("agent", type(base.agent), ()))
+    settings = dict(_section_settings("agent", type(base.agent), ()))
     for name in set(base.agent.FITTED) - set(type(base.agent).model_fields):
-        found[AGENT + name] = SearchableSetting(AGENT + name, Count)
+        settings[AGENT + name] = SearchableSetting(AGENT + name, Count)
     for name in _TRAINING:
         info = TrainingConfig.model_fields[name]
-        found[f"training.{name}"] = SearchableSetting(f"training.{name}", _field_annotation(info))
+        settings[f"training.{name}"] = SearchableSetting(
+            f"training.{name}", _field_annotation(info)
+        )
     model = get_kind(base.env_name).model
-    return found | _section_settings("env", model, model.FIXED_KEYS)
+    return settings | _section_settings("env", model, model.FIXED_KEYS)
 
 
 def find_setting(path: str, base: RunConfig) -> SearchableSetting:
@@ -619,19 +633,19 @@ def find_setting(path: str, base: RunConfig) -> SearchableSetting:
     head, _, rest = path.partition(".")
     if head == "env" and rest.split(".")[0] == "training_wrappers":
         raise ConfigError(
-            f"`{path}` names code, which trials do not record. Set it for the whole study, in the "
-            "config."
+            f"`{path}` names code, which trials do not record. Set it in the config, for the whole "
+            "study."
         )
     if head == "env" and rest.split(".")[0] in kind.model.FIXED_KEYS:
         raise ConfigError(
-            f"`{path}` defines the task: a study that varies it would choose the easiest "
-            "task. Set it for the whole study, in the config."
+            f"`{path}` defines the task: a study that varies it would choose the easiest task. Set "
+            "it in the config, for the whole study."
         )
     if head == "evaluation" or (head == "training" and rest in TrainingConfig.model_fields):
         raise ConfigError(
-            f"`{path}` is not for a study to vary: it decides where and how a member is trained or "
-            f"scored, not what it learns. Of these sections, {' and '.join(_TRAINING)} of "
-            "`training` may be searched."
+            f"`{path}` cannot be searched: it determines where and how a member is trained or "
+            f"scored, not what it learns. Of these sections only {' and '.join(_TRAINING)} of "
+            "`training` can be searched."
         )
     guess = closest_match(path, known) or closest_match(
         rest, [name.partition(".")[2] for name in known]
@@ -640,42 +654,45 @@ def find_setting(path: str, base: RunConfig) -> SearchableSetting:
         guess = next(name for name in known if name.partition(".")[2] == guess)
     advice = did_you_mean(guess or path, sorted(known))
     raise ConfigError(
-        f"The search space names `{path}`, which nothing reads in {base.env_name} with the agent "
-        f"{base.agent_name}; {advice}"
+        f"The search space names `{path}`, which is not a setting of {base.env_name} with the "
+        f"agent {base.agent_name}; {advice}"
     )
 
 
 def _section_settings(
-    where: str, model: type[BaseModel], given: tuple[str, ...]
+    where: str, model: type[BaseModel], fixed_keys: tuple[str, ...]
 ) -> dict[str, SearchableSetting]:
-    found: dict[str, SearchableSetting] = {}
+    settings: dict[str, SearchableSetting] = {}
     for name, info in model.model_fields.items():
         path = f"{where}.{name}"
-        if name in given:
+        if name in fixed_keys:
             continue
         inner = find_model(info.annotation)
         if inner is not None:
             below = _section_settings(path, inner, ())
             when = _search_metadata(info).get("when", {})
-            found |= {name: replace(one, when={**when, **one.when}) for name, one in below.items()}
+            settings |= {
+                name: replace(inner_setting, when={**when, **inner_setting.when})
+                for name, inner_setting in below.items()
+            }
             continue
         search = _search_metadata(info)
-        suggested = search.get("range") or None  # without a range there is only `when`
-        found[path] = SearchableSetting(
+        suggested = search.get("range") or None  # the metadata may contain only `when`
+        settings[path] = SearchableSetting(
             path,
             _field_annotation(info),
             suggested,
             suggested is not None and search.get("by_default", False),
             search.get("when", {}),
         )
-    return found
+    return settings
 
 
 def _search_metadata(info: FieldInfo) -> dict[str, Any]:
     """Return the search metadata that `core.config` declares with a default."""
     extra = info.json_schema_extra
-    found: Any = extra.get("search", {}) if isinstance(extra, dict) else {}
-    return dict(found)
+    metadata: Any = extra.get("search", {}) if isinstance(extra, dict) else {}
+    return dict(metadata)
 
 
 def _field_annotation(info: FieldInfo) -> Any:
@@ -685,7 +702,7 @@ def _field_annotation(info: FieldInfo) -> Any:
 
 
 def _plain_types(annotation: Any) -> list[Any]:
-    """Return the plain types of an annotation: of a union all of them, of a tuple the tuple."""
+    """Return the plain types of an annotation: all members of a union, the origin of a tuple."""
     origin = typing.get_origin(annotation)
     if origin is Annotated:
         return _plain_types(typing.get_args(annotation)[0])

@@ -65,17 +65,19 @@ from slipstream.training.settings.trust import enter
 class Resources:
     """Resources of a call of `slipstream.tune`; they are not part of the study's identity.
 
-    A resume may use other values. No score depends on them, but `hours` may end the search early.
+    A resume may use other values. Scores do not depend on them, but `hours` may end the search
+    early.
 
     Attributes:
         storage: Optuna storage that mirrors the ledger; None: a file in the study's folder.
         workers: number of processes; None: one per core, or those of the cluster.
         group_size: members of a population; None: measured.
-        hours: time budget of the call. The search ends early, and the confirmation has fewer
-            candidates, so that everything fits; a budget that is too small is refused.
+        hours: time budget of the call. The search ends early and the confirmation has fewer
+            candidates if necessary. A budget that is too small raises an error.
         force_deploy: deploy the best candidate although nothing was recommended.
         cluster: cluster that trains instead of local processes.
-        time_limit: hours; a study whose forecast is longer is refused with settings that fit.
+        time_limit: maximum forecast in hours; a longer forecast raises an error with settings that
+            fit.
         start_time: start of the call, by `time.monotonic`.
     """
 
@@ -95,11 +97,13 @@ class Resources:
 
     def __post_init__(self) -> None:
         if self.hours is not None and not self.hours > 0.0:
-            raise ConfigError(f"--hours {self.hours:g}: give the hours that the study may take.")
+            raise ConfigError(
+                f"--hours must be positive, got {self.hours:g}. Give the time budget in hours."
+            )
         if self.cluster is not None and self.workers is not None:
             raise ConfigError(
-                "--workers counts processes of this machine alone, and with --cluster there are "
-                "none: leave it out, or give --max-workers."
+                "--workers sets processes of this machine and has no effect with --cluster. Remove "
+                "it, or give --max-workers."
             )
 
 
@@ -111,15 +115,15 @@ def parse_hours(duration: str | float | None) -> float | None:
     """
     if duration is None:
         return None
-    found = re.fullmatch(r"\s*([0-9.]+)\s*(s|min|h|d)?\s*", str(duration))
+    match = re.fullmatch(r"\s*([0-9.]+)\s*(s|min|h|d)?\s*", str(duration))
     try:
-        hours = float(found[1]) * _HOURS[found[2] or "h"] if found else 0.0
+        hours = float(match[1]) * _HOURS[match[2] or "h"] if match else 0.0
     except ValueError:
         hours = 0.0
     if not hours > 0.0:
         raise ConfigError(
-            f"--time-budget {duration}: give a time above 0 in {', '.join(_HOURS)}, hours without "
-            "a unit, such as 90min, 24h or 2d."
+            f"--time-budget must be a positive time, got {duration}. Give a number with the unit "
+            f"{', '.join(_HOURS)} (default: hours), such as 90min, 24h or 2d."
         )
     return hours
 
@@ -181,16 +185,16 @@ class Study:
         """
         if self.resources.hours is not None:
             self._deadline = self.resources.start_time + _BUDGET_SHARE * 3600 * self.resources.hours
-        storage_url(self.resources.storage, self.folder.path)  # refused before anything takes time
+        storage_url(self.resources.storage, self.folder.path)  # fails early if it is invalid
         self._check_folder()
         fresh = not self.folder.exists
         self.folder.lock()
         try:
-            self._check_folder()  # another process may have begun it meanwhile
+            self._check_folder()  # another process may have created it since
             with self._logbook:
                 return self._run(resumed=self.folder.exists)
         except SlipstreamError:
-            if fresh and not self._has_trials():  # its name is free for another try
+            if fresh and not self._has_trials():  # frees the name for another attempt
                 self.folder.discard()
             raise
         finally:
@@ -199,15 +203,23 @@ class Study:
     def _check_folder(self) -> None:
         """Check that the folder holds this study, or is empty."""
         if self.folder.exists:
-            facts, handle = self.folder.provenance, self.folder.handle
-            read = f"slipstream study report {handle}"
+            provenance, handle = self.folder.provenance, self.folder.handle
+            read_command = f"slipstream study report {handle}"
             config = shlex.quote(str(self.folder.config))
-            again = f"slipstream tune {config} --study-name NEW_NAME"
-            check_state_version(facts, self.base, f"The study {handle}", read, again)
-            check_identity(handle, facts.get("identity") or {}, self._identity, read, again)
+            retry_command = f"slipstream tune {config} --study-name NEW_NAME"
+            check_state_version(
+                provenance, self.base, f"The study {handle}", read_command, retry_command
+            )
+            check_identity(
+                handle,
+                provenance.get("identity") or {},
+                self._identity,
+                read_command,
+                retry_command,
+            )
         elif self.folder.is_occupied:
             raise ConfigError(
-                f"{self.folder.path} is not empty and holds no study; name this one otherwise with "
+                f"{self.folder.path} is not empty and is not a study. Give another name with "
                 "--study-name."
             )
 
@@ -220,56 +232,56 @@ class Study:
     def _run(self, resumed: bool) -> dict[str, Any]:
         self._start_phase("loading")
         self._log(f"The study {self.folder.handle}: loading {self.base.short_name}.")
-        survey = self.pool_factory.load_env(self.base, self.config)
-        known = [metric.name for metric in survey.spec.metrics]
-        check_constraints(self.config.constraints, known, self.base.short_name)
-        folds = survey.metadata.get("folds") or {}
+        env_info = self.pool_factory.load_env(self.base, self.config)
+        metric_names = [metric.name for metric in env_info.spec.metrics]
+        check_constraints(self.config.constraints, metric_names, self.base.short_name)
+        folds = env_info.metadata.get("folds") or {}
         if resumed:
-            self._check_changes(survey.metadata)
+            self._check_changes(env_info.metadata)
         else:
-            check_holdout(self.config, folds, survey.holdout_register)
-        told = self.warm_start
+            check_holdout(self.config, folds, env_info.holdout_register)
+        warm_start = self.warm_start
         plan = StudyPlan(
-            self.base, self.config, self.space, survey.num_folds, survey.spec.market, told
+            self.base, self.config, self.space, env_info.num_folds, env_info.spec.market, warm_start
         )
-        for note in survey.warnings:
+        for note in env_info.warnings:
             self._log(f"Note: {note}")
-        path = self._write_folder(survey)
-        study, place = str(self.folder.provenance.get("id", self.folder.path)), self.folder.path
-        earlier = survey.holdout_register.begin_search(
-            folds.get(DEVELOPMENT), study, f"study {place}", place.parent, self.config.n_trials
+        ledger_path, path = self._write_folder(env_info), self.folder.path
+        study = str(self.folder.provenance.get("id", path))
+        earlier = env_info.holdout_register.begin_search(
+            folds.get(DEVELOPMENT), study, f"study {path}", path.parent, self.config.n_trials
         )
-        with Ledger(path, read_only=False) as ledger, Interruption(self.folder.path) as asked:
+        with Ledger(ledger_path, read_only=False) as ledger, Interruption(path) as interruption:
             if earlier:
                 ledger.set_metadata(earlier_searches=earlier)
-            if told is not None:
-                ledger.set_metadata(**{METADATA_KEY: told.metadata})
-                self._log(told.sentence)
+            if warm_start is not None:
+                ledger.set_metadata(**{METADATA_KEY: warm_start.metadata})
+                self._log(warm_start.sentence)
             try:
-                return self._run_phases(plan, survey, ledger, asked)
+                return self._run_phases(plan, env_info, ledger, interruption)
             finally:
-                # Fewer than planned, if it was stopped or its time was over.
-                survey.holdout_register.end_search(study, len(ledger.suggestions()), place.parent)
+                # Fewer trials than planned after a stop or at the end of the time budget.
+                env_info.holdout_register.end_search(study, len(ledger.suggestions()), path.parent)
 
-    def _check_changes(self, facts: Mapping[str, Any]) -> None:
-        """Refuse other prices; report other changes since the study began."""
+    def _check_changes(self, metadata: Mapping[str, Any]) -> None:
+        """Raise if the prices changed since the study's start; log other changes."""
         before, name = self.folder.provenance, self.folder.name
         old = before.get("environment") or {}
-        check_data(name, old.get("market_sha256"), facts.get("market_sha256"))
+        check_data(name, old.get("market_sha256"), metadata.get("market_sha256"))
         libraries = ("slipstream", "numba", "numpy", "optuna", *LIBRARIES[self.config.sampler])
         if other := provenance.reproducibility_warning(before, f"the study {name}", libraries):
             self._log(other)
             self.folder.update_provenance(
                 notes=list(dict.fromkeys([*(before.get("notes") or ()), other]))
             )
-        if changed := provenance.changed_keys(_sources(old), _sources(facts)):
+        if changed := provenance.changed_keys(_sources(old), _sources(metadata)):
             self._log(
-                f"Since {name} began, its environment changed ({', '.join(changed)}); trials "
-                "before and after may not compare."
+                f"The environment of {name} has changed since its start ({', '.join(changed)}). "
+                "Trials before and after the change may not be comparable."
             )
 
-    def _write_folder(self, survey: EnvInfo) -> Path:
-        """Write the folder's first files, or update what may change."""
+    def _write_folder(self, env_info: EnvInfo) -> Path:
+        """Write the folder's first files, or update those that may change."""
         if not self.folder.exists:
             check_disk(self.folder.path)
             self.folder.update_provenance(
@@ -278,8 +290,8 @@ class Study:
                 study=self.folder.name,
                 config_hash=digest(self._identity),
                 state=state_version(self.base),
-                environment=dict(survey.metadata),
-                notes=list(survey.warnings),
+                environment=dict(env_info.metadata),
+                notes=list(env_info.warnings),
             )
             values = self.base.as_mapping()
             enter(self.folder.path, "study", self.base.short_name, values, self._log)
@@ -287,47 +299,47 @@ class Study:
         return self.folder.ledger
 
     def _run_phases(
-        self, plan: StudyPlan, survey: EnvInfo, ledger: Ledger, asked: Interruption
+        self, plan: StudyPlan, env_info: EnvInfo, ledger: Ledger, interruption: Interruption
     ) -> dict[str, Any]:
         mirror = self._open_mirror(ledger)
         try:
             with self.pool_factory.pool(self.folder) as pool:
-                self._forecast(plan, survey, ledger, pool, asked)
-                self._log(vectorized_line(plan.base.num_envs, survey.backend))
+                self._forecast(plan, env_info, ledger, pool, interruption)
+                self._log(vectorized_line(plan.base.num_envs, env_info.backend))
                 session = Session(
                     self.folder,
                     plan,
                     ledger,
                     pool,
-                    asked,
+                    interruption,
                     logbook=self._logbook,
                     notify=self._log,
                     on_status=self.on_status,
-                    warnings=survey.warnings,
+                    warnings=env_info.warnings,
                     deadline=self._deadline,
                     workers=self.resources.num_workers,
                 )
                 search = self._run_search(session, mirror)
                 session.start_timer()
-                mirror.flush(last=True)  # now, for the phases that follow are long
+                mirror.flush(last=True)  # the following phases take long
                 session.record_time("mirror")
                 top = self._num_candidates(session, search)
-                confirmed = confirm_best(session, search, survey.metadata.get("folds"), top)
+                confirmed = confirm_best(session, search, env_info.metadata.get("folds"), top)
                 deployed = train_final_model(
                     session,
                     search,
                     confirmed,
                     force=self.resources.force_deploy,
                     study_config=digest(self._identity),
-                    register=survey.holdout_register,
+                    register=env_info.holdout_register,
                 )
                 nodes = tuple(pool.nodes)
         finally:
             try:
-                mirror.flush(last=True)  # after a signal or an error, too
+                mirror.flush(last=True)  # also after a signal or an error
             finally:
                 mirror.close()
-        result = build_result(self.folder, plan, survey.metadata, ledger, confirmed, deployed)
+        result = build_result(self.folder, plan, env_info.metadata, ledger, confirmed, deployed)
         phases = dict(session.throughput.seconds)
         self._logbook.show(replace(session.last_status, phases=phases, nodes=nodes), at_once=True)
         self.folder.save_result(result)
@@ -336,13 +348,13 @@ class Study:
         return result
 
     def _open_mirror(self, ledger: Ledger) -> StorageMirror:
-        """Open the storage of the study's first start, unless another one is given."""
+        """Open the given storage, or the one of the study's first start."""
         wanted, before = self.resources.storage, ledger.get_metadata("storage")
         if wanted is None and before is not None:
             if ":***@" in before:
                 raise ConfigError(
                     f"The study {self.folder.name} is mirrored to {before}, whose password is not "
-                    "kept: give --storage again."
+                    "stored. Give --storage again."
                 )
             wanted = before
         mirror = StorageMirror(
@@ -352,66 +364,72 @@ class Study:
         return mirror
 
     def _forecast(
-        self, plan: StudyPlan, survey: EnvInfo, ledger: Ledger, pool: Pool, asked: Interruption
+        self,
+        plan: StudyPlan,
+        env_info: EnvInfo,
+        ledger: Ledger,
+        pool: Pool,
+        interruption: Interruption,
     ) -> None:
-        """Measure a slice and report the forecast, once for a study."""
+        """Measure a slice of the study and log the forecast, once per study."""
 
         def tick() -> None:
-            if asked.requested:
+            if interruption.requested:
                 raise Interrupted(self.folder.path, f"slipstream resume {self.folder.handle}")
 
-        told = ledger.get_metadata("forecast")
-        if told is None:
-            # What cannot even be measured; the rest is refused with what would fit beside it.
-            check_memory(plan.with_configs([plan.base]), survey.spec, survey.observed_bytes)
+        stored = ledger.get_metadata("forecast")
+        if stored is None:
+            # A single member must fit before it can be measured. `forecast` checks the whole study.
+            check_memory(plan.with_configs([plan.base]), env_info.spec, env_info.observed_bytes)
             self._start_phase("measuring", self.config.n_trials)
             self._log(
-                "Training a slice to forecast minutes, memory and disk; what is compiled for the "
-                "first time takes up to a minute."
+                "Training a slice of the study to forecast time, memory and disk. The first "
+                "compilation takes up to a minute."
             )
             speed = measure_speed(pool, plan, tick)
             hours = self.resources.time_limit
-            found = forecast(
+            result = forecast(
                 plan,
-                survey.spec,
+                env_info.spec,
                 speed,
-                survey.metadata,
+                env_info.metadata,
                 self.folder.path,
-                survey.observed_bytes,
+                env_info.observed_bytes,
                 self.resources.workers,
                 hours or DAY_HOURS,
             )
-            told = asdict(found)
-            needed = found.search_minutes + found.confirm_minutes
+            stored = asdict(result)
+            needed = result.search_minutes + result.confirm_minutes
             if hours is not None and needed > 60 * hours:
-                self._log(found.sentences[0])
+                self._log(result.sentences[0])
                 raise ConfigError(
-                    f"{found.fit_suggestion} Nothing was begun: --time-budget changes no setting."
+                    f"{result.fit_suggestion} Nothing was started: --time-budget changes no "
+                    "setting."
                 )
-            ledger.set_metadata(forecast=told)
+            ledger.set_metadata(forecast=stored)
             others = [
                 forecast_other_space(
-                    name, replace(plan, base=base, space=space), plan, survey.spec, speed
+                    name, replace(plan, base=base, space=space), plan, env_info.spec, speed
                 )
                 for name, (base, space) in self.comparison_spaces.items()
             ]
-            for sentence in (*found.sentences, *others):
+            for sentence in (*result.sentences, *others):
                 self._log(sentence)
             if hours is not None:
                 self._log(f"It fits: {format_minutes(needed)} of {format_minutes(60 * hours)}.")
         elif self.resources.time_limit is not None:
             self._log(
-                "--time-budget applies only when a study begins: this one resumes without it."
+                "--time-budget applies only to the start of a study and is ignored by this resume."
             )
-        self._check_hours(plan, ledger, told)
-        for warning in told["warnings"]:
+        self._check_hours(plan, ledger, stored)
+        for warning in stored["warnings"]:
             self._log(f"Warning: {warning}")
 
-    def _check_hours(self, plan: StudyPlan, ledger: Ledger, told: Mapping[str, Any]) -> None:
-        """Refuse a time budget below one trial and the confirmation of one candidate.
+    def _check_hours(self, plan: StudyPlan, ledger: Ledger, forecast: Mapping[str, Any]) -> None:
+        """Raise if the time budget is too short for one trial and one candidate's confirmation.
 
-        The search begins with as many trials as fit at half of the speed, so that some end even if
-        the forecast was too low.
+        The search starts with as many trials as fit at half the forecast speed, so that some trials
+        end even if the forecast was too optimistic.
         """
         hours, count, workers = (
             self.resources.hours,
@@ -420,15 +438,19 @@ class Study:
         )
         if hours is None:
             return
-        each = told["search_minutes"] / count / _PESSIMISTIC_SPEED
-        alone = each * effective_members(plan.num_folds, workers) / plan.num_folds
+        trial_minutes = forecast["search_minutes"] / count / _PESSIMISTIC_SPEED
+        first_trial_minutes = (
+            trial_minutes * effective_members(plan.num_folds, workers) / plan.num_folds
+        )
         confirm = (
-            told["confirm_minutes"] / confirmation_load(plan, count, workers) / _PESSIMISTIC_SPEED
+            forecast["confirm_minutes"]
+            / confirmation_load(plan, count, workers)
+            / _PESSIMISTIC_SPEED
         )
         confirm *= confirmation_load(plan, count, workers, 1)
         begun = any(decision.kind == "complete" for decision in ledger.decisions())
         left = (self._deadline - time.monotonic()) / 60
-        need = confirm + (0.0 if begun else alone)
+        need = confirm + (0.0 if begun else first_trial_minutes)
         if need > left:
             enough = _SUGGESTED_FACTOR * (need / 60 + max(0.0, hours - left / 60))
             digits = 10.0 ** (1 - math.floor(math.log10(enough)))
@@ -440,9 +462,13 @@ class Study:
                 f"({plural(plan.study.confirmation.seeds, 'seed')} x "
                 f"{plural(plan.num_folds, 'fold')}) "
                 f"needs {format_minutes(need)}. Give --hours {enough:g}, or lower "
-                "training.total_timesteps. Nothing more was begun."
+                "training.total_timesteps. Nothing more was started."
             )
-        fit = max(1, int(_INITIAL_SHARE * (left - confirm) / each)) if each else count
+        fit = (
+            max(1, int(_INITIAL_SHARE * (left - confirm) / trial_minutes))
+            if trial_minutes
+            else count
+        )
         if not ledger.suggestions() and fit < min(plan.study.max_concurrent_trials, count):
             ledger.set_metadata(in_flight=fit)
 
@@ -460,8 +486,8 @@ class Study:
         if top is None:
             return None
         sentence = (
-            f"The confirmation has {plural(top, 'candidate')} instead of {most}: --hours has no "
-            "time for more."
+            f"The confirmation has {plural(top, 'candidate')} instead of {most}: --hours allows no "
+            "more."
         )
         self._log(sentence)
         known = self.folder.provenance.get("notes") or ()
@@ -469,30 +495,30 @@ class Study:
         return int(top)
 
     def _speed(self, session: Session) -> float | None:
-        """Return steps per second of all busy workers; before the first outcome, as forecast.
+        """Return steps per second of all busy workers; the forecast before the first outcome.
 
-        The workers of a cluster are unknown: its speed is that of the session.
+        The number of workers of a cluster is unknown, so its speed is that of the session.
         """
-        plan, told, meter = (
+        plan, forecast, throughput = (
             session.plan,
             session.ledger.get_metadata("forecast"),
             session.throughput,
         )
-        if meter.steps_done and self.resources.cluster is None:
-            return meter.capacity(self.resources.num_workers)
-        if meter.speed or told is None or not told["search_minutes"]:
-            return meter.speed
+        if throughput.steps_done and self.resources.cluster is None:
+            return throughput.capacity(self.resources.num_workers)
+        if throughput.speed or forecast is None or not forecast["search_minutes"]:
+            return throughput.speed
         steps = plan.study.n_trials * plan.num_folds * plan.mean_steps
-        return float(steps / (60 * told["search_minutes"]))
+        return float(steps / (60 * forecast["search_minutes"]))
 
     def _run_search(self, session: Session, mirror: StorageMirror | None) -> Search:
         plan, ledger = session.plan, session.ledger
-        judge = Pruner(plan.study, plan.market)
+        pruner = Pruner(plan.study, plan.market)
         limit, in_flight = self._trial_limit(ledger), ledger.get_metadata("in_flight")
-        search = Search(plan, ledger, session.pool, judge, mirror, limit, in_flight)
+        search = Search(plan, ledger, session.pool, pruner, mirror, limit, in_flight)
         search.on_outcome = session.outcome_counter("search")
         rungs = RungLog(plan.study.pruning, self._log)
-        search.on_decision = lambda one: rungs.update(one, search.stages(one.trial))
+        search.on_decision = lambda decision: rungs.update(decision, search.stages(decision.trial))
 
         def after() -> float:
             limit, workers, share = search.scheduler.limit, self.resources.num_workers, math.inf
@@ -523,7 +549,7 @@ class Study:
         self._logbook.log_event("phase", f"search: {limit} trials", phase="search", trials=limit)
         search.run(tick)
         session.last_status = replace(look(), notes=session.last_status.notes)
-        if self.folder.is_cut_requested:  # the search ended by itself meanwhile
+        if self.folder.is_cut_requested:  # requested after the search ended
             self.folder.clear_stop_request()
         session.record_time("search")
         return search
@@ -532,14 +558,14 @@ class Study:
         """Return the maximum number of trials: as configured, or the cut of an earlier call."""
         cut = ledger.get_metadata("cut")
         if cut is not None and ledger.get_metadata("cut_of") == self.config.n_trials:
-            self._log(f"The search was cut after trial {cut - 1}.")
+            self._log(f"The search was ended early after trial {cut - 1}.")
             return int(cut)
-        asked = len(ledger.suggestions())
-        if self.folder.is_cut_requested and asked:  # made while no process ran the study
-            ledger.set_metadata(cut=asked, cut_of=self.config.n_trials)
+        num_asked = len(ledger.suggestions())
+        if self.folder.is_cut_requested and num_asked:  # requested while no process ran the study
+            ledger.set_metadata(cut=num_asked, cut_of=self.config.n_trials)
             self.folder.clear_stop_request()
-            self._log(f"The search ends after trial {asked - 1} (`study stop`).")
-            return asked
+            self._log(f"The search ends after trial {num_asked - 1} (`study stop`).")
+            return num_asked
         return self.config.n_trials
 
     def _fits_budget(self, session: Session, steps: float) -> bool:
@@ -549,19 +575,23 @@ class Study:
 
     @property
     def _budget_reason(self) -> str:
-        return f"--hours {self.resources.hours:g}, with the confirmation's share kept"
+        return f"--hours {self.resources.hours:g}, with time reserved for the confirmation"
 
     def _check_cut(self, search: Search, session: Session, after: float) -> None:
-        """Follow `study stop`, and end running trials if the confirmation needs their time.
+        """Handle `study stop`, and end running trials if the confirmation needs their time.
 
-        Before a trial is complete there is nothing to confirm, so running trials have all the time.
+        Without a complete trial there is nothing to confirm, so running trials may use all the
+        time.
         """
         asking = search.scheduler.num_asked < search.scheduler.limit
-        some = any(one.kind == "complete" for one in search.decisions.values())
+        some = any(decision.kind == "complete" for decision in search.decisions.values())
         late = not self._fits_budget(session, after) if some else session.time_left <= 0.0
         if search.scheduler.running and late:
             self._log_cut(
-                session, search, self._budget_reason, f"are cut: {len(search.scheduler.running)}"
+                session,
+                search,
+                self._budget_reason,
+                f"are stopped: {len(search.scheduler.running)}",
             )
             search.abort(self._budget_reason)
         elif asking and self.folder.is_cut_requested:
@@ -569,8 +599,8 @@ class Study:
             search.stop_asking()
 
     def _log_cut(self, session: Session, search: Search, reason: str, become: str) -> None:
-        """Record that the search starts no further trial, and what happens to the running ones."""
-        last, line = search.scheduler.num_asked - 1, f"({reason}); trials in flight {become}."
+        """Record that the search starts no further trial, and the fate of the running ones."""
+        last, line = search.scheduler.num_asked - 1, f"({reason}); running trials {become}."
         line = f"The search ends after trial {last} {line}"
         session.ledger.set_metadata(cut_of=self.config.n_trials)
         self.folder.clear_stop_request()
@@ -578,15 +608,13 @@ class Study:
         self.notify(line)
 
 
-_BUDGET_SHARE = 0.9  # of a time budget: tests, storage and the page take the rest
-_PESSIMISTIC_SPEED = (
-    0.5  # of the forecast's speed: few members at a time are slower than the slice was
-)
-_FORECAST_SHARE = 0.8  # of a time budget: what the forecast may use, for speeds vary
-_INITIAL_SHARE = 0.8  # of the search's time: the most that trials in flight at its beginning take
-_SUGGESTED_FACTOR = 1.3  # times the need: what a refusal recommends
-_CONFIRMATION_SHARE = 0.5  # of a time budget: the most that the confirmation keeps from the search
+_BUDGET_SHARE = 0.9  # share of a time budget; tests, storage and the report take the rest
+_PESSIMISTIC_SPEED = 0.5  # factor of the forecast speed: few concurrent members are slower
+_FORECAST_SHARE = 0.8  # share of a time budget that the forecast may fill, as speeds vary
+_INITIAL_SHARE = 0.8  # maximum share of the search's time for the first concurrent trials
+_SUGGESTED_FACTOR = 1.3  # factor of the required time that an error suggests
+_CONFIRMATION_SHARE = 0.5  # maximum share of a time budget reserved for the confirmation
 
 
-def _sources(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {"sources": facts["sources"]} if "sources" in facts else {}
+def _sources(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {"sources": metadata["sources"]} if "sources" in metadata else {}

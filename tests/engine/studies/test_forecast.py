@@ -309,7 +309,7 @@ def test_times_of_fit(time, hours):
 
 @pytest.mark.parametrize("time", ["", "soon", "-3h", "0h", "1.2.3h", "2m"])
 def test_what_is_no_time_is_refused(time):
-    with pytest.raises(ConfigError, match="in s, min, h, d, hours without a unit, such as 90min"):
+    with pytest.raises(ConfigError, match=r"unit s, min, h, d \(default: hours\), such as 90min"):
         parse_hours(time)
 
 

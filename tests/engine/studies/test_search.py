@@ -466,12 +466,21 @@ class TurningPool(FakePool):
         return replace(found, backtests=replace(found.backtests, metrics=metrics))
 
 
-def constrained(folder: Path, trials: int, order=0, **study):
+class TemptingPool(TurningPool):
+    """More epochs earn more, so that a sampler without the constraint proposes many."""
+
+    def _outcome(self, member, milestone):
+        outcome = super()._outcome(member, milestone)
+        returns = outcome.backtests.returns + 0.001 * member.config.agent.n_epochs
+        return replace(outcome, backtests=replace(outcome.backtests, returns=returns))
+
+
+def constrained(folder: Path, trials: int, order=0, pool=TurningPool, **study):
     folder.mkdir(exist_ok=True)
     setup = plan(pruning={"startup": 3}, **study)
     with Ledger(folder / "ledger.db") as ledger:
         judge = Pruner(setup.study, setup.market)
-        search = Search(setup, ledger, TurningPool(order), judge, None, trials)
+        search = Search(setup, ledger, pool(order), judge, None, trials)
         search.run()
         return ledger.trials(), contents(ledger), search
 
@@ -497,6 +506,25 @@ def test_a_trial_beyond_a_constraint_cannot_win_and_the_sampler_learns_it(tmp_pa
     assert 2 * len(beyond & late) < len(beyond & early)
     constrained(tmp_path / "c", 20, 3, **limits)
     assert constrained(tmp_path / "c", 40, 4, **limits)[1] == whole
+
+
+def test_a_constrained_study_proposes_fewer_violations_than_an_unconstrained_one(tmp_path):
+    """In the second half of a search, summed over seeds, so that it depends on no single draw."""
+    late = {3: 0, None: 0}
+    for seed in range(4):
+        for limit in late:
+            constraints = {} if limit is None else {"turnover": limit}
+            trials, _, _ = constrained(
+                tmp_path / f"{seed}-{limit}",
+                40,
+                pool=TemptingPool,
+                seed=seed,
+                constraints=constraints,
+            )
+            late[limit] += sum(
+                trial.suggestion.params["agent.n_epochs"] > 3 for trial in trials[20:]
+            )
+    assert 2 * late[3] < late[None], late
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ def test_a_study_from_search_to_holdout(slipstream, machinery, tmp_path, monkeyp
     assert done.code == 0, done.err
     assert "Using Vectorized Environments: 8 parallel envs" in done.out
     assert "Forecast: search" in done.out and "Note: a note" in done.out
-    first, second = "The study one: loading cartpole.", "Training a slice to forecast"
+    first, second = "The study one: loading cartpole.", "Training a slice of the study"
     assert done.out.index(first) < done.out.index("a note") < done.out.index(second)
     folder = tmp_path / "studies" / "one"
     names = {path.name for path in folder.iterdir()}
@@ -398,7 +398,8 @@ def test_hours_cut_trials_in_flight_and_a_resume_keeps_to_that(
     assert done.code == 0, done.err
     trials = result(tmp_path)["trials"]
     assert (
-        trials["timed_out"] >= 1 and f"trials in flight are cut: {trials['timed_out']}" in done.out
+        trials["timed_out"] >= 1
+        and f"running trials are stopped: {trials['timed_out']}" in done.out
     )
     assert trials["complete"] >= 1  # before that there is nothing to confirm: it is waited for
     assert trials["started"] == sum(
@@ -514,7 +515,7 @@ def test_train_passes_over_the_section_and_says_so(slipstream, machinery, tmp_pa
         (["--storage", "redis://x"], "journal:FILE"),
         (["--set", "training.members=4"], "one for each fold"),
         (["--device", "cuda:99"], "cuda:99 is not available"),
-        (["--hours", "0"], "the hours that the study may take"),
+        (["--hours", "0"], "must be positive"),
         (["--data-dir", "prices"], "cartpole reads no prices: leave --data-dir"),
         (["--study-name", "a*b"], "cannot be a folder's name"),
         (["--study-name", "a\x1b[31m"], "cannot be a folder's name"),

@@ -73,21 +73,21 @@ class Dash:
         assert code == 200, text
         return json.loads(text)
 
-    def news(self, page, folder, place=""):
-        """What a page is told of a folder from a place on: events by name, and the next place."""
+    def updates(self, page, folder, cursor=""):
+        """Return the events of a folder since a cursor by name, and the next cursor."""
         time.sleep(2 / FASTER)  # who asks within the same second is told the same
-        told = self.get(f"/api/{page}/{folder_id(str(folder))}?from={place}")
+        told = self.get(f"/api/{page}/{folder_id(str(folder))}?from={cursor}")
         found = {}
         for name, facts in told["events"]:
             found.setdefault(name, []).append(facts)
-        return found, told["place"]
+        return found, told["cursor"]
 
-    def stream(self, page, folder, place="", last_id=""):
+    def stream(self, page, folder, cursor="", last_id=""):
         """A connection to a stream: iterate over (id, events)."""
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         more = {"Last-Event-ID": last_id} if last_id else {}
         host = {"Host": f"localhost:{self.port}", "Cookie": self.cookie}
-        path = f"/stream/{page}/{folder_id(str(folder))}?from={place}"
+        path = f"/stream/{page}/{folder_id(str(folder))}?from={cursor}"
         link.request("GET", path, headers={**host, **more})
         answer = link.getresponse()
         assert answer.status == 200

@@ -105,10 +105,10 @@ def test_links_out_of_a_folder_are_not_followed(serving, run, tmp_path):
         (run / name).unlink(missing_ok=True)
         (run / name).symlink_to(secret)
     dash = serving(run.parent)
-    news, _ = dash.news("run", run)
-    assert "a link leads out" in news["metrics"][0]["unreadable"]
-    assert "a link leads out" in news["log"][0][0]
-    assert "a link leads out" in news["status"][0]["lines"][0]
+    updates, _ = dash.updates("run", run)
+    assert "a link leads out" in updates["metrics"][0]["unreadable"]
+    assert "a link leads out" in updates["log"][0][0]
+    assert "a link leads out" in updates["status"][0]["lines"][0]
     number = folder_id(str(run))
     assert dash.ask(f"/page/{number}")[0] == 404
     assert dash.ask(f"/video/{number}/film.gif")[0] == 404
@@ -143,11 +143,11 @@ def test_endless_and_strange_files_are_refused_without_being_read(serving, run):
     (run / "evaluations.csv").mkdir()
     (run / "config.yaml").write_text("a: " + "[" * 100_000)
     dash, began = serving(run.parent), time.monotonic()
-    news, _ = dash.news("run", run)
-    assert "bytes" in news["status"][0]["lines"][0]
-    assert "named pipe" in news["metrics"][0]["unreadable"]
-    assert "folder" in news["evaluations"][0]["unreadable"]
-    assert "unreadable" in news["facts"][0]
+    updates, _ = dash.updates("run", run)
+    assert "bytes" in updates["status"][0]["lines"][0]
+    assert "named pipe" in updates["metrics"][0]["unreadable"]
+    assert "folder" in updates["evaluations"][0]["unreadable"]
+    assert "unreadable" in updates["facts"][0]
     assert dash.get("/api/overview/all")["events"][0][1][0]["name"] == "own"
     assert time.monotonic() - began < 5
 
@@ -162,10 +162,10 @@ def test_deep_json_is_told_as_damaged(serving, run, study):
     with (study / "live" / "members.jsonl").open("a") as file:
         file.write(f"{deep}\n")
     dash = serving(run.parent)
-    news, _ = dash.news("run", run)
-    assert news["status"][0]["state"] == "unreadable"
-    assert news["events"][0][-1].endswith("fine")
-    told, _ = dash.news("study", study)
+    updates, _ = dash.updates("run", run)
+    assert updates["status"][0]["state"] == "unreadable"
+    assert updates["events"][0][-1].endswith("fine")
+    told, _ = dash.updates("study", study)
     assert "cannot be read" in told["trials"][0]["unreadable"] and told["members"]
 
 
@@ -200,7 +200,7 @@ def test_scripts_in_names_and_reasons_stay_text(serving, tmp_path):
 
 def test_words_are_bounded(serving, study):
     add_trial(study, 7, "failed", "x" * 1_000_000)
-    told, _ = serving(study.parent).news("study", study)
+    told, _ = serving(study.parent).updates("study", study)
     assert max(len(one["reason"]) for one in told["trials"][0]["rows"]) == 400
 
 
@@ -217,10 +217,10 @@ def test_a_table_of_ten_million_rows_takes_no_longer(tmp_path, serving):
             )
             file.write("".join(rows))
     dash, began = serving(run.parent), time.monotonic()
-    news, place = dash.news("run", run)
+    updates, cursor = dash.updates("run", run)
     assert time.monotonic() - began < 3
-    rows = news["metrics"][0]["rows"]
+    rows = updates["metrics"][0]["rows"]
     assert 900 <= len(rows) <= 1_002 and {row[0] for row in rows} == {0.0, 1.0}
     steps = [row[1] for row in rows if row[0] == 0.0]
     assert steps == sorted(steps) and steps[0] < 1e8 and steps[-1] > 0.99 * 2_048 * 5e6
-    assert dash.news("run", run, place)[0].get("metrics") is None
+    assert dash.updates("run", run, cursor)[0].get("metrics") is None

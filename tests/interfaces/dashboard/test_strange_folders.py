@@ -77,9 +77,9 @@ def test_the_page_of_a_deployment_says_what_is_strange(serving, deployed, tmp_pa
     (live / CURRENT).unlink()
     strange(live / KILL)
     strange(live / CURRENT)
-    news, _ = serving(live.parent).news("deployment", live)
-    assert news["facts"][0]["killed"] == "stop"
-    assert "number of a version" in news["facts"][0]["unreadable"]
+    updates, _ = serving(live.parent).updates("deployment", live)
+    assert updates["facts"][0]["killed"] == "stop"
+    assert "number of a version" in updates["facts"][0]["unreadable"]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_rows_that_are_computed_are_refused(serving, study, statements):
     with pytest.raises(CheckpointError, match="is computed"):
         Ledger(study / "ledger.db", read_only=True)
     dash, began = serving(study.parent), time.monotonic()
-    news, _ = dash.news("study", study)
-    assert "is computed" in news["trials"][0]["unreadable"] and news["members"]
+    updates, _ = dash.updates("study", study)
+    assert "is computed" in updates["trials"][0]["unreadable"] and updates["members"]
     assert dash.get("/api/overview/all")["events"][0][1][0]["spark"] == []
     assert time.monotonic() - began < 5
 
@@ -114,15 +114,15 @@ def test_endless_outcomes_and_decisions_are_refused(deployed, study, tmp_path):
 def test_a_ledger_that_is_too_long_is_not_read(serving, study, monkeypatch, name):
     monkeypatch.setattr(f"slipstream.dashboard.overview.{name}", 0)
     dash = serving(study.parent)
-    news, _ = dash.news("study", study)
-    assert "at most" in news["trials"][0]["unreadable"]
+    updates, _ = dash.updates("study", study)
+    assert "at most" in updates["trials"][0]["unreadable"]
     assert dash.get("/api/overview/all")["events"][0][1][0]["spark"] == []
 
 
 def test_a_look_leaves_nothing_in_a_folder_and_needs_no_right_to_write(serving, study):
     before, _ = sorted(one.name for one in study.iterdir()), os.utime(study, (1, 1))
     dash = serving(study.parent)
-    assert len(dash.news("study", study)[0]["trials"][0]["rows"]) == 7
+    assert len(dash.updates("study", study)[0]["trials"][0]["rows"]) == 7
     row = dash.get("/api/overview/all")["events"][0][1][0]
     assert row["spark"] and row["since"] == log_time(read_status(study).started)
     assert sorted(one.name for one in study.iterdir()) == before and study.stat().st_mtime == 1
@@ -150,9 +150,9 @@ def test_who_writes_during_a_look_makes_it_look_again(serving, study, monkeypatc
 
     monkeypatch.setattr(Ledger, "trials", trials)
     dash = serving(study.parent)
-    news, place = dash.news("study", study)
-    assert "trials" not in news and news["status"]
-    [told] = dash.news("study", study, place)[0]["trials"]
+    updates, cursor = dash.updates("study", study)
+    assert "trials" not in updates and updates["status"]
+    [told] = dash.updates("study", study, cursor)[0]["trials"]
     assert [one["number"] for one in told["rows"]][-1] == 9
 
 
@@ -161,8 +161,8 @@ def test_a_value_that_is_too_large_is_not_read(serving, study, monkeypatch):
     spoil(
         study / "ledger.db", "UPDATE suggestions SET params = hex(zeroblob(40000)) WHERE trial = 0"
     )
-    news, _ = serving(study.parent).news("study", study)
-    assert "too big" in news["trials"][0]["unreadable"] and news["members"]
+    updates, _ = serving(study.parent).updates("study", study)
+    assert "too big" in updates["trials"][0]["unreadable"] and updates["members"]
 
 
 def test_what_sqlite_opens_beside_a_ledger_is_a_file(study):
@@ -187,11 +187,11 @@ def test_numbers_that_are_none_are_told_as_none(serving, deployed, study, tmp_pa
     rerun = live / "accounts" / "2" / RERUN
     rerun.write_text(rerun.read_text().replace('"costs": 12.5', '"costs": Infinity'))
     dash = serving(run.parent)
-    assert "members" not in dash.news("run", run)[0]["facts"][0]
-    news, _ = dash.news("deployment", live)
-    assert news["account"][0]["rerun"]["passes"][0]["costs"] is None
-    news, _ = dash.news("study", study)
-    [candidate] = news["facts"][0]["result"]["candidates"]
+    assert "members" not in dash.updates("run", run)[0]["facts"][0]
+    updates, _ = dash.updates("deployment", live)
+    assert updates["account"][0]["rerun"]["passes"][0]["costs"] is None
+    updates, _ = dash.updates("study", study)
+    [candidate] = updates["facts"][0]["result"]["candidates"]
     assert candidate["lcb"] is None and candidate["seeds"] == [None]
 
 
@@ -208,8 +208,8 @@ def test_numbers_that_are_none_are_told_as_none(serving, deployed, study, tmp_pa
 def test_wrong_types_in_a_ledger_are_said(serving, study, statement):
     spoil(study / "ledger.db", statement)
     dash = serving(study.parent)
-    news, _ = dash.news("study", study)
-    assert "cannot be read" in news["trials"][0]["unreadable"] and news["status"]
+    updates, _ = dash.updates("study", study)
+    assert "cannot be read" in updates["trials"][0]["unreadable"] and updates["status"]
     rows = dash.get("/api/overview/all")["events"][0][1]
     assert rows[0]["name"] == "search"
 
@@ -220,12 +220,14 @@ def test_strange_numbers_of_a_process_spoil_no_other_row(serving, study):
     assert {one["name"] for one in rows} == {"odd", "search"}
 
 
-@pytest.mark.parametrize("place", ["machine:1.2.3", "machine:nan", "rows:%0a", ":::", ",;,", "%ff"])
-def test_a_malformed_place_is_the_beginning(serving, study, place):
+@pytest.mark.parametrize(
+    "cursor", ["machine:1.2.3", "machine:nan", "rows:%0a", ":::", ",;,", "%ff"]
+)
+def test_a_malformed_place_is_the_beginning(serving, study, cursor):
     dash = serving(study.parent)
-    news = dash.get(f"/api/overview/all?from={place}")["events"]
-    assert {"rows", "machine"} <= {name for name, _ in news}
-    told, _ = dash.news("study", study, place.replace("machine", "trials"))
+    updates = dash.get(f"/api/overview/all?from={cursor}")["events"]
+    assert {"rows", "machine"} <= {name for name, _ in updates}
+    told, _ = dash.updates("study", study, cursor.replace("machine", "trials"))
     assert len(told["trials"][0]["rows"]) == 7
     link, events = dash.stream("study", study, last_id="trials:1_2_x,members:9-9")
     assert "trials" in dict(next(events)[1])
@@ -235,8 +237,8 @@ def test_a_malformed_place_is_the_beginning(serving, study, place):
 def test_a_folder_that_vanishes_is_said_to_be_gone(serving, tmp_path):
     run = write_run(tmp_path / "shown" / "own", members=1, iterations=3)
     dash = serving(run.parent)
-    _, place = dash.news("run", run)
-    link, events = dash.stream("run", run, place)
+    _, cursor = dash.updates("run", run)
+    link, events = dash.stream("run", run, cursor)
     run.rename(tmp_path / "elsewhere")
     for _, told in events:
         [[name, facts]] = told  # curves stay
@@ -252,25 +254,25 @@ def test_a_folder_that_vanishes_while_it_is_read_keeps_its_curves(tmp_path):
     run = write_run(tmp_path / "own", members=1, iterations=3)
     first = deltas(run_updates, run, "")
 
-    def look(folder, place):
+    def look(folder, cursor):
         folder.rename(tmp_path / "elsewhere")
-        return run_updates(folder, place)
+        return run_updates(folder, cursor)
 
-    second = deltas(look, run, first.place)
+    second = deltas(look, run, first.cursor)
     [(name, facts)] = second.events
     assert name == "status" and facts["lines"][0].startswith(f"{run} is gone")
-    assert not deltas(run_updates, run, second.place).events
+    assert not deltas(run_updates, run, second.cursor).events
 
 
 def test_a_look_that_hangs_is_not_looked_at_again():
     go_on, looks = threading.Event(), []
 
-    def look(place):
-        looks.append(place)
+    def look(cursor):
+        looks.append(cursor)
         go_on.wait(20)
-        news = Updates.nothing(place)
-        news.whole("status", {"state": "running"})
-        return news
+        updates = Updates.unchanged(cursor)
+        updates.add_snapshot("status", {"state": "running"})
+        return updates
 
     async def main():
         now = [0.0]

@@ -35,7 +35,7 @@ def rows_in(events):
 
 def test_a_line_that_is_appended_appears(serving, run):
     dash = serving(run.parent)
-    _, place = dash.news("run", run)
+    _, place = dash.updates("run", run)
     link, events = dash.stream("run", run, place)
     add_rows(run, rows_of(2, 21, 22))
     began = time.monotonic()
@@ -47,8 +47,8 @@ def test_a_line_that_is_appended_appears(serving, run):
 
 def test_who_reconnects_has_no_gap_and_nothing_twice(serving, run):
     dash = serving(run.parent)
-    news, place = dash.news("run", run)
-    seen = [tuple(row[:3]) for row in news["metrics"][0]["rows"]]
+    updates, place = dash.updates("run", run)
+    seen = [tuple(row[:3]) for row in updates["metrics"][0]["rows"]]
     last = ""
     for k in range(3):  # connected, cut, written meanwhile, connected with the last id
         link, events = dash.stream("run", run, place, last)
@@ -61,57 +61,57 @@ def test_who_reconnects_has_no_gap_and_nothing_twice(serving, run):
                 break
         link.close()
         add_rows(run, rows_of(2, first + 5, first + 10))
-    news, _ = dash.news("run", run, last)
-    seen += [tuple(row[:3]) for row in news["metrics"][0]["rows"]]
+    updates, _ = dash.updates("run", run, last)
+    seen += [tuple(row[:3]) for row in updates["metrics"][0]["rows"]]
     wanted = {(float(m), 2_048.0 * i, float(i)) for i in range(1, 51) for m in range(2)}
     assert len(seen) == len(set(seen)) and set(seen) == wanted
 
 
 def test_a_table_that_shrank_or_became_another_one_begins_anew(serving, run):
     dash = serving(run.parent)
-    _, place = dash.news("run", run)
+    _, place = dash.updates("run", run)
     path = run / "metrics.csv"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:11]))  # the same file, shorter
-    news, place = dash.news("run", run, place)
-    assert {"part": "metrics"} in news["reset"] and len(news["metrics"][0]["rows"]) == 10
+    updates, place = dash.updates("run", run, place)
+    assert {"part": "metrics"} in updates["reset"] and len(updates["metrics"][0]["rows"]) == 10
     other = path.with_name("other")
     other.write_text("".join(lines[:1] + lines[3:30]))  # another one, longer
     os.replace(other, path)
-    news, place = dash.news("run", run, place)
-    assert {"part": "metrics"} in news["reset"] and len(news["metrics"][0]["rows"]) == 27
+    updates, place = dash.updates("run", run, place)
+    assert {"part": "metrics"} in updates["reset"] and len(updates["metrics"][0]["rows"]) == 27
     with path.open("r+") as file:  # the same file and longer, with another past
         file.write("".join(lines[:1] + lines[5:]) + "".join(lines[5:12]))
-    news, _ = dash.news("run", run, place)
-    assert {"part": "metrics"} in news["reset"]
+    updates, _ = dash.updates("run", run, place)
+    assert {"part": "metrics"} in updates["reset"]
 
 
 def test_trials_and_members_arrive_as_they_come(serving, tmp_path):
     study = write_study_folder(tmp_path / "shown" / "search", trials=8, under_way=1)
     dash = serving(study.parent)
-    news, place = dash.news("study", study)
-    assert [one["number"] for one in news["trials"][0]["rows"]] == list(range(9))
-    assert {row[1] for row in news["members"][0]} == {8}
-    assert dash.news("study", study, place)[0] == {}
+    updates, place = dash.updates("study", study)
+    assert [one["number"] for one in updates["trials"][0]["rows"]] == list(range(9))
+    assert {row[1] for row in updates["members"][0]} == {8}
+    assert dash.updates("study", study, place)[0] == {}
     add_trial(study, 9)
     append_members(study, 9, 1, 2, points=1)
-    news, place = dash.news("study", study, place)
-    assert [one["number"] for one in news["trials"][0]["rows"]] == [9]
-    assert {(row[1], row[3]) for row in news["members"][0]} == {(9, 0), (9, 1)}
+    updates, place = dash.updates("study", study, place)
+    assert [one["number"] for one in updates["trials"][0]["rows"]] == [9]
+    assert {(row[1], row[3]) for row in updates["members"][0]} == {(9, 0), (9, 1)}
     add_trial(study, 10, "failed", "it diverged")
-    news, _ = dash.news("study", study, place)
-    assert news["trials"][0]["rows"][-1]["reason"] == "it diverged"
+    updates, _ = dash.updates("study", study, place)
+    assert updates["trials"][0]["rows"][-1]["reason"] == "it diverged"
 
 
 def test_a_status_is_told_when_it_is_another(serving, run):
     dash = serving(run.parent)
-    news, place = dash.news("run", run)
-    assert news["status"][0]["state"] == "running"
-    assert "status" not in dash.news("run", run, place)[0]
+    updates, place = dash.updates("run", run)
+    assert updates["status"][0]["state"] == "running"
+    assert "status" not in dash.updates("run", run, place)[0]
     write_status(run, Status("run", "failed", reason="the disk is full"))
-    news, _ = dash.news("run", run, place)
-    assert news["status"][0]["state"] == "failed"
-    assert "the disk is full" in news["status"][0]["lines"][0]
+    updates, _ = dash.updates("run", run, place)
+    assert updates["status"][0]["state"] == "failed"
+    assert "the disk is full" in updates["status"][0]["lines"][0]
 
 
 def test_several_runs_come_on_one_stream(serving, run):
@@ -122,7 +122,7 @@ def test_several_runs_come_on_one_stream(serving, run):
     assert [facts["run"] for _, facts in told["events"]] == [0, 1]
     add_rows(other, rows_of(1, 6, 7))
     time.sleep(0.1)
-    more = dash.get(f"/api/compare/{numbers}?from={told['place']}")
+    more = dash.get(f"/api/compare/{numbers}?from={told['cursor']}")
     [[name, facts]] = more["events"]
     assert name == "of" and facts["run"] == 1 and len(rows_in(facts["events"])) == 1
 
@@ -152,8 +152,10 @@ def test_a_job_that_waits_has_a_page_already(serving, tmp_path, kind):
     with JobQueue(tmp_path / "queue") as queue:
         queue.add(kind, folder, ["train", "cartpole"], ["resume", str(folder)], place)
     (tmp_path / "shown").mkdir()
-    news, _ = serving(tmp_path / "shown").news(kind, folder)
-    assert news["status"][0]["lines"] == ["No process has begun it."] and "problem" not in news
+    updates, _ = serving(tmp_path / "shown").updates(kind, folder)
+    assert (
+        updates["status"][0]["lines"] == ["No process has begun it."] and "problem" not in updates
+    )
 
 
 def test_older_rows_are_counted_unless_their_folder_was_named(serving, run, tmp_path, monkeypatch):
@@ -220,9 +222,9 @@ def test_watchers_of_a_page_share_one_look(seconds):
 
     def look(place):
         looks[0] += 1
-        news = Updates.nothing(place)
-        news.whole("status", {"look": looks[0]})
-        return news
+        updates = Updates.unchanged(place)
+        updates.add_snapshot("status", {"look": looks[0]})
+        return updates
 
     async def main():
         clock = SimulatedClock(100)

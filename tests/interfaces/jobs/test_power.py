@@ -356,7 +356,7 @@ member = SimpleNamespace(name="member", fingerprint="its")
 live.save(member, State(1, ones))
 live.save(member, State(2, ones, (ones, {})))
 said.write(b"policy\\n")
-live.slim(member)
+live.keep_policy_only(member)
 """
 
 

@@ -16,7 +16,7 @@ def own_state(tmp_path, monkeypatch):
 def test_all_steps_are_shown(tmp_path):
     told = [what for what, _ in run_smoke_test(tmp_path / "work")]
     assert len(told) == 5 and "bit for bit" in told[2]
-    assert told[4].startswith("compiles the loops of ")
+    assert told[4].startswith("compile the loops of ")
 
 
 def test_a_step_that_fails_is_named_with_the_commands_own_words(tmp_path, monkeypatch):

@@ -318,7 +318,7 @@ def test_where_no_process_may_choose_its_cores_jobs_begin_on_all(
     said = []
     with Supervisor(queue, notify=said.append) as supervisor:
         ticks(supervisor, lambda: begun(tmp_path, "a"))
-    assert said[0].startswith("This system lets no process choose its cores")
+    assert said[0].startswith("This system does not support CPU affinity")
     process = psutil.Process(int(begun(tmp_path, "a")[0].split()[0]))
     assert process.cpu_affinity() == sorted(os.sched_getaffinity(0))
     process.kill()

@@ -58,7 +58,7 @@ MALFORMED = (
 Event = tuple[str, Any]
 MOST_APPENDED = 1 << 20  # per read; cursors further behind restart
 _WHOLE = 1 << 20  # tables up to this size are read completely, bytes
-_WINDOW = 1 << 14  # bytes read at each place of longer tables
+_WINDOW = 1 << 14  # bytes read at each position of longer tables
 _CHECKED = 256  # bytes before a cursor that are verified
 _HEADER = 1 << 14  # bytes in which a header must end
 _COLUMNS = 64
@@ -71,38 +71,38 @@ class Updates:
 
     Args:
         folder: of the run or study.
-        place: position of the last event; empty at first.
+        cursor: position of the last event; empty at first.
 
     Attributes:
         events: name and JSON-compatible values, in order.
     """
 
-    def __init__(self, folder: Path, place: str) -> None:
+    def __init__(self, folder: Path, cursor: str) -> None:
         self.folder, self.events = folder, list[Event]()
-        parts = map(_PART.fullmatch, place.split(","))
+        parts = map(_PART.fullmatch, cursor.split(","))
         self._before = {part[1]: part[2] for part in parts if part is not None}
         self._now: dict[str, str] = {}
         self._joined: str | None = None
         self.is_first = not self._before
 
     @classmethod
-    def unchanged(cls, place: str) -> Updates:
+    def unchanged(cls, cursor: str) -> Updates:
         """Return an object without events and with unchanged positions."""
-        news = cls(Path(), place)
-        news._now = dict(news._before)
-        return news
+        updates = cls(Path(), cursor)
+        updates._now = dict(updates._before)
+        return updates
 
     @classmethod
     def merge(cls, each: Sequence[Updates]) -> Updates:
         """Merge the updates of several runs; each event has the index of its run."""
-        news = cls(Path(), "")
-        news._joined = _SEVERAL.join(one.place for one in each)
+        updates = cls(Path(), "")
+        updates._joined = _SEVERAL.join(one.cursor for one in each)
         told = [(k, one.events) for k, one in enumerate(each) if one.events]
-        news.events = [("of", {"run": k, "events": events}) for k, events in told]
-        return news
+        updates.events = [("of", {"run": k, "events": events}) for k, events in told]
+        return updates
 
     @property
-    def place(self) -> str:
+    def cursor(self) -> str:
         """Current position of all parts."""
         if self._joined is not None:
             return self._joined
@@ -186,25 +186,25 @@ FolderLook = Callable[[Path, str], Updates]
 """(folder, position) -> updates since that position."""
 
 
-def deltas(look: FolderLook, folder: Path, place: str) -> Updates:
+def deltas(look: FolderLook, folder: Path, cursor: str) -> Updates:
     """Return the updates of a folder; for a deleted folder, a status that it is gone."""
-    there, gone = folder.is_dir(), Updates.unchanged(place)
+    there, gone = folder.is_dir(), Updates.unchanged(cursor)
     if there or not gone.previous(_SEEN):
-        news = look(folder, place)
+        updates = look(folder, cursor)
         if not there:
-            return news
+            return updates
         if folder.is_dir():  # otherwise it was deleted meanwhile, and missing files mean nothing
-            news.set_cursor(_SEEN, "1")
-            return news
+            updates.set_cursor(_SEEN, "1")
+            return updates
     words = f"{folder} is gone: it was moved or deleted while this page was open."
     gone.add_snapshot("status", {"state": "unreadable", "lines": [words]})
     gone.set_cursor(_SEEN, "1")
     return gone
 
 
-def deltas_of_folders(look: FolderLook, folders: Sequence[Path], place: str) -> Updates:
+def deltas_of_folders(look: FolderLook, folders: Sequence[Path], cursor: str) -> Updates:
     """Return the merged updates of several folders."""
-    each = zip_longest(folders, place.split(_SEVERAL)[: len(folders)], fillvalue="")
+    each = zip_longest(folders, cursor.split(_SEVERAL)[: len(folders)], fillvalue="")
     return Updates.merge([deltas(look, Path(one), at) for one, at in each])
 
 
@@ -297,7 +297,7 @@ def resolve_inside(folder: Path, name: str, limit: int | None = None) -> Path:
     try:
         path, home = (folder / name).resolve(), folder.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # links in a circle
-        raise UnreadableError(f"its place cannot be found ({error})") from error
+        raise UnreadableError(f"it cannot be resolved ({error})") from error
     if not path.is_relative_to(home):
         raise UnreadableError("a link leads out of its folder")
     regular_file(path, limit)
@@ -385,18 +385,18 @@ def read_table_tail(folder: Path, name: str, mark: Cursor, points: int, rows: in
 
 
 def _sampled(file: BinaryIO, begin: int, size: int, points: int) -> tuple[list[bytes], int]:
-    """Return the first line of each member at equidistant places, and the end of the last line."""
-    lines, content, place = list[bytes](), b"", begin
+    """Return the first line of each member at equidistant positions, and the last line's end."""
+    lines, content, offset = list[bytes](), b"", begin
     for k in range(points):
-        place = begin + round((size - begin - _WINDOW) * k / max(1, points - 1))
-        file.seek(place)
+        offset = begin + round((size - begin - _WINDOW) * k / max(1, points - 1))
+        file.seek(offset)
         content = file.read(_WINDOW)
         there = content.split(b"\n")[1 if k else 0 : -1]
         firsts = dict[bytes, bytes]()
         for line in there if k < points - 1 else there[::-1]:
             firsts.setdefault(line.partition(b",")[0], line)
         lines += firsts.values()
-    return lines, place + content.rfind(b"\n") + 1
+    return lines, offset + content.rfind(b"\n") + 1
 
 
 def _thinned(

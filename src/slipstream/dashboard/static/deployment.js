@@ -99,8 +99,8 @@ export function deployment() {
     drawAccount(account);
     halt(facts);
   }
-  watch("deployment", told, (name, news) => {
-    if (name === "facts") facts = news;
-    if (name === "account") account = news;
+  watch("deployment", told, (name, data) => {
+    if (name === "facts") facts = data;
+    if (name === "account") account = data;
   }, draw);
 }

@@ -1,4 +1,4 @@
-// What a page is told: once all there is, then one stream of what is new.
+// Reads a page's data once, then follows a stream of updates.
 import { say } from "./elements.js";
 
 export const [, PAGE = "", ID = ""] = location.pathname.split("/");
@@ -6,7 +6,7 @@ const AGAIN = 2000;  // ms
 
 export function follow(page, id, handle, drawn = () => {}) {
   const link = document.getElementById("link");
-  let place = "", source = null, timer = 0, due = 0, troubled = false;
+  let cursor = "", source = null, timer = 0, due = 0, troubled = false;
 
   function show(words, lost = false) {
     link.textContent = words;
@@ -25,10 +25,10 @@ export function follow(page, id, handle, drawn = () => {}) {
     due ||= requestAnimationFrame(() => { due = 0; drawn(); });
   }
   function open() {
-    source = new EventSource(`/stream/${page}/${id}?from=${encodeURIComponent(place)}`);
+    source = new EventSource(`/stream/${page}/${id}?from=${encodeURIComponent(cursor)}`);
     source.onopen = () => show("live");
-    source.addEventListener("news", (event) => {
-      place = event.lastEventId;
+    source.addEventListener("updates", (event) => {
+      cursor = event.lastEventId;
       show("live");
       take(JSON.parse(event.data));
     });
@@ -39,16 +39,16 @@ export function follow(page, id, handle, drawn = () => {}) {
       retry();
     };
   }
-  async function ask() {  // the same by GET: at the beginning, and where a stream is refused
+  async function ask() {  // the same updates by GET: at first, and if a stream is refused
     try {
-      const answer = await fetch(`/api/${page}/${id}?from=${encodeURIComponent(place)}`);
+      const answer = await fetch(`/api/${page}/${id}?from=${encodeURIComponent(cursor)}`);
       if (!answer.ok) {
         say(await answer.text());
         show("refused", true);
         return;
       }
       const told = await answer.json();
-      place = told.place;
+      cursor = told.cursor;
       take(told.events);
       open();
     } catch {
