@@ -179,13 +179,13 @@ def write_model_card(
 
     Args:
         run: a run, for its best policy; or a study's name or folder, for its deployed policy.
-        out: folder to create with the policy and its card, ready to share; `evaluate` and
+        out: new folder for the policy and its model card, ready to share; `evaluate` and
             `load_policy` accept it. None: `card.md` in the folder of the run or study.
         licence: licence of the data; None: that of a file LICENSE beside the prices.
         trust: as for `evaluate`.
 
     Returns:
-        Path of the card.
+        Path of the model card.
     """
     from slipstream.report import model_card
 

@@ -128,12 +128,12 @@ def verdict(
     """Return the verdict: gain or loss, and whether luck explains it.
 
     Args:
-        split: what the bars are called.
-        total_return: a fraction.
-        interval: of the Sharpe ratio.
-        unseen: nothing was learned from these bars or chosen on them.
-        proven: everything holds that section 15 of docs/explanation/statistics.md asks for;
-        studies only. lacking: where it does not, what lacks although the interval excludes zero.
+        split: name of the bars.
+        total_return: total return, a fraction.
+        interval: interval of the Sharpe ratio.
+        unseen: these bars neither trained nor selected the policy.
+        proven: the study meets all conditions of section 15 of docs/explanation/statistics.md.
+        missing: conditions that it does not meet although the interval excludes zero.
     """
     gain = f"{percent(total_return)} after costs on the {split} bars"
     if not unseen:

@@ -112,7 +112,7 @@ def _holdout_figures(
     view: StudyView, lines: ReturnCurves, entry: Mapping[str, Any]
 ) -> list[KeyFigure]:
     mine, periods, beside = lines.curves[0], lines.periods, span(len(lines.time), lines.periods)
-    if entry["opening"] > 1:  # said first: choices made between the looks made it too good
+    if entry["opening"] > 1:  # first: choices made between the openings bias the return upwards
         beside = f"opening {entry['opening']} of these days; {beside}"
     if lines.benchmark is not None:
         beside += f"; equal weight {percent(compound_return(lines.benchmark))}"
@@ -242,7 +242,7 @@ def _settings(view: StudyView) -> Section:
     ranked, axes, pictures = view.ranked_trials, _sort_by_importance(view), []
     if len(ranked) < 2:
         return Section("Settings", ("Too few trials finished to compare settings.",))
-    sentence = "Too few trials to say which setting mattered."
+    sentence = "Too few trials to rank settings by importance."
     if view.importance:
         sentence = (
             "Importance counts trials that were stopped early, with their last scores; the other "

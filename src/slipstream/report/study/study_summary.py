@@ -152,9 +152,9 @@ def _trial_counts(result: Mapping[str, Any]) -> str:
     before_it = [*held.get("before", ()), *held.get("accesses", ())]
     before = result.get("warm_start")
     warm = before and (
-        f" The sampler was told of {plural(before['num_trials'], 'finished trial')} of the study "
-        f"{before['study']}; the {before['num_started']} behind it count among those that luck "
-        "could choose from, and nowhere else."
+        f" The sampler was warm-started with {plural(before['num_trials'], 'finished trial')} of "
+        f"the study {before['study']}. Its {before['num_started']} started trials count as tried "
+        "in the correction for multiple testing only."
     )
     violating = f", violating a constraint {entry['violating']}" if entry.get("violating") else ""
     cut = f"; cut by the time budget {entry['timed_out']}" if entry.get("timed_out") else ""
@@ -214,9 +214,10 @@ def _pbo(result: Mapping[str, Any]) -> str:
     )
     if has_stable_losers(entry):
         text += (
-            " A low one says that the order of the trials is stable, as where some pay more costs "
-            "than others, and not that any earns: the best trial of a half of the days loses money "
-            f"in the other half in {format_percent(entry['probability_of_loss'])} of halves."
+            " A low probability shows that the order of the trials is stable, for example because "
+            "some pay more costs than others. It does not show that any earns: the best trial of "
+            "one half of the days loses money in the other half in "
+            f"{format_percent(entry['probability_of_loss'])} of halves."
         )
     return text
 

@@ -64,12 +64,13 @@ class ReturnCurves:
 
     Attributes:
         time: UTC seconds of each day's end [n].
-        each: one row for each path or seed [k, n].
-        benchmark: [n]; None where equal weight is not traded beside it.
-        rebalanced: equal weight's that is rebalanced [n]; of the hold-out, where it is known.
-        missing: why that one is not known; empty where there is none to know.
-        market: the market's own, each symbol bought once [n]; of the hold-out, if it was recorded.
-        periods: days of a year, for annual figures.
+        curves: returns of each path or seed [k, n].
+        benchmark: returns of equal weight [n]; None without this benchmark.
+        rebalanced: returns of rebalanced equal weight on the hold-out [n]; None if unknown.
+        missing: reason why `rebalanced` is unknown; empty if it does not apply.
+        market: returns of the market on the hold-out, each symbol bought once [n]; None if they
+            were not recorded.
+        periods: trading days per year.
     """
 
     time: Ints
@@ -95,8 +96,8 @@ class StudyView:
         development: its backtest paths with the search's own seed.
         fresh: its mean over paths with each fresh seed of the confirmation.
         holdout: its seeds on the hold-out, the deployable one first.
-        random: where that one's return stands among matched random traders; None where it is not
-            known, and `random_missing` says why.
+        random: rank of the deployable seed's return among matched random traders; None if unknown,
+            for the reason `random_missing`.
         fold_dates: first and last day of each tested group.
         provenance: label and text.
         notes: what was done to the data.
@@ -279,7 +280,7 @@ def _steps(folder: StudyFolder) -> str:
     sizes |= {AGENT + name for name in (*agent.LENGTHS, *agent.FITTED)}
     if requested == trained or sizes & set(folder.study.space or ()):
         return f"{requested:,}"
-    return f"{trained:,} (whole iterations; {requested:,} asked for)"
+    return f"{trained:,} (whole iterations; {requested:,} requested)"
 
 
 _SAME = 1e-6  # of a day's return: weights are float32

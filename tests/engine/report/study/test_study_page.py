@@ -611,7 +611,7 @@ def test_steps_that_were_trained_are_told_where_whole_rollouts_are_more(skilled,
     assert "640 steps a member" in read_view(skilled).provenance["Study"]
     folder = study_world.run_study(tmp_path / "more", trials=4, steps=600)
     told = read_view(folder).provenance["Study"]
-    assert "640 (whole iterations; 600 asked for) steps a member" in told
+    assert "640 (whole iterations; 600 requested) steps a member" in told
 
 
 def test_a_constraint_that_no_trial_keeps_within_is_to_be_loosened(tmp_path):
