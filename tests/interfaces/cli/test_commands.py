@@ -335,7 +335,7 @@ def test_data_check_takes_units_by_symbol_and_accepts(slipstream, prices):
     assert slipstream("data", "check", "prices", "--price-scale", "EURUSD=0.00001").code == 0
     assert slipstream("data", "check", "prices", "--price-scale", "0.00001").code == 0
     assert slipstream("data", "check", "prices", "--allow-issues", "integer_prices").code == 0
-    assert "write a number" in slipstream("data", "check", "prices", "--price-scale", "x").err
+    assert "Write a number" in slipstream("data", "check", "prices", "--price-scale", "x").err
 
 
 def test_a_line_break_in_a_files_name_stays_in_its_comment(slipstream, prices):
