@@ -107,15 +107,15 @@ def adapt_suggestions(text: str, arguments: Sequence[str]) -> str:
     gpu = re.search(r"--gpu[ =]\d+", words)
     setting = re.search(r"(?:--set[ =])?training\.device=\S+", words)
 
-    def instead(found: re.Match[str]) -> str:
-        device = found[1]
+    def instead(match: re.Match[str]) -> str:
+        device = match[1]
         if device == "cpu" and (named := gpu or setting):
             return f"leave out {named[0]}"
         if gpu:
             return f"give --gpu {device.removeprefix('cuda:')}"
         if setting or arguments[:1] == ["best-response"]:  # has no --device
             return f"give --set training.device={device}"
-        return found[0]
+        return match[0]
 
     return re.sub(r"give --device (cpu|cuda:\d+)", instead, text)
 
@@ -164,8 +164,8 @@ def report_internal_error(error: Exception) -> int:
     if _was_interrupted(error):
         print_error(f"Interrupted. {RESUME_MESSAGE}")
         return INTERRUPTED
-    if isinstance(error, OSError | UnicodeEncodeError) and (found := _plain_cause(error)):
-        print_error(found)
+    if isinstance(error, OSError | UnicodeEncodeError) and (message := _plain_cause(error)):
+        print_error(message)
         return USER_ERROR
     what = f"{type(error).__name__}: {error}".rstrip(": ")
     what = what if len(what) <= 500 else f"{what[:500]} ..."
@@ -198,8 +198,8 @@ def _plain_cause(error: OSError | UnicodeEncodeError) -> str:
         return invalid_path_message(error.object) if of_path else ""
     if error.errno == errno.ENAMETOOLONG:
         name = str(error.filename or "")
-        shown = name if len(name) <= 120 else f"{name[:60]}...{name[-40:]}"
-        return f"The file name is too long for this system: {shown}. Give a shorter one."
+        short_name = name if len(name) <= 120 else f"{name[:60]}...{name[-40:]}"
+        return f"The file name is too long for this system: {short_name}. Give a shorter one."
     try:
         os.getcwd()
     except FileNotFoundError:

@@ -83,13 +83,13 @@ _BUILT_IN = {
 def _load_commands() -> Iterator[Any]:
     """Yield the command modules; a faulty one of another package is reported and skipped."""
     offers = merge_offers("commands")
-    others = {key: name for key, name in offers.items() if not name.startswith("slipstream.")}
-    own = {key: name for key, name in offers.items() if key not in others} | _BUILT_IN
-    loaded = {module: importlib.import_module(module) for module in own.values()}
+    foreign = {key: name for key, name in offers.items() if not name.startswith("slipstream.")}
+    built_in = {key: name for key, name in offers.items() if key not in foreign} | _BUILT_IN
+    loaded = {module: importlib.import_module(module) for module in built_in.values()}
     taken = set[str]()
-    if others:  # collecting names takes 0.1 s
+    if foreign:  # collecting names takes 0.1 s
         taken = {name for module in loaded.values() for name in _command_names(module.app)}
-    for _, name in sorted([*own.items(), *others.items()]):
+    for _, name in sorted([*built_in.items(), *foreign.items()]):
         if name in loaded:
             yield loaded[name]
             continue
@@ -147,9 +147,9 @@ def main(arguments: list[str] | None = None) -> Any:
         error_reporting.InterruptHandler() as ctrl_c,
     ):
         try:
-            with _as_job() as ended:
+            with _as_job() as report_exit:
                 code = _run(arguments)
-                ended(code)
+                report_exit(code)
         except SlipstreamError as error:  # the job queue cannot be updated
             error_reporting.print_error(str(error))
             code = error_reporting.USER_ERROR

@@ -73,24 +73,24 @@ def _record_episodes(
         two = load_opponent(config.env_name, opponent)
         env = RenderableEnv(environment_against(config.env_name, config.env_settings, 0, two))
     policy = load_policy(run)
-    seed, left = int(config.evaluation.seed), _MAX_FRAMES
+    seed, frames_left = int(config.evaluation.seed), _MAX_FRAMES
     recorded: list[list[NDArray[np.uint8]]] = []
     with closing(env):
-        while len(recorded) < episodes and left > 0:
+        while len(recorded) < episodes and frames_left > 0:
             observation, info = env.reset(seed=(seed + len(recorded)) % 2**31)
             frames: list[NDArray[np.uint8]] = []
-            ended = False
-            while not ended and len(frames) < left:
+            has_ended = False
+            while not has_ended and len(frames) < frames_left:
                 frames.append(_render_frame(env, env_id))
                 mask = env.mask if isinstance(env, RenderableEnv) else None
                 if policy.native.masked and not isinstance(env, RenderableEnv):
                     mask = get_mask(env, info)
                 action = policy.act(observation, mask=mask)
                 observation, _, terminated, truncated, info = env.step(action)
-                ended = terminated or truncated
+                has_ended = terminated or truncated
             frames.append(_render_frame(env, env_id))
             recorded.append(frames)
-            left -= len(frames)
+            frames_left -= len(frames)
     return recorded
 
 
@@ -162,7 +162,7 @@ def _render_frame(env: Any, env_id: str) -> NDArray[np.uint8]:
     from gymnasium.error import DependencyNotInstalled
 
     try:
-        found = env.render()
+        frame = env.render()
     except DependencyNotInstalled as error:
         raise ResourceError(f"--video: gym:{env_id} needs a package to render: {error}") from error
     except Exception as error:
@@ -171,11 +171,11 @@ def _render_frame(env: Any, env_id: str) -> NDArray[np.uint8]:
         raise ResourceError(
             f"--video: gym:{env_id} cannot render: {error!r:.300}.{advice}"
         ) from error
-    if isinstance(found, list | tuple):  # all frames since the last call
-        found = found[-1] if found else None
-    if found is None:
+    if isinstance(frame, list | tuple):  # all frames since the last call
+        frame = frame[-1] if frame else None
+    if frame is None:
         raise ConfigError(f"--video: gym:{env_id} renders no frames.")
-    picture = np.asarray(found)
+    picture = np.asarray(frame)
     if picture.ndim == 2:
         picture = np.repeat(picture[..., None], 3, axis=2)
     elif picture.ndim == 3 and picture.shape[2] not in _CHANNELS and picture.shape[0] in _CHANNELS:

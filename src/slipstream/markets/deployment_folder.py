@@ -141,7 +141,7 @@ def _metadata(deployment: Deployment) -> dict[str, Any]:
         metadata["forced"] = forced_gate_warnings(manifest)
         if find_small_file(folder, AUDIT):
             keys = ("time", "event", "to", "source", "why")
-            lines = [{key: one.get(key) for key in keys} for one in deployment.audit()]
+            lines = [{key: line.get(key) for key in keys} for line in deployment.audit()]
             metadata["audit"] = lines[-_MAX_LINES:]
     except MALFORMED as error:
         metadata["unreadable"] = str(error)
@@ -173,4 +173,6 @@ def _curve(name: str, rows: Sequence[Decision]) -> dict[str, Any]:
     points = rows[(len(rows) - 1) % stride :: stride]
     metadata = {"name": name, "time": last.time, "equity": last.equity, "count": len(rows)}
     metadata |= {"action": last.action, "target_units": last.target_units}
-    return metadata | {"curve": [(float(one.time), float(one.equity)) for one in points]}
+    return metadata | {
+        "curve": [(float(decision.time), float(decision.equity)) for decision in points]
+    }

@@ -294,11 +294,11 @@ def split_times(
         most = max(_count(bars.time, first, last) for bars in market.bars)
         if most < _LEAST:
             first = int(edges[index])
-            own = max(_count(bars.time, first, last) for bars in market.bars)
+            num_bars = max(_count(bars.time, first, last) for bars in market.bars)
             raise DataError(
-                f"Split `{name}` ({date_text(first)} to {date_text(last)}) must hold at "
-                f"least {_LEAST} bars of a symbol after an embargo of {embargo_bars:,} bars; "
-                f"all its bars are {own:,}: give it a larger share, load more data, or shorten the "
+                f"Split `{name}` ({date_text(first)} to {date_text(last)}) must hold at least "
+                f"{_LEAST} bars of a symbol after an embargo of {embargo_bars:,} bars; all its "
+                f"bars are {num_bars:,}: give it a larger share, load more data, or shorten the "
                 f"lookback and the features' warm-up{memory_note and f' ({memory_note})'}."
             )
     return times

@@ -69,9 +69,9 @@ def build_config(environment: str, folder: str | None) -> tuple[dict[str, Any], 
             f"`slipstream init {environment}` needs a folder of prices: "
             f"slipstream init {environment} DIR > my.yaml."
         )
-    found = describe_folder(folder, "fx" if environment == "forex" else None)
-    _check_readable(found)
-    names = [one.symbol for one in found.usable]
+    description = describe_folder(folder, "fx" if environment == "forex" else None)
+    _check_readable(description)
+    names = [file.symbol for file in description.usable]
     env: dict[str, Any] = {"name": environment}
     values: dict[str, Any] = {"env": env}
     head: list[str] = []
@@ -91,14 +91,14 @@ def build_config(environment: str, folder: str | None) -> tuple[dict[str, Any], 
         }
     elif environment == "portfolio":
         env["account_currency"], reasons = _choose_quote_currency(names)
-    kept = drop_symbols(found, reasons)
+    kept = drop_symbols(description, reasons)
     head = [*(f"Left out: {sentence}" for sentence in reasons.values()), *head]
     section = kept.data_section
     head += _without_pips(section, env)
     proposal = propose_section(section)
     env["data"] = proposal.section
-    head += _fit_bars(env, min(one.rows for one in kept.usable))
-    return values, [*_files_head(found), *head, *_data_head(proposal)]
+    head += _fit_bars(env, min(file.rows for file in kept.usable))
+    return values, [*_files_head(description), *head, *_data_head(proposal)]
 
 
 def _fit_bars(env: dict[str, Any], bars: int) -> list[str]:
@@ -141,19 +141,19 @@ def _fit_bars(env: dict[str, Any], bars: int) -> list[str]:
     ]
 
 
-def _files_head(found: FolderDescription) -> list[str]:
+def _files_head(description: FolderDescription) -> list[str]:
     """List the files of the folder, and the files that are left out with the reason."""
-    used = {(one.symbol, one.file) for one in found.usable}
-    head = [f"Prices found in {found.folder}:"]
-    head += [f"  {_file_line(one)}" for one in found.files]
+    used = {(file.symbol, file.file) for file in description.usable}
+    head = [f"Prices found in {description.folder}:"]
+    head += [f"  {_file_line(file)}" for file in description.files]
     head += [
-        f"Left out: {one.file}: of another market or other bars than those used, or a second file "
+        f"Left out: {file.file}: of another market or other bars than those used, or a second file "
         "of its symbol."
-        for one in found.files
-        if one.problem is None and (one.symbol, one.file) not in used
+        for file in description.files
+        if file.problem is None and (file.symbol, file.file) not in used
     ]
-    unread = [one for one in found.files if one.problem is not None]
-    return head + [f"Left out: {one.file}: it cannot be read (see above)." for one in unread]
+    unread = [file for file in description.files if file.problem is not None]
+    return head + [f"Left out: {file.file}: it cannot be read (see above)." for file in unread]
 
 
 def _data_head(proposal: DataProposal) -> list[str]:
@@ -170,17 +170,19 @@ def _data_head(proposal: DataProposal) -> list[str]:
     return head
 
 
-def _check_readable(found: FolderDescription) -> None:
+def _check_readable(description: FolderDescription) -> None:
     """Raise DataError if no file can be read."""
-    if not found.usable:
-        problems = " ".join(f"{one.file}: {one.problem}" for one in found.files if one.problem)
+    if not description.usable:
+        problems = " ".join(
+            f"{file.file}: {file.problem}" for file in description.files if file.problem
+        )
         advice = "Give a folder of CSV, Parquet or Feather files of bars."
         if "column" in problems:  # there is a table, its columns are not known
             advice = (
                 "Name the columns with `slipstream data check --column THEIRS=OURS` until they can."
             )
         raise DataError(
-            f"{found.folder} holds no file of prices that can be read. {problems} {advice}"
+            f"{description.folder} holds no file of prices that can be read. {problems} {advice}"
         )
 
 
@@ -192,11 +194,11 @@ def _choose_account_currency(names: list[str]) -> tuple[str, dict[str, str]]:
     """
     pairs = [pair for name in names if (pair := parse(name)) is not None]
     others = dict.fromkeys([pair.base for pair in pairs] + [pair.quote for pair in pairs])
-    reasons = {one: _conversion_problems(names, one) for one in ("USD", *others)}
+    reasons = {currency: _conversion_problems(names, currency) for currency in ("USD", *others)}
     if len(reasons["USD"]) < len(names):
         return "USD", reasons["USD"]
     money = FIAT | {pair.quote for pair in pairs}
-    account = min(reasons, key=lambda one: (len(reasons[one]), one not in money))
+    account = min(reasons, key=lambda currency: (len(reasons[currency]), currency not in money))
     return account, reasons[account]
 
 
@@ -227,12 +229,12 @@ def _choose_quote_currency(names: list[str]) -> tuple[str, dict[str, str]]:
     }
 
 
-def drop_symbols(found: FolderDescription, reasons: dict[str, str]) -> FolderDescription:
+def drop_symbols(description: FolderDescription, reasons: dict[str, str]) -> FolderDescription:
     """Return the description without the symbols for which there is a reason."""
-    kept = replace(found, left_out=frozenset(reasons))
+    kept = replace(description, left_out=frozenset(reasons))
     if not kept.usable:
         raise DataError(
-            f"{found.folder} has no symbol that can be traded. {' '.join(reasons.values())}"
+            f"{description.folder} has no symbol that can be traded. {' '.join(reasons.values())}"
         )
     return kept
 
@@ -260,13 +262,13 @@ def _without_pips(section: dict[str, Any], env: dict[str, Any]) -> list[str]:
     ]
 
 
-def _file_line(one: FileDescription) -> str:
-    if one.problem is not None:
-        return f"{one.file}: cannot be read: {one.problem}"
-    bars = f"{one.rows:,} bars of {timeframe_name(one.bar_seconds)}"
-    line = f"{one.file}: {one.symbol}, {bars}, {stamp(one.first)} to {stamp(one.last)}"
-    if one.extra:
-        line += f"; columns usable as features: {', '.join(one.extra)}"
+def _file_line(file: FileDescription) -> str:
+    if file.problem is not None:
+        return f"{file.file}: cannot be read: {file.problem}"
+    bars = f"{file.rows:,} bars of {timeframe_name(file.bar_seconds)}"
+    line = f"{file.file}: {file.symbol}, {bars}, {stamp(file.first)} to {stamp(file.last)}"
+    if file.extra:
+        line += f"; columns usable as features: {', '.join(file.extra)}"
     return line
 
 
@@ -381,24 +383,24 @@ def propose_section(section: dict[str, object]) -> DataProposal:
     section, reasons = dict(section), []
     for _ in range(_ROUNDS):
         config = validate(DataConfig, section, "data")
-        found = check(config)
-        proven = [one for one in found.errors if _is_proven(one.fixes)]
-        fix = merge_fixes(one.fixes[0] for one in proven)
-        if not fix or not replace(found, issues=tuple(proven)).is_fixed_by(
-            way := complete_fix(fix, config, found.files)
+        data_check = check(config)
+        proven = [issue for issue in data_check.errors if _is_proven(issue.fixes)]
+        fix = merge_fixes(issue.fixes[0] for issue in proven)
+        if not fix or not replace(data_check, issues=tuple(proven)).is_fixed_by(
+            way := complete_fix(fix, config, data_check.files)
         ):
             break
         groups: dict[tuple[str, str], list[DataIssue]] = {}
-        for one in proven:
-            groups.setdefault((one.kind, one.message), []).append(one)
+        for issue in proven:
+            groups.setdefault((issue.kind, issue.message), []).append(issue)
         for (_, message), group in groups.items():
-            together = merge_fixes(one.fixes[0] for one in group) or {}
-            names = ", ".join(one.symbol for one in group)
+            together = merge_fixes(issue.fixes[0] for issue in group) or {}
+            names = ", ".join(issue.symbol for issue in group)
             reasons.append(f"{format_fix(together)}: {names}: {message}.")
         section |= way
-    left = join_issues(found.errors, found.symbols)
-    if found.fixes:
-        left.append(describe_fixes(found.fixes))
+    left = join_issues(data_check.errors, data_check.symbols)
+    if data_check.fixes:
+        left.append(describe_fixes(data_check.fixes))
     return DataProposal(section, tuple(reasons), tuple(left))
 
 
@@ -429,22 +431,22 @@ def describe_folder(path: str | Path, prefer: MarketKind | None = None) -> Folde
         raise DataError(
             f"{str(root)!r} is no .parquet, .csv or .feather file: name one, or a folder."
         )
-    described = tuple(file for one in files for file in _describe(*one))
+    described = tuple(file for paths in files for file in _describe(*paths))
     return FolderDescription(str(path), described, prefer)
 
 
 def _describe(name: str, path: Path) -> list[FileDescription]:
     """Describe one file; a table of several symbols once per symbol."""
-    own = name if parse(name) is not None else find_pair(name) or name
-    config = DataConfig(folder=str(path.parent), files={own: path.name}, symbols=(own,))
+    pair_name = name if parse(name) is not None else find_pair(name) or name
+    config = DataConfig(folder=str(path.parent), files={pair_name: path.name}, symbols=(pair_name,))
     try:
         named = list_bare_symbols(read_frame(expand_parts(path)[0], config, path.name)[1])
     except DataError as error:
-        return [FileDescription(own, path.name, problem=str(error))]
+        return [FileDescription(pair_name, path.name, problem=str(error))]
     # CryptoDataDownload: Binance_BTCUSDT_1h.csv, and a column with BTCUSDT.
-    if len(named) == 1 and parse(own) is not None:
-        named = [own]
-    return [_describe_symbol(symbol, path, config) for symbol in named or [own]]
+    if len(named) == 1 and parse(pair_name) is not None:
+        named = [pair_name]
+    return [_describe_symbol(symbol, path, config) for symbol in named or [pair_name]]
 
 
 def _describe_symbol(symbol: str, path: Path, config: DataConfig) -> FileDescription:

@@ -134,7 +134,7 @@ class SyntheticMarket(ABC):
             OSError: the folder cannot be written, or its disk is full.
         """
         drawn = self.generate(bars or self.bars, seed, symbols, bar_seconds)
-        return tuple(_write(Path(folder), one) for one in drawn)
+        return tuple(_write(Path(folder), bars_of_symbol) for bars_of_symbol in drawn)
 
     def state(self, panel: Panel) -> FloatArray:
         """Return the state at each row of a synthetic panel, float64 [T, A].
@@ -255,8 +255,11 @@ class SyntheticCrypto(SyntheticMarket):
         jumps = random.integers(1, max(assets, 2), size=bars)
         asset = (first + np.cumsum(np.where(changes, jumps, 0))) % assets
         hot = (asset[:, None] == np.arange(assets)).astype(np.float64)
-        common, own = random.standard_normal((bars, 1)), random.standard_normal((bars, assets))
-        growth = self.noise * (common + own)
+        common, idiosyncratic = (
+            random.standard_normal((bars, 1)),
+            random.standard_normal((bars, assets)),
+        )
+        growth = self.noise * (common + idiosyncratic)
         growth[1:] += self.drift(hot[:-1])
         log_volume = LOG_VOLUME + random.standard_normal((bars, assets)) + self.signal * hot
         return SignalDraw(growth, log_volume, {self.column: hot})

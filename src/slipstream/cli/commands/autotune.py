@@ -84,8 +84,8 @@ def autotune(
         return
     num_envs = saturation_point({n: measurement.rate for n, measurement in trained.items()})
     if write is not None:
-        chosen, _ = resolve(target, {"training.num_envs": num_envs}).with_opponent()
-        write_text(write, chosen.to_yaml())
+        tuned_config, _ = resolve(target, {"training.num_envs": num_envs}).with_opponent()
+        write_text(write, tuned_config.to_yaml())
         print_text(
             f"{write} has num_envs: {num_envs}. This changes the number of updates in a budget, so "
             "compare the scores."
@@ -173,7 +173,9 @@ def _problems(measurements: Measurements) -> list[str]:
     sentences = []
     for backend in dict.fromkeys(case.backend for case in measurements.problems):
         failed = {
-            case: why for case, why in measurements.problems.items() if case.backend == backend
+            case: reason
+            for case, reason in measurements.problems.items()
+            if case.backend == backend
         }
         numbers = ", ".join(dict.fromkeys(str(case.num_envs) for case in failed))
         error = next(iter(failed.values())).partition("Traceback (most recent")[0]

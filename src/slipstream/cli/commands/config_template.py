@@ -39,8 +39,8 @@ def init(
     from slipstream.training.settings.config import resolve
 
     started = (start(environment, folder) for start in iter_offers("init"))
-    if (own := next(filter(None, started), None)) is not None:
-        values, head = own
+    if (sections := next(filter(None, started), None)) is not None:
+        values, head = sections
         config = resolve(values)
     elif folder is not None:
         raise ConfigError(f"{environment} reads no prices. Remove the folder {folder}.")
@@ -96,7 +96,7 @@ def _lines(values: Mapping[str, Any], model: type[BaseModel], depth: int, where:
     from slipstream.core.config import find_model
     from slipstream.core.storage import yaml_file
 
-    words = field_descriptions(model)
+    descriptions = field_descriptions(model)
     lines = []
     for key, value in values.items():
         path, indent = f"{where}.{key}", "  " * depth
@@ -105,11 +105,11 @@ def _lines(values: Mapping[str, Any], model: type[BaseModel], depth: int, where:
         below = model.model_fields.get(key)
         nested = find_model(below.annotation) if below is not None else None
         if isinstance(value, Mapping) and value and nested is not None:
-            lines.append(f"{indent}{key}:{_comment(words.get(key))}")
+            lines.append(f"{indent}{key}:{_comment(descriptions.get(key))}")
             lines += _lines(value, nested, depth + 1, path)
             continue
         text = yaml_file.dump({key: value}).rstrip("\n").splitlines()
-        comment = _comment(words.get(key))
+        comment = _comment(descriptions.get(key))
         if len(text) == 1 and len(indent + text[0] + comment) <= _WIDTH:
             lines.append(f"{indent}{text[0]}{comment}")
             continue
@@ -122,29 +122,30 @@ def _lines(values: Mapping[str, Any], model: type[BaseModel], depth: int, where:
 
 def field_descriptions(model: type[BaseModel]) -> dict[str, str]:
     """Return a description per field: its own, else its entry under `Attributes:`."""
-    found = _attributes(model.__doc__ or "")
+    descriptions = _attributes(model.__doc__ or "")
     for name, field in model.model_fields.items():
         if field.description:
-            found[name] = field.description
-    return found
+            descriptions[name] = field.description
+    return descriptions
 
 
 def _attributes(docstring: str) -> dict[str, str]:
     _, _, body = docstring.partition("Attributes:")
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     names: list[str] = []
     for line in body.splitlines():
         entry = re.match(r"^\s+((?:\w+)(?:, \w+)*): (.*)$", line)
         starts = entry is not None and len(line) - len(line.lstrip()) <= 8
         if entry is not None and starts:
             names = entry[1].split(", ")
-            found |= dict.fromkeys(names, entry[2])
+            attributes |= dict.fromkeys(names, entry[2])
         elif names and line.strip():
-            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+            attributes |= {name: f"{attributes[name]} {line.strip()}" for name in names}
     return {
-        name: " ".join(text.replace("``", "").split()).rstrip(".") for name, text in found.items()
+        name: " ".join(text.replace("``", "").split()).rstrip(".")
+        for name, text in attributes.items()
     }
 
 
-def _comment(words: str | None) -> str:
-    return f"  # {words}" if words else ""
+def _comment(text: str | None) -> str:
+    return f"  # {text}" if text else ""

@@ -77,8 +77,8 @@ def evaluate(
     from slipstream.training.runs.run import Run
 
     progress = open_console()
-    place, bars, start = resolve_source(run, data, start)
-    folder = Path(str(place))
+    source_folder, bars, start = resolve_source(run, data, start)
+    folder = Path(str(source_folder))
     deployed = deployed_folder(folder)
     if deployed is not None and video is not None:
         raise ConfigError(
@@ -137,8 +137,8 @@ def _print_table(played: GamesResult) -> None:
             for share, low, high in games.shares().values()
         ]
         sides = [metadata.get(name) for name in ("won_left", "won_right")]
-        both = " | ".join("-" if side is None else f"{100 * side:.1f}" for side in sides)
-        rows.append((games.player2, *shares, both, f"{metadata['mean_length']:.0f}"))
+        side_shares = " | ".join("-" if side is None else f"{100 * side:.1f}" for side in sides)
+        rows.append((games.player2, *shares, side_shares, f"{metadata['mean_length']:.0f}"))
     columns = ("opponent", "won %", "drawn %", "lost %", "won left | right %", "mean length")
     title = f"{played[0].player1}, {len(played[0].result):,} matches per opponent, both sides"
     print_table(columns, rows, title, numbers=True)

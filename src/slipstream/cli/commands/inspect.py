@@ -119,17 +119,17 @@ def _folder(target: str) -> Path | None:
 
     if get_kind(target).is_known or Path(target).is_file():
         return None
-    here = [place for place in (Path(target), Path(STUDIES) / target) if place.is_dir()]
-    return here[0] if here else find_folder(target)
+    folders = [path for path in (Path(target), Path(STUDIES) / target) if path.is_dir()]
+    return folders[0] if folders else find_folder(target)
 
 
 def _first_sentence(module: str) -> str:
     """Return the first sentence of a module's docstring without importing the module."""
     try:
-        found = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(module)
     except ImportError:
-        found = None
-    if found is None or found.origin is None:
+        spec = None
+    if spec is None or spec.origin is None:
         return f"not available: there is no module {module}"
-    docstring = ast.get_docstring(ast.parse(Path(found.origin).read_bytes())) or ""
+    docstring = ast.get_docstring(ast.parse(Path(spec.origin).read_bytes())) or ""
     return docstring.partition("\n\n")[0].replace("\n", " ").rstrip(".")

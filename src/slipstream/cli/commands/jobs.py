@@ -117,12 +117,12 @@ def add(
             if options.get(option):
                 options[option] = _freeze_config(str(options[option]), queue.folder / "configs")
         first = command_line(words, inner.command, {**options, **fixed})
-        again = first
+        resume_words = first
         if name == "train":
             resume = getattr(context.find_root().command, "commands", {})["resume"]
-            kept = {option: options[option] for option in _RESUME_OPTIONS}
-            again = command_line(["resume"], resume, {**kept, "run": folder})
-        job = queue.add(kind, folder, first, again, job_environment(), num_cores, size)
+            resume_options = {option: options[option] for option in _RESUME_OPTIONS}
+            resume_words = command_line(["resume"], resume, {**resume_options, "run": folder})
+        job = queue.add(kind, folder, first, resume_words, job_environment(), num_cores, size)
     memory_text = f", about {size / 2**30:.1f} GiB of memory" if size else ""
     print_text(f"Job {job.id}: {folder}{memory_text}. `slipstream jobs run` runs the queue.")
 
@@ -138,16 +138,18 @@ def stop(job: JobOrFolder) -> None:
     from slipstream.jobs.supervisor import stop_job as stop_job
 
     with user_queue() as queue:
-        found = _find(queue, job)
-        if stop_job(queue, found):
+        queued_job = _find(queue, job)
+        if stop_job(queue, queued_job):
             print_text(
-                f"Job {found.id} stops after the current iteration. Requeue it with `slipstream "
-                f"jobs retry {found.id}`."
+                f"Job {queued_job.id} stops after the current iteration. Requeue it with "
+                f"`slipstream jobs retry {queued_job.id}`."
             )
             return
-        print_text(f"Job {found.id} will not start until `slipstream jobs retry {found.id}`.")
-        if other := describe_other_process(Path(found.folder)):
-            print_text(f"`slipstream stop {shlex.quote(found.folder)}` stops {other}.")
+        print_text(
+            f"Job {queued_job.id} will not start until `slipstream jobs retry {queued_job.id}`."
+        )
+        if process := describe_other_process(Path(queued_job.folder)):
+            print_text(f"`slipstream stop {shlex.quote(queued_job.folder)}` stops {process}.")
 
 
 @app.command(epilog="Example: slipstream jobs retry 3")
@@ -156,9 +158,9 @@ def retry(job: JobOrFolder) -> None:
     from slipstream.jobs.queue import user_queue
 
     with user_queue() as queue:
-        found = _find(queue, job)
-        queue.retry(found)
-        print_text(f"Job {found.id} is queued again.")
+        queued_job = _find(queue, job)
+        queue.retry(queued_job)
+        print_text(f"Job {queued_job.id} is queued again.")
 
 
 @app.command(epilog="Example: slipstream jobs run --until-idle")
@@ -188,8 +190,8 @@ def _find(queue: Any, name: str) -> Any:
     """Return a job by its number, its folder, or its name if the name is unique."""
     if name.isdecimal():
         return queue.job(int(name))
-    found = find_jobs(queue, name)
-    candidates = [job for job in found if not job.final_state] or found[-1:]
+    jobs = find_jobs(queue, name)
+    candidates = [job for job in jobs if not job.final_state] or jobs[-1:]
     if len(candidates) != 1:
         listed = "; ".join(f"{job.id} is {job.folder}" for job in candidates)
         raise ConfigError(
@@ -251,8 +253,8 @@ def _resolve_folder(command: str, options: dict[str, Any]) -> tuple[str, Path, d
             return kind.NAME, *kind.job(command, options)
     from slipstream.studies.record.inspection import lookup
 
-    found, study = lookup(options["run"])
-    folder = found.resolve()
+    path, study = lookup(options["run"])
+    folder = path.resolve()
     return "run" if study is None else "study", folder, {"run": folder}
 
 

@@ -219,7 +219,7 @@ def tune(
             return
         study_name = str(folder)
     overrides, section = arg.tune_overrides(context.params)
-    with closing(arg.open_console()) as shown:
+    with closing(arg.open_console()) as console:
         api.tune(
             target,
             study_name=study_name,
@@ -233,8 +233,8 @@ def tune(
             time_budget=time_budget,
             force_deploy=force_deploy,
             report=not no_report,
-            log=shown.log,
-            on_progress=shown.show,
+            log=console.log,
+            on_progress=console.show,
         )
 
 

@@ -41,13 +41,13 @@ def watch(
         return
     from slipstream.studies.record.inspection import describe, is_running, lookup
 
-    folder, before = lookup(name)[0], ""
+    folder, previous = lookup(name)[0], ""
     while True:
         working = is_running(folder)
         text = "\n".join(describe(name))
-        if text != before:
+        if text != previous:
             _show(text)
-            before = text
+            previous = text
         if not working:
             return
         time.sleep(every)
@@ -58,16 +58,28 @@ def _watch_all(every: float) -> None:
     from slipstream.core.storage.resource_monitor import Gpus
     from slipstream.dashboard.overview import VisibleFolders, describe_machine
 
-    cards, places = Gpus(), VisibleFolders()
-    describe_machine(cards)  # the next call reports the load since this one
-    shown = ("job", "name", "kind", "state", "progress", "rate", "eta", "cores", "memory", "reason")
+    gpus, folders = Gpus(), VisibleFolders()
+    describe_machine(gpus)  # the next call reports the load since this one
+    columns = (
+        "job",
+        "name",
+        "kind",
+        "state",
+        "progress",
+        "rate",
+        "eta",
+        "cores",
+        "memory",
+        "reason",
+    )
     while True:
         time.sleep(min(every, 1.0))
         rows = [
-            [getattr(one, name) for name in shown] for one in places.list_rows(include_ended=False)
+            [getattr(row, name) for name in columns]
+            for row in folders.list_rows(include_ended=False)
         ]
-        table = format_columns(shown, rows) if rows else ["Nothing runs or waits."]
-        _show("\n".join([describe_machine(cards), "", *table]))
+        table = format_columns(columns, rows) if rows else ["Nothing runs or waits."]
+        _show("\n".join([describe_machine(gpus), "", *table]))
         if not sys.stdout.isatty():
             return
         time.sleep(max(0.0, every - 1.0))
@@ -105,12 +117,14 @@ def stop(name: RunOrStudy) -> None:
         own_jobs = [
             job for job in queue.jobs(include_ended=False) if job.folder == str(folder.resolve())
         ]
-        asked = [stop_job(queue, job) for job in own_jobs]  # includes jobs that are still loading
-    if ask(name) or any(asked):
+        job_stopped = [
+            stop_job(queue, job) for job in own_jobs
+        ]  # includes jobs that are still loading
+    if ask(name) or any(job_stopped):
         reported = read_status(folder)
         unit = "bar" if path_exists(folder / CURRENT) else "iteration"
         unit = "check" if reported and reported.pattern else unit
-        again = resume_command(folder, reported, name)
-        print_text(f"It stops after the current {unit}. Resume it with: {again}")
+        command = resume_command(folder, reported, name)
+        print_text(f"It stops after the current {unit}. Resume it with: {command}")
     else:
         print_text(f"No process works on {folder}. There is nothing to stop.")

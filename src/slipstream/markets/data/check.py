@@ -77,7 +77,7 @@ class DataCheck:
     @property
     def summary(self) -> tuple[str, ...]:
         """One line per readable file."""
-        return tuple(_describe_inspection(one) for one in self.inspections)
+        return tuple(_describe_inspection(inspection) for inspection in self.inspections)
 
     def issues_of_kind(self, kind: str, symbol: str | None = None) -> tuple[DataIssue, ...]:
         """Return the issues of one kind, optionally of one symbol."""
@@ -101,10 +101,11 @@ class DataCheck:
             left = check(tried).errors
         except SlipstreamError:
             return False
-        mended = {(one.symbol, one.kind) for one in self.errors if one.fixes}
+        mended = {(issue.symbol, issue.kind) for issue in self.errors if issue.fixes}
         return not any(
-            (one.symbol, one.kind) in mended or any(contradicts(other, way) for other in one.fixes)
-            for one in left
+            (issue.symbol, issue.kind) in mended
+            or any(contradicts(other, way) for other in issue.fixes)
+            for issue in left
         )
 
 
@@ -118,44 +119,51 @@ def check(config: DataConfig) -> DataCheck:
     files = _files(config, issues)
     tables = _tables(files, config, issues)
     issues += _unknown_names(tables, config)
-    naive = [one for one in tables if one.needs_zone and one.local_times.origin != "mixed"]
+    naive = [
+        naive_table
+        for naive_table in tables
+        if naive_table.needs_zone and naive_table.local_times.origin != "mixed"
+    ]
     proof = infer_zone(naive, config)
     inspected = [_inspect(table, config, proof, issues) for table in tables]
-    usable = [one.bars for one in inspected if one.bars is not None]
+    usable = [naive_table.bars for naive_table in inspected if naive_table.bars is not None]
     if usable:
         leave_out: SuggestedFix = {"symbols": [bars.symbol for bars in usable]}
         issues = [
-            replace(one, fixes=(leave_out,)) if one.kind == "too_few" else one for one in issues
+            replace(naive_table, fixes=(leave_out,))
+            if naive_table.kind == "too_few"
+            else naive_table
+            for naive_table in issues
         ]
-    lengths = {one.table.symbol: one.bar_seconds for one in inspected}
-    bars = {one.table.symbol: len(one.table) for one in inspected}
+    lengths = {naive_table.table.symbol: naive_table.bar_seconds for naive_table in inspected}
+    bars = {naive_table.table.symbol: len(naive_table.table) for naive_table in inspected}
     disagreement = timeframe_issue(lengths, config.timeframe, bars)
     issues += [disagreement] if disagreement is not None else []
     issues += _range_issues(usable)
-    accepted = tuple(_apply_allowed(one, config) for one in issues)
+    accepted = tuple(_apply_allowed(naive_table, config) for naive_table in issues)
     return DataCheck(config, files, tuple(inspected), accepted)
 
 
-def render(found: DataCheck) -> str:
+def render(data_check: DataCheck) -> str:
     """Return the report as plain text; an issue shared by several symbols takes one line."""
-    folder = str(resolve_folder(found.config.folder))
+    folder = str(resolve_folder(data_check.config.folder))
     lines = [f"Data check of {printable(folder)}"]
-    lines += [f"  {printable(line)}" for line in found.summary]
+    lines += [f"  {printable(line)}" for line in data_check.summary]
     for severity, title in (
         ("error", "Errors: loading refuses this data"),
         ("warning", "Warnings"),
         ("info", "For your information"),
     ):
-        chosen = [issue for issue in found.issues if issue.severity == severity]
+        chosen = [issue for issue in data_check.issues if issue.severity == severity]
         if chosen:
             lines += ["", f"{title}:"]
-            lines += [f"  {line}" for line in join_issues(chosen, found.symbols)]
-        if severity == "error" and found.fixes:
-            lines.append(f"  {describe_fixes(found.fixes)}")
-    lines += ["", _verdict(found)]
-    if not found.inspections:
+            lines += [f"  {line}" for line in join_issues(chosen, data_check.symbols)]
+        if severity == "error" and data_check.fixes:
+            lines.append(f"  {describe_fixes(data_check.fixes)}")
+    lines += ["", _verdict(data_check)]
+    if not data_check.inspections:
         return "\n".join(lines)
-    kinds = [get_market_kind(symbol, found.config) for symbol in found.files]
+    kinds = [get_market_kind(symbol, data_check.config) for symbol in data_check.files]
     # A portfolio needs at least two coins.
     environment = "portfolio" if len(kinds) > 1 and set(kinds) == {"24/7"} else "forex"
     command = f"slipstream init {environment} {shlex.quote(folder)} > my.yaml"
@@ -163,26 +171,26 @@ def render(found: DataCheck) -> str:
     return "\n".join(lines)
 
 
-def _verdict(found: DataCheck) -> str:
-    warnings = sum(one.severity == "warning" for one in found.issues)
-    if found.errors:
-        return f"Not loadable: {plural(len(found.errors), 'error')}, {warnings} warnings."
+def _verdict(data_check: DataCheck) -> str:
+    warnings = sum(issue.severity == "warning" for issue in data_check.issues)
+    if data_check.errors:
+        return f"Not loadable: {plural(len(data_check.errors), 'error')}, {warnings} warnings."
     return f"Loadable, with {plural(warnings, 'warning')}."
 
 
-def _describe_inspection(one: FileInspection) -> str:
+def _describe_inspection(inspection: FileInspection) -> str:
     """Describe a file in one line: format, bars, range, market, spread."""
-    table, bars = one.table, one.bars
+    table, bars = inspection.table, inspection.bars
     if bars is None:
         return f"{table.symbol}: {table.dialect.name}, no usable bars"
     spread = f"spread: {table.spread_source}"
     if table.spread is not None:
         spread += f" (median {float(np.median(bars.spread)):.3g})"
-    note = f", if stamps are {one.assumed_zone}" if one.assumed_zone else ""
+    note = f", if stamps are {inspection.assumed_zone}" if inspection.assumed_zone else ""
     return (
         f"{bars.symbol}: {table.dialect.name}, {plural(len(bars), 'bar')} of "
-        f"{timeframe_name(one.bar_seconds)}, {stamp(int(bars.time[0]))} to "
-        f"{stamp(int(bars.time[-1]))} UTC{note}, market {one.kind}, {spread}"
+        f"{timeframe_name(inspection.bar_seconds)}, {stamp(int(bars.time[0]))} to "
+        f"{stamp(int(bars.time[-1]))} UTC{note}, market {inspection.kind}, {spread}"
     )
 
 
@@ -279,13 +287,13 @@ def _inspect(
 ) -> FileInspection:
     assumed = ""
     if table.needs_zone:
-        own = infer_mixed_zone(table, config) if table.local_times.origin == "mixed" else proof
-        issues.append(_naive_time_issue(table, own))
-        assumed = own.zone or "UTC"
+        zone = infer_mixed_zone(table, config) if table.local_times.origin == "mixed" else proof
+        issues.append(_naive_time_issue(table, zone))
+        assumed = zone.zone or "UTC"
         table = replace(table, zone=assumed)
-    one = clean(table, config, assumed)
-    issues += [*one.issues, *_side_issues(table, config), *_bar_issues(one, config)]
-    return one
+    inspection = clean(table, config, assumed)
+    issues += [*inspection.issues, *_side_issues(table, config), *_bar_issues(inspection, config)]
+    return inspection
 
 
 def _naive_time_issue(table: RawTable, proof: ZoneInference) -> DataIssue:
@@ -310,14 +318,16 @@ def _naive_time_issue(table: RawTable, proof: ZoneInference) -> DataIssue:
     return DataIssue.from_kind(table.symbol, "naive_time", what, count, fixes=fixes)
 
 
-def _bar_issues(one: FileInspection, config: DataConfig) -> list[DataIssue]:
+def _bar_issues(inspection: FileInspection, config: DataConfig) -> list[DataIssue]:
     """Return issues of the bars of one file that loading keeps."""
-    if one.bars is None:
+    if inspection.bars is None:
         return []
-    issues = hole_issues(one.bars, one.bar_seconds, one.kind)
-    if one.kind == "fx" and not one.assumed_zone:
-        issues += week_issues(one.table, one.bars, one.bar_seconds, config)
-    return issues + quality_issues(one.bars, one.bar_seconds, one.kind, one.table.path.name)
+    issues = hole_issues(inspection.bars, inspection.bar_seconds, inspection.kind)
+    if inspection.kind == "fx" and not inspection.assumed_zone:
+        issues += week_issues(inspection.table, inspection.bars, inspection.bar_seconds, config)
+    return issues + quality_issues(
+        inspection.bars, inspection.bar_seconds, inspection.kind, inspection.table.path.name
+    )
 
 
 def _side_issues(table: RawTable, config: DataConfig) -> list[DataIssue]:
@@ -347,10 +357,17 @@ def _range_issues(markets: list[Bars]) -> list[DataIssue]:
     if max(first) > min(last):
         # The largest set of symbols with bars at the same time; it is reached at a first bar.
         together = max(
-            ([one for one in markets if one.time[0] <= t <= one.time[-1]] for t in sorted(first)),
+            (
+                [
+                    symbol_bars
+                    for symbol_bars in markets
+                    if symbol_bars.time[0] <= t <= symbol_bars.time[-1]
+                ]
+                for t in sorted(first)
+            ),
             key=lambda some: (len(some), sum(map(len, some))),
         )
-        names = [one.symbol for one in together]
+        names = [symbol_bars.symbol for symbol_bars in together]
         message = f"{ends}: there is no moment at which all have bars"
         ways = ({"symbols": names},)
         return [DataIssue.from_kind(ALL, "no_common_period", message, len(markets), fixes=ways)]
@@ -373,21 +390,24 @@ def timeframe_issue(
         wrong = [symbol for symbol in names if lengths[symbol] != expected]
         right = [symbol for symbol in names if lengths[symbol] == expected]
         if wrong:
-            own = names[wrong[0]]
+            symbol_length = names[wrong[0]]
             requested = f"`timeframe: {wanted}` asks for {timeframe_name(expected)}"
             ways: list[SuggestedFix] = [{"symbols": right}] if right else []
             return DataIssue.from_kind(
                 wrong[0],
                 "timeframe",
-                f"bars of {own} where {requested}",
+                f"bars of {symbol_length} where {requested}",
                 len(wrong),
                 "loading refuses: bars are never resampled",
-                fixes=[{"timeframe": own}] if alike else ways,
+                fixes=[{"timeframe": symbol_length}] if alike else ways,
             )
     if alike or not names:
         return None
     listed = ", ".join(f"{symbol} {name}" for symbol, name in names.items())
-    lists = [[s for s in names if names[s] == one] for one in dict.fromkeys(names.values())]
+    lists = [
+        [s for s in names if names[s] == length_name]
+        for length_name in dict.fromkeys(names.values())
+    ]
     lists.sort(key=lambda some: (len(some), sum(bars[s] for s in some)), reverse=True)
     return DataIssue.from_kind(
         ALL,
@@ -395,7 +415,7 @@ def timeframe_issue(
         f"bars of different lengths ({listed})",
         len(names),
         "loading refuses: name symbols of one length",
-        fixes=[{"symbols": one} for one in lists],
+        fixes=[{"symbols": length_name} for length_name in lists],
     )
 
 
@@ -412,16 +432,20 @@ def combine_fixes(
     stops = [issue for issue in issues if issue.severity == "error"]
     ways: list[SuggestedFix] = []
 
-    def add(found: SuggestedFix | None) -> None:
-        way = complete_fix(found or {}, config, files)
+    def add(fix: SuggestedFix | None) -> None:
+        way = complete_fix(fix or {}, config, files)
         if way and way not in ways:
             ways.append(way)
 
-    for k in range(max((len(one.fixes) for one in stops), default=0)):
-        add(merge_fixes(one.fixes[min(k, len(one.fixes) - 1)] for one in stops if one.fixes))
-    accepted = tuple(dict.fromkeys(one.kind for one in stops if CATALOGUE[one.kind].acceptable))
+    for k in range(max((len(error.fixes) for error in stops), default=0)):
+        add(
+            merge_fixes(error.fixes[min(k, len(error.fixes) - 1)] for error in stops if error.fixes)
+        )
+    accepted = tuple(
+        dict.fromkeys(error.kind for error in stops if CATALOGUE[error.kind].acceptable)
+    )
     if accepted:
-        others = [one.fixes[0] for one in stops if one.fixes and one.kind not in accepted]
+        others = [error.fixes[0] for error in stops if error.fixes and error.kind not in accepted]
         if (
             complete_fix(merge_fixes(others) or {}, config, files) not in ways
         ):  # would duplicate a fix
@@ -430,11 +454,11 @@ def combine_fixes(
 
 
 def complete_fix(
-    found: SuggestedFix, config: DataConfig, files: Mapping[str, Path]
+    fix: SuggestedFix, config: DataConfig, files: Mapping[str, Path]
 ) -> dict[str, Any]:
     """Merge a fix with the present values of the keys that it replaces."""
     way: dict[str, Any] = {}
-    for key, value in found.items():
+    for key, value in fix.items():
         before = getattr(config, key)
         if key == "files":
             way |= _complete_files(value, config, files)
@@ -442,7 +466,7 @@ def complete_fix(
             way[key] = value
         elif isinstance(before, dict):  # None takes an entry out
             both = {**before, **value}
-            way[key] = {name: one for name, one in both.items() if one is not None}
+            way[key] = {name: entry for name, entry in both.items() if entry is not None}
         elif key in _BY_SYMBOL and before is not None and before != 1.0:
             way[key] = {**dict.fromkeys(files, before), **value}
         else:
@@ -489,5 +513,5 @@ def contradicts(fix: SuggestedFix, way: SuggestedFix) -> bool:
 def _is_conflict(old: Any, new: Any) -> bool:
     """Return True if two values differ; mappings only if they share a key with different values."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        return any(old.get(name, one) != one for name, one in new.items())
+        return any(old.get(name, value) != value for name, value in new.items())
     return bool(old != new)

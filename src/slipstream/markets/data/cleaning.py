@@ -112,7 +112,7 @@ def clean(table: RawTable, config: DataConfig, assumed_zone: str = "") -> FileIn
     jumps = jump_issues(table.symbol, columns["close"], time)
     units = unit_issues(table, columns["close"], config)
     if jumps:  # no single factor fits the whole file
-        units = [replace(one, fixes=()) for one in units]
+        units = [replace(issue, fixes=()) for issue in units]
     # The unit of a spread can be checked once the unit of the prices is known.
     issues += units or spread_issues(table, config)
     issues += jumps
@@ -398,9 +398,9 @@ def spread_issues(table: RawTable, config: DataConfig) -> list[DataIssue]:
         action = "loading refuses: a pip is 0.01 where the quote is JPY, else 0.0001"
         return [DataIssue.from_kind(table.symbol, "spread_unit", message, len(table), action)]
     if spread.meaning == "spread_points":
-        found = _coarser_point(table, spread, config)
-        if found is not None:
-            return [found]
+        issue = _coarser_point(table, spread, config)
+        if issue is not None:
+            return [issue]
     column = spread.column[np.isfinite(spread.column)]
     typical = _median(column[column > 0.0])
     whole = bool(len(column) > 0 and is_whole(column).all())
@@ -442,13 +442,13 @@ def _spread_unit_fixes(
     }
     del units[spread.meaning]
     shares = {m: _share(spread.column * u, table.columns["close"]) for m, u in units.items()}
-    found = [meaning for meaning, share in shares.items() if _NOTHING < share <= _NONSENSE]
+    meanings = [meaning for meaning, share in shares.items() if _NOTHING < share <= _NONSENSE]
     if is_whole(column).all() and _median(column[column > 0.0]) >= _POINTS:
-        found = [m for m in found if m == "spread_points"] or found
+        meanings = [m for m in meanings if m == "spread_points"] or meanings
     elif is_whole(10.0 * column).all() and not is_whole(column).all():
-        found = [m for m in found if m == "spread_pips"] or found
+        meanings = [m for m in meanings if m == "spread_pips"] or meanings
     fixes: list[SuggestedFix] = []
-    for meaning in found or ["unused_spread"]:
+    for meaning in meanings or ["unused_spread"]:
         fix: dict[str, object] = {"columns": {header: meaning}}
         if meaning == "spread_points" and point != config.point_size_for(table.symbol):
             fix["point"] = {table.symbol: point}
@@ -468,19 +468,19 @@ def _point(table: RawTable, config: DataConfig) -> float:
     given = config.point_size_for(table.symbol)
     if len(table) < _FEWEST:
         return given
-    own = max(price_resolution(table.columns[name]) for name in ("open", "close"))
-    return own if own > 1.5 * given else given
+    resolution = max(price_resolution(table.columns[name]) for name in ("open", "close"))
+    return resolution if resolution > 1.5 * given else given
 
 
 def _coarser_point(table: RawTable, spread: Spread, config: DataConfig) -> DataIssue | None:
     """Report a point smaller than the last digit of the quotes: every spread would be too small."""
-    given, own = config.point_size_for(table.symbol), _point(table, config)
-    if own == given:
+    point_size, resolution = config.point_size_for(table.symbol), _point(table, config)
+    if resolution == point_size:
         return None
     typical = _median(spread.column[spread.column > 0.0]) if spread.column is not None else 0.0
     message = (
-        f"spreads are in points of {given:g} (median {typical:g} points), and the prices' own last "
-        f"digit is {own:g}"
+        f"spreads are in points of {point_size:g} (median {typical:g} points), and the prices' own "
+        f"last digit is {resolution:g}"
     )
-    ways = ({"point": {table.symbol: own}},)
+    ways = ({"point": {table.symbol: resolution}},)
     return DataIssue.from_kind(table.symbol, "point_size", message, len(table), fixes=ways)

@@ -112,7 +112,7 @@ class DataConfig(Config):
         if isinstance(value, (list, tuple)):
             if not value:
                 raise ValueError("name at least one symbol, or leave it out for all files")
-            if len({str(one) for one in value}) != len(value):  # one may be a list
+            if len({str(symbol) for symbol in value}) != len(value):  # one may be a list
                 raise ValueError("each symbol may be named once")
         return value
 

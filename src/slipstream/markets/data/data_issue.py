@@ -241,7 +241,7 @@ def join_issues(issues: Iterable[DataIssue], everyone: tuple[str, ...]) -> list[
     for issue in issues:
         shared.setdefault((issue.message, issue.action), []).append(issue)
     return [
-        replace(group[0], symbol=_names([one.symbol for one in group], everyone)).to_text()
+        replace(group[0], symbol=_names([member.symbol for member in group], everyone)).to_text()
         for group in shared.values()
     ]
 
@@ -288,7 +288,7 @@ def _flow(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_flow(k)}: {_flow(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_flow(one) for one in value) + "]"
+        return "[" + ", ".join(_flow(item) for item in value) + "]"
     if isinstance(value, (bool, int)):
         return str(value).lower()
     if isinstance(value, float):

@@ -161,17 +161,21 @@ def _as_wide(names: tuple[str, ...], rows: list[list[str]]) -> tuple[str, ...]:
         return names
     rows = [row for row in rows if len(row) == len(names) + 1]
     at = next(
-        (k for k, one in enumerate(names) if _OURS.get(normalize_header(one)) in ("time", "date")),
+        (
+            k
+            for k, name in enumerate(names)
+            if _OURS.get(normalize_header(name)) in ("time", "date")
+        ),
         -1,
     )
     first, next_to = [row[0] for row in rows], [row[at + 1] for row in rows]
     if at < 0:
         return ("time", *names)
-    if all(re.fullmatch(r"\d{1,7}", one) for one in first):
+    if all(re.fullmatch(r"\d{1,7}", name) for name in first):
         return ("", *names)
-    if all(one.isalpha() for one in first):
+    if all(name.isalpha() for name in first):
         return ("symbol", *names)
-    if all(_CLOCK.fullmatch(one) for one in next_to):
+    if all(_CLOCK.fullmatch(name) for name in next_to):
         return (*names[:at], "date", "time", *names[at + 1 :])
     return names
 
@@ -199,7 +203,7 @@ def map_columns(dialect: Dialect, columns: dict[str, str], label: str) -> dict[s
     rest = [name for name in dialect.columns if name not in names]
     plain = [normalize_header(name) for name in rest]
     check_duplicate_columns(
-        [n for n, one in zip(rest, plain, strict=True) if plain.count(one) > 1], label
+        [n for n, plain_name in zip(rest, plain, strict=True) if plain.count(plain_name) > 1], label
     )
     for name in sorted(rest, key=_rank):
         ours = _OURS.get(normalize_header(name), "")

@@ -58,16 +58,16 @@ def find_files(config: DataConfig) -> dict[str, Path]:
     named = {symbol: _inside(root, file) for symbol, file in config.files.items()}
     if root.is_file():
         alone = config.symbols if config.symbols and len(config.symbols) == 1 else (root.stem,)
-        found = {alone[0]: [root]}
+        files = {alone[0]: [root]}
     else:
-        found = _folder_files(root, set(config.symbols or ()) - set(named))
+        files = _folder_files(root, set(config.symbols or ()) - set(named))
     if config.symbols is None:
-        wanted = tuple(named) if named else tuple(sorted(found))
+        wanted = tuple(named) if named else tuple(sorted(files))
     else:
         wanted = config.symbols
     if not wanted:
         raise no_files_error(root)
-    return {symbol: named.get(symbol) or _pick(symbol, found, root) for symbol in wanted}
+    return {symbol: named.get(symbol) or _pick(symbol, files, root) for symbol in wanted}
 
 
 def no_files_error(root: Path) -> DataError:
@@ -85,10 +85,10 @@ def no_files_error(root: Path) -> DataError:
 def _folder_files(root: Path, wanted: set[str]) -> dict[str, list[Path]]:
     """Return files by symbol. A name is a symbol as it is spelt, or as the config spells it."""
     spelling = {symbol.upper(): symbol for symbol in wanted}
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for symbol, path in price_files(root, wanted):
-        found.setdefault(spelling.get(symbol.upper(), symbol), []).append(path)
-    return found
+        files.setdefault(spelling.get(symbol.upper(), symbol), []).append(path)
+    return files
 
 
 def price_files(root: Path, whole: Iterable[str] = ()) -> list[tuple[str, Path]]:
@@ -116,13 +116,13 @@ def price_files(root: Path, whole: Iterable[str] = ()) -> list[tuple[str, Path]]
             if len(group) > 1 and (spelling is not _NUMBERED or _is_sequence(group)):
                 parts.setdefault(key, group)
     joined = {path for group in parts.values() for path in group}
-    found = [(path.stem, path) for path in paths if path not in joined]
+    files = [(path.stem, path) for path in paths if path not in joined]
     heads = [_LENGTH.sub("", head[:-1]) for head, _ in parts]
     for symbol, ((head, suffix), group) in zip(heads, parts.items(), strict=True):
         # Bars of two lengths are two symbols; the check reports them.
         name = symbol if heads.count(symbol) == 1 else head[:-1]
-        found.append((name, root / _pattern(head, suffix, group)))
-    return sorted(_pair_sides(found, whole), key=lambda one: one[1].name)
+        files.append((name, root / _pattern(head, suffix, group)))
+    return sorted(_pair_sides(files, whole), key=lambda file: file[1].name)
 
 
 def override_data_config(
@@ -136,7 +136,7 @@ def override_data_config(
         here = {symbol for symbol, _ in price_files(root)} if root.is_dir() else set(symbols or ())
         for key in ("price_scale", "point"):  # units of absent symbols are errors
             if isinstance(section[key], dict):
-                section[key] = {s: one for s, one in section[key].items() if s in here}
+                section[key] = {s: value for s, value in section[key].items() if s in here}
     if symbols is not None:
         section["symbols"] = list(symbols)
         section["files"] = {s: f for s, f in section["files"].items() if s in symbols}
@@ -156,20 +156,21 @@ def _pattern(head: str, suffix: str, group: list[Path]) -> str:
     starts = [begun.pop() if begun in ({"19"}, {"20"}) else "[0-9]", "[A-Za-z0-9]"]
     patterns = [f"{glob.escape(head)}{start}*{suffix}" for start in starts]
     return next(
-        (one for one in patterns if sorted(group[0].parent.glob(one)) == sorted(group)), patterns[0]
+        (pattern for pattern in patterns if sorted(group[0].parent.glob(pattern)) == sorted(group)),
+        patterns[0],
     )
 
 
-def _pair_sides(found: list[tuple[str, Path]], whole: set[str]) -> list[tuple[str, Path]]:
+def _pair_sides(files: list[tuple[str, Path]], whole: set[str]) -> list[tuple[str, Path]]:
     """Return the files with each pair of a bid and an ask file as one pattern."""
     pairs: dict[str, list[tuple[str, Path]]] = {}
-    for symbol, path in found:
+    for symbol, path in files:
         if _SIDE.search(symbol) and symbol not in whole and path.stem not in whole:
             name = path.name if glob.has_magic(path.name) else glob.escape(path.name)
             undated = re.sub(rf"{_DATE}(?=[^*]*$)", "*", _SIDE.sub(_ANY_SIDE, name))
             pairs.setdefault(undated, []).append((symbol, path))
     pairs = {pattern: pair for pattern, pair in pairs.items() if len(pair) == 2}
-    alone = [one for one in found if not any(one in pair for pair in pairs.values())]
+    alone = [file for file in files if not any(file in pair for pair in pairs.values())]
     for pattern, ((symbol, path), _) in pairs.items():
         bare = re.sub(rf"[-_. ]+{_DATE}.*|[-_. ]*(?:bid|ask)(?=[-_. ]|$)", "", symbol, flags=re.I)
         name = find_pair(bare) or _SIDE.sub("", _LENGTH.sub("", bare)).strip("-_. ")
@@ -179,8 +180,8 @@ def _pair_sides(found: list[tuple[str, Path]], whole: set[str]) -> list[tuple[st
 
 def detect_side(path: Path) -> str:
     """Return the side in a file's name, ``bid`` or ``ask``; empty if there is none."""
-    found = {match.lower() for match in _SIDE.findall(path.stem)}
-    return found.pop() if len(found) == 1 else ""
+    sides = {match.lower() for match in _SIDE.findall(path.stem)}
+    return sides.pop() if len(sides) == 1 else ""
 
 
 def expand_parts(path: Path) -> list[Path]:
@@ -196,8 +197,8 @@ def _inside(root: Path, file: str) -> Path:
     return path if path.is_absolute() else folder / path
 
 
-def _pick(symbol: str, found: dict[str, list[Path]], root: Path) -> Path:
-    paths = found.get(symbol, [])
+def _pick(symbol: str, files: dict[str, list[Path]], root: Path) -> Path:
+    paths = files.get(symbol, [])
     if len(paths) == 1:
         return paths[0]
     if len(paths) > 1:
@@ -209,7 +210,7 @@ def _pick(symbol: str, found: dict[str, list[Path]], root: Path) -> Path:
             f"({names}): remove all but one, or name one in `files`.",
             fix,
         )
-    named = [paths for name, paths in found.items() if find_pair(name) == symbol.upper()]
+    named = [paths for name, paths in files.items() if find_pair(name) == symbol.upper()]
     if len(named) == 1 and len(named[0]) == 1:
         file = named[0][0].name
         raise FixableDataError(
@@ -218,8 +219,8 @@ def _pick(symbol: str, found: dict[str, list[Path]], root: Path) -> Path:
             "it.",
             {"files": {symbol: file}},
         )
-    have = ", ".join(sorted(found)[:20]) or "no data files"
-    advice = did_you_mean(symbol, found, "")
+    have = ", ".join(sorted(files)[:20]) or "no data files"
+    advice = did_you_mean(symbol, files, "")
     raise DataError(
         f"Symbol {symbol} must have a file {symbol}.parquet, .csv or .feather in {str(root)!r}, "
         f"which holds {have}{f'; {advice}' if advice else '.'} Correct `symbols`, or name the file "

@@ -67,14 +67,19 @@ def load_market(config: DataConfig) -> Market:
     Raises:
         DataError: the data has errors; the message includes suggested fixes.
     """
-    found = check(config)
-    _refuse(found)
-    inspected = found.inspections
-    bars = tuple(one.bars for one in inspected if one.bars is not None)
-    accepted = tuple(join_issues([one for one in found.issues if one.accepted], found.symbols))
-    kind: MarketKind = "fx" if all(one.kind == "fx" for one in inspected) else "24/7"
-    spreads = _spread_notes([one.table for one in inspected], config)
-    notes = (*accepted, *_fix_notes(found), *spreads, *_odd_notes(found))
+    data_check = check(config)
+    _refuse(data_check)
+    inspected = data_check.inspections
+    bars = tuple(inspection.bars for inspection in inspected if inspection.bars is not None)
+    accepted = tuple(
+        join_issues(
+            [inspection for inspection in data_check.issues if inspection.accepted],
+            data_check.symbols,
+        )
+    )
+    kind: MarketKind = "fx" if all(inspection.kind == "fx" for inspection in inspected) else "24/7"
+    spreads = _spread_notes([inspection.table for inspection in inspected], config)
+    notes = (*accepted, *_fix_notes(data_check), *spreads, *_odd_notes(data_check))
     return Market(bars, inspected[0].bar_seconds, kind, content_hash(bars), notes, accepted)
 
 
@@ -86,37 +91,40 @@ def market_from_bars(bars: tuple[Bars, ...], bar_seconds: int, kind: MarketKind 
 def content_hash(bars: tuple[Bars, ...]) -> str:
     """Return the SHA-256 of all bar data that training can observe."""
     digest = hashlib.sha256()
-    for one in bars:
-        digest.update(one.symbol.encode())
-        for name, column in one.columns().items():
+    for symbol_bars in bars:
+        digest.update(symbol_bars.symbol.encode())
+        for name, column in symbol_bars.columns().items():
             digest.update(f"|{name}|{len(column)}|".encode())
             digest.update(column.data)
     return digest.hexdigest()
 
 
-def _refuse(found: DataCheck) -> None:
+def _refuse(data_check: DataCheck) -> None:
     """Raise DataError with all errors and their fixes in one paragraph."""
-    if not found.errors:
+    if not data_check.errors:
         return
     named = [
-        replace(one, symbol=f"{one.symbol} ({found.files[one.symbol].name})")
-        if one.symbol in found.files and not one.message.startswith(one.symbol)
-        else one
-        for one in found.errors
+        replace(issue, symbol=f"{issue.symbol} ({data_check.files[issue.symbol].name})")
+        if issue.symbol in data_check.files and not issue.message.startswith(issue.symbol)
+        else issue
+        for issue in data_check.errors
     ]
-    sentences = [one.removesuffix("; loading refuses.") + "." for one in join_issues(named, ())]
-    sentences = [one.replace("..", ".") if one.endswith("..") else one for one in sentences]
+    sentences = [issue.removesuffix("; loading refuses.") + "." for issue in join_issues(named, ())]
+    sentences = [issue.replace("..", ".") if issue.endswith("..") else issue for issue in sentences]
     text = [*sentences[:_MAX_ERRORS]]
     if len(sentences) > _MAX_ERRORS:
         text.append(f"And {plural(len(sentences) - _MAX_ERRORS, 'other error')}.")
-    if found.fixes:
-        text.append(describe_fixes(found.fixes))
-    raise DataError(" ".join([*text, f"{_check_command(found.config)} lists everything."]))
+    if data_check.fixes:
+        text.append(describe_fixes(data_check.fixes))
+    raise DataError(" ".join([*text, f"{_check_command(data_check.config)} lists everything."]))
 
 
 def _check_command(config: DataConfig) -> str:
     """Return the data check command with the settings of this section, which affect its result."""
-    words = [config.folder, *(f"--column={one}={ours}" for one, ours in config.columns.items())]
+    words = [
+        config.folder,
+        *(f"--column={theirs}={ours}" for theirs, ours in config.columns.items()),
+    ]
     kept = config.model_dump(exclude_defaults=True, exclude={"folder", "files", "columns"})
     for key, value in kept.items():
         if isinstance(value, dict):
@@ -126,30 +134,32 @@ def _check_command(config: DataConfig) -> str:
     return f"`slipstream data check {printable(shlex.join(words))}`"
 
 
-def _fix_notes(found: DataCheck) -> list[str]:
+def _fix_notes(data_check: DataCheck) -> list[str]:
     """Return notes on changes by loading, and on figures that the calendar makes wrong."""
     chosen = [
-        one
-        for one in found.issues
-        if one.severity == "warning"
-        and not one.accepted
-        and (CATALOGUE[one.kind].effect in ("fixed", "error") or one.kind in _FULL_NOTES)
+        issue
+        for issue in data_check.issues
+        if issue.severity == "warning"
+        and not issue.accepted
+        and (CATALOGUE[issue.kind].effect in ("fixed", "error") or issue.kind in _FULL_NOTES)
     ]
-    return join_issues(chosen, found.symbols)
+    return join_issues(chosen, data_check.symbols)
 
 
-def _odd_notes(found: DataCheck) -> list[str]:
+def _odd_notes(data_check: DataCheck) -> list[str]:
     """Return one sentence that counts the issues that loading keeps."""
     kinds = [
-        one.kind
-        for one in found.issues
-        if one.severity == "warning" and CATALOGUE[one.kind].effect == "warning"
+        issue.kind
+        for issue in data_check.issues
+        if issue.severity == "warning" and CATALOGUE[issue.kind].effect == "warning"
     ]
     counts = {kind: kinds.count(kind) for kind in kinds if kind not in _FULL_NOTES}
     if not counts:
         return []
     listed = ", ".join(kind if n == 1 else f"{kind} ({n})" for kind, n in counts.items())
-    return [f"The data check warns of {listed}: {_check_command(found.config)} lists the places."]
+    return [
+        f"The data check warns of {listed}: {_check_command(data_check.config)} lists the places."
+    ]
 
 
 def _spread_notes(tables: list[RawTable], config: DataConfig) -> list[str]:

@@ -123,18 +123,20 @@ def align_panel(
     seams = np.flatnonzero(_steps(time, market) > 1) + 1
     edges = np.array([0, *seams, len(time)], dtype=np.int64)
     segments = np.stack([edges[:-1], edges[1:]], axis=1)
-    latest = np.stack([np.searchsorted(one.time, time, side="right") - 1 for one in assets], axis=1)
+    latest = np.stack(
+        [np.searchsorted(asset.time, time, side="right") - 1 for asset in assets], axis=1
+    )
     begun = latest >= 0
     row = np.maximum(latest, 0)
-    opens = np.stack([one.time[row[:, a]] for a, one in enumerate(assets)], axis=1)
+    opens = np.stack([asset.time[row[:, a]] for a, asset in enumerate(assets)], axis=1)
     tradable = begun & (opens == time[:, None])
     listed = begun if universe == "common" else begun & (_silence(tradable) <= LONGEST_HOLE)
 
     def column(name: str, where: BoolArray) -> FloatArray:
-        return _columns([getattr(one, name) for one in assets], row, where)
+        return _columns([getattr(asset, name) for asset in assets], row, where)
 
     close = column("close", begun)
-    shared = [name for name in assets[0].extra if all(name in one.extra for one in assets)]
+    shared = [name for name in assets[0].extra if all(name in asset.extra for asset in assets)]
     panel = Panel(
         symbols=market.symbols,
         time=time,
@@ -153,7 +155,9 @@ def align_panel(
         ),
         hash=market.hash,
         spread=column("spread", begun),
-        extra={name: _columns([one.extra[name] for one in assets], row, begun) for name in shared},
+        extra={
+            name: _columns([asset.extra[name] for asset in assets], row, begun) for name in shared
+        },
         kind=market.kind,
         accepted=market.accepted,
     )
@@ -167,19 +171,19 @@ def _on_one_grid(market: Market, drop: bool, notes: list[str]) -> tuple[Bars, ..
     """Return the assets without bars that open between two bars of the others."""
     size = market.bar_seconds
     phases, counts = np.unique(
-        np.concatenate([one.time % size for one in market.bars]), return_counts=True
+        np.concatenate([bars.time % size for bars in market.bars]), return_counts=True
     )
     phase = int(phases[np.argmax(counts)])
     assets = []
-    for one in market.bars:
-        stray = one.time % size != phase
+    for bars in market.bars:
+        stray = bars.time % size != phase
         if not stray.any():
-            assets.append(one)
+            assets.append(bars)
             continue
         what = (
-            f"{one.symbol}: {plural(int(stray.sum()), 'bar')} of {timeframe_name(size)} open "
+            f"{bars.symbol}: {plural(int(stray.sum()), 'bar')} of {timeframe_name(size)} open "
             f"between two bars of the other assets, the first at "
-            f"{stamp(int(one.time[stray][0]))} UTC"
+            f"{stamp(int(bars.time[stray][0]))} UTC"
         )
         if not drop or stray.all():
             raise DataError(
@@ -188,7 +192,7 @@ def _on_one_grid(market: Market, drop: bool, notes: list[str]) -> tuple[Bars, ..
                 "bars with `bad_bars: drop`."
             )
         notes.append(f"{what}: dropped.")
-        assets.append(one.take(np.flatnonzero(~stray)))
+        assets.append(bars.take(np.flatnonzero(~stray)))
     return tuple(assets)
 
 
@@ -196,8 +200,8 @@ def _period(
     assets: tuple[Bars, ...], universe: Universe, size: int, notes: list[str]
 ) -> tuple[int, int]:
     """Return UTC seconds of the panel's first and last bar; note the bars that are left out."""
-    first = {one.symbol: int(one.time[0]) for one in assets}
-    last = {one.symbol: int(one.time[-1]) for one in assets}
+    first = {asset.symbol: int(asset.time[0]) for asset in assets}
+    last = {asset.symbol: int(asset.time[-1]) for asset in assets}
     if universe == "union":
         start, stop = min(first.values()), max(last.values())
         late = [f"{name} from {stamp(t)}" for name, t in first.items() if t > start]
@@ -216,9 +220,10 @@ def _period(
             "`universe: union`."
         )
     cut = [
-        f"{plural(int(((one.time < start) | (one.time > stop)).sum()), 'bar')} of {one.symbol}"
-        for one in assets
-        if one.time[0] < start or one.time[-1] > stop
+        f"{plural(int(((asset.time < start) | (asset.time > stop)).sum()), 'bar')} of "
+        f"{asset.symbol}"
+        for asset in assets
+        if asset.time[0] < start or asset.time[-1] > stop
     ]
     notes.append(
         f"Common period of {plural(len(assets), 'asset')}: {stamp(start)} to {stamp(stop)} UTC"
@@ -231,8 +236,8 @@ def _rows(assets: tuple[Bars, ...], start: int, stop: int, market: Market) -> In
     """Return the opens of the panel's bars: those of any asset, and of short holes."""
     grid = np.arange(start, stop + 1, market.bar_seconds, dtype=np.int64)
     seen = np.zeros(len(grid), dtype=np.bool_)
-    for one in assets:
-        inside = one.between(start, stop + 1).time
+    for asset in assets:
+        inside = asset.between(start, stop + 1).time
         seen[(inside - start) // market.bar_seconds] = True
     if market.kind == "fx":
         open_ = seen | ~is_weekend(grid)

@@ -146,22 +146,25 @@ def _look_ahead(bars: Bars) -> list[DataIssue]:
     returns = np.diff(np.log(bars.close))  # of bar t + 1 at row t
     ahead, past = returns[2:], np.stack([np.ones(len(returns) - 2), returns[1:-1], returns[:-2]])
     ahead = ahead - past.T @ np.linalg.lstsq(past.T, ahead, rcond=None)[0]
-    found = []
+    issues = []
     for name, column in bars.extra.items():
         forms = {"": column, "the change of ": np.diff(column, prepend=np.nan)}
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = column / bars.close
         if 0.5 < float(np.nanmedian(ratio) if np.isfinite(ratio).any() else 0.0) < 2.0:
             forms["the ratio to the close of "] = ratio
-        values = {suffix: _t_value(one[2:-1], ahead) for suffix, one in forms.items()}
+        values = {
+            suffix: _t_value(values_of_form[2:-1], ahead)
+            for suffix, values_of_form in forms.items()
+        }
         suffix = max(values, key=lambda form: abs(values[form]))
         if abs(values[suffix]) > _AHEAD:
             message = (
                 f"{suffix}column `{name}` correlates with the next bar's return (t = "
                 f"{values[suffix]:.1f}): it may contain the future"
             )
-            found.append(DataIssue.from_kind(bars.symbol, "look_ahead", message))
-    return found
+            issues.append(DataIssue.from_kind(bars.symbol, "look_ahead", message))
+    return issues
 
 
 def _t_value(column: FloatArray, ahead: FloatArray) -> float:
@@ -291,15 +294,15 @@ def hole_issues(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[DataIssu
         begin, last = int(holes.start[index]), int(bars.time[row])
         missing, end = plural(size, "missing bar"), stamp(int(holes.stop[index]))
         if holiday is not None:
-            found, since = "holiday", begin
+            label, since = "holiday", begin
             message = f"{holiday} hole of {missing}, {stamp(begin)} to {end} UTC"
         else:
-            found, since = "outage", last
+            label, since = "outage", last
             message = (
                 f"exchange outage: {missing} between {stamp(last)} and {end} UTC, after {quiet} "
                 "flat zero-volume bars"
             )
-        issues.append(DataIssue.from_kind(bars.symbol, found, message, times=(since,), size=size))
+        issues.append(DataIssue.from_kind(bars.symbol, label, message, times=(since,), size=size))
     return issues + _gaps(bars.symbol, holes, open_holes)
 
 

@@ -155,14 +155,19 @@ def read_table(symbol: str, path: Path, config: DataConfig) -> RawTable:
     """
     label = f"{symbol} ({path.name})"
     paths = expand_parts(path)
-    parts = [_read_part(symbol, one, config) for one in paths]
-    sides = [detect_side(one) for one in paths]
+    parts = [_read_part(symbol, part_path, config) for part_path in paths]
+    sides = [detect_side(part_path) for part_path in paths]
     dialect, unpaired = parts[0][0], 0
-    part = np.repeat(np.arange(len(parts)), [one.height for _, one in parts])
+    part = np.repeat(np.arange(len(parts)), [part_path.height for _, part_path in parts])
     if set(sides) == {"bid", "ask"}:
         bid, ask = (
             _concat_parts(
-                [one for (_, one), its in zip(parts, sides, strict=True) if its == side], label
+                [
+                    part_path
+                    for (_, part_path), its in zip(parts, sides, strict=True)
+                    if its == side
+                ],
+                label,
             )
             for side in ("bid", "ask")
         )
@@ -170,7 +175,7 @@ def read_table(symbol: str, path: Path, config: DataConfig) -> RawTable:
         dialect = replace(dialect, two_sided=True, side="mid")
         part = np.zeros(frame.height, dtype=np.int64)
     else:
-        frame = _concat_parts([one for _, one in parts], label)
+        frame = _concat_parts([part_path for _, part_path in parts], label)
     scale = config.price_scale_for(symbol)
     quoted = to_float(frame["close"])
     columns = {
@@ -187,9 +192,9 @@ def read_table(symbol: str, path: Path, config: DataConfig) -> RawTable:
         if name not in _CORE and is_numeric(frame[name])
     }
     local_times = timestamps.parse(frame["time"], config.time_format, label)
-    shown = local_times.seconds
+    seconds = local_times.seconds
     if config.row_spacing and timestamps.has_many_duplicates(
-        len(shown) - len(np.unique(shown)), len(shown)
+        len(seconds) - len(np.unique(seconds)), len(seconds)
     ):
         rebuilt = timestamps.rebuild_timestamps(local_times, timeframe_seconds(config.row_spacing))
         if rebuilt is None:
@@ -219,9 +224,9 @@ def read_table(symbol: str, path: Path, config: DataConfig) -> RawTable:
 
 def _concat_parts(frames: list[pl.DataFrame], label: str) -> pl.DataFrame:
     """Concatenate the parts of a symbol with the columns that all of them have."""
-    shared = [name for name in frames[0].columns if all(name in one for one in frames)]
+    shared = [name for name in frames[0].columns if all(name in part for part in frames)]
     try:
-        return pl.concat([one.select(shared) for one in frames], how="vertical_relaxed")
+        return pl.concat([part.select(shared) for part in frames], how="vertical_relaxed")
     except pl.exceptions.PolarsError as error:
         raise DataError(
             f"{label} stands for {len(frames)} files whose columns differ in type ({error}): "
@@ -233,19 +238,23 @@ def _merge_sides(
     bid: pl.DataFrame, ask: pl.DataFrame, config: DataConfig, label: str
 ) -> tuple[pl.DataFrame, int]:
     """Return mid prices and spread of a bid and an ask file, and the number of unmatched rows."""
-    first, second = (timestamps.parse(one["time"], config.time_format, label) for one in (bid, ask))
-    shared, own, other = np.intersect1d(first.seconds, second.seconds, return_indices=True)
-    shown = shared != timestamps.MISSING
-    if not shown.any():
+    first, second = (
+        timestamps.parse(side["time"], config.time_format, label) for side in (bid, ask)
+    )
+    shared, bid_rows, other = np.intersect1d(first.seconds, second.seconds, return_indices=True)
+    is_valid = shared != timestamps.MISSING
+    if not is_valid.any():
         raise DataError(
             f"{label} stands for a file of bids and one of asks that have no time stamp in common: "
             "export both for the same time, or name one of them in `files`."
         )
-    own, other = own[shown], other[shown]
-    made = {name: 0.5 * (to_float(bid[name])[own] + to_float(ask[name])[other]) for name in PRICES}
-    made["spread"] = to_float(ask["open"])[other] - to_float(bid["open"])[own]
-    frame = bid[own].with_columns(pl.Series(name, column) for name, column in made.items())
-    return frame, len(bid) + len(ask) - 2 * len(own)
+    bid_rows, other = bid_rows[is_valid], other[is_valid]
+    made = {
+        name: 0.5 * (to_float(bid[name])[bid_rows] + to_float(ask[name])[other]) for name in PRICES
+    }
+    made["spread"] = to_float(ask["open"])[other] - to_float(bid["open"])[bid_rows]
+    frame = bid[bid_rows].with_columns(pl.Series(name, column) for name, column in made.items())
+    return frame, len(bid) + len(ask) - 2 * len(bid_rows)
 
 
 def _read_part(symbol: str, path: Path, config: DataConfig) -> tuple[Dialect, pl.DataFrame]:
@@ -286,25 +295,27 @@ def _clock(column: pl.Series) -> pl.Series:
 
 def _join_date_columns(frame: pl.DataFrame) -> pl.DataFrame:
     """Replace columns for year, month, day and hour by a date and a time."""
-    own = {normalize_header(name): name for name in frame.columns}
-    if not {"year", "month", "day"} <= own.keys() or "date" in own:
+    columns = {normalize_header(name): name for name in frame.columns}
+    if not {"year", "month", "day"} <= columns.keys() or "date" in columns:
         return frame
 
     def part(name: str) -> pl.Series:
-        column = frame[own[name]]
+        column = frame[columns[name]]
         column = timestamps.integer_text(
             column.cast(pl.Float64) if column.dtype.is_float() else column
         )
         return column.cast(pl.String).str.strip_chars().str.zfill(2)
 
     date = part("year") + "-" + part("month") + "-" + part("day")
-    frame = frame.drop(own[name] for name in ("year", "month", "day")).with_columns(date=date)
-    if "hour" in own and "time" not in own:
+    frame = frame.drop(columns[name] for name in ("year", "month", "day")).with_columns(date=date)
+    if "hour" in columns and "time" not in columns:
         clock = part("hour")
         for name in ("minute", "second"):
-            clock = clock + ":" + (part(name) if name in own else "00")
+            clock = clock + ":" + (part(name) if name in columns else "00")
         frame = frame.with_columns(time=clock)
-        frame = frame.drop(own[name] for name in ("hour", "minute", "second") if name in own)
+        frame = frame.drop(
+            columns[name] for name in ("hour", "minute", "second") if name in columns
+        )
     return frame
 
 
@@ -320,9 +331,9 @@ def _mid_from_sides(
     dialect = replace(dialect, columns=tuple(frame.columns))
     sides: dict[str, dict[str, str]] = {"bid": {}, "ask": {}}
     for name in frame.columns:
-        found = None if name in config.columns else parse_side(name)
-        if found is not None:
-            sides[found[0]].setdefault(found[1], name)
+        side_field = None if name in config.columns else parse_side(name)
+        if side_field is not None:
+            sides[side_field[0]].setdefault(side_field[1], name)
     bid, ask = sides["bid"], sides["ask"]
     names = map_columns(dialect, config.columns, "")
     ours = set(names.values())
@@ -346,7 +357,7 @@ def _mid_from_sides(
         made["spread"] = width
     side = dialect.side
     if plain:  # whose quotes the prices without a side are
-        close = frame[next(theirs for theirs, one in names.items() if one == "close")]
+        close = frame[next(theirs for theirs, field in names.items() if field == "close")]
         for name, own in sides.items():
             quote = own.get("close", own.get(""))
             if quote and (np.mean(to_float(close) == to_float(frame[quote])) > 0.99):
@@ -504,10 +515,10 @@ def _missing_columns_error(
     unknown = [theirs for theirs in config.columns if theirs not in given]
     if unknown:
         message += f" (`columns` names {unknown[0]!r}, which is not there)"
-    found = _guess_columns(frame, missing, dialect)
-    if found is None:
+    guesses = _guess_columns(frame, missing, dialect)
+    if guesses is None:
         return FixableDataError("columns", f"{message}: map them with `columns`, as THEIRS: ours.")
-    return FixableDataError("columns", f"{message}.", {"columns": {**given, **found}})
+    return FixableDataError("columns", f"{message}.", {"columns": {**given, **guesses}})
 
 
 def _guess_columns(
@@ -518,18 +529,18 @@ def _guess_columns(
     A missing time is the only column that holds timestamps. Missing prices are found if four
     columns in a row are open, high, low and close by their sizes.
     """
-    found: dict[str, str] = {}
+    guesses: dict[str, str] = {}
     head = frame.head(1000)
     if "time" in missing:
         moments = [name for name in head.columns if _holds_stamps(head[name])]
         if "" in dialect.columns and not moments:
-            found[""] = "time"  # pandas writes an index without a name
+            guesses[""] = "time"  # pandas writes an index without a name
         elif len(moments) == 1:
-            found[moments[0]] = "time"
+            guesses[moments[0]] = "time"
         else:
             return None
     if set(missing) & set(PRICES):
-        numeric = [n for n in head.columns if n not in found and is_numeric(head[n])]
+        numeric = [n for n in head.columns if n not in guesses and is_numeric(head[n])]
         four = next(
             (
                 numeric[k : k + 4]
@@ -540,9 +551,9 @@ def _guess_columns(
         )
         if four is None:
             return None
-        found |= dict(zip(four, PRICES, strict=True))
+        guesses |= dict(zip(four, PRICES, strict=True))
     theirs_of = {normalize_header(name).replace(" ", "_"): name for name in dialect.columns}
-    return {theirs_of.get(name, name): ours for name, ours in found.items()}
+    return {theirs_of.get(name, name): ours for name, ours in guesses.items()}
 
 
 def _holds_stamps(column: pl.Series) -> bool:
@@ -674,14 +685,14 @@ def normalize_decimals(frame: pl.DataFrame, config: DataConfig, label: str) -> p
                 for mark, (proof, open_) in _MARKS.items()
                 if (text.str.contains(proof) & ~text.str.contains(open_)).any()
             }
-    known = {mark for found in marks.values() for mark in found}
+    known = {mark for column_marks in marks.values() for mark in column_marks}
     for name, text in texts.items():
-        own = {config.decimal} if config.decimal else marks[name] or known
+        decimals = {config.decimal} if config.decimal else marks[name] or known
         grouped = text.str.contains(",", literal=True)
-        if not grouped.any() and "," not in own:
+        if not grouped.any() and "," not in decimals:
             decimal = "."
-        elif len(own) == 1:
-            (decimal,) = own
+        elif len(decimals) == 1:
+            (decimal,) = decimals
         else:
             raise FixableDataError(
                 "decimal",

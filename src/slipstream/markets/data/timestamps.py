@@ -218,10 +218,10 @@ def _day_numbers(column: pl.Series) -> pl.Series | None:
     for epoch in _DAY_EPOCHS:
         seconds = ((values - epoch) * DAY).round()
         if len(values) and seconds.is_between(_DAYS_FROM, latest_valid_time()).all():
-            found = ((column - epoch) * DAY).round()
-            minute = (found / 60.0).round() * 60.0
+            rounded = ((column - epoch) * DAY).round()
+            minute = (rounded / 60.0).round() * 60.0
             return (
-                pl.select(pl.when((found - minute).abs() <= 2.0).then(minute).otherwise(found))
+                pl.select(pl.when((rounded - minute).abs() <= 2.0).then(minute).otherwise(rounded))
                 .to_series()
                 .cast(pl.Int64)
             )
@@ -393,15 +393,15 @@ def rebuild_timestamps(local_times: LocalTimestamps, spacing: int) -> LocalTimes
     Numbers were rounded, dates and hours were cut off. None if no start fits all timestamps, or
     several do; a start is a multiple of `spacing`.
     """
-    shown = local_times.seconds
-    descending = bool(shown[0] > shown[-1])
-    steps = np.diff(np.unique(shown))
-    if len(steps) == 0 or (shown == MISSING).any():
+    stated = local_times.seconds
+    descending = bool(stated[0] > stated[-1])
+    steps = np.diff(np.unique(stated))
+    if len(steps) == 0 or (stated == MISSING).any():
         return None
     grain = int(np.gcd.reduce(steps))
     order = slice(None, None, -1 if descending else 1)
-    passed = spacing * np.arange(len(shown), dtype=np.int64)
-    offset = shown[order] - passed
+    passed = spacing * np.arange(len(stated), dtype=np.int64)
+    offset = stated[order] - passed
     early = grain // 2 if local_times.origin == "epoch" else 0
     late = grain // 2 if early else grain - 1
     first = -(-(int(offset.max()) - early) // spacing)
@@ -412,8 +412,10 @@ def rebuild_timestamps(local_times: LocalTimestamps, spacing: int) -> LocalTimes
 
 def row_spacing(local_times: LocalTimestamps) -> int:
     """Return the only usual bar length that rebuilds coarse timestamps, seconds; 0 if none."""
-    found = [length for length in _LENGTHS if rebuild_timestamps(local_times, length) is not None]
-    return found[0] if len(found) == 1 else 0
+    spacings = [
+        length for length in _LENGTHS if rebuild_timestamps(local_times, length) is not None
+    ]
+    return spacings[0] if len(spacings) == 1 else 0
 
 
 def bar_length(time: IntArray) -> int:

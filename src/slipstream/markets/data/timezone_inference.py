@@ -148,7 +148,7 @@ def concat_edges(edges: Sequence[WeekEdges]) -> WeekEdges:
 def evaluate_zone(edges: WeekEdges, zone: str, timestamp_label: str) -> ZoneFit:
     """Evaluate the fit of one zone and label."""
     back = timestamp_label == "right"
-    last, first = (_utc(one, zone) - back * edges.size for one in (edges.last, edges.first))
+    last, first = (_utc(local, zone) - back * edges.size for local in (edges.last, edges.first))
     again = _utc(edges.reopened, zone) - back * edges.holiday_size
     late = _centred(local_time(first, NEW_YORK) - _SUNDAY - edges.opens, _WEEK)
     early = _centred(_SUNDAY + 5 * DAY - local_time(last, NEW_YORK) - edges.size, _WEEK)
@@ -168,23 +168,23 @@ def evaluate_zone(edges: WeekEdges, zone: str, timestamp_label: str) -> ZoneFit:
 
 def rank_zones(edges: WeekEdges, timestamp_label: str) -> list[ZoneFit]:
     """Return the fits of all known zones, best first; zones with equal UTC times occur once."""
-    found: list[ZoneFit] = []
+    fits: list[ZoneFit] = []
     for zone in ZONES:
-        one = evaluate_zone(edges, zone, timestamp_label)
-        if not any(np.array_equal(one.moments, other.moments) for other in found):
-            found.append(one)
-    return sorted(found, key=fit_sort_key)
+        fit = evaluate_zone(edges, zone, timestamp_label)
+        if not any(np.array_equal(fit.moments, other.moments) for other in fits):
+            fits.append(fit)
+    return sorted(fits, key=fit_sort_key)
 
 
-def fit_sort_key(one: ZoneFit) -> tuple[int, int, int]:
+def fit_sort_key(fit: ZoneFit) -> tuple[int, int, int]:
     """Sort key of fits, best first."""
-    return one.outside, one.lacking, one.holidays
+    return fit.outside, fit.lacking, fit.holidays
 
 
 def equivalent_zones(edges: WeekEdges, chosen: ZoneFit) -> list[str]:
     """Return all known zones in which the edges have the same UTC times."""
     local_times = (evaluate_zone(edges, zone, chosen.timestamp_label) for zone in ZONES)
-    return [one.zone for one in local_times if np.array_equal(one.moments, chosen.moments)]
+    return [fit.zone for fit in local_times if np.array_equal(fit.moments, chosen.moments)]
 
 
 def _utc(stamps: IntArray, zone: str) -> IntArray:
@@ -230,18 +230,18 @@ def infer_zone(tables: Sequence[RawTable], config: DataConfig) -> ZoneInference:
     forex = [table for table in tables if get_market_kind(table.symbol, config) == "fx"]
     if not forex:
         return ZoneInference("a market that never closes does not show the zone")
-    each = [find_week_edges(table, bar_length(table.local_times.seconds)) for table in forex]
-    proof = _infer_from_edges(concat_edges(each), forex, config)
-    if proof.zone is not None or not len(concat_edges(each)):
+    file_edges = [find_week_edges(table, bar_length(table.local_times.seconds)) for table in forex]
+    proof = _infer_from_edges(concat_edges(file_edges), forex, config)
+    if proof.zone is not None or not len(concat_edges(file_edges)):
         return proof
-    likely = (one.zone for one in rank_zones(concat_edges(each), config.timestamp_label))
+    likely = (fit.zone for fit in rank_zones(concat_edges(file_edges), config.timestamp_label))
     named = proof.candidates or (forex[0].dialect.zone_hint, *likely)
     allowed = tuple(
         zone
         for zone in named
         if all(
-            evaluate_zone(one, zone, config.timestamp_label).outside <= max_outside(one)
-            for one in each
+            evaluate_zone(fit, zone, config.timestamp_label).outside <= max_outside(fit)
+            for fit in file_edges
         )
     )
     return proof._replace(candidates=allowed if proof.candidates else allowed[:1])
@@ -252,25 +252,25 @@ def _infer_from_edges(
 ) -> ZoneInference:
     if len(edges) < MIN_WEEKENDS:
         return ZoneInference(f"{plural(len(edges), 'weekend')} cannot show it")
-    found = rank_zones(edges, config.timestamp_label)
-    if found[0].outside > max_outside(edges) or 10 * found[0].lacking > len(edges):
+    fits = rank_zones(edges, config.timestamp_label)
+    if fits[0].outside > max_outside(edges) or 10 * fits[0].lacking > len(edges):
         # Timestamps may label the other end; a missing first bar must not look the same.
-        found += rank_zones(edges, _OTHER_LABEL[config.timestamp_label])
-        found.sort(key=fit_sort_key)
-        if found[0].timestamp_label != config.timestamp_label and found[0].exact < MIN_EXACT_SHARE:
+        fits += rank_zones(edges, _OTHER_LABEL[config.timestamp_label])
+        fits.sort(key=fit_sort_key)
+        if fits[0].timestamp_label != config.timestamp_label and fits[0].exact < MIN_EXACT_SHARE:
             return ZoneInference(f"{plural(len(edges), 'weekend')} fit no known zone well")
-    best = found[0]
+    best = fits[0]
     hints = [table.dialect.zone_hint for table in tables]
     weekends = plural(len(edges), "weekend")
     if len(tables) > 1:
         weekends += f" of {len(tables)} files"
     if best.outside > max_outside(edges):
         return ZoneInference(f"the openings and closings of {weekends} fit no known zone")
-    rivals = [one for one in found[1:] if not is_worse(one, best, edges)]
+    rivals = [fit for fit in fits[1:] if not is_worse(fit, best, edges)]
     names = equivalent_zones(edges, best)
     zone = next((hint for hint in hints if hint in names), names[0])
     if rivals:
-        candidates = tuple(dict.fromkeys([zone, *(one.zone for one in rivals)]))
+        candidates = tuple(dict.fromkeys([zone, *(fit.zone for fit in rivals)]))
         listed = " and ".join(candidates)
         words = f"{weekends} fit {listed} equally well"
         return ZoneInference(words, timestamp_label=best.timestamp_label, candidates=candidates)
@@ -282,17 +282,17 @@ def _infer_from_edges(
     return ZoneInference(words, zone, best.timestamp_label)
 
 
-def is_worse(one: ZoneFit, best: ZoneFit, edges: WeekEdges) -> bool:
+def is_worse(fit: ZoneFit, best: ZoneFit, edges: WeekEdges) -> bool:
     """Return True if a fit is too much worse than `best` for chance or a vendor's mistakes.
 
     A week in another zone has a bar outside at one end and lacks one at the other: two violations.
     The tolerated number of bars outside is not counted.
     """
-    outside, lacking = one.outside - best.outside, one.lacking - best.lacking
+    outside, lacking = fit.outside - best.outside, fit.lacking - best.lacking
     if outside >= 1 and outside + lacking >= MIN_WEEKENDS + max_outside(edges):
         return True
     if outside == lacking == 0:
-        return one.holidays - best.holidays >= MIN_WEEKENDS
+        return fit.holidays - best.holidays >= MIN_WEEKENDS
     # Equally possible, but an hour would have to be missing at most weekends.
     return outside >= 0 and lacking >= max(MIN_WEEKENDS, len(edges) // 2)
 
@@ -305,8 +305,8 @@ def infer_mixed_zone(table: RawTable, config: DataConfig) -> ZoneInference:
         local_times=LocalTimestamps(table.local_times.seconds[naive], naive[naive], "naive"),
         columns={name: column[naive] for name, column in table.columns.items()},
     )
-    own = infer_zone([part], config)
-    return own if own.zone is not None else _infer_from_continuity(table)
+    inference = infer_zone([part], config)
+    return inference if inference.zone is not None else _infer_from_continuity(table)
 
 
 def _infer_from_continuity(table: RawTable) -> ZoneInference:
@@ -339,9 +339,9 @@ def week_issues(
     if len(edges) >= MIN_WEEKENDS:
         zone = "UTC" if table.local_times.origin in ("aware", "mixed") else table.zone or "UTC"
         current = evaluate_zone(edges, zone, config.timestamp_label)
-        found = _other_end(table, edges, current) or _other_zone(table, edges, current)
-        if found is not None:
-            return [found]
+        issue = _other_end(table, edges, current) or _other_zone(table, edges, current)
+        if issue is not None:
+            return [issue]
     broker = _broker_time(table, edges, config)
     return broker + _weekend_bars(bars, bar_seconds, table.dialect.zone_hint if broker else None)
 
@@ -382,18 +382,18 @@ def _other_end(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssue
 
 def _other_zone(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssue | None:
     """Report a zone without weekend bars if the current zone has many."""
-    found = [
-        one for one in rank_zones(edges, current.timestamp_label) if _explains(one, current, edges)
+    fits = [
+        fit for fit in rank_zones(edges, current.timestamp_label) if _explains(fit, current, edges)
     ]
-    if not found and current.timestamp_label == "left":
-        found = [one for one in rank_zones(edges, "close") if _explains(one, current, edges)]
-        found = [one for one in found if one.exact >= MIN_EXACT_SHARE]
+    if not fits and current.timestamp_label == "left":
+        fits = [fit for fit in rank_zones(edges, "close") if _explains(fit, current, edges)]
+        fits = [fit for fit in fits if fit.exact >= MIN_EXACT_SHARE]
     stated = table.local_times.origin in ("aware", "mixed")
     if stated:  # a file that says its zone is believed but for weeks that begin and end elsewhere
-        found = [one for one in found if 10 * one.lacking <= len(edges)]
-    if not found:
+        fits = [fit for fit in fits if 10 * fit.lacking <= len(edges)]
+    if not fits:
         return None
-    best = found[0]
+    best = fits[0]
     moved = current.moments - best.moments
     hours = float(np.median(moved[moved != 0])) / HOUR
     # One season off by an hour may be a vendor who keeps UTC hours; a file that states its zone is
@@ -406,14 +406,14 @@ def _other_zone(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssu
         end = evaluate_zone(edges, current.zone, _OTHER_LABEL[current.timestamp_label])
         if _explains(end, current, edges) and not is_worse(end, best, edges):
             fixes.append({"timestamp_label": end.timestamp_label})
-        ways = [best, *(one for one in found[1:] if not is_worse(one, best, edges))]
-        for one in ways:
+        ways = [best, *(fit for fit in fits[1:] if not is_worse(fit, best, edges))]
+        for fit in ways:
             marks = (
                 {}
-                if one.timestamp_label == current.timestamp_label
-                else {"timestamp_label": one.timestamp_label}
+                if fit.timestamp_label == current.timestamp_label
+                else {"timestamp_label": fit.timestamp_label}
             )
-            fixes.append({"time_zone": one.zone, **marks})
+            fixes.append({"time_zone": fit.zone, **marks})
     count, odd = current.outside, "have bars while the market is closed"
     if not count:
         count, odd = current.lacking, "lack bars while the market is open"
@@ -436,9 +436,9 @@ def _broker_time(table: RawTable, edges: WeekEdges, config: DataConfig) -> list[
         return []
     if len(edges) >= MIN_WEEKENDS:
         utc, *others = sorted(
-            rank_zones(edges, config.timestamp_label), key=lambda one: one.zone != "UTC"
+            rank_zones(edges, config.timestamp_label), key=lambda fit: fit.zone != "UTC"
         )
-        if utc.zone == "UTC" and all(is_worse(one, utc, edges) for one in others):
+        if utc.zone == "UTC" and all(is_worse(fit, utc, edges) for fit in others):
             return []
     message = (
         "MetaTrader counts the seconds of the broker's clock, which is rarely UTC (most brokers "

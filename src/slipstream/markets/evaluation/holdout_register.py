@@ -109,23 +109,23 @@ def record_opening(
     key: str,
     name: str,
     beside: Path,
-    own: int,
+    num_trials: int,
     now: float | None = None,
 ) -> Opening:
     """Record an opening of a hold-out with these prices, at `now`; see `HoldoutRegister.open`."""
     if not prices:
-        return Opening(own)
+        return Opening(num_trials)
     known, unknown = _record_both((key, OPENING, name, _now(now)), prices, beside)
     named = {
-        kind: tuple(text for one, text, _ in known.values() if one == kind)
+        kind: tuple(text for kind_of_entry, text, _ in known.values() if kind_of_entry == kind)
         for kind in (OPENING, SEARCH, ACCESS)
     }
     used = (days for kind, _, days in known.values() if kind != ACCESS)
     opened = frozenset[int]().union(*used)
-    if own > 1:  # what the study itself opened, wherever its register went
-        opened = opened.union(*(one.days for one in prices))
-    number = max(own, 1 + len(named[OPENING]))
-    compared = max(len(np.unique(one.day)) for one in prices)
+    if num_trials > 1:  # what the study itself opened, wherever its register went
+        opened = opened.union(*(kind_of_entry.days for kind_of_entry in prices))
+    number = max(num_trials, 1 + len(named[OPENING]))
+    compared = max(len(np.unique(kind_of_entry.day)) for kind_of_entry in prices)
     return Opening(
         number,
         named[OPENING],
@@ -154,21 +154,21 @@ def register_search(
     known, _ = _record_both((search_key(study), SEARCH, name, _now(now)), prices, beside)
     searches = {key: text for key, (kind, text, _) in known.items() if kind == SEARCH}
     counts = count_trials(study, trials, beside)
-    own = [counts[key] for key in searches if key in counts]
-    missing = len(searches) - len(own)
-    found = {"studies": [*searches.values()], "trials": sum(own), "unknown": missing}
-    return found if searches else {}
+    trial_counts = [counts[key] for key in searches if key in counts]
+    missing = len(searches) - len(trial_counts)
+    summary = {"studies": [*searches.values()], "trials": sum(trial_counts), "unknown": missing}
+    return summary if searches else {}
 
 
 def count_trials(study: str, trials: int, beside: Path) -> dict[str, int]:
     """Write the number of trials of a search into both registers; return those of all searches."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for place in (None, beside):
         with suppress(SlipstreamError, OSError), _register(_path(place)) as db:
             row = (search_key(study), trials)
             db.execute("INSERT OR REPLACE INTO trials VALUES (?, ?)", row)
-            found |= _trials_in(db)
-    return found
+            counts |= _trials_in(db)
+    return counts
 
 
 def _trials_in(db: sqlite3.Connection) -> dict[str, int]:
@@ -188,15 +188,15 @@ def get_searched_days(
 
     None if no register contains the study.
     """
-    found: set[int] = set()
+    searched: set[int] = set()
     known = False
     for path in map(_path, (None, beside)):
         if path.exists():
             with _register(path) as db:
                 key = (search_key(study),)
                 known = known or bool(_SEEN.read(db, "WHERE key = ?", key))
-                found.update(*(days for *_, days in _matches(db, prices, "WHERE key = ?", key)))
-    return frozenset(found) if known else None
+                searched.update(*(days for *_, days in _matches(db, prices, "WHERE key = ?", key)))
+    return frozenset(searched) if known else None
 
 
 def _path(beside: Path | None = None) -> Path:
@@ -234,8 +234,8 @@ def _record_both(
 def get_opened_days(prices: Sequence[PriceSeries]) -> frozenset[int]:
     """Return the days of these prices that some study of this user has opened a hold-out on."""
     with _register(_path()) as db:
-        found = _matches(db, prices, "WHERE kind = ?", (OPENING,))
-        return frozenset[int]().union(*(days for *_, days in found))
+        matches = _matches(db, prices, "WHERE kind = ?", (OPENING,))
+        return frozenset[int]().union(*(days for *_, days in matches))
 
 
 @contextmanager
@@ -259,18 +259,18 @@ def _record(
     """
     db.execute("INSERT OR IGNORE INTO seen (key, kind, name, at) VALUES (?, ?, ?, ?)", entry)
     (number,), *_ = _SEEN.read(db, "WHERE key = ?", entry[:1], ("number",))
-    for one in prices:
-        rows = np.flatnonzero(one.selected)
+    for series in prices:
+        rows = np.flatnonzero(series.selected)
         if len(rows):
-            span = (int(one.row_index[rows[0]]), int(one.row_index[rows[-1]]))
-            spanned = (number, _store(db, one), *span)
+            span = (int(series.row_index[rows[0]]), int(series.row_index[rows[-1]]))
+            spanned = (number, _store(db, series), *span)
             db.execute("INSERT OR IGNORE INTO spans VALUES (?, ?, ?, ?)", spanned)
-    found: dict[str, tuple[str, str, set[int]]] = {}
-    own = search_key(entry[0].rpartition("/")[0])
-    where = ("WHERE seen.number < ? AND key != ?", (number, own))
+    entries: dict[str, tuple[str, str, set[int]]] = {}
+    own_key = search_key(entry[0].rpartition("/")[0])
+    where = ("WHERE seen.number < ? AND key != ?", (number, own_key))
     for key, kind, name, at, days in _matches(db, prices, *where):
-        found.setdefault(key, (kind, f"{name} ({date_text(at)})", set()))[2].update(days)
-    return found
+        entries.setdefault(key, (kind, f"{name} ({date_text(at)})", set()))[2].update(days)
+    return entries
 
 
 def _store(db: sqlite3.Connection, new: PriceSeries) -> str:
@@ -310,7 +310,9 @@ def _stored(row: Sequence[Any]) -> tuple[str, PriceSeries]:
         ValueError: its columns contradict each other.
     """
     digest, step, *blobs = row
-    at, values = (np.frombuffer(one or b"", kind) for one, kind in zip(blobs, _TYPES, strict=True))
+    at, values = (
+        np.frombuffer(blob or b"", kind) for blob, kind in zip(blobs, _TYPES, strict=True)
+    )
     rises = len(at) > 0 and bool((np.diff(at) > 0).all()) and at[-1] - at[0] < _MOST_ROWS
     if step not in (HOUR, DAY) or len(at) != len(values) or not rises:
         raise ValueError("holds times that do not rise, or not one value for each")
@@ -322,8 +324,8 @@ def _matches(
 ) -> Iterator[tuple[str, str, str, float, set[int]]]:
     """Yield entries over the same prices: key, kind, name, time and selected days they cover."""
     known = _series(db)
-    for digest, one in _PRICES.read(db, make=lambda row: _stored([row[0], DAY, *row[1:]])):
-        known[digest] = PriceSeries.from_returns(one.row_index, one.close)
+    for digest, stored in _PRICES.read(db, make=lambda row: _stored([row[0], DAY, *row[1:]])):
+        known[digest] = PriceSeries.from_returns(stored.row_index, stored.close)
     places: dict[str, list[tuple[PriceSeries, Array]]] = {}
     entries = {row[0]: row[1:] for row in _SEEN.read(db, where, values)}
     spans = [*_SPANS.read(db), *((*row, None, None) for row in _OF.read(db))]
@@ -335,12 +337,12 @@ def _matches(
         if old is None:
             raise _SPANS.refusal(db, f"names the series {digest[:12]}, which is not there")
         if digest not in places:
-            pairs = ((one, _align(old, one)) for one in prices)
-            places[digest] = [(one, place) for one, place in pairs if place is not None]
+            pairs = ((stored, _align(old, stored)) for stored in prices)
+            places[digest] = [(stored, place) for stored, place in pairs if place is not None]
         first, last = (old.row_index[0], old.row_index[-1]) if first is None else (first, last)
         days: set[int] = set()
-        for one, place in places[digest]:
-            days.update(one.day[one.selected & (place >= first) & (place <= last)].tolist())
+        for stored, place in places[digest]:
+            days.update(stored.day[stored.selected & (place >= first) & (place <= last)].tolist())
         if days:
             yield key, kind, name, at, days
 
@@ -354,10 +356,10 @@ def _align(old: PriceSeries, new: PriceSeries) -> Array | None:
             _RegularGrid.from_series(new.row_index, new.close),
         )
         days = 24 if new.step == HOUR else 1
-        found = next(([lag] for lag in lags if _is_correlated(a, b, lag, days)), [])
-        if not found and new.step == DAY:  # days may begin at different hours
-            found = [lag for lag in lags if _is_cointegrated(a, b, lag)]
-        return new.row_index - found[0] if found else None
+        alignment = next(([lag] for lag in lags if _is_correlated(a, b, lag, days)), [])
+        if not alignment and new.step == DAY:  # days may begin at different hours
+            alignment = [lag for lag in lags if _is_cointegrated(a, b, lag)]
+        return new.row_index - alignment[0] if alignment else None
     hourly, daily = (old, new) if old.step == HOUR else (new, old)
     b = _RegularGrid.from_series(daily.row_index, daily.close)
     for roll in range(24):  # hour at which the daily file's day may begin
@@ -448,7 +450,7 @@ def price_series(
         return []
     kernel, loaded = timeline.kernel, timeline.loaded
     declared = kernel.hook("backtest_spec")
-    found: dict[tuple[Any, ...], list[tuple[Array, ...]]] = {}
+    series_by_symbol: dict[tuple[Any, ...], list[tuple[Array, ...]]] = {}
     step = HOUR
     for record in loaded.params[split]:
         market = kernel.spec(record, loaded.data).market
@@ -460,12 +462,12 @@ def price_series(
             step, inside = DAY, np.ones(len(ends), np.bool_)
             logs = _hashed_series(loaded.data, day_number(ends, roll))[:, None]
         else:
-            one = declared(record, loaded.data)
-            rows = slice(one.history if isinstance(one, SymbolBacktestSpec) else 0, one.last + 1)
-            ends = one.time[rows] + market.bar_seconds - 1
-            closes = one.close.reshape(len(one.close), -1)[rows]
+            spec = declared(record, loaded.data)
+            rows = slice(spec.history if isinstance(spec, SymbolBacktestSpec) else 0, spec.last + 1)
+            ends = spec.time[rows] + market.bar_seconds - 1
+            closes = spec.close.reshape(len(spec.close), -1)[rows]
             logs = np.log(np.where(closes > 0.0, closes, np.nan))  # 0: not listed
-            inside = np.arange(len(ends)) >= one.first - rows.start
+            inside = np.arange(len(ends)) >= spec.first - rows.start
             step = HOUR if market.bar_seconds <= HOUR else DAY
         if window is not None:
             inside = (ends >= window[0]) & (ends < window[1])
@@ -474,9 +476,9 @@ def price_series(
         for asset, close in enumerate(logs.T):
             listed = np.isfinite(close)
             part = (at[listed], close[listed], day[listed], inside[listed])
-            found.setdefault((market.symbols, asset), []).append(part)
-    series = (_concat_series(step, parts) for parts in found.values())
-    return [one for one in series if one.selected.any()]
+            series_by_symbol.setdefault((market.symbols, asset), []).append(part)
+    series = (_concat_series(step, parts) for parts in series_by_symbol.values())
+    return [spec for spec in series if spec.selected.any()]
 
 
 def _concat_series(step: int, parts: Sequence[tuple[Array, ...]]) -> PriceSeries:
@@ -512,14 +514,16 @@ class PriceRegister(HoldoutRegister):
     def record_access(self, what: str) -> tuple[str, ...]:
         """Record an access if the register can be written; it does not affect bounds."""
         what = as_utf8(what)  # SQLite stores text as UTF-8
-        found: dict[str, tuple[str, str, set[int]]] = {}
+        entries: dict[str, tuple[str, str, set[int]]] = {}
         for split in {"test", "window"} & set(self.environment.splits()):
             with suppress(SlipstreamError, OSError):
                 if prices := self.prices(split):
                     entry = (f"{what}:{split}", ACCESS, what, time.time())
                     with _register(_path()) as db:
-                        found |= _record(db, entry, prices)
-        return tuple(text for key, (_, text, _) in found.items() if not key.startswith(f"{what}:"))
+                        entries |= _record(db, entry, prices)
+        return tuple(
+            text for key, (_, text, _) in entries.items() if not key.startswith(f"{what}:")
+        )
 
     def begin_search(
         self, window: Sequence[float] | None, study: str, name: str, beside: Path, trials: int
@@ -539,6 +543,6 @@ class PriceRegister(HoldoutRegister):
         prices = self.prices(HOLDOUT)
         return get_searched_days(study, prices, beside) if prices else frozenset()
 
-    def open(self, key: str, name: str, beside: Path, own: int) -> Opening:
+    def open(self, key: str, name: str, beside: Path, num_trials: int) -> Opening:
         """Record an opening of the hold-out."""
-        return record_opening(self.prices(HOLDOUT), key, name, beside, own)
+        return record_opening(self.prices(HOLDOUT), key, name, beside, num_trials)

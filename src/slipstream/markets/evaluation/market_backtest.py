@@ -67,7 +67,10 @@ def replay(
     if any(len(sequence) == 0 or sequence.shape[1] != width for sequence in actions):
         raise ConfigError(f"Every sequence of actions must be a non-empty array [n, {width}].")
     longest = max(len(sequence) for sequence in actions)
-    padded = [np.pad(own, ((0, longest - len(own)), (0, 0)), "edge") for own in actions]
+    padded = [
+        np.pad(record_actions, ((0, longest - len(record_actions)), (0, 0)), "edge")
+        for record_actions in actions
+    ]
     table = np.stack(padded, axis=1).astype(dtype)
     rows = np.arange(len(actions))
 
@@ -136,18 +139,24 @@ class SymbolSplitBacktest:
     def is_comparable(self) -> bool:
         """True if an action is one position that can be replayed under other costs."""
         action = self.kernel.spec(self.params[0], self.data).action_space
-        one = action.n == 3 if isinstance(action, spaces.Discrete) else action.shape == (1,)
+        is_position = action.n == 3 if isinstance(action, spaces.Discrete) else action.shape == (1,)
         scaled = "cost_multiple" in self.params[0]._fields
-        return bool(one) and scaled and all(record is not None for record in self.plain_params())
+        return (
+            bool(is_position)
+            and scaled
+            and all(record is not None for record in self.plain_params())
+        )
 
     def round_trips(self) -> list[inputs.RoundTripCost]:
         """Return the mean cost of opening and closing in each symbol, over the bars of its pass."""
-        found = []
-        for one, symbol in zip(self.specs, self.symbols, strict=True):
-            quote = 2.0 * one.cost / one.rate
-            points = float(np.mean(quote / one.mid)) * 1e4
-            found.append(inputs.RoundTripCost(symbol, float(np.mean(quote)) / one.pip, points))
-        return found
+        round_trips = []
+        for spec, symbol in zip(self.specs, self.symbols, strict=True):
+            quote = 2.0 * spec.cost / spec.rate
+            points = float(np.mean(quote / spec.mid)) * 1e4
+            round_trips.append(
+                inputs.RoundTripCost(symbol, float(np.mean(quote)) / spec.pip, points)
+            )
+        return round_trips
 
     @cached_property
     def specs(self) -> tuple[Any, ...]:
@@ -158,12 +167,12 @@ class SymbolSplitBacktest:
     @property
     def start_time(self) -> int:
         """UTC second at which the first bar opens."""
-        return min(int(one.time[one.first]) for one in self.specs)
+        return min(int(spec.time[spec.first]) for spec in self.specs)
 
     @property
     def has_financing(self) -> bool:
         """True if positions pay overnight financing."""
-        return any(one.financing for one in self.specs)
+        return any(spec.financing for spec in self.specs)
 
     def window(self, record: int) -> tuple[int, int]:
         """Return the first decision row and the last row of a pass: decisions at [first, last)."""
@@ -185,7 +194,7 @@ class SymbolSplitBacktest:
 
     def plain_params(self) -> tuple[Any, ...]:
         """Return the records at exposure 1 and without the agent's exit rules; costs are kept."""
-        return tuple(one.plain for one in self.specs)
+        return tuple(spec.plain for spec in self.specs)
 
     def replay(
         self,
@@ -241,7 +250,7 @@ class SymbolSplitBacktest:
 
         The programme ignores swaps and calendar rules.
         """
-        plans = [optimal_positions(one.mid, one.cost, one.rate) for one in self.specs]
+        plans = [optimal_positions(spec.mid, spec.cost, spec.rate) for spec in self.specs]
         tracks = self.replay(
             [self.encode_positions(plan.positions) for plan in plans], self.plain_params()
         )
@@ -427,8 +436,8 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
     @property
     def prices(self) -> inputs.Prices:
         """Close and fills of all assets; untradable assets have their last close."""
-        one = self.specs[0]
-        return inputs.Prices(one.time, one.close, self.assets, one.fill)
+        spec = self.specs[0]
+        return inputs.Prices(spec.time, spec.close, self.assets, spec.fill)
 
     @property
     def is_comparable(self) -> bool:
@@ -442,18 +451,18 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
 
     def round_trips(self) -> list[inputs.RoundTripCost]:
         """Return the mean cost of buying and selling each asset, with the fee at the start."""
-        one = self.specs[0]
-        rows = slice(one.first + 1, one.last + 1)
-        found = []
+        spec = self.specs[0]
+        rows = slice(spec.first + 1, spec.last + 1)
+        round_trips = []
         for name, close, half in zip(
-            self.assets, one.close[rows].T, one.half_spread[rows].T, strict=True
+            self.assets, spec.close[rows].T, spec.half_spread[rows].T, strict=True
         ):
             known = close > 0.0
             if known.any():  # assets of a union may be delisted, or not yet listed
                 spread = float(np.mean(half[known] / close[known]))
-                cost = 2.0 * (one.start_fee + one.slippage + spread) * one.cost_multiple
-                found.append(inputs.RoundTripCost(name, float("nan"), cost * 1e4))
-        return found
+                cost = 2.0 * (spec.start_fee + spec.slippage + spread) * spec.cost_multiple
+                round_trips.append(inputs.RoundTripCost(name, float("nan"), cost * 1e4))
+        return round_trips
 
     def flat_actions(self, count: int) -> Actions:
         """Return actions [count, K] that hold cash, under the agent's own rules."""
@@ -479,27 +488,27 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
         (docs/explanation/market-rules.md, section 10); until then its share is cash.
         """
         plans = [self._bought(record, yes) for record, yes in enumerate(chosen)]
-        return self._weighted(plans, tuple(one.held for one in self.specs))
+        return self._weighted(plans, tuple(spec.held for spec in self.specs))
 
     def follow_weights(self, weights: Sequence[Floats], band: float) -> list[EpisodeResult]:
         """Keep weights [n, A + 1] of each pass within a threshold, decided on every bar."""
         return self._weighted(
-            weights, tuple(one.followed._replace(rebalance_threshold=band) for one in self.specs)
+            weights, tuple(spec.followed._replace(rebalance_threshold=band) for spec in self.specs)
         )
 
     def listed_assets(self, record: int) -> NDArray[np.bool_]:
         """Return a mask of assets that are listed when a pass begins, [A]."""
-        one = self.specs[record]
-        return np.asarray(one.close[one.first] > 0.0)
+        spec = self.specs[record]
+        return np.asarray(spec.close[spec.first] > 0.0)
 
     def tradable_assets(self) -> NDArray[np.bool_]:
         """Return a mask of assets listed at the start of a pass and tradable in it, [A]."""
-        each = [
+        tradable = [
             self.listed_assets(record)
-            & (one.opened[one.first + 1 : one.last + 1] > 0.0).any(axis=0)
-            for record, one in enumerate(self.specs)
+            & (spec.opened[spec.first + 1 : spec.last + 1] > 0.0).any(axis=0)
+            for record, spec in enumerate(self.specs)
         ]
-        return np.asarray(np.any(each, axis=0))
+        return np.asarray(np.any(tradable, axis=0))
 
     def rule_baselines(self) -> inputs.Baselines:
         """Replay baselines that a trader could have held."""
@@ -533,13 +542,13 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
         plan is at a corner. Volume-dependent fees and a reserve break that; assets that are
         delisted are sold by the rules at times that the programme does not see.
         """
-        return all(one.corner for one in self.specs)
+        return all(spec.corner for spec in self.specs)
 
     def oracle(self) -> tuple[Mapping[str, Sequence[EpisodeResult]], float | None]:
         """Return the oracle's tracks by name and its growth; empty if it is not computable."""
         if not self.has_oracle:
             return {}, None
-        plans = [optimal_weights(one) for one in self.specs]
+        plans = [optimal_weights(spec) for spec in self.specs]
         tracks = self.follow_weights([plan.positions for plan in plans], ORACLE_REBALANCE_THRESHOLD)
         return {inputs.ORACLE: tracks}, float(np.prod([plan.growth for plan in plans]))
 
@@ -554,13 +563,13 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
 
     def _bought(self, record: int, chosen: NDArray[np.bool_]) -> Floats:
         """Return target weights [n, A + 1] that buy each chosen asset's share, including costs."""
-        one, n = self.specs[record], len(self.assets)
-        rows = slice(one.first + 1, one.last + 1)
-        close, opened, half = one.close[rows], one.opened[rows], one.half_spread[rows]
-        weights = np.zeros((one.last - one.first, n + 1))
+        spec, n = self.specs[record], len(self.assets)
+        rows = slice(spec.first + 1, spec.last + 1)
+        close, opened, half = spec.close[rows], spec.opened[rows], spec.half_spread[rows]
+        weights = np.zeros((spec.last - spec.first, n + 1))
         weights[:, n] = 1.0
-        share = one.initial_equity * (1.0 - one.cash_reserve) / max(int(chosen.sum()), 1)
-        waiting, cash, units = chosen.copy(), one.initial_equity, np.zeros(n)
+        share = spec.initial_equity * (1.0 - spec.cash_reserve) / max(int(chosen.sum()), 1)
+        waiting, cash, units = chosen.copy(), spec.initial_equity, np.zeros(n)
         for t in range(len(close)):
             gone = (close[t] <= 0.0) & (waiting | (units > 0.0))
             if gone.any():  # delisted: sold at the last close
@@ -582,8 +591,8 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
 
     def _cost(self, record: int, price: Floats, half_spread: Floats) -> Floats:
         """Return the cost of buying or selling one unit at these prices, account currency, [k]."""
-        one = self.specs[record]
-        return np.asarray(((one.fee + one.slippage) * price + half_spread) * one.cost_multiple)
+        spec = self.specs[record]
+        return np.asarray(((spec.fee + spec.slippage) * price + half_spread) * spec.cost_multiple)
 
     def _weighted(self, weights: Sequence[Floats], params: tuple[Any, ...]) -> list[EpisodeResult]:
         """Replay target weights with the agent's costs, without its other rules."""

@@ -156,14 +156,14 @@ def _backtrack_positions(
     return positions
 
 
-def optimal_weights(one: PortfolioBacktestSpec) -> OraclePlan:
+def optimal_weights(spec: PortfolioBacktestSpec) -> OraclePlan:
     """Return weights [n, A + 1], one row per decision; dynamic programming over assets and cash."""
-    rows = slice(one.first + 1, one.last + 1)
-    close, opened, half = one.close[rows], one.opened[rows], one.half_spread[rows]
+    rows = slice(spec.first + 1, spec.last + 1)
+    close, opened, half = spec.close[rows], spec.opened[rows], spec.half_spread[rows]
     mid = np.where(opened > 0.0, opened, close)
     end = np.concatenate([mid[1:], close[-1:]])
-    fee = (one.fee + one.slippage) * one.cost_multiple
-    cost = fee + half * one.cost_multiple / mid
+    fee = (spec.fee + spec.slippage) * spec.cost_multiple
+    cost = fee + half * spec.cost_multiple / mid
     with np.errstate(divide="ignore"):
         closed = np.where(opened > 0.0, 0.0, -np.inf)
     return _optimize(np.log(end / mid), np.log1p(-cost) + closed, -np.log1p(cost) + closed, cost)

@@ -264,10 +264,10 @@ def slice_by_symbol(tracks: Sequence[EpisodeResult], market: MarketSpec, time: I
     """Return one row per symbol, each on its own capital."""
     rows = []
     for track in tracks:
-        own = build_account([track], market, time)
-        ratio = st.sharpe(own.daily_returns, market.days_per_year)
-        exposure = float(np.mean(own.gross_exposure))
-        rows.append(Slice(track.name, own.total_return, ratio, exposure, len(own.day)))
+        account = build_account([track], market, time)
+        ratio = st.sharpe(account.daily_returns, market.days_per_year)
+        exposure = float(np.mean(account.gross_exposure))
+        rows.append(Slice(track.name, account.total_return, ratio, exposure, len(account.day)))
     return rows
 
 
@@ -367,14 +367,14 @@ class SplitView:
     @property
     def oracle(self) -> Mapping[str, Account]:
         """Baselines that need hindsight."""
-        return {name: one for name, one in self.baselines.items() if name == inputs.ORACLE}
+        return {name: account for name, account in self.baselines.items() if name == inputs.ORACLE}
 
     @property
     def plotted_baselines(self) -> Mapping[str, Account]:
         """Baselines with a line in figures; flat and cash are the axis."""
         return {
-            name: one
-            for name, one in self.rule_baselines.items()
+            name: account
+            for name, account in self.rule_baselines.items()
             if name not in (inputs.FLAT, inputs.CASH)
         }
 
@@ -398,7 +398,9 @@ class SplitView:
         market = self.market_line
         if market is None:
             return [None] * len(self.members)
-        return [st.correlation(one.daily_returns, market[1].daily_returns) for one in self.members]
+        return [
+            st.correlation(member.daily_returns, market[1].daily_returns) for member in self.members
+        ]
 
     def net_exposure(self, member: int) -> float:
         """Return the mean signed exposure of one member over all bars."""

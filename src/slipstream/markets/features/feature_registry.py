@@ -240,11 +240,11 @@ def resolve_feature(
     if guess:
         raise ConfigError(f"Feature {name!r} is not known; did you mean `{guess}`?")
     listed = ", ".join(feature.pattern for feature in FEATURES)
-    own = f"; columns of the data: {', '.join(columns)}" if columns else ""
+    column_list = f"; columns of the data: {', '.join(columns)}" if columns else ""
     groups = f"; sets of features: {', '.join(sets)}" if sets else ""
     raise ConfigError(
         f"Feature {name!r} is not known; known, with a number of bars for {{n}}: "
-        f"{listed}{own}{groups}."
+        f"{listed}{column_list}{groups}."
     )
 
 
@@ -263,16 +263,16 @@ def feature_parameters(names: Sequence[str], columns: Collection[str] = ()) -> l
     A registered feature has its `pattern`, its window `n` if it has one, and `warm_up_bars`; a
     column of the data has `column`.
     """
-    found: list[dict[str, Any]] = []
+    parameters: list[dict[str, Any]] = []
     for name in names:
         feature, n = resolve_feature(name, columns)
         if feature is None:
-            found.append({"name": name, "column": name})
+            parameters.append({"name": name, "column": name})
             continue
         window = {"n": n} if n else {}
         warm_up = {"warm_up_bars": feature.warm_up(n)}
-        found.append({"name": name, "pattern": feature.pattern, **window, **warm_up})
-    return found
+        parameters.append({"name": name, "pattern": feature.pattern, **window, **warm_up})
+    return parameters
 
 
 def describe_longest_warm_up(
@@ -347,10 +347,10 @@ def reject_cumulative_features(names: Sequence[str], columns: Collection[str] = 
     A fold also trains on bars after its test block. A feature that counts from the first bar
     carries information of that block into all of them, and no embargo is long enough.
     """
-    found = [resolve_feature(name, columns)[0] for name in names]
+    features = [resolve_feature(name, columns)[0] for name in names]
     endless = [
         name
-        for name, feature in zip(names, found, strict=True)
+        for name, feature in zip(names, features, strict=True)
         if feature is not None and feature.cumulative
     ]
     if endless:

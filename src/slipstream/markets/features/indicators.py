@@ -176,12 +176,15 @@ class IndicatorStreams:
         Raises:
             StreamHistoryError: the bars do not continue stored ones.
         """
-        key, inputs = (bars.symbol, name, *parameters), [getattr(bars, one) for one in columns]
+        key, inputs = (
+            (bars.symbol, name, *parameters),
+            [getattr(bars, column) for column in columns],
+        )
         if not self._continues:
-            found = _computed(name, inputs, parameters)
-            values, parts = np.stack(found, axis=1)[:-1], [one[:-1] for one in inputs]
+            computed = _computed(name, inputs, parameters)
+            values, parts = np.stack(computed, axis=1)[:-1], [column[:-1] for column in inputs]
             self._columns[key] = _Column(bars.time[:-1], values, parts)
-            return found
+            return computed
         known = self._columns.get(key)
         old = 0 if known is None else int(np.searchsorted(bars.time, known.time[-1], "right"))
         if known is None or not 0 < old <= len(known.time):
@@ -191,12 +194,12 @@ class IndicatorStreams:
         rows = range(old, len(bars) - 1)
         if rows and known.stream is None:
             known.stream, known.inputs = _opened(name, known.inputs, parameters), ()
-        new = [known.stream.update(*(float(one[row]) for one in inputs)) for row in rows]
+        new = [known.stream.update(*(float(column[row]) for column in inputs)) for row in rows]
         made = np.reshape(new, (len(new), known.values.shape[1]))
         known.values = np.concatenate([known.values[-2 * len(bars) :], made])
         known.time = np.concatenate([known.time[-2 * len(bars) :], bars.time[old:-1]])
-        shown = known.values[-(len(bars) - 1) :]
-        return tuple(np.append(one, one[-1]) for one in shown.T)
+        previous = known.values[-(len(bars) - 1) :]
+        return tuple(np.append(column, column[-1]) for column in previous.T)
 
 
 _USED: ContextVar[IndicatorStreams | None] = ContextVar("indicator_streams", default=None)
@@ -209,7 +212,7 @@ def outputs(
     streams = _USED.get()
     if streams is not None:
         return streams.outputs(name, bars, columns, parameters)
-    return _computed(name, [getattr(bars, one) for one in columns], parameters)
+    return _computed(name, [getattr(bars, column) for column in columns], parameters)
 
 
 def indicator(name: str, bars: Bars, columns: Sequence[str], *parameters: float) -> FloatArray:
@@ -220,8 +223,8 @@ def indicator(name: str, bars: Bars, columns: Sequence[str], *parameters: float)
 def _computed(
     name: str, inputs: Sequence[FloatArray], parameters: tuple[float, ...]
 ) -> tuple[FloatArray, ...]:
-    found = getattr(talib, name)(*inputs, *parameters)
-    return found if isinstance(found, tuple) else (found,)
+    result = getattr(talib, name)(*inputs, *parameters)
+    return result if isinstance(result, tuple) else (result,)
 
 
 def _opened(name: str, inputs: Sequence[FloatArray], parameters: tuple[float, ...]) -> Any:

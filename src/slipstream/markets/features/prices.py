@@ -180,15 +180,15 @@ def _combine_moments(before: _Moments, after: _Moments) -> _Moments:
 
     Row k of the arrays belongs to the window that ends at row k + count - 1.
     """
-    size, own = before[0], after[0]
+    size, moments = before[0], after[0]
     rows = len(after[1]) - size
     first, then = [part[:rows] for part in before[1:]], [part[size:] for part in after[1:]]
-    count = size + own
+    count = size + moments
     apart = then[0] - first[0]
     return (
         count,
-        first[0] + apart * (own / count),
-        first[1] + then[1] + apart**2 * (size * own / count),
+        first[0] + apart * (moments / count),
+        first[1] + then[1] + apart**2 * (size * moments / count),
         np.maximum(first[2], then[2]),
         np.minimum(first[3], then[3]),
     )

@@ -154,8 +154,8 @@ def _load_windows(
             low, high = (int(row) for row in np.searchsorted(table.time, [start, stop]))
             low = max(low, config.lookback - 1)
             if high - low >= 2:
-                own = (offsets[index] + low, offsets[index] + high)
-                rows.append(layout.add(own, 0, training=split == "train", symbol=index))
+                symbol_rows = (offsets[index] + low, offsets[index] + high)
+                rows.append(layout.add(symbol_rows, 0, training=split == "train", symbol=index))
             elif split == "train":
                 raise DataError(
                     f"{table.symbol} must have at least 2 usable bars in the training window, "
@@ -354,10 +354,10 @@ def _add_training_segments(
     """Add the training segments of a fold, symbol by symbol."""
     chosen = []
     for index, symbol in enumerate(symbols):
-        own = [symbol.rows(part, embargo) for part in parts]
+        ranges = [symbol.rows(part, embargo) for part in parts]
         rows = [
             layout.add((low, high), scale, training=True, symbol=index)
-            for low, high in own
+            for low, high in ranges
             if high - low >= 2
         ]
         if not rows:
@@ -380,12 +380,12 @@ def _add_test_segments(
 
 
 def _missing_bars_text(symbol: _Symbol, purpose: str, parts: tuple[Range, ...]) -> str:
-    time, own = symbol.timeline, symbol.table.time
+    time, symbol_time = symbol.timeline, symbol.table.time
     first, last = date_text(time[parts[0][0]]), date_text(time[parts[-1][1] - 1])
     return (
         f"{symbol.table.symbol} must have bars to {purpose} between {first} and {last}; its usable "
-        f"bars range from {date_text(own[0])} to {date_text(own[-1])}. Exclude the symbol with "
-        "`data.symbols`, load more of its bars, or use fewer `groups`."
+        f"bars range from {date_text(symbol_time[0])} to {date_text(symbol_time[-1])}. Exclude the "
+        "symbol with `data.symbols`, load more of its bars, or use fewer `groups`."
     )
 
 
@@ -417,8 +417,8 @@ def _build_arrays(tables: list[SymbolTable], layout: Segments, config: Config) -
     features = stack_cache_aligned([table.features for table in tables])
     mean, deviation = [], []
     for scale in range(layout.num_scales):
-        rows = [slice(*one.rows) for one in layout.training_segments(scale)]
-        seen = np.concatenate([features[own, : len(config.features)] for own in rows])
+        rows = [slice(*segment.rows) for segment in layout.training_segments(scale)]
+        seen = np.concatenate([features[span, : len(config.features)] for span in rows])
         mean.append(seen.mean(axis=0, dtype=np.float64))
         spread = seen.std(axis=0, dtype=np.float64)
         deviation.append(np.where(spread > 0.0, spread, 1.0))
@@ -427,8 +427,8 @@ def _build_arrays(tables: list[SymbolTable], layout: Segments, config: Config) -
         features=features,
         calendar=np.concatenate([table.calendar for table in tables]),
         time=np.concatenate([table.time for table in tables]),
-        segments=np.array([one.rows for one in layout], dtype=np.int64),
-        segment_symbol=np.array([one.symbol for one in layout], dtype=np.int64),
+        segments=np.array([segment.rows for segment in layout], dtype=np.int64),
+        segment_symbol=np.array([segment.symbol for segment in layout], dtype=np.int64),
         constants=_segment_constants(tables, layout, bars, config.return_variance),
         feature_mean=np.stack(mean),
         feature_std=np.stack(deviation),
@@ -465,11 +465,11 @@ def _segment_constants(
 
     constants = [
         (
-            pip_size(tables[one.symbol].symbol),
-            float(tables[one.symbol].rates.inverse),
-            max(variance(one.symbol, one.scale), 1e-16),
+            pip_size(tables[segment.symbol].symbol),
+            float(tables[segment.symbol].rates.inverse),
+            max(variance(segment.symbol, segment.scale), 1e-16),
         )
-        for one in layout
+        for segment in layout
     ]
     return np.array(constants, dtype=np.float64)
 
@@ -494,8 +494,8 @@ def _bars_in_window(
     """Return the bars [n, 8] of each symbol that open in a window of UTC seconds."""
     times, bars = _split_by_symbol(data.time, counts), _split_by_symbol(data.bars, counts)
     return {
-        symbol: own[slice(*np.searchsorted(time, window))]
-        for symbol, time, own in zip(counts, times, bars, strict=True)
+        symbol: rows[slice(*np.searchsorted(time, window))]
+        for symbol, time, rows in zip(counts, times, bars, strict=True)
     }
 
 
@@ -512,7 +512,7 @@ def _config_warnings(config: Config, bars: Mapping[str, NDArray[np.float64]]) ->
     if config.swap_long == 0.0 and config.swap_short == 0.0:
         warnings.append("Financing is not modelled: `swap_long` and `swap_short` are 0.")
     free = config.slippage_pips == 0.0 and config.commission_per_million == 0.0
-    if free and not any(own[:, SPREAD].any() for own in bars.values()):
+    if free and not any(rows[:, SPREAD].any() for rows in bars.values()):
         warnings.append("Trading is free: spread, slippage and commission are all 0.")
     return warnings
 
@@ -522,8 +522,8 @@ def _feature_warnings(config: Config, tables: list[SymbolTable], window: list[in
     warnings = []
     for table in tables:
         low, high = np.searchsorted(table.time, window)
-        own = table.features[low:high, : len(config.features)]
-        warnings += constant_feature_warnings(table.symbol, config.features, own)
+        features = table.features[low:high, : len(config.features)]
+        warnings += constant_feature_warnings(table.symbol, config.features, features)
     return warnings
 
 
@@ -571,8 +571,8 @@ def _training_context(config: Config, market: Market, warm_up: int) -> TrainingC
 
 def with_config(training_context: TrainingContext, config: Config) -> TrainingContext:
     """Return the same training context for a config that needs no other arrays."""
-    own = {"data", "split", "features", "lookback", "fill"}
-    settings = config.model_dump(mode="json", exclude=own)
+    fixed_keys = {"data", "split", "features", "lookback", "fill"}
+    settings = config.model_dump(mode="json", exclude=fixed_keys)
     return replace(training_context, fill=config.fill, settings=settings)
 
 
@@ -760,10 +760,10 @@ def _find_conversion_pair(
     symbol: str, quote: str, account: str, market: Market, data: DataConfig
 ) -> tuple[Bars, bool, tuple[str, ...]]:
     """Return the conversion bars, whether `account` is their quote, and their allowed issues."""
-    here = {one.symbol: one for one in (*market.bars, *market.converting)}
+    here = {pair_bars.symbol: pair_bars for pair_bars in (*market.bars, *market.converting)}
     folder = data.model_copy(update={"symbols": None})
     try:
-        others = [one for one in find_files(folder) if one not in here]
+        others = [pair_bars for pair_bars in find_files(folder) if pair_bars not in here]
     except (ConfigError, DataError):  # the market was not loaded from this folder
         others = []
     for name in (*here, *others):

@@ -104,7 +104,7 @@ def compare(name: str, trust: bool = False) -> AccountComparison:
         decided = [journal.decisions(episode.name) for episode in episodes]
         orders, executed = journal.orders(), journal.executed_bars()
         unexpected = {*journal.pass_names()} ^ {episode.name for episode in episodes}
-    unexpected |= {one.symbol for one in orders} - {*environment.training_context["symbols"]}
+    unexpected |= {order.symbol for order in orders} - {*environment.training_context["symbols"]}
     if unexpected or (executed and policy.config.env_name != "portfolio"):
         what = (
             f"other passes or symbols, {min(unexpected)}"
@@ -117,7 +117,7 @@ def compare(name: str, trust: bool = False) -> AccountComparison:
         )
     opens = environment.loaded.data.time
     passes = [_compare_pass(*pair, opens) for pair in zip(episodes, decided, strict=True)]
-    kept = [{**one._asdict(), "rows": len(one.rows)} for one in passes]
+    kept = [{**order._asdict(), "rows": len(order.rows)} for order in passes]
     write_json(
         deployment.account(deployment.current) / RERUN,
         to_jsonable({"at": time.time(), "passes": kept}),
@@ -177,24 +177,26 @@ def _execution_stats(
     backtest = declared(environment.records("window")[0], environment.loaded.data)
     assert isinstance(backtest, PortfolioBacktestSpec)
     paid, assumed, value = 0.0, 0.0, 0.0
-    for one in orders:
-        row = int(np.searchsorted(backtest.time, one.time, "right"))  # orders fill in the next bar
-        if one.filled == 0.0 or row > backtest.last:
+    for order in orders:
+        row = int(
+            np.searchsorted(backtest.time, order.time, "right")
+        )  # orders fill in the next bar
+        if order.filled == 0.0 or row > backtest.last:
             continue
-        column = backtest.names.index(one.symbol)
+        column = backtest.names.index(order.symbol)
         mid = float(backtest.fill[row, column])
-        paid += one.filled * (one.average - mid)
-        assumed += abs(one.filled) * (
+        paid += order.filled * (order.average - mid)
+        assumed += abs(order.filled) * (
             float(backtest.half_spread[row, column]) + backtest.slippage * mid
         )
-        value += abs(one.filled) * mid
-    theirs, rules = np.array([(one.equity, one.rules_equity) for one in bars]).T
+        value += abs(order.filled) * mid
+    theirs, rules = np.array([(order.equity, order.rules_equity) for order in bars]).T
     differences = theirs[1:] / theirs[:-1] - rules[1:] / rules[:-1]
     return Execution(
         orders=len(orders),
-        filled=sum(one.filled != 0.0 for one in orders),
+        filled=sum(order.filled != 0.0 for order in orders),
         bars=len(bars),
-        superseded=sum(one.outcome not in ("traded", "") for one in bars),
+        superseded=sum(order.outcome not in ("traded", "") for order in bars),
         slippage=paid / value if value else None,
         assumed=assumed / value if value else None,
         tracking_error=float(np.std(differences, ddof=1)) if len(differences) > 1 else None,

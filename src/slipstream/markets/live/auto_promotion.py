@@ -137,7 +137,7 @@ def promote_first_passing(
             f"{deployment.audit()[-1]['why']}."
         )
         return
-    reasons += [f"{one.name}: {why}" for one, why in _incomplete_studies(pattern)]
+    reasons += [f"{folder.name}: {why}" for folder, why in _incomplete_studies(pattern)]
     why = " | ".join(reasons) or f"no study matches {pattern}"
     make_folder(deployment.path)
     with acquire_lock(
@@ -160,18 +160,22 @@ def _find_studies(pattern: str) -> list[Path]:
     path = Path(pattern).expanduser()
     whole = path if len(path.parts) > 1 else Path(STUDIES) / path
     return [
-        one.absolute() for one in map(Path, sorted(glob(str(whole)))) if path_exists(one / LEDGER)
+        folder.absolute()
+        for folder in map(Path, sorted(glob(str(whole))))
+        if path_exists(folder / LEDGER)
     ]
 
 
 def _complete_studies(pattern: str) -> list[Path]:
     """Return complete studies with a policy, most recent first."""
     there = [
-        one
-        for one in _find_studies(pattern)
-        if all(path_exists(one / file) for file in _REQUIRED_FILES)
+        folder
+        for folder in _find_studies(pattern)
+        if all(path_exists(folder / file) for file in _REQUIRED_FILES)
     ]
-    return sorted(there, key=lambda one: (one / _REQUIRED_FILES[0]).stat().st_mtime, reverse=True)
+    return sorted(
+        there, key=lambda folder: (folder / _REQUIRED_FILES[0]).stat().st_mtime, reverse=True
+    )
 
 
 def _incomplete_studies(pattern: str) -> list[tuple[Path, str]]:
@@ -184,10 +188,10 @@ def _incomplete_studies(pattern: str) -> list[tuple[Path, str]]:
         )
     )
     lacking = {
-        one: next((file for file in _REQUIRED_FILES if not path_exists(one / file)), None)
-        for one in _find_studies(pattern)
+        folder: next((file for file in _REQUIRED_FILES if not path_exists(folder / file)), None)
+        for folder in _find_studies(pattern)
     }
-    return [(one, whys[file]) for one, file in lacking.items() if file is not None]
+    return [(folder, whys[file]) for folder, file in lacking.items() if file is not None]
 
 
 def _deployed_ids(deployment: Deployment) -> set[str]:
@@ -196,8 +200,8 @@ def _deployed_ids(deployment: Deployment) -> set[str]:
     if lines and lines[-1]["to"] != deployment.current:  # a kill between the line and the switch
         lines.pop()
     numbers = {line["to"] for line in lines} & set(deployment.versions)
-    known = (checkpoint.read_manifest(deployment.version(one)).get("id") for one in numbers)
-    return {one for one in known if one is not None}
+    known = (checkpoint.read_manifest(deployment.version(number)).get("id") for number in numbers)
+    return {number for number in known if number is not None}
 
 
 def _explain_preference(new: DeployedPolicy, deployment: Deployment) -> str:
@@ -209,20 +213,20 @@ def _explain_preference(new: DeployedPolicy, deployment: Deployment) -> str:
     if not deployment.exists:
         return "first version, all gates passed"
     old, bars = deployment.policy(), deployment.account(deployment.current) / BARS
-    before, end = (one.metadata.get("trained_until") for one in (old, new))
+    before, end = (policy.metadata.get("trained_until") for policy in (old, new))
     if end is None or before is None or end <= before:
         raise ConfigError("its prices do not end later than those of the current version")
     try:
-        each = [_daily_results(one, bars, end) for one in (old, new)]
+        results = [_daily_results(policy, bars, end) for policy in (old, new)]
     except CheckpointError as error:
         raise ConfigError(f"nothing to compare it on: {error}") from None
     except SlipstreamError as error:
         raise ConfigError(f"the account's bars of {log_time(end)} on: {error}") from None
-    days, *rows = np.intersect1d(each[0][0], each[1][0], return_indices=True)
-    fresh = ~np.isin(days, list(each[0][2] | each[1][2]))
-    excess = (each[1][1][rows[1]] - each[0][1][rows[0]])[fresh]
+    days, *rows = np.intersect1d(results[0][0], results[1][0], return_indices=True)
+    fresh = ~np.isin(days, list(results[0][2] | results[1][2]))
+    excess = (results[1][1][rows[1]] - results[0][1][rows[0]])[fresh]
     many = f"{len(excess)} days since {log_time(end)} that no opening saw"
-    bound = lower_bounds([excess[None, :]], each[1][3], LEVEL)
+    bound = lower_bounds([excess[None, :]], results[1][3], LEVEL)
     ratio, lower = float(bound.ratio[0]), float(bound.lower[0])
     if np.isnan(lower):
         raise ConfigError(f"not shown to be better: {many}, and a bound needs {MIN_BOUND_DAYS}")

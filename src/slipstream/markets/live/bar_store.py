@@ -71,12 +71,12 @@ class BarSchema(NamedTuple):
 
     def read(self, data: Mapping[str, Any]) -> list[Bars]:
         """Read the bars of all symbols with a `data` section, traded symbols first."""
-        found: list[Bars] = []
+        bars: list[Bars] = []
         for names in (self.symbols, self.converting):
             if names:
                 section = DataConfig.model_validate({**data, "symbols": list(names)})
-                found += load_market(section).bars
-        return found
+                bars += load_market(section).bars
+        return bars
 
     def make_market(self, bars: Sequence[Bars]) -> Market:
         """Create a market from bars in the order of `all_symbols`."""
@@ -130,7 +130,7 @@ class BarGroup(NamedTuple):
 
 def group_bars(bars: Sequence[Bars], schema: BarSchema) -> list[BarGroup]:
     """Group the bars of all symbols by open, oldest first."""
-    found: dict[int, dict[str, tuple[float, ...]]] = {}
+    groups: dict[int, dict[str, tuple[float, ...]]] = {}
     for bar in bars:
         missing = [name for name in schema.extra if name not in bar.extra]
         if missing:
@@ -141,8 +141,8 @@ def group_bars(bars: Sequence[Bars], schema: BarSchema) -> list[BarGroup]:
         table = bar.columns()
         rows = np.stack([table[name] for name in schema.columns], axis=1).tolist()
         for time, row in zip(bar.time.tolist(), rows, strict=True):
-            found.setdefault(time, {})[bar.symbol] = tuple(row)
-    return [BarGroup(time, found[time]) for time in sorted(found)]
+            groups.setdefault(time, {})[bar.symbol] = tuple(row)
+    return [BarGroup(time, groups[time]) for time in sorted(groups)]
 
 
 def append_flat_bar(bars: Bars, when: int) -> Bars:
@@ -372,8 +372,15 @@ class BarStore:
         opens = {name: self._arrays(name)[0] for name in self.schema.all_symbols}
 
         def whole(moment: int) -> bool:
-            places = [(own, int(np.searchsorted(own, moment))) for own in opens.values()]
-            return all(own[at] == moment for own, at in places if 0 < at < len(own))
+            places = [
+                (symbol_opens, int(np.searchsorted(symbol_opens, moment)))
+                for symbol_opens in opens.values()
+            ]
+            return all(
+                symbol_opens[at] == moment
+                for symbol_opens, at in places
+                if 0 < at < len(symbol_opens)
+            )
 
         first = max(len(self.times) - rows, 0)
         tried = self.times[max(first - rows, 0) : first + 1][::-1]

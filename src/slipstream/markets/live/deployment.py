@@ -81,17 +81,20 @@ class Deployment:
         Raises:
             CheckpointError: there is none, or several have that name.
         """
-        found = cls.from_name(name)
-        if not found.exists:
-            found = cls(folder_registry.find_folder(name, DEPLOYMENT) or found.path)
-        if not found.exists:
-            names = sorted(one.parent.name for one in found.path.parent.glob(f"*/{CURRENT}"))
+        deployment = cls.from_name(name)
+        if not deployment.exists:
+            deployment = cls(folder_registry.find_folder(name, DEPLOYMENT) or deployment.path)
+        if not deployment.exists:
+            names = sorted(
+                current.parent.name for current in deployment.path.parent.glob(f"*/{CURRENT}")
+            )
             known = f"it contains {', '.join(names)}" if names else "it contains none"
             raise CheckpointError(
-                f"There is no deployment {found.path.name} in {found.path.parent}; {known}. Create "
-                f"one with `slipstream deploy STUDY --name {shlex.quote(found.path.name)}`."
+                f"There is no deployment {deployment.path.name} in {deployment.path.parent}; "
+                f"{known}. Create one with `slipstream deploy STUDY --name "
+                f"{shlex.quote(deployment.path.name)}`."
             )
-        return found
+        return deployment
 
     @property
     def exists(self) -> bool:
@@ -106,8 +109,10 @@ class Deployment:
     @property
     def versions(self) -> list[int]:
         """Numbers of complete versions, ascending."""
-        found = (self.path / VERSIONS).glob(f"*/{checkpoint.MANIFEST}")
-        return sorted(int(one.parent.name) for one in found if one.parent.name.isdigit())
+        manifests = (self.path / VERSIONS).glob(f"*/{checkpoint.MANIFEST}")
+        return sorted(
+            int(manifest.parent.name) for manifest in manifests if manifest.parent.name.isdigit()
+        )
 
     def version(self, number: int) -> Path:
         """Return the policy folder of a version, which `slipstream evaluate` also accepts."""
@@ -148,7 +153,7 @@ class Deployment:
             active.append(line["to"])
         if active and active[-1] != self.current:  # killed between the audit line and the switch
             active.pop()
-        return next((one for one in reversed(active) if one != self.current), 0)
+        return next((number for number in reversed(active) if number != self.current), 0)
 
     def switch(self, number: int, event: str, **facts: Any) -> None:
         """Make a version current, after writing a line to the audit log.
@@ -174,7 +179,7 @@ class Deployment:
         Raises:
             CheckpointError: a line was changed or removed.
         """
-        found, before = [], ""
+        lines, before = [], ""
         for number, line in enumerate(self._audit_lines(), 1):
             try:
                 facts = json.loads(line)
@@ -187,8 +192,8 @@ class Deployment:
                     "previous one. Restore the previous file."
                 )
             before = hashlib.sha256(line).hexdigest()
-            found.append(facts)
-        return found
+            lines.append(facts)
+        return lines
 
     def _audit_lines(self) -> list[bytes]:
         path = self.path / AUDIT

@@ -101,11 +101,11 @@ def deploy_policy(
         new = DeployedPolicy(path, unpack(tensors, metadata["policy"]), config, made)
         trained = _load_bars(metadata, *metadata["trained"]) if metadata["trained"] else environment
         ranges = FeatureRanges.from_environment(trained)
-        made["ranges"] = {name: one.tolist() for name, one in ranges._asdict().items()}
+        made["ranges"] = {name: values.tolist() for name, values in ranges._asdict().items()}
         until = metadata["trained"][1] if metadata["trained"] else None
         made["training_prices"] = {
-            one.symbol: TrainingPrices.from_bars(one, until).to_metadata()
-            for one in bars[: len(schema.symbols)]
+            values.symbol: TrainingPrices.from_bars(values, until).to_metadata()
+            for values in bars[: len(schema.symbols)]
         }
         gates = evaluate_gates(new, schema, bars)
         _require_gates(gates, force, notify)
@@ -165,7 +165,7 @@ def _infer_schema(
     converting = sorted({pair for pair in pairs if pair is not None and pair not in symbols})
     chosen = {**data, "symbols": list(symbols)}
     market = load_market(DataConfig.model_validate(chosen))
-    extra = tuple(one["column"] for one in known["features"] if "column" in one)
+    extra = tuple(feature["column"] for feature in known["features"] if "column" in feature)
     values = (
         symbols,
         tuple(converting),
@@ -227,7 +227,7 @@ def evaluate_gates(deployed: DeployedPolicy, schema: BarSchema, bars: Sequence[B
         schema, bars: of the source.
     """
     source = deployed.path
-    study = next((one for one in (source, source.parent) if (one / LEDGER).is_file()), None)
+    study = next((path for path in (source, source.parent) if (path / LEDGER).is_file()), None)
     folder = None if study is None else StudyFolder(study)
     if folder is None or not folder.result:
         why = "a policy without its study has no results. Deploy the folder of its study"
@@ -266,7 +266,7 @@ def _holdout_gate(result: Mapping[str, Any], study: str) -> Gate:
     """Return the study's promotion: bounds above 0 on fresh days, all constraints satisfied."""
     metadata = result.get("holdout") or {}
     if "mean_return" not in metadata:
-        seeds = [one.get("reason") for one in metadata.get("seeds", ()) if one.get("failed")]
+        seeds = [seed.get("reason") for seed in metadata.get("seeds", ()) if seed.get("failed")]
         resume = f"`slipstream resume {study} --force-deploy` opens it for the best candidate"
         why = f"no final seed was evaluated on it: {seeds[0]}" if seeds else f"not opened. {resume}"
         return Gate("holdout", False, f"not computed: {why}")
@@ -308,8 +308,10 @@ def _cost_gate(folder: StudyFolder, result: Mapping[str, Any], deployed: Deploye
             "costs", False, "not computed: the costs of this environment cannot be multiplied"
         )
     episodes = Evaluator(environment, HOLDOUT, backend=backend).run(deployed.policy, record=True)[0]
-    dear = tuple(one._replace(cost_multiple=COST_MULTIPLE * one.cost_multiple) for one in records)
-    actions = [one.actions for one in episodes]
+    dear = tuple(
+        record._replace(cost_multiple=COST_MULTIPLE * record.cost_multiple) for record in records
+    )
+    actions = [record.actions for record in episodes]
     passes = backtest.for_split(HOLDOUT, backend)
     again = replay(passes.environment, HOLDOUT, actions, params=dear, backend=backend)
     net = float(np.prod(1.0 + daily_returns(passes, again)[1]) - 1.0)
@@ -343,7 +345,9 @@ def count_equal_cuts(
     """
     known = deployed.policy.training_context
     memory = int(known["warm_up_bars"]) + int(known["lookback"]) + 2
-    times = np.unique(np.concatenate([one.time for one in bars[: len(schema.symbols)]]))
+    times = np.unique(
+        np.concatenate([symbol_bars.time for symbol_bars in bars[: len(schema.symbols)]])
+    )
     last = len(times) - 2
     first = max(int(np.searchsorted(times, times[-1] - _YEAR)), memory)
     if last - first < 2:
@@ -354,20 +358,27 @@ def count_equal_cuts(
     equal, tried, where = 0, 0, ""
     for start in starts.tolist():
         begin, end = int(times[start - memory]), min(start + length, last)
-        part = [one.between(begin, int(times[end + 1]) + 1) for one in bars]
+        part = [symbol_bars.between(begin, int(times[end + 1]) + 1) for symbol_bars in bars]
         begun = int(times[start])
         try:
             full_passes = {
-                one.name: one for one in replay_passes(deployed, schema.make_market(part), begun)
+                symbol_bars.name: symbol_bars
+                for symbol_bars in replay_passes(deployed, schema.make_market(part), begun)
             }
         except DataError:  # a gap that ends a pass, or a symbol that is not listed yet
             continue
-        kept = {name: one.action for name, one in full_passes.items()}
-        warm = max(int(np.searchsorted(times, one.time[0])) for one in full_passes.values()) + 2
+        kept = {name: symbol_bars.action for name, symbol_bars in full_passes.items()}
+        warm = (
+            max(
+                int(np.searchsorted(times, symbol_bars.time[0]))
+                for symbol_bars in full_passes.values()
+            )
+            + 2
+        )
         if warm >= end:
             continue
         for row in draw.integers(warm, end, -(-cuts // len(starts))).tolist():
-            seen = [one.between(begin, int(times[row]) + 1) for one in part]
+            seen = [symbol_bars.between(begin, int(times[row]) + 1) for symbol_bars in part]
             ahead = schema.make_market_ahead(seen, int(times[row]))
             before = {
                 name: actions[: np.count_nonzero(full_passes[name].time < times[row])]

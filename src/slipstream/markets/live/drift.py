@@ -67,8 +67,8 @@ class TrainingPrices(NamedTuple):
         """Return |close difference| of common bars, with these closes shifted by `lag` bars."""
         _, mine, theirs = np.intersect1d(self.time, time, return_indices=True)
         inside = (mine + lag >= 0) & (mine + lag < len(self.close))
-        found: NDArray[Any] = np.abs(self.close[mine[inside] + lag] - close[theirs[inside]])
-        return found
+        differences: NDArray[Any] = np.abs(self.close[mine[inside] + lag] - close[theirs[inside]])
+        return differences
 
     def lag(self, time: NDArray[Any], close: NDArray[Any]) -> int | None:
         """Return the bars by which the feed is late (negative: early); None if no lag fits."""
@@ -124,29 +124,28 @@ def compare(known: Mapping[str, TrainingPrices], bars: Sequence[Bars | Closes]) 
         DataError: more than 1 % of a symbol's common bars differ by more than its tolerance.
     """
     compared, different, widest = 0, 0, 0.0
-    for one in bars:
-        prices = known.get(one.symbol)
+    for symbol_bars in bars:
+        prices = known.get(symbol_bars.symbol)
         if prices is None:
             continue
-        differences = prices.differences(one.time, one.close)
+        differences = prices.differences(symbol_bars.time, symbol_bars.close)
         excess = differences > prices.tolerance
         if len(differences) and excess.mean() > _MAX_DIFFERENT:
-            lag = prices.lag(one.time, one.close)
-            first = stamp(int(np.intersect1d(prices.time, one.time)[np.argmax(excess)]))
-            found = (
-                f"{one.symbol}: the feed contradicts the prices that the policy was trained on: "
-                f"{int(excess.sum())} of {plural(len(differences), 'common bar')} have another "
-                "close, by "
-                f"up to {float(differences.max()):.6g}, the first of {first} UTC."
+            lag = prices.lag(symbol_bars.time, symbol_bars.close)
+            first = stamp(int(np.intersect1d(prices.time, symbol_bars.time)[np.argmax(excess)]))
+            shifts = (
+                f"{symbol_bars.symbol}: the feed contradicts the prices that the policy was "
+                f"trained on: {int(excess.sum())} of {plural(len(differences), 'common bar')} have "
+                f"another close, by up to {float(differences.max()):.6g}, the first of {first} UTC."
             )
             if lag:
                 when = "later" if lag > 0 else "earlier"
-                found += (
+                shifts += (
                     f" Its stamps are {plural(abs(lag), 'bar')} {when} than those of the training "
                     "prices: another time zone or label."
                 )
             raise DataError(
-                f"{found} No decision was made. Use the stamps, unit and symbol of the training "
+                f"{shifts} No decision was made. Use the stamps, unit and symbol of the training "
                 "prices in the feed, or train and deploy on prices of this feed."
             )
         compared, different = compared + len(differences), different + int(excess.sum())
@@ -211,13 +210,13 @@ def _feature_rows(environment: KernelEnvironment, first: int, end: int) -> NDArr
         first + 1 - environment.training_context["lookback"],
         len(_feature_names(environment)),
     )
-    found: NDArray[np.float64] = environment.loaded.data.features[begin:end, :columns]
-    return found.astype(np.float64)
+    features: NDArray[np.float64] = environment.loaded.data.features[begin:end, :columns]
+    return features.astype(np.float64)
 
 
 def _feature_names(environment: KernelEnvironment) -> list[str]:
     """Return the names of a bar's features, in order."""
     known = environment.training_context
-    features = [str(one["name"]) for one in known["features"]]
+    features = [str(described["name"]) for described in known["features"]]
     symbols = known["symbols"] if known["symbols_at_once"] > 1 else ("",)
     return [f"{symbol} {feature}".strip() for symbol in symbols for feature in features]

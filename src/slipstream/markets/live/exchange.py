@@ -76,7 +76,7 @@ class Exchange:
         self._authentication_error = library.AuthenticationError
         options = {}
         if name == ALPACA:  # it has no public endpoints, not even a clock
-            missing = [one for one in KEYS if not os.environ.get(one)]
+            missing = [key for key in KEYS if not os.environ.get(key)]
             if missing:
                 raise ConfigError(
                     "Alpaca's paper account requires its keys in the environment variables "
@@ -148,8 +148,8 @@ class Exchange:
             raise DataError(
                 f"{self.name} does not trade {name}, a symbol of the policy. Use another exchange."
             )
-        found: dict[str, Any] = self.api.markets[name]
-        return found
+        market: dict[str, Any] = self.api.markets[name]
+        return market
 
     def candles(self, symbol: str, bar_seconds: int, since: int, until: int) -> list[Candle]:
         """Return the candles that open within [since, until], UTC seconds, oldest first.
@@ -164,7 +164,7 @@ class Exchange:
                 f"{self.name} has no bars of {frame}, only of {', '.join(known) or 'no length'}. "
                 "Use another exchange."
             )
-        found: dict[int, Candle] = {}
+        candles: dict[int, Candle] = {}
         at = since
         while at <= until:
             begin: int | None = at * 1_000
@@ -178,9 +178,9 @@ class Exchange:
             new = {row[0]: row for row in rows if at <= row[0] <= until}
             if not new:
                 break
-            found |= new
+            candles |= new
             at = max(new) + bar_seconds
-        return [found[one] for one in sorted(found)]
+        return [candles[moment] for moment in sorted(candles)]
 
 
 def _parse_candle(row: Sequence[float | None]) -> Candle:
@@ -262,7 +262,9 @@ class AlpacaPaper:
     def positions(self) -> dict[str, float]:
         """Return the coins held of the deployment's symbols."""
         answer = self.exchange.call_with_retry(self.exchange.api.trader_private_get_v2_positions)
-        held = {str(one["symbol"]).replace("/", ""): float(one["qty"]) for one in answer}
+        held = {
+            str(position["symbol"]).replace("/", ""): float(position["qty"]) for position in answer
+        }
         return {
             name: held.get(own_name.replace("/", ""), 0.0) for name, own_name in self._names.items()
         }
@@ -278,7 +280,7 @@ class AlpacaPaper:
 
     def orders(self, since: float) -> dict[str, Order]:
         """Return the orders submitted after a time, by client id."""
-        api, found = self.exchange.api, dict[str, Order]()
+        api, orders = self.exchange.api, dict[str, Order]()
         while True:
             after = api.iso8601(int(since * 1e3))
             params = {
@@ -288,13 +290,13 @@ class AlpacaPaper:
                 "after": after,
             }
             page = self.exchange.call_with_retry(api.trader_private_get_v2_orders, params)
-            rows = [_parse_order(one) for one in page]
+            rows = [_parse_order(answer) for answer in page]
             for row in rows:  # an order can be listed twice while it is being filled
-                known = found.get(row.client_id)
+                known = orders.get(row.client_id)
                 if known is None or known.state == OPEN:
-                    found[row.client_id] = row
+                    orders[row.client_id] = row
             if len(rows) < _ORDERS_PER_PAGE or rows[-1].submitted <= since:
-                return found
+                return orders
             since = rows[-1].submitted
 
     def send(self, name: str, quantity: float, client_id: str) -> str:

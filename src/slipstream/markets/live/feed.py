@@ -127,7 +127,7 @@ class PriceFeed:
             self._last_file_stamps = file_stamps
             self._last_bars = self._read_appended(after) or self._read_bars()
             self._groups = group_bars(self._last_bars, self._schema)
-            self._times = [one.time for one in self._groups]
+            self._times = [group.time for group in self._groups]
             if (
                 not self.is_replay and self._file_stamps() != file_stamps
             ):  # modified while reading: read again
@@ -152,7 +152,7 @@ class PriceFeed:
 
     def _files(self) -> list[Path]:
         files = sorted(self.path.iterdir()) if self.path.is_dir() else [self.path]
-        return [one for one in files if one.is_file()]
+        return [path for path in files if path.is_file()]
 
     def _file_stamps(self) -> tuple[tuple[int, int], ...]:
         """Return modification time and size of each file, to detect changes."""
@@ -170,7 +170,7 @@ class PriceFeed:
         if self.is_replay:
             return ()
         try:
-            self._last_contents = {one: read_bytes(one, _MAX_BYTES) for one in self._files()}
+            self._last_contents = {file: read_bytes(file, _MAX_BYTES) for file in self._files()}
             if before.keys() != self._last_contents.keys():
                 return ()
             with tempfile.TemporaryDirectory() as folder:
@@ -180,12 +180,12 @@ class PriceFeed:
                         return ()
                     (Path(folder) / path.name).write_bytes(part)
                 place = folder if self.path.is_dir() else str(Path(folder) / self.path.name)
-                found = self._schema.read(
+                bars = self._schema.read(
                     {**self._data, "folder": place, "allow_issues": self._accepted_issues}
                 )
         except (OSError, UnreadableError, SlipstreamError):
             return ()  # a full read raises the exact error
-        return found if all(map(partial(_is_continuation, after), self._last_bars, found)) else ()
+        return bars if all(map(partial(_is_continuation, after), self._last_bars, bars)) else ()
 
     @property
     def _accepted_issues(self) -> tuple[str, ...]:
@@ -194,7 +194,7 @@ class PriceFeed:
 
     def _read_bars(self) -> list[Bars]:
         try:
-            found = self._schema.read({**self._data, "allow_issues": self._accepted_issues})
+            bars = self._schema.read({**self._data, "allow_issues": self._accepted_issues})
         except DataError as error:
             zone = ""
             if "`time_zone" in str(error):
@@ -205,7 +205,7 @@ class PriceFeed:
                 f"training were. Use another feed, or fix this one. {error}{zone}"
             ) from None
         self._known = True
-        return found
+        return bars
 
 
 def _last_lines(before: bytes, now: bytes) -> bytes:
@@ -292,7 +292,7 @@ class ExchangeFeed:
         if begin is not None:
             since = min(since, begin - self._history * size) if after < 0 else since
         bars = [self._read_bars(name, since, last) for name in self._schema.all_symbols]
-        moments = [one for one in group_bars(bars, self._schema) if one.time > after]
+        moments = [group for group in group_bars(bars, self._schema) if group.time > after]
         whole = len(self._schema.all_symbols)
         while (
             moments and len(moments[-1].bars) < whole and moments[-1].time > closed - _LATE_SECONDS

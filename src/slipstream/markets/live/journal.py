@@ -190,8 +190,8 @@ class Journal:
 
     def first_time(self) -> int | None:
         """Return the open of the first bar that was decided on; None before it."""
-        found = self._read(_DECISIONS, "ORDER BY time LIMIT 1", names=("time",))
-        return int(found[0][0]) if found else None
+        rows = self._read(_DECISIONS, "ORDER BY time LIMIT 1", names=("time",))
+        return int(rows[0][0]) if rows else None
 
     def add_notice(self, moment: float, text: str, pattern: str | None = None) -> bool:
         """Store a message if it is new.
@@ -221,7 +221,7 @@ class Journal:
 
     def update_orders(self, orders: Sequence[PlannedOrder]) -> None:
         """Store the state of orders reported by the broker."""
-        rows = [(one.state, one.filled, one.average, one.id) for one in orders]
+        rows = [(order.state, order.filled, order.average, order.id) for order in orders]
         self._write("UPDATE orders SET state = ?, filled = ?, average = ? WHERE id = ?", rows)
 
     def orders(self, since: int = 0) -> list[PlannedOrder]:

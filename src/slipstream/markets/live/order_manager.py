@@ -231,10 +231,10 @@ class OrderManager:
         time = self._journal.executed_bars()[-1].time
         held = {name: quantity for name, quantity in self._broker.positions().items() if quantity}
         numbers = self._order_counts(time)
-        unseen = [one for one in self._journal.pending_orders() if one.quantity < 0.0]
-        again = [one for one in unseen if one.symbol in held]
-        for one in again:
-            self._send(one)
+        unseen = [order for order in self._journal.pending_orders() if order.quantity < 0.0]
+        again = [order for order in unseen if order.symbol in held]
+        for order in again:
+            self._send(order)
         if again:
             return True
         orders_to_send = {
@@ -288,17 +288,21 @@ class OrderManager:
         pending = self._journal.pending_orders()
         if not pending:
             return False
-        shown = self._broker.orders(min(one.time for one in pending) - _LOOKBACK_SECONDS)
+        broker_orders = self._broker.orders(
+            min(pending_order.time for pending_order in pending) - _LOOKBACK_SECONDS
+        )
         changed, waiting = list[PlannedOrder](), False
-        for one in pending:
-            order, over = shown.get(one.id), stop or one.time < time
-            if order is None and one.time < time:
-                changed.append(one._replace(state=NEVER_SENT))
+        for pending_order in pending:
+            order, over = broker_orders.get(pending_order.id), stop or pending_order.time < time
+            if order is None and pending_order.time < time:
+                changed.append(pending_order._replace(state=NEVER_SENT))
             elif order is None:  # it may still arrive: resend, since each id is accepted only once
-                waiting |= not stop and (self._round_expired or self._send(one))
+                waiting |= not stop and (self._round_expired or self._send(pending_order))
             else:
-                seen = one._replace(state=order.state, filled=order.filled, average=order.average)
-                changed += [seen] if seen != one else []
+                seen = pending_order._replace(
+                    state=order.state, filled=order.filled, average=order.average
+                )
+                changed += [seen] if seen != pending_order else []
                 waiting |= order.state == OPEN
                 if order.state == OPEN and over:
                     self._broker.cancel(order)
@@ -308,7 +312,7 @@ class OrderManager:
 
     def _order_counts(self, time: int) -> dict[str, int]:
         """Return the number of orders of a bar, by symbol."""
-        return {one.symbol: one.number + 1 for one in self._journal.orders(time)}
+        return {order.symbol: order.number + 1 for order in self._journal.orders(time)}
 
     def _missing_orders(
         self, target: TargetPosition, held: Mapping[str, float], never: str
@@ -320,7 +324,7 @@ class OrderManager:
             held: coins.
             never: reason why no order may be sent; empty if orders are allowed.
         """
-        last = {one.symbol: one for one in self._journal.orders(target.time)}
+        last = {order.symbol: order for order in self._journal.orders(target.time)}
         numbers = self._order_counts(target.time)
         orders, unfilled = dict[str, float](), dict[str, tuple[float, float, str]]()
         for name, units in target.units.items():
@@ -350,17 +354,17 @@ class OrderManager:
             client = hashlib.sha256(text.encode()).hexdigest()[:32]
             made.append(PlannedOrder(client, time, name, number, quantity))
         self._journal.add_orders(made)
-        for one in made:
-            self._send(one)
+        for order in made:
+            self._send(order)
 
-    def _send(self, one: PlannedOrder) -> bool:
+    def _send(self, order: PlannedOrder) -> bool:
         """Send an order; return True if the broker may have accepted it."""
-        side = "buy" if one.quantity > 0.0 else "sell"
-        self._notify(f"{side} {abs(one.quantity):.9g} {one.symbol}")
-        reason = self._broker.send(one.symbol, one.quantity, one.id)
+        side = "buy" if order.quantity > 0.0 else "sell"
+        self._notify(f"{side} {abs(order.quantity):.9g} {order.symbol}")
+        reason = self._broker.send(order.symbol, order.quantity, order.id)
         if reason:
-            self._notify(f"{one.symbol}: {reason}")
-            self._journal.update_orders([one._replace(state=REFUSED)])
+            self._notify(f"{order.symbol}: {reason}")
+            self._journal.update_orders([order._replace(state=REFUSED)])
         return not reason
 
     def _notice(self, now: float, time: int, reason: str) -> None:

@@ -87,9 +87,11 @@ class PaperAccount:
         self.waiting_reason = self._comparison_summary = ""
         metadata = policy.metadata.get("training_prices") or {}
         self._training_prices = {
-            k: TrainingPrices.from_metadata(one) for k, one in metadata.items()
+            k: TrainingPrices.from_metadata(prices) for k, prices in metadata.items()
         }
-        ends = (int(one.time[-1]) for one in self._training_prices.values() if len(one.time))
+        ends = (
+            int(prices.time[-1]) for prices in self._training_prices.values() if len(prices.time)
+        )
         self._trained_until = max(ends, default=-1)
         self._comparison: FeedComparison | None = None
         self._checked_bars: Sequence[Bars] = ()  # bars of the last feed update
@@ -149,18 +151,20 @@ class PaperAccount:
         if not self._decisions:
             return
         passes = self._replay_all(None)
-        decisions = {one.name: self._make_decisions(one, 0, 0.0) for one in passes}
+        decisions = {
+            replay_pass.name: self._make_decisions(replay_pass, 0, 0.0) for replay_pass in passes
+        }
         self._drift = _current_drift(passes)
         for name, rows in self._decisions.items():
-            for row, own in zip_longest(rows, decisions.get(name, [])[: len(rows)]):
-                if own is None or own.time != row.time:
+            for row, decision in zip_longest(rows, decisions.get(name, [])[: len(rows)]):
+                if decision is None or decision.time != row.time:
                     what = "the bar no longer exists"
-                elif own.bars_digest != row.bars_digest:
+                elif decision.bars_digest != row.bars_digest:
                     what = "bars up to it have changed"
-                elif own.action != row.action:
-                    what = f"the action was {row.action}, now {own.action}"
-                elif own.equity != row.equity:
-                    what = f"equity was {row.equity!r}, now {own.equity!r}"
+                elif decision.action != row.action:
+                    what = f"the action was {row.action}, now {decision.action}"
+                elif decision.equity != row.equity:
+                    what = f"equity was {row.equity!r}, now {decision.equity!r}"
                 else:
                     continue
                 raise CheckpointError(
@@ -169,7 +173,10 @@ class PaperAccount:
                     f"{stamp(row.time)} UTC: {what}. Bars or policy were modified. Restore the "
                     "previous files, or deploy again, which starts a new account."
                 )
-        if any(len(one.time) != len(self._decisions.get(one.name, ())) for one in passes):
+        if any(
+            len(replay_pass.time) != len(self._decisions.get(replay_pass.name, ()))
+            for replay_pass in passes
+        ):
             self._drop_replay()  # killed between a bar and its decision: `process` decides
 
     def process(self, update: FeedUpdate) -> int:
@@ -182,7 +189,7 @@ class PaperAccount:
             for sentence in self.store.check_revisions(update.bars, self.last_decided):
                 self._notice(update.clock, sentence)
             self._checked_bars = update.bars
-        new = [one for one in update.groups if one.time > self.last_decided]
+        new = [new_group for new_group in update.groups if new_group.time > self.last_decided]
         before = self.last_decided
         for group in new:
             self._check_gap(before, group.time, update.clock)
@@ -224,7 +231,7 @@ class PaperAccount:
         """Decide on new bars by continuing the replay in memory; None if it cannot continue."""
         if self._replay is None:
             return None
-        update, every = {name for one in new for name in one.bars}, self.schema.symbols
+        update, every = {name for group in new for name in group.bars}, self.schema.symbols
         one_each = self.policy.policy.training_context["symbols_at_once"] == 1
         traded = [name for name in every if name in update] if one_each else every
         if not traded:
@@ -255,7 +262,7 @@ class PaperAccount:
                 self._comparison.add(name, *self.store.close_history(name))
         place = self.schema.columns.index("close")
         for name in self.schema.symbols:
-            rows = [(one.time, one.bars[name][place]) for one in new if name in one.bars]
+            rows = [(group.time, group.bars[name][place]) for group in new if name in group.bars]
             time, close = np.reshape(rows, (len(rows), 2)).T
             self._comparison.add(name, time.astype(np.int64), close)
         update = self._comparison.summary()
@@ -271,18 +278,18 @@ class PaperAccount:
         """Write new decisions to the journal after checking that earlier ones are unchanged."""
         new: list[Decision] = []
         self._drift = _current_drift(passes)
-        self._warn_about_drift(max(int(one.time[-1]) for one in passes), clock)
-        for one in passes:
-            rows = self._decisions.get(one.name, [])
-            count = len(rows) - one.num_before
-            inconsistent = not 0 <= count <= len(one.time)
-            if inconsistent or (count and float(one.equity[count - 1]) != rows[-1].equity):
+        self._warn_about_drift(max(int(replay_pass.time[-1]) for replay_pass in passes), clock)
+        for replay_pass in passes:
+            rows = self._decisions.get(replay_pass.name, [])
+            count = len(rows) - replay_pass.num_before
+            inconsistent = not 0 <= count <= len(replay_pass.time)
+            if inconsistent or (count and float(replay_pass.equity[count - 1]) != rows[-1].equity):
                 raise CheckpointError(
-                    f"The account {self.folder} cannot continue: equity of {one.name} at "
+                    f"The account {self.folder} cannot continue: equity of {replay_pass.name} at "
                     f"{stamp(rows[-1].time)} UTC is no longer {rows[-1].equity!r}. Later bars "
                     "changed earlier ones. This is a bug in slipstream, please report it."
                 )
-            new += self._make_decisions(one, count, clock)
+            new += self._make_decisions(replay_pass, count, clock)
         if new:
             self.journal.add_decisions(new)
         for decision in new:
@@ -296,16 +303,29 @@ class PaperAccount:
             same = f"At the bar of {stamp(time).partition(' ')[0]}* UTC {feature} is outside*"
             self._notice(clock, f"{at} UTC {self._drift}.", same)
 
-    def _make_decisions(self, one: ReplayPass, begin: int, clock: float) -> list[Decision]:
+    def _make_decisions(self, replay_pass: ReplayPass, begin: int, clock: float) -> list[Decision]:
         """Return the journal rows of a pass from index `begin`, decided at time `clock`."""
-        rows = zip(one.time[begin:], one.action[begin:], one.equity[begin:], strict=True)
+        rows = zip(
+            replay_pass.time[begin:],
+            replay_pass.action[begin:],
+            replay_pass.equity[begin:],
+            strict=True,
+        )
         decisions = [
-            Decision(one.name, int(t), self._digest(int(t)), tuple(a.tolist()), (), float(e), clock)
+            Decision(
+                replay_pass.name,
+                int(t),
+                self._digest(int(t)),
+                tuple(a.tolist()),
+                (),
+                float(e),
+                clock,
+            )
             for t, a, e in rows
         ]
         return [
             *decisions[:-1],
-            *(last._replace(target_units=one.target_units) for last in decisions[-1:]),
+            *(last._replace(target_units=replay_pass.target_units) for last in decisions[-1:]),
         ]
 
     def _digest(self, time: int) -> str:
@@ -353,5 +373,5 @@ class PaperAccount:
 
 def _current_drift(passes: Sequence[ReplayPass]) -> FeatureDrift:
     """Return the largest drift of the passes that include the newest bar."""
-    newest = max(int(one.time[-1]) for one in passes)
-    return max(one.drift for one in passes if int(one.time[-1]) == newest)
+    newest = max(int(replay_pass.time[-1]) for replay_pass in passes)
+    return max(replay_pass.drift for replay_pass in passes if int(replay_pass.time[-1]) == newest)

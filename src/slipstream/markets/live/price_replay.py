@@ -117,8 +117,10 @@ class PriceReplay:
         self._ends, self._last = env.state["last"] + 1 + spare_rows, env.state["bar"].copy()
         taken = [known.get(name, _no_actions(env)) for name in names]
         # The step into the last bar follows below, since the state before it is stored.
-        past = [again.run(e, own[:-1], env.spec.trace) for e, own in enumerate(taken)]
-        self._steps = np.array([len(one["bar"]) for one in past])
+        past = [
+            again.run(e, env_actions[:-1], env.spec.trace) for e, env_actions in enumerate(taken)
+        ]
+        self._steps = np.array([len(past_trace["bar"]) for past_trace in past])
         self._previous_state, first_steps = (
             (env.state.copy(), env.episode_state.copy()),
             self._steps.copy(),
@@ -126,7 +128,9 @@ class PriceReplay:
         self._action = np.zeros((env.num_envs, env.spec.action_dim), env.spec.action_dtype)
         capital = environment.spec.market.initial_equity if environment.spec.market else 0.0
         self.passes = []
-        for e, (actions, trace) in enumerate(self._step_to_end([own[-1:] for own in taken])):
+        for e, (actions, trace) in enumerate(
+            self._step_to_end([env_actions[-1:] for env_actions in taken])
+        ):
             whole = {name: np.concatenate([past[e][name], trace[name]]) for name in trace}
             action = np.concatenate([taken[e][: first_steps[e]], actions])
             equity = np.append(capital, whole["equity"][:-1])
@@ -159,9 +163,9 @@ class PriceReplay:
         while (running := env.episode_state["held"] == 0).any():
             seen = PolicyInput(out.obs, out.mask, every, self._steps)
             actions = predict(self._policy.policy, seen, seed).copy()
-            for e, own in enumerate(known):
-                if len(made) < len(own):
-                    actions[e] = own[len(made)]
+            for e, env_actions in enumerate(known):
+                if len(made) < len(env_actions):
+                    actions[e] = env_actions[len(made)]
             before = env.state.copy(), env.episode_state.copy()
             env.step(actions, out)
             ended = running & (env.episode_state["held"] != 0)
@@ -174,14 +178,16 @@ class PriceReplay:
         env.drain_episodes()
 
         def env_rows(e: int, rows: Sequence[NDArray[Any]], nothing: NDArray[Any]) -> NDArray[Any]:
-            own = [one[e : e + 1] for one in rows[: self._steps[e] - first_steps[e]]]
-            return np.concatenate([nothing[:0], *own])
+            env_actions = [
+                step_trace[e : e + 1] for step_trace in rows[: self._steps[e] - first_steps[e]]
+            ]
+            return np.concatenate([nothing[:0], *env_actions])
 
         return [
             (
                 env_rows(e, made, self._action),
                 {
-                    name: env_rows(e, [one[name] for one in traces], blank)
+                    name: env_rows(e, [step_trace[name] for step_trace in traces], blank)
                     for name, blank in env.read(env.spec.trace).items()
                 },
             )
@@ -200,7 +206,7 @@ class PriceReplay:
         self._last[e], self._action[e] = rows[-1], action[-1]
         units = np.atleast_1d(trace["units"][-1]) if "units" in trace else ()
         wanted, ranges = (
-            tuple(float(one) for one in units),
+            tuple(float(unit) for unit in units),
             FeatureRanges.from_metadata(self._policy.metadata),
         )
         environment, last = self._environment, int(rows[-1])
@@ -227,7 +233,9 @@ class PriceReplay:
         env, data = self._env, self._environment.loaded.data
         if not self._environment.kernel.built_in:  # features of user kernels may have any memory
             return None
-        places = [self._names.index(one) for one in market.symbols if one in self._names] or [0]
+        places = [
+            self._names.index(symbol) for symbol in market.symbols if symbol in self._names
+        ] or [0]
         with self._streams.activate(continues=True):
             loaded = self._load_environment(market, int(data.time[self._last[places]].min()))
         if _pass_names(loaded) != [self._names[e] for e in places]:
@@ -374,4 +382,4 @@ class ActionReplay:
                 taken = self._replay(e, part, kept, env.batch, self._out)
             env.raise_fault(self._out[0], begin + taken - 1)
             parts.append(kept.view(env.kernel.STATE).reshape(-1)[:taken][list(names)].copy())
-        return {name: np.concatenate([one[name] for one in parts]) for name in names}
+        return {name: np.concatenate([trace_part[name] for trace_part in parts]) for name in names}

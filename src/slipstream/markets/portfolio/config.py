@@ -292,5 +292,5 @@ def _named(name: str, value: Any, default: Any) -> str:
     if not isinstance(value, config.Config):
         return f"`{name}: {value}`"
     keys = type(value).model_fields
-    found = next(key for key in keys if getattr(value, key) != getattr(default, key))
-    return f"`{name}.{found}: {getattr(value, found)}`"
+    changed = next(key for key in keys if getattr(value, key) != getattr(default, key))
+    return f"`{name}.{changed}: {getattr(value, changed)}`"

@@ -67,12 +67,12 @@ def load(config: Config) -> KernelData:
     for k, name in enumerate(shares):
         low = edges[k] + (memory if k > 0 else 0)
         if edges[k + 1] - low < 2:
-            own = edges[k + 1] - edges[k]
+            span = edges[k + 1] - edges[k]
             raise DataError(
                 f"Split `{name}` must have at least 2 bars after an embargo of {memory:,}; its "
-                f"share of {len(rows):,} usable bars is {own:,}. Increase its share, load more "
+                f"share of {len(rows):,} usable bars is {span:,}. Increase its share, load more "
                 "data, or shorten the lookback and the features' memory "
-                f"({_describe_memory(table, own // 2)})."
+                f"({_describe_memory(table, span // 2)})."
             )
         parts[name] = ((low, edges[k + 1]),)
     parts = {"train": parts["train"], "train_window": parts["train"], **parts}
@@ -148,7 +148,7 @@ def with_params(loaded: KernelData, config: Config) -> KernelData | None:
     ]
     if config.fee_tiers:
         pairs.append((fee_tier_array(config), data.fee_tiers))
-    if not all(np.array_equal(own, theirs) for own, theirs in pairs):
+    if not all(np.array_equal(values, theirs) for values, theirs in pairs):
         return None
     if "folds" in metadata:
         folds = metadata["folds"]
@@ -212,10 +212,10 @@ def _describe_memory(table: PanelTable, most: int | None = None) -> str:
 
 def _contiguous_ranges(rows: NDArray[np.int64], part: Range, table: PanelTable) -> list[Range]:
     """Return table rows of a range of usable rows, split at gaps; pieces of one bar are dropped."""
-    own = rows[part[0] : part[1]]
-    segment = np.searchsorted(table.panel.segments[:, 0], own, side="right")
-    cuts = np.flatnonzero((np.diff(own) != 1) | (np.diff(segment) != 0)) + 1
-    pieces = np.split(own, cuts)
+    part_rows = rows[part[0] : part[1]]
+    segment = np.searchsorted(table.panel.segments[:, 0], part_rows, side="right")
+    cuts = np.flatnonzero((np.diff(part_rows) != 1) | (np.diff(segment) != 0)) + 1
+    pieces = np.split(part_rows, cuts)
     return [(int(piece[0]), int(piece[-1]) + 1) for piece in pieces if len(piece) >= 2]
 
 
@@ -322,7 +322,7 @@ def build_arrays(table: PanelTable, layout: Segments, config: Config) -> Data:
     prices = stack_cache_aligned([np.concatenate([close, opened, 0.5 * panel.spread], axis=1)])
     values = np.where(known[:, :, None], table.features.values, 0.0).astype(np.float32)
     mean, deviation = _feature_moments(values, known, layout)
-    segments = np.array([one.rows for one in layout], dtype=np.int64)
+    segments = np.array([segment.rows for segment in layout], dtype=np.int64)
     first = np.stack([_first_prices(close, row, config.lookback) for row in segments])
     data = Data(
         prices=prices,
@@ -406,7 +406,7 @@ def _feature_moments(
     """Return mean and deviation of all columns over the training rows of each scaling, [S, A F]."""
     means, deviations = [], []
     for scale in range(layout.num_scales):
-        parts = [slice(*one.rows) for one in layout.training_segments(scale)]
+        parts = [slice(*segment.rows) for segment in layout.training_segments(scale)]
         seen = np.concatenate([values[part] for part in parts])
         available = np.concatenate([known[part] for part in parts])[:, :, None]
         available = np.broadcast_to(available, seen.shape)
@@ -433,7 +433,8 @@ def mean_spreads(table: PanelTable, layout: Segments, picked: SegmentRows) -> di
     )
     mean = share.sum(axis=0) / np.maximum(listed.sum(axis=0), 1)
     return {
-        name: float(1e4 * one) for name, one in zip(table.panel.symbols, mean.tolist(), strict=True)
+        name: float(1e4 * spread)
+        for name, spread in zip(table.panel.symbols, mean.tolist(), strict=True)
     }
 
 
@@ -466,12 +467,12 @@ def training_context(config: Config, table: PanelTable) -> TrainingContext:
 
 def with_config(training_context: TrainingContext, config: Config) -> TrainingContext:
     """Return the same training context for a config that needs no other arrays."""
-    own = {"data", "split", "features", "lookback", "decide_every"}
+    fixed_keys = {"data", "split", "features", "lookback", "decide_every"}
     return replace(
         training_context,
         fill="next_close" if config.orders == "units" else "next_open",
         decide_every=config.decide_every,
-        settings=config.model_dump(mode="json", exclude=own),
+        settings=config.model_dump(mode="json", exclude=fixed_keys),
     )
 
 

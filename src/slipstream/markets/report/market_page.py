@@ -63,12 +63,12 @@ def build_market_page(
 ) -> Page:
     """Build a page of prices from its own sentences and sections."""
     view = splits[0]
-    run, found, yearly = view.run, view.performance, view.market.days_per_year
+    run, performance, yearly = view.run, view.performance, view.market.days_per_year
     in_full = summary_text.headline(
         run.holdout,
-        found.sharpe,
-        found.interval,
-        found.days,
+        performance.sharpe,
+        performance.interval,
+        performance.days,
         yearly,
         run.trials + len(run.earlier_uses),
     )
@@ -90,38 +90,38 @@ def build_market_page(
 
 def verdict(view: SplitView) -> str:
     """Return one sentence on whether the agent gained, and whether that differs from luck."""
-    found, run = view.performance, view.run
-    bars, gain = f"on the {view.name} bars", percent(found.total_return)
+    performance, run = view.performance, view.run
+    bars, gain = f"on the {view.name} bars", percent(performance.total_return)
     if never_traded(view):
         return f"It never traded {bars}: there is nothing to judge."
     beside = ""
     if view.market_line is not None:
         name, account = view.market_line
-        gain, other = summary_text.compare_returns(found.total_return, account.total_return).split(
-            " against "
-        )
+        gain, other = summary_text.compare_returns(
+            performance.total_return, account.total_return
+        ).split(" against ")
         beside = f"; {name} made {other}"
-    if found.total_return <= RUIN_RETURN:
+    if performance.total_return <= RUIN_RETURN:
         return f"The account is ruined: {gain} {bars}{beside}."
     if not run.unseen:
         return f"No proof: {gain} on {view.name} bars that are not known to be new to it."
-    if found.interval is None:
+    if performance.interval is None:
         return f"Too few days to judge: {gain} {bars}{beside}."
-    if found.interval[1] < 0.0:
+    if performance.interval[1] < 0.0:
         return f"A loss beyond what luck explains: {gain} {bars}{beside}."
-    if found.total_return <= 0.0:
+    if performance.total_return <= 0.0:
         return f"A loss, within what luck explains: {gain} {bars}{beside}."
     return f"A gain{_doubt_suffix(view)}: {gain} {bars}{beside}."
 
 
 def _doubt_suffix(view: SplitView) -> str:
     """Return the first reason to doubt a gain; a run's page never claims more than luck."""
-    found, yearly = view.performance, view.market.days_per_year
-    if not summary_text.is_above_zero(found.interval):
+    performance, yearly = view.performance, view.market.days_per_year
+    if not summary_text.is_above_zero(performance.interval):
         return ", within what luck explains"
-    smallest = min_detectable_sharpe(found.days, yearly)
-    if found.sharpe is None or smallest is None or found.sharpe <= smallest:
-        return f" too small for {span(found.days, yearly)} to confirm"
+    smallest = min_detectable_sharpe(performance.days, yearly)
+    if performance.sharpe is None or smallest is None or performance.sharpe <= smallest:
+        return f" too small for {span(performance.days, yearly)} to confirm"
     if view.percentile is not None and view.percentile < summary_text.BETTER_THAN_RANDOM:
         return ", but random timing does as well"
     return " beyond what luck easily explains"
@@ -129,46 +129,50 @@ def _doubt_suffix(view: SplitView) -> str:
 
 def key_figures(view: SplitView) -> list[KeyFigure]:
     """Return return, Sharpe ratio, smallest confirmable ratio, rank and costs."""
-    found, run, yearly = view.performance, view.run, view.market.days_per_year
+    performance, run, yearly = view.performance, view.run, view.market.days_per_year
     looked = f", read {run.holdout_reads} times" if run.holdout_reads > 1 else ""
-    bars = f"{view.name}, {span(found.days, yearly)}{looked}"
-    shown = [KeyFigure("Return after costs", percent(found.total_return), bars)]
-    shown += summary_text.sharpe_figures(found.sharpe, found.interval, found.days, yearly)
+    bars = f"{view.name}, {span(performance.days, yearly)}{looked}"
+    figures = [KeyFigure("Return after costs", percent(performance.total_return), bars)]
+    figures += summary_text.sharpe_figures(
+        performance.sharpe, performance.interval, performance.days, yearly
+    )
     if view.percentile is not None:
         idle = never_traded(view)
         alike = "its decisions, shuffled" if run.is_portfolio else "the same holding times"
         value = NOTHING if idle else format_percent(view.percentile / 100.0)
         note = "it never traded" if idle else f"of {len(view.random_returns)} with {alike}"
-        shown.append(KeyFigure("Random traders that did worse", value, note))
+        figures.append(KeyFigure("Random traders that did worse", value, note))
     points = [trip.basis_points for trip in run.round_trips]
     trip = f"; round trip {format_band(points)} bp" if points else ""
-    costs = format_percent(found.costs / float(view.agent.equity[0]), 1)
-    return [*shown, KeyFigure("Costs", costs, f"of the start{trip}")]
+    costs = format_percent(performance.costs / float(view.agent.equity[0]), 1)
+    return [*figures, KeyFigure("Costs", costs, f"of the start{trip}")]
 
 
 def caveats(view: SplitView) -> list[str]:
     """Return warnings that must be read before the figures."""
-    found, run = view.performance, view.run
+    performance, run = view.performance, view.run
     lines = [*run.accepted]
     if run.holdout_reads > 1:
         lines.append(
             f"The {run.holdout} split has been evaluated {run.holdout_reads} times: choices made "
             "between these evaluations make its figures too good."
         )
-    lines += summary_text.short_sample_warning(found.days, view.market.days_per_year)
+    lines += summary_text.short_sample_warning(performance.days, view.market.days_per_year)
     lines += summary_text.rare_loss_warning(view.agent.daily_returns)
     lines += _lookahead_warning(view)
-    if found.total_return <= RUIN_RETURN:
+    if performance.total_return <= RUIN_RETURN:
         lines.append(
-            f"The account lost {format_percent(-found.total_return, 1)}. Its Sharpe ratio, made of "
-            "daily percentages of an account that shrinks, does not show that."
+            f"The account lost {format_percent(-performance.total_return, 1)}. Its Sharpe ratio, "
+            "made of daily percentages of an account that shrinks, does not show that."
         )
     return lines
 
 
 def _lookahead_warning(view: SplitView) -> list[str]:
     """Warn if the agent earns so much of the oracle's gain that it may see future prices."""
-    best = max((float(np.log1p(one.total_return)) for one in view.oracle.values()), default=0.0)
+    best = max(
+        (float(np.log1p(oracle.total_return)) for oracle in view.oracle.values()), default=0.0
+    )
     growth = float(np.log1p(max(view.performance.total_return, RUIN_RETURN)))
     if best <= 0.0 or growth < LOOKAHEAD_SHARE * best:
         return []
@@ -224,12 +228,16 @@ def seed_band(view: SplitView) -> list[str]:
     count, run = len(view.members), view.run
     if count < 2:
         return []
-    known = [found.sharpe for found in view.performances if found.sharpe is not None]
+    known = [
+        performance.sharpe for performance in view.performances if performance.sharpe is not None
+    ]
     if not known:
         return [f"None of the {count} members has a Sharpe ratio. {run.member_note}"]
     if len(known) == 1:
-        one = f"Of {count} {run.member_noun} one has a Sharpe ratio, {format_number(known[0])}."
-        return [f"{one} {run.member_note}"]
+        sentence = (
+            f"Of {count} {run.member_noun} one has a Sharpe ratio, {format_number(known[0])}."
+        )
+        return [f"{sentence} {run.member_note}"]
     some = "" if len(known) == count else f" ({len(known)} of {count} have one)"
     sharpes = format_range_and_median(known)
     over = f"Over {count} {run.member_noun} the {view.name} Sharpe is {sharpes}{some}."

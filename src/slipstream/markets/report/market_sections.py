@@ -135,18 +135,18 @@ def _member_table(view: SplitView) -> Table:
     intervals = {f"member {run.number(k)}": p.interval for k, p in enumerate(of)}
     if market is not None:
         name, account = market
-        found, net = compute_performance(account), float(np.mean(account.net_exposure))
+        performance, net = compute_performance(account), float(np.mean(account.net_exposure))
         rows.append(
             [
                 name,
-                *_result_cells(found),
-                format_number(found.exposure, 2),
+                *_result_cells(performance),
+                format_number(performance.exposure, 2),
                 format_number(net, 2),
                 "",
             ]
         )
         note += f" Follows: correlation of its daily returns with those of {name}."
-        intervals[name] = found.interval
+        intervals[name] = performance.interval
     note += f" {interval_note(intervals)}"
     return Table(f"Members, {view.name}", columns, rows, emphasis=run.member, note=note)
 
@@ -181,17 +181,17 @@ def baseline_section(
     if view.comparison is None:
         return Section(title, ("There are no baselines for these actions.",))
     sentences = [*(rules or _comparison_rules(view)), *_alpha_and_beta(view), *_oracle_gap(view)]
-    shown = [_baseline_table(view)]
+    tables = [_baseline_table(view)]
     if stress:
         sentences += [break_even_sentence(stress.break_even), *costs]
-        shown.append(_stress_table(stress))
+        tables.append(_stress_table(stress))
     pictures = []
     if len(view.random_returns):
         lines = {name: baseline.total_return for name, baseline in view.plotted_baselines.items()}
         drawn = random_timing_figure(view.name, view.agent.total_return, view.random_returns, lines)
         words = f"Total return of the agent among {len(view.random_returns)} random {draws}"
         pictures.append(make_picture("random_timing", words, drawn))
-    return Section(title, sentences, shown, pictures)
+    return Section(title, sentences, tables, pictures)
 
 
 def _comparison_rules(view: SplitView) -> list[str]:
@@ -244,33 +244,40 @@ def _baseline_table(view: SplitView) -> Table:
     assert comparison is not None
     accounts = {
         **view.rule_baselines,
-        **{f"{n} held": one for n, one in view.assets.items()},
+        **{f"{n} held": account for n, account in view.assets.items()},
         **view.oracle,
     }
-    tracks = {**comparison.tracks, **{f"{n} held": one for n, one in comparison.assets.items()}}
+    tracks = {
+        **comparison.tracks,
+        **{f"{n} held": account for n, account in comparison.assets.items()},
+    }
     results = {
         "agent": view.performance,
-        **{n: compute_performance(one) for n, one in accounts.items()},
+        **{n: compute_performance(account) for n, account in accounts.items()},
     }
-    each = {n: _baseline_row(n, one, tracks.get(n, view.tracks)) for n, one in results.items()}
-    rows = [row for name, row in each.items() if name not in view.oracle]
+    row_of = {
+        n: _baseline_row(n, account, tracks.get(n, view.tracks)) for n, account in results.items()
+    }
+    rows = [row for name, row in row_of.items() if name not in view.oracle]
     if len(view.random_returns):
         middle = percent(float(np.median(view.random_returns)))
         rows.append([f"{MATCHED_RANDOM} (median)", middle, *[""] * 5])
-    rows += [each[name] for name in view.oracle]
+    rows += [row_of[name] for name in view.oracle]
     money = f"costs, {view.market.account_currency}"
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "fills", money)
-    intervals = interval_note({name: one.interval for name, one in results.items()})
+    intervals = interval_note({name: account.interval for name, account in results.items()})
     note = f"{summary_text.DRAWDOWN} {intervals}"
     return Table("Same bars, same costs", columns, rows, emphasis=0, note=note)
 
 
-def _baseline_row(name: str, found: Performance, tracks: Sequence[EpisodeResult]) -> list[str]:
+def _baseline_row(
+    name: str, performance: Performance, tracks: Sequence[EpisodeResult]
+) -> list[str]:
     return [
         name,
-        *_result_cells(found),
+        *_result_cells(performance),
         format_number(sum_metric(tracks, "fills"), 0),
-        format_number(found.costs, 0),
+        format_number(performance.costs, 0),
     ]
 
 
@@ -298,8 +305,8 @@ def trade_section(view: SplitView, traded: Table | None = None) -> Section:
         f"Return before and after costs, and costs by kind, on the {view.name} split",
         gross_and_net_figure(view.name, view.agent),
     )
-    shown = [traded or _trade_table(view), _cost_table(view.agent)]
-    return Section("Trades and costs", (), shown, [drawn])
+    tables = [traded or _trade_table(view), _cost_table(view.agent)]
+    return Section("Trades and costs", (), tables, [drawn])
 
 
 def _trade_table(view: SplitView) -> Table:
@@ -368,16 +375,16 @@ def calendar_section(view: SplitView) -> Section:
     """Return the section of months, drawdowns, symbols, weekdays and hours."""
     mine = view.agent
     weekdays, hours = slice_by_weekday(mine), slice_by_hour(mine)
-    shown = [
+    tables = [
         _month_table(monthly_returns(mine.equity, mine.time[1:])),
         _drawdown_table(worst_drawdowns(mine.daily_equity, mine.daily_time)),
     ]
     if not view.run.is_portfolio:
-        each = slice_by_symbol(view.tracks, view.market, view.prices.time)
-        shown.append(_slice_table("By symbol", "Sharpe", each))
-    shown += [_slice_table("By weekday", "t value", weekdays), _hour_table(hours)]
-    sentences = largest_t_value("weekday", [one.score for one in weekdays])
-    sentences += largest_t_value("hour", [one.score for one in hours])
+        by_symbol = slice_by_symbol(view.tracks, view.market, view.prices.time)
+        tables.append(_slice_table("By symbol", "Sharpe", by_symbol))
+    tables += [_slice_table("By weekday", "t value", weekdays), _hour_table(hours)]
+    sentences = largest_t_value("weekday", [weekday.score for weekday in weekdays])
+    sentences += largest_t_value("hour", [weekday.score for weekday in hours])
     days = daily_return_figure(view.name, mine)
     pictures = [make_picture("daily_returns", "Distribution of daily returns", days)]
     if mine.days >= 2 * ROLLING_DAYS:
@@ -390,7 +397,7 @@ def calendar_section(view: SplitView) -> Section:
             "and "
             f"the {view.name} split has {mine.days}."
         )
-    return Section("When it was earned", sentences, shown, pictures)
+    return Section("When it was earned", sentences, tables, pictures)
 
 
 def _month_table(returns: Mapping[tuple[int, int], float]) -> Table:

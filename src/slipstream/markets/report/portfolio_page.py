@@ -55,7 +55,7 @@ def portfolio_page(run: RunEvaluation) -> Page:
 
 def _random_timing(view: SplitView) -> list[str]:
     """Rank the agent among single assets, and among its own decisions at other times."""
-    better = sum(one.total_return < view.agent.total_return for one in view.assets.values())
+    better = sum(account.total_return < view.agent.total_return for account in view.assets.values())
     timing = [
         f"Of {len(view.assets)} assets bought and held, {better} end below the agent and "
         f"{len(view.assets) - better} do not."
@@ -88,8 +88,8 @@ def _round_trips(trips: Sequence[RoundTripCost]) -> list[str]:
     costs = [format_number(trip.basis_points) for trip in trips]
     if len(trips) > 1 and len(set(costs)) == 1:
         return [f"Round trip: {costs[0]} bp in each of {len(trips)} assets."]
-    each = [f"{trip.symbol} {cost} bp" for trip, cost in zip(trips, costs, strict=True)]
-    return [f"Round trip: {', '.join(each)}."] if each else []
+    trip_texts = [f"{trip.symbol} {cost} bp" for trip, cost in zip(trips, costs, strict=True)]
+    return [f"Round trip: {', '.join(trip_texts)}."] if trip_texts else []
 
 
 def _comparison_rules(view: SplitView) -> list[str]:
@@ -222,8 +222,8 @@ def asset_shares(
         change *= np.where((before > 0.0) & (after > 0.0), after / np.maximum(before, 1e-300), 1.0)
         scale *= float(equity[-1]) / initial
     columns = (profit / initial, weight / steps, held / steps, change - 1.0)
-    each = zip(prices.assets, *(column.tolist() for column in columns), strict=True)
-    return [AssetShare(*shares) for shares in each]
+    asset_rows = zip(prices.assets, *(column.tolist() for column in columns), strict=True)
+    return [AssetShare(*shares) for shares in asset_rows]
 
 
 def asset_gains(units: Floats, rows: Ints, prices: Prices) -> Floats:

@@ -603,7 +603,7 @@ def test_the_ten_commands_of_the_page(
 ) -> None:
     """As docs/guides/paper-trading.md writes them, from prices to a week on paper, but for a small
     search."""
-    page = (Path(__file__).parents[4] / "docs" / "paper.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "guides" / "paper-trading.md").read_text()
     lines = re.findall(r"^    (slipstream .*?)(?: +#.*)?$", page, re.MULTILINE)[:10]
     prices = write(tmp_path / "crypto", long_tables(), slice(0, LONG))
     more = {
