@@ -39,7 +39,7 @@ from slipstream.markets.features.panel_features import PanelFeatures
 from slipstream.markets.portfolio.config import Config
 from slipstream.markets.portfolio.portfolio_loader import PanelTable, build_arrays
 from slipstream.markets.portfolio.portfolio_state import params_by_split, state_dtype
-from slipstream.markets.shared_rules import Segments
+from slipstream.markets.shared_rules import SegmentList
 from slipstream.studies.config import space_settings
 
 SEVEN = ("AAVE", "AVAX", "BTC", "LINK", "ETH", "LTC", "UNI")  # Cappuccino's, in its order
@@ -378,7 +378,7 @@ def _loaded(
     )
     columns = tuple(f"tech_{k}" for k in range(tech.shape[1] // assets))
     features = PanelFeatures(tech.reshape(rows, assets, -1), 0, (), columns)
-    layout = Segments()
+    layout = SegmentList()
     layout.add((config.lookback - 1, rows), 0, training=True)
     data = build_arrays(PanelTable(panel, features), layout, config)
     params = params_by_split(config, data, {"train": [0]}, _BAR, get_calendar("24/7", _BAR))

@@ -18,20 +18,20 @@ from numpy.typing import NDArray
 class SymbolBacktestSpec:
     """One position in one symbol; the passes of a split run side by side, with equal capital.
 
-    T rows of data, all symbols end to end; n decisions, each filled once.
+    The data has T rows, all symbols one after another. Each of the n decisions is filled once.
 
     Attributes:
         first, last: rows of the first decision and of the last bar: decisions at [first, last).
-        time: int64 [T], UTC seconds of each row's open; the trace's `bar` is a row.
+        time: int64 [T], UTC seconds of each row's open; `bar` of the trace is a row.
         close: float64 [T], mid price at which equity is marked.
-        mid, rate: float64 [n + 1], mid price of each fill and account currency per unit of quote
-            there; the last is the liquidation at the end.
-        cost: float64 [n + 1], of trading one unit there, account currency.
-        history: first row that certainly belongs to the symbol; `first` where that is not known.
-        pip: in price units.
-        plain: the record at exposure 1 and without exit rules, its costs kept; None: decisions are
-            not positions, and nothing is compared.
-        financing: positions pay for the night.
+        mid, rate: float64 [n + 1], mid price of each fill, and account currency per unit of quote
+            at that time; the last entry is the liquidation at the end.
+        cost: float64 [n + 1], cost of trading one unit at each fill, account currency.
+        first_symbol_row: first row that certainly belongs to the symbol; `first` if unknown.
+        pip: one pip in price units.
+        baseline_params: the record at exposure 1 and without exit rules, with its costs; None if
+            decisions are not positions, so that nothing is compared.
+        financing: True if positions pay overnight financing.
         close_rate: float64 [T], account currency per unit of quote at each close; None if it does
             not change.
     """
@@ -43,17 +43,17 @@ class SymbolBacktestSpec:
     mid: NDArray[np.float64]
     rate: NDArray[np.float64]
     cost: NDArray[np.float64]
-    history: int
+    first_symbol_row: int
     pip: float = 1.0
-    plain: Any = None
+    baseline_params: Any = None
     financing: bool = False
     close_rate: NDArray[np.float64] | None = None
 
     @property
     def market_returns(self) -> NDArray[np.float64]:
-        """What each bar of the pass made of one unit of notional, account currency [last - first].
+        """Return per bar of one unit of notional, account currency, [last - first].
 
-        A position of exposure w earns w times as much, before costs.
+        A position of exposure w earns w times this return, before costs.
         """
         rows = slice(self.first, self.last + 1)
         close = self.close[rows]
@@ -66,21 +66,22 @@ class PortfolioBacktestSpec:
     """Weights of A assets and cash; the passes of a split follow each other.
 
     Attributes:
-        names: of the assets.
+        names: names of the assets.
         first, last, time: as for `SymbolBacktestSpec`; the trace has `units` [A].
-        close, opened: float64 [T, A], mids; 0 where an asset is not listed, or cannot be traded.
-        fill: float64 [T, A], mid at which orders fill.
-        half_spread: float64 [T, A], price units.
-        initial_equity: account currency.
-        fee, start_fee: fraction of notional, of the first trade and at the start's volume.
+        close, opened: float64 [T, A], mid prices; 0 if an asset is not listed or not tradable.
+        fill: float64 [T, A], mid price at which orders fill.
+        half_spread: float64 [T, A], half of the bid-ask spread, price units.
+        initial_equity: equity at the start, account currency.
+        fee: fee of the first volume tier, or of every trade without tiers, fraction of notional.
+        start_fee: fee of the tier at the initial volume, fraction of notional.
         slippage: fraction of notional.
         cost_multiple: factor on fee, slippage and spread.
-        reserve: share of capital that stays in cash.
-        flat: [K], an action that holds cash under the record's own rules.
-        followed: the record whose action is weights [A + 1], cash last, filled as they are but for
-            its field `rebalance_threshold`.
-        held: the same where what is bought is kept, and nothing is reserved.
-        corner: all in one asset, or in cash, is as good as any mix at every bar.
+        cash_reserve: fraction of capital that stays in cash.
+        cash_action: [K], an action that holds cash under the record's own rules.
+        weights_params: the record whose action is weights [A + 1], cash last. They are filled
+            unchanged except for its `rebalance_threshold`.
+        buy_and_hold_params: the same record without sales before the end and without a reserve.
+        is_corner_optimal: True if, at every bar, one asset or cash alone is as good as any mix.
     """
 
     names: tuple[str, ...]
@@ -97,7 +98,7 @@ class PortfolioBacktestSpec:
     slippage: float
     cost_multiple: float
     cash_reserve: float
-    flat: NDArray[np.float32]
-    followed: Any
-    held: Any
-    corner: bool
+    cash_action: NDArray[np.float32]
+    weights_params: Any
+    buy_and_hold_params: Any
+    is_corner_optimal: bool

@@ -30,7 +30,7 @@ from slipstream.core.timeline import (
 if TYPE_CHECKING:  # plans of folds do not need the price readers
     from slipstream.markets.data.market import Market
 
-RUNWAY = 200  # bars that a random training start should leave in its segment
+MIN_EPISODE_BARS = 200  # bars that a random training start should leave in its segment
 PURGE = 1  # bars a reward reaches ahead
 _LEAST_TESTED = 2  # bars of every tested group and of the hold-out
 _LEAST = 2  # bars that at least one symbol must have in every split
@@ -91,7 +91,7 @@ def make_folds(
     plan: FoldPlan,
     embargo: int,
     purge: int = PURGE,
-    min_train: int = RUNWAY + 1,
+    min_train: int = MIN_EPISODE_BARS + 1,
     memory_note: str = "",
 ) -> FoldSplit:
     """Divide a timeline of `rows` bars.

@@ -65,7 +65,13 @@ def base_params(
         for section in sections
         for name in set(type(section).model_fields).intersection(params._fields)
     }
-    values |= {"first_segment": 0, "num_segments": 1, "num_starts": 1, "runway": 0, "scale": 0}
+    values |= {
+        "first_segment": 0,
+        "num_segments": 1,
+        "num_starts": 1,
+        "min_remaining_bars": 0,
+        "scaling": 0,
+    }
     values |= {"from_start": False, "sells_at_end": False}
     values |= {"cost_multiple": 1.0, "bar_seconds": bar_seconds}
     values |= {"bars_per_year": calendar.bars_per_year, "days_per_year": calendar.days_per_year}
@@ -90,17 +96,17 @@ def with_first_fold(records: dict[str, tuple[P, ...]]) -> dict[str, tuple[P, ...
     return {"train": records[first], **records} if first in records else records
 
 
-def scale_index(split: str, scales: int) -> int:
+def scaling_index(split: str, num_scalings: int) -> int:
     """Return the row of `feature_mean` and `feature_std` that a split uses.
 
     The folds come first, then the development range, then the whole range.
     """
     name = split.partition("/")[0]
-    if scales == 1:
+    if num_scalings == 1:
         return 0
     if name.startswith(FOLD):
         return int(name.removeprefix(FOLD))
-    return scales - 1 if name == EVERYTHING else scales - 2
+    return num_scalings - 1 if name == EVERYTHING else num_scalings - 2
 
 
 class Segment(NamedTuple):
@@ -108,33 +114,33 @@ class Segment(NamedTuple):
 
     Attributes:
         rows: half-open range.
-        scale: index of the feature scaling that the policy uses there.
+        scaling: index of the feature scaling that the policy uses there.
         is_training: True if the feature scaling is measured on this segment.
         symbol: index of the symbol that owns the rows, if symbols are stored one after another.
     """
 
     rows: tuple[int, int]
-    scale: int
+    scaling: int
     is_training: bool
     symbol: int = 0
 
 
-class Segments(list[Segment]):
+class SegmentList(list[Segment]):
     """Segments of all splits, in the order of `Data.segments`."""
 
-    def add(self, rows: tuple[int, int], scale: int, *, training: bool, symbol: int = 0) -> int:
+    def add(self, rows: tuple[int, int], scaling: int, *, training: bool, symbol: int = 0) -> int:
         """Append a segment and return its index."""
-        self.append(Segment(rows, scale, training, symbol))
+        self.append(Segment(rows, scaling, training, symbol))
         return len(self) - 1
 
-    def training_segments(self, scale: int) -> list[Segment]:
+    def training_segments(self, scaling: int) -> list[Segment]:
         """Return the segments on which a feature scaling is measured."""
-        return [segment for segment in self if segment.is_training and segment.scale == scale]
+        return [segment for segment in self if segment.is_training and segment.scaling == scaling]
 
     @property
-    def num_scales(self) -> int:
+    def num_scalings(self) -> int:
         """Number of feature scalings."""
-        return 1 + max(segment.scale for segment in self)
+        return 1 + max(segment.scaling for segment in self)
 
 
 def start_episode(s: Any, p: Any, d: Any) -> None:
@@ -151,7 +157,7 @@ def start_episode(s: Any, p: Any, d: Any) -> None:
     start = integer(s, p.num_starts)
     for k in range(p.first_segment, p.first_segment + p.num_segments):
         segment = k
-        starts = max(d.segments[k, 1] - d.segments[k, 0] - p.runway, 0)
+        starts = max(d.segments[k, 1] - d.segments[k, 0] - p.min_remaining_bars, 0)
         if start < starts:
             break
         start -= starts

@@ -16,7 +16,7 @@ from slipstream.markets.features.panel_features import PanelFeatures
 from slipstream.markets.portfolio import kernel as portfolio
 from slipstream.markets.portfolio.portfolio_loader import PanelTable, build_arrays
 from slipstream.markets.portfolio.portfolio_state import params_by_split, state_dtype
-from slipstream.markets.shared_rules import Segments
+from slipstream.markets.shared_rules import SegmentList
 
 BAR = 300
 KERNEL = load_kernel("portfolio")
@@ -75,7 +75,7 @@ def build(panel: Panel, columns: int = 2, seed: int = 0, **settings: Any) -> Ker
     values = np.random.default_rng(seed).standard_normal(shape)
     values[~panel.listed] = np.nan
     table = PanelTable(panel, PanelFeatures(values, 0, (), ("noise",) * columns))
-    layout, older = Segments(), config.lookback - 1
+    layout, older = SegmentList(), config.lookback - 1
     picked: dict[str, list[int]] = {"train": [], "window": []}
     for low, high in panel.segments.tolist():
         picked["train"].append(layout.add((low + older, high), 0, training=True))

@@ -121,6 +121,6 @@ def backtest_spec(p: Params, d: Data) -> SymbolBacktestSpec:
         mid=fills,
         rate=np.ones(len(fills)),
         cost=each,
-        history=0,
-        plain=p,
+        first_symbol_row=0,
+        baseline_params=p,
     )

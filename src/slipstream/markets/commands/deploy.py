@@ -65,7 +65,7 @@ def deploy(
         deployment = Deployment.from_name(name)
         if context.obj(context, auto_promotion.watch_folder(deployment), name=deployment.path):
             return
-        auto_promotion.watch(watch, name, once=once, notify=print_text)
+        auto_promotion.watch_studies(watch, name, once=once, notify=print_text)
         return
     assert source is not None
     if force and not reason.strip():

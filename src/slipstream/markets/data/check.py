@@ -126,21 +126,19 @@ def check(config: DataConfig) -> DataCheck:
     ]
     proof = infer_zone(naive, config)
     inspected = [_inspect(table, config, proof, issues) for table in tables]
-    usable = [naive_table.bars for naive_table in inspected if naive_table.bars is not None]
+    usable = [inspection.bars for inspection in inspected if inspection.bars is not None]
     if usable:
         leave_out: SuggestedFix = {"symbols": [bars.symbol for bars in usable]}
         issues = [
-            replace(naive_table, fixes=(leave_out,))
-            if naive_table.kind == "too_few"
-            else naive_table
-            for naive_table in issues
+            replace(issue, fixes=(leave_out,)) if issue.kind == "too_few" else issue
+            for issue in issues
         ]
-    lengths = {naive_table.table.symbol: naive_table.bar_seconds for naive_table in inspected}
-    bars = {naive_table.table.symbol: len(naive_table.table) for naive_table in inspected}
+    lengths = {inspection.table.symbol: inspection.bar_seconds for inspection in inspected}
+    bars = {inspection.table.symbol: len(inspection.table) for inspection in inspected}
     disagreement = timeframe_issue(lengths, config.timeframe, bars)
     issues += [disagreement] if disagreement is not None else []
     issues += _range_issues(usable)
-    accepted = tuple(_apply_allowed(naive_table, config) for naive_table in issues)
+    accepted = tuple(_apply_allowed(issue, config) for issue in issues)
     return DataCheck(config, files, tuple(inspected), accepted)
 
 
@@ -367,7 +365,7 @@ def _range_issues(markets: list[Bars]) -> list[DataIssue]:
             ),
             key=lambda some: (len(some), sum(map(len, some))),
         )
-        names = [symbol_bars.symbol for symbol_bars in together]
+        names = [traded_bars.symbol for traded_bars in together]
         message = f"{ends}: there is no moment at which all have bars"
         ways = ({"symbols": names},)
         return [DataIssue.from_kind(ALL, "no_common_period", message, len(markets), fixes=ways)]
@@ -405,8 +403,8 @@ def timeframe_issue(
         return None
     listed = ", ".join(f"{symbol} {name}" for symbol, name in names.items())
     lists = [
-        [s for s in names if names[s] == length_name]
-        for length_name in dict.fromkeys(names.values())
+        [s for s in names if names[s] == name_of_length]
+        for name_of_length in dict.fromkeys(names.values())
     ]
     lists.sort(key=lambda some: (len(some), sum(bars[s] for s in some)), reverse=True)
     return DataIssue.from_kind(
@@ -415,7 +413,7 @@ def timeframe_issue(
         f"bars of different lengths ({listed})",
         len(names),
         "loading refuses: name symbols of one length",
-        fixes=[{"symbols": length_name} for length_name in lists],
+        fixes=[{"symbols": listed} for listed in lists],
     )
 
 

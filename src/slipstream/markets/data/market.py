@@ -73,7 +73,7 @@ def load_market(config: DataConfig) -> Market:
     bars = tuple(inspection.bars for inspection in inspected if inspection.bars is not None)
     accepted = tuple(
         join_issues(
-            [inspection for inspection in data_check.issues if inspection.accepted],
+            [issue for issue in data_check.issues if issue.accepted],
             data_check.symbols,
         )
     )
@@ -109,14 +109,14 @@ def _refuse(data_check: DataCheck) -> None:
         else issue
         for issue in data_check.errors
     ]
-    sentences = [issue.removesuffix("; loading refuses.") + "." for issue in join_issues(named, ())]
-    sentences = [issue.replace("..", ".") if issue.endswith("..") else issue for issue in sentences]
-    text = [*sentences[:_MAX_ERRORS]]
+    sentences = [text.removesuffix("; loading refuses.") + "." for text in join_issues(named, ())]
+    sentences = [text.replace("..", ".") if text.endswith("..") else text for text in sentences]
+    parts = [*sentences[:_MAX_ERRORS]]
     if len(sentences) > _MAX_ERRORS:
-        text.append(f"And {plural(len(sentences) - _MAX_ERRORS, 'other error')}.")
+        parts.append(f"And {plural(len(sentences) - _MAX_ERRORS, 'other error')}.")
     if data_check.fixes:
-        text.append(describe_fixes(data_check.fixes))
-    raise DataError(" ".join([*text, f"{_check_command(data_check.config)} lists everything."]))
+        parts.append(describe_fixes(data_check.fixes))
+    raise DataError(" ".join([*parts, f"{_check_command(data_check.config)} lists everything."]))
 
 
 def _check_command(config: DataConfig) -> str:

@@ -155,18 +155,14 @@ def read_table(symbol: str, path: Path, config: DataConfig) -> RawTable:
     """
     label = f"{symbol} ({path.name})"
     paths = expand_parts(path)
-    parts = [_read_part(symbol, part_path, config) for part_path in paths]
-    sides = [detect_side(part_path) for part_path in paths]
+    parts = [_read_part(symbol, path, config) for path in paths]
+    sides = [detect_side(path) for path in paths]
     dialect, unpaired = parts[0][0], 0
-    part = np.repeat(np.arange(len(parts)), [part_path.height for _, part_path in parts])
+    part = np.repeat(np.arange(len(parts)), [frame.height for _, frame in parts])
     if set(sides) == {"bid", "ask"}:
         bid, ask = (
             _concat_parts(
-                [
-                    part_path
-                    for (_, part_path), its in zip(parts, sides, strict=True)
-                    if its == side
-                ],
+                [frame for (_, frame), its in zip(parts, sides, strict=True) if its == side],
                 label,
             )
             for side in ("bid", "ask")
@@ -175,7 +171,7 @@ def read_table(symbol: str, path: Path, config: DataConfig) -> RawTable:
         dialect = replace(dialect, two_sided=True, side="mid")
         part = np.zeros(frame.height, dtype=np.int64)
     else:
-        frame = _concat_parts([part_path for _, part_path in parts], label)
+        frame = _concat_parts([frame for _, frame in parts], label)
     scale = config.price_scale_for(symbol)
     quoted = to_float(frame["close"])
     columns = {

@@ -109,23 +109,23 @@ def record_opening(
     key: str,
     name: str,
     beside: Path,
-    num_trials: int,
+    own_openings: int,
     now: float | None = None,
 ) -> Opening:
     """Record an opening of a hold-out with these prices, at `now`; see `HoldoutRegister.open`."""
     if not prices:
-        return Opening(num_trials)
+        return Opening(own_openings)
     known, unknown = _record_both((key, OPENING, name, _now(now)), prices, beside)
     named = {
-        kind: tuple(text for kind_of_entry, text, _ in known.values() if kind_of_entry == kind)
+        kind: tuple(text for entry_kind, text, _ in known.values() if entry_kind == kind)
         for kind in (OPENING, SEARCH, ACCESS)
     }
     used = (days for kind, _, days in known.values() if kind != ACCESS)
     opened = frozenset[int]().union(*used)
-    if num_trials > 1:  # what the study itself opened, wherever its register went
-        opened = opened.union(*(kind_of_entry.days for kind_of_entry in prices))
-    number = max(num_trials, 1 + len(named[OPENING]))
-    compared = max(len(np.unique(kind_of_entry.day)) for kind_of_entry in prices)
+    if own_openings > 1:  # what the study itself opened, wherever its register went
+        opened = opened.union(*(series.days for series in prices))
+    number = max(own_openings, 1 + len(named[OPENING]))
+    compared = max(len(np.unique(series.day)) for series in prices)
     return Opening(
         number,
         named[OPENING],
@@ -326,7 +326,7 @@ def _matches(
     known = _series(db)
     for digest, stored in _PRICES.read(db, make=lambda row: _stored([row[0], DAY, *row[1:]])):
         known[digest] = PriceSeries.from_returns(stored.row_index, stored.close)
-    places: dict[str, list[tuple[PriceSeries, Array]]] = {}
+    aligned: dict[str, list[tuple[PriceSeries, Array]]] = {}
     entries = {row[0]: row[1:] for row in _SEEN.read(db, where, values)}
     spans = [*_SPANS.read(db), *((*row, None, None) for row in _OF.read(db))]
     for number, digest, first, last in sorted(spans, key=lambda row: row[0]):
@@ -336,13 +336,13 @@ def _matches(
         old = known.get(digest)
         if old is None:
             raise _SPANS.refusal(db, f"names the series {digest[:12]}, which is not there")
-        if digest not in places:
-            pairs = ((stored, _align(old, stored)) for stored in prices)
-            places[digest] = [(stored, place) for stored, place in pairs if place is not None]
+        if digest not in aligned:
+            pairs = ((series, _align(old, series)) for series in prices)
+            aligned[digest] = [(series, rows) for series, rows in pairs if rows is not None]
         first, last = (old.row_index[0], old.row_index[-1]) if first is None else (first, last)
         days: set[int] = set()
-        for stored, place in places[digest]:
-            days.update(stored.day[stored.selected & (place >= first) & (place <= last)].tolist())
+        for series, rows in aligned[digest]:
+            days.update(series.day[series.selected & (rows >= first) & (rows <= last)].tolist())
         if days:
             yield key, kind, name, at, days
 
@@ -463,7 +463,9 @@ def price_series(
             logs = _hashed_series(loaded.data, day_number(ends, roll))[:, None]
         else:
             spec = declared(record, loaded.data)
-            rows = slice(spec.history if isinstance(spec, SymbolBacktestSpec) else 0, spec.last + 1)
+            rows = slice(
+                spec.first_symbol_row if isinstance(spec, SymbolBacktestSpec) else 0, spec.last + 1
+            )
             ends = spec.time[rows] + market.bar_seconds - 1
             closes = spec.close.reshape(len(spec.close), -1)[rows]
             logs = np.log(np.where(closes > 0.0, closes, np.nan))  # 0: not listed
@@ -478,7 +480,7 @@ def price_series(
             part = (at[listed], close[listed], day[listed], inside[listed])
             series_by_symbol.setdefault((market.symbols, asset), []).append(part)
     series = (_concat_series(step, parts) for parts in series_by_symbol.values())
-    return [spec for spec in series if spec.selected.any()]
+    return [prices for prices in series if prices.selected.any()]
 
 
 def _concat_series(step: int, parts: Sequence[tuple[Array, ...]]) -> PriceSeries:
@@ -543,6 +545,6 @@ class PriceRegister(HoldoutRegister):
         prices = self.prices(HOLDOUT)
         return get_searched_days(study, prices, beside) if prices else frozenset()
 
-    def open(self, key: str, name: str, beside: Path, num_trials: int) -> Opening:
+    def open(self, key: str, name: str, beside: Path, own_openings: int) -> Opening:
         """Record an opening of the hold-out."""
-        return record_opening(self.prices(HOLDOUT), key, name, beside, num_trials)
+        return record_opening(self.prices(HOLDOUT), key, name, beside, own_openings)

@@ -144,7 +144,7 @@ class SymbolSplitBacktest:
         return (
             bool(is_position)
             and scaled
-            and all(record is not None for record in self.plain_params())
+            and all(record is not None for record in self.baseline_params())
         )
 
     def round_trips(self) -> list[inputs.RoundTripCost]:
@@ -192,9 +192,9 @@ class SymbolSplitBacktest:
         """Return the agent's own decisions at random places; see `shuffle_positions`."""
         return shuffle_positions(actions, random)
 
-    def plain_params(self) -> tuple[Any, ...]:
+    def baseline_params(self) -> tuple[Any, ...]:
         """Return the records at exposure 1 and without the agent's exit rules; costs are kept."""
-        return tuple(spec.plain for spec in self.specs)
+        return tuple(spec.baseline_params for spec in self.specs)
 
     def replay(
         self,
@@ -239,7 +239,7 @@ class SymbolSplitBacktest:
             inputs.EMA_CROSS: [ema_cross(self, record) for record in records],
         }
         every = [self.encode_positions(taken) for rule in positions.values() for taken in rule]
-        tracks = self.replay(every, self.plain_params())
+        tracks = self.replay(every, self.baseline_params())
         count = len(lengths)
         return inputs.Baselines(
             {name: tracks[k * count : (k + 1) * count] for k, name in enumerate(positions)}
@@ -252,7 +252,7 @@ class SymbolSplitBacktest:
         """
         plans = [optimal_positions(spec.mid, spec.cost, spec.rate) for spec in self.specs]
         tracks = self.replay(
-            [self.encode_positions(plan.positions) for plan in plans], self.plain_params()
+            [self.encode_positions(plan.positions) for plan in plans], self.baseline_params()
         )
         return {inputs.ORACLE: tracks}, float(np.mean([plan.growth for plan in plans]))
 
@@ -331,7 +331,7 @@ def ema_cross(passes: SymbolSplitBacktest, record: int) -> NDArray[np.int64]:
     The averages start up to 1,000 bars before the pass, if the same symbol has them.
     """
     first, last = passes.window(record)
-    start = max(first - 1_000, passes.specs[record].history)
+    start = max(first - 1_000, passes.specs[record].first_symbol_row)
     close = passes.specs[record].close[start:last]
     return np.sign(ema(close, 20) - ema(close, 50)).astype(np.int64)[first - start :]
 
@@ -466,7 +466,7 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
 
     def flat_actions(self, count: int) -> Actions:
         """Return actions [count, K] that hold cash, under the agent's own rules."""
-        return np.tile(self.specs[0].flat, (count, 1))
+        return np.tile(self.specs[0].cash_action, (count, 1))
 
     def shuffle_actions(self, actions: Actions, random: np.random.Generator) -> Actions:
         """Return the agent's own decisions, started at a random place and dealt to other assets.
@@ -488,13 +488,12 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
         (docs/explanation/market-rules.md, section 10); until then its share is cash.
         """
         plans = [self._bought(record, yes) for record, yes in enumerate(chosen)]
-        return self._weighted(plans, tuple(spec.held for spec in self.specs))
+        return self._weighted(plans, tuple(spec.buy_and_hold_params for spec in self.specs))
 
     def follow_weights(self, weights: Sequence[Floats], band: float) -> list[EpisodeResult]:
         """Keep weights [n, A + 1] of each pass within a threshold, decided on every bar."""
-        return self._weighted(
-            weights, tuple(spec.followed._replace(rebalance_threshold=band) for spec in self.specs)
-        )
+        params = (spec.weights_params._replace(rebalance_threshold=band) for spec in self.specs)
+        return self._weighted(weights, tuple(params))
 
     def listed_assets(self, record: int) -> NDArray[np.bool_]:
         """Return a mask of assets that are listed when a pass begins, [A]."""
@@ -542,7 +541,7 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
         plan is at a corner. Volume-dependent fees and a reserve break that; assets that are
         delisted are sold by the rules at times that the programme does not see.
         """
-        return all(spec.corner for spec in self.specs)
+        return all(spec.is_corner_optimal for spec in self.specs)
 
     def oracle(self) -> tuple[Mapping[str, Sequence[EpisodeResult]], float | None]:
         """Return the oracle's tracks by name and its growth; empty if it is not computable."""

@@ -53,7 +53,7 @@ from slipstream.markets.features.feature_registry import (
     reject_cumulative_features,
 )
 from slipstream.markets.folds import (
-    RUNWAY,
+    MIN_EPISODE_BARS,
     FoldSplit,
     Range,
     fold_metadata,
@@ -74,11 +74,11 @@ from slipstream.markets.forex.forex_state import (
     params_by_split,
 )
 from slipstream.markets.shared_rules import (
-    Segments,
+    SegmentList,
     decode_name,
     encode_name,
     is_training_split,
-    scale_index,
+    scaling_index,
     stack_cache_aligned,
     utc_text,
 )
@@ -145,7 +145,7 @@ def _load_windows(
 ) -> KernelData:
     """Split all symbols into windows."""
     offsets = _offsets(tables)
-    layout = Segments()
+    layout = SegmentList()
     picked: SegmentRows = {}
     warnings = []
     for split, (start, stop) in times.items():
@@ -220,14 +220,14 @@ def load_folds(config: Config, plan: FoldPlan) -> KernelData:
         _Symbol(table, offset, timeline, config.lookback)
         for table, offset in zip(tables, _offsets(tables), strict=True)
     ]
-    layout = Segments()
+    layout = SegmentList()
     picked: SegmentRows = {}
     for name, parts in split.ranges().items():
-        scale = scale_index(name, len(split.folds) + 2)
+        scaling = scaling_index(name, len(split.folds) + 2)
         if is_training_split(name):
-            picked[name] = _add_training_segments(symbols, layout, scale, parts, split.embargo)
+            picked[name] = _add_training_segments(symbols, layout, scaling, parts, split.embargo)
         else:
-            picked[name] = [_add_test_segments(symbols, layout, scale, part) for part in parts]
+            picked[name] = [_add_test_segments(symbols, layout, scaling, part) for part in parts]
     folds = fold_metadata(split, plan, timeline, market.bar_seconds)
     windows = {name: folds[name] for name in ("development", "holdout")}
     metadata = {"folds": folds, "kind": market.kind, "settings": config.model_dump(mode="json")}
@@ -237,7 +237,7 @@ def load_folds(config: Config, plan: FoldPlan) -> KernelData:
 def _assemble(
     market: Market,
     tables: list[SymbolTable],
-    layout: Segments,
+    layout: SegmentList,
     picked: SegmentRows,
     windows: Mapping[str, list[int]],
     config: Config,
@@ -344,19 +344,23 @@ def timeline(p: Params, d: Data) -> NDArray[np.int64]:
 def _make_folds(
     rows: int, plan: FoldPlan, embargo: int, config: Config, remembers: str = ""
 ) -> FoldSplit:
-    least = min(config.max_steps, RUNWAY) + 1
+    least = min(config.max_steps, MIN_EPISODE_BARS) + 1
     return make_folds(rows, plan, embargo, min_train=least, memory_note=remembers)
 
 
 def _add_training_segments(
-    symbols: list[_Symbol], layout: Segments, scale: int, parts: tuple[Range, ...], embargo: int
+    symbols: list[_Symbol],
+    layout: SegmentList,
+    scaling: int,
+    parts: tuple[Range, ...],
+    embargo: int,
 ) -> list[list[int]]:
     """Add the training segments of a fold, symbol by symbol."""
     chosen = []
     for index, symbol in enumerate(symbols):
         ranges = [symbol.rows(part, embargo) for part in parts]
         rows = [
-            layout.add((low, high), scale, training=True, symbol=index)
+            layout.add((low, high), scaling, training=True, symbol=index)
             for low, high in ranges
             if high - low >= 2
         ]
@@ -367,7 +371,7 @@ def _add_training_segments(
 
 
 def _add_test_segments(
-    symbols: list[_Symbol], layout: Segments, scale: int, part: Range
+    symbols: list[_Symbol], layout: SegmentList, scaling: int, part: Range
 ) -> list[int]:
     """Add one test pass per symbol."""
     chosen = []
@@ -375,7 +379,7 @@ def _add_test_segments(
         low, high = symbol.rows(part)
         if high - low < 2:
             raise DataError(_missing_bars_text(symbol, "evaluate", (part,)))
-        chosen.append(layout.add((low, high), scale, training=False, symbol=index))
+        chosen.append(layout.add((low, high), scaling, training=False, symbol=index))
     return chosen
 
 
@@ -411,13 +415,13 @@ def _split_by_symbol(column: NDArray[Any], counts: Mapping[str, int]) -> list[ND
     return np.split(column, np.cumsum(list(counts.values()))[:-1])
 
 
-def _build_arrays(tables: list[SymbolTable], layout: Segments, config: Config) -> Data:
+def _build_arrays(tables: list[SymbolTable], layout: SegmentList, config: Config) -> Data:
     """Build all arrays that the kernel reads, read-only."""
     bars = stack_cache_aligned([table.bars for table in tables])
     features = stack_cache_aligned([table.features for table in tables])
     mean, deviation = [], []
-    for scale in range(layout.num_scales):
-        rows = [slice(*segment.rows) for segment in layout.training_segments(scale)]
+    for scaling in range(layout.num_scalings):
+        rows = [slice(*segment.rows) for segment in layout.training_segments(scaling)]
         seen = np.concatenate([features[span, : len(config.features)] for span in rows])
         mean.append(seen.mean(axis=0, dtype=np.float64))
         spread = seen.std(axis=0, dtype=np.float64)
@@ -442,7 +446,7 @@ def _build_arrays(tables: list[SymbolTable], layout: Segments, config: Config) -
 
 def _segment_constants(
     tables: list[SymbolTable],
-    layout: Segments,
+    layout: SegmentList,
     bars: NDArray[np.float64],
     known: float | Mapping[str, float] | None,
 ) -> NDArray[np.float64]:
@@ -454,20 +458,20 @@ def _segment_constants(
     """
 
     @cache
-    def variance(symbol: int, scale: int) -> float:
+    def variance(symbol: int, scaling: int) -> float:
         if isinstance(known, Mapping):
             return known.get(tables[symbol].symbol, float(np.mean(list(known.values()))))
         if known is not None:
             return known
         return _variance(
-            bars, [s.rows for s in layout.training_segments(scale) if s.symbol == symbol]
+            bars, [s.rows for s in layout.training_segments(scaling) if s.symbol == symbol]
         )
 
     constants = [
         (
             pip_size(tables[segment.symbol].symbol),
             float(tables[segment.symbol].rates.inverse),
-            max(variance(segment.symbol, segment.scale), 1e-16),
+            max(variance(segment.symbol, segment.scaling), 1e-16),
         )
         for segment in layout
     ]
@@ -763,7 +767,7 @@ def _find_conversion_pair(
     here = {pair_bars.symbol: pair_bars for pair_bars in (*market.bars, *market.converting)}
     folder = data.model_copy(update={"symbols": None})
     try:
-        others = [pair_bars for pair_bars in find_files(folder) if pair_bars not in here]
+        others = [symbol for symbol in find_files(folder) if symbol not in here]
     except (ConfigError, DataError):  # the market was not loaded from this folder
         others = []
     for name in (*here, *others):

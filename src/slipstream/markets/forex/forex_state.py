@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
 from slipstream.markets.data.calendar import Calendar
-from slipstream.markets.folds import RUNWAY
+from slipstream.markets.folds import MIN_EPISODE_BARS
 from slipstream.markets.forex.config import Config
 from slipstream.markets.shared_rules import (
     DRAWDOWN_FIELDS,
@@ -23,7 +23,7 @@ from slipstream.markets.shared_rules import (
     continuous_passes,
     decode_name,
     is_training_split,
-    scale_index,
+    scaling_index,
     with_first_fold,
 )
 
@@ -70,10 +70,10 @@ class Params(NamedTuple):
     Attributes:
         first_segment, num_segments: range of rows of `Data.segments` from which starts are drawn.
         num_starts: number of valid starts in these segments.
-        runway: minimum number of bars between a random start and the end of its segment.
+        min_remaining_bars: minimum number of bars from a random start to the end of its segment.
         from_start: start at the first row of a segment, without a time limit.
         sells_at_end: close the position at the end and pay its exit costs.
-        scale: row of `Data.feature_mean` and `feature_std` that the policy uses.
+        scaling: row of `Data.feature_mean` and `feature_std` that the policy uses.
         lookback: L, bars of features in the observation; num_features: F.
         discrete: three discrete actions; otherwise one continuous action in [-1, 1].
         exposure: notional / equity of a discrete position, or at continuous action 1.
@@ -109,10 +109,10 @@ class Params(NamedTuple):
     first_segment: int
     num_segments: int
     num_starts: int
-    runway: int
+    min_remaining_bars: int
     from_start: bool
     sells_at_end: bool
-    scale: int
+    scaling: int
     lookback: int
     num_features: int
     discrete: bool
@@ -252,13 +252,17 @@ def params_by_split(
         DataError: a symbol has no training segment in which an episode can start.
     """
     lengths = data.segments[:, 1] - data.segments[:, 0]
-    runway = min(config.max_steps, RUNWAY)
+    min_remaining_bars = min(config.max_steps, MIN_EPISODE_BARS)
     if "train" in picked:  # a single window: at least one start, followed by at least one bar
-        runway = min(runway, *(int(lengths[k]) - 1 for rows in picked["train"] for k in rows))
-    blank = _base_params(config, bar_seconds, calendar)._replace(runway=runway)
+        min_remaining_bars = min(
+            min_remaining_bars, *(int(lengths[k]) - 1 for rows in picked["train"] for k in rows)
+        )
+    blank = _base_params(config, bar_seconds, calendar)._replace(
+        min_remaining_bars=min_remaining_bars
+    )
     params = dict[str, tuple[Params, ...]]()
     for split, groups in picked.items():
-        base = blank._replace(scale=scale_index(split, len(data.feature_mean)))
+        base = blank._replace(scaling=scaling_index(split, len(data.feature_mean)))
         if is_training_split(split):
             params[split] = _training_params(base, data, split, groups, config.symbol_assignment)
         else:
@@ -271,14 +275,15 @@ def _training_params(
 ) -> tuple[Params, ...]:
     """Return params with random starts: one record per symbol, or a single one."""
     lengths = data.segments[:, 1] - data.segments[:, 0]
-    starts = np.maximum(lengths - blank.runway, 0)
+    starts = np.maximum(lengths - blank.min_remaining_bars, 0)
     for rows in symbols:
         if not starts[rows].any():
             raise DataError(
                 f"{decode_name(data.symbols[data.segment_symbol[rows[0]]])} must have more than "
-                f"{blank.runway:,} bars in a training segment of {split}, so that an episode can "
-                f"start there; its longest segment has {lengths[rows].max():,}. Exclude the symbol "
-                "with `data.symbols`, load more of its bars, or use fewer `groups`."
+                f"{blank.min_remaining_bars:,} bars in a training segment of {split}, so that an "
+                f"episode can start there; its longest segment has {lengths[rows].max():,}. "
+                "Exclude the symbol with `data.symbols`, load more of its bars, or use fewer "
+                "`groups`."
             )
     groups = symbols if deal == "round_robin" else [[k for rows in symbols for k in rows]]
     return tuple(

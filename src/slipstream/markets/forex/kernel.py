@@ -334,10 +334,10 @@ def spec(p: Params, d: Data) -> EnvSpec:
     bounded = NUM_CLOCK_FEATURES + (3 if p.discrete else 1)
     running = [np.nan] * (4 if p.reward == DIFFERENTIAL_SHARPE else 2)
     mean = np.concatenate(
-        [np.tile(d.feature_mean[p.scale], p.lookback), np.zeros(bounded), running]
+        [np.tile(d.feature_mean[p.scaling], p.lookback), np.zeros(bounded), running]
     )
     deviation = np.concatenate(
-        [np.tile(d.feature_std[p.scale], p.lookback), np.ones(bounded), running]
+        [np.tile(d.feature_std[p.scaling], p.lookback), np.ones(bounded), running]
     )
     action = spaces.Discrete(3) if p.discrete else spaces.Box(-1.0, 1.0, (1,), np.float32)
     return EnvSpec(
@@ -395,9 +395,9 @@ def backtest_spec(p: Params, d: Data) -> SymbolBacktestSpec:
         mid=mid,
         rate=rate,
         cost=p.cost_multiple * rate * (half + p.slippage_pips * pip + mid * p.commission),
-        history=int(d.segments[same_symbol, 0].min()),
+        first_symbol_row=int(d.segments[same_symbol, 0].min()),
         pip=pip,
-        plain=p._replace(**_NO_RULES),
+        baseline_params=p._replace(**_NO_RULES),
         financing=bool(p.swap_long or p.swap_short),
         close_rate=bars[:, RATE_CLOSE],
     )

@@ -117,10 +117,10 @@ def compare(name: str, trust: bool = False) -> AccountComparison:
         )
     opens = environment.loaded.data.time
     passes = [_compare_pass(*pair, opens) for pair in zip(episodes, decided, strict=True)]
-    kept = [{**order._asdict(), "rows": len(order.rows)} for order in passes]
+    summaries = [{**compared._asdict(), "rows": len(compared.rows)} for compared in passes]
     write_json(
         deployment.account(deployment.current) / RERUN,
-        to_jsonable({"at": time.time(), "passes": kept}),
+        to_jsonable({"at": time.time(), "passes": summaries}),
     )
     return AccountComparison(
         policy, passes, _execution_stats(environment, orders, executed) if executed else None
@@ -190,13 +190,13 @@ def _execution_stats(
             float(backtest.half_spread[row, column]) + backtest.slippage * mid
         )
         value += abs(order.filled) * mid
-    theirs, rules = np.array([(order.equity, order.rules_equity) for order in bars]).T
+    theirs, rules = np.array([(bar.equity, bar.rules_equity) for bar in bars]).T
     differences = theirs[1:] / theirs[:-1] - rules[1:] / rules[:-1]
     return Execution(
         orders=len(orders),
         filled=sum(order.filled != 0.0 for order in orders),
         bars=len(bars),
-        superseded=sum(order.outcome not in ("traded", "") for order in bars),
+        superseded=sum(bar.outcome not in ("traded", "") for bar in bars),
         slippage=paid / value if value else None,
         assumed=assumed / value if value else None,
         tracking_error=float(np.std(differences, ddof=1)) if len(differences) > 1 else None,

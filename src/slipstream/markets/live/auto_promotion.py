@@ -48,7 +48,7 @@ _STOP_SECONDS = 0.5  # between checks for a stop request
 Notify = Callable[[str], None]
 
 
-def watch(
+def watch_studies(
     pattern: str, name: str, *, once: bool = False, notify: Notify = lambda sentence: None
 ) -> None:
     """Check new studies until interrupted: each when it is complete, and all once per day.
@@ -200,8 +200,8 @@ def _deployed_ids(deployment: Deployment) -> set[str]:
     if lines and lines[-1]["to"] != deployment.current:  # a kill between the line and the switch
         lines.pop()
     numbers = {line["to"] for line in lines} & set(deployment.versions)
-    known = (checkpoint.read_manifest(deployment.version(number)).get("id") for number in numbers)
-    return {number for number in known if number is not None}
+    ids = (checkpoint.read_manifest(deployment.version(number)).get("id") for number in numbers)
+    return {study_id for study_id in ids if study_id is not None}
 
 
 def _explain_preference(new: DeployedPolicy, deployment: Deployment) -> str:

@@ -104,8 +104,8 @@ def deploy_policy(
         made["ranges"] = {name: values.tolist() for name, values in ranges._asdict().items()}
         until = metadata["trained"][1] if metadata["trained"] else None
         made["training_prices"] = {
-            values.symbol: TrainingPrices.from_bars(values, until).to_metadata()
-            for values in bars[: len(schema.symbols)]
+            symbol_bars.symbol: TrainingPrices.from_bars(symbol_bars, until).to_metadata()
+            for symbol_bars in bars[: len(schema.symbols)]
         }
         gates = evaluate_gates(new, schema, bars)
         _require_gates(gates, force, notify)
@@ -311,7 +311,7 @@ def _cost_gate(folder: StudyFolder, result: Mapping[str, Any], deployed: Deploye
     dear = tuple(
         record._replace(cost_multiple=COST_MULTIPLE * record.cost_multiple) for record in records
     )
-    actions = [record.actions for record in episodes]
+    actions = [episode.actions for episode in episodes]
     passes = backtest.for_split(HOLDOUT, backend)
     again = replay(passes.environment, HOLDOUT, actions, params=dear, backend=backend)
     net = float(np.prod(1.0 + daily_returns(passes, again)[1]) - 1.0)
@@ -362,16 +362,15 @@ def count_equal_cuts(
         begun = int(times[start])
         try:
             full_passes = {
-                symbol_bars.name: symbol_bars
-                for symbol_bars in replay_passes(deployed, schema.make_market(part), begun)
+                full_pass.name: full_pass
+                for full_pass in replay_passes(deployed, schema.make_market(part), begun)
             }
         except DataError:  # a gap that ends a pass, or a symbol that is not listed yet
             continue
-        kept = {name: symbol_bars.action for name, symbol_bars in full_passes.items()}
+        kept = {name: full_pass.action for name, full_pass in full_passes.items()}
         warm = (
             max(
-                int(np.searchsorted(times, symbol_bars.time[0]))
-                for symbol_bars in full_passes.values()
+                int(np.searchsorted(times, full_pass.time[0])) for full_pass in full_passes.values()
             )
             + 2
         )

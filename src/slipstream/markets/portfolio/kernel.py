@@ -410,8 +410,8 @@ _METRICS = (
 
 def spec(p: Params, d: Data) -> EnvSpec:
     """Return spaces, metrics and market metadata; feature columns carry their training moments."""
-    mean = np.tile(d.feature_mean[p.scale], p.lookback)
-    deviation = np.tile(d.feature_std[p.scale], p.lookback)
+    mean = np.tile(d.feature_mean[p.scaling], p.lookback)
+    deviation = np.tile(d.feature_std[p.scaling], p.lookback)
     if p.unit_orders:  # scaled by the original's factors
         width = 1 + p.assets + len(mean)
         mean, deviation = np.zeros(width), np.ones(width)
@@ -472,10 +472,10 @@ def backtest_spec(p: Params, d: Data) -> PortfolioBacktestSpec:
         slippage=p.slippage,
         cost_multiple=p.cost_multiple,
         cash_reserve=p.cash_reserve,
-        flat=flat,
-        followed=followed,
-        held=followed._replace(min_holding=last - first + 1, cash_reserve=0.0),
+        cash_action=flat,
+        weights_params=followed,
+        buy_and_hold_params=followed._replace(min_holding=last - first + 1, cash_reserve=0.0),
         # With volume-dependent fees or a cash reserve, mixed portfolios can be better. With a union
         # universe, assets are sold at times that no plan can anticipate.
-        corner=not (p.tiered or p.cash_reserve > 0.0 or p.union),
+        is_corner_optimal=not (p.tiered or p.cash_reserve > 0.0 or p.union),
     )

@@ -30,7 +30,7 @@ from slipstream.markets.features.panel_features import (
     check_constant_features,
     panel_features,
 )
-from slipstream.markets.folds import RUNWAY, Range, fold_metadata, make_folds
+from slipstream.markets.folds import MIN_EPISODE_BARS, Range, fold_metadata, make_folds
 from slipstream.markets.portfolio.config import Config
 from slipstream.markets.portfolio.portfolio_state import (
     Data,
@@ -40,11 +40,11 @@ from slipstream.markets.portfolio.portfolio_state import (
     state_dtype,
 )
 from slipstream.markets.shared_rules import (
-    Segments,
+    SegmentList,
     decode_symbols,
     encode_name,
     is_training_split,
-    scale_index,
+    scaling_index,
     stack_cache_aligned,
     utc_text,
 )
@@ -122,7 +122,7 @@ def load_folds(config: Config, plan: FoldPlan) -> KernelData:
     """
     table, rows, memory = _load_table(config)
     reject_cumulative_features(table.features.names, table.panel.extra)
-    least = min(config.max_steps, RUNWAY) + 1
+    least = min(config.max_steps, MIN_EPISODE_BARS) + 1
     memory_note = _describe_memory(table, len(rows) // 20)
     split = make_folds(len(rows), plan, memory, min_train=least, memory_note=memory_note)
     folds = fold_metadata(split, plan, table.panel.time[rows], table.panel.bar_seconds)
@@ -152,7 +152,7 @@ def with_params(loaded: KernelData, config: Config) -> KernelData | None:
         return None
     if "folds" in metadata:
         folds = metadata["folds"]
-        least = min(config.max_steps, RUNWAY) + 1
+        least = min(config.max_steps, MIN_EPISODE_BARS) + 1
         make_folds(folds["bars"], FoldPlan(**folds["plan"]), folds["embargo_bars"], min_train=least)
     days = get_calendar(metadata["kind"], metadata["bar_seconds"])
     spreads = {name: trip["spread_bp"] for name, trip in metadata["round_trip"].items()}
@@ -228,12 +228,12 @@ def _assemble(
 ) -> KernelData:
     """Build arrays and params for ranges of usable rows; `folds` describes a study's folds."""
     panel = table.panel
-    layout, picked = Segments(), {}
-    scales = sum(name.endswith("/train") for name in parts) or 1
+    layout, picked = SegmentList(), {}
+    num_scalings = sum(name.endswith("/train") for name in parts) or 1
     for split, ranges in parts.items():
-        trains, scale = is_training_split(split), scale_index(split, scales)
+        trains, scaling = is_training_split(split), scaling_index(split, num_scalings)
         picked[split] = [
-            layout.add(piece, scale, training=trains)
+            layout.add(piece, scaling, training=trains)
             for part in ranges
             for piece in _contiguous_ranges(rows, part, table)
         ]
@@ -314,7 +314,7 @@ class PanelTable:
         return np.asarray(self.panel.listed & (self.panel.close > 0.0) & finite)
 
 
-def build_arrays(table: PanelTable, layout: Segments, config: Config) -> Data:
+def build_arrays(table: PanelTable, layout: SegmentList, config: Config) -> Data:
     """Build all arrays, read-only."""
     panel, known = table.panel, table.available
     close = np.where(known, panel.close, 0.0)
@@ -401,12 +401,12 @@ def _inverse_magnitude(price: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _feature_moments(
-    values: NDArray[np.float32], known: NDArray[np.bool_], layout: Segments
+    values: NDArray[np.float32], known: NDArray[np.bool_], layout: SegmentList
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and deviation of all columns over the training rows of each scaling, [S, A F]."""
     means, deviations = [], []
-    for scale in range(layout.num_scales):
-        parts = [slice(*segment.rows) for segment in layout.training_segments(scale)]
+    for scaling in range(layout.num_scalings):
+        parts = [slice(*segment.rows) for segment in layout.training_segments(scaling)]
         seen = np.concatenate([values[part] for part in parts])
         available = np.concatenate([known[part] for part in parts])[:, :, None]
         available = np.broadcast_to(available, seen.shape)
@@ -419,7 +419,7 @@ def _feature_moments(
     return np.stack(means), np.stack(deviations)
 
 
-def mean_spreads(table: PanelTable, layout: Segments, picked: SegmentRows) -> dict[str, float]:
+def mean_spreads(table: PanelTable, layout: SegmentList, picked: SegmentRows) -> dict[str, float]:
     """Return the mean spread over close per asset, basis points, over all training bars.
 
     For folds these are the development bars; the hold-out is not read.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.timeline import EVERYTHING, train_split
 from slipstream.markets.data.calendar import Calendar
-from slipstream.markets.folds import RUNWAY
+from slipstream.markets.folds import MIN_EPISODE_BARS
 from slipstream.markets.portfolio.config import Config
 from slipstream.markets.shared_rules import (
     DRAWDOWN_FIELDS,
@@ -24,7 +24,7 @@ from slipstream.markets.shared_rules import (
     continuous_passes,
     decode_symbols,
     is_training_split,
-    scale_index,
+    scaling_index,
     with_first_fold,
 )
 
@@ -52,10 +52,10 @@ class Params(NamedTuple):
     Attributes:
         first_segment, num_segments: range of rows of `Data.segments` from which starts are drawn.
         num_starts: number of valid starts in these segments.
-        runway: minimum number of bars between a random start and the end of its segment.
+        min_remaining_bars: minimum number of bars from a random start to the end of its segment.
         from_start: start at the first row of a segment, without a time limit.
         sells_at_end: sell everything at the end.
-        scale: row of `Data.feature_mean` and `Data.feature_std`.
+        scaling: row of `Data.feature_mean` and `Data.feature_std`.
         union: assets can be listed and delisted during an episode.
         unit_orders: orders in coins instead of target weights.
         value_scale: a full unit order is worth initial_equity / norm_action.
@@ -70,10 +70,10 @@ class Params(NamedTuple):
     first_segment: int
     num_segments: int
     num_starts: int
-    runway: int
+    min_remaining_bars: int
     from_start: bool
     sells_at_end: bool
-    scale: int
+    scaling: int
     assets: int
     num_features: int
     lookback: int
@@ -237,7 +237,7 @@ def params_by_split(
     blank = _base_params(config, data, bar_seconds, calendar)
     params = dict[str, tuple[Params, ...]]()
     for split, rows in picked.items():
-        base = blank._replace(scale=scale_index(split, len(data.feature_mean)))
+        base = blank._replace(scaling=scaling_index(split, len(data.feature_mean)))
         if is_training_split(split):
             params[split] = (_training_params(base, data, rows, split),)
         else:
@@ -252,16 +252,19 @@ def params_by_split(
 def _training_params(blank: Params, data: Data, rows: Sequence[int], split: str) -> Params:
     lengths = [int(data.segments[k, 1] - data.segments[k, 0]) - blank.early_end for k in rows]
     # If no segment is that long, the longest one has a start that one bar follows.
-    runway = min(blank.max_steps, RUNWAY, max(lengths) - 1)
-    if runway < 1:
+    min_remaining_bars = min(blank.max_steps, MIN_EPISODE_BARS, max(lengths) - 1)
+    if min_remaining_bars < 1:
         raise DataError(
             f"A segment of {split} must have at least 2 usable bars, the longest has "
             f"{max(lengths):,}. Load more bars, or shorten the lookback and the feature warm-up."
         )
-    runway += blank.early_end
-    starts = sum(max(length + blank.early_end - runway, 0) for length in lengths)
+    min_remaining_bars += blank.early_end
+    starts = sum(max(length + blank.early_end - min_remaining_bars, 0) for length in lengths)
     return blank._replace(
-        first_segment=rows[0], num_segments=len(rows), num_starts=starts, runway=runway
+        first_segment=rows[0],
+        num_segments=len(rows),
+        num_starts=starts,
+        min_remaining_bars=min_remaining_bars,
     )
 
 

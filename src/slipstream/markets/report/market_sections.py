@@ -249,14 +249,15 @@ def _baseline_table(view: SplitView) -> Table:
     }
     tracks = {
         **comparison.tracks,
-        **{f"{n} held": account for n, account in comparison.assets.items()},
+        **{f"{n} held": episodes for n, episodes in comparison.assets.items()},
     }
     results = {
         "agent": view.performance,
         **{n: compute_performance(account) for n, account in accounts.items()},
     }
     row_of = {
-        n: _baseline_row(n, account, tracks.get(n, view.tracks)) for n, account in results.items()
+        name: _baseline_row(name, performance, tracks.get(name, view.tracks))
+        for name, performance in results.items()
     }
     rows = [row for name, row in row_of.items() if name not in view.oracle]
     if len(view.random_returns):
@@ -265,7 +266,7 @@ def _baseline_table(view: SplitView) -> Table:
     rows += [row_of[name] for name in view.oracle]
     money = f"costs, {view.market.account_currency}"
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "fills", money)
-    intervals = interval_note({name: account.interval for name, account in results.items()})
+    intervals = interval_note({name: performance.interval for name, performance in results.items()})
     note = f"{summary_text.DRAWDOWN} {intervals}"
     return Table("Same bars, same costs", columns, rows, emphasis=0, note=note)
 
@@ -384,7 +385,7 @@ def calendar_section(view: SplitView) -> Section:
         tables.append(_slice_table("By symbol", "Sharpe", by_symbol))
     tables += [_slice_table("By weekday", "t value", weekdays), _hour_table(hours)]
     sentences = largest_t_value("weekday", [weekday.score for weekday in weekdays])
-    sentences += largest_t_value("hour", [weekday.score for weekday in hours])
+    sentences += largest_t_value("hour", [hour.score for hour in hours])
     days = daily_return_figure(view.name, mine)
     pictures = [make_picture("daily_returns", "Distribution of daily returns", days)]
     if mine.days >= 2 * ROLLING_DAYS:

@@ -382,7 +382,7 @@ def _run(
     spec, e = env.spec, env.num_envs
     recorded = tuple(name for name in recorded if name in spec.trace)
     values = np.zeros((max_steps, e, len(recorded)))
-    if seed is None and BacktestLoop.fits(env, policy):
+    if seed is None and BacktestLoop.is_supported(env, policy):
         loop = BacktestLoop(env, policy, recorded)
         loop.reset()
         for begin in range(0, max_steps, _STOP_CHECK_STEPS):
@@ -457,7 +457,7 @@ class BacktestLoop:
         self._run = module["run_backtests"]
 
     @staticmethod
-    def fits(env: KernelVectorEnv, policy: Policy) -> bool:
+    def is_supported(env: KernelVectorEnv, policy: Policy) -> bool:
         """Return whether the loop supports this kernel and network."""
         return env.backend == "compiled" and env.spec.players == 1 and not policy.is_image
 

@@ -71,7 +71,7 @@ def new_study(
 
 
 def look(said: list[str] | None = None) -> Deployment:
-    auto_promotion.watch(
+    auto_promotion.watch_studies(
         "night*", "demo", once=True, notify=(said if said is not None else []).append
     )
     return Deployment.open("demo")
@@ -112,7 +112,7 @@ def test_each_look_names_every_study_and_why(
     """Before any deployment too, and what has no policy or is not complete."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(deploying, "NUM_CUTS", 1)
-    auto_promotion.watch("night*", "new", once=True)
+    auto_promotion.watch_studies("night*", "new", once=True)
     found = Deployment.from_name("new")
     assert not found.exists and lines(found) == ["no study matches night*"]
     new_study(tmp_path, prices, follows=1.0, pbo=0.3)
@@ -121,7 +121,7 @@ def test_each_look_names_every_study_and_why(
         folder.mkdir()
         (folder / "ledger.db").touch()
         (folder / left).touch()
-    auto_promotion.watch("night*", "new", once=True)
+    auto_promotion.watch_studies("night*", "new", once=True)
     assert not found.exists
     (line,) = lines(found)[1:]
     assert "night-2: pbo: 0.300, at most 0.2" in line
@@ -202,7 +202,7 @@ def test_the_first_one_needs_its_gates_alone(
 ) -> None:
     study = new_study(tmp_path, prices, follows=1.0, pbo=0.3)
     said: list[str] = []
-    auto_promotion.watch(f"{study.parent}/night*", "other", once=True, notify=said.append)
+    auto_promotion.watch_studies(f"{study.parent}/night*", "other", once=True, notify=said.append)
     assert not Deployment.from_name("other").exists and "pbo: 0.300" in said[0]
     new_study(tmp_path, prices, follows=1.0)
     with pytest.raises(SystemExit) as left:
@@ -241,7 +241,7 @@ def test_what_a_watch_logs_is_its_news(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(auto_promotion, "_complete_studies", complete)
     monkeypatch.setattr(auto_promotion, "promote_first_passing", busy)
     with pytest.raises(Interrupted, match="slipstream deploy --name new --watch 'night"):
-        auto_promotion.watch("night*", "new")
+        auto_promotion.watch_studies("night*", "new")
     log = (folder / LOG).read_text().splitlines()
     assert len(rounds) == 5 and len(log) == 3  # begun, one refusal, stopped
     status = read_status(folder)

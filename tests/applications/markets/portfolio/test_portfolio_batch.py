@@ -352,7 +352,7 @@ def test_folds_are_records_over_one_copy_of_the_data(folds: KernelData) -> None:
             assert all(stop <= low or first >= high for first, stop in trains)
             hole = np.diff(data.time[low:high])
             assert (hole == 300).all()
-        assert p.scale == k
+        assert p.scaling == k
     held = data.segments[folds.params["holdout"][0].first_segment]
     developed = [
         data.segments[p.first_segment + j]

@@ -140,7 +140,7 @@ def test_compiled_passes_are_those_step_by_step(engine):
     slow, fast = np.zeros((2, longest, 6, 3))
     step_backtests(env, policy, noted, slow)
     first = env.drain_episodes()
-    assert BacktestLoop.fits(env, policy)
+    assert BacktestLoop.is_supported(env, policy)
     loop = BacktestLoop(env, policy, noted)
     loop.reset()
     for begin in range(0, longest, 17):
