@@ -125,21 +125,21 @@ def make_folds(
         )
     blocks = _blocks(development[1], plan.groups + (plan.method == "walk_forward"))
     groups = blocks[-plan.groups :]
-    chosen = list(combinations(range(plan.groups), plan.test_groups))
+    combos = list(combinations(range(plan.groups), plan.test_groups))
     folds = tuple(
         Fold(
             train=_training(development, groups, tested, plan, embargo, purge),
             test=tuple(groups[number] for number in tested),
             groups=tested,
         )
-        for tested in chosen
+        for tested in combos
     )
     split = FoldSplit(
         folds,
         groups,
         development,
         (rows - reserved, rows),
-        _paths(chosen, plan.groups),
+        _paths(combos, plan.groups),
         embargo,
         purge,
     )
@@ -174,10 +174,10 @@ def _training(
     return tuple(segments)
 
 
-def _paths(chosen: list[tuple[int, ...]], groups: int) -> tuple[tuple[int, ...], ...]:
+def _paths(combos: list[tuple[int, ...]], groups: int) -> tuple[tuple[int, ...], ...]:
     """Return the paths: path k takes, for each group, the k-th of the folds that test it."""
     testing = [
-        [fold for fold, tested in enumerate(chosen) if group in tested] for group in range(groups)
+        [fold for fold, tested in enumerate(combos) if group in tested] for group in range(groups)
     ]
     return tuple(zip(*testing, strict=True))
 
@@ -282,17 +282,17 @@ def split_times(
     """
     start = min(int(bars.time[0]) for bars in market.bars)
     stop = max(int(bars.time[-1]) for bars in market.bars) + market.bar_seconds
-    wanted = {"train": split.train, "validation": split.validation, "test": split.test}
-    wanted = {name: fraction for name, fraction in wanted.items() if fraction > 0.0}
-    edges = start + np.rint(np.cumsum([0.0, *wanted.values()]) * (stop - start)).astype(np.int64)
+    shares = {"train": split.train, "validation": split.validation, "test": split.test}
+    shares = {name: fraction for name, fraction in shares.items() if fraction > 0.0}
+    edges = start + np.rint(np.cumsum([0.0, *shares.values()]) * (stop - start)).astype(np.int64)
     times: dict[str, tuple[int, int]] = {}
-    for index, name in enumerate(wanted):
+    for index, name in enumerate(shares):
         first, last = int(edges[index]), int(edges[index + 1])
         if index > 0:
             first = _after_embargo(market, first, embargo_bars)
         times[name] = (first, last)
-        most = max(_count(bars.time, first, last) for bars in market.bars)
-        if most < _LEAST:
+        count = max(_count(bars.time, first, last) for bars in market.bars)
+        if count < _LEAST:
             first = int(edges[index])
             num_bars = max(_count(bars.time, first, last) for bars in market.bars)
             raise DataError(

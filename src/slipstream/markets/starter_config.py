@@ -91,13 +91,13 @@ def build_config(environment: str, folder: str | None) -> tuple[dict[str, Any], 
         }
     elif environment == "portfolio":
         env["account_currency"], reasons = _choose_quote_currency(names)
-    kept = drop_symbols(description, reasons)
+    used = drop_symbols(description, reasons)
     head = [*(f"Left out: {sentence}" for sentence in reasons.values()), *head]
-    section = kept.data_section
+    section = used.data_section
     head += _without_pips(section, env)
     proposal = propose_section(section)
     env["data"] = proposal.section
-    head += _fit_bars(env, min(file.rows for file in kept.usable))
+    head += _fit_bars(env, min(file.rows for file in used.usable))
     return values, [*_files_head(description), *head, *_data_head(proposal)]
 
 
@@ -120,16 +120,20 @@ def _fit_bars(env: dict[str, Any], bars: int) -> list[str]:
     for split in (usual.split.model_dump(), _LONGER):
         most = int(split["test"] * bars) // 2
         quick = [name for name in expand_feature_sets(names) if warm_up_rows([name]) <= most]
-        for chosen in (list(names), quick):
+        for feature_names in (list(names), quick):
             try:
-                settings = {**usual.model_dump(), "split": split, "features": chosen or names}
+                settings = {
+                    **usual.model_dump(),
+                    "split": split,
+                    "features": feature_names or names,
+                }
                 kernel.load(kernel.configure(settings))
             except SlipstreamError as error:
                 refused = refused or str(error)
                 continue
             lines = []
-            if chosen != list(names):
-                env["features"] = chosen
+            if feature_names != list(names):
+                env["features"] = feature_names
                 lines.append(f"Of {bars:,} bars: features that remember at most {most:,} bars.")
             if split is _LONGER:
                 env["split"] = split
@@ -231,12 +235,12 @@ def _choose_quote_currency(names: list[str]) -> tuple[str, dict[str, str]]:
 
 def drop_symbols(description: FolderDescription, reasons: dict[str, str]) -> FolderDescription:
     """Return the description without the symbols for which there is a reason."""
-    kept = replace(description, left_out=frozenset(reasons))
-    if not kept.usable:
+    reduced = replace(description, left_out=frozenset(reasons))
+    if not reduced.usable:
         raise DataError(
             f"{description.folder} has no symbol that can be traded. {' '.join(reasons.values())}"
         )
-    return kept
+    return reduced
 
 
 def _without_pips(section: dict[str, Any], env: dict[str, Any]) -> list[str]:
@@ -337,8 +341,8 @@ class FolderDescription:
             group = groups[kind]
             return kind[0] == self.prefer, len(group), sum(file.rows for file in group.values())
 
-        chosen = groups[max(groups, key=worth)] if groups else {}
-        return tuple(file for name, file in chosen.items() if name not in self.left_out)
+        largest = groups[max(groups, key=worth)] if groups else {}
+        return tuple(file for name, file in largest.items() if name not in self.left_out)
 
     @property
     def data_section(self) -> dict[str, object]:
@@ -387,7 +391,7 @@ def propose_section(section: dict[str, object]) -> DataProposal:
         proven = [issue for issue in data_check.errors if _is_proven(issue.fixes)]
         fix = merge_fixes(issue.fixes[0] for issue in proven)
         if not fix or not replace(data_check, issues=tuple(proven)).is_fixed_by(
-            way := complete_fix(fix, config, data_check.files)
+            complete := complete_fix(fix, config, data_check.files)
         ):
             break
         groups: dict[tuple[str, str], list[DataIssue]] = {}
@@ -397,7 +401,7 @@ def propose_section(section: dict[str, object]) -> DataProposal:
             together = merge_fixes(issue.fixes[0] for issue in group) or {}
             names = ", ".join(issue.symbol for issue in group)
             reasons.append(f"{format_fix(together)}: {names}: {message}.")
-        section |= way
+        section |= complete
     left = join_issues(data_check.errors, data_check.symbols)
     if data_check.fixes:
         left.append(describe_fixes(data_check.fixes))

@@ -210,8 +210,8 @@ def is_synthetic(folder: str) -> bool:
     if not (files and (place / _MARK).is_file()):
         return False
     try:
-        known = set(read_bytes(place / _MARK).decode(errors="replace").split())
-        return all(sha256(path) in known for path in files)
+        digests = set(read_bytes(place / _MARK).decode(errors="replace").split())
+        return all(sha256(path) in digests for path in files)
     except UnreadableError:
         return False
 
@@ -437,8 +437,10 @@ class SyntheticForex(SyntheticMarket):
         """Draw the signal of one pair."""
         assert assets == 1
         signal = LEVELS[_walk(bars, random)]
-        seen = np.concatenate([[0.0], signal[:-1]])  # what moved each bar; nothing moved the first
-        growth = self.beta * seen - 0.5 * self.sigma**2
+        previous = np.concatenate(
+            [[0.0], signal[:-1]]
+        )  # what moved each bar; nothing moved the first
+        growth = self.beta * previous - 0.5 * self.sigma**2
         growth = growth + self.sigma * random.standard_normal(bars)
         noise = random.standard_normal((NOISE_COLUMNS, bars))
         extra = {self.column: signal, **{f"noise_{k}": noise[k] for k in range(NOISE_COLUMNS)}}

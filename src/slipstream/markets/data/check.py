@@ -88,23 +88,23 @@ class DataCheck:
     @cached_property
     def fixes(self) -> tuple[SuggestedFix, ...]:
         """Alternative sets of `data` keys that fix all errors, each verified on the folder."""
-        ways = combine_fixes(self.issues, self.config, self.files)
-        return tuple(way for way in ways if self.is_fixed_by(way))
+        fixes = combine_fixes(self.issues, self.config, self.files)
+        return tuple(fix for fix in fixes if self.is_fixed_by(fix))
 
-    def is_fixed_by(self, way: SuggestedFix) -> bool:
+    def is_fixed_by(self, fix: SuggestedFix) -> bool:
         """Return True if no fixable error remains under a fix and no new error contradicts it.
 
         A fix may reveal further errors.
         """
         try:
-            tried = validate(DataConfig, {**self.config.model_dump(), **way}, "data")
-            left = check(tried).errors
+            fixed_config = validate(DataConfig, {**self.config.model_dump(), **fix}, "data")
+            left = check(fixed_config).errors
         except SlipstreamError:
             return False
-        mended = {(issue.symbol, issue.kind) for issue in self.errors if issue.fixes}
+        fixed = {(issue.symbol, issue.kind) for issue in self.errors if issue.fixes}
         return not any(
-            (issue.symbol, issue.kind) in mended
-            or any(contradicts(other, way) for other in issue.fixes)
+            (issue.symbol, issue.kind) in fixed
+            or any(contradicts(other_fix, fix) for other_fix in issue.fixes)
             for issue in left
         )
 
@@ -152,10 +152,10 @@ def render(data_check: DataCheck) -> str:
         ("warning", "Warnings"),
         ("info", "For your information"),
     ):
-        chosen = [issue for issue in data_check.issues if issue.severity == severity]
-        if chosen:
+        issues = [issue for issue in data_check.issues if issue.severity == severity]
+        if issues:
             lines += ["", f"{title}:"]
-            lines += [f"  {line}" for line in join_issues(chosen, data_check.symbols)]
+            lines += [f"  {line}" for line in join_issues(issues, data_check.symbols)]
         if severity == "error" and data_check.fixes:
             lines.append(f"  {describe_fixes(data_check.fixes)}")
     lines += ["", _verdict(data_check)]
@@ -259,8 +259,8 @@ def _unknown_names(tables: Sequence[RawTable], config: DataConfig) -> list[DataI
     known = {name for name, _ in price_files(root)} if root.is_dir() else set()
     known |= {*config.files, *(table.symbol for table in tables)}
     for key in ("price_scale", "point"):
-        given = getattr(config, key)
-        strange = [name for name in given if name not in known] if isinstance(given, dict) else []
+        names = getattr(config, key)
+        strange = [name for name in names if name not in known] if isinstance(names, dict) else []
         if strange:
             message = f"`{key}` names {strange[0]!r}, which has no file; "
             message += did_you_mean(strange[0], sorted(known))
@@ -375,7 +375,7 @@ def _range_issues(markets: list[Bars]) -> list[DataIssue]:
 
 
 def timeframe_issue(
-    lengths: dict[str, int], wanted: str | None, bars: Mapping[str, int]
+    lengths: dict[str, int], timeframe: str | None, bars: Mapping[str, int]
 ) -> DataIssue | None:
     """Report symbols that disagree about the bar length, or with the config's `timeframe`.
 
@@ -383,13 +383,13 @@ def timeframe_issue(
     """
     names = {symbol: timeframe_name(length) for symbol, length in lengths.items() if length > 0}
     alike = len(set(names.values())) == 1
-    if wanted is not None:
-        expected = timeframe_seconds(wanted)
+    if timeframe is not None:
+        expected = timeframe_seconds(timeframe)
         wrong = [symbol for symbol in names if lengths[symbol] != expected]
         right = [symbol for symbol in names if lengths[symbol] == expected]
         if wrong:
             symbol_length = names[wrong[0]]
-            requested = f"`timeframe: {wanted}` asks for {timeframe_name(expected)}"
+            requested = f"`timeframe: {timeframe}` asks for {timeframe_name(expected)}"
             ways: list[SuggestedFix] = [{"symbols": right}] if right else []
             return DataIssue.from_kind(
                 wrong[0],
@@ -431,9 +431,9 @@ def combine_fixes(
     ways: list[SuggestedFix] = []
 
     def add(fix: SuggestedFix | None) -> None:
-        way = complete_fix(fix or {}, config, files)
-        if way and way not in ways:
-            ways.append(way)
+        complete = complete_fix(fix or {}, config, files)
+        if complete and complete not in ways:
+            ways.append(complete)
 
     for k in range(max((len(error.fixes) for error in stops), default=0)):
         add(
@@ -443,11 +443,13 @@ def combine_fixes(
         dict.fromkeys(error.kind for error in stops if CATALOGUE[error.kind].acceptable)
     )
     if accepted:
-        others = [error.fixes[0] for error in stops if error.fixes and error.kind not in accepted]
+        first_fixes = [
+            error.fixes[0] for error in stops if error.fixes and error.kind not in accepted
+        ]
         if (
-            complete_fix(merge_fixes(others) or {}, config, files) not in ways
+            complete_fix(merge_fixes(first_fixes) or {}, config, files) not in ways
         ):  # would duplicate a fix
-            add(merge_fixes([*others, {"allow_issues": [*config.allow_issues, *accepted]}]))
+            add(merge_fixes([*first_fixes, {"allow_issues": [*config.allow_issues, *accepted]}]))
     return tuple(ways)
 
 
@@ -455,33 +457,33 @@ def complete_fix(
     fix: SuggestedFix, config: DataConfig, files: Mapping[str, Path]
 ) -> dict[str, Any]:
     """Merge a fix with the present values of the keys that it replaces."""
-    way: dict[str, Any] = {}
+    complete: dict[str, Any] = {}
     for key, value in fix.items():
         before = getattr(config, key)
         if key == "files":
-            way |= _complete_files(value, config, files)
+            complete |= _complete_files(value, config, files)
         elif not isinstance(value, Mapping):
-            way[key] = value
+            complete[key] = value
         elif isinstance(before, dict):  # None takes an entry out
-            both = {**before, **value}
-            way[key] = {name: entry for name, entry in both.items() if entry is not None}
+            merged = {**before, **value}
+            complete[key] = {name: entry for name, entry in merged.items() if entry is not None}
         elif key in _BY_SYMBOL and before is not None and before != 1.0:
-            way[key] = {**dict.fromkeys(files, before), **value}
+            complete[key] = {**dict.fromkeys(files, before), **value}
         else:
-            way[key] = value
-    return way
+            complete[key] = value
+    return complete
 
 
 def _complete_files(
     value: Mapping[str, str], config: DataConfig, files: Mapping[str, Path]
 ) -> dict[str, Any]:
     """Return `files` with new names for some files and the present names of the others."""
-    kept = {s: path.name for s, path in files.items() if path.name not in value.values()}
-    way: dict[str, Any] = {"files": {**kept, **value}}
+    present = {s: path.name for s, path in files.items() if path.name not in value.values()}
+    complete: dict[str, Any] = {"files": {**present, **value}}
     if config.symbols is not None:
-        way["symbols"] = [s for s in config.symbols if s in way["files"]]
-        way["symbols"] += [s for s in value if s not in way["symbols"]]
-    return way
+        complete["symbols"] = [s for s in config.symbols if s in complete["files"]]
+        complete["symbols"] += [s for s in value if s not in complete["symbols"]]
+    return complete
 
 
 def merge_fixes(fixes: Iterable[SuggestedFix]) -> dict[str, Any] | None:
@@ -499,11 +501,11 @@ def merge_fixes(fixes: Iterable[SuggestedFix]) -> dict[str, Any] | None:
     return None if result.get("symbols") == [] else result
 
 
-def contradicts(fix: SuggestedFix, way: SuggestedFix) -> bool:
-    """Return True if a fix sets a key to another value than `way`; fewer symbols are allowed."""
-    for key in fix.keys() & way.keys() - {"symbols", "files"}:
-        mappings = isinstance(fix[key], Mapping) and isinstance(way[key], Mapping)
-        if not mappings or _is_conflict(way[key], fix[key]):
+def contradicts(fix: SuggestedFix, other: SuggestedFix) -> bool:
+    """Return True if a fix sets a key to another value than `other`; fewer symbols are allowed."""
+    for key in fix.keys() & other.keys() - {"symbols", "files"}:
+        mappings = isinstance(fix[key], Mapping) and isinstance(other[key], Mapping)
+        if not mappings or _is_conflict(other[key], fix[key]):
             return True
     return False
 

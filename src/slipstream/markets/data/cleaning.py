@@ -145,8 +145,8 @@ def _readable_rows(table: RawTable, config: DataConfig, issues: list[DataIssue])
     if missing.any():
         count, first = int(missing.sum()), int(np.flatnonzero(missing)[0]) + 1
         message = f"{plural(count, 'unreadable time stamp')}, the first in data row {first:,}"
-        choice = _bad_bars_fields(config, count, len(table))
-        issues.append(DataIssue.from_kind(table.symbol, "bad_time", message, count, **choice))
+        fields = _bad_bars_fields(config, count, len(table))
+        issues.append(DataIssue.from_kind(table.symbol, "bad_time", message, count, **fields))
     issues += DataIssue.at_bars(
         table.symbol,
         "nonexistent_time",
@@ -228,10 +228,10 @@ def _sound_rows(
 
     def report(kind: str, bad: BoolArray, what: str) -> None:
         bad = bad & good  # counts each bar once
-        choice = _bad_bars_fields(config, int(bad.sum()), len(bad))
+        fields = _bad_bars_fields(config, int(bad.sum()), len(bad))
         issues.extend(
             DataIssue.at_bars(
-                table.symbol, kind, time, bad, "bar", f" with {what}", ", the first at {}", **choice
+                table.symbol, kind, time, bad, "bar", f" with {what}", ", the first at {}", **fields
             )
         )
         np.logical_and(good, ~bad, out=good)
@@ -322,13 +322,16 @@ def unit_issues(table: RawTable, close: FloatArray, config: DataConfig) -> list[
     median = float(np.median(close))
     if low / _BEYOND <= median <= high * _BEYOND:
         return []
-    whole = bool(is_whole(table.quoted).all())
+    is_integer = bool(is_whole(table.quoted).all())
     message = (
         f"prices near {median:g} where {low:.3g} to {high:.3g} is usual"
-        + (", all of them whole numbers: these are points" if whole else ": another unit")
+        + (", all of them whole numbers: these are points" if is_integer else ": another unit")
         + ", and pips and costs would be off by as much"
     )
-    kind, ways = "integer_prices" if whole else "units", _scale_fixes(table, median, usual, config)
+    kind, ways = (
+        "integer_prices" if is_integer else "units",
+        _scale_fixes(table, median, usual, config),
+    )
     return [DataIssue.from_kind(table.symbol, kind, message, len(close), fixes=ways)]
 
 
@@ -403,9 +406,9 @@ def spread_issues(table: RawTable, config: DataConfig) -> list[DataIssue]:
             return [issue]
     column = spread.column[np.isfinite(spread.column)]
     typical = _median(column[column > 0.0])
-    whole = bool(len(column) > 0 and is_whole(column).all())
+    is_integer = bool(len(column) > 0 and is_whole(column).all())
     finer = price_resolution(table.quoted) < 1.0
-    if spread.meaning == "spread" and whole and finer and share > _WHOLE:
+    if spread.meaning == "spread" and is_integer and finer and share > _WHOLE:
         what = f"whole numbers (median {typical:g}) beside finer prices: these are points"
     elif spread.meaning == "spread_points" and 0.0 < typical < _FRACTION:
         what = f"{typical:g} in the median: no broker quotes a fraction of its last digit"
@@ -420,8 +423,8 @@ def spread_issues(table: RawTable, config: DataConfig) -> list[DataIssue]:
 
 
 def _share(width: FloatArray, close: FloatArray) -> float:
-    known = (width > 0.0) & (close > 0.0)
-    return _median(width[known] / close[known])
+    is_valid = (width > 0.0) & (close > 0.0)
+    return _median(width[is_valid] / close[is_valid])
 
 
 def _median(values: FloatArray) -> float:
@@ -465,11 +468,11 @@ def spread_header(table: RawTable, config: DataConfig) -> str:
 
 def _point(table: RawTable, config: DataConfig) -> float:
     """Return the unit of the prices' last digit if it is coarser than the config's point."""
-    given = config.point_size_for(table.symbol)
+    point_size = config.point_size_for(table.symbol)
     if len(table) < _FEWEST:
-        return given
+        return point_size
     resolution = max(price_resolution(table.columns[name]) for name in ("open", "close"))
-    return resolution if resolution > 1.5 * given else given
+    return resolution if resolution > 1.5 * point_size else point_size
 
 
 def _coarser_point(table: RawTable, spread: Spread, config: DataConfig) -> DataIssue | None:

@@ -124,8 +124,8 @@ class DataConfig(Config):
 
     def point_size_for(self, symbol: str) -> float:
         """Return the price units of one symbol's point."""
-        given = self.point.get(symbol) if isinstance(self.point, dict) else self.point
-        return names.point_size(symbol) if given is None else given
+        point = self.point.get(symbol) if isinstance(self.point, dict) else self.point
+        return names.point_size(symbol) if point is None else point
 
     @field_validator("allow_issues", mode="before")
     @classmethod

@@ -210,7 +210,7 @@ class DataIssue:
         noun: str,
         suffix: str = "",
         first: str = ", first {} UTC",
-        **others: Any,
+        **fields: Any,
     ) -> list[DataIssue]:
         """Create an issue that counts the bars selected by `mask`; an empty list if there are none.
 
@@ -221,13 +221,13 @@ class DataIssue:
             noun: what is counted.
             suffix: text after the count.
             first: text after that; ``{}`` is replaced by the time of the first bar.
-            others: passed on to `from_kind`.
+            fields: passed on to `from_kind`.
         """
         if not mask.any():
             return []
         times, count = first_times(time, mask), int(mask.sum())
         message = plural(count, noun) + suffix + first.replace("{}", stamp(times[0]), 1)
-        return [cls.from_kind(symbol, kind, message, count, times=times, **others)]
+        return [cls.from_kind(symbol, kind, message, count, times=times, **fields)]
 
     def to_text(self) -> str:
         """Return the issue and its action as one sentence."""
@@ -276,8 +276,8 @@ def format_fix(fix: SuggestedFix) -> str:
 
 def describe_fixes(ways: Sequence[SuggestedFix]) -> str:
     """Return a sentence that lists alternatives; the last one may be to allow the issue."""
-    accepting = [way for way in ways if "allow_issues" in way]
-    suggestions = " or ".join(format_fix(way) for way in ways if "allow_issues" not in way)
+    accepting = [fix for fix in ways if "allow_issues" in fix]
+    suggestions = " or ".join(format_fix(fix) for fix in ways if "allow_issues" not in fix)
     if not accepting:
         return f"Set {suggestions} in the `data` section."
     last = f"{format_fix(accepting[0])} if the files are right"

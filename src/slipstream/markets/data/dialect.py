@@ -126,8 +126,8 @@ def sniff(text: str, separator: str | None, label: str) -> Dialect:
         return replace(_without_header(rows[head:], separator, label), skip=numbers[head])
     body = rows[head + 1 :]
     # Tickers and units below the names; yfinance names the column of time there.
-    words = (k for k, row in enumerate(body) if _numbers_in(row) or re.search(r"\d", row[0]))
-    below = min(next(words, 0), _PREAMBLE)
+    data_rows = (k for k, row in enumerate(body) if _numbers_in(row) or re.search(r"\d", row[0]))
+    below = min(next(data_rows, 0), _PREAMBLE)
     for row in body[:below]:
         if _OURS.get(normalize_header(row[0])) in ("time", "date"):
             fields = (row[0], *fields[1:])
@@ -192,14 +192,14 @@ def map_columns(dialect: Dialect, columns: dict[str, str], label: str) -> dict[s
     the folder has them.
     """
     names: dict[str, str] = {}
-    taken: set[str] = set()
+    used: set[str] = set()
     for theirs, ours in columns.items():
         if theirs not in dialect.columns:
             continue
-        if ours in taken:
+        if ours in used:
             raise DataError(f"`columns` gives the name {ours!r} to two columns of {label}.")
         names[theirs] = ours
-        taken.add(ours)
+        used.add(ours)
     rest = [name for name in dialect.columns if name not in names]
     plain = [normalize_header(name) for name in rest]
     check_duplicate_columns(
@@ -209,21 +209,21 @@ def map_columns(dialect: Dialect, columns: dict[str, str], label: str) -> dict[s
         ours = _OURS.get(normalize_header(name), "")
         if dialect.name == "MetaTrader" and normalize_header(name) == "spread":
             ours = "spread_points"
-        if not ours or ours in taken:
+        if not ours or ours in used:
             ours = normalize_header(name).replace(" ", "_")
         if not ours or ours.startswith(("unnamed", "index_level")):
             continue
-        while ours in taken:
+        while ours in used:
             ours += "_2"
         names[name] = ours
-        taken.add(ours)
-    if "volume" not in taken:
+        used.add(ours)
+    if "volume" not in used:
         # CryptoDataDownload: "Volume BTC" and, in the other currency, "Volume USDT".
         sized = [name for name in names if names[name].startswith("volume_")]
         if sized:
             base = [name for name in sized if normalize_header(name).split()[-1] not in _QUOTES]
             names[(base or sized)[0]] = "volume"
-    if "time" not in taken and "date" in taken:
+    if "time" not in used and "date" in used:
         return {theirs: "time" if ours == "date" else ours for theirs, ours in names.items()}
     return {name: names[name] for name in dialect.columns if name in names}
 

@@ -62,12 +62,12 @@ def find_files(config: DataConfig) -> dict[str, Path]:
     else:
         files = _folder_files(root, set(config.symbols or ()) - set(named))
     if config.symbols is None:
-        wanted = tuple(named) if named else tuple(sorted(files))
+        symbols = tuple(named) if named else tuple(sorted(files))
     else:
-        wanted = config.symbols
-    if not wanted:
+        symbols = config.symbols
+    if not symbols:
         raise no_files_error(root)
-    return {symbol: named.get(symbol) or _pick(symbol, files, root) for symbol in wanted}
+    return {symbol: named.get(symbol) or _pick(symbol, files, root) for symbol in symbols}
 
 
 def no_files_error(root: Path) -> DataError:
@@ -82,35 +82,35 @@ def no_files_error(root: Path) -> DataError:
     return DataError(f"Data folder {str(root)!r} holds no .parquet, .csv or .feather file: {do}.")
 
 
-def _folder_files(root: Path, wanted: set[str]) -> dict[str, list[Path]]:
+def _folder_files(root: Path, symbols: set[str]) -> dict[str, list[Path]]:
     """Return files by symbol. A name is a symbol as it is spelt, or as the config spells it."""
-    spelling = {symbol.upper(): symbol for symbol in wanted}
+    spelling = {symbol.upper(): symbol for symbol in symbols}
     files: dict[str, list[Path]] = {}
-    for symbol, path in price_files(root, wanted):
+    for symbol, path in price_files(root, symbols):
         files.setdefault(spelling.get(symbol.upper(), symbol), []).append(path)
     return files
 
 
-def price_files(root: Path, whole: Iterable[str] = ()) -> list[tuple[str, Path]]:
+def price_files(root: Path, whole_names: Iterable[str] = ()) -> list[tuple[str, Path]]:
     """Return the files of a folder, each with its symbol; parts as one pattern.
 
     Args:
         root: the folder.
-        whole: names of files that were requested and are therefore not parts.
+        whole_names: names of files that were requested and are therefore not parts.
     """
     paths = [
         path
         for path in sorted(root.iterdir())
         if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
     ]
-    whole = set(whole)
+    whole_names = set(whole_names)
     parts: dict[tuple[str, str], list[Path]] = {}
     for spelling in (_PART, _NUMBERED, _SPLITS):
         joined = {path for group in parts.values() for path in group}
         groups: dict[tuple[str, str], list[Path]] = {}
         for path in paths:
             match = spelling.fullmatch(path.stem)
-            if match and path not in joined and path.stem not in whole:
+            if match and path not in joined and path.stem not in whole_names:
                 groups.setdefault((match["head"], path.suffix), []).append(path)
         for key, group in groups.items():
             if len(group) > 1 and (spelling is not _NUMBERED or _is_sequence(group)):
@@ -122,7 +122,7 @@ def price_files(root: Path, whole: Iterable[str] = ()) -> list[tuple[str, Path]]
         # Bars of two lengths are two symbols; the check reports them.
         name = symbol if heads.count(symbol) == 1 else head[:-1]
         files.append((name, root / _pattern(head, suffix, group)))
-    return sorted(_pair_sides(files, whole), key=lambda file: file[1].name)
+    return sorted(_pair_sides(files, whole_names), key=lambda file: file[1].name)
 
 
 def override_data_config(
@@ -133,10 +133,12 @@ def override_data_config(
     if folder is not None:
         root = Path(folder).expanduser().resolve()
         section["folder"] = str(root)
-        here = {symbol for symbol, _ in price_files(root)} if root.is_dir() else set(symbols or ())
+        present = (
+            {symbol for symbol, _ in price_files(root)} if root.is_dir() else set(symbols or ())
+        )
         for key in ("price_scale", "point"):  # units of absent symbols are errors
             if isinstance(section[key], dict):
-                section[key] = {s: value for s, value in section[key].items() if s in here}
+                section[key] = {s: value for s, value in section[key].items() if s in present}
     if symbols is not None:
         section["symbols"] = list(symbols)
         section["files"] = {s: f for s, f in section["files"].items() if s in symbols}
@@ -152,8 +154,8 @@ def _is_sequence(group: list[Path]) -> bool:
 
 def _pattern(head: str, suffix: str, group: list[Path]) -> str:
     """Return the narrowest pattern that fits the files of a group and no others of their folder."""
-    begun = {path.stem[len(head) :][:2] for path in group}
-    starts = [begun.pop() if begun in ({"19"}, {"20"}) else "[0-9]", "[A-Za-z0-9]"]
+    prefixes = {path.stem[len(head) :][:2] for path in group}
+    starts = [prefixes.pop() if prefixes in ({"19"}, {"20"}) else "[0-9]", "[A-Za-z0-9]"]
     patterns = [f"{glob.escape(head)}{start}*{suffix}" for start in starts]
     return next(
         (pattern for pattern in patterns if sorted(group[0].parent.glob(pattern)) == sorted(group)),
@@ -161,11 +163,11 @@ def _pattern(head: str, suffix: str, group: list[Path]) -> str:
     )
 
 
-def _pair_sides(files: list[tuple[str, Path]], whole: set[str]) -> list[tuple[str, Path]]:
+def _pair_sides(files: list[tuple[str, Path]], whole_names: set[str]) -> list[tuple[str, Path]]:
     """Return the files with each pair of a bid and an ask file as one pattern."""
     pairs: dict[str, list[tuple[str, Path]]] = {}
     for symbol, path in files:
-        if _SIDE.search(symbol) and symbol not in whole and path.stem not in whole:
+        if _SIDE.search(symbol) and symbol not in whole_names and path.stem not in whole_names:
             name = path.name if glob.has_magic(path.name) else glob.escape(path.name)
             undated = re.sub(rf"{_DATE}(?=[^*]*$)", "*", _SIDE.sub(_ANY_SIDE, name))
             pairs.setdefault(undated, []).append((symbol, path))

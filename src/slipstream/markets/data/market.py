@@ -125,8 +125,8 @@ def _check_command(config: DataConfig) -> str:
         config.folder,
         *(f"--column={theirs}={ours}" for theirs, ours in config.columns.items()),
     ]
-    kept = config.model_dump(exclude_defaults=True, exclude={"folder", "files", "columns"})
-    for key, value in kept.items():
+    settings = config.model_dump(exclude_defaults=True, exclude={"folder", "files", "columns"})
+    for key, value in settings.items():
         if isinstance(value, dict):
             value = [f"{symbol}={number}" for symbol, number in value.items()]
         text = ",".join(value) if isinstance(value, list | tuple) else value
@@ -136,14 +136,14 @@ def _check_command(config: DataConfig) -> str:
 
 def _fix_notes(data_check: DataCheck) -> list[str]:
     """Return notes on changes by loading, and on figures that the calendar makes wrong."""
-    chosen = [
+    fixed = [
         issue
         for issue in data_check.issues
         if issue.severity == "warning"
         and not issue.accepted
         and (CATALOGUE[issue.kind].effect in ("fixed", "error") or issue.kind in _FULL_NOTES)
     ]
-    return join_issues(chosen, data_check.symbols)
+    return join_issues(fixed, data_check.symbols)
 
 
 def _odd_notes(data_check: DataCheck) -> list[str]:

@@ -126,23 +126,23 @@ def align_panel(
     latest = np.stack(
         [np.searchsorted(asset.time, time, side="right") - 1 for asset in assets], axis=1
     )
-    begun = latest >= 0
+    is_listed = latest >= 0
     row = np.maximum(latest, 0)
     opens = np.stack([asset.time[row[:, a]] for a, asset in enumerate(assets)], axis=1)
-    tradable = begun & (opens == time[:, None])
-    listed = begun if universe == "common" else begun & (_silence(tradable) <= LONGEST_HOLE)
+    tradable = is_listed & (opens == time[:, None])
+    listed = is_listed if universe == "common" else is_listed & (_silence(tradable) <= LONGEST_HOLE)
 
     def column(name: str, where: BoolArray) -> FloatArray:
         return _columns([getattr(asset, name) for asset in assets], row, where)
 
-    close = column("close", begun)
+    close = column("close", is_listed)
     shared = [name for name in assets[0].extra if all(name in asset.extra for asset in assets)]
     panel = Panel(
         symbols=market.symbols,
         time=time,
-        open=np.where(tradable, column("open", begun), close),
-        high=np.where(tradable, column("high", begun), close),
-        low=np.where(tradable, column("low", begun), close),
+        open=np.where(tradable, column("open", is_listed), close),
+        high=np.where(tradable, column("high", is_listed), close),
+        low=np.where(tradable, column("low", is_listed), close),
         close=close,
         volume=column("volume", tradable),
         listed=listed,
@@ -154,9 +154,10 @@ def align_panel(
             *_gap_notes(market.symbols, listed & ~tradable, close, time, segments, size),
         ),
         hash=market.hash,
-        spread=column("spread", begun),
+        spread=column("spread", is_listed),
         extra={
-            name: _columns([asset.extra[name] for asset in assets], row, begun) for name in shared
+            name: _columns([asset.extra[name] for asset in assets], row, is_listed)
+            for name in shared
         },
         kind=market.kind,
         accepted=market.accepted,
@@ -235,18 +236,18 @@ def _period(
 def _rows(assets: tuple[Bars, ...], start: int, stop: int, market: Market) -> IntArray:
     """Return the opens of the panel's bars: those of any asset, and of short holes."""
     grid = np.arange(start, stop + 1, market.bar_seconds, dtype=np.int64)
-    seen = np.zeros(len(grid), dtype=np.bool_)
+    is_used = np.zeros(len(grid), dtype=np.bool_)
     for asset in assets:
         inside = asset.between(start, stop + 1).time
-        seen[(inside - start) // market.bar_seconds] = True
+        is_used[(inside - start) // market.bar_seconds] = True
     if market.kind == "fx":
-        open_ = seen | ~is_weekend(grid)
-        grid, seen = grid[open_], seen[open_]
-    known = np.flatnonzero(seen)
-    missing = np.diff(known) - 1
+        open_ = is_used | ~is_weekend(grid)
+        grid, is_used = grid[open_], is_used[open_]
+    used_rows = np.flatnonzero(is_used)
+    missing = np.diff(used_rows) - 1
     for index in np.flatnonzero((missing > 0) & (missing <= LONGEST_HOLE)):
-        seen[known[index] : known[index + 1]] = True
-    return grid[seen]
+        is_used[used_rows[index] : used_rows[index + 1]] = True
+    return grid[is_used]
 
 
 def _silence(tradable: BoolArray) -> IntArray:
@@ -302,12 +303,12 @@ def _gap_notes(
             )
     for row in segments[1:, 0].tolist():
         bars = int(time[row] - time[row - 1]) // size - 1
-        held = close[row - 1] > 0.0
-        moved = 100.0 * float(np.mean(close[row, held] / close[row - 1, held] - 1.0))
+        is_held = close[row - 1] > 0.0
+        percent = 100.0 * float(np.mean(close[row, is_held] / close[row - 1, is_held] - 1.0))
         notes.append(
             f"All assets lack {plural(bars, 'bar')} after {stamp(int(time[row - 1]))} UTC: a new "
             "segment begins after the hole, and features warm up again. A pass is sold out before "
             f"the hole and begins in cash after it: no result contains the price change in the "
-            f"hole, {moved:+.2g} % on average."
+            f"hole, {percent:+.2g} % on average."
         )
     return notes

@@ -169,17 +169,17 @@ def _look_ahead(bars: Bars) -> list[DataIssue]:
 
 def _t_value(column: FloatArray, ahead: FloatArray) -> float:
     """Return the t value of a correlation over the rows in which the column is finite."""
-    known = np.isfinite(column)
-    count = int(known.sum())
-    mine, theirs = column[known], ahead[known]
-    if count < _LEAST_PAIRS or np.ptp(mine) == 0.0 or np.ptp(theirs) == 0.0:
+    is_finite = np.isfinite(column)
+    count = int(is_finite.sum())
+    x, y = column[is_finite], ahead[is_finite]
+    if count < _LEAST_PAIRS or np.ptp(x) == 0.0 or np.ptp(y) == 0.0:
         return 0.0
-    mine = (mine - mine.mean()) / max(float(np.abs(mine).max()), 1e-300)
-    theirs = theirs - theirs.mean()
-    scale = float(np.sqrt((mine @ mine) * (theirs @ theirs)))
+    x = (x - x.mean()) / max(float(np.abs(x).max()), 1e-300)
+    y = y - y.mean()
+    scale = float(np.sqrt((x @ x) * (y @ y)))
     if not scale > 0.0:
         return 0.0
-    rho = min(max(float(mine @ theirs) / scale, -1.0), 1.0)
+    rho = min(max(float(x @ y) / scale, -1.0), 1.0)
     return rho * float(np.sqrt((count - 2) / max(1.0 - rho * rho, 1e-12)))
 
 
@@ -200,11 +200,13 @@ def lag_one_autocorrelation(returns: FloatArray) -> float:
 def _spacing(bars: Bars, bar_seconds: int) -> list[DataIssue]:
     """Report long runs of bars that are mostly one other length apart."""
     steps = np.diff(bars.time)
-    other = steps != bar_seconds
-    seams = np.flatnonzero(np.diff(other, prepend=~other[:1], append=~other[-1:]))
+    is_irregular = steps != bar_seconds
+    seams = np.flatnonzero(
+        np.diff(is_irregular, prepend=~is_irregular[:1], append=~is_irregular[-1:])
+    )
     issues = []
     for start, stop in zip(seams[:-1].tolist(), seams[1:].tolist(), strict=True):
-        if not other[start] or stop - start < _STRETCH:
+        if not is_irregular[start] or stop - start < _STRETCH:
             continue
         sizes, counts = np.unique(steps[start:stop], return_counts=True)
         if 2 * counts.max() < stop - start:
@@ -323,8 +325,8 @@ def _weekends(symbol: str, holes: Holes) -> list[DataIssue]:
     return [DataIssue.from_kind(symbol, "weekend", message, count, times=first, size=usual)]
 
 
-def _gaps(symbol: str, holes: Holes, chosen: BoolArray) -> list[DataIssue]:
-    sizes, counts = np.unique(holes.in_session[chosen], return_counts=True)
+def _gaps(symbol: str, holes: Holes, selected: BoolArray) -> list[DataIssue]:
+    sizes, counts = np.unique(holes.in_session[selected], return_counts=True)
     listed = sizes if len(sizes) <= _KEPT_SIZES else sizes[np.argsort(counts)[-_KEPT_SIZES:]]
     issues = []
 
@@ -336,8 +338,8 @@ def _gaps(symbol: str, holes: Holes, chosen: BoolArray) -> list[DataIssue]:
         issues.append(DataIssue.from_kind(symbol, "gap", message, count, times=times, size=size))
 
     for size in np.sort(listed).tolist():
-        report(chosen & (holes.in_session == size), plural(size, "missing bar"), size)
-    rest = chosen & ~np.isin(holes.in_session, listed)
+        report(selected & (holes.in_session == size), plural(size, "missing bar"), size)
+    rest = selected & ~np.isin(holes.in_session, listed)
     if rest.any():
         largest = int(holes.in_session[rest].max())
         report(rest, f"other sizes, up to {largest:,} missing bars", largest)

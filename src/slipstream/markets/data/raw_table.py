@@ -237,19 +237,20 @@ def _merge_sides(
     first, second = (
         timestamps.parse(side["time"], config.time_format, label) for side in (bid, ask)
     )
-    shared, bid_rows, other = np.intersect1d(first.seconds, second.seconds, return_indices=True)
+    shared, bid_rows, ask_rows = np.intersect1d(first.seconds, second.seconds, return_indices=True)
     is_valid = shared != timestamps.MISSING
     if not is_valid.any():
         raise DataError(
             f"{label} stands for a file of bids and one of asks that have no time stamp in common: "
             "export both for the same time, or name one of them in `files`."
         )
-    bid_rows, other = bid_rows[is_valid], other[is_valid]
-    made = {
-        name: 0.5 * (to_float(bid[name])[bid_rows] + to_float(ask[name])[other]) for name in PRICES
+    bid_rows, ask_rows = bid_rows[is_valid], ask_rows[is_valid]
+    columns = {
+        name: 0.5 * (to_float(bid[name])[bid_rows] + to_float(ask[name])[ask_rows])
+        for name in PRICES
     }
-    made["spread"] = to_float(ask["open"])[other] - to_float(bid["open"])[bid_rows]
-    frame = bid[bid_rows].with_columns(pl.Series(name, column) for name, column in made.items())
+    columns["spread"] = to_float(ask["open"])[ask_rows] - to_float(bid["open"])[bid_rows]
+    frame = bid[bid_rows].with_columns(pl.Series(name, column) for name, column in columns.items())
     return frame, len(bid) + len(ask) - 2 * len(bid_rows)
 
 
@@ -275,14 +276,14 @@ def _read_part(symbol: str, path: Path, config: DataConfig) -> tuple[Dialect, pl
 def _clock(column: pl.Series) -> pl.Series:
     """Return times of day as text: 0, 100 and 2300 are hours and minutes, 30000 is 03:00:00."""
     text = column.cast(pl.String).str.strip_chars().str.replace(r"\.0$", "")
-    whole = text.cast(pl.Int64, strict=False).drop_nulls().to_numpy()
-    if len(whole) < len(text.drop_nulls()) or len(whole) == 0:
+    digits = text.cast(pl.Int64, strict=False).drop_nulls().to_numpy()
+    if len(digits) < len(text.drop_nulls()) or len(digits) == 0:
         return text
-    if whole.max() <= 23:
+    if digits.max() <= 23:
         return text.str.zfill(2) + "0000"
     if (
-        whole.max() < 2400
-        and bool((whole % 100 < 60).all())
+        digits.max() < 2400
+        and bool((digits % 100 < 60).all())
         and bool((text.str.len_chars() <= 4).all())
     ):
         return text.str.zfill(4) + "00"
@@ -332,25 +333,25 @@ def _mid_from_sides(
             sides[side_field[0]].setdefault(side_field[1], name)
     bid, ask = sides["bid"], sides["ask"]
     names = map_columns(dialect, config.columns, "")
-    ours = set(names.values())
+    fields = set(names.values())
     used = {*bid.values(), *ask.values()}
     complete = [side for side in sides if set(PRICES) <= sides[side].keys()]
-    both = next((name for name in (*PRICES[::3], "") if name in bid and name in ask), None)
-    plain = set(PRICES) <= ours
-    if (both is None) if plain else not complete:
+    quoted = next((name for name in (*PRICES[::3], "") if name in bid and name in ask), None)
+    plain = set(PRICES) <= fields
+    if (quoted is None) if plain else not complete:
         return dialect, frame
     if len(min(used, key=len)) <= 2 and len(complete) < 2:  # BO, AC: too short to prove anything
         return dialect, frame
-    made: dict[str, FloatArray] = {}
-    width = None if both is None else to_float(frame[ask[both]]) - to_float(frame[bid[both]])
+    mids: dict[str, FloatArray] = {}
+    width = None if quoted is None else to_float(frame[ask[quoted]]) - to_float(frame[bid[quoted]])
     if not plain:
         for name in PRICES:
             quotes = [to_float(frame[sides[side][name]]) for side in complete]
-            made[name] = np.mean(quotes, axis=0)
+            mids[name] = np.mean(quotes, axis=0)
             if len(complete) == 1 and width is not None:
-                made[name] += (0.5 if complete == ["bid"] else -0.5) * width
-    if width is not None and not ours & set(SPREADS):
-        made["spread"] = width
+                mids[name] += (0.5 if complete == ["bid"] else -0.5) * width
+    if width is not None and not fields & set(SPREADS):
+        mids["spread"] = width
     side = dialect.side
     if plain:  # whose quotes the prices without a side are
         close = frame[next(theirs for theirs, field in names.items() if field == "close")]
@@ -360,7 +361,7 @@ def _mid_from_sides(
                 side = "bid" if name == "bid" else "ask"
     elif width is None:
         side = "bid" if complete == ["bid"] else "ask"
-    frame = frame.drop(used).with_columns(pl.Series(name, made[name]) for name in made)
+    frame = frame.drop(used).with_columns(pl.Series(name, mids[name]) for name in mids)
     two_sided = not plain and width is not None
     return replace(dialect, columns=tuple(frame.columns), side=side, two_sided=two_sided), frame
 
@@ -448,9 +449,9 @@ def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
     frame.columns = names
     blank = pl.all_horizontal(pl.all().is_null() | (pl.all().str.strip_chars() == ""))
     frame = frame.filter(~blank)
-    again = [pl.nth(k).str.strip_chars() == cell for k, cell in enumerate(dialect.header) if cell]
-    if again:  # concatenated files repeat the header
-        frame = frame.filter(~pl.all_horizontal(again).fill_null(False))
+    repeats = [pl.nth(k).str.strip_chars() == cell for k, cell in enumerate(dialect.header) if cell]
+    if repeats:  # concatenated files repeat the header
+        frame = frame.filter(~pl.all_horizontal(repeats).fill_null(False))
     if len(set(dialect.columns)) < len(names):
         check_duplicate_columns(
             [name for name in dialect.columns if dialect.columns.count(name) > 1], label
@@ -503,18 +504,18 @@ def _missing_columns_error(
 ) -> FixableDataError:
     """Create the error for missing columns, with a mapping if the numbers determine one."""
     listed = ", ".join(name or '""' for name in dialect.columns)
-    given = {theirs: ours for theirs, ours in config.columns.items() if theirs in dialect.columns}
+    mapped = {theirs: ours for theirs, ours in config.columns.items() if theirs in dialect.columns}
     message = (
         f"{label} must have the columns time, open, high, low and close; {', '.join(missing)} is "
         f"missing among {listed}"
     )
-    unknown = [theirs for theirs in config.columns if theirs not in given]
+    unknown = [theirs for theirs in config.columns if theirs not in mapped]
     if unknown:
         message += f" (`columns` names {unknown[0]!r}, which is not there)"
     guesses = _guess_columns(frame, missing, dialect)
     if guesses is None:
         return FixableDataError("columns", f"{message}: map them with `columns`, as THEIRS: ours.")
-    return FixableDataError("columns", f"{message}.", {"columns": {**given, **guesses}})
+    return FixableDataError("columns", f"{message}.", {"columns": {**mapped, **guesses}})
 
 
 def _guess_columns(
@@ -575,9 +576,9 @@ def filter_symbol(frame: pl.DataFrame, symbol: str, path: Path, label: str) -> p
     names, column = list_symbols(frame)
     if len(names) < 2:
         return frame
-    chosen = [name for name in names if _bare_symbol(name) == _bare_symbol(symbol)]
-    if chosen:
-        return frame.filter(pl.col(column).cast(pl.String).str.strip_chars().is_in(chosen))
+    matches = [name for name in names if _bare_symbol(name) == _bare_symbol(symbol)]
+    if matches:
+        return frame.filter(pl.col(column).cast(pl.String).str.strip_chars().is_in(matches))
     listed = names[:_LISTED]
     fix = {"files": {_bare_symbol(name): path.name for name in names}}
     raise FixableDataError(
@@ -681,9 +682,9 @@ def normalize_decimals(frame: pl.DataFrame, config: DataConfig, label: str) -> p
                 for mark, (proof, open_) in _MARKS.items()
                 if (text.str.contains(proof) & ~text.str.contains(open_)).any()
             }
-    known = {mark for column_marks in marks.values() for mark in column_marks}
+    known_marks = {mark for column_marks in marks.values() for mark in column_marks}
     for name, text in texts.items():
-        decimals = {config.decimal} if config.decimal else marks[name] or known
+        decimals = {config.decimal} if config.decimal else marks[name] or known_marks
         grouped = text.str.contains(",", literal=True)
         if not grouped.any() and "," not in decimals:
             decimal = "."

@@ -85,12 +85,14 @@ class Timestamps:
 def to_utc(local_times: LocalTimestamps, zone: str) -> Timestamps:
     """Convert to UTC; `zone` applies to naive rows, and to epochs of a broker's clock."""
     local = local_times.seconds
-    chosen = local_times.naive | (local_times.origin == "epoch")
-    chosen = chosen & (local != MISSING)
+    needs_zone = local_times.naive | (local_times.origin == "epoch")
+    needs_zone = needs_zone & (local != MISSING)
     time, skipped = local, np.zeros(len(local), dtype=np.bool_)
-    if zone != "UTC" and chosen.any():
+    if zone != "UTC" and needs_zone.any():
         time = local.copy()
-        time[chosen], skipped[chosen] = clock(zone, local[chosen]).utc(local[chosen])
+        time[needs_zone], skipped[needs_zone] = clock(zone, local[needs_zone]).utc(
+            local[needs_zone]
+        )
     return Timestamps(time, skipped)
 
 
@@ -115,18 +117,18 @@ def parse(column: pl.Series, time_format: str | None, label: str) -> LocalTimest
         trial = sample.cast(pl.Float64, strict=False)  # a word among numbers is one bad row
         numbers = time_format is None and len(trial) > 2 * trial.null_count()
     if numbers:
-        whole = integer_text(column)
-        compact = _calendar(whole)
+        integers = integer_text(column)
+        compact = _calendar(integers)
         if compact is not None:
             return _readings(_seconds(compact, False), None, "naive")
         values = column.cast(pl.Float64, strict=False)
         seconds = _epoch(values)
-        if seconds is not None and not (time_format and _fits(whole, time_format, False)):
+        if seconds is not None and not (time_format and _fits(integers, time_format, False)):
             return _readings(seconds, None, "epoch")
         days = _day_numbers(values)
         if days is not None and not time_format:
             return _readings(days, None, "naive")
-        column = whole
+        column = integers
     if column.dtype == pl.String:
         return _from_text(column, time_format, label)
     if column.dtype not in (pl.Datetime, pl.Date):
@@ -165,11 +167,11 @@ def _calendar(text: pl.Series) -> pl.Series | None:
     every row.
     """
     digital = text.str.contains(r"^\d+$").fill_null(False)
-    whole = text.filter(digital)
-    if len(whole) == 0 or not whole.head(_SAMPLE).str.len_chars().is_in(_COMPACT).all():
+    integers = text.filter(digital)
+    if len(integers) == 0 or not integers.head(_SAMPLE).str.len_chars().is_in(_COMPACT).all():
         return None
-    padded = whole.str.head(14).str.pad_end(14, "0")
-    if _count_valid(_strptime(padded, "%Y%m%d%H%M%S", False)) < 0.99 * len(whole):
+    padded = integers.str.head(14).str.pad_end(14, "0")
+    if _count_valid(_strptime(padded, "%Y%m%d%H%M%S", False)) < 0.99 * len(integers):
         return None
     return _strptime(text.str.head(14).str.pad_end(14, "0"), "%Y%m%d%H%M%S", False)
 

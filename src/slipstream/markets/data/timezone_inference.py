@@ -149,10 +149,10 @@ def evaluate_zone(edges: WeekEdges, zone: str, timestamp_label: str) -> ZoneFit:
     """Evaluate the fit of one zone and label."""
     back = timestamp_label == "right"
     last, first = (_utc(local, zone) - back * edges.size for local in (edges.last, edges.first))
-    again = _utc(edges.reopened, zone) - back * edges.holiday_size
+    reopened = _utc(edges.reopened, zone) - back * edges.holiday_size
     late = _centred(local_time(first, NEW_YORK) - _SUNDAY - edges.opens, _WEEK)
     early = _centred(_SUNDAY + 5 * DAY - local_time(last, NEW_YORK) - edges.size, _WEEK)
-    evening = _centred(local_time(again, NEW_YORK) - 17 * HOUR, DAY)
+    evening = _centred(local_time(reopened, NEW_YORK) - 17 * HOUR, DAY)
     outside = (late <= -edges.size) | (early <= -edges.size)
     lacking = (late >= HOUR) | (early >= HOUR)
     return ZoneFit(
@@ -162,7 +162,7 @@ def evaluate_zone(edges: WeekEdges, zone: str, timestamp_label: str) -> ZoneFit:
         int(lacking.sum()),
         int((evening <= -edges.holiday_size).sum()),
         float(np.mean(late == 0)) if len(late) else 0.0,
-        np.concatenate([last, first, again]),
+        np.concatenate([last, first, reopened]),
     )
 
 
@@ -181,10 +181,10 @@ def fit_sort_key(fit: ZoneFit) -> tuple[int, int, int]:
     return fit.outside, fit.lacking, fit.holidays
 
 
-def equivalent_zones(edges: WeekEdges, chosen: ZoneFit) -> list[str]:
+def equivalent_zones(edges: WeekEdges, reference: ZoneFit) -> list[str]:
     """Return all known zones in which the edges have the same UTC times."""
-    local_times = (evaluate_zone(edges, zone, chosen.timestamp_label) for zone in ZONES)
-    return [fit.zone for fit in local_times if np.array_equal(fit.moments, chosen.moments)]
+    local_times = (evaluate_zone(edges, zone, reference.timestamp_label) for zone in ZONES)
+    return [fit.zone for fit in local_times if np.array_equal(fit.moments, reference.moments)]
 
 
 def _utc(stamps: IntArray, zone: str) -> IntArray:
@@ -272,14 +272,14 @@ def _infer_from_edges(
     if rivals:
         candidates = tuple(dict.fromkeys([zone, *(fit.zone for fit in rivals)]))
         listed = " and ".join(candidates)
-        words = f"{weekends} fit {listed} equally well"
-        return ZoneInference(words, timestamp_label=best.timestamp_label, candidates=candidates)
+        text = f"{weekends} fit {listed} equally well"
+        return ZoneInference(text, timestamp_label=best.timestamp_label, candidates=candidates)
     same = " and ".join(name for name in names if name != zone)
     also = f", which over these bars means the same as {same}," if same else ""
-    words = f"the openings and closings of {weekends} fit {zone}{also} and no other known zone"
+    text = f"the openings and closings of {weekends} fit {zone}{also} and no other known zone"
     if best.timestamp_label == "right":
-        words += ", if stamps mark the closes of bars"
-    return ZoneInference(words, zone, best.timestamp_label)
+        text += ", if stamps mark the closes of bars"
+    return ZoneInference(text, zone, best.timestamp_label)
 
 
 def is_worse(fit: ZoneFit, best: ZoneFit, edges: WeekEdges) -> bool:
@@ -312,8 +312,8 @@ def infer_mixed_zone(table: RawTable, config: DataConfig) -> ZoneInference:
 def _infer_from_continuity(table: RawTable) -> ZoneInference:
     """Infer the zone in which naive timestamps continue the others without a gap."""
     seconds, naive = table.local_times.seconds, table.local_times.naive
-    known = seconds != MISSING
-    seconds, naive = seconds[known], naive[known]
+    is_valid = seconds != MISSING
+    seconds, naive = seconds[is_valid], naive[is_valid]
     seam = np.flatnonzero(naive[1:] != naive[:-1])
     size = bar_length(seconds)
     counts = {}
@@ -325,8 +325,8 @@ def _infer_from_continuity(table: RawTable) -> ZoneInference:
     ties = tuple(zone for zone in ZONES if counts[zone] == counts[best])
     if 2 * counts[best] <= len(seam):
         return ZoneInference("in no known zone do they continue the others")
-    moved = {clock(zone, seconds[naive]).utc(seconds[naive])[0].tobytes() for zone in ties}
-    if len(moved) > 1:
+    results = {clock(zone, seconds[naive]).utc(seconds[naive])[0].tobytes() for zone in ties}
+    if len(results) > 1:
         return ZoneInference(f"{' and '.join(ties)} fit equally well", candidates=ties)
     return ZoneInference(f"in {best} they continue the others", best)
 
@@ -346,27 +346,27 @@ def week_issues(
     return broker + _weekend_bars(bars, bar_seconds, table.dialect.zone_hint if broker else None)
 
 
-def _explains(other: ZoneFit, current: ZoneFit, edges: WeekEdges) -> bool:
+def _explains(candidate: ZoneFit, current: ZoneFit, edges: WeekEdges) -> bool:
     """Return True if another zone or label removes most weekend bars that the current one has.
 
     Or, for bars of hours, if all weeks then begin and end on time while most now lack an hour. A
     few bars outside are a vendor's mistakes and no reason to look for another zone.
     """
-    if other.outside > max_outside(edges) or not is_worse(current, other, edges):
+    if candidate.outside > max_outside(edges) or not is_worse(current, candidate, edges):
         return False
     if current.outside > max_outside(edges):
         return True
-    most = 2 * (current.lacking - other.lacking) >= len(edges)
-    return most and 10 * other.lacking <= len(edges)
+    is_late = 2 * (current.lacking - candidate.lacking) >= len(edges)
+    return is_late and 10 * candidate.lacking <= len(edges)
 
 
 def _other_end(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssue | None:
     """Report timestamps that label the closes of bars instead of the opens, or the reverse."""
     timestamp_label = _OTHER_LABEL[current.timestamp_label]
-    other = evaluate_zone(edges, current.zone, timestamp_label)
-    if not _explains(other, current, edges) or 2 * current.outside < len(edges):
+    other_label = evaluate_zone(edges, current.zone, timestamp_label)
+    if not _explains(other_label, current, edges) or 2 * current.outside < len(edges):
         return None
-    if timestamp_label == "right" and other.exact < MIN_EXACT_SHARE:
+    if timestamp_label == "right" and other_label.exact < MIN_EXACT_SHARE:
         return None
     what = (
         "the week's first stamp is one bar after 17:00 New York and its last at 17:00: stamps "
@@ -394,11 +394,11 @@ def _other_zone(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssu
     if not fits:
         return None
     best = fits[0]
-    moved = current.moments - best.moments
-    hours = float(np.median(moved[moved != 0])) / HOUR
+    shift_seconds = current.moments - best.moments
+    hours = float(np.median(shift_seconds[shift_seconds != 0])) / HOUR
     # One season off by an hour may be a vendor who keeps UTC hours; a file that states its zone is
     # then believed, unless the hour comes and goes with another zone's clocks.
-    changes = min(int((moved == 0).sum()), int((moved != 0).sum())) >= MIN_WEEKENDS
+    changes = min(int((shift_seconds == 0).sum()), int((shift_seconds != 0).sum())) >= MIN_WEEKENDS
     believed = table.local_times.origin in ("aware", "mixed", "epoch")
     doubtful = believed and abs(hours) < 2.0 and not changes
     fixes: list[SuggestedFix] = []
@@ -435,10 +435,10 @@ def _broker_time(table: RawTable, edges: WeekEdges, config: DataConfig) -> list[
     if not broker or config.time_zone is not None:
         return []
     if len(edges) >= MIN_WEEKENDS:
-        utc, *others = sorted(
+        utc, *rivals = sorted(
             rank_zones(edges, config.timestamp_label), key=lambda fit: fit.zone != "UTC"
         )
-        if utc.zone == "UTC" and all(is_worse(fit, utc, edges) for fit in others):
+        if utc.zone == "UTC" and all(is_worse(fit, utc, edges) for fit in rivals):
             return []
     message = (
         "MetaTrader counts the seconds of the broker's clock, which is rarely UTC (most brokers "

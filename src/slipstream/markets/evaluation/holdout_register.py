@@ -115,12 +115,12 @@ def record_opening(
     """Record an opening of a hold-out with these prices, at `now`; see `HoldoutRegister.open`."""
     if not prices:
         return Opening(own_openings)
-    known, unknown = _record_both((key, OPENING, name, _now(now)), prices, beside)
+    matches, unknown = _record_both((key, OPENING, name, _now(now)), prices, beside)
     named = {
-        kind: tuple(text for entry_kind, text, _ in known.values() if entry_kind == kind)
+        kind: tuple(text for entry_kind, text, _ in matches.values() if entry_kind == kind)
         for kind in (OPENING, SEARCH, ACCESS)
     }
-    used = (days for kind, _, days in known.values() if kind != ACCESS)
+    used = (days for kind, _, days in matches.values() if kind != ACCESS)
     opened = frozenset[int]().union(*used)
     if own_openings > 1:  # what the study itself opened, wherever its register went
         opened = opened.union(*(series.days for series in prices))
@@ -151,8 +151,8 @@ def register_search(
     """
     if not prices:
         return {}
-    known, _ = _record_both((search_key(study), SEARCH, name, _now(now)), prices, beside)
-    searches = {key: text for key, (kind, text, _) in known.items() if kind == SEARCH}
+    matches, _ = _record_both((search_key(study), SEARCH, name, _now(now)), prices, beside)
+    searches = {key: text for key, (kind, text, _) in matches.items() if kind == SEARCH}
     counts = count_trials(study, trials, beside)
     trial_counts = [counts[key] for key in searches if key in counts]
     missing = len(searches) - len(trial_counts)
@@ -163,8 +163,8 @@ def register_search(
 def count_trials(study: str, trials: int, beside: Path) -> dict[str, int]:
     """Write the number of trials of a search into both registers; return those of all searches."""
     counts: dict[str, int] = {}
-    for place in (None, beside):
-        with suppress(SlipstreamError, OSError), _register(_path(place)) as db:
+    for folder in (None, beside):
+        with suppress(SlipstreamError, OSError), _register(_path(folder)) as db:
             row = (search_key(study), trials)
             db.execute("INSERT OR REPLACE INTO trials VALUES (?, ?)", row)
             counts |= _trials_in(db)
@@ -189,14 +189,14 @@ def get_searched_days(
     None if no register contains the study.
     """
     searched: set[int] = set()
-    known = False
+    is_known = False
     for path in map(_path, (None, beside)):
         if path.exists():
             with _register(path) as db:
                 key = (search_key(study),)
-                known = known or bool(_SEEN.read(db, "WHERE key = ?", key))
+                is_known = is_known or bool(_SEEN.read(db, "WHERE key = ?", key))
                 searched.update(*(days for *_, days in _matches(db, prices, "WHERE key = ?", key)))
-    return frozenset(searched) if known else None
+    return frozenset(searched) if is_known else None
 
 
 def _path(beside: Path | None = None) -> Path:
@@ -217,18 +217,18 @@ def _record_both(
         The earlier entries over the same prices by key (kind, name, days), and why the user's own
         register could not be used; empty if it was.
     """
-    known: dict[str, tuple[str, str, set[int]]] = {}
+    matches: dict[str, tuple[str, str, set[int]]] = {}
     unknown = ""
     try:
-        with ExitStack() as both:  # holds the first until the second is written: fixed lock order
-            for place in (None, beside):
+        with ExitStack() as locks:  # holds the first until the second is written: fixed lock order
+            for folder in (None, beside):
                 try:
-                    known |= _record(both.enter_context(_register(_path(place))), entry, prices)
+                    matches |= _record(locks.enter_context(_register(_path(folder))), entry, prices)
                 except (SlipstreamError, OSError) as error:
-                    unknown = unknown if place else str(error).rstrip(".")
+                    unknown = unknown if folder else str(error).rstrip(".")
     except SlipstreamError as error:  # the commit failed
         unknown = str(error).rstrip(".")
-    return known, unknown
+    return matches, unknown
 
 
 def get_opened_days(prices: Sequence[PriceSeries]) -> frozenset[int]:
@@ -281,11 +281,11 @@ def _store(db: sqlite3.Connection, new: PriceSeries) -> str:
     for digest, old in _series(db).items():
         if old.step != new.step:
             continue
-        _, mine, theirs = np.intersect1d(
+        _, new_rows, old_rows = np.intersect1d(
             new.row_index, old.row_index, assume_unique=True, return_indices=True
         )
-        days = len(np.unique(new.day[mine]))
-        if days >= FEWEST_SHARED and np.abs(new.close[mine] - old.close[theirs]).max() < 1e-9:
+        days = len(np.unique(new.day[new_rows]))
+        if days >= FEWEST_SHARED and np.abs(new.close[new_rows] - old.close[old_rows]).max() < 1e-9:
             at, first = np.unique(np.concatenate([old.row_index, new.row_index]), return_index=True)
             if len(at) > len(old.row_index):
                 close = np.concatenate([old.close, new.close])[first]
@@ -323,9 +323,9 @@ def _matches(
     db: sqlite3.Connection, prices: Sequence[PriceSeries], where: str, values: tuple[Any, ...]
 ) -> Iterator[tuple[str, str, str, float, set[int]]]:
     """Yield entries over the same prices: key, kind, name, time and selected days they cover."""
-    known = _series(db)
+    series_by_digest = _series(db)
     for digest, stored in _PRICES.read(db, make=lambda row: _stored([row[0], DAY, *row[1:]])):
-        known[digest] = PriceSeries.from_returns(stored.row_index, stored.close)
+        series_by_digest[digest] = PriceSeries.from_returns(stored.row_index, stored.close)
     aligned: dict[str, list[tuple[PriceSeries, Array]]] = {}
     entries = {row[0]: row[1:] for row in _SEEN.read(db, where, values)}
     spans = [*_SPANS.read(db), *((*row, None, None) for row in _OF.read(db))]
@@ -333,7 +333,7 @@ def _matches(
         if number not in entries:
             continue
         key, kind, name, at = entries[number]
-        old = known.get(digest)
+        old = series_by_digest.get(digest)
         if old is None:
             raise _SPANS.refusal(db, f"names the series {digest[:12]}, which is not there")
         if digest not in aligned:
@@ -392,9 +392,9 @@ def _is_correlated(a: _RegularGrid, b: _RegularGrid, lag: int, day: int) -> bool
         return False
     moves = np.diff(pair, axis=1)
     moves -= moves.mean(axis=1, keepdims=True)
-    ours, theirs = moves
-    scale = np.sqrt((ours @ ours) * (theirs @ theirs))
-    return bool(scale > 0.0 and abs(ours @ theirs) >= MIN_CORRELATION * scale)
+    x, y = moves
+    scale = np.sqrt((x @ x) * (y @ y))
+    return bool(scale > 0.0 and abs(x @ y) >= MIN_CORRELATION * scale)
 
 
 def _is_cointegrated(a: _RegularGrid, b: _RegularGrid, lag: int) -> bool:

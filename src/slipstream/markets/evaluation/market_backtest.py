@@ -74,8 +74,8 @@ def replay(
     table = np.stack(padded, axis=1).astype(dtype)
     rows = np.arange(len(actions))
 
-    def act(seen: PolicyInput) -> NDArray[Any]:
-        return np.ascontiguousarray(table[np.minimum(seen.step, longest - 1), rows])
+    def act(inputs: PolicyInput) -> NDArray[Any]:
+        return np.ascontiguousarray(table[np.minimum(inputs.step, longest - 1), rows])
 
     symbols = episode_names(environment, split)
     names = [symbols[i % len(symbols)] for i in range(len(actions))] if symbols else None
@@ -238,7 +238,11 @@ class SymbolSplitBacktest:
             inputs.SHORT: [-np.ones(n) for n in lengths],
             inputs.EMA_CROSS: [ema_cross(self, record) for record in records],
         }
-        every = [self.encode_positions(taken) for rule in positions.values() for taken in rule]
+        every = [
+            self.encode_positions(rule_positions)
+            for rule in positions.values()
+            for rule_positions in rule
+        ]
         tracks = self.replay(every, self.baseline_params())
         count = len(lengths)
         return inputs.Baselines(
@@ -270,10 +274,10 @@ class SymbolSplitBacktest:
 
     def random_percentile(self, agent: Sequence[EpisodeResult], draws: int) -> float:
         """Return the percentile of the agent among matched random traders."""
-        mine = float(self.replay_growth(pad_actions(self, agent))[0]) - 1.0
-        place = percentile(mine, random_returns(self, agent, draws))
-        assert place is not None
-        return place
+        agent_return = float(self.replay_growth(pad_actions(self, agent))[0]) - 1.0
+        rank = percentile(agent_return, random_returns(self, agent, draws))
+        assert rank is not None
+        return rank
 
     def compare(
         self, agent: Sequence[EpisodeResult], draws: int = RANDOM_DRAWS
@@ -302,8 +306,8 @@ def shuffle_positions(actions: Actions, random: np.random.Generator) -> Actions:
     offset = int(random.integers(len(starts)))
     order = (np.arange(len(starts)) + offset) % len(starts)
     for value in np.unique(kind):
-        mine = np.flatnonzero(kind[order] == value)
-        order[mine] = random.permutation(order[mine])
+        rows = np.flatnonzero(kind[order] == value)
+        order[rows] = random.permutation(order[rows])
     return np.repeat(actions[starts[order]], lengths[order], axis=0)
 
 
@@ -457,9 +461,9 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
         for name, close, half in zip(
             self.assets, spec.close[rows].T, spec.half_spread[rows].T, strict=True
         ):
-            known = close > 0.0
-            if known.any():  # assets of a union may be delisted, or not yet listed
-                spread = float(np.mean(half[known] / close[known]))
+            is_listed = close > 0.0
+            if is_listed.any():  # assets of a union may be delisted, or not yet listed
+                spread = float(np.mean(half[is_listed] / close[is_listed]))
                 cost = 2.0 * (spec.start_fee + spec.slippage + spread) * spec.cost_multiple
                 round_trips.append(inputs.RoundTripCost(name, float("nan"), cost * 1e4))
         return round_trips
@@ -481,13 +485,13 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
         """Return final equity over the start [D] of sequential passes."""
         return np.asarray(np.prod(1.0 + returns, axis=1))
 
-    def buy_and_hold(self, chosen: Sequence[NDArray[np.bool_]]) -> list[EpisodeResult]:
+    def buy_and_hold(self, masks: Sequence[NDArray[np.bool_]]) -> list[EpisodeResult]:
         """Buy equal shares of the chosen assets [A] of each pass once.
 
         Each asset is bought at its own first tradable fill, as in the environment's benchmark
         (docs/explanation/market-rules.md, section 10); until then its share is cash.
         """
-        plans = [self._bought(record, yes) for record, yes in enumerate(chosen)]
+        plans = [self._bought(record, yes) for record, yes in enumerate(masks)]
         return self._weighted(plans, tuple(spec.buy_and_hold_params for spec in self.specs))
 
     def follow_weights(self, weights: Sequence[Floats], band: float) -> list[EpisodeResult]:
@@ -553,22 +557,22 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
 
     def buy_and_hold_by_asset(self) -> dict[str, list[EpisodeResult]]:
         """Return buy and hold of each tradable asset; cash in passes before its listing."""
-        held, listed = {}, [self.listed_assets(record) for record in range(len(self.params))]
+        episodes, listed = {}, [self.listed_assets(record) for record in range(len(self.params))]
         for asset, name in enumerate(self.assets):
             if self.tradable_assets()[asset]:
                 alone = np.arange(len(self.assets)) == asset
-                held[name] = self.buy_and_hold([alone & there for there in listed])
-        return held
+                episodes[name] = self.buy_and_hold([alone & mask for mask in listed])
+        return episodes
 
-    def _bought(self, record: int, chosen: NDArray[np.bool_]) -> Floats:
+    def _bought(self, record: int, mask: NDArray[np.bool_]) -> Floats:
         """Return target weights [n, A + 1] that buy each chosen asset's share, including costs."""
         spec, n = self.specs[record], len(self.assets)
         rows = slice(spec.first + 1, spec.last + 1)
         close, opened, half = spec.close[rows], spec.opened[rows], spec.half_spread[rows]
         weights = np.zeros((spec.last - spec.first, n + 1))
         weights[:, n] = 1.0
-        share = spec.initial_equity * (1.0 - spec.cash_reserve) / max(int(chosen.sum()), 1)
-        waiting, cash, units = chosen.copy(), spec.initial_equity, np.zeros(n)
+        share = spec.initial_equity * (1.0 - spec.cash_reserve) / max(int(mask.sum()), 1)
+        waiting, cash, units = mask.copy(), spec.initial_equity, np.zeros(n)
         for t in range(len(close)):
             gone = (close[t] <= 0.0) & (waiting | (units > 0.0))
             if gone.any():  # delisted: sold at the last close

@@ -382,7 +382,7 @@ class SplitView:
     def assets(self) -> Mapping[str, Account]:
         """Buy and hold of each asset of a portfolio."""
         tracks = self.comparison.assets if self.comparison else {}
-        return {name: self._account(held) for name, held in tracks.items()}
+        return {name: self._account(episodes) for name, episodes in tracks.items()}
 
     @property
     def market_line(self) -> tuple[str, Account] | None:

@@ -229,13 +229,13 @@ def resolve_feature(
         if n is not None:
             return feature, n
     digits = "".join(filter(str.isdigit, name)) or "14"
-    known = {feature.pattern.replace("{n}", digits): feature for feature in FEATURES}
-    if name in known:
+    patterns = {feature.pattern.replace("{n}", digits): feature for feature in FEATURES}
+    if name in patterns:
         raise ConfigError(
-            f"Feature {name!r} needs a window of at least {known[name].min_window} bars and at "
+            f"Feature {name!r} needs a window of at least {patterns[name].min_window} bars and at "
             "most 99,999."
         )
-    names = [*known, *columns, *sets]
+    names = [*patterns, *columns, *sets]
     guess = closest_match(name, names) or closest_match(name.lower(), names)
     if guess:
         raise ConfigError(f"Feature {name!r} is not known; did you mean `{guess}`?")
@@ -440,10 +440,10 @@ def expand_feature_sets(names: Sequence[str], columns: Collection[str] = ()) -> 
     Raises:
         ConfigError: unknown or repeated name.
     """
-    given = (names,) if isinstance(names, str) else names
+    listed = (names,) if isinstance(names, str) else names
     every = [
         feature
-        for name in given
+        for name in listed
         for feature in ((name,) if name in columns else FEATURE_SETS.get(name, (name,)))
     ]
     check_unique(every)

@@ -185,20 +185,20 @@ class IndicatorStreams:
             values, parts = np.stack(computed, axis=1)[:-1], [column[:-1] for column in inputs]
             self._columns[key] = _Column(bars.time[:-1], values, parts)
             return computed
-        known = self._columns.get(key)
-        old = 0 if known is None else int(np.searchsorted(bars.time, known.time[-1], "right"))
-        if known is None or not 0 < old <= len(known.time):
+        stream = self._columns.get(key)
+        old = 0 if stream is None else int(np.searchsorted(bars.time, stream.time[-1], "right"))
+        if stream is None or not 0 < old <= len(stream.time):
             raise StreamHistoryError(f"{bars.symbol}: {name} was not computed on the bars before")
-        if not np.array_equal(known.time[-old:], bars.time[:old]):
+        if not np.array_equal(stream.time[-old:], bars.time[:old]):
             raise StreamHistoryError(f"{bars.symbol}: other bars than {name} was computed on")
         rows = range(old, len(bars) - 1)
-        if rows and known.stream is None:
-            known.stream, known.inputs = _opened(name, known.inputs, parameters), ()
-        new = [known.stream.update(*(float(column[row]) for column in inputs)) for row in rows]
-        made = np.reshape(new, (len(new), known.values.shape[1]))
-        known.values = np.concatenate([known.values[-2 * len(bars) :], made])
-        known.time = np.concatenate([known.time[-2 * len(bars) :], bars.time[old:-1]])
-        previous = known.values[-(len(bars) - 1) :]
+        if rows and stream.stream is None:
+            stream.stream, stream.inputs = _opened(name, stream.inputs, parameters), ()
+        new = [stream.stream.update(*(float(column[row]) for column in inputs)) for row in rows]
+        new_values = np.reshape(new, (len(new), stream.values.shape[1]))
+        stream.values = np.concatenate([stream.values[-2 * len(bars) :], new_values])
+        stream.time = np.concatenate([stream.time[-2 * len(bars) :], bars.time[old:-1]])
+        previous = stream.values[-(len(bars) - 1) :]
         return tuple(np.append(column, column[-1]) for column in previous.T)
 
 

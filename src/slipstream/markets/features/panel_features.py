@@ -65,9 +65,9 @@ def panel_features(names: Sequence[str], panel: Panel) -> PanelFeatures:
     values = np.full((len(panel.time), assets, len(names)), np.nan)
     for asset in range(assets):
         for low, high in panel.segments.tolist():
-            begun = panel.tradable[low:high, asset]
-            first = low + int(begun.argmax()) + warm_up
-            if not begun.any() or high <= first:
+            tradable = panel.tradable[low:high, asset]
+            first = low + int(tradable.argmax()) + warm_up
+            if not tradable.any() or high <= first:
                 continue
             bars = panel.bars(asset, first - warm_up, high)
             for index, name in enumerate(names):
@@ -86,18 +86,18 @@ def check_constant_features(
 
     Assets with fewer than 200 usable rows among them are not checked, and `log_open` may be 0.
     """
-    judged = [index for index, name in enumerate(features.names) if name not in _NOTED]
+    columns = [index for index, name in enumerate(features.names) if name not in _NOTED]
     for asset, symbol in enumerate(symbols):
-        seen = features.values[rows, asset]
-        seen = seen[~np.isnan(seen[:, 0])]
-        if len(seen) < _FEWEST:
+        values = features.values[rows, asset]
+        values = values[~np.isnan(values[:, 0])]
+        if len(values) < _FEWEST:
             continue
-        dead = [index for index in judged if (seen[:, index] == seen[0, index]).all()]
+        dead = [index for index in columns if (values[:, index] == values[0, index]).all()]
         if dead:
             name = features.names[dead[0]]
             raise DataError(
-                f"{symbol}: feature {name} must change, it is {seen[0, dead[0]]:g} in all "
-                f"{len(seen):,} bars of the training window and is uninformative: leave it "
+                f"{symbol}: feature {name} must change, it is {values[0, dead[0]]:g} in all "
+                f"{len(values):,} bars of the training window and is uninformative: leave it "
                 "out of `features`, or leave the asset out of `symbols`."
             )
 
@@ -116,8 +116,8 @@ def _notes(names: Sequence[str], values: FloatArray, warm_up: int, panel: Panel)
     notes = [
         f"{symbol} has fewer than {plural(warm_up + 1, 'bar')}, all of them warm-up of its "
         "features, and is never traded."
-        for symbol, there in zip(panel.symbols, usable, strict=True)
-        if not there
+        for symbol, is_usable in zip(panel.symbols, usable, strict=True)
+        if not is_usable
     ]
     for name in names:
         feature, _ = resolve_feature(name, panel.extra)

@@ -158,16 +158,16 @@ def rolling_zscore(values: FloatArray, n: int) -> FloatArray:
     # Moments of the `size` values that end at each row; `whole` collects the binary digits of n.
     size, mean, spread = 1, values, np.zeros(len(values))
     top = bottom = values
-    whole: _Moments | None = None
+    total: _Moments | None = None
     while True:
         part = (size, mean, spread, top, bottom)
         if n & size:
-            whole = part if whole is None else _combine_moments(part, whole)
+            total = part if total is None else _combine_moments(part, total)
         if 2 * size > n:
             break
         size, mean, spread, top, bottom = _combine_moments(part, part)
-    assert whole is not None
-    _, mean, spread, top, bottom = whole
+    assert total is not None
+    _, mean, spread, top, bottom = total
     now = values[len(values) - len(mean) :]
     constant = top == bottom
     deviation = np.sqrt(np.where(constant, 1.0, spread) / max(n - 1, 1))

@@ -265,8 +265,10 @@ def _assemble(
     trained = next(iter(windows.values()))
     bars = _bars_in_window(data, counts, trained)
     converting = [sentence for table in tables for sentence in table.rates.allowed_issues]
-    whole = train_split(DEVELOPMENT)
-    rows = [row for group in picked[whole if whole in picked else "train"] for row in group]
+    development = train_split(DEVELOPMENT)
+    rows = [
+        row for group in picked[development if development in picked else "train"] for row in group
+    ]
     return KernelData(
         data,
         params_by_split(config, data, picked, market.bar_seconds, days),
@@ -356,7 +358,7 @@ def _add_training_segments(
     embargo: int,
 ) -> list[list[int]]:
     """Add the training segments of a fold, symbol by symbol."""
-    chosen = []
+    segments = []
     for index, symbol in enumerate(symbols):
         ranges = [symbol.rows(part, embargo) for part in parts]
         rows = [
@@ -366,21 +368,21 @@ def _add_training_segments(
         ]
         if not rows:
             raise DataError(_missing_bars_text(symbol, "train on", parts))
-        chosen.append(rows)
-    return chosen
+        segments.append(rows)
+    return segments
 
 
 def _add_test_segments(
     symbols: list[_Symbol], layout: SegmentList, scaling: int, part: Range
 ) -> list[int]:
     """Add one test pass per symbol."""
-    chosen = []
+    segments = []
     for index, symbol in enumerate(symbols):
         low, high = symbol.rows(part)
         if high - low < 2:
             raise DataError(_missing_bars_text(symbol, "evaluate", (part,)))
-        chosen.append(layout.add((low, high), scaling, training=False, symbol=index))
-    return chosen
+        segments.append(layout.add((low, high), scaling, training=False, symbol=index))
+    return segments
 
 
 def _missing_bars_text(symbol: _Symbol, purpose: str, parts: tuple[Range, ...]) -> str:
@@ -422,9 +424,9 @@ def _build_arrays(tables: list[SymbolTable], layout: SegmentList, config: Config
     mean, deviation = [], []
     for scaling in range(layout.num_scalings):
         rows = [slice(*segment.rows) for segment in layout.training_segments(scaling)]
-        seen = np.concatenate([features[span, : len(config.features)] for span in rows])
-        mean.append(seen.mean(axis=0, dtype=np.float64))
-        spread = seen.std(axis=0, dtype=np.float64)
+        training_rows = np.concatenate([features[span, : len(config.features)] for span in rows])
+        mean.append(training_rows.mean(axis=0, dtype=np.float64))
+        spread = training_rows.std(axis=0, dtype=np.float64)
         deviation.append(np.where(spread > 0.0, spread, 1.0))
     data = Data(
         bars=bars,
@@ -448,21 +450,21 @@ def _segment_constants(
     tables: list[SymbolTable],
     layout: SegmentList,
     bars: NDArray[np.float64],
-    known: float | Mapping[str, float] | None,
+    variances: float | Mapping[str, float] | None,
 ) -> NDArray[np.float64]:
     """Return PIP, INVERSE and VARIANCE of each segment.
 
-    The variance is that of the symbol's training rows. `known` variances replace it. A symbol
+    The variance is that of the symbol's training rows. `variances` variances replace it. A symbol
     without a known variance gets the mean of the known ones, since its own would be measured on the
     bars under evaluation.
     """
 
     @cache
     def variance(symbol: int, scaling: int) -> float:
-        if isinstance(known, Mapping):
-            return known.get(tables[symbol].symbol, float(np.mean(list(known.values()))))
-        if known is not None:
-            return known
+        if isinstance(variances, Mapping):
+            return variances.get(tables[symbol].symbol, float(np.mean(list(variances.values()))))
+        if variances is not None:
+            return variances
         return _variance(
             bars, [s.rows for s in layout.training_segments(scaling) if s.symbol == symbol]
         )
@@ -597,8 +599,8 @@ class SymbolTable(NamedTuple):
 def build_tables(market: Market, config: Config) -> tuple[list[SymbolTable], int]:
     """Build the tables of all symbols, and return them with the longest warm-up in bars."""
     days = get_calendar(market.kind, market.bar_seconds)
-    made = [_build_table(bars, market, days, config) for bars in market.bars]
-    return [table for table, _ in made], max(warm_up for _, warm_up in made)
+    tables = [_build_table(bars, market, days, config) for bars in market.bars]
+    return [table for table, _ in tables], max(warm_up for _, warm_up in tables)
 
 
 def describe_memory(config: Config, market: Market) -> str:
@@ -764,18 +766,18 @@ def _find_conversion_pair(
     symbol: str, quote: str, account: str, market: Market, data: DataConfig
 ) -> tuple[Bars, bool, tuple[str, ...]]:
     """Return the conversion bars, whether `account` is their quote, and their allowed issues."""
-    here = {pair_bars.symbol: pair_bars for pair_bars in (*market.bars, *market.converting)}
+    loaded = {pair_bars.symbol: pair_bars for pair_bars in (*market.bars, *market.converting)}
     folder = data.model_copy(update={"symbols": None})
     try:
-        others = [symbol for symbol in find_files(folder) if symbol not in here]
+        others = [symbol for symbol in find_files(folder) if symbol not in loaded]
     except (ConfigError, DataError):  # the market was not loaded from this folder
         others = []
-    for name in (*here, *others):
+    for name in (*loaded, *others):
         pair = parse(name)
         if pair is None or {pair.base, pair.quote} != {quote, account}:
             continue
-        if name in here:
-            bars, accepted = here[name], tuple[str, ...]()
+        if name in loaded:
+            bars, accepted = loaded[name], tuple[str, ...]()
         else:
             conversion_bars = load_market(data.model_copy(update={"symbols": (name,)}))
             if conversion_bars.bar_seconds != market.bar_seconds:

@@ -135,11 +135,11 @@ def _compare_pass(episode: EpisodeResult, rows: list[Decision], opens: IntArray)
         rows: decisions of the journal.
         opens: int64 [bars] of the environment.
     """
-    theirs = {int(opens[bar - 1]): k for k, bar in enumerate(episode.trace["bar"])}
+    step_by_time = {int(opens[bar - 1]): k for k, bar in enumerate(episode.trace["bar"])}
     equity = episode.trace["equity"]
     num_compared, num_equal, first_difference = 0, 0, None
     for row in rows:
-        k = theirs.get(row.time)
+        k = step_by_time.get(row.time)
         if k is None:  # the last decision: `evaluate` has no bar after it
             continue
         num_compared += 1
@@ -190,8 +190,8 @@ def _execution_stats(
             float(backtest.half_spread[row, column]) + backtest.slippage * mid
         )
         value += abs(order.filled) * mid
-    theirs, rules = np.array([(bar.equity, bar.rules_equity) for bar in bars]).T
-    differences = theirs[1:] / theirs[:-1] - rules[1:] / rules[:-1]
+    broker_equity, rules = np.array([(bar.equity, bar.rules_equity) for bar in bars]).T
+    differences = broker_equity[1:] / broker_equity[:-1] - rules[1:] / rules[:-1]
     return Execution(
         orders=len(orders),
         filled=sum(order.filled != 0.0 for order in orders),

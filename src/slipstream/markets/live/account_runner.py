@@ -119,11 +119,11 @@ def run_account(
                     f"{handle} has no account yet. Set its feed, as in `slipstream paper start "
                     f"{handle} --feed replay:DIR`, tail:FILE or ccxt:EXCHANGE."
                 )
-            known = saved or AccountConfig(None, "", NO_BROKER, Limits())
-            feed = known.feed if feed is None else feed  # stored values, unless overridden now
-            broker = known.broker if broker is None else broker
-            limits = known.limits if limits is None else limits
-            time_zone = known.time_zone if time_zone is None else time_zone
+            stored = saved or AccountConfig(None, "", NO_BROKER, Limits())
+            feed = stored.feed if feed is None else feed  # stored values, unless overridden now
+            broker = stored.broker if broker is None else broker
+            limits = stored.limits if limits is None else limits
+            time_zone = stored.time_zone if time_zone is None else time_zone
             config = AccountConfig(start, feed, broker, limits, time_zone)
             order_broker = _open_broker(config.broker, policy, schema, log_and_notify)
             source = make_feed(
@@ -156,9 +156,9 @@ def run_account(
                     logbook,
                     log_and_notify,
                 )
-                ended = leader.run(feed, once)
+                has_ended = leader.run(feed, once)
             total += leader.count
-            if ended:
+            if has_ended:
                 return total
             start = None
             log_and_notify(
@@ -219,35 +219,35 @@ def _freeze_config(
         handle: name of the deployment in commands.
     """
     if saved is None:
-        kind, place = parse_feed(config.feed)
-        word = config.feed if kind == CCXT else f"{kind}:{Path(place).expanduser().absolute()}"
-        made = config._replace(start=_first_time(source, config.start), feed=word)
+        kind, path = parse_feed(config.feed)
+        feed = config.feed if kind == CCXT else f"{kind}:{Path(path).expanduser().absolute()}"
+        frozen = config._replace(start=_first_time(source, config.start), feed=feed)
     elif config.start in (None, saved.start):
-        made = config._replace(start=saved.start, feed=saved.feed)
+        frozen = config._replace(start=saved.start, feed=saved.feed)
     else:
-        begun = "the first usable bar" if saved.start is None else f"{stamp(saved.start)} UTC"
+        begin = "the first usable bar" if saved.start is None else f"{stamp(saved.start)} UTC"
         raise ConfigError(
-            f"The account of {handle} started at {begun}, which cannot be changed. Remove --from, "
+            f"The account of {handle} started at {begin}, which cannot be changed. Remove --from, "
             "or "
             "deploy again, which starts a new account."
         )
-    if made != saved:
-        made.save(folder)
-    return made
+    if frozen != saved:
+        frozen.save(folder)
+    return frozen
 
 
 def _open_broker(
-    word: str, policy: DeployedPolicy, schema: BarSchema, log_and_notify: Notify
+    name: str, policy: DeployedPolicy, schema: BarSchema, log_and_notify: Notify
 ) -> AlpacaPaper | None:
     """Open the broker; None if orders are not sent."""
-    if word == NO_BROKER:
+    if name == NO_BROKER:
         return None
     if policy.config.env_name != "portfolio":
         raise ConfigError(
             f"--broker requires the policy of a portfolio, and this one trades "
             f"{policy.config.env_name}, whose positions may be short. Run it without a broker."
         )
-    return make_broker(word, schema, log_and_notify)
+    return make_broker(name, schema, log_and_notify)
 
 
 def _make_order_manager(
@@ -381,7 +381,7 @@ class _AccountRunner:
 
     def _publish_status(self, feed: str, at_once: bool) -> None:
         account = self.account
-        scores = {f"equity {name}": [worth] * 3 for name, worth in account.equity.items()}
+        scores = {f"equity {name}": [value] * 3 for name, value in account.equity.items()}
         status = Status(
             DEPLOYMENT,
             phase=feed,

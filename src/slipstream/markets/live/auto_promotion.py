@@ -62,7 +62,7 @@ def watch_studies(
     Raises:
         Interrupted: a stop was requested.
     """
-    deployment, seen, day, looks, trouble = Deployment.from_name(name), list[Path](), -1, 0, ""
+    deployment, checked, day, looks, trouble = Deployment.from_name(name), list[Path](), -1, 0, ""
     folder = watch_folder(deployment)
     make_folder(folder)
     refusal = f"Another process watches studies for {deployment.path.name}. Stop it first."
@@ -85,10 +85,10 @@ def watch_studies(
         show("starting")
         while not interruption.requested:
             studies, today = _complete_studies(pattern), int(time.time() // DAY)
-            if studies != seen or today != day:
+            if studies != checked or today != day:
                 try:
                     promote_first_passing(studies, pattern, deployment, log_and_notify)
-                    seen, day, looks, trouble = studies, today, looks + 1, ""
+                    checked, day, looks, trouble = studies, today, looks + 1, ""
                 except SlipstreamError as error:  # retried in a minute
                     if once:
                         raise
@@ -137,19 +137,19 @@ def promote_first_passing(
             f"{deployment.audit()[-1]['why']}."
         )
         return
-    reasons += [f"{folder.name}: {why}" for folder, why in _incomplete_studies(pattern)]
-    why = " | ".join(reasons) or f"no study matches {pattern}"
+    reasons += [f"{folder.name}: {reason}" for folder, reason in _incomplete_studies(pattern)]
+    reason = " | ".join(reasons) or f"no study matches {pattern}"
     make_folder(deployment.path)
     with acquire_lock(
         deployment.path, f"Another process deploys {deployment.path.name}. Wait for it."
     ):
-        deployment.append_audit(UNCHANGED, deployment.current, {"why": why})
+        deployment.append_audit(UNCHANGED, deployment.current, {"why": reason})
     stays = (
         f"Version {deployment.current} remains current"
         if deployment.exists
         else "Nothing was deployed"
     )
-    line = f"{stays}: {why}"
+    line = f"{stays}: {reason}"
     notify(line)
     with closing(AppendOnlyFile(deployment.path / LOG)) as file:
         file.write(f"{log_time(time.time())}  {line}\n".encode())
@@ -158,23 +158,23 @@ def promote_first_passing(
 def _find_studies(pattern: str) -> list[Path]:
     """Return the folders of studies that match a pattern."""
     path = Path(pattern).expanduser()
-    whole = path if len(path.parts) > 1 else Path(STUDIES) / path
+    absolute_pattern = path if len(path.parts) > 1 else Path(STUDIES) / path
     return [
         folder.absolute()
-        for folder in map(Path, sorted(glob(str(whole))))
+        for folder in map(Path, sorted(glob(str(absolute_pattern))))
         if path_exists(folder / LEDGER)
     ]
 
 
 def _complete_studies(pattern: str) -> list[Path]:
     """Return complete studies with a policy, most recent first."""
-    there = [
+    complete = [
         folder
         for folder in _find_studies(pattern)
         if all(path_exists(folder / file) for file in _REQUIRED_FILES)
     ]
     return sorted(
-        there, key=lambda folder: (folder / _REQUIRED_FILES[0]).stat().st_mtime, reverse=True
+        complete, key=lambda folder: (folder / _REQUIRED_FILES[0]).stat().st_mtime, reverse=True
     )
 
 

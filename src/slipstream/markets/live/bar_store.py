@@ -54,10 +54,10 @@ class BarSchema(NamedTuple):
     market: str
 
     @classmethod
-    def from_mapping(cls, facts: Mapping[str, Any]) -> BarSchema:
+    def from_mapping(cls, fields: Mapping[str, Any]) -> BarSchema:
         """Create a schema from plain values."""
-        lists = {name: tuple(facts[name]) for name in ("symbols", "converting", "extra")}
-        return cls(**{**facts, **lists})
+        lists = {name: tuple(fields[name]) for name in ("symbols", "converting", "extra")}
+        return cls(**{**fields, **lists})
 
     @property
     def all_symbols(self) -> tuple[str, ...]:
@@ -209,12 +209,12 @@ class BarStore:
         path, columns = self._path(name), self.schema.columns
         try:
             text = read_bytes(path, _MAX_BYTES)
-            whole = text[: text.rfind(b"\n") + 1]
-            if len(text) - len(whole) > _MAX_LINE_BYTES:
+            complete = text[: text.rfind(b"\n") + 1]
+            if len(text) - len(complete) > _MAX_LINE_BYTES:
                 raise ValueError("a line has no end")
-            lines = [line.split(",") for line in whole.decode().splitlines()[1:]]
-            if whole != text:
-                write_bytes(path, whole)
+            lines = [line.split(",") for line in complete.decode().splitlines()[1:]]
+            if complete != text:
+                write_bytes(path, complete)
             stamps = [line[0].removesuffix("Z") for line in lines]
             opens = np.array(stamps, dtype="datetime64[s]").astype(np.int64)
             rows = np.array([[float(cell) for cell in line[1:]] for line in lines])
@@ -258,8 +258,8 @@ class BarStore:
 
     def _update_digests(self, since: int) -> None:
         """Hash all bar groups from a time on."""
-        place = bisect_left(self.times, since)
-        del self.times[place:], self.digests[place:]
+        index = bisect_left(self.times, since)
+        del self.times[index:], self.digests[index:]
         rows: dict[int, bytes] = {}
         for name in self.schema.all_symbols:
             opens, numbers = self._arrays(name)
@@ -287,22 +287,22 @@ class BarStore:
         """
         late = []
         for bar in bars:
-            (opens, known), table = self._arrays(bar.symbol), bar.columns()
+            (opens, columns), table = self._arrays(bar.symbol), bar.columns()
             if len(opens) == 0:
                 continue
-            place = np.minimum(np.searchsorted(opens, bar.time), len(opens) - 1)  # both ascend
-            same = opens[place] == bar.time
-            stored, new = place[same], np.flatnonzero(same)
+            rows = np.minimum(np.searchsorted(opens, bar.time), len(opens) - 1)  # both ascend
+            same = opens[rows] == bar.time
+            stored, new = rows[same], np.flatnonzero(same)
             for k, name in enumerate(self.schema.columns):
-                other = np.asarray(table[name], np.float64)[new]
-                differs = np.flatnonzero(known[stored, k] != other)
+                values = np.asarray(table[name], np.float64)[new]
+                differs = np.flatnonzero(columns[stored, k] != values)
                 if len(differs):
                     row = differs[0]
                     raise DataError(
                         f"{bar.symbol}: the bar of {stamp(int(opens[stored[row]]))} UTC was "
                         "revised: "
-                        f"its {name} was {float(known[stored[row], k])!r} when it was stored and "
-                        f"is {float(other[row])!r} now. Stored bars are never overwritten. "
+                        f"its {name} was {float(columns[stored[row], k])!r} when it was stored and "
+                        f"is {float(values[row])!r} now. Stored bars are never overwritten. "
                         "Restore the "
                         "old bar in the feed, or deploy again."
                     )
@@ -321,15 +321,15 @@ class BarStore:
         Raises:
             DataError: a spread is so much wider that it must be in another unit.
         """
-        place, close = (self.schema.columns.index(name) for name in ("spread", "close"))
+        spread_column, close = (self.schema.columns.index(name) for name in ("spread", "close"))
         for time, bars in moments:
             for name, bar in bars.items():
-                spread = bar[place]
+                spread = bar[spread_column]
                 if spread <= _MAX_SPREAD_SHARE * bar[close]:
                     continue
-                spreads = self._arrays(name)[1][:, place]
-                known = spreads[spreads > 0.0]
-                usual = float(np.median(known)) if len(known) else np.inf
+                spreads = self._arrays(name)[1][:, spread_column]
+                positive = spreads[spreads > 0.0]
+                usual = float(np.median(positive)) if len(positive) else np.inf
                 if spread > _MAX_SPREAD_RATIO * usual:
                     raise DataError(
                         f"{name}: the bar of {stamp(time)} UTC is in another unit: its spread is "
@@ -355,8 +355,8 @@ class BarStore:
         missing = [name for name in self.schema.all_symbols if not len(self._arrays(name)[0])]
         if missing:
             raise DataError(f"The feed has returned no bar of {', '.join(missing)} yet.")
-        kept = [self._bars(name) for name in self.schema.all_symbols]
-        return self.schema.make_market_ahead(kept, self.times[-1])
+        bars = [self._bars(name) for name in self.schema.all_symbols]
+        return self.schema.make_market_ahead(bars, self.times[-1])
 
     def newest_market(self, traded: Sequence[str], rows: int) -> Market:
         """Return the last bars, at least `rows` per symbol, with a flat bar appended.
@@ -383,16 +383,16 @@ class BarStore:
             )
 
         first = max(len(self.times) - rows, 0)
-        tried = self.times[max(first - rows, 0) : first + 1][::-1]
-        begin = next((bar for bar in tried if whole(bar)), tried[0])
+        candidates = self.times[max(first - rows, 0) : first + 1][::-1]
+        begin = next((bar for bar in candidates if whole(bar)), candidates[0])
         schema = self.schema._replace(
             symbols=tuple(traded), converting=tuple(bar for bar in opens if bar not in traded)
         )
-        kept = []
+        bars = []
         for name in schema.all_symbols:
-            place = min(int(np.searchsorted(opens[name], begin)), len(opens[name]) - rows)
-            kept.append(self._bars(name, max(place, 0)))
-        return schema.make_market_ahead(kept, self.times[-1])
+            start = min(int(np.searchsorted(opens[name], begin)), len(opens[name]) - rows)
+            bars.append(self._bars(name, max(start, 0)))
+        return schema.make_market_ahead(bars, self.times[-1])
 
     def _bars(self, name: str, first: int = 0) -> Bars:
         opens, rows = self._arrays(name)

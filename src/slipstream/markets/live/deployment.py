@@ -88,10 +88,10 @@ class Deployment:
             names = sorted(
                 current.parent.name for current in deployment.path.parent.glob(f"*/{CURRENT}")
             )
-            known = f"it contains {', '.join(names)}" if names else "it contains none"
+            listed = f"it contains {', '.join(names)}" if names else "it contains none"
             raise CheckpointError(
                 f"There is no deployment {deployment.path.name} in {deployment.path.parent}; "
-                f"{known}. Create one with `slipstream deploy STUDY --name "
+                f"{listed}. Create one with `slipstream deploy STUDY --name "
                 f"{shlex.quote(deployment.path.name)}`."
             )
         return deployment
@@ -155,7 +155,7 @@ class Deployment:
             active.pop()
         return next((number for number in reversed(active) if number != self.current), 0)
 
-    def switch(self, number: int, event: str, **facts: Any) -> None:
+    def switch(self, number: int, event: str, **details: Any) -> None:
         """Make a version current, after writing a line to the audit log.
 
         Raises:
@@ -170,7 +170,7 @@ class Deployment:
         done = self.audit()
         if done and done[-1]["to"] != self.current:  # killed between the audit line and the switch
             self.append_audit(NOT_SWITCHED, self.current, {})
-        self.append_audit(event, number, facts)
+        self.append_audit(event, number, details)
         write_text(self.path / CURRENT, f"{number}\n")
 
     def audit(self) -> list[dict[str, Any]]:
@@ -182,8 +182,8 @@ class Deployment:
         lines, before = [], ""
         for number, line in enumerate(self._audit_lines(), 1):
             try:
-                facts = json.loads(line)
-                broken = facts["previous"] != before
+                entry = json.loads(line)
+                broken = entry["previous"] != before
             except (ValueError, KeyError, TypeError):
                 broken = True
             if broken:
@@ -192,7 +192,7 @@ class Deployment:
                     "previous one. Restore the previous file."
                 )
             before = hashlib.sha256(line).hexdigest()
-            lines.append(facts)
+            lines.append(entry)
         return lines
 
     def _audit_lines(self) -> list[bytes]:
@@ -206,14 +206,14 @@ class Deployment:
                 f"{path} cannot be read: {error}. Restore the previous file."
             ) from error
 
-    def append_audit(self, event: str, to: int, facts: Mapping[str, Any]) -> None:
+    def append_audit(self, event: str, to: int, details: Mapping[str, Any]) -> None:
         """Append a line to the audit log after removing an incomplete line that a kill left."""
         path, lines = self.path / AUDIT, self._audit_lines()
-        whole = b"".join(line + b"\n" for line in lines)
-        if path.is_file() and path.stat().st_size != len(whole):
-            write_bytes(path, whole)
+        complete = b"".join(line + b"\n" for line in lines)
+        if path.is_file() and path.stat().st_size != len(complete):
+            write_bytes(path, complete)
         before = hashlib.sha256(lines[-1]).hexdigest() if lines else ""
-        entry = {"time": time.time(), "event": event, "to": to, **facts, "previous": before}
+        entry = {"time": time.time(), "event": event, "to": to, **details, "previous": before}
         with closing(AppendOnlyFile(path)) as file:
             file.write(json.dumps(to_jsonable(entry)).encode() + b"\n")
             file.sync()

@@ -96,28 +96,34 @@ def deploy_policy(
         store = schema.data_section(deployment.account(number) / BARS)
         run = {**metadata["run"], "env": {**section, "data": store}}
         feed = {key: value for key, value in data.items() if key not in ("folder", "symbols")}
-        made = {**metadata, "run": run, "feed": feed, "shape": schema._asdict()}
+        version_metadata = {**metadata, "run": run, "feed": feed, "shape": schema._asdict()}
         config = RunConfig.from_mapping(run)
-        new = DeployedPolicy(path, unpack(tensors, metadata["policy"]), config, made)
+        new = DeployedPolicy(path, unpack(tensors, metadata["policy"]), config, version_metadata)
         trained = _load_bars(metadata, *metadata["trained"]) if metadata["trained"] else environment
         ranges = FeatureRanges.from_environment(trained)
-        made["ranges"] = {name: values.tolist() for name, values in ranges._asdict().items()}
+        version_metadata["ranges"] = {
+            name: values.tolist() for name, values in ranges._asdict().items()
+        }
         until = metadata["trained"][1] if metadata["trained"] else None
-        made["training_prices"] = {
+        version_metadata["training_prices"] = {
             symbol_bars.symbol: TrainingPrices.from_bars(symbol_bars, until).to_metadata()
             for symbol_bars in bars[: len(schema.symbols)]
         }
         gates = evaluate_gates(new, schema, bars)
         _require_gates(gates, force, notify)
         gate_results = [{**gate._asdict(), "forced": force.get(gate.name)} for gate in gates]
-        why = {} if preference is None else {"why": preference(new)}
-        checkpoint.save(deployment.version(number), tensors, {**made, "gates": gate_results})
+        reason = {} if preference is None else {"why": preference(new)}
+        checkpoint.save(
+            deployment.version(number), tensors, {**version_metadata, "gates": gate_results}
+        )
         if not path_exists(deployment.path / folder_registry.PROVENANCE):
             write_json(deployment.path / folder_registry.PROVENANCE, provenance.describe())
             folder_registry.register_folder(
                 deployment.path, DEPLOYMENT, str(section["name"]), notify
             )
-        deployment.switch(number, "deploy", source=str(path.absolute()), gates=gate_results, **why)
+        deployment.switch(
+            number, "deploy", source=str(path.absolute()), gates=gate_results, **reason
+        )
     return deployment
 
 
@@ -128,21 +134,21 @@ def _load_source(path: Path, trust: bool) -> tuple[checkpoint.Tensors, dict[str,
         DeployedPolicy.open(folder, trust)  # raises if the policy cannot be used
         tensors, manifest = checkpoint.load(folder)
         environment = manifest.get("environment") or {}
-        known = ("study", "id", "trial", "label", "promoted", "policy", "run")
-        kept = {key: manifest[key] for key in known if manifest.get(key) is not None}
+        keys = ("study", "id", "trial", "label", "promoted", "policy", "run")
+        copied = {key: manifest[key] for key in keys if manifest.get(key) is not None}
     else:
         run = Run.open(path, trust=trust)
         member = run.best.highest
         tensors, manifest = run.best.load(member)
         environment = run.provenance.get("environment") or {}
-        kept = {"policy": manifest["policy"], "run": run.config.as_mapping()}
-        kept |= {"id": run.provenance.get("id"), "label": f"member {member} of {path.name}"}
+        copied = {"policy": manifest["policy"], "run": run.config.as_mapping()}
+        copied |= {"id": run.provenance.get("id"), "label": f"member {member} of {path.name}"}
     windows = environment.get("windows_utc_seconds") or {}
     # Without windows, since they would forbid evaluating the deployment on bars of its own folder.
-    kept["environment"] = {"carried": frozen_settings({"environment": environment})}
-    kept["trained"] = windows.get("train") or windows.get("development")
-    kept["trained_until"] = max((int(window[1]) for window in windows.values()), default=None)
-    return tensors, kept
+    copied["environment"] = {"carried": frozen_settings({"environment": environment})}
+    copied["trained"] = windows.get("train") or windows.get("development")
+    copied["trained_until"] = max((int(window[1]) for window in windows.values()), default=None)
+    return tensors, copied
 
 
 def _load_bars(
@@ -159,13 +165,13 @@ def _infer_schema(
     environment: Environment, data: Mapping[str, Any]
 ) -> tuple[BarSchema, list[Bars]]:
     """Return the inferred schema and the bars of all its symbols."""
-    known, metadata = environment.training_context, environment.provenance
-    symbols = tuple(known["symbols"])
+    context, metadata = environment.training_context, environment.provenance
+    symbols = tuple(context["symbols"])
     pairs = (metadata.get("converted_by") or {}).values()
     converting = sorted({pair for pair in pairs if pair is not None and pair not in symbols})
-    chosen = {**data, "symbols": list(symbols)}
-    market = load_market(DataConfig.model_validate(chosen))
-    extra = tuple(feature["column"] for feature in known["features"] if "column" in feature)
+    section = {**data, "symbols": list(symbols)}
+    market = load_market(DataConfig.model_validate(section))
+    extra = tuple(feature["column"] for feature in context["features"] if "column" in feature)
     values = (
         symbols,
         tuple(converting),
@@ -174,8 +180,8 @@ def _infer_schema(
         extra,
         data["market"],
     )
-    others = {**data, "symbols": converting}
-    more = load_market(DataConfig.model_validate(others)).bars if converting else ()
+    converting_section = {**data, "symbols": converting}
+    more = load_market(DataConfig.model_validate(converting_section)).bars if converting else ()
     return BarSchema(*values), [*market.bars, *more]
 
 
@@ -230,14 +236,16 @@ def evaluate_gates(deployed: DeployedPolicy, schema: BarSchema, bars: Sequence[B
     study = next((path for path in (source, source.parent) if (path / LEDGER).is_file()), None)
     folder = None if study is None else StudyFolder(study)
     if folder is None or not folder.result:
-        why = "a policy without its study has no results. Deploy the folder of its study"
+        reason = "a policy without its study has no results. Deploy the folder of its study"
         if folder is not None:
-            why = f"the study is not complete. `slipstream resume {folder.handle}` completes it"
+            reason = f"the study is not complete. `slipstream resume {folder.handle}` completes it"
         elif (source / CONFIG).is_file():
             config = shlex.quote(str(source / CONFIG))
-            why = f"no study is behind a run: `slipstream tune {config} --study-name X` measures it"
+            reason = (
+                f"no study is behind a run: `slipstream tune {config} --study-name X` measures it"
+            )
         names = ("confirmed", "holdout", "pbo", "dsr", "costs")
-        gates = [Gate(name, False, f"not computed: {why}") for name in names]
+        gates = [Gate(name, False, f"not computed: {reason}") for name in names]
     else:
         gates = [
             *_study_gates(folder, folder.result),
@@ -250,12 +258,12 @@ def _study_gates(folder: StudyFolder, result: Mapping[str, Any]) -> list[Gate]:
     """Return the gates measured by the study."""
     winner, confirmation = result["confirmation"].get("winner"), result["confirmation"]
     confirmed = winner is not None and not (result.get("winner") or {}).get("forced")
-    why = f"trial {winner}" if confirmed else confirmation.get("reason") or "no winner"
+    reason = f"trial {winner}" if confirmed else confirmation.get("reason") or "no winner"
     evidence = result.get("evidence") or {}
     config = shlex.quote(str(folder.config))
     pbo, dsr = evidence.get("pbo") or {}, evidence.get("deflated_sharpe") or {}
     return [
-        Gate("confirmed", confirmed, str(why)),
+        Gate("confirmed", confirmed, str(reason)),
         _holdout_gate(result, folder.handle),
         _statistic_gate("pbo", pbo, "at most", MAX_PBO, config),
         _statistic_gate("dsr", dsr, "at least", MIN_DSR, config),
@@ -268,8 +276,10 @@ def _holdout_gate(result: Mapping[str, Any], study: str) -> Gate:
     if "mean_return" not in metadata:
         seeds = [seed.get("reason") for seed in metadata.get("seeds", ()) if seed.get("failed")]
         resume = f"`slipstream resume {study} --force-deploy` opens it for the best candidate"
-        why = f"no final seed was evaluated on it: {seeds[0]}" if seeds else f"not opened. {resume}"
-        return Gate("holdout", False, f"not computed: {why}")
+        reason = (
+            f"no final seed was evaluated on it: {seeds[0]}" if seeds else f"not opened. {resume}"
+        )
+        return Gate("holdout", False, f"not computed: {reason}")
     benchmark = metadata.get("benchmark_return")
     figure = f"{100 * metadata['mean_return']:+.2f} %"
     figure += "" if benchmark is None else f" beside {100 * benchmark:+.2f} % of equal weight"
@@ -284,10 +294,10 @@ def _statistic_gate(
 ) -> Gate:
     value = metadata.get("value")
     if value is None:
-        why = metadata.get("reason", "nothing was measured")
+        reason = metadata.get("reason", "nothing was measured")
         new = f"`slipstream tune {config} --study-name X --n-trials N` with more trials, of which "
         new += "pruning stops some (`--set study.pruning.enabled=false`: none), or with more days"
-        return Gate(name, False, f"not computed: {why}. A new study computes it: {new}")
+        return Gate(name, False, f"not computed: {reason}. A new study computes it: {new}")
     passed = value <= limit if side == "at most" else value >= limit
     return Gate(name, bool(passed), f"{value:.3f}, {side} {limit:g}")
 
@@ -295,10 +305,10 @@ def _statistic_gate(
 def _cost_gate(folder: StudyFolder, result: Mapping[str, Any], deployed: DeployedPolicy) -> Gate:
     """Return the gate of the hold-out's net return at three times the costs."""
     overrides = (result.get("winner") or {}).get("overrides") or {}
-    environment, why = study_environment(folder, overrides)
+    environment, reason = study_environment(folder, overrides)
     if environment is None or environment.spec.market is None:
-        place = (folder.base.env_settings.get("data") or {}).get("folder")
-        fix = f"{why}: restore them in {place}, and deploy again" if why else ""
+        folder_of_prices = (folder.base.env_settings.get("data") or {}).get("folder")
+        fix = f"{reason}: restore them in {folder_of_prices}, and deploy again" if reason else ""
         return Gate("costs", False, f"not computed: {fix or 'the environment declares no prices'}")
     records = environment.records(HOLDOUT)
     backend = deployed.config.training.resolved_backend
@@ -308,13 +318,13 @@ def _cost_gate(folder: StudyFolder, result: Mapping[str, Any], deployed: Deploye
             "costs", False, "not computed: the costs of this environment cannot be multiplied"
         )
     episodes = Evaluator(environment, HOLDOUT, backend=backend).run(deployed.policy, record=True)[0]
-    dear = tuple(
+    params = tuple(
         record._replace(cost_multiple=COST_MULTIPLE * record.cost_multiple) for record in records
     )
     actions = [episode.actions for episode in episodes]
     passes = backtest.for_split(HOLDOUT, backend)
-    again = replay(passes.environment, HOLDOUT, actions, params=dear, backend=backend)
-    net = float(np.prod(1.0 + daily_returns(passes, again)[1]) - 1.0)
+    replayed = replay(passes.environment, HOLDOUT, actions, params=params, backend=backend)
+    net = float(np.prod(1.0 + daily_returns(passes, replayed)[1]) - 1.0)
     return Gate(
         "costs", net > 0.0, f"{100 * net:+.2f} % on the hold-out at costs x {COST_MULTIPLE:g}"
     )
@@ -323,13 +333,15 @@ def _cost_gate(folder: StudyFolder, result: Mapping[str, Any], deployed: Deploye
 def _truncation_gate(deployed: DeployedPolicy, schema: BarSchema, bars: Sequence[Bars]) -> Gate:
     """Return the gate that decisions on truncated bars of the last year equal those on all bars."""
     try:
-        equal, tried, where = count_equal_cuts(deployed, schema, bars, NUM_CUTS)
+        equal, num_cuts, where = count_equal_cuts(deployed, schema, bars, NUM_CUTS)
     except SlipstreamError as error:
         return Gate("cuts", False, f"not computed: {error}")
-    figure = f"{equal} of {tried} cuts of the last year give the same bits"
-    if not tried:
+    figure = f"{equal} of {num_cuts} cuts of the last year give the same bits"
+    if not num_cuts:
         figure = "not computed: the last year has no range without long gaps. Fix the prices"
-    return Gate("cuts", tried > 0 and equal == tried, figure + (f", not {where}" if where else ""))
+    return Gate(
+        "cuts", num_cuts > 0 and equal == num_cuts, figure + (f", not {where}" if where else "")
+    )
 
 
 def count_equal_cuts(
@@ -343,8 +355,8 @@ def count_equal_cuts(
     Returns:
         Number of equal cuts, number of cuts, and the first unequal one.
     """
-    known = deployed.policy.training_context
-    memory = int(known["warm_up_bars"]) + int(known["lookback"]) + 2
+    context = deployed.policy.training_context
+    memory = int(context["warm_up_bars"]) + int(context["lookback"]) + 2
     times = np.unique(
         np.concatenate([symbol_bars.time for symbol_bars in bars[: len(schema.symbols)]])
     )
@@ -355,19 +367,19 @@ def count_equal_cuts(
     length = min(RANGE_BARS, last - first)
     starts = np.unique(np.linspace(first, max(last - length, first), NUM_RANGES).astype(int))
     draw = np.random.default_rng(0)
-    equal, tried, where = 0, 0, ""
+    num_equal, num_tried, where = 0, 0, ""
     for start in starts.tolist():
         begin, end = int(times[start - memory]), min(start + length, last)
         part = [symbol_bars.between(begin, int(times[end + 1]) + 1) for symbol_bars in bars]
-        begun = int(times[start])
+        first_time = int(times[start])
         try:
             full_passes = {
                 full_pass.name: full_pass
-                for full_pass in replay_passes(deployed, schema.make_market(part), begun)
+                for full_pass in replay_passes(deployed, schema.make_market(part), first_time)
             }
         except DataError:  # a gap that ends a pass, or a symbol that is not listed yet
             continue
-        kept = {name: full_pass.action for name, full_pass in full_passes.items()}
+        actions_by_pass = {name: full_pass.action for name, full_pass in full_passes.items()}
         warm = (
             max(
                 int(np.searchsorted(times, full_pass.time[0])) for full_pass in full_passes.values()
@@ -377,20 +389,20 @@ def count_equal_cuts(
         if warm >= end:
             continue
         for row in draw.integers(warm, end, -(-cuts // len(starts))).tolist():
-            seen = [symbol_bars.between(begin, int(times[row]) + 1) for symbol_bars in part]
-            ahead = schema.make_market_ahead(seen, int(times[row]))
+            past = [symbol_bars.between(begin, int(times[row]) + 1) for symbol_bars in part]
+            ahead = schema.make_market_ahead(past, int(times[row]))
             before = {
                 name: actions[: np.count_nonzero(full_passes[name].time < times[row])]
-                for name, actions in kept.items()
+                for name, actions in actions_by_pass.items()
             }
             same = True
-            for cut_pass in replay_passes(deployed, ahead, begun, before):
+            for cut_pass in replay_passes(deployed, ahead, first_time, before):
                 full_pass = full_passes[cut_pass.name]
                 n = int(np.count_nonzero(full_pass.time <= times[row]))
                 # The full range has no bar after the last one of a delisted symbol.
                 same &= len(cut_pass.time) in (n, n + (n == len(full_pass.time)))
-                for mine, theirs in zip(cut_pass[1:4], full_pass[1:4], strict=True):
-                    same &= mine[:n].tobytes() == theirs[:n].tobytes()
-            equal, tried = equal + same, tried + 1
+                for cut_values, full_values in zip(cut_pass[1:4], full_pass[1:4], strict=True):
+                    same &= cut_values[:n].tobytes() == full_values[:n].tobytes()
+            num_equal, num_tried = num_equal + same, num_tried + 1
             where = where or ("" if same else str(np.datetime64(int(times[row]), "s")))
-    return equal, tried, where
+    return num_equal, num_tried, where

@@ -58,16 +58,18 @@ class TrainingPrices(NamedTuple):
         return {name: np.asarray(getattr(self, name)).tolist() for name in self._fields}
 
     @classmethod
-    def from_metadata(cls, facts: Mapping[str, Any]) -> TrainingPrices:
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> TrainingPrices:
         """Create from the result of `to_metadata`."""
-        time, close = np.array(facts["time"], np.int64), np.array(facts["close"], np.float64)
-        return cls(time, close, float(facts["tolerance"]))
+        time, close = np.array(metadata["time"], np.int64), np.array(metadata["close"], np.float64)
+        return cls(time, close, float(metadata["tolerance"]))
 
     def differences(self, time: NDArray[Any], close: NDArray[Any], lag: int = 0) -> NDArray[Any]:
         """Return |close difference| of common bars, with these closes shifted by `lag` bars."""
-        _, mine, theirs = np.intersect1d(self.time, time, return_indices=True)
-        inside = (mine + lag >= 0) & (mine + lag < len(self.close))
-        differences: NDArray[Any] = np.abs(self.close[mine[inside] + lag] - close[theirs[inside]])
+        _, training_rows, feed_rows = np.intersect1d(self.time, time, return_indices=True)
+        inside = (training_rows + lag >= 0) & (training_rows + lag < len(self.close))
+        differences: NDArray[Any] = np.abs(
+            self.close[training_rows[inside] + lag] - close[feed_rows[inside]]
+        )
         return differences
 
     def lag(self, time: NDArray[Any], close: NDArray[Any]) -> int | None:
@@ -94,27 +96,30 @@ class FeedComparison:
         known: training prices by symbol.
     """
 
-    def __init__(self, known: Mapping[str, TrainingPrices]) -> None:
-        self._training_prices = known
+    def __init__(self, training_prices: Mapping[str, TrainingPrices]) -> None:
+        self._training_prices = training_prices
         nothing = np.zeros(0, np.int64), np.zeros(0)
-        self._common_closes = {name: Closes(name, *nothing) for name in known}
+        self._common_closes = {name: Closes(name, *nothing) for name in training_prices}
 
     def add(self, symbol: str, time: NDArray[np.int64], close: NDArray[np.float64]) -> None:
         """Store the closes of new bars that the training prices contain."""
         if symbol in self._training_prices:
-            both, before = (
+            is_common, before = (
                 np.isin(time, self._training_prices[symbol].time),
                 self._common_closes[symbol],
             )
-            whole = np.append(before.time, time[both]), np.append(before.close, close[both])
-            self._common_closes[symbol] = Closes(symbol, *whole)
+            merged = (
+                np.append(before.time, time[is_common]),
+                np.append(before.close, close[is_common]),
+            )
+            self._common_closes[symbol] = Closes(symbol, *merged)
 
     def summary(self) -> str:
         """Return the result of `compare` for all bars so far."""
         return compare(self._training_prices, list(self._common_closes.values()))
 
 
-def compare(known: Mapping[str, TrainingPrices], bars: Sequence[Bars | Closes]) -> str:
+def compare(training_prices: Mapping[str, TrainingPrices], bars: Sequence[Bars | Closes]) -> str:
     """Compare a feed with the training prices.
 
     Returns:
@@ -125,7 +130,7 @@ def compare(known: Mapping[str, TrainingPrices], bars: Sequence[Bars | Closes]) 
     """
     compared, different, widest = 0, 0, 0.0
     for symbol_bars in bars:
-        prices = known.get(symbol_bars.symbol)
+        prices = training_prices.get(symbol_bars.symbol)
         if prices is None:
             continue
         differences = prices.differences(symbol_bars.time, symbol_bars.close)
@@ -177,9 +182,9 @@ class FeatureRanges(NamedTuple):
     high: NDArray[np.float64]
 
     @classmethod
-    def from_metadata(cls, facts: Mapping[str, Any]) -> FeatureRanges | None:
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> FeatureRanges | None:
         """Create from the metadata of a deployment; None if it has no ranges."""
-        inside = facts.get("ranges")
+        inside = metadata.get("ranges")
         return None if inside is None else cls(*(np.array(inside[name]) for name in cls._fields))
 
     @classmethod
@@ -191,11 +196,11 @@ class FeatureRanges(NamedTuple):
 
     def drift(self, environment: KernelEnvironment, row: int) -> FeatureDrift:
         """Return the largest drift of the features that a decision on a row's bar observes."""
-        seen = _feature_rows(environment, row, row + 1)
-        excess = np.maximum(self.low - seen, seen - self.high)
+        values = _feature_rows(environment, row, row + 1)
+        excess = np.maximum(self.low - values, values - self.high)
         share = np.maximum(excess, 0.0) / np.maximum(self.high - self.low, _MIN_RANGE)
-        place, names = int(np.argmax(share)), _feature_names(environment)
-        return FeatureDrift(float(share.flat[place]), names[place % len(names)])
+        index, names = int(np.argmax(share)), _feature_names(environment)
+        return FeatureDrift(float(share.flat[index]), names[index % len(names)])
 
 
 def _pass_features(environment: KernelEnvironment) -> Iterator[NDArray[np.float64]]:
@@ -216,7 +221,7 @@ def _feature_rows(environment: KernelEnvironment, first: int, end: int) -> NDArr
 
 def _feature_names(environment: KernelEnvironment) -> list[str]:
     """Return the names of a bar's features, in order."""
-    known = environment.training_context
-    features = [str(described["name"]) for described in known["features"]]
-    symbols = known["symbols"] if known["symbols_at_once"] > 1 else ("",)
+    context = environment.training_context
+    features = [str(described["name"]) for described in context["features"]]
+    symbols = context["symbols"] if context["symbols_at_once"] > 1 else ("",)
     return [f"{symbol} {feature}".strip() for symbol in symbols for feature in features]

@@ -158,11 +158,11 @@ class Exchange:
             DataError: the exchange has no bars of that length, or rejected the request.
         """
         frame, market = timeframe_name(bar_seconds), self.market(symbol)
-        known = self.api.timeframes or {}
-        if frame not in known:
+        timeframes = self.api.timeframes or {}
+        if frame not in timeframes:
             raise DataError(
-                f"{self.name} has no bars of {frame}, only of {', '.join(known) or 'no length'}. "
-                "Use another exchange."
+                f"{self.name} has no bars of {frame}, only of "
+                f"{', '.join(timeframes) or 'no length'}. Use another exchange."
             )
         candles: dict[int, Candle] = {}
         at = since
@@ -292,8 +292,8 @@ class AlpacaPaper:
             page = self.exchange.call_with_retry(api.trader_private_get_v2_orders, params)
             rows = [_parse_order(answer) for answer in page]
             for row in rows:  # an order can be listed twice while it is being filled
-                known = orders.get(row.client_id)
-                if known is None or known.state == OPEN:
+                previous = orders.get(row.client_id)
+                if previous is None or previous.state == OPEN:
                     orders[row.client_id] = row
             if len(rows) < _ORDERS_PER_PAGE or rows[-1].submitted <= since:
                 return orders
@@ -334,15 +334,15 @@ class AlpacaPaper:
             return
 
 
-def _parse_order(facts: dict[str, Any]) -> Order:
-    state, filled = str(facts["status"]), float(facts["filled_qty"] or 0.0)
+def _parse_order(fields: dict[str, Any]) -> Order:
+    state, filled = str(fields["status"]), float(fields["filled_qty"] or 0.0)
     return Order(
-        str(facts["client_order_id"]),
-        str(facts["id"]),
+        str(fields["client_order_id"]),
+        str(fields["id"]),
         state if state in _FINAL_STATES else OPEN,
-        filled if facts["side"] == "buy" else -filled,
-        float(facts["filled_avg_price"] or 0.0),
-        datetime.fromisoformat(str(facts["submitted_at"])[:19] + "+00:00").timestamp(),
+        filled if fields["side"] == "buy" else -filled,
+        float(fields["filled_avg_price"] or 0.0),
+        datetime.fromisoformat(str(fields["submitted_at"])[:19] + "+00:00").timestamp(),
     )
 
 

@@ -65,14 +65,14 @@ def parse_feed(feed: str) -> tuple[str, str]:
     Raises:
         ConfigError: the specification is invalid.
     """
-    kind, colon, place = feed.partition(":")
-    if kind not in (REPLAY, TAIL, CCXT) or not colon or not place:
+    kind, colon, path = feed.partition(":")
+    if kind not in (REPLAY, TAIL, CCXT) or not colon or not path:
         raise ConfigError(
             f"--feed {feed!r} is not a feed. Use replay:DIR for a folder of prices that is "
             "replayed bar by bar, tail:FILE for a growing file or folder of files, or "
             "ccxt:EXCHANGE for bars of an exchange."
         )
-    return kind, place
+    return kind, path
 
 
 class PriceFeed:
@@ -96,14 +96,14 @@ class PriceFeed:
         data: Mapping[str, Any],
         schema: BarSchema,
         grace: float,
-        known: bool,
+        has_account: bool,
         history: int,
     ) -> None:
-        kind, place = parse_feed(feed)
-        self.is_replay, self.path = kind == REPLAY, Path(place).expanduser().absolute()
+        kind, path = parse_feed(feed)
+        self.is_replay, self.path = kind == REPLAY, Path(path).expanduser().absolute()
         self._data = {**data, "folder": str(self.path)}
         self._data["timeframe"] = timeframe_name(schema.bar_seconds)
-        self._schema, self._grace, self._known, self._history = schema, grace, known, history
+        self._schema, self._grace, self._known, self._history = schema, grace, has_account, history
         self._last_file_stamps: tuple[tuple[int, int], ...] = ()
         self._last_contents: dict[Path, bytes] = {}  # contents at the last read
         self._last_bars: Sequence[Bars] = ()
@@ -179,9 +179,9 @@ class PriceFeed:
                     if not part:
                         return ()
                     (Path(folder) / path.name).write_bytes(part)
-                place = folder if self.path.is_dir() else str(Path(folder) / self.path.name)
+                target = folder if self.path.is_dir() else str(Path(folder) / self.path.name)
                 bars = self._schema.read(
-                    {**self._data, "folder": place, "allow_issues": self._accepted_issues}
+                    {**self._data, "folder": target, "allow_issues": self._accepted_issues}
                 )
         except (OSError, UnreadableError, SlipstreamError):
             return ()  # a full read raises the exact error
@@ -227,10 +227,10 @@ def _is_continuation(after: int, before: Bars, now: Bars) -> bool:
     The last of the earlier bars may have been open.
     """
     old = int(np.searchsorted(now.time, before.time[-1])) if len(before) else 0
-    place = np.searchsorted(before.time, now.time[:old])
+    rows = np.searchsorted(before.time, now.time[:old])
     return int(np.count_nonzero(now.time <= after)) >= _MIN_REPEATED_BARS and all(
-        np.array_equal(theirs[place], now.columns()[name][:old], equal_nan=True)
-        for name, theirs in before.columns().items()
+        np.array_equal(old_values[rows], now.columns()[name][:old], equal_nan=True)
+        for name, old_values in before.columns().items()
     )
 
 
@@ -292,17 +292,19 @@ class ExchangeFeed:
         if begin is not None:
             since = min(since, begin - self._history * size) if after < 0 else since
         bars = [self._read_bars(name, since, last) for name in self._schema.all_symbols]
-        moments = [group for group in group_bars(bars, self._schema) if group.time > after]
-        whole = len(self._schema.all_symbols)
+        groups = [group for group in group_bars(bars, self._schema) if group.time > after]
+        num_symbols = len(self._schema.all_symbols)
         while (
-            moments and len(moments[-1].bars) < whole and moments[-1].time > closed - _LATE_SECONDS
+            groups
+            and len(groups[-1].bars) < num_symbols
+            and groups[-1].time > closed - _LATE_SECONDS
         ):
-            moments.pop()  # the bar of a symbol is still to come
-        seen = moments[-1].time if moments else after
-        self._next_close = max(seen, last) + 2 * size + self._grace
-        if seen < last:  # the bar is late
+            groups.pop()  # the bar of a symbol is still to come
+        last_time = groups[-1].time if groups else after
+        self._next_close = max(last_time, last) + 2 * size + self._grace
+        if last_time < last:  # the bar is late
             self._next_close = clock
-        return FeedUpdate(moments, bars, clock)
+        return FeedUpdate(groups, bars, clock)
 
     def _read_bars(self, name: str, since: int, last: int) -> Bars:
         rows = self.exchange.candles(name, self._schema.bar_seconds, since, last)
@@ -327,7 +329,7 @@ def make_feed(
     policy: DeployedPolicy,
     schema: BarSchema,
     grace: float,
-    known: bool,
+    has_account: bool,
     notify: Callable[[str], None],
     time_zone: str | None = None,
 ) -> BarFeed:
@@ -336,14 +338,14 @@ def make_feed(
     Args:
         feed: specification, as for `--feed`.
         policy: the deployed policy.
-        schema, grace, known: see `PriceFeed`.
+        schema, grace, has_account: see `PriceFeed`.
         notify: called with messages about the exchange.
         time_zone: time zone of stamps without one, instead of the deployment's.
 
     Raises:
         ConfigError: the feed or time zone is invalid, or a time zone was set for an exchange.
     """
-    kind, place = parse_feed(feed)
+    kind, path = parse_feed(feed)
     data, needs = policy.metadata["feed"], policy.policy.training_context
     if time_zone is not None:
         if kind == CCXT:
@@ -355,5 +357,5 @@ def make_feed(
         data = {**data, "time_zone": time_zone}
     history = int(needs["warm_up_bars"]) + int(needs["lookback"])
     if kind != CCXT:
-        return PriceFeed(feed, data, schema, grace, known, history)
-    return ExchangeFeed(Exchange(place, notify), data, schema, grace, history + 2)
+        return PriceFeed(feed, data, schema, grace, has_account, history)
+    return ExchangeFeed(Exchange(path, notify), data, schema, grace, history + 2)

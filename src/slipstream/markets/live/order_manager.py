@@ -75,8 +75,8 @@ class Limits(Config):
         Raises:
             ConfigError: a value is out of range.
         """
-        given = {name: value for name, value in values.items() if value is not None}
-        return validate(cls, given, "limits") if given else None
+        options = {name: value for name, value in values.items() if value is not None}
+        return validate(cls, options, "limits") if options else None
 
 
 class OrderContext(NamedTuple):
@@ -176,12 +176,12 @@ class OrderManager:
         Raises:
             ConfigError: the broker's account is smaller than the initial account of the rules.
         """
-        begun = self._journal.executed_bars(target.time)
-        if begun and begun[-1].outcome:
+        executions = self._journal.executed_bars(target.time)
+        if executions and executions[-1].outcome:
             return False
         self._round_start = clock.time()
         now = self._broker.clock()
-        if not begun:
+        if not executions:
             if self._sync_orders(target.time, stop=False):  # open orders would change the equity
                 return True
             self._begin_bar(target)
@@ -232,10 +232,10 @@ class OrderManager:
         held = {name: quantity for name, quantity in self._broker.positions().items() if quantity}
         numbers = self._order_counts(time)
         unseen = [order for order in self._journal.pending_orders() if order.quantity < 0.0]
-        again = [order for order in unseen if order.symbol in held]
-        for order in again:
+        resent = [order for order in unseen if order.symbol in held]
+        for order in resent:
             self._send(order)
-        if again:
+        if resent:
             return True
         orders_to_send = {
             name: self._broker.lot_size(name).round_quantity(-held[name], 0.0) for name in held
@@ -299,10 +299,10 @@ class OrderManager:
             elif order is None:  # it may still arrive: resend, since each id is accepted only once
                 waiting |= not stop and (self._round_expired or self._send(pending_order))
             else:
-                seen = pending_order._replace(
+                updated = pending_order._replace(
                     state=order.state, filled=order.filled, average=order.average
                 )
-                changed += [seen] if seen != pending_order else []
+                changed += [updated] if updated != pending_order else []
                 waiting |= order.state == OPEN
                 if order.state == OPEN and over:
                     self._broker.cancel(order)
@@ -347,14 +347,14 @@ class OrderManager:
 
     def _store_and_send(self, time: int, orders_to_send: Mapping[str, float]) -> None:
         """Store orders, then send them."""
-        made, numbers = list[PlannedOrder](), self._order_counts(time)
+        planned, numbers = list[PlannedOrder](), self._order_counts(time)
         for name, quantity in orders_to_send.items():
             number = numbers.get(name, 0)
             text = f"{self._name}/{time}/{name}/{number}"
             client = hashlib.sha256(text.encode()).hexdigest()[:32]
-            made.append(PlannedOrder(client, time, name, number, quantity))
-        self._journal.add_orders(made)
-        for order in made:
+            planned.append(PlannedOrder(client, time, name, number, quantity))
+        self._journal.add_orders(planned)
+        for order in planned:
             self._send(order)
 
     def _send(self, order: PlannedOrder) -> bool:

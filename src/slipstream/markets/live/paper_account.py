@@ -221,10 +221,12 @@ class PaperAccount:
                 return 0
         return self._store_decisions(passes, update.clock) if passes else 0
 
-    def _replay_all(self, kept: KnownActions | None) -> list[ReplayPass]:
+    def _replay_all(self, known_actions: KnownActions | None) -> list[ReplayPass]:
         """Replay all bars with known decisions, and store the replay for later bars."""
         self._drop_replay()
-        self._replay = PriceReplay(self.policy, self.store.market(), self.start, kept, SPARE_BARS)
+        self._replay = PriceReplay(
+            self.policy, self.store.market(), self.start, known_actions, SPARE_BARS
+        )
         return self._replay.passes
 
     def _continue_replay(self, new: Sequence[BarGroup]) -> list[ReplayPass] | None:
@@ -260,9 +262,11 @@ class PaperAccount:
             self._comparison = FeedComparison(self._training_prices)
             for name in self.schema.symbols:
                 self._comparison.add(name, *self.store.close_history(name))
-        place = self.schema.columns.index("close")
+        close_column = self.schema.columns.index("close")
         for name in self.schema.symbols:
-            rows = [(group.time, group.bars[name][place]) for group in new if name in group.bars]
+            rows = [
+                (group.time, group.bars[name][close_column]) for group in new if name in group.bars
+            ]
             time, close = np.reshape(rows, (len(rows), 2)).T
             self._comparison.add(name, time.astype(np.int64), close)
         update = self._comparison.summary()
@@ -329,14 +333,14 @@ class PaperAccount:
         ]
 
     def _digest(self, time: int) -> str:
-        place = bisect_right(self.store.times, time) - 1
-        return self.store.digests[place] if place >= 0 else ""
+        index = bisect_right(self.store.times, time) - 1
+        return self.store.digests[index] if index >= 0 else ""
 
     def _check_gap(self, before: int, now: int, clock: float) -> None:
-        begun = self.start is not None and self.start < now
+        has_begun = self.start is not None and self.start < now
         missing = (
             self.schema.count_missing(before, now)
-            if before >= 0 and (self._decisions or begun)
+            if before >= 0 and (self._decisions or has_begun)
             else 0
         )
         if missing:

@@ -68,10 +68,13 @@ class ReplayPass(NamedTuple):
 
 
 def replay_passes(
-    policy: DeployedPolicy, market: Market, start: int | None, kept: KnownActions | None = None
+    policy: DeployedPolicy,
+    market: Market,
+    start: int | None,
+    known_actions: KnownActions | None = None,
 ) -> list[ReplayPass]:
     """Return the passes of a `PriceReplay`."""
-    with closing(PriceReplay(policy, market, start, kept)) as replay:
+    with closing(PriceReplay(policy, market, start, known_actions)) as replay:
         return replay.passes
 
 
@@ -98,10 +101,10 @@ class PriceReplay:
         policy: DeployedPolicy,
         market: Market,
         start: int | None,
-        kept: KnownActions | None = None,
+        known_actions: KnownActions | None = None,
         spare_rows: int = 0,
     ) -> None:
-        self._policy, self._streams, known = policy, IndicatorStreams(), kept or {}
+        self._policy, self._streams, known = policy, IndicatorStreams(), known_actions or {}
         with self._streams.activate(continues=False):
             environment = self._load_environment(market, start)
         check_fit(policy.policy, environment)
@@ -111,14 +114,21 @@ class PriceReplay:
         backend = policy.config.training.resolved_backend
         env = self._environment.make_eval_envs("window", len(names), backend=backend)
         assert isinstance(env, KernelVectorEnv)
-        again, every = ActionReplay(env), np.arange(env.num_envs)
-        self._env, self._out = env, again.out
-        env.begin(every, every, policy.config.evaluation.seed, again.out.obs, again.out.mask)
+        action_replay, every = ActionReplay(env), np.arange(env.num_envs)
+        self._env, self._out = env, action_replay.out
+        env.begin(
+            every,
+            every,
+            policy.config.evaluation.seed,
+            action_replay.out.obs,
+            action_replay.out.mask,
+        )
         self._ends, self._last = env.state["last"] + 1 + spare_rows, env.state["bar"].copy()
-        taken = [known.get(name, _no_actions(env)) for name in names]
+        past_actions = [known.get(name, _no_actions(env)) for name in names]
         # The step into the last bar follows below, since the state before it is stored.
         past = [
-            again.run(e, env_actions[:-1], env.spec.trace) for e, env_actions in enumerate(taken)
+            action_replay.run(e, env_actions[:-1], env.spec.trace)
+            for e, env_actions in enumerate(past_actions)
         ]
         self._steps = np.array([len(past_trace["bar"]) for past_trace in past])
         self._previous_state, first_steps = (
@@ -129,12 +139,14 @@ class PriceReplay:
         capital = environment.spec.market.initial_equity if environment.spec.market else 0.0
         self.passes = []
         for e, (actions, trace) in enumerate(
-            self._step_to_end([env_actions[-1:] for env_actions in taken])
+            self._step_to_end([env_actions[-1:] for env_actions in past_actions])
         ):
-            whole = {name: np.concatenate([past[e][name], trace[name]]) for name in trace}
-            action = np.concatenate([taken[e][: first_steps[e]], actions])
-            equity = np.append(capital, whole["equity"][:-1])
-            self.passes.append(self._make_pass(e, whole, whole["bar"] - 1, action, equity))
+            full_trace = {name: np.concatenate([past[e][name], trace[name]]) for name in trace}
+            action = np.concatenate([past_actions[e][: first_steps[e]], actions])
+            equity = np.append(capital, full_trace["equity"][:-1])
+            self.passes.append(
+                self._make_pass(e, full_trace, full_trace["bar"] - 1, action, equity)
+            )
 
     def _load_environment(self, market: Market, start: int | None) -> KernelEnvironment:
         """Load a market as one window whose last bar does not end the episode."""
@@ -150,7 +162,9 @@ class PriceReplay:
         )
         return environment.with_records("window", records)
 
-    def _step_to_end(self, known: Sequence[NDArray[Any]]) -> list[tuple[NDArray[Any], Trace]]:
+    def _step_to_end(
+        self, known_actions: Sequence[NDArray[Any]]
+    ) -> list[tuple[NDArray[Any], Trace]]:
         """Step all environments to their last bars, with known actions before new decisions.
 
         Returns:
@@ -161,16 +175,16 @@ class PriceReplay:
         seed = None if settings.deterministic else settings.seed
         made, traces = list[NDArray[Any]](), list[Trace]()
         while (running := env.episode_state["held"] == 0).any():
-            seen = PolicyInput(out.obs, out.mask, every, self._steps)
-            actions = predict(self._policy.policy, seen, seed).copy()
-            for e, env_actions in enumerate(known):
+            inputs = PolicyInput(out.obs, out.mask, every, self._steps)
+            actions = predict(self._policy.policy, inputs, seed).copy()
+            for e, env_actions in enumerate(known_actions):
                 if len(made) < len(env_actions):
                     actions[e] = env_actions[len(made)]
             before = env.state.copy(), env.episode_state.copy()
             env.step(actions, out)
-            ended = running & (env.episode_state["held"] != 0)
-            for kept, records in zip(self._previous_state, before, strict=True):
-                kept[ended] = records[ended]
+            has_ended = running & (env.episode_state["held"] != 0)
+            for previous, records in zip(self._previous_state, before, strict=True):
+                previous[has_ended] = records[has_ended]
             self._steps += running
             made.append(actions)
             traces.append(env.read(env.spec.trace))
@@ -205,14 +219,14 @@ class PriceReplay:
         """Return the decisions of environment e on rows that end with its newest one."""
         self._last[e], self._action[e] = rows[-1], action[-1]
         units = np.atleast_1d(trace["units"][-1]) if "units" in trace else ()
-        wanted, ranges = (
+        target_units, ranges = (
             tuple(float(unit) for unit in units),
             FeatureRanges.from_metadata(self._policy.metadata),
         )
         environment, last = self._environment, int(rows[-1])
         outside = FeatureDrift() if ranges is None else ranges.drift(environment, last)
         time, before = environment.loaded.data.time[rows], int(self._steps[e]) - len(rows)
-        return ReplayPass(self._names[e], time, action, equity, wanted, outside, before)
+        return ReplayPass(self._names[e], time, action, equity, target_units, outside, before)
 
     def advance(self, market: Market) -> list[ReplayPass] | None:
         """Decide on bars that are newer than the previous ones.
@@ -233,37 +247,39 @@ class PriceReplay:
         env, data = self._env, self._environment.loaded.data
         if not self._environment.kernel.built_in:  # features of user kernels may have any memory
             return None
-        places = [
+        symbol_rows = [
             self._names.index(symbol) for symbol in market.symbols if symbol in self._names
         ] or [0]
         with self._streams.activate(continues=True):
-            loaded = self._load_environment(market, int(data.time[self._last[places]].min()))
-        if _pass_names(loaded) != [self._names[e] for e in places]:
+            loaded = self._load_environment(market, int(data.time[self._last[symbol_rows]].min()))
+        if _pass_names(loaded) != [self._names[e] for e in symbol_rows]:
             return None
-        theirs, known = loaded.loaded.data, [self._action[:0]] * env.num_envs
-        for e, record in zip(places, loaded.records("window"), strict=True):
+        new_data, known_actions = loaded.loaded.data, [self._action[:0]] * env.num_envs
+        for e, record in zip(symbol_rows, loaded.records("window"), strict=True):
             row = int(self._last[e])
-            low, high = theirs.segments[record.first_segment].tolist()
+            low, high = new_data.segments[record.first_segment].tolist()
             if env.state["last"][e] != row + 1:  # the episode ended before its last bar
                 continue
-            place = low + int(np.searchsorted(theirs.time[low:high], data.time[row]))
-            ahead = row + high - 1 - place
+            new_row = low + int(np.searchsorted(new_data.time[low:high], data.time[row]))
+            ahead = row + high - 1 - new_row
             if ahead >= self._ends[e]:
                 return None
-            for name, ours in self._row_arrays.items():
-                new = getattr(theirs, name)
-                if new[place].tobytes() != ours[row].tobytes():
+            for name, own_rows in self._row_arrays.items():
+                new = getattr(new_data, name)
+                if new[new_row].tobytes() != own_rows[row].tobytes():
                     return None
-                ours[row + 1 : ahead + 1] = new[place + 1 : high]
+                own_rows[row + 1 : ahead + 1] = new[new_row + 1 : high]
             if ahead > row + 1:
-                env.state[e], env.episode_state[e] = (kept[e] for kept in self._previous_state)
+                env.state[e], env.episode_state[e] = (
+                    previous[e] for previous in self._previous_state
+                )
                 env.state["last"][e] = ahead
                 self._steps[e] -= 1
-                known[e] = self._action[e : e + 1].copy()
-        made = self._step_to_end(known)
+                known_actions[e] = self._action[e : e + 1].copy()
+        steps = self._step_to_end(known_actions)
         return [
             self._make_pass(e, trace, trace["bar"][:-1], actions[1:], trace["equity"][:-1])
-            for e, (actions, trace) in enumerate(made)
+            for e, (actions, trace) in enumerate(steps)
             if len(actions) > 1
         ]
 
@@ -356,7 +372,7 @@ class ActionReplay:
             self._replay = module.replay_actions
             return
         arrays = (0, out[0], np.zeros((0, len(env.state_before_step)), np.uint64), env.batch, out)
-        made = codegen.compile_module(
+        compiled = codegen.compile_module(
             f"{env.kernel.name}_replay_actions",
             text,
             {"replay_actions": arrays},
@@ -364,7 +380,7 @@ class ActionReplay:
             constants,
             linked={"advance": advance},
         )
-        self._replay = made["replay_actions"]
+        self._replay = compiled["replay_actions"]
 
     def run(self, e: int, actions: NDArray[Any], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         """Replay actions [n, K] in environment e and return its state fields by name, [n].

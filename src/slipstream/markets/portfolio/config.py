@@ -271,13 +271,13 @@ class Config(config.Config):
             value = getattr(self, name)
             if value == info.default or value == _UNIT_DEFAULTS.get(name, info.default):
                 continue
-            for key, wanted in search.get("when", {}).items():
-                reading = [wanted] if isinstance(wanted, str) else list(wanted)
-                here = getattr(self, key)
-                if here not in reading:
+            for key, required in search.get("when", {}).items():
+                reading = [required] if isinstance(required, str) else list(required)
+                value_of_key = getattr(self, key)
+                if value_of_key not in reading:
                     named = _named(name, value, info.default)
                     raise ValueError(
-                        f"{named} has no effect with `{key}: {here}`, it is used only with "
+                        f"{named} has no effect with `{key}: {value_of_key}`, it is used only with "
                         f"`{key}: {' or '.join(reading)}`. Remove it, or change `{key}`"
                     )
         if self.start_volume and not self.fee_tiers:

@@ -148,7 +148,7 @@ def with_params(loaded: KernelData, config: Config) -> KernelData | None:
     ]
     if config.fee_tiers:
         pairs.append((fee_tier_array(config), data.fee_tiers))
-    if not all(np.array_equal(values, theirs) for values, theirs in pairs):
+    if not all(np.array_equal(values, old_values) for values, old_values in pairs):
         return None
     if "folds" in metadata:
         folds = metadata["folds"]
@@ -191,8 +191,10 @@ def _load_table(
         panel = align_panel(market, config.universe, config.data.bad_bars == "drop")
     features = panel_features(config.features, panel)
     table = PanelTable(panel, features)
-    known = table.available
-    usable = np.array(known.all(axis=1) if config.universe == "common" else known.any(axis=1))
+    available = table.available
+    usable = np.array(
+        available.all(axis=1) if config.universe == "common" else available.any(axis=1)
+    )
     for low, _ in panel.segments.tolist():
         usable[low : low + features.warm_up + config.lookback - 1] = False
     rows = np.flatnonzero(usable)
@@ -245,8 +247,8 @@ def _assemble(
                 f"({_describe_memory(table)})."
             )
         if trains and split != train_split(EVERYTHING) and "window" not in parts:
-            seen = np.concatenate([np.arange(*layout[k].rows) for k in picked[split]])
-            check_constant_features(table.features, panel.symbols, seen)
+            training_rows = np.concatenate([np.arange(*layout[k].rows) for k in picked[split]])
+            check_constant_features(table.features, panel.symbols, training_rows)
     data = build_arrays(table, layout, config)
     if folds is None:
         time = panel.time[rows]
@@ -316,12 +318,12 @@ class PanelTable:
 
 def build_arrays(table: PanelTable, layout: SegmentList, config: Config) -> Data:
     """Build all arrays, read-only."""
-    panel, known = table.panel, table.available
-    close = np.where(known, panel.close, 0.0)
-    opened = np.where(known & panel.tradable, panel.open, 0.0)
+    panel, available = table.panel, table.available
+    close = np.where(available, panel.close, 0.0)
+    opened = np.where(available & panel.tradable, panel.open, 0.0)
     prices = stack_cache_aligned([np.concatenate([close, opened, 0.5 * panel.spread], axis=1)])
-    values = np.where(known[:, :, None], table.features.values, 0.0).astype(np.float32)
-    mean, deviation = _feature_moments(values, known, layout)
+    values = np.where(available[:, :, None], table.features.values, 0.0).astype(np.float32)
+    mean, deviation = _feature_moments(values, available, layout)
     segments = np.array([segment.rows for segment in layout], dtype=np.int64)
     first = np.stack([_first_prices(close, row, config.lookback) for row in segments])
     data = Data(
@@ -389,15 +391,15 @@ def _first_prices(
     close: NDArray[np.float64], segment: NDArray[np.int64], lookback: int
 ) -> NDArray[np.float64]:
     """Return the first price per asset that an episode can observe, 0 for none, [A]."""
-    seen = close[segment[0] - (lookback - 1) : segment[1]]
-    return np.asarray(seen[(seen > 0.0).argmax(axis=0), np.arange(seen.shape[1])])
+    prices = close[segment[0] - (lookback - 1) : segment[1]]
+    return np.asarray(prices[(prices > 0.0).argmax(axis=0), np.arange(prices.shape[1])])
 
 
 def _inverse_magnitude(price: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return 1 over 10 to the integer part of the decimal logarithm; 0 without a price."""
-    known = price > 0.0
-    power = np.floor(np.log10(np.where(known, price, 1.0)))
-    return np.where(known, 1.0 / 10.0**power, 0.0)
+    is_listed = price > 0.0
+    power = np.floor(np.log10(np.where(is_listed, price, 1.0)))
+    return np.where(is_listed, 1.0 / 10.0**power, 0.0)
 
 
 def _feature_moments(
@@ -407,12 +409,12 @@ def _feature_moments(
     means, deviations = [], []
     for scaling in range(layout.num_scalings):
         parts = [slice(*segment.rows) for segment in layout.training_segments(scaling)]
-        seen = np.concatenate([values[part] for part in parts])
+        training_rows = np.concatenate([values[part] for part in parts])
         available = np.concatenate([known[part] for part in parts])[:, :, None]
-        available = np.broadcast_to(available, seen.shape)
+        available = np.broadcast_to(available, training_rows.shape)
         count = np.maximum(available.sum(axis=0), 1)
-        mean = seen.sum(axis=0, dtype=np.float64) / count  # 0 where unlisted
-        deviations_from_mean = np.where(available, seen - mean, 0.0)
+        mean = training_rows.sum(axis=0, dtype=np.float64) / count  # 0 where unlisted
+        deviations_from_mean = np.where(available, training_rows - mean, 0.0)
         deviation = np.sqrt((deviations_from_mean * deviations_from_mean).sum(axis=0) / count)
         means.append(mean.ravel())
         deviations.append(np.where(deviation > 0.0, deviation, 1.0).ravel())
@@ -424,9 +426,9 @@ def mean_spreads(table: PanelTable, layout: SegmentList, picked: SegmentRows) ->
 
     For folds these are the development bars; the hold-out is not read.
     """
-    whole = train_split(DEVELOPMENT)
-    chosen = picked[whole if whole in picked else "train"]
-    rows = np.concatenate([np.arange(*layout[k].rows) for k in chosen])
+    development = train_split(DEVELOPMENT)
+    segments = picked[development if development in picked else "train"]
+    rows = np.concatenate([np.arange(*layout[k].rows) for k in segments])
     listed = table.available[rows]
     share = np.divide(
         table.panel.spread[rows], table.panel.close[rows], out=np.zeros(listed.shape), where=listed

@@ -243,8 +243,8 @@ def params_by_split(
         else:
             params[split] = continuous_passes(base, rows)
     if config.orders == "units":
-        whole = train_split(EVERYTHING)  # contains the hold-out, which checks must not read
-        trained = [name for name in picked if name.endswith("train") and name != whole]
+        everything = train_split(EVERYTHING)  # contains the hold-out, which checks must not read
+        trained = [name for name in picked if name.endswith("train") and name != everything]
         _check_order_sizes(config, data, {k for name in trained for k in picked[name]})
     return with_first_fold(params)
 

@@ -97,10 +97,10 @@ def verdict(view: SplitView) -> str:
     beside = ""
     if view.market_line is not None:
         name, account = view.market_line
-        gain, other = summary_text.compare_returns(
+        gain, comparison = summary_text.compare_returns(
             performance.total_return, account.total_return
         ).split(" against ")
-        beside = f"; {name} made {other}"
+        beside = f"; {name} made {comparison}"
     if performance.total_return <= RUIN_RETURN:
         return f"The account is ruined: {gain} {bars}{beside}."
     if not run.unseen:
@@ -130,8 +130,8 @@ def _doubt_suffix(view: SplitView) -> str:
 def key_figures(view: SplitView) -> list[KeyFigure]:
     """Return return, Sharpe ratio, smallest confirmable ratio, rank and costs."""
     performance, run, yearly = view.performance, view.run, view.market.days_per_year
-    looked = f", read {run.holdout_reads} times" if run.holdout_reads > 1 else ""
-    bars = f"{view.name}, {span(performance.days, yearly)}{looked}"
+    reads = f", read {run.holdout_reads} times" if run.holdout_reads > 1 else ""
+    bars = f"{view.name}, {span(performance.days, yearly)}{reads}"
     figures = [KeyFigure("Return after costs", percent(performance.total_return), bars)]
     figures += summary_text.sharpe_figures(
         performance.sharpe, performance.interval, performance.days, yearly
@@ -203,12 +203,14 @@ def opening_sentences(
     """
     run, agent, yearly = view.run, view.agent, view.market.days_per_year
     market = market_sentences(view)
-    tried = f"Trials tried: {run.trials}{outcome_text.describe_earlier_runs(run.earlier_uses)}."
-    last = [*seed_band(view), *market, *terms, tried]
+    trials_text = (
+        f"Trials tried: {run.trials}{outcome_text.describe_earlier_runs(run.earlier_uses)}."
+    )
+    last = [*seed_band(view), *market, *terms, trials_text]
     returns = {name: baseline.total_return for name, baseline in view.rule_baselines.items()}
     if never_traded(view):
-        made = ", ".join(f"{name} {percent(value)}" for name, value in returns.items())
-        beside = f"; on the same bars: {made}" if made else ""
+        baseline_text = ", ".join(f"{name} {percent(value)}" for name, value in returns.items())
+        beside = f"; on the same bars: {baseline_text}" if baseline_text else ""
         return [f"The agent never traded: its account is unchanged{beside}.", *last]
     # Results on bars used for training or selection are no evidence.
     bounds = view.performance.interval if run.unseen else None
@@ -228,18 +230,18 @@ def seed_band(view: SplitView) -> list[str]:
     count, run = len(view.members), view.run
     if count < 2:
         return []
-    known = [
+    ratios = [
         performance.sharpe for performance in view.performances if performance.sharpe is not None
     ]
-    if not known:
+    if not ratios:
         return [f"None of the {count} members has a Sharpe ratio. {run.member_note}"]
-    if len(known) == 1:
+    if len(ratios) == 1:
         sentence = (
-            f"Of {count} {run.member_noun} one has a Sharpe ratio, {format_number(known[0])}."
+            f"Of {count} {run.member_noun} one has a Sharpe ratio, {format_number(ratios[0])}."
         )
         return [f"{sentence} {run.member_note}"]
-    some = "" if len(known) == count else f" ({len(known)} of {count} have one)"
-    sharpes = format_range_and_median(known)
+    some = "" if len(ratios) == count else f" ({len(ratios)} of {count} have one)"
+    sharpes = format_range_and_median(ratios)
     over = f"Over {count} {run.member_noun} the {view.name} Sharpe is {sharpes}{some}."
     return [f"{over} {run.member_note}"]
 
@@ -263,7 +265,7 @@ def market_sentences(view: SplitView) -> list[str]:
             "correlation of its daily returns with the market's is "
             f"{format_number(view.market_correlations[0], 2)}."
         )
-    for sign, words in ((1.0, "with"), (-1.0, "against")):
+    for sign, direction in ((1.0, "with"), (-1.0, "against")):
         followers = [
             k
             for k, v in enumerate(view.market_correlations)
@@ -275,7 +277,7 @@ def market_sentences(view: SplitView) -> list[str]:
             figures = f" (correlation of daily returns {follows}, mean net exposure {nets})"
             figures *= len(view.members) > 1
             text += (
-                f" {_members(view, followers)} {words} it{figures}: such ups and downs are in "
+                f" {_members(view, followers)} {direction} it{figures}: such ups and downs are in "
                 "good part "
                 "the market's, not timing."
             )

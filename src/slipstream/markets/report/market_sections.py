@@ -189,8 +189,8 @@ def baseline_section(
     if len(view.random_returns):
         lines = {name: baseline.total_return for name, baseline in view.plotted_baselines.items()}
         drawn = random_timing_figure(view.name, view.agent.total_return, view.random_returns, lines)
-        words = f"Total return of the agent among {len(view.random_returns)} random {draws}"
-        pictures.append(make_picture("random_timing", words, drawn))
+        caption = f"Total return of the agent among {len(view.random_returns)} random {draws}"
+        pictures.append(make_picture("random_timing", caption, drawn))
     return Section(title, sentences, tables, pictures)
 
 
@@ -312,11 +312,15 @@ def trade_section(view: SplitView, traded: Table | None = None) -> Section:
 
 def _trade_table(view: SplitView) -> Table:
     """Return the table of trades; counts are kernel metrics, holding times come from the trace."""
-    mine, money, sums = view.agent, view.market.account_currency, partial(sum_metric, view.tracks)
+    account, money, sums = (
+        view.agent,
+        view.market.account_currency,
+        partial(sum_metric, view.tracks),
+    )
     closed, profit, loss = sums("trades"), sums("gross_profit"), sums("gross_loss")
     lengths = [holding_times(track.trace["exposure"].ravel()) for track in view.tracks]
     held_for = np.concatenate(lengths)
-    per_day = sums("turnover") / max(mine.days, 1) / max(len(view.tracks), 1)
+    per_day = sums("turnover") / max(account.days, 1) / max(len(view.tracks), 1)
 
     def of_trades(value: float) -> float | None:
         """Return a value per closed trade."""
@@ -336,7 +340,7 @@ def _trade_table(view: SplitView) -> Table:
         [f"Mean trade after costs, {money}", format_number(of_trades(profit - loss), 2)],
         [
             f"Mean cost of a trade, {money}",
-            format_number(of_trades(float(mine.total_costs[-1])), 2),
+            format_number(of_trades(float(account.total_costs[-1])), 2),
         ],
         holding_time(float(held_for.mean()) if len(held_for) else None, view.market.bar_seconds),
         ["Mean exposure", format_number(view.performance.exposure, 2)],
@@ -374,11 +378,11 @@ def _cost_table(of: Account) -> Table:
 
 def calendar_section(view: SplitView) -> Section:
     """Return the section of months, drawdowns, symbols, weekdays and hours."""
-    mine = view.agent
-    weekdays, hours = slice_by_weekday(mine), slice_by_hour(mine)
+    account = view.agent
+    weekdays, hours = slice_by_weekday(account), slice_by_hour(account)
     tables = [
-        _month_table(monthly_returns(mine.equity, mine.time[1:])),
-        _drawdown_table(worst_drawdowns(mine.daily_equity, mine.daily_time)),
+        _month_table(monthly_returns(account.equity, account.time[1:])),
+        _drawdown_table(worst_drawdowns(account.daily_equity, account.daily_time)),
     ]
     if not view.run.is_portfolio:
         by_symbol = slice_by_symbol(view.tracks, view.market, view.prices.time)
@@ -386,17 +390,17 @@ def calendar_section(view: SplitView) -> Section:
     tables += [_slice_table("By weekday", "t value", weekdays), _hour_table(hours)]
     sentences = largest_t_value("weekday", [weekday.score for weekday in weekdays])
     sentences += largest_t_value("hour", [hour.score for hour in hours])
-    days = daily_return_figure(view.name, mine)
+    days = daily_return_figure(view.name, account)
     pictures = [make_picture("daily_returns", "Distribution of daily returns", days)]
-    if mine.days >= 2 * ROLLING_DAYS:
-        drawn = rolling_sharpe_figure(view.name, mine, ROLLING_DAYS)
-        words = f"Sharpe ratio of the last {ROLLING_DAYS} trading days"
-        pictures.insert(0, make_picture("rolling_sharpe", words, drawn))
+    if account.days >= 2 * ROLLING_DAYS:
+        drawn = rolling_sharpe_figure(view.name, account, ROLLING_DAYS)
+        caption = f"Sharpe ratio of the last {ROLLING_DAYS} trading days"
+        pictures.insert(0, make_picture("rolling_sharpe", caption, drawn))
     else:
         sentences.append(
             f"A rolling Sharpe ratio is not shown: it requires {2 * ROLLING_DAYS} trading days, "
             "and "
-            f"the {view.name} split has {mine.days}."
+            f"the {view.name} split has {account.days}."
         )
     return Section("When it was earned", sentences, tables, pictures)
 
@@ -406,12 +410,12 @@ def _month_table(returns: Mapping[tuple[int, int], float]) -> Table:
     rows = []
     for year in sorted({year for year, _ in returns}):
         cells = [returns.get((year, month)) for month in range(1, 13)]
-        whole = float(np.prod([1.0 + c for c in cells if c is not None])) - 1.0
+        year_return = float(np.prod([1.0 + c for c in cells if c is not None])) - 1.0
         rows.append(
             [
                 str(year),
                 *("" if c is None else format_number(100 * c) for c in cells),
-                format_number(100 * whole),
+                format_number(100 * year_return),
             ]
         )
     return Table("Monthly returns, %", ("", *MONTHS, "year"), rows)
@@ -469,22 +473,22 @@ def position_section(view: SplitView) -> Section:
     return Section("Positions", more, (), pictures)
 
 
-def training_section(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
+def training_section(run: RunEvaluation, views: Sequence[SplitView]) -> Section:
     """Return the learning curve, and equity on the bars used for training and selection."""
     pictures = []
     if run.curves:
         drawn = history.draw_learning_curves(run.curves)
         pictures.append(make_picture("learning_curve", "Score over training", drawn))
-    for split in seen:
+    for split in views:
         drawn = equity_figure(split.name, split.agent, split.plotted_baselines)
-        words = f"Equity and drawdown on the {split.name} split"
-        pictures.append(make_picture(f"equity_{split.name}", words, drawn))
+        caption = f"Equity and drawdown on the {split.name} split"
+        pictures.append(make_picture(f"equity_{split.name}", caption, drawn))
     sentence = (
         "The agent was trained on the training split and selected on the validation split. Results "
         "on these splits are no evidence."
     )
     title = "Training and its splits"
-    return Section(title, (sentence,) if seen else (), (), pictures)
+    return Section(title, (sentence,) if views else (), (), pictures)
 
 
 def break_even_sentence(multiple: float | None) -> str:
@@ -498,14 +502,15 @@ def break_even_sentence(multiple: float | None) -> str:
 
 def largest_t_value(what: str, scores: Sequence[float | None]) -> list[str]:
     """Report the largest of several t values with its probability by chance among all of them."""
-    known = [abs(score) for score in scores if score is not None and not math.isnan(score)]
-    if len(known) < 2:
+    magnitudes = [abs(score) for score in scores if score is not None and not math.isnan(score)]
+    if len(magnitudes) < 2:
         return []
-    alone = math.erfc(max(known) / math.sqrt(2.0))
-    among = 1.0 - (1.0 - alone) ** len(known)
+    alone = math.erfc(max(magnitudes) / math.sqrt(2.0))
+    among = 1.0 - (1.0 - alone) ** len(magnitudes)
     return [
-        f"By {what} the largest t value is {format_number(max(known), 2)}, of {len(known)} tries: "
-        f"without any effect, {format_percent(among, 1)} of such tables have one as large."
+        f"By {what} the largest t value is {format_number(max(magnitudes), 2)}, of "
+        f"{len(magnitudes)} tries: without any effect, {format_percent(among, 1)} of such tables "
+        "have one as large."
     ]
 
 
@@ -565,28 +570,30 @@ def positions_figure(track: EpisodeResult, prices: Prices) -> Figure:
     rows = bar_rows(track)
     held = track.trace["exposure"].ravel()
     title = f"{track.name}: price and position"
-    figure, (whole, near, level) = new_figure(title, 5.2, (1.5, 1.5, 0.7), share=False)
+    figure, (overview, detail, level) = new_figure(title, 5.2, (1.5, 1.5, 0.7), share=False)
     part = slice(max(len(rows) - _RECENT_BARS, 0), None)
     keep = downsample(prices.close[rows])
-    whole.plot(dates(prices.time[rows[keep]]), prices.close[rows[keep]], color=INK, linewidth=0.7)
-    _shade(whole, dates(prices.time[rows]), held)
-    time_axis(whole)
+    overview.plot(
+        dates(prices.time[rows[keep]]), prices.close[rows[keep]], color=INK, linewidth=0.7
+    )
+    _shade(overview, dates(prices.time[rows]), held)
+    time_axis(overview)
     index = np.arange(len(rows))[part]
-    near.plot(index, prices.close[rows[part]], color=INK, linewidth=0.9)
-    _shade(near, index, held[part])
-    near.set_title(f"the last {len(index)} bars", loc="left", fontsize=10.5)
+    detail.plot(index, prices.close[rows[part]], color=INK, linewidth=0.9)
+    _shade(detail, index, held[part])
+    detail.set_title(f"the last {len(index)} bars", loc="left", fontsize=10.5)
     level.step(index, held[part], where="mid", color=BLUE, linewidth=1.1)
     level.axhline(0.0, color=INK, linewidth=0.6)
     level.set_ylabel("exposure")
     limit = max(float(np.abs(held[part]).max(initial=0.0)), 1.0) * 1.15
     level.set_ylim(-limit, limit)
-    level.sharex(near)
-    near.tick_params(labelbottom=False)
+    level.sharex(detail)
+    detail.tick_params(labelbottom=False)
     ticks = np.linspace(index[0], index[-1], 5).astype(int)
     level.set_xticks(ticks, [two_line_date(int(moment)) for moment in prices.time[rows[ticks]]])
     sides = (("long", BLUE, 0.35), ("short", ORANGE, 0.5))
     handles = [Patch(color=colour, alpha=alpha, label=side) for side, colour, alpha in sides]
-    whole.legend(
+    overview.legend(
         handles=handles,
         frameon=False,
         fontsize=9.5,
@@ -640,8 +647,8 @@ def gross_and_net_figure(split: str, agent: Account) -> Figure:
     if kinds:
         bottom.legend(loc="upper left", ncols=4, borderaxespad=0.2, frameon=False, fontsize=9.5)
     else:
-        words = "no costs were paid"
-        bottom.text(0.5, 0.5, words, transform=bottom.transAxes, ha="center", color=GREY)
+        cost_text = "no costs were paid"
+        bottom.text(0.5, 0.5, cost_text, transform=bottom.transAxes, ha="center", color=GREY)
     for axes in (top, bottom):
         percent_axis(axes)
     time_axis(bottom)

@@ -113,14 +113,17 @@ def _comparison_rules(view: SplitView) -> list[str]:
 
 def _trade_table(view: SplitView) -> Table:
     """Return the table of trades."""
-    mine, sums = view.agent, partial(sum_metric, view.tracks)
-    fills, paid = sums("fills"), float(mine.total_costs[-1])
+    account, sums = view.agent, partial(sum_metric, view.tracks)
+    fills, paid = sums("fills"), float(account.total_costs[-1])
     cost = format_number(paid / fills if fills else None, 2)
     rows = [
         ["Fills", format_number(fills, 0)],
         ["Holdings closed", format_number(sums("trades"), 0)],
         sections.holding_time(_holding_bars(view), view.market.bar_seconds),
-        ["Turnover per day, times equity", format_number(sums("turnover") / max(mine.days, 1), 2)],
+        [
+            "Turnover per day, times equity",
+            format_number(sums("turnover") / max(account.days, 1), 2),
+        ],
         ["Mean exposure", format_number(view.performance.exposure, 2)],
         [f"Mean cost of a fill, {view.market.account_currency}", cost],
     ]
@@ -153,9 +156,9 @@ def _asset_section(view: SplitView) -> Section:
     columns = ("", "result before costs", "mean weight", "bars held", "its price")
     note = "Result: of the start. The price's change is over the same bars, without costs."
     drawn = weights_figure(view.name, view.tracks, view.prices)
-    words = f"Weights of assets and cash on the {view.name} split"
+    caption = f"Weights of assets and cash on the {view.name} split"
     table = Table("By asset", columns, rows, note=note)
-    return Section("By asset", (), [table], [make_picture("weights", words, drawn)])
+    return Section("By asset", (), [table], [make_picture("weights", caption, drawn)])
 
 
 def weights_figure(split: str, tracks: Sequence[EpisodeResult], prices: Prices) -> Figure:
@@ -236,5 +239,5 @@ def asset_gains(units: Floats, rows: Ints, prices: Prices) -> Floats:
     before = np.concatenate([np.zeros((1, units.shape[1])), units[:-1]])
     fill = prices.fill[rows].copy()
     fill[-1] = close[rows[-1]]
-    moved = before * (close[rows] - close[rows - 1])
-    return np.asarray(moved + (units - before) * (close[rows] - fill))
+    price_gains = before * (close[rows] - close[rows - 1])
+    return np.asarray(price_gains + (units - before) * (close[rows] - fill))
