@@ -134,13 +134,13 @@ def _fit_bars(env: dict[str, Any], bars: int) -> list[str]:
             lines = []
             if feature_names != list(names):
                 env["features"] = feature_names
-                lines.append(f"Of {bars:,} bars: features that remember at most {most:,} bars.")
+                lines.append(f"Of {bars:,} bars: features with a memory of at most {most:,} bars.")
             if split is _LONGER:
                 env["split"] = split
                 lines.append(f"Of {bars:,} bars: longer validation and test, after their embargo.")
             return lines
     return [
-        "STILL OPEN, and `slipstream train` refuses until it is settled:",
+        "STILL OPEN; `slipstream train` refuses the config until this is resolved:",
         f"  {bars:,} bars are too few for any choice of features and splits. {refused}",
     ]
 
@@ -168,7 +168,7 @@ def _data_head(proposal: DataProposal) -> list[str]:
             "No spread column everywhere: spread_pips below is a guess, write your broker's."
         )
     if proposal.open:
-        head.append("STILL OPEN, and `slipstream train` refuses until it is settled:")
+        head.append("STILL OPEN; `slipstream train` refuses the config until this is resolved:")
         head += [f"  {sentence}" for sentence in proposal.open]
     head.append("Look at the data first: slipstream data check FOLDER.")
     return head

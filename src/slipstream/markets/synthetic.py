@@ -1,8 +1,7 @@
-"""Synthetic markets: prices with an edge whose optimal return is known
-(docs/explanation/statistics.md, section 14).
+"""Synthetic markets: prices with an edge whose optimal return is known.
 
-`SyntheticMarket` generates prices and writes them to files. Every open is the close before; a
-bar's growth is the signal of a subclass plus noise:
+See docs/explanation/statistics.md, section 14. `SyntheticMarket` generates prices and writes them
+to files. Every open is the previous close; a bar's growth is the signal of a subclass plus noise:
 
     open[t+1] = close[t]
     log(close[t+1] / open[t+1]) = drift(state[t]) + noise[t+1]
@@ -59,7 +58,7 @@ class SyntheticMarket(ABC):
     """Generator of prices; subclasses define the signal.
 
     Attributes:
-        name: what it is called, as in `slipstream data synthetic-forex`.
+        name: name of the market, as in `slipstream data synthetic-forex`.
         column: the extra column that holds the state.
         stream: number of its random stream.
         symbols, bars, bar_seconds, first_price: defaults of the generated files.
@@ -296,7 +295,7 @@ class ReversionOptimum:
 
 @dataclass(frozen=True)
 class SyntheticReversion(SyntheticMarket):
-    """synthetic-reversion: assets that give back a part of every move one bar later.
+    """synthetic-reversion: assets that revert a part of every move one bar later.
 
     Each asset's log growth is a moving average of unpredictable shocks:
 
@@ -304,9 +303,10 @@ class SyntheticReversion(SyntheticMarket):
         shock ~ noise x N(0, 1), independent between bars and assets
         log(volume[t]) = 10 + own noise of deviation 1, uninformative
 
-    Who sees bar t expects -share x shock[t] of the next bar, and nothing of any later one: an edge
-    that lasts one bar, beside synthetic-crypto's, which lasts 288. The bar's own return shows the
-    shock up to the echo of the one before. With `share = 0` the market has no edge.
+    Given bar t, the expected growth of the next bar is -share x shock[t], and that of any later bar
+    is 0: the edge lasts one bar, compared with 288 bars of synthetic-crypto. The bar's own return
+    reveals the shock except for the reversion of the previous one. With `share = 0` the market has
+    no edge.
 
     Parameters are fractions (1 bp = 1e-4).
     Its state, the column `shock`, is the new part of a bar's growth.

@@ -147,7 +147,7 @@ class FusedReplayLoop:
     """Runs the rows of an iteration for the environments of a kernel.
 
     Args:
-        env: all environments; `FusedLoop.fits` must hold for them.
+        env: all environments; `FusedLoop.is_supported` must be true for them.
         replay: replay buffer with compiled `loops`.
         acting, learning, block: examples of the argument types.
         learned: see `ReplayLoopState`.

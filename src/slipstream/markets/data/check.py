@@ -389,7 +389,7 @@ def timeframe_issue(
         right = [symbol for symbol in names if lengths[symbol] == expected]
         if wrong:
             symbol_length = names[wrong[0]]
-            requested = f"`timeframe: {timeframe}` asks for {timeframe_name(expected)}"
+            requested = f"`timeframe: {timeframe}` requires {timeframe_name(expected)}"
             ways: list[SuggestedFix] = [{"symbols": right}] if right else []
             return DataIssue.from_kind(
                 wrong[0],

@@ -39,34 +39,33 @@ class DataConfig(Config):
     """The `data:` section of a config file.
 
     Attributes:
-        folder: folder with one file a symbol, a single file, or ``package:NAME/sub/folder`` for
-            data that came inside an installed Python package.
-        symbols: which symbols to load, None for all files of the folder.
-        files: file name by symbol, for files that are not called ``{SYMBOL}.parquet|csv|feather``;
-            several symbols may name one file that holds them all; a pattern names the parts of
-            one symbol, such as ``BTCUSDT-1h-20*.csv``.
-        timeframe: asserted bar length (``15m``); bars are never resampled.
-        columns: the file's column names -> time, date, open, high, low, close, volume, spread,
-            spread_points, spread_pips, or any other name for an extra column.
+        folder: folder with one file per symbol, a single file, or ``package:NAME/sub/folder`` for
+            data in an installed Python package.
+        symbols: symbols to load; None loads all files of the folder.
+        files: file name by symbol, for files that are not called ``{SYMBOL}.parquet|csv|feather``.
+            Several symbols may share one file. A pattern matches the parts of one symbol, such as
+            ``BTCUSDT-1h-20*.csv``.
+        timeframe: required bar length (``15m``); bars are never resampled.
+        columns: map from the file's column names to time, date, open, high, low, close, volume,
+            spread, spread_points, spread_pips, or any other name for an extra column.
         time_format: strptime format of the time column, if detection fails.
-        row_spacing: length between rows (``1h``) with timestamps too coarse to distinguish them;
-            times are rebuilt from the order of the rows, which must have no holes.
-        time_zone: zone of naive timestamps, such as ``UTC`` or ``America/New_York+7``.
+        row_spacing: time between rows (``1h``) if their timestamps are too coarse to distinguish
+            them. Times are rebuilt from the order of the rows, which must have no holes.
+        time_zone: zone of timestamps without one, such as ``UTC`` or ``America/New_York+7``.
         separator: field separator of CSV files, if detection fails.
         decimal: decimal mark of numbers in text, ``.`` or ``,``, if detection fails.
         timestamp_label: left if timestamps mark a bar's open, right if they mark its close
             (shifted by one bar), as in pandas' `resample(label=...)`.
-        price_side: what the prices are; bid and ask are shifted to mid by half the spread.
-        price_scale: factor that turns the file's prices into prices (0.00001 for points), one for
-            all symbols or by symbol ({EURUSD: 0.00001, USDJPY: 0.001}; others keep theirs).
-        spread_pips: full spread in pips where the file has no spread column.
-        point: price units of one point for `spread_points`, one for all symbols or by symbol;
+        price_side: side of the prices; bid and ask are shifted to mid by half the spread.
+        price_scale: factor on the file's prices (0.00001 for points), one for all symbols or by
+            symbol ({EURUSD: 0.00001, USDJPY: 0.001}; others keep theirs).
+        spread_pips: full spread in pips if the file has no spread column.
+        point: price units of one point for `spread_points`, one for all symbols or by symbol; by
             default a tenth of a pip.
-        bad_bars: whether bars with missing, non-positive or impossible prices stop loading or are
-            dropped.
-        accept: findings of the data check that do not stop loading; each stands at the top of the
-            report.
-        market: trading hours; ``auto`` = ``fx`` for two fiat currencies, else ``24/7``.
+        bad_bars: action on bars with missing, non-positive or impossible prices: refuse to load,
+            or drop them.
+        allow_issues: kinds of issues that do not stop loading; the report lists them first.
+        market: trading hours; ``auto`` is ``fx`` for two fiat currencies, else ``24/7``.
     """
 
     folder: str
@@ -98,9 +97,9 @@ class DataConfig(Config):
         """
         if "folder" not in section:
             raise ConfigError(
-                f"`env.data.folder` is missing: {name} reads prices. Name the folder of the "
-                "files, `slipstream tune ... --data-dir DIR`, or --set env.data.folder=DIR for "
-                "other commands; or create a config from it, "
+                f"`env.data.folder` is missing: {name} reads prices. Set the folder of the "
+                "files with `slipstream tune ... --data-dir DIR`, or --set env.data.folder=DIR for "
+                "other commands, or create a config from it with "
                 f"`slipstream init {shlex.quote(name)} DIR > my.yaml`."
             )
 
@@ -113,7 +112,7 @@ class DataConfig(Config):
             if not value:
                 raise ValueError("name at least one symbol, or leave it out for all files")
             if len({str(symbol) for symbol in value}) != len(value):  # one may be a list
-                raise ValueError("each symbol may be named once")
+                raise ValueError("each symbol may be listed only once")
         return value
 
     def price_scale_for(self, symbol: str) -> float:
@@ -137,9 +136,9 @@ class DataConfig(Config):
             if isinstance(name, str) and name in CATALOGUE:
                 entry = CATALOGUE[name]
                 how = f"its fix is {entry.fix}" if entry.fix else "it is not an error"
-                raise ValueError(f"{name} cannot be accepted: {how}")
+                raise ValueError(f"{name} cannot be allowed: {how}")
             advice = did_you_mean(str(name), ACCEPTABLE)
-            raise ValueError(f"{name!r} is no issue that can be accepted; {advice}")
+            raise ValueError(f"{name!r} is not an issue that can be allowed; {advice}")
         return value
 
     @field_validator("separator")

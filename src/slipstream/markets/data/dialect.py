@@ -109,12 +109,12 @@ def sniff(text: str, separator: str | None, label: str) -> Dialect:
     allowed = f"\t{separator or ''}"
     if any(unicodedata.category(c) == "Cc" and c not in allowed for c in lines[0]):
         raise DataError(
-            f"{label} is not a text file: its first line holds bytes that are no characters. Give "
+            f"{label} is not a text file: its first line contains bytes that are not text. Give "
             "a CSV, Parquet or Feather file of bars."
         )
     separator = separator or _separator(lines)
     rows = [_cells(line, separator) for line in lines]
-    # A header may stand below lines of tickers: yfinance writes up to three lines of header.
+    # A header may follow lines of tickers: yfinance writes up to three lines of header.
     head = next((k for k, row in enumerate(rows[:_PREAMBLE]) if _names_prices(row)), 0)
     fields = tuple(rows[head])
     if len(fields) < 5:
@@ -141,7 +141,7 @@ def _cells(line: str, separator: str) -> list[str]:
 
 
 def _names_prices(row: Sequence[str]) -> bool:
-    """Return whether at least three cells are names of prices."""
+    """Return True if at least three cells are names of prices."""
     names = [_OURS.get(normalize_header(cell)) or (parse_side(cell) or ("", ""))[1] for cell in row]
     return len(set(names) & set(PRICES)) >= 3
 
@@ -153,8 +153,8 @@ def _numbers_in(row: Sequence[str]) -> int:
 def _as_wide(names: tuple[str, ...], rows: list[list[str]]) -> tuple[str, ...]:
     """Return names for rows that are one cell longer than their header.
 
-    The cell without a name is an index in front (a row number, a symbol, the time) or a time of day
-    next to its date. Otherwise it is the last one, which is not read.
+    The unnamed cell is a leading index (a row number, a symbol, the time) or a time of day next to
+    its date. Otherwise it is the last cell, which is not read.
     """
     widths = Counter(map(len, rows))
     if not widths or widths.most_common(1)[0][0] != len(names) + 1:

@@ -1,5 +1,6 @@
-"""Panel: the prices of several assets on one time axis (docs/explanation/market-rules.md, section
-10).
+"""Panel: the prices of several assets on one time axis.
+
+See docs/explanation/market-rules.md, section 10.
 
     rows        every bar during which the market is open, from the panel's first to its last
     a bar that an asset lacks
@@ -188,7 +189,7 @@ def _on_one_grid(market: Market, drop: bool, notes: list[str]) -> tuple[Bars, ..
         )
         if not drop or stray.all():
             raise DataError(
-                f"{what}. A panel needs bars that open at the same moments: mend the stamps "
+                f"{what}. A panel needs bars that open at the same times. Correct the timestamps "
                 "(`time_zone`, `timestamp_label`), leave the asset out of `symbols`, or drop these "
                 "bars with `bad_bars: drop`."
             )

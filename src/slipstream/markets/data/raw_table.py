@@ -91,7 +91,7 @@ class RawTable:
         spread: None if there is no source.
         extra: other numeric columns.
         part: index of the symbol's file that each row comes from, int64 [n].
-        unpaired: number of rows that only the file of bids or of asks has.
+        unpaired: number of bid or ask rows without a row of the other side.
         unknown: number of rows whose volume is unknown and counts as 0.
         spread_replaced: the config's spread replaces that of the file.
     """
@@ -225,7 +225,7 @@ def _concat_parts(frames: list[pl.DataFrame], label: str) -> pl.DataFrame:
         return pl.concat([part.select(shared) for part in frames], how="vertical_relaxed")
     except pl.exceptions.PolarsError as error:
         raise DataError(
-            f"{label} stands for {len(frames)} files whose columns differ in type ({error}): "
+            f"{label} matches {len(frames)} files whose columns differ in type ({error}): "
             "write them alike, or name one of them in `files`."
         ) from None
 
@@ -241,7 +241,7 @@ def _merge_sides(
     is_valid = shared != timestamps.MISSING
     if not is_valid.any():
         raise DataError(
-            f"{label} stands for a file of bids and one of asks that have no time stamp in common: "
+            f"{label} matches a bid file and an ask file that have no timestamp in common: "
             "export both for the same time, or name one of them in `files`."
         )
     bid_rows, ask_rows = bid_rows[is_valid], ask_rows[is_valid]
@@ -322,8 +322,8 @@ def _mid_from_sides(
     """Return prices and spread of columns of bid and ask.
 
     Prices without a side stay if there are four of them. Otherwise they are the middle of bid and
-    ask. The spread is that of the open, at which orders fill; of the close where the file has no
-    other; the file's own spread column if it has one.
+    ask. The spread is the file's own spread column if it has one, else that of the open, at which
+    orders fill, else that of the close.
     """
     dialect = replace(dialect, columns=tuple(frame.columns))
     sides: dict[str, dict[str, str]] = {"bid": {}, "ask": {}}
@@ -369,7 +369,7 @@ def _mid_from_sides(
 def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.DataFrame]:
     """Return a file's dialect and its columns under their own names."""
     if path.is_dir():
-        raise DataError(f"{label} is a folder, a file was expected: rename or remove {path}.")
+        raise DataError(f"{label} is a folder, a file was expected. Rename or remove {path}.")
     try:
         regular_file(path)
     except FileNotFoundError:

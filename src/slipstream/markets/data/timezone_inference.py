@@ -389,7 +389,7 @@ def _other_zone(table: RawTable, edges: WeekEdges, current: ZoneFit) -> DataIssu
         fits = [fit for fit in rank_zones(edges, "close") if _explains(fit, current, edges)]
         fits = [fit for fit in fits if fit.exact >= MIN_EXACT_SHARE]
     stated = table.local_times.origin in ("aware", "mixed")
-    if stated:  # a file that says its zone is believed but for weeks that begin and end elsewhere
+    if stated:  # A stated zone is trusted unless the weeks begin and end at other times.
         fits = [fit for fit in fits if 10 * fit.lacking <= len(edges)]
     if not fits:
         return None

@@ -1,11 +1,11 @@
 """Hold-out register: days of prices that a user has searched on or has evaluated.
 
-A hold-out is proof once, and only on days that no study searched on. Before a study searches, its
-development days are registered; before it opens its hold-out, those days are. Both entries go into
-the user's state folder and into a file beside the study, so a study under another home or in
-another folder finds them. Prices are identified by their returns, not by names: the same prices
-under another name, bar length, time zone, side or inverted are recognised. Evaluations of test
-splits are registered as accesses, which are only listed.
+A hold-out is evidence only once, and only on days that no study has searched on. A study registers
+its development days before it searches, and the days of its hold-out before it opens it. Both
+entries are written to the user's state folder and to a file beside the study, so a study under
+another home or in another folder finds them. Prices are identified by their returns, not by names:
+the same prices under another name, bar length, time zone, side or inverted are recognised.
+Evaluations of test splits are registered as accesses, which are only listed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ CREATE TABLE IF NOT EXISTS series (
 CREATE TABLE IF NOT EXISTS spans (
     number INTEGER NOT NULL, digest TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
     PRIMARY KEY (number, digest));
-CREATE TABLE IF NOT EXISTS trials (key TEXT PRIMARY KEY, asked INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS trials (key TEXT PRIMARY KEY, num_trials INTEGER NOT NULL);
 """  # `prices` and `of` hold daily returns of older registers without `series`
 Array = NDArray[Any]
 _REMEDY = (
@@ -122,7 +122,7 @@ def record_opening(
     }
     used = (days for kind, _, days in matches.values() if kind != ACCESS)
     opened = frozenset[int]().union(*used)
-    if own_openings > 1:  # what the study itself opened, wherever its register went
+    if own_openings > 1:  # openings by the study itself, even if its register was lost
         opened = opened.union(*(series.days for series in prices))
     number = max(own_openings, 1 + len(named[OPENING]))
     compared = max(len(np.unique(series.day)) for series in prices)
@@ -242,7 +242,7 @@ def get_opened_days(prices: Sequence[PriceSeries]) -> frozenset[int]:
 def _register(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a register in one transaction, durable on commit; concurrent studies are serialised."""
     with database_errors(path, _REMEDY), closing(connect_writer(path, _BUSY_SECONDS)) as db:
-        db.execute("PRAGMA synchronous=EXTRA")  # also its folder's entry survives a power loss
+        db.execute("PRAGMA synchronous=EXTRA")  # the folder's entry survives a power loss
         db.execute("BEGIN IMMEDIATE")
         for statement in _TABLES.split(";")[:-1]:
             db.execute(statement)
@@ -335,7 +335,7 @@ def _matches(
         key, kind, name, at = entries[number]
         old = series_by_digest.get(digest)
         if old is None:
-            raise _SPANS.refusal(db, f"names the series {digest[:12]}, which is not there")
+            raise _SPANS.refusal(db, f"refers to the series {digest[:12]}, which is missing")
         if digest not in aligned:
             pairs = ((series, _align(old, series)) for series in prices)
             aligned[digest] = [(series, rows) for series, rows in pairs if rows is not None]

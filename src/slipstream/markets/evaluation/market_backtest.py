@@ -1,10 +1,11 @@
 """Backtest: the continuous passes of one split, with baselines replayed on the same bars.
 
 Every baseline is a sequence of actions that the same kernel replays on the agent's bars. For single
-positions: flat, buy and hold, short, moving-average cross and oracle, at exposure 1 and without the
-agent's own stops, cooldowns and loss limits. For portfolios: cash; equal weight bought once, the
-benchmark; equal weight rebalanced; each asset bought and held; and the oracle, if fees are constant
-and there is no cash reserve. The matched random draws and the stress tests keep the agent's rules.
+positions they are flat, buy and hold, short, moving-average cross and oracle, at exposure 1 and
+without the agent's own stops, cooldowns and loss limits. For portfolios they are cash, equal weight
+bought once (the benchmark), equal weight rebalanced, each asset bought and held, and the oracle if
+fees are constant and there is no cash reserve. The matched random draws and the stress tests keep
+the agent's rules.
 """
 
 from __future__ import annotations
@@ -332,7 +333,7 @@ def ema(values: Floats, span: int) -> Floats:
 def ema_cross(passes: SymbolSplitBacktest, record: int) -> NDArray[np.int64]:
     """Return positions: long while the average of 20 closes is above that of 50, else short.
 
-    The averages start up to 1,000 bars before the pass, if the same symbol has them.
+    The averages start up to 1,000 bars before the pass, if the symbol has these bars.
     """
     first, last = passes.window(record)
     start = max(first - 1_000, passes.specs[record].first_symbol_row)
@@ -368,7 +369,7 @@ def run_stress_test(
 def break_even(net: Callable[[Floats], Floats]) -> float | None:
     """Return the cost multiple at which the return reaches zero, to about a thousandth.
 
-    Brackets it by doubling, then cuts the bracket into nine three times.
+    The multiple is bracketed by doubling; the bracket is then divided into nine, three times.
 
     Args:
         net: total returns under several cost multiples at once.
@@ -410,7 +411,7 @@ def random_returns(
 
 @dataclass(frozen=True)
 class PortfolioSplitBacktest(SymbolSplitBacktest):
-    """One pass for each segment of bars without a hole; passes are sequential.
+    """Sequential passes of one split, one per segment of bars without a hole.
 
     Attributes:
         kernel, loaded: the rules and their data; the kernel declares a `PortfolioBacktestSpec`.
@@ -428,7 +429,7 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
     def symbols(self) -> tuple[str, ...]:
         """Name of each pass."""
         count = len(self.params)
-        return ("portfolio",) if count == 1 else tuple(f"stretch {k + 1}" for k in range(count))
+        return ("portfolio",) if count == 1 else tuple(f"segment {k + 1}" for k in range(count))
 
     @property
     def market(self) -> MarketSpec:
@@ -445,12 +446,12 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
 
     @property
     def is_comparable(self) -> bool:
-        """Always true: weights are replayed as they are."""
+        """Always True: weights are replayed unchanged."""
         return True
 
     @property
     def has_financing(self) -> bool:
-        """Always false: coins have no overnight financing."""
+        """Always False: coins have no overnight financing."""
         return False
 
     def round_trips(self) -> list[inputs.RoundTripCost]:
@@ -542,8 +543,8 @@ class PortfolioSplitBacktest(SymbolSplitBacktest):
         """True if a single asset, or cash, is as good as any mix at every bar.
 
         With costs in proportion to notional, final wealth is linear in the holdings, so the best
-        plan is at a corner. Volume-dependent fees and a reserve break that; assets that are
-        delisted are sold by the rules at times that the programme does not see.
+        plan is at a corner. This does not hold with volume-dependent fees or a reserve. The
+        programme cannot anticipate sales of delisted assets.
         """
         return all(spec.is_corner_optimal for spec in self.specs)
 

@@ -1,11 +1,11 @@
 """Upper bounds with hindsight: exact dynamic programmes over positions and over weights.
 
 `optimal_positions` covers short, flat and long of one symbol. A position is sized once and then
-held (docs/explanation/market-rules.md, section 4), so equity under a held position is linear in
-the later price and
-conversion rate. The programme keeps, for each side, the entries that could still become optimal at
-some price inside the remaining range; all others are dominated and dropped. `optimal_weights`
-covers the assets of a portfolio and cash, of which a single one is as good as any mix.
+held (docs/explanation/market-rules.md, section 4), so equity under a held position is linear in the
+later price and conversion rate. For each side, the programme keeps the entries that could still
+become optimal at some price inside the remaining range; all others are dominated and dropped.
+`optimal_weights` covers the assets of a portfolio and cash, of which a single one is as good as any
+mix.
 """
 
 from __future__ import annotations

@@ -32,18 +32,16 @@ class Feature:
     """One line of the registry.
 
     Attributes:
-        pattern: the name, with ``{n}`` for its window in bars (``rsi_{n}``).
-        compute: ``(bars, n) -> float64 [rows]``; row t uses bars <= t; n is 0 where the name has
-            no window.
-        rows: rows to drop, a number or a function of n: 0 where row 0 is final. For recursive
-            averages they are so many that the result no longer depends on where the file begins
-            (see `FORGOTTEN`).
-        meaning: one phrase, with the unit, as the table of docs/guides/price-data.md has it.
-        stationary: whether the value has the same meaning at any price level.
-        smallest: the smallest window that makes sense.
-        cumulative: whether it counts from the first bar of the data, so that no warm-up makes it
-            independent of where they begin; for sets of other systems only, and refused in
-            studies (see `refuse_endless`).
+        pattern: name, with ``{n}`` for its window in bars (``rsi_{n}``).
+        compute: ``(bars, n) -> float64 [rows]``; row t uses bars <= t; n is 0 without a window.
+        warm_up_rows: rows to drop, a number or a function of n. After them, a recursive average
+            depends on the first bar of the file by at most `MEMORY_TOLERANCE`.
+        description: one phrase with the unit, as in the table of docs/guides/price-data.md.
+        stationary: True if the value has the same meaning at any price level.
+        min_window: smallest meaningful window.
+        cumulative: True if it counts from the first bar of the data, so that no warm-up makes it
+            independent of that bar. Such features are only in feature sets of other systems, and
+            studies reject them (see `reject_cumulative_features`).
     """
 
     pattern: str
@@ -55,11 +53,11 @@ class Feature:
     cumulative: bool = False
 
     def warm_up(self, n: int) -> int:
-        """Rows to drop with a window of n bars."""
+        """Return the number of rows to drop with a window of n bars."""
         return self.warm_up_rows if isinstance(self.warm_up_rows, int) else self.warm_up_rows(n)
 
     def window(self, name: str) -> int | None:
-        """The window in `name`, 0 where the pattern has none, None when the name does not fit."""
+        """Return the window in `name`; 0 if the pattern has none, None if the name differs."""
         before, braces, after = self.pattern.partition("{n}")
         if not braces:
             return 0 if name == self.pattern else None
@@ -238,7 +236,7 @@ def resolve_feature(
     names = [*patterns, *columns, *sets]
     guess = closest_match(name, names) or closest_match(name.lower(), names)
     if guess:
-        raise ConfigError(f"Feature {name!r} is not known; did you mean `{guess}`?")
+        raise ConfigError(f"Feature {name!r} is unknown. Did you mean `{guess}`?")
     listed = ", ".join(feature.pattern for feature in FEATURES)
     column_list = f"; columns of the data: {', '.join(columns)}" if columns else ""
     groups = f"; sets of features: {', '.join(sets)}" if sets else ""

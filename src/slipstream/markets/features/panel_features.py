@@ -110,7 +110,7 @@ def _notes(names: Sequence[str], values: FloatArray, warm_up: int, panel: Panel)
         slowest = describe_longest_warm_up(names, panel.extra, longest // 20)
         raise DataError(
             f"The assets must have more neighbouring bars than the {warm_up:,} that their features "
-            f"need to warm up, the longest stretch without a hole has {longest:,}: load more data, "
+            f"need to warm up, the longest segment without a hole has {longest:,}: load more data, "
             f"or leave out the slowest features ({slowest})."
         )
     notes = [

@@ -1,8 +1,8 @@
 """Portfolio orders: target weights filled at the open, or orders in coins filled at the close.
 
-Also contains the cost of each purchase and sale and its effect on the account
-(docs/explanation/market-rules.md,
-section 10). Orders in coins follow the rules of FinRL_Crypto in the same order.
+This module also computes the cost of each purchase and sale and its effect on the account
+(docs/explanation/market-rules.md, section 10). Orders in coins follow the rules of FinRL_Crypto in
+the same order.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def test_acceptance_is_by_name(folder, frame):
     taken = load({"folder": path, "allow_issues": "units"})
     assert taken.accepted[0].endswith("loaded, because `allow_issues` names units.")
     assert "data check warns of" not in " ".join(taken.notes)
-    with pytest.raises(ConfigError, match="nan cannot be accepted: its fix is `bad_bars: drop`"):
+    with pytest.raises(ConfigError, match="nan cannot be allowed: its fix is `bad_bars: drop`"):
         load({"folder": path, "allow_issues": ["nan"]})
     with pytest.raises(ConfigError, match="did you mean `units`"):
         load({"folder": path, "allow_issues": ["unit"]})

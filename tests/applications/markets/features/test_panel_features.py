@@ -281,7 +281,7 @@ def test_names_nobody_knows(names, message):
 
 
 def test_too_few_bars_say_how_many_are_needed():
-    words = "719.*longest stretch without a hole has 700.*volume_z_720 has the longest, 719 bars"
+    words = "719.*longest segment without a hole has 700.*volume_z_720 has the longest, 719 bars"
     with pytest.raises(DataError, match=words):
         panel_features(("portfolio",), panel(noisy("A", 700, 1)))
 
