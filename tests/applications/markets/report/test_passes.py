@@ -98,7 +98,7 @@ def test_ema_by_hand():
 
 
 def test_baselines_ignore_the_agents_own_stops(passes):
-    for record in passes.plain_params():
+    for record in passes.baseline_params():
         assert record.exposure == 1.0
         assert record.stop_loss == record.take_profit == 0.0
         assert record.commission == passes.params[0].commission
