@@ -199,7 +199,8 @@ def _check(offers: Any, module: str) -> None:
     for name in _FUNCTIONS:
         if not callable(getattr(offers, name, _check)):
             raise TypeError(f"`{name}` must be a function, got {getattr(offers, name)!r:.200}")
-    for name, fits in zip(_LISTS, (callable, str.isprintable), strict=True):
+    checks: tuple[Callable[[Any], bool], ...] = (callable, str.isprintable)
+    for name, fits in zip(_LISTS, checks, strict=True):
         value = getattr(offers, name, ())
         if not (isinstance(value, list | tuple) and all(map(fits, value))):
             raise TypeError(f"`{name}` must be a list, got {value!r:.200}")
