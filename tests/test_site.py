@@ -21,7 +21,7 @@ LONGER = {"performance.md", "config.md", "cli.md"}
 def test_guides_are_short() -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         if page.name not in LONGER:
-            assert len(page.read_text().splitlines()) <= 400, page.name
+            assert len(page.read_text().splitlines()) <= 250, page.name
 
 
 def test_the_reference_has_what_guides_import() -> None:
