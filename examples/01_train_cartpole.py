@@ -8,11 +8,11 @@ Output (shortened):
     Training 1 member, 200,000 steps, 1 shard, cpu
     Using Vectorized Environments: 32 parallel envs (compiled)
     ...
-          20,480 steps  evaluation score 152.3  best
-          40,960 steps  evaluation score 256.1  best
-          60,416 steps  evaluation score 500  best
+          20,480 steps  evaluation score 152.3  new best
+          40,960 steps  evaluation score 256.1  new best
+          60,416 steps  evaluation score 500  new best
     ...
-    200,704 steps in 0:04 (57 k steps/s; env 1 policy 2 update 70 validate 7 other 20 %)
+    200,704 steps in 0:04 (57 k steps/s; ...)
     best policy: step 60,416, validation score 500.0
     split  member  episodes  mean return  95 % interval  mean length
     test   0             40          500     500 to 500          500

@@ -40,19 +40,20 @@ def machine_rows() -> list[tuple[str, str]]:
         (
             "backend: auto",
             "compiled for kernels. For gym:ID the fastest one measured by `slipstream "
-            "autotune` here; otherwise worker processes if a step, timed at the start, is long "
-            "enough",
+            "autotune` here; without a measurement, worker processes if steps are slow, otherwise "
+            "serial",
         ),
         (
             "shards: auto",
-            f"{usable_cores()}: one worker per physical core of this process",
+            f"{usable_cores()}: one per physical core that this process may use",
         ),
         (
             "num_envs: auto",
-            f"a power of two up to {MAX_FOREIGN_ENVS} (gym:ID), {MARKET_MAX_ENVS} (markets) or "
-            f"{KERNEL_MAX_ENVS} (other kernels) that leaves a budget {MIN_ITERATIONS} iterations; "
-            "for dqn, sac and td3 one, or one per training record if the budget allows. It does "
-            "not depend on the machine; `slipstream autotune TARGET` measures other numbers",
+            f"ppo: the largest power of two that allows {MIN_ITERATIONS} iterations in the "
+            f"budget, at most {MAX_FOREIGN_ENVS} (gym:ID), {MARKET_MAX_ENVS} (markets) or "
+            f"{KERNEL_MAX_ENVS} (other kernels). dqn, sac, td3: 1, or one per training record if "
+            "the budget allows. "
+            "The same on every machine; `slipstream autotune TARGET` measures other numbers",
         ),
     ]
 

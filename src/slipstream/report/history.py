@@ -216,11 +216,11 @@ def episode_sections(curves: Sequence[Curve]) -> list[Section]:
         return []
     sentences = [
         "Training episodes use sampled actions and include the cost of exploration: their trend "
-        "shows what is learned, not how good the chosen policy is."
+        "shows learning progress, not the quality of the selected policy."
     ]
     still = [f"{c.name} {float(np.nanmin(c.score)):.4g}" for c in known if not _moves(c)]
     if still:
-        sentences.append(f"Always the same: {truncate_list(still, _MOST_LISTED)}.")
+        sentences.append(f"Constant: {truncate_list(still, _MOST_LISTED)}.")
     left = [curve.name for curve in moving[_MOST_PANELS:]]
     if left:
         sentences.append(

@@ -240,7 +240,7 @@ class RunEvaluation:
     def member_note(self) -> str:
         """Sentence that names the shown member and the reason."""
         reason = f", {self.member_reason}" if self.member_reason else ""
-        return f"Shown is member {self.number(self.member)}{reason}."
+        return f"The report shows member {self.number(self.member)}{reason}."
 
 
 class SplitBacktest(Protocol):

@@ -1,4 +1,4 @@
-"""Evaluation of the chosen policies of a run or study, with all baselines."""
+"""Evaluation of the selected policies of a run or study, with all baselines."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _figures(
     if game is not None:
         shown = game.chosen[run.member]
         found.append(
-            KeyFigure("Chosen at step", format_number(shown.steps, 0), f"of {game.steps:,}")
+            KeyFigure("Selected at step", format_number(shown.steps, 0), f"of {game.steps:,}")
         )
         last = _last_policy(shown)
         if last is not None:
@@ -111,7 +111,7 @@ def _members_table(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]
         rows.append([label, *cells, *_returns(returns), length, *_choice(chosen)])
     others = {"random policy": run.random_policy}
     if game is not None:
-        label = "actions drawn" if alone else f"member {run.number(run.member)}, drawn"
+        label = "sampled actions" if alone else f"member {run.number(run.member)}, sampled actions"
         others = {label: game.sampled, **others}
     ends = [""] if game is None else ["", "", ""]
     rows += [
@@ -122,8 +122,8 @@ def _members_table(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]
     count = len(tracks[0])
     columns = ("", *names, "mean", "lowest", "median", "highest", "length")
     if game is not None:
-        columns = (*columns, "chosen at", "last policy")
-    note = "mean and last policy ± standard error" if count > 1 else ""
+        columns = (*columns, "selected at step", "last policy")
+    note = "Mean and last policy: ± standard error." if count > 1 else ""
     caption = f"Returns of {count} fresh episodes"
     return Table(caption, columns, rows, emphasis=run.member, note=note)
 
@@ -156,10 +156,10 @@ def _settings_table(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]
                 format_number(float(np.median([one.steps for one in members])), 0),
             ]
         )
-    note = "one seed each: what differs between rows may be chance"
+    note = "One seed each: differences between rows may be chance."
     if len(rows) < len(tracks):
-        note = "mean over seeds ± standard error between them"
-    ends = ("last policies", "chosen at (median)")
+        note = "Mean over seeds ± standard error."
+    ends = ("last policies", "selected at step (median)")
     columns = (*names, "seeds", "mean", "lowest", "highest", *ends)
     shown = list(groups).index(best)
     return [Table("Settings, averaged over seeds", columns, rows, emphasis=shown, note=note)]
@@ -247,7 +247,7 @@ def _collapse_warnings(
     if len(agents) == 1:
         return [
             f"Training collapsed: the last policy, of step {game.steps:,}, scores {lasts[0]}. The "
-            f"figures are of step {game.chosen[0].steps:,}, which was chosen."
+            f"figures are of step {game.chosen[0].steps:,}, which validation selected."
         ]
     ends = ", ".join(str(lasts[index]) for index in fallen)
     which = ", ".join(str(run.number(index)) for index in fallen)
@@ -255,7 +255,7 @@ def _collapse_warnings(
     return [
         f"Training collapsed for {len(fallen)} of {len(agents)} members: the last policies of "
         f"{some} score {ends} on the fresh episodes. The figures are of earlier policies, which "
-        "were chosen."
+        "validation selected."
     ]
 
 
@@ -266,9 +266,9 @@ def _policy_choice_sentences(
     tried = f"the best of {game.validations} validations" if game.validations > 1 else "validated"
     score = format_number(shown.score, max(agent.digits, 1))
     lines = [
-        f"Shown is the policy of step {shown.steps:,} of {game.steps:,}: {tried}, with a mean "
-        f"return of {score}. That figure chose it, so it may be too good; all others are of "
-        f"{episodes} episodes that chose nothing."
+        f"The report shows the policy of step {shown.steps:,} of {game.steps:,}: {tried}, with a "
+        f"mean return of {score}. The choice biases that figure upwards. All other figures are of "
+        f"{episodes} fresh episodes, which had no part in the choice."
     ]
     last = _last_policy(shown)
     if game.steps < game.budget:
@@ -276,7 +276,9 @@ def _policy_choice_sentences(
     if shown.steps == game.steps:
         lines.append("It is also the last policy.")
     elif last is not None:
-        lines.append(f"The last policy, of step {game.steps:,}, scores {last} on them.")
+        lines.append(
+            f"The last policy, of step {game.steps:,}, scores {last} on the same episodes."
+        )
     return lines
 
 
@@ -284,16 +286,17 @@ def _exploration_sentence(agent: MeanWithError, sampled: Floats) -> str:
     """Explain the difference between the training curve and the evaluations."""
     if not len(sampled):
         return (
-            "While training, some actions are random, so that the agent explores; evaluations take "
-            "the best one. The two curves differ for that reason."
+            "Training takes some random actions to explore; evaluation takes the best action. The "
+            "two curves differ for that reason."
         )
     text = (
-        "While training, actions are drawn from the policy, so that it explores; evaluations take "
-        "the most likely action. The two curves differ for that reason"
+        "Training samples actions from the policy; evaluation is deterministic. The two curves "
+        "differ for that reason"
     )
     drawn = MeanWithError.from_values(sampled)
     return (
-        f"{text}: the policy shown scores {drawn} with drawn actions, {agent} with the likeliest."
+        f"{text}: this policy scores {drawn} with sampled actions and {agent} with deterministic "
+        "ones."
     )
 
 
@@ -314,7 +317,7 @@ def _truncation_warnings(game: GameEvaluation, lengths: Sequence[int]) -> list[s
         return []
     return [
         f"{cut} of {len(lengths)} episodes did not end by themselves and were cut after "
-        f"{game.longest:,} steps (evaluation.max_steps): their returns are not whole."
+        f"{game.longest:,} steps (evaluation.max_steps): their returns are incomplete."
     ]
 
 
@@ -358,7 +361,7 @@ def report_run(
     """
     run = path if isinstance(path, Run) else Run.open(path)
     if log is not None:
-        log("Evaluating the chosen policies for the report ...")
+        log("Evaluating the best policies for the report ...")
     found = evaluate_run(run, count=count, **window)
     chosen = any(option is not None for option in window.values())
     folder = Path(out or (run.path / "window" if chosen else run.path))

@@ -20,8 +20,8 @@ from slipstream.studies.statistics.bootstrap import MIN_BOUND_DAYS
 from slipstream.studies.statistics.overfitting import expected_best_sharpe, min_detectable_sharpe
 
 DRAWDOWN = (
-    "Drawdown: the deepest, of daily closes. The metric `max_drawdown`, which constraints limit, "
-    "is of the closes of bars."
+    "Drawdown: maximum drawdown of daily closes. The metric `max_drawdown`, which constraints "
+    "limit, uses the closes of bars."
 )
 BETTER_THAN_RANDOM = 95.0  # percentile among matched random traders that counts as better
 
@@ -43,8 +43,8 @@ def short_sample_warning(days: int, per_year: float) -> list[str]:
         return []
     error = format_number(1.0 / math.sqrt(days / per_year))
     return [
-        f"{span(days, per_year)} are little: an annual Sharpe ratio from so few has a standard "
-        f"error of about {error}, whatever the skill."
+        f"{span(days, per_year)} are few: the standard error of an annual Sharpe ratio is "
+        f"about {error}."
     ]
 
 
@@ -101,7 +101,7 @@ def headline(
     if best is None:
         return f"{lead}."
     return (
-        f"{lead}; after {trials} trials the best of {trials} skill-less ones is expected to show "
+        f"{lead}. The best of {trials} trials without skill is expected to reach "
         f"{format_number(best)}."
     )
 
@@ -176,11 +176,11 @@ def baseline_sentences(
         proven: baselines that the agent has been shown to be better than; studies only.
         unseen: as for `verdict`.
     """
-    doubt = "by no more than chance may explain"
+    doubt = "the difference may be chance"
     if not unseen:
-        doubt = "on bars that prove nothing"
+        doubt = "these bars prove nothing"
     elif interval is None:
-        doubt = "which may be chance in so few days"
+        doubt = "there are too few days to exclude chance"
     lines = []
     for name, other in others.items():
         if agent <= other:
@@ -204,7 +204,7 @@ def random_trader_sentence(percentile: float | None, draws: int) -> list[str]:
         "with the same positions and holding times"
     )
     if percentile < BETTER_THAN_RANDOM:
-        return [f"{text}: its timing is not shown to be better than theirs."]
+        return [f"{text}: no evidence that its timing is better."]
     return [f"{text}."]
 
 
@@ -222,11 +222,11 @@ def sharpe_figures(
         note = "equity never moved" if ratio is None else "too few days for an interval"
     smallest, by = (
         format_number(min_detectable_sharpe(days, per_year)),
-        f"by {span(days, per_year)}",
+        f"with {span(days, per_year)}",
     )
     return [
         KeyFigure("Annual Sharpe ratio", value, note),
-        KeyFigure("Smallest Sharpe that could be confirmed", smallest, by),
+        KeyFigure("Smallest detectable Sharpe", smallest, by),
     ]
 
 
@@ -245,7 +245,7 @@ def interval_note(named: Mapping[str, Interval | None]) -> str:
     parts = [f"{by} ({', '.join(names)})" for by, names in rows.items()]
     method_note = next(iter(rows)) if len(rows) == 1 else "; ".join(parts)
     return (
-        "Interval: each end is the widest of stationary bootstrap (Politis and Romano 1994, mean "
-        "block 10 days), Mertens' and Newey-West standard errors of daily returns; here by "
-        f"{method_note}."
+        "Interval: each end is the widest of three methods: stationary bootstrap (Politis and "
+        "Romano 1994, mean block 10 days), Mertens' and Newey-West standard errors of daily "
+        f"returns. Widest here: {method_note}."
     )

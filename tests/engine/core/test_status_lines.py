@@ -51,7 +51,8 @@ def test_everything_of_a_search_in_one_line():
     assert progress_line(BUSY) == (
         "search 84 %, 420 of 500 trials: 180 complete (7 inactive), 238 pruned, 2 failed, "
         "16 running  604 k steps/s  1 k trials/h  ETA 12:34  best 1.234 (trial 145, -0.5 to 2.31)"
-        "  env 20 policy 20 update 50 evaluate 5 overhead 5 %  CPU 198 %  memory 1.2 GiB  no GPU"
+        "  time: env 20 %, policy 20 %, update 50 %, evaluate 5 %, overhead 5 %  CPU 198 %  "
+        "memory 1.2 GiB  no GPU"
     )
 
 

@@ -290,5 +290,5 @@ def test_that_copies_will_not_help_is_said_by_the_line_beside_it(tmp_path, monke
         now = Progress(10**6, k, k, k, **spent)
         trainer._log_update_share(now)
         assert len(told) == (phases_of(now)["update"] >= 0.9 * now.wall) == (k >= 396)
-    assert told[0].startswith("Updates take 90% of the time: more environments will not help")
+    assert told[0].startswith("Updates take 90% of the time, so more environments do not")
     run.close()

@@ -276,11 +276,14 @@ def progress_text(status: Status) -> str:
 
 
 def phases_part(phases: Mapping[str, float]) -> str:
-    """Format time shares: ``env 21 policy 30 update 49 %``, without shares below half a percent."""
+    """Format time shares: ``time: env 21 %, policy 79 %``, without shares below half a percent.
+
+    Empty before training starts, when only `other` has been measured.
+    """
     total = sum(phases.values()) or 1.0
     shares = {kind: 100 * value / total for kind, value in phases.items()}
-    text = " ".join(f"{kind} {share:.0f}" for kind, share in shares.items() if share >= 0.5)
-    return f"{text} %" if text else ""
+    listed = [f"{kind} {share:.0f} %" for kind, share in shares.items() if share >= 0.5]
+    return f"time: {', '.join(listed)}" if len(listed) > 1 else ""
 
 
 def machine_part(machine: Mapping[str, Any]) -> str:

@@ -158,7 +158,8 @@ def _odd_notes(data_check: DataCheck) -> list[str]:
         return []
     listed = ", ".join(kind if n == 1 else f"{kind} ({n})" for kind, n in counts.items())
     return [
-        f"The data check warns of {listed}: {_check_command(data_check.config)} lists the places."
+        f"The data check found warnings: {listed}. List them with "
+        f"{_check_command(data_check.config)}."
     ]
 
 

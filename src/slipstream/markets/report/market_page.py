@@ -108,23 +108,23 @@ def verdict(view: SplitView) -> str:
     if performance.interval is None:
         return f"Too few days to judge: {gain} {bars}{beside}."
     if performance.interval[1] < 0.0:
-        return f"A loss beyond what luck explains: {gain} {bars}{beside}."
+        return f"Loss, statistically significant: {gain} {bars}{beside}."
     if performance.total_return <= 0.0:
-        return f"A loss, within what luck explains: {gain} {bars}{beside}."
-    return f"A gain{_doubt_suffix(view)}: {gain} {bars}{beside}."
+        return f"Loss, may be luck: {gain} {bars}{beside}."
+    return f"Gain{_doubt_suffix(view)}: {gain} {bars}{beside}."
 
 
 def _doubt_suffix(view: SplitView) -> str:
     """Return the first reason to doubt a gain; a run's page never claims more than luck."""
     performance, yearly = view.performance, view.market.days_per_year
     if not summary_text.is_above_zero(performance.interval):
-        return ", within what luck explains"
+        return ", may be luck"
     smallest = min_detectable_sharpe(performance.days, yearly)
     if performance.sharpe is None or smallest is None or performance.sharpe <= smallest:
-        return f" too small for {span(performance.days, yearly)} to confirm"
+        return f", too small to confirm with {span(performance.days, yearly)}"
     if view.percentile is not None and view.percentile < summary_text.BETTER_THAN_RANDOM:
-        return ", but random timing does as well"
-    return " beyond what luck easily explains"
+        return ", but random timing does equally well"
+    return ", unlikely to be luck"
 
 
 def key_figures(view: SplitView) -> list[KeyFigure]:
@@ -145,7 +145,7 @@ def key_figures(view: SplitView) -> list[KeyFigure]:
     points = [trip.basis_points for trip in run.round_trips]
     trip = f"; round trip {format_band(points)} bp" if points else ""
     costs = format_percent(performance.costs / float(view.agent.equity[0]), 1)
-    return [*figures, KeyFigure("Costs", costs, f"of the start{trip}")]
+    return [*figures, KeyFigure("Costs", costs, f"of initial equity{trip}")]
 
 
 def caveats(view: SplitView) -> list[str]:
@@ -204,7 +204,7 @@ def opening_sentences(
     run, agent, yearly = view.run, view.agent, view.market.days_per_year
     market = market_sentences(view)
     trials_text = (
-        f"Trials tried: {run.trials}{outcome_text.describe_earlier_runs(run.earlier_uses)}."
+        f"Number of trials: {run.trials}{outcome_text.describe_earlier_runs(run.earlier_uses)}."
     )
     last = [*seed_band(view), *market, *terms, trials_text]
     returns = {name: baseline.total_return for name, baseline in view.rule_baselines.items()}
@@ -277,9 +277,8 @@ def market_sentences(view: SplitView) -> list[str]:
             figures = f" (correlation of daily returns {follows}, mean net exposure {nets})"
             figures *= len(view.members) > 1
             text += (
-                f" {_members(view, followers)} {direction} it{figures}: such ups and downs are in "
-                "good part "
-                "the market's, not timing."
+                f" {_members(view, followers)} {direction} it{figures}: much of such a return is "
+                "market exposure, not timing."
             )
     return [text]
 

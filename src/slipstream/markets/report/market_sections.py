@@ -69,7 +69,7 @@ from slipstream.report.statistics import (
 from slipstream.report.summary_text import interval_note
 from slipstream.training.episode_result import EpisodeResult
 
-DEEPEST_DRAWDOWN = "Deepest drawdown, of daily closes"
+DEEPEST_DRAWDOWN = "Maximum drawdown (daily closes)"
 _MAX_PICTURES = 8  # of positions; further symbols are only in the tables
 ROLLING_DAYS = 60  # of the rolling Sharpe ratio; fewer days show only noise
 _RECENT_BARS = 400  # bars in the detailed figure
@@ -93,7 +93,7 @@ def _split_table(splits: Sequence[SplitView]) -> Table:
         ["Sharpe, per bar", *(format_number(p.bar_sharpe, 2) for p in of)],
         ["Sortino", *(format_number(p.sortino, 2) for p in of)],
         ["Calmar", *(format_number(p.calmar if p.years >= 1.0 else None, 2) for p in of)],
-        ["Volatility a year", *(format_percent(p.volatility, 1) for p in of)],
+        ["Annual volatility", *(format_percent(p.volatility, 1) for p in of)],
         [DEEPEST_DRAWDOWN, *(format_percent(p.max_drawdown, 1) for p in of)],
         ["Mean exposure", *(format_number(p.exposure, 2) for p in of)],
         ["Time in the market", *(format_percent(p.time_in_market) for p in of)],
@@ -103,8 +103,8 @@ def _split_table(splits: Sequence[SplitView]) -> Table:
     if any(p.years >= 1.0 for p in of):
         rows.append(["Years", *(format_number(p.years, 2) for p in of)])
     note = (
-        f"Daily figures: days roll at {market.day_roll}, times the root of "
-        f"{market.days_per_year:g}; per bar: times the root of {market.bars_per_year:,.0f}. Simple "
+        f"Daily figures: days end at {market.day_roll}, annualised by "
+        f"sqrt({market.days_per_year:g}). Per bar: by sqrt({market.bars_per_year:,.0f}). Simple "
         "returns, flat bars included, risk-free rate 0, ddof 1."
     )
     if by := interval_note({split.name: split.performance.interval for split in splits}):
@@ -127,10 +127,19 @@ def _member_table(view: SplitView) -> Table:
         sizes = (p.exposure, view.net_exposure(index), view.market_correlations[index])
         cells = [format_number(size, 2) for size in sizes]
         rows.append([f"member {run.number(index)}", *_result_cells(p), *cells])
-    columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "net", "follows")
+    columns = (
+        "",
+        "return",
+        "Sharpe",
+        "95 % interval",
+        "drawdown",
+        "exposure",
+        "net exposure",
+        "correlation",
+    )
     note = (
-        f"{summary_text.DRAWDOWN} Exposure: mean of its size. "
-        "Net: mean with its sign, shorts below 0."
+        f"{summary_text.DRAWDOWN} Exposure: mean absolute exposure. "
+        "Net exposure: signed mean, shorts count as negative."
     )
     intervals = {f"member {run.number(k)}": p.interval for k, p in enumerate(of)}
     if market is not None:
@@ -145,7 +154,7 @@ def _member_table(view: SplitView) -> Table:
                 "",
             ]
         )
-        note += f" Follows: correlation of its daily returns with those of {name}."
+        note += f" Correlation: of daily returns with those of {name}."
         intervals[name] = performance.interval
     note += f" {interval_note(intervals)}"
     return Table(f"Members, {view.name}", columns, rows, emphasis=run.member, note=note)
@@ -199,7 +208,7 @@ def _comparison_rules(view: SplitView) -> list[str]:
     text = (
         "All baselines trade the same bars under the same rules and pay the same costs, at "
         "exposure 1 and without the agent's own stops and limits. The oracle uses all future "
-        "prices: an upper bound, not a rival."
+        "prices: it is an upper bound, not a competitor."
     )
     if not len(view.random_returns):
         return [text]
@@ -207,7 +216,7 @@ def _comparison_rules(view: SplitView) -> list[str]:
     return [
         text,
         f"Matched random: {len(view.random_returns)} draws with the agent's own positions and "
-        f"holding times at random places; nine of ten end between {low} and {high}.",
+        f"holding times at random times; 90 % of them return {low} to {high}.",
     ]
 
 
@@ -295,7 +304,7 @@ def _stress_table(of: StressTest) -> Table:
     rows.append(["break-even cost multiple", text])
     emphasis = next((k for k, (m, _) in enumerate(of.multiples) if m == 1.0), None)
     return Table(
-        "The same decisions under other conditions", ("", "return"), rows, emphasis=emphasis
+        "The same decisions with other costs and delay", ("", "return"), rows, emphasis=emphasis
     )
 
 
@@ -330,7 +339,7 @@ def _trade_table(view: SplitView) -> Table:
         "Stop-loss exits": "stop_exits",
         "Take-profit exits": "target_exits",
         "Margin stop-outs": "stop_outs",
-        "Exits whose bar touched both levels": "both_touched",
+        "Exits in bars that touched stop and target": "both_touched",
     }
     rows = [
         ["Trades closed", format_number(closed, 0)],
@@ -373,7 +382,9 @@ def _cost_table(of: Account) -> Table:
         ["gross result", format_number(gross, 0), percent(gross / start, 2)],
         ["net result", format_number(gross - total, 0), percent((gross - total) / start, 2)],
     ]
-    return Table("Gross against net", ("", of.market.account_currency, "of the start"), rows)
+    return Table(
+        "Gross and net result", ("", of.market.account_currency, "of initial equity"), rows
+    )
 
 
 def calendar_section(view: SplitView) -> Section:
@@ -402,7 +413,7 @@ def calendar_section(view: SplitView) -> Section:
             "and "
             f"the {view.name} split has {account.days}."
         )
-    return Section("When it was earned", sentences, tables, pictures)
+    return Section("Results by time", sentences, tables, pictures)
 
 
 def _month_table(returns: Mapping[tuple[int, int], float]) -> Table:
@@ -487,7 +498,7 @@ def training_section(run: RunEvaluation, views: Sequence[SplitView]) -> Section:
         "The agent was trained on the training split and selected on the validation split. Results "
         "on these splits are no evidence."
     )
-    title = "Training and its splits"
+    title = "Training and validation"
     return Section(title, (sentence,) if views else (), (), pictures)
 
 
@@ -497,7 +508,7 @@ def break_even_sentence(multiple: float | None) -> str:
         return "These decisions lose even without any costs."
     if math.isinf(multiple):
         return "These decisions keep a gain at any cost multiple up to 100 (or never trade)."
-    return f"Nothing is left at {format_number(multiple, 2)} times the costs."
+    return f"The return falls to zero at {format_number(multiple, 2)} times the costs."
 
 
 def largest_t_value(what: str, scores: Sequence[float | None]) -> list[str]:

@@ -154,7 +154,10 @@ def _asset_section(view: SplitView) -> Section:
         for of in asset_shares(view.tracks, view.prices, view.market.initial_equity)
     ]
     columns = ("", "result before costs", "mean weight", "bars held", "its price")
-    note = "Result: of the start. The price's change is over the same bars, without costs."
+    note = (
+        "Result: fraction of initial equity. The price's change is over the same bars, without "
+        "costs."
+    )
     drawn = weights_figure(view.name, view.tracks, view.prices)
     caption = f"Weights of assets and cash on the {view.name} split"
     table = Table("By asset", columns, rows, note=note)

@@ -155,7 +155,7 @@ def _search_figures(view: StudyView) -> list[KeyFigure]:
         )
     folds = (view.result.get("detectable") or {}).get("folds")
     if folds is not None:
-        label, days = "Smallest Sharpe that could be confirmed", f"by {folds['span']} of folds"
+        label, days = "Smallest detectable Sharpe", f"with {folds['span']} of folds"
         shown.append(KeyFigure(label, format_number(folds["sharpe"]), days))
     return shown
 

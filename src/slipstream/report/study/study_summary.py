@@ -159,7 +159,7 @@ def _trial_counts(result: Mapping[str, Any]) -> str:
     violating = f", violating a constraint {entry['violating']}" if entry.get("violating") else ""
     cut = f"; cut by the time budget {entry['timed_out']}" if entry.get("timed_out") else ""
     return (
-        f"Trials tried: {entry['started']}; finished {entry['complete']}, of these inactive "
+        f"Number of trials: {entry['started']}; finished {entry['complete']}, of these inactive "
         f"{entry['inactive']}{violating}; stopped early {entry['pruned']}; failed {entry['failed']}"
         f"{cut}{outcome_text.describe_earlier_runs(before_it)}.{outcome_text.describe_earlier_studies(entry.get('earlier'))}"
         f"{warm or ''}"

@@ -25,9 +25,7 @@ from slipstream.studies.statistics.overfitting import (
     sharpe_to_min_dsr,
 )
 
-FOLLOWS = (
-    "Net: mean exposure with its sign. Follows: correlation of daily returns with the market's."
-)
+FOLLOWS = "Net exposure: signed mean. Correlation: of daily returns with the market's."
 _ABSENT = "n/a: the daily returns have no deviation, or there are too few days."
 MOST_TRIALS = 30
 _MOST_FAILED = 10
@@ -59,9 +57,9 @@ def holdout(lines: ReturnCurves, seeds: Sequence[Mapping[str, Any]]) -> Table:
         if line is not None:
             rows.append([label, *_figures(line, periods), *[""] * 4])
             named[label] = statistics.sharpe_interval(line, periods)
-    sizes = ("exposure", "net", "follows", "fills")
+    sizes = ("exposure", "net exposure", "correlation", "fills")
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", *sizes)
-    note = f"Daily returns, times the root of {periods:g}. {DRAWDOWN} {FOLLOWS}"
+    note = f"Daily returns, annualised by sqrt({periods:g}). {DRAWDOWN} {FOLLOWS}"
     if lines.market is not None:
         note += " Buy and hold: each symbol bought once with equal capital, free of costs."
     if lines.benchmark is not None:

@@ -148,14 +148,16 @@ def started_lines(event: on.Started) -> tuple[str, str]:
 
 def vectorized_line(num_envs: int, backend: str) -> str:
     """Return ``Using Vectorized Environments: 8 parallel envs (compiled)``."""
-    return f"Using Vectorized Environments: {num_envs} parallel envs ({backend})"
+    return (
+        f"Using Vectorized Environments: {num_envs} parallel env{'s' * (num_envs > 1)} ({backend})"
+    )
 
 
 def evaluation_line(event: on.Evaluated) -> str:
     """Format a split's score at a step, and whether it is the best so far."""
     score = f"{split_name(event.split)} score {mean_and_range(event.scores)}"
     better, of = sum(event.best), len(event.scores)
-    best = ("  best" if of == 1 else f"  best for {better} of {of}") if better else ""
+    best = ("  new best" if of == 1 else f"  new best for {better} of {of}") if better else ""
     return f"{event.progress.steps:>12,} steps  {score}{best}"
 
 

@@ -32,12 +32,7 @@ MIN_ITERATIONS = 50  # minimum number of updates of the policy
 MIN_EPISODES = 10  # minimum full-length episodes per environment
 _MEMORY_SHARE = 0.8
 UPDATE_SHARE = 0.9  # share of a run's time from which a warning is logged
-_LESS = {
-    "batch_size": "smaller batches (agent.batch_size)",
-    "utd_ratio": "fewer updates a step (agent.utd_ratio; train_freq elsewhere)",
-    "n_epochs": "fewer epochs (agent.n_epochs)",
-    "net_arch": "smaller networks (agent.net_arch)",
-}
+_LESS = ("batch_size", "utd_ratio", "n_epochs", "net_arch")  # settings that shorten updates
 _MORE = 1.01  # tolerated excess over the budget: iterations are not split
 Learner = Literal["compiled", "torch"]
 
@@ -360,7 +355,7 @@ def run_warnings(config: RunConfig, environment: Environment) -> tuple[str, ...]
         times = "one iteration" if trained == each else f"{trained // each} iterations"
         found.append(
             f"total_timesteps is {budget:,}, but {trained:,} steps per member are trained: {times} "
-            f"of {each // num_envs} steps x {num_envs} environments."
+            f"of {each // num_envs} steps x {num_envs} environment{'s' * (num_envs > 1)}."
         )
     if num_envs > 1 and getattr(config.agent, "utd_ratio", None) == VECTOR_STEP:
         found.append(
@@ -378,14 +373,13 @@ def run_warnings(config: RunConfig, environment: Environment) -> tuple[str, ...]
         and settings.episodes == "auto"
         and plan.num_envs < settings.max_episodes
     ):
-        many = (
-            f"{plan.num_envs} x {plan.steps:,} steps" if plan.steps else f"{plan.num_envs} episodes"
-        )
+        size = f"{plan.num_envs} episodes"
+        if plan.steps:
+            size = f"the complete episodes of {plan.num_envs} x {plan.steps:,} steps"
         found.append(
-            f"Validation takes at most {settings.share:g} of the budget's steps "
-            f"(evaluation.share): {many} after every {plan.every:.3g} of it. Only complete "
-            f"episodes count. The result is measured on {plan.test_episodes}. Set "
-            "evaluation.episodes for a fixed number."
+            f"Evaluation is limited to {settings.share:.0%} of the training steps "
+            f"(evaluation.share): {size} after every {plan.every:.3g} of the budget. The final "
+            f"score uses {plan.test_episodes} episodes. Set evaluation.episodes for a fixed number."
         )
     if (players := environment.part(Players)) is not None:
         found += players.warnings
@@ -399,12 +393,18 @@ def run_warnings(config: RunConfig, environment: Environment) -> tuple[str, ...]
 
 def update_share_warning(config: RunConfig, share: float) -> str:
     """Return a warning that updates take nearly all time, with settings that help."""
-    ways = [way for name, way in _LESS.items() if hasattr(config.agent, name)]
-    ways += ["PPO"] if config.agent.replay(config.num_envs) is not None else []
-    ways += ["a GPU (training.device)"] if config.training.device == "cpu" else []
-    listed = f"{', '.join(ways[:-1])} or {ways[-1]}" if len(ways) > 1 else "".join(ways)
-    will = f"; {listed} will" if ways else ""
-    return f"Updates take {share:.0%} of the time: more environments will not help{will}."
+    sizes = [f"agent.{name}" for name in _LESS if hasattr(config.agent, name)]
+    others = ["PPO"] if config.agent.replay(config.num_envs) is not None else []
+    others += ["a GPU (training.device)"] if config.training.device == "cpu" else []
+    ways = [
+        f"{verb} {' or '.join(filter(None, [', '.join(names[:-1]), names[-1]]))}"
+        for verb, names in (("reduce", sizes), ("use", others))
+        if names
+    ]
+    fix = f" To train faster, {', or '.join(ways)}." if ways else ""
+    return (
+        f"Updates take {share:.0%} of the time, so more environments do not speed up training.{fix}"
+    )
 
 
 def select_learner(learner: str, device: str, image: bool) -> Learner:

@@ -206,7 +206,7 @@ def test_acceptance_is_by_name(folder, frame):
     path = folder(EURUSD=scaled(frame(), 100.0))
     taken = load({"folder": path, "allow_issues": "units"})
     assert taken.accepted[0].endswith("loaded, because `allow_issues` names units.")
-    assert "data check warns of" not in " ".join(taken.notes)
+    assert "data check found warnings" not in " ".join(taken.notes)
     with pytest.raises(ConfigError, match="nan cannot be allowed: its fix is `bad_bars: drop`"):
         load({"folder": path, "allow_issues": ["nan"]})
     with pytest.raises(ConfigError, match="did you mean `units`"):

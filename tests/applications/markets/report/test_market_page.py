@@ -111,7 +111,7 @@ def test_the_first_screen_is_a_verdict_a_row_of_figures_and_the_equity(page, htm
     assert [one.label for one in page.figures] == [
         "Return after costs",
         "Annual Sharpe ratio",
-        "Smallest Sharpe that could be confirmed",
+        "Smallest detectable Sharpe",
         "Random traders that did worse",
         "Costs",
     ]
@@ -126,7 +126,7 @@ def test_the_first_screen_is_a_verdict_a_row_of_figures_and_the_equity(page, htm
 
 
 def test_a_short_split_warns_of_annual_ratios(page, html):
-    assert page.warnings[-1].startswith("38 trading days are little")
+    assert page.warnings[-1].startswith("38 trading days are few")
     assert not re.search(r"0\.\d+ years", html)
     table = next(t for s in page.sections for t in s.tables if t.columns[:2] == ("", "test"))
     cells = {row[0]: row[1] for row in table.rows}
@@ -145,7 +145,7 @@ def test_months_are_shown_once(page, html):
 
 def test_members_are_shown_beside_the_market(page):
     (table,) = [t for s in page.sections for t in s.tables if t.caption == "Members, test"]
-    assert table.columns[-3:] == ("exposure", "net", "follows")
+    assert table.columns[-3:] == ("exposure", "net exposure", "correlation")
     assert [row[0] for row in table.rows] == ["member 0", "member 1", "buy and hold"]
     assert table.rows[-1][5:7] == ["1.01", "1.01"]
     assert any(line.startswith("The market itself on these bars: buy") for line in page.sentences)
@@ -166,7 +166,7 @@ def test_members_that_hold_the_market_are_said_to(forex, passes_of):
         "Member 0 moves with it (correlation of daily returns 1.00, mean net exposure 1.0" in line
     )
     assert "Member 1 moves against it (correlation of daily returns -1.00" in line
-    assert line.endswith("such ups and downs are in good part the market's, not timing.")
+    assert line.endswith("much of such a return is market exposure, not timing.")
 
 
 def windows(passes):
@@ -184,8 +184,8 @@ def test_what_must_be_said_is_said(html):
         "financing is not modelled",
         "Round trip: EURUSD",
         "Over 2 seeds the test Sharpe is",
-        "Trials tried: 1.",
-        "Exits whose bar touched both levels",
+        "Number of trials: 1.",
+        "Exits in bars that touched stop and target",
         "break-even cost multiple",
         "one extra bar of delay",
         "matched random (median)",
@@ -269,9 +269,13 @@ def test_a_runs_page_never_says_profitable(run, interval, total, sharpe, place, 
     text = verdict(held)
     assert "profitable" not in text and "outperforms" not in text
     sure = interval == (0.5, 9.0) and total > 0.0 and sharpe == 9.0 and place == 99.0
-    assert ("beyond what luck easily explains" in text) == sure
+    assert ("unlikely to be luck" in text) == sure
     if interval == (0.5, 9.0) and total > 0.0 and not sure:
-        doubt = "random timing does as well" if sharpe == 9.0 else "too small for 80 trading days"
+        doubt = (
+            "random timing does equally well"
+            if sharpe == 9.0
+            else "too small to confirm with 80 trading days"
+        )
         assert doubt in text
 
 
@@ -313,19 +317,22 @@ def test_an_agent_that_earns_much_of_what_hindsight_allows_is_said_to(run):
 
 def test_earlier_trials_on_the_same_days_are_counted(run):
     text = " ".join(market_page(replace(run, earlier_uses=("run a (2026-01-01)",))).sentences)
-    assert "Trials tried: 1; more were tried for 1 earlier outcome on some of the same days" in text
-    assert "after 2 trials the best of 2" in text
+    assert (
+        "Number of trials: 1; more were tried for 1 earlier outcome on some of the same days"
+        in text
+    )
+    assert "The best of 2 trials without skill" in text
 
 
 def test_tables_name_the_method_of_their_intervals():
     daily = np.random.default_rng(1).normal(0.0, 0.01, 80)
     found = sharpe_interval(daily, 260)
     text = interval_note({"agent": found, "flat": None})
-    assert "Politis and Romano 1994" in text and text.endswith(f"here by {found.method}.")
+    assert "Politis and Romano 1994" in text and text.endswith(f"Widest here: {found.method}.")
     assert interval_note({"flat": None}) == ""
     other = Interval(found)
     other.methods = ("Newey-West error", "stationary bootstrap")
     both = "Newey-West error below, stationary bootstrap above"
     assert interval_note({"a": found, "b": other}).endswith(
-        f"here by {found.method} (a); {both} (b)."
+        f"Widest here: {found.method} (a); {both} (b)."
     )

@@ -71,7 +71,7 @@ def test_episodes_that_never_change_are_not_drawn():
     moving = [Curve(f"m{k}", steps, same + np.array([[0.0], [k + 1.0]]), "") for k in range(18)]
     (section,) = episode_sections((still, *moving))
     text = " ".join(section.sentences)
-    assert "Always the same: length 5." in text and "metrics.csv and TensorBoard: m16, m17." in text
+    assert "Constant: length 5." in text and "metrics.csv and TensorBoard: m16, m17." in text
 
 
 def test_metrics_are_told_apart_from_the_length_and_from_numbers_of_players():

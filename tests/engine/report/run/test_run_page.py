@@ -66,7 +66,7 @@ def test_a_losing_game_is_not_called_even():
     page = run_page(evaluation(tracks(*fresh), game=game, random=draw.choice([-1.0, 1.0], 100)))
     assert page.headline.startswith("Mean return -0.0") and "±" in page.headline
     assert "4000 fresh episodes" in page.headline
-    assert "chose it, so it may be too good" in page.sentences[0]
+    assert "The choice biases that figure upwards" in page.sentences[0]
     assert "step 400 of 1,000: the best of 10 validations" in page.sentences[0]
 
 

@@ -107,7 +107,7 @@ def test_the_first_screen_shows_the_result_before_the_warnings(view, page):
     assert labels[:3] == [
         "Return on the hold-out",
         "Annual Sharpe ratio",
-        "Smallest Sharpe that could be confirmed",
+        "Smallest detectable Sharpe",
     ]
     growth = 100 * (np.prod(1 + view.holdout.curves[0]) - 1)
     assert page.figures[0].value == f"{growth:+.1f} %"
@@ -216,7 +216,7 @@ def test_what_qualifies_it_comes_first(page):
     assert "Hansen's test over all 45 trials, " in warnings[0]
     assert warnings[1].startswith("On the hold-out the lower bound of ")
     assert warnings[2].startswith("Promoted: ")
-    assert warnings[3].startswith(f"{study_world.HOLDOUT} days are little: an annual Sharpe ratio")
+    assert warnings[3].startswith(f"{study_world.HOLDOUT} days are few: the standard error")
     assert "optimistic by construction" in warnings[4]
     assert "Pruning stopped" in warnings[5] and "armed" in warnings[5]
     assert "standard deviation of about 0.16" in warnings[6]
@@ -355,7 +355,7 @@ def test_trials_that_differ_by_more_than_luck_explain_a_high_bar(view):
 
 def test_a_seen_holdout_proves_no_comparison_either(view):
     seen = with_result(view, holdout={**view.result["holdout"], "opening": 2})
-    assert "on bars that prove nothing" in said(seen) and "chance may explain" not in said(seen)
+    assert "these bars prove nothing" in said(seen) and "may be chance" not in said(seen)
 
 
 def test_later_looks_at_the_holdout_are_the_first_thing_said(view):

@@ -68,13 +68,13 @@ def test_plain_lines_where_nobody_can_redraw():
     assert "Note: EURUSD has a hole of 56 bars." in text
     assert "Training 1 member, 500,000 steps, 2 shards, cpu" in text
     assert "Using Vectorized Environments: 1024 parallel envs (compiled)" in text
-    shares = "env 17 policy 25 update 42 validate 8 other 8 %"
+    shares = "time: env 17 %, policy 25 %, update 42 %, validate 8 %, other 8 %"
     line = "training 40 %, 200,000 of 500,000 steps  5 k steps/s  ETA 1:00  score 212.4  "
     assert line + shares in text
     assert "compiling 0 %, 0 of 500,000 steps\n" in text  # and no ETA before it can be known
     assert "ETA" not in text.partition("200,000 of")[0]
     assert "validating 42 %, 210,000 of 500,000 steps" in text
-    assert "validation score 0.0123  best" in text
+    assert "validation score 0.0123  new best" in text
     assert "Member 0 stopped: its loss became NaN." in text
     assert "210,000 steps in 0:12 (18 k steps/s" in text
 
