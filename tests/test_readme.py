@@ -16,7 +16,7 @@ ROWS = {
     "stepping forex": ("env", "forex_vs_sb3"),
     "PPO on forex": ("train", "ppo_vs_sb3_tuned"),
     "PPO on CartPole": ("loops", "ppo_vs_jax"),
-    "a fold of a study's trial": ("study", "fold_vs_sb3"),
+    "one fold of one study trial": ("study", "fold_vs_sb3"),
 }
 UNITS = {"k": 1e3, "M": 1e6, "min": 60.0}
 

@@ -1,4 +1,4 @@
-"""Tic-tac-toe, a game of two whose value is known: perfect play is a draw.
+"""Tic-tac-toe, a two-player game with a known value: perfect play is a draw.
 
 Both players act at every step, and the one whose turn it is not may only wait
 (docs/guides/self-play.md).

@@ -108,7 +108,7 @@ class StudyConfig(Config):
     final_seeds: Count = Field(5, description="Seeds of the winner in the final training.")
     final_refit: bool = Field(False, description="Also train the winner on all data.")
     keep_weights: bool = Field(
-        True, description="Keep the weights of the search's trials; nothing reads them later."
+        True, description="Keep the weights of the search's trials; no command needs them."
     )
     from_study: str | None = Field(
         None, description="Study whose finished trials warm-start the sampler, by name or path."

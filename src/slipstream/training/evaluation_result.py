@@ -282,8 +282,8 @@ class EvaluationResult(SummaryRepr):
         lines = format_columns(columns, rows, left=2)
         if len(self.members) > 1:
             lines.append(
-                f"Best member by validation: {self.best_member}. The interval of a member is over "
-                "its episodes, that of all over members."
+                f"Best member by validation: {self.best_member}. Intervals: per member over its "
+                'episodes, for "all" over members.'
             )
         return "\n".join(lines)
 

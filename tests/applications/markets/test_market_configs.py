@@ -41,7 +41,7 @@ def test_every_symbol_is_traded_by_an_agent_that_needs_one_copy(tmp_path, symbol
     if said is not None:
         assert "1 of 3 training records" in said and "at least 3" in said
     sized, said = resolve_num_envs(resolve(values, {"training.total_timesteps": 100}), environment)
-    assert sized.training.num_envs == 1 and said.startswith("num_envs: auto is 1 environment")
+    assert sized.training.num_envs == 1 and said.startswith("num_envs: auto chose 1 environment")
     assert ("1 of 3 training records" in said) == (symbols == 3)
 
 

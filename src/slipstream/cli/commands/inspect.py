@@ -36,11 +36,14 @@ def list_() -> None:
         ("auto", "compiled for kernels; process or serial for gym:ID, as measured"),
         ("compiled", "kernels compiled to one loop over all sub-environments"),
         ("process", "sub-environments in worker processes with shared memory"),
-        ("serial", "one sub-environment after the other, interpreted: the compiled one's oracle"),
+        (
+            "serial",
+            "one sub-environment after the other, not compiled; the reference of `compiled`",
+        ),
     ]
     agents = [(name, _first_sentence(module)) for name, module in sorted(agent_modules().items())]
     for what_, rows in (("environment", environments), ("agent", agents), ("backend", backends)):
-        print_table((what_, "what it is"), rows)
+        print_table((what_, "description"), rows)
 
 
 @app.command(rich_help_panel="Diagnostics", epilog="Example: slipstream check my_env.py")

@@ -92,8 +92,8 @@ class TrainingConfig(Config):
     )
     faults_per_minute: Count = Field(
         100,
-        description="Maximum faults per minute of backend process; more stop the run if they "
-        "cost more than a twentieth of its steps.",
+        description="Maximum faults per minute of backend process. More stop the run if they cost "
+        "over 5 % of its steps.",
     )
     shards: Count | Literal["auto"] = Field(
         "auto", description="Worker processes that members are split into; changes no result."
@@ -152,13 +152,13 @@ class EvaluationConfig(Config):
     )
     deterministic: bool = Field(
         True,
-        description="Score the most likely actions; false samples actions as in training.",
+        description="Evaluate with deterministic actions; false samples actions as in training.",
     )
     seed: Seed = Field(1_000_003, description="Seed of the evaluation episodes.")
     max_steps: Count | Literal["auto"] = Field(
         "auto",
-        description="Truncates episodes of an environment without a time limit (not in markets); "
-        "auto: 1/500 of the budget, 100 to 10,000.",
+        description="Step limit of an evaluation episode if the environment has none (not in "
+        "markets); auto: 1/500 of the budget, 100 to 10,000.",
     )
 
     @model_validator(mode="after")

@@ -89,7 +89,7 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> NumEnvsChoic
     powers = [n for n in possible if n & (n - 1) == 0] or possible
     chosen = max((n for n in powers if n <= bound), default=min(powers))
     noun = "environment" if chosen == 1 else "environments"
-    return NumEnvsChoice(chosen, f"{chosen} {noun} per member ({reason})")
+    return NumEnvsChoice(chosen, f"{chosen} {noun} per member (limit: {reason})")
 
 
 def fits(agent: AgentConfig, num_envs: int) -> bool:
@@ -119,7 +119,7 @@ def resolve_num_envs(config: RunConfig, environment: Environment) -> tuple[RunCo
     if n != "auto":
         return config, _left_out(n, environment)
     choice = choose_num_envs(config, environment)
-    sentences = [f"num_envs: auto is {choice.reason}.", _left_out(choice.num_envs, environment)]
+    sentences = [f"num_envs: auto chose {choice.reason}.", _left_out(choice.num_envs, environment)]
     said = " ".join(sentence for sentence in sentences if sentence)
     return config.with_training(num_envs=choice.num_envs), said
 

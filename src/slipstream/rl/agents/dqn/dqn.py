@@ -1,4 +1,4 @@
-"""Deep Q-learning from a replay, for one choice of a few where steps should not be wasted.
+"""DQN (deep Q-learning) for discrete actions; off-policy, for environments with slow steps.
 
 The compiled form: members one after another, each from its own replay. One update, whose rows two
 cores may share, epsilon-greedy choices, then who does both; `torch_dqn.py` is the definition.

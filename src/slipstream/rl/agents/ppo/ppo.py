@@ -1,4 +1,4 @@
-"""Proximal policy optimisation, for choices and real actions where steps are cheap.
+"""PPO for discrete, multi-discrete and Box actions; on-policy, for environments with fast steps.
 
 The compiled form: a whole population's update is one call (`update.py`), from rows of numbers.
 """

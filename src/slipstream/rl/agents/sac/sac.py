@@ -1,4 +1,4 @@
-"""Soft actor-critic from a replay, for real actions where steps should not be wasted.
+"""SAC (soft actor-critic) for Box actions; off-policy, for environments with slow steps.
 
 The compiled form: actions drawn in training and after transitions, the gradient of one member's
 actor, its temperature; `actor_critic/` has the rest of an update, `torch_sac.py` the definition.

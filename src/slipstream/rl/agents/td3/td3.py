@@ -1,4 +1,4 @@
-"""TD3, like soft actor-critic, with one action for each state and exploration of a set size.
+"""TD3 for Box actions; off-policy, with a deterministic policy and fixed exploration noise.
 
 The compiled form: actions in training and after transitions, and the gradient of one member's
 actor; `actor_critic/` has the rest of an update, `torch_td3.py` the definition. What the arguments
