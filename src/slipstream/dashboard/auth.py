@@ -123,7 +123,7 @@ class AuthMiddleware:
                 return PlainTextResponse("Wrong token of this dashboard.", 403)
             entered = HTMLResponse(
                 _REDIRECT_PAGE
-            )  # no redirect: a Strict cookie would not come along
+            )  # no redirect, as it would not send a Strict cookie
             entered.set_cookie(self._name, self._cookie, httponly=True, samesite="strict")
             return entered
         if not _is_equal(asked.cookies.get(self._name, ""), self._cookie):

@@ -25,16 +25,16 @@ from slipstream.studies.record.ledger import Ledger, rank_eligible
 from slipstream.training.callbacks.metrics import METRICS
 
 LEDGER_BYTES = 4 << 30
-_MAX_TRIALS, _MAX_STAGES = 20_000, 16  # stages of each, on average
-_EVERY_SECONDS = 10.0  # between two looks at the machine
-_FIRST_SAMPLE_SECONDS = 0.1  # s, over which the first look measures
+_MAX_TRIALS, _MAX_STAGES = 20_000, 16  # mean number of stages per trial
+_EVERY_SECONDS = 10.0  # interval of resource samples
+_FIRST_SAMPLE_SECONDS = 0.1  # duration of the first sample in seconds
 _HOUR = 3_600.0
-_MAX_DEPTH = 3  # folders below one that was named
-_MAX_FOLDERS = 5_000  # that are looked into there
-_MAX_ENDED = 40  # rows of what has ended, the newest first, and all of named folders
-_MAX_SPARKLINES = 60  # rows with a small curve
-_SPARKLINE_POINTS = 40  # of it
-_CACHE_SIZE = 2_000  # small curves that are remembered while their files are the same
+_MAX_DEPTH = 3  # maximum number of folders below a given one
+_MAX_FOLDERS = 5_000  # maximum number of folders searched there
+_MAX_ENDED = 40  # rows of ended jobs, newest first, besides those in given folders
+_MAX_SPARKLINES = 60  # rows with a sparkline
+_SPARKLINE_POINTS = 40  # points of a sparkline
+_CACHE_SIZE = 2_000  # cached sparklines
 
 
 class VisibleFolders:

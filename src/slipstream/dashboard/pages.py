@@ -39,7 +39,7 @@ from slipstream.training.runs.run import CHECKPOINTS, CONFIG, PROVENANCE, REPORT
 from slipstream.training.settings.config import STUDY, EvaluationConfig, TrainingConfig, read_config
 
 VIDEOS = (".gif", ".mp4")
-_MAX_ITEMS = 400  # settings; checkpoints and videos that are named
+_MAX_ITEMS = 400  # maximum number of settings, checkpoints and videos
 
 
 def run_updates(folder: Path, cursor: str) -> Updates:
@@ -131,9 +131,9 @@ def _format_value(value: Any) -> str:
 PAGE = "study.html"
 _PROGRESS_PATH = f"live/{PROGRESS_FILE}"
 _MAX_PROGRESS_ROWS = 2_000  # progress rows of one update
-_CURVE_POINTS = 120  # points of a member's curve at the beginning
-_MAX_TEXT = 400  # characters of a text
-_RECENT_SECONDS = 300.0  # seconds since the last point of a member whose curve is sent first
+_CURVE_POINTS = 120  # initial points of a member's curve
+_MAX_TEXT = 400  # maximum length of a text
+_RECENT_SECONDS = 300.0  # members with a point in this time are sent first
 
 
 def study_updates(folder: Path, cursor: str) -> Updates:
@@ -153,7 +153,7 @@ def importances(folder: Path) -> dict[str, float]:
     Raises:
         SlipstreamError, UnreadableError, OSError: its files cannot be read.
     """
-    from slipstream.studies.space import SearchSpace  # with Optuna: a second, once
+    from slipstream.studies.space import SearchSpace  # importing Optuna takes a second, once
 
     resolve_inside(folder, "study.yaml", MOST_BYTES)
     space = SearchSpace.from_stored(read_config(folder / "study.yaml")[STUDY]["space"])
@@ -224,7 +224,7 @@ def _add_trials(updates: Updates) -> None:
             "best": best[0].number if best else None,
             "openings": openings,
         }
-    except (FileNotFoundError, ConcurrentWriteError):  # the next look sees more
+    except (FileNotFoundError, ConcurrentWriteError):  # the next read returns the rest
         return
     except MALFORMED as error:
         updates.add_snapshot("trials", {"unreadable": f"{LEDGER} cannot be read: {error}"})
@@ -278,7 +278,7 @@ def _add_progress(updates: Updates) -> None:
             continue
     rows, newest = [], max((points[-1][2] for points in curves.values()), default=0.0)
     for name, points in curves.items():
-        if points[-1][2] < newest - _RECENT_SECONDS:  # it ended long since
+        if points[-1][2] < newest - _RECENT_SECONDS:  # the member ended long ago
             continue
         with suppress(ValueError, IndexError):
             slot = Slot.from_name(name[:80])

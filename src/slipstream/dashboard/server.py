@@ -1,6 +1,6 @@
 """Server of the dashboard: pages, their updates, and the four requests that write.
 
-It holds no state that matters: any number may run, and a kill costs nothing. Texts of runs and
+It has no persistent state: any number of servers may run, and killing one loses nothing. Texts of runs and
 studies are sent as JSON and set as text in the browser. Reports, which are HTML, are shown in a
 sandbox without an origin and without scripts.
 
@@ -62,7 +62,7 @@ from slipstream.studies.record.inspection import stop as ask_to_stop
 from slipstream.training.runs.run import REPORT
 
 PORT = 8770
-_TRIES = 20  # ports above it where it is taken
+_TRIES = 20  # higher ports that are tried if it is in use
 _STATIC = resources.files("slipstream.dashboard") / "static"
 _TYPES = {
     ".js": "text/javascript",
@@ -70,8 +70,8 @@ _TYPES = {
     ".html": "text/html",
     ".svg": "image/svg+xml",
 }
-_MOST_COMPARED = 6  # runs
-_MOST_PAGE = 64 << 20  # bytes of a report
+_MOST_COMPARED = 6  # maximum number of compared runs
+_MOST_PAGE = 64 << 20  # maximum size of a report in bytes
 _SANDBOX = (
     "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; frame-ancestors 'self'"
 )
@@ -86,8 +86,8 @@ _KINDS = {
 ReadUpdates = Callable[[str], Updates]
 """Function from a cursor to the updates since then. It reads files and may take a moment."""
 
-_SECONDS = 1.0  # between two looks
-_SHARE = 0.05  # of a core that one page's looks may take
+_SECONDS = 1.0  # interval of reads
+_SHARE = 0.05  # maximum share of a core for the reads of a page
 
 
 @dataclass(frozen=True)
@@ -173,10 +173,10 @@ def _json(events: Sequence[Event]) -> str:
 
 
 class Dashboard:
-    """The application, without authentication.
+    """Application without authentication.
 
     Args:
-        places: the folders that are shown.
+        folders: the visible folders.
         feed: replaced in tests.
     """
 
@@ -205,7 +205,7 @@ class Dashboard:
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         async def sample_machine() -> None:
             while True:
-                await asyncio.sleep(_FIRST_SECONDS)  # in which something was used
+                await asyncio.sleep(_FIRST_SECONDS)  # the first sample measures this time
                 await run_in_threadpool(self._machine.sample)
                 await asyncio.sleep(_MACHINE_SECONDS - _FIRST_SECONDS)
 
@@ -359,7 +359,7 @@ def build_app(
     """Return the whole application.
 
     Args:
-        places: the folders that are shown.
+        folders: the visible folders.
         token: see `user_token`.
         port: port of the server.
         address: an address beyond this machine; empty: this machine alone.
@@ -410,7 +410,7 @@ def serve(
         timeout_graceful_shutdown=1,
         limit_concurrency=1_000,
     )
-    # A page that is open when it ends is no error.
+    # An open page at the end is not an error.
     ended = "returned without completing response"
     logging.getLogger("uvicorn.error").addFilter(lambda one: ended not in one.getMessage())
     with bound:

@@ -27,7 +27,7 @@ from slipstream.core.storage.atomic_io import disk_errors, is_lock_held, make_fo
 from slipstream.core.storage.folder_registry import state_folder
 
 COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"
-MAX_ATTEMPTS = 3  # without progress, after a job's process died
+MAX_ATTEMPTS = 3  # restarts without progress after a job's process died
 TABLE = "jobs.sqlite"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -182,7 +182,7 @@ class JobQueue:
         Raises:
             ConfigError: there is none.
         """
-        small = abs(number) < 2**63  # what SQLite can compare
+        small = abs(number) < 2**63  # range of SQLite integers
         found = self._read("WHERE id = ?", number if small else 0)
         if not found:
             raise ConfigError(f"There is no job {number}: `slipstream jobs` lists all.")
@@ -215,7 +215,7 @@ class JobQueue:
             another = f" To begin another one: `slipstream jobs add -- {shlex.join(words)}`."
             raise ConfigError(
                 f"Job {job.id} is complete: there is nothing to do."
-                + another * (words != job.command)  # `resume` begins none
+                + another * (words != job.command)  # `resume` starts none
             )
         try:
             self._set(
@@ -236,7 +236,7 @@ class JobQueue:
 
     def set_waiting(self, job: QueuedJob, reason: str, **more: int) -> None:
         """Record what a job waits for; `more` as the fields of `QueuedJob`."""
-        if reason != job.reason:  # else each look would be written to the disk
+        if reason != job.reason:  # avoids a disk write at every tick
             self._set(job, reason=reason, **more)
 
     def end(self, job: QueuedJob, final_state: str, reason: str = "") -> None:

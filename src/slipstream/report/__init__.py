@@ -1,1 +1,1 @@
-"""Pages that people read: one builder, the page of a run and of a study, the model card."""
+"""Reports: page builder, pages of runs and studies, and the model card."""

@@ -1,6 +1,6 @@
-"""History of a run or study: how it learned, what it took of its machine, where it comes from.
+"""History of a run or study: learning curves, resource usage and provenance.
 
-Curves over steps from the tables of a run, their pictures, and the sections that pages end with.
+Curves over steps are read from the tables of a run. Pages end with these sections.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from slipstream.training.callbacks.events import PREFIX
 from slipstream.training.runs.run import Run
 
 _MOST_POINTS = 1_000
-_MOST_PANELS = 16  # of training episodes; the tables have all
-_MOST_LISTED = 20  # names in a sentence
+_MOST_PANELS = 16  # panels of training episodes; the tables have all metrics
+_MOST_LISTED = 20  # maximum number of names in a sentence
 _COLOURS = {"training": GREY, "validation": BLUE, "evaluation": BLUE}
 _LABELS = ("processor\n(% of a core)", "memory (GiB)", "GPU (%)", "VRAM (GiB)", "GPU (W)")
 _UNITS = ((7_200.0, 3_600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 
 
 def learning_curves(run: Run, market: bool) -> tuple[Curve, ...]:
-    """Learning curves from the run's tables; in a market the two kinds of score differ in unit."""
+    """Return learning curves from the run's tables; in a market the scores differ in unit."""
     members = run.config.training.members
     training, scored = Curve.unit, Curve.unit
     if market:
@@ -55,7 +55,7 @@ def learning_curves(run: Run, market: bool) -> tuple[Curve, ...]:
     for split in dict.fromkeys(evaluations.get("split", [])):
         rows = [row for row, name in enumerate(evaluations["split"]) if name == split]
         part = {name: [column[row] for row in rows] for name, column in evaluations.items()}
-        # A game is validated on the one split that it has.
+        # A game has one split.
         label = str(split) if market else "evaluation"
         found.append(_curve(label, part, members, scored))
     return tuple(curve for curve in found if not np.isnan(curve.score).all())
@@ -65,7 +65,7 @@ def numeric_column(table: Columns, column: str) -> Floats:
     """Return a column of a run's table; NaN where a cell is empty.
 
     Raises:
-        CheckpointError: a cell holds words.
+        CheckpointError: a cell is not a number.
     """
     cells = [np.nan if cell is None else cell for cell in table[column]]
     odd = [cell for cell in cells if isinstance(cell, str)]
@@ -78,7 +78,7 @@ def numeric_column(table: Columns, column: str) -> Floats:
 
 
 def _curve(name: str, table: Columns, members: int, unit: str, column: str = "score") -> Curve:
-    """Rows of (member, steps, `column`) as one column a member, thinned."""
+    """Return rows of (member, steps, `column`) as one column per member, subsampled."""
     steps, score = numeric_column(table, "steps"), numeric_column(table, column)
     member = numeric_column(table, "member").astype(int)
     if len(member) and not 0 <= member.min() <= member.max() < members:
@@ -90,23 +90,23 @@ def _curve(name: str, table: Columns, members: int, unit: str, column: str = "sc
     grid, place = np.unique(steps, return_inverse=True)
     values = np.full((len(grid), members), np.nan)
     values[place, member] = score
-    stride = max(1, -(-len(grid) // _MOST_POINTS))  # a power cut may leave a heading alone
+    stride = max(1, -(-len(grid) // _MOST_POINTS))  # a power failure may leave only a header
     return Curve(name, grid[::stride], values[::stride], unit)
 
 
 def episode_curves(run: Run, spec: EnvSpec, left_out: Collection[str] = ()) -> tuple[Curve, ...]:
-    """Length and metrics of recent training episodes over steps, where the tables have them.
+    """Return length and metrics of recent training episodes over steps, if recorded.
 
     Args:
-        run: whose tables are read.
-        spec: of its environment, whose metrics have units.
+        run: run with the tables.
+        spec: spec of its environment; its metrics have units.
         left_out: metrics with meaningless means.
     """
     table, members = run.metrics(), run.config.training.members
     named = {"length": ("length", "steps")}
     for metric in spec.metrics:
         column = f"{PREFIX}{metric.name}"
-        if metric.name not in left_out:  # one that is called `length`, too, goes by its column
+        if metric.name not in left_out:  # a metric named `length` uses its column name
             named[column] = (column if metric.name in named else metric.name, metric.unit)
     return tuple(
         _curve(name, table, members, unit, column)
@@ -118,10 +118,10 @@ def episode_curves(run: Run, spec: EnvSpec, left_out: Collection[str] = ()) -> t
 def draw_learning_curves(
     curves: Sequence[Curve], chosen: Sequence[tuple[int, float]] = (), shown: int = 0
 ) -> Figure:
-    """Score over steps, a panel for each unit: members thin, their mean strong.
+    """Plot score over steps, a panel per unit: members with thin lines, their mean thick.
 
     Args:
-        curves: the last one is what policies are chosen by.
+        curves: learning curves; the last one selects policies.
         chosen: step and score at which each member's policy was chosen.
         shown: index of the member whose policy the report shows.
     """
@@ -133,14 +133,14 @@ def draw_learning_curves(
         _mark_choices(panels[units.index(curves[-1].unit)], chosen, shown)
     for axes, unit in zip(panels, units, strict=True):
         axes.set_ylabel(unit)
-        legend(axes, 2)  # long names: more columns would leave the panel no room
+        legend(axes, 2)  # long names require fewer columns
     panels[-1].set_xlabel("steps per member")
     count_axis(panels[-1])
     return figure
 
 
 def _mark_choices(axes: Axes, chosen: Sequence[tuple[int, float]], shown: int) -> None:
-    """Mark where policies were chosen: a large star for the shown one, small ones else."""
+    """Mark where policies were chosen, with a large star for the displayed member."""
     others = [place for index, place in enumerate(chosen) if index != shown]
     if others:
         label = "chosen, other members"
@@ -171,7 +171,7 @@ def _draw(axes: Axes, curve: Curve, colour: str | None = None) -> None:
 
 
 def _episodes(curves: Sequence[Curve]) -> Figure:
-    """Training episodes over steps, a panel for each figure: members thin, their mean strong."""
+    """Plot training episodes over steps, a panel per metric: members thin, their mean thick."""
     rows = -(-len(curves) // 2)
     title = "Training episodes, means of the last 100"
     figure, panels = new_grid(title, 0.7 + 1.55 * rows, rows, 2, share="x")
@@ -184,14 +184,14 @@ def _episodes(curves: Sequence[Curve]) -> Figure:
         count_axis(axes)
     for axes in panels[len(curves) :]:
         axes.set_visible(False)
-    for axes in panels[max(0, len(curves) - 2) : len(curves)]:  # the lowest of each column
+    for axes in panels[max(0, len(curves) - 2) : len(curves)]:  # lowest panel of each column
         axes.tick_params(labelbottom=True)
     figure.supxlabel("steps per member", fontsize=9.5)
     return figure
 
 
 def draw_episode_returns(agent: Floats, random: Floats) -> Figure:
-    """Histogram of episode returns beside those of a random policy."""
+    """Plot a histogram of episode returns and those of a random policy."""
     figure, (axes,) = new_figure("Episode returns", 3.2)
     both = np.concatenate([agent, random])
     low, high = float(both.min()), float(both.max())
@@ -209,7 +209,7 @@ def draw_episode_returns(agent: Floats, random: Floats) -> Figure:
 
 
 def episode_sections(curves: Sequence[Curve]) -> list[Section]:
-    """One section, or none where nothing was measured twice."""
+    """Return the section of learning curves; empty if no curve has two points."""
     known = [curve for curve in curves if _points(curve) > 1]
     moving = [curve for curve in known if _moves(curve)]
     if not moving:
@@ -236,7 +236,7 @@ def _moves(curve: Curve) -> bool:
 
 
 def _points(curve: Curve) -> int:
-    """Moments at which any member has a value."""
+    """Return the times at which any member has a value."""
     return int((~np.isnan(curve.score)).any(axis=1).sum())
 
 
@@ -251,13 +251,15 @@ def resource_columns(table: Columns) -> dict[str, Floats]:
         return {}
     cells = [[one if isinstance(one, float) else np.nan for one in table[name]] for name in known]
     values = np.array(cells, np.float64)
-    values = values[:, np.isfinite(values[:3]).all(axis=0)]  # rows in which there was a look
-    _, first = np.unique(values[0], return_index=True)  # members of an iteration share one
+    values = values[:, np.isfinite(values[:3]).all(axis=0)]  # rows with a measurement
+    _, first = np.unique(
+        values[0], return_index=True
+    )  # members of an iteration share a measurement
     return dict(zip(known, values[:, first], strict=True)) if len(first) > 1 else {}
 
 
 def resource_pictures(found: Mapping[str, Floats]) -> list[Picture]:
-    """Return a panel for each column; nothing where there is too little to draw."""
+    """Return a panel for each column; empty with too few samples."""
     if not found:
         return []
     wall = found[WALL]
@@ -276,11 +278,11 @@ def resource_pictures(found: Mapping[str, Floats]) -> list[Picture]:
 def origin_lines(
     facts: Mapping[str, Any], work: Mapping[str, str], config: str | None, data: str | None
 ) -> dict[str, str]:
-    """Command, what was done, config, data, code, versions, machine; without the unknown.
+    """Return command, work, config, data, code, versions and machine; unknown ones are omitted.
 
     Args:
         facts: ``provenance.json`` of a run or a study.
-        work: what was done: label and text.
+        work: label and text of the work.
         config, data: sha256.
     """
     versions, machine = facts.get("versions") or {}, facts.get("machine") or {}
@@ -314,11 +316,11 @@ def notes_section(
     """Return the section of notes, provenance and resource usage.
 
     Args:
-        title: of the section.
-        sentences: on the data.
-        lines: as `origin_lines` returns them.
-        machine: as `resource_columns` returns it.
-        tables: shown before the provenance.
+        title: title of the section.
+        sentences: sentences about the data.
+        lines: see `origin_lines`.
+        machine: see `resource_columns`.
+        tables: tables before the provenance.
     """
     known = [Table("Provenance", (), list(lines.items()))] if lines else []
     return Section(title, sentences, [*tables, *known], resource_pictures(machine))

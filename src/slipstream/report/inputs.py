@@ -18,11 +18,11 @@ from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.runs.policies import DeployedPolicy
 from slipstream.training.runs.run import Run
 
-RANDOM_DRAWS = 200  # matched random traders
+RANDOM_DRAWS = 200  # number of matched random traders
 
 
 class EvaluationWindow(TypedDict, total=False):
-    """Bars that are scored instead of a run's own splits.
+    """Selection of bars to score instead of the run's splits.
 
     Attributes:
         data: folder of other prices.
@@ -38,13 +38,13 @@ class EvaluationWindow(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Prices:
-    """The clock and the closes of all symbols, as in the kernel's `Data`.
+    """Times and closes of all symbols, as in the kernel's `Data`.
 
     Attributes:
-        time: UTC seconds of each bar's open, int64 [rows], of all symbols end to end.
-        close: mids that equity is marked at, float64 [rows], of a portfolio [rows, A].
+        time: int64 [rows], UTC seconds of each bar's open, all symbols concatenated.
+        close: float64 [rows], mid prices for marking equity; [rows, A] for a portfolio.
         assets: names of a portfolio's assets; empty for single positions.
-        fill: mids that a portfolio's orders fill at, float64 [rows, A].
+        fill: float64 [rows, A], mid prices at which a portfolio's orders are filled.
     """
 
     time: Ints
@@ -55,14 +55,14 @@ class Prices:
 
 @dataclass(frozen=True)
 class RoundTripCost:
-    """Mean cost of opening and closing one position over a split's bars."""
+    """Mean cost of a round trip (opening and closing a position) over a split's bars."""
 
     symbol: str
     pips: float
     basis_points: float
 
 
-# Names of baselines on a page.
+# Display names of baselines.
 FLAT, BUY_AND_HOLD, SHORT = "flat", "buy and hold", "always short"
 CASH, EQUAL_WEIGHT, REBALANCED = "cash", "equal weight", "equal weight, rebalanced"
 EMA_CROSS, MATCHED_RANDOM, ORACLE = "EMA 20/50 cross", "matched random", "oracle"
@@ -73,10 +73,10 @@ class Baselines:
     """Baselines on the bars of one split.
 
     Attributes:
-        tracks: by baseline, in the order in which they are shown.
-        random_returns: total return of each matched random draw, fractions.
-        oracle_growth: final equity over the start that the dynamic programme promised, all symbols
-            together; the replayed oracle track is what is shown.
+        tracks: episode results by baseline, in display order.
+        random_returns: total return of each matched random trader, as fractions.
+        oracle_growth: final / initial equity computed by the dynamic programme, all symbols
+            together; reports show the replayed oracle track.
         assets: buy and hold of each asset of a portfolio.
     """
 
@@ -88,13 +88,13 @@ class Baselines:
 
 @dataclass(frozen=True)
 class StressTest:
-    """The agent's own decisions under other costs and one bar late: total returns, fractions.
+    """Total returns of the agent's decisions under other costs and with one bar of delay.
 
     Attributes:
-        multiples: cost multiple and the return under it, ascending.
-        break_even: cost multiple at which nothing is left; infinity when none up to 100 does it,
-            None when the decisions lose without any costs.
-        delayed: return with every decision carried out one bar later.
+        multiples: cost multiples, ascending, and the return under each.
+        break_even: cost multiple with zero return; infinity if it is above 100,
+            None if the decisions lose money without costs.
+        delayed: return if every decision is executed one bar later.
     """
 
     multiples: tuple[tuple[float, float], ...]
@@ -104,13 +104,13 @@ class StressTest:
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of the learning curve: a score per member over steps per member.
+    """A learning curve: scores of the members over steps.
 
     Attributes:
         name: "training" or a split's name.
         steps: [k].
         score: [k, M]; NaN where a member has none.
-        unit: what a score is; curves of one unit share a panel.
+        unit: unit of the score; curves of the same unit share a panel.
     """
 
     name: str
@@ -143,7 +143,7 @@ class GameEvaluation:
     """Additional inputs for reports of environments without prices.
 
     Attributes:
-        chosen: of each member, in the order of `RunEvaluation.tracks`.
+        chosen: choice of each member's policy, in the order of `RunEvaluation.tracks`.
         steps: training steps per member.
         budget: planned training steps per member.
         validations: number of validations.
@@ -162,36 +162,36 @@ class GameEvaluation:
 
 @dataclass(frozen=True)
 class RunEvaluation:
-    """Everything that a report shows.
+    """Data of a report.
 
     Attributes:
         title: headline of the page, such as the run's name.
         tracks: episodes by split and member; the order of the splits is the order of the page.
         source: the run or policy; None for tracks alone.
-        environment: that its tracks are from; None for tracks alone.
-        market: None for environments without prices.
-        prices: needed with `market`.
-        holdout: the split whose figures are the headline.
+        environment: environment of the tracks; None for tracks alone.
+        market: market of the environment; None without prices.
+        prices: prices; required with `market`.
+        holdout: split of the headline figures.
         unseen: nothing was learned from that split or chosen on it.
-        numbers: the members' numbers in the run, where some are left out.
-        member: index of the member whose decisions are shown; the others form the seed band.
-        member_reason: why this member, in words.
-        same_settings: the members differ by their seed alone, so that they form a seed band.
+        numbers: numbers of the members in the run, if some are omitted.
+        member: index of the displayed member; the others form the seed band.
+        member_reason: reason for displaying this member.
+        same_settings: True if members differ only in their seeds and form a seed band.
         comparisons: baselines by split (market only).
-        stress: of the hold-out (market only).
-        random_policy: returns of a uniformly random policy's episodes (without prices).
-        game: how policies were chosen (without prices); None where there was no training.
+        stress: stress test of the hold-out (market only).
+        random_policy: episode returns of a uniformly random policy (without prices).
+        game: choice of the policies (without prices); None without training.
         curves: learning curves.
         episodes: length and metrics of training episodes over steps.
-        machine: what looks at the machine found, by column of `metrics.csv`.
+        machine: resource usage by column of `metrics.csv`.
         round_trips: cost of a round trip by symbol on the hold-out.
-        financing: swaps are charged.
-        trials: configurations tried before this one was shown, this one included.
-        before: earlier runs and studies that showed some of these days; their trials come on top.
-        holdout_reads: how often the hold-out has been evaluated, this time included.
-        notes: sentences about the data or the run that the reader must see.
+        financing: True if swaps are charged.
+        trials: number of configurations tried, including this one.
+        before: earlier runs and studies that showed some of these days; their trials are added.
+        holdout_reads: number of evaluations of the hold-out, including this one.
+        notes: notices about the data or the run.
         provenance: command, versions, machine, data hash: label and text.
-        accepted: findings of the data check that the config let in: they come first on the page.
+        accepted: data issues accepted by the config; displayed first.
     """
 
     title: str
@@ -228,7 +228,7 @@ class RunEvaluation:
 
     @property
     def is_portfolio(self) -> bool:
-        """True if passes are sequential and hold all assets at once."""
+        """True if the backtests hold all assets at the same time (a portfolio)."""
         return self.prices is not None and bool(self.prices.assets)
 
     @property
@@ -238,37 +238,37 @@ class RunEvaluation:
 
     @property
     def member_note(self) -> str:
-        """Sentence that names the shown member and the reason."""
+        """Sentence with the displayed member and the reason."""
         reason = f", {self.member_reason}" if self.member_reason else ""
         return f"The report shows member {self.number(self.member)}{reason}."
 
 
 class SplitBacktest(Protocol):
-    """Passes of one split, with the baselines replayed on the same bars."""
+    """Backtests of one split, with baselines replayed on the same bars."""
 
     @property
     def kernel(self) -> Kernel:
-        """The rules."""
+        """Kernel of the environment."""
 
     @property
     def params(self) -> tuple[Any, ...]:
-        """Params records of the split, one for each pass."""
+        """Params records of the split, one per backtest."""
 
     @property
     def data(self) -> Any:
-        """Arrays of the kernel."""
+        """Data arrays of the kernel."""
 
     @property
     def market(self) -> MarketSpec:
-        """The market of all passes together."""
+        """Market of all backtests together."""
 
     @property
     def prices(self) -> Prices:
-        """Clock and closes of all symbols."""
+        """Times and closes of all symbols."""
 
     @property
     def start_time(self) -> int:
-        """UTC second at which the first bar opens."""
+        """UTC seconds of the first bar's open."""
 
     @property
     def is_comparable(self) -> bool:
@@ -279,13 +279,13 @@ class SplitBacktest(Protocol):
         """True if positions pay overnight financing."""
 
     def round_trips(self) -> list[RoundTripCost]:
-        """Mean cost of opening and closing in each symbol."""
+        """Mean cost of a round trip in each symbol."""
 
     def name_tracks(self, tracks: Sequence[EpisodeResult]) -> list[EpisodeResult]:
-        """Tracks by symbol."""
+        """Return the tracks by symbol."""
 
     def rule_baselines(self) -> Baselines:
-        """Fixed rules that a trader could have followed."""
+        """Return baselines that follow fixed trading rules."""
 
     def compare(self, agent: Sequence[EpisodeResult], draws: int = ...) -> Baselines:
         """Return all baselines, with the oracle and matched random traders."""
@@ -294,20 +294,20 @@ class SplitBacktest(Protocol):
         """Return the agent's decisions with scaled costs and one bar late."""
 
     def rebalanced_tracks(self) -> list[EpisodeResult] | None:
-        """Equal weight, restored on every bar; None if there are no weights."""
+        """Return equal weight, rebalanced on every bar; None without weights."""
 
     def random_percentile(self, agent: Sequence[EpisodeResult], draws: int) -> float:
-        """Percentile of the agent among matched random traders."""
+        """Return the percentile of the agent among matched random traders."""
 
 
 class Backtest(Part):
-    """Part of an environment that declares tradable prices and costs of its passes."""
+    """Part of an environment with tradable prices and costs of its backtests."""
 
     @abstractmethod
     def for_split(self, split: str, backend: str = "compiled") -> SplitBacktest:
-        """Return the passes of one split.
+        """Return the backtests of one split.
 
         Args:
-            split: of the data.
-            backend: of the sub-environments.
+            split: name of the split.
+            backend: backend of the sub-environments.
         """

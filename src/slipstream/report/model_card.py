@@ -27,7 +27,7 @@ from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
 
 CARD, README = "card.md", "README.md"
-# Entries of other sections, or private to this machine.
+# Entries of other sections, and entries private to this machine.
 _ELSEWHERE = ("policy", "command", "started", "commit", "id", "chosen by", "test", "training data")
 
 
@@ -35,12 +35,12 @@ class CardSubject(NamedTuple):
     """Subject of a model card.
 
     Attributes:
-        folder: of the run or study.
-        policy: exported policy and its manifest.
+        folder: folder of the run or study.
+        policy: exported policy with its manifest.
         config: its training config.
-        page: its report, or the study's page.
-        market: it was trained on prices.
-        scores: in addition to the page's figures.
+        page: report of the run, or page of the study.
+        market: True if it was trained on prices.
+        scores: scores in addition to the page's figures.
         notes, limits: sentences.
         provenance: label and text.
     """
@@ -59,20 +59,20 @@ class CardSubject(NamedTuple):
 def write_model_card(source: Run | DeployedPolicy, out: Path | None, licence: str | None) -> Path:
     """Write the model card of a policy; with `out`, also export the policy.
 
-    A run's test split is read as its report reads it, and a study's hold-out was opened by the
-    study: this is no further access.
+    Reading a run's test split like its report, or a hold-out that the study opened,
+    is not counted as a further access.
 
     Args:
-        source: a run, for its best policy; or the policy that a study deployed, in its folder.
+        source: a run (its best policy), or the folder of a study's deployed policy.
         out: folder of the policy and its README.md; without it, card.md is written into the
             directory of the run or study.
-        licence: of the data; by default that of a licence file beside the prices.
+        licence: licence of the data; default: the licence file beside the prices.
 
     Returns:
         Path of the written file.
 
     Raises:
-        ConfigError: `out` exists and is no policy.
+        ConfigError: `out` exists and is not a policy.
     """
     if out is not None and path_exists(out) and not path_exists(out / checkpoint.MANIFEST):
         raise ConfigError(
@@ -92,8 +92,8 @@ def render_card(one: CardSubject, licence: str) -> str:
     """Render the model card as Markdown.
 
     Args:
-        one: the subject.
-        licence: of the data, in words.
+        subject: subject of the card.
+        licence: licence of the data.
     """
     facts, page = policy_metadata(one.folder), one.page
     data = {name: text for name, text in facts.items() if name.endswith(" bars")}
@@ -150,7 +150,7 @@ def find_licence(config: RunConfig, market: bool) -> str:
     for path in sorted(folder.glob("LICEN[CS]E*")):
         try:
             lines = [line.strip() for line in read_text(path, "The licence").splitlines()]
-        except ConfigError:  # it is no text
+        except ConfigError:  # not a text file
             continue
         lines = [line for line in lines if line][:2]
         if lines:
@@ -159,7 +159,7 @@ def find_licence(config: RunConfig, market: bool) -> str:
 
 
 def _mean_interval(found: RunEvaluation) -> tuple[str, str]:
-    """The mean return of the shown member with its 95 % interval, of independent episodes."""
+    """Return the mean return of the displayed member with its 95 % interval."""
     returns = np.array(
         [track.episode_return for track in found.tracks[found.holdout][found.member]]
     )
@@ -179,7 +179,7 @@ def _other_environment_limit(config: RunConfig) -> str:
 
 
 def _limits(run: Run, found: RunEvaluation) -> Iterator[str]:
-    """Yield the limits of the model card's figures."""
+    """Yield the limitations of the model card's figures."""
     yield _other_environment_limit(run.config)
     if len(run.best.present) == 1:
         yield "Whether other seeds learn the same: one was trained."
@@ -201,7 +201,7 @@ def _command(provenance: Mapping[str, str]) -> dict[str, str]:
 def _exported_policy(
     run: Run, found: RunEvaluation
 ) -> tuple[checkpoint.Tensors, Mapping[str, Any]]:
-    """Return the best policy with the config that it was trained under and what it scored."""
+    """Return the best policy with its training config and its scores."""
     tensors, manifest = run.best.load(run.best.highest)
     result, environment = run.result or {}, run.provenance.get("environment") or {}
     member = manifest.get("member")

@@ -12,12 +12,12 @@ from slipstream.core.text import NOTHING
 from slipstream.report.statistics import Floats
 from slipstream.training.episode_result import standard_error
 
-_MOST_DIGITS = 6  # after the point
-_HUGE = 1e12  # from here on a number has three significant digits: an oracle's account compounds
+_MOST_DIGITS = 6  # digits after the decimal point
+_HUGE = 1e12  # larger numbers have three significant digits, such as an oracle's equity
 
 
 def format_number(value: float | None, digits: int = 1) -> str:
-    """A number as text: "0.8"; "n/a" where there is none; never "-0.0"; "1.7e+30" if it is huge."""
+    """Format a number: "0.8"; "n/a" for None; never "-0.0"; "1.7e+30" if it is huge."""
     if value is None or math.isnan(value):
         return NOTHING
     if math.isinf(value):
@@ -29,7 +29,7 @@ def format_number(value: float | None, digits: int = 1) -> str:
 
 
 def format_percent(value: float | None, digits: int = 0) -> str:
-    """Return a fraction in percent: "62 %", never with a plus."""
+    """Format a fraction in percent without a plus sign: "62 %"."""
     return NOTHING if value is None else f"{format_number(100.0 * value, digits)} %"
 
 
@@ -47,25 +47,25 @@ def format_interval(values: Collection[float] | None, digits: int = 1) -> str:
 
 
 def format_band(values: Collection[float], digits: int = 1) -> str:
-    """Return the lowest and the highest value, "0.70 to 0.76", or the one that both are."""
+    """Return the lowest and the highest value, "0.70 to 0.76", or one value if they are equal."""
     low, high = format_number(min(values), digits), format_number(max(values), digits)
     return low if low == high else f"{low} to {high}"
 
 
 class MeanWithError(NamedTuple):
-    """The mean of independent values and its standard error, None where there is one value."""
+    """Mean of independent values and its standard error; None for a single value."""
 
     mean: float
     error: float | None
 
     @classmethod
     def from_values(cls, values: Floats) -> MeanWithError:
-        """Measure [n] values."""
+        """Compute mean and standard error of [n] values."""
         return cls(float(values.mean()), standard_error(values))
 
     @property
     def digits(self) -> int:
-        """Digits after the point: the error shows two significant ones, a sure number four."""
+        """Return decimal places: two significant digits of the error, four without an error."""
         if self.error:
             return _digits(self.error, 2)
         return 1 if self.mean == 0.0 else min(_digits(self.mean, 4), 3)

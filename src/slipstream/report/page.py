@@ -1,4 +1,4 @@
-"""A page: sentences, tables and pictures in sections, rendered into one self-contained file."""
+"""Page: sentences, tables and pictures in sections, rendered into one self-contained file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slipstream.report.plot_style import png
 
 _TEMPLATES = Environment(
     loader=PackageLoader("slipstream.report", "."),
-    autoescape=True,  # every string on a page may come from a user
+    autoescape=True,  # any string on a page may come from a user
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
@@ -25,11 +25,11 @@ _TEMPLATES = Environment(
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text; the first column names the row, all others are right-aligned numbers.
+    """Table of text cells; the first column labels the rows, the others are right-aligned numbers.
 
     Attributes:
-        emphasis: index of the row that is the agent's own, if any.
-        note: a sentence below.
+        emphasis: index of the agent's row, if there is one.
+        note: sentence below the table.
     """
 
     caption: str
@@ -41,7 +41,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG, its file name without ending and what it shows, in words."""
+    """PNG image with its file name (without suffix) and caption."""
 
     name: str
     caption: str
@@ -49,13 +49,13 @@ class Picture:
 
     @property
     def source(self) -> str:
-        """The picture itself as a data URI."""
+        """Data URI of the image."""
         return "data:image/png;base64," + base64.b64encode(self.png).decode()
 
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the page."""
+    """Section of a page."""
 
     title: str
     sentences: Sequence[str] = ()
@@ -65,7 +65,7 @@ class Section:
 
 @dataclass(frozen=True)
 class KeyFigure:
-    """One of the few figures of the first screen: what it is, its value, and what belongs to it."""
+    """Key figure of the first screen: label, value and note."""
 
     label: str
     value: str
@@ -74,17 +74,17 @@ class KeyFigure:
 
 @dataclass(frozen=True)
 class Page:
-    """The whole page, in the order in which it is read.
+    """A page, in reading order.
 
     Attributes:
-        title: what was run.
-        headline: the verdict, one short sentence.
-        figures: four or five of them, in a row.
-        picture: the one that shows the result.
-        warnings: what must be known before the result is believed.
-        sentences: the result in full.
-        sections: all else.
-        scores, limits: of a model card: figures by label, and sentences on what none is about.
+        title: title of the page.
+        headline: verdict in one short sentence.
+        figures: four or five key figures in a row.
+        picture: main picture.
+        warnings: warnings that qualify the result.
+        sentences: full description of the result.
+        sections: further sections.
+        scores, limits: figures by label and limitations, for a model card.
     """
 
     title: str
@@ -99,18 +99,18 @@ class Page:
 
     @property
     def pictures(self) -> list[Picture]:
-        """All of them, in order."""
+        """All pictures, in order."""
         first = [self.picture] if self.picture else []
         return first + [shown for section in self.sections for shown in section.pictures]
 
     @property
     def lines(self) -> list[str]:
-        """Final lines of the terminal: the verdict and the warnings."""
+        """Lines for the terminal: verdict and warnings."""
         return [self.headline, *self.warnings]
 
 
 def make_picture(name: str, words: str, figure: Figure) -> Picture:
-    """Draw a figure."""
+    """Render a figure as PNG."""
     return Picture(name, words, png(figure))
 
 
@@ -126,17 +126,17 @@ def write_page(
     log: Callable[[str], None] | None = None,
     tables: Mapping[str, Sequence[Row]] | None = None,
 ) -> Path:
-    """Write `figures/*.png`, tables and the page; returns the page's path.
+    """Write `figures/*.png`, tables and the page; return the page's path.
 
     Args:
-        page: what is written.
-        folder: where.
-        name: of the file.
+        page: page to write.
+        folder: target folder.
+        name: file name of the page.
         log: called with the lines above the sections, before files are written.
-        tables: rows by the name of their file. The page is the last: what has it is reported.
+        tables: rows by file name. The page is written last and marks the report as complete.
 
     Raises:
-        ResourceError: they cannot be written; a page that was there before is as it was.
+        ResourceError: a file cannot be written; an existing page is unchanged.
     """
     if log is not None:
         for line in page.lines:

@@ -1,4 +1,4 @@
-"""The house style of all pictures, and what each needs: a canvas, axes of time and percent."""
+"""Style of all figures: palette, canvas, and axes for times, percentages and counts."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ PURPLE, SKY, VERMILION = "#CC79A7", "#56B4E9", "#D55E00"
 INK, GREY, PALE = "#222222", "#8A8F98", "#D9DCE1"
 LINES = (ORANGE, GREEN, PURPLE, SKY)
 DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
-WIDTH = 6.8  # inches; a phone shows it at half its size, so letters are large
+WIDTH = 6.8  # inches; large letters stay readable at half the size, as on a phone
 MOST_POINTS = 3_000
-STEEP = 20.0  # growth from which on a curve is logarithmic above 100 %
+STEEP = 20.0  # growth above which a curve is logarithmic
 DPI = 160
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -47,8 +47,8 @@ _STYLE: Any = {
     "ytick.color": INK,
     "figure.constrained_layout.use": True,
     "figure.facecolor": "white",
-    "axes.unicode_minus": False,  # the same sign as in the page's text
-    "text.parse_math": False,  # a symbol may be called $A$
+    "axes.unicode_minus": False,  # the minus sign of the page's text
+    "text.parse_math": False,  # a symbol may contain dollar signs
 }
 
 
@@ -58,10 +58,10 @@ def new_figure(
     """Return an empty figure with one column of panels.
 
     Args:
-        title: what the picture shows.
-        height: inches.
-        ratios: relative heights of the panels.
-        share: the panels have one x axis.
+        title: title of the figure.
+        height: height in inches.
+        ratios: relative panel heights.
+        share: share the x axis.
     """
     panels = {"height_ratios": list(ratios)}
     return _figure(title, height, len(ratios), 1, sharex=share, gridspec_kw=panels)
@@ -70,7 +70,7 @@ def new_figure(
 def new_grid(
     title: str, height: float, rows: int, columns: int, share: str = "y"
 ) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure of panels row by row, which share their y axis, or their x axis."""
+    """Return an empty figure with a grid of panels that share their y axis or x axis."""
     return _figure(title, height, rows, columns, sharex=share == "x", sharey=share == "y")
 
 
@@ -86,18 +86,20 @@ def _figure(
 
 
 def png(figure: Figure) -> bytes:
-    """Return the picture's bytes, without a time stamp: the same report is the same file."""
+    """Return the bytes of the picture without a timestamp: equal reports are equal files."""
     buffer = io.BytesIO()
     for text in figure.findobj(Text):
         text.set_parse_math(False)
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # a name in a script without a font
+        warnings.filterwarnings(
+            "ignore", message="Glyph"
+        )  # a name in a script that no font supports
         figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": "slipstream"})
     return buffer.getvalue()
 
 
 def downsample(values: Floats) -> NDArray[np.int64]:
-    """Indices of at most about 3,000 points that keep each stretch's lowest and highest value."""
+    """Return about 3,000 indices that keep the lowest and highest value of each interval."""
     n = len(values)
     if n <= MOST_POINTS:
         return np.arange(n)
@@ -110,23 +112,23 @@ def downsample(values: Floats) -> NDArray[np.int64]:
 
 
 def dates(time: Ints) -> NDArray[np.datetime64]:
-    """UTC seconds as Matplotlib takes them."""
+    """Convert UTC seconds to Matplotlib dates."""
     return time.astype("datetime64[s]")
 
 
 class DateLabels(Formatter):
-    """Labels each tick by hour, day, month or year; below, where it changes, by its whole.
+    """Formatter of ticks by hour, day, month or year; a larger unit is below if it changes.
 
-    Matplotlib's concise labels hang the year of the last tick, seen or not, on the axis' corner:
+    Matplotlib's concise labels put the year of the last tick, even an invisible one, at the corner:
     November 2017 was labelled 2018.
     """
 
     def __call__(self, value: float, pos: int | None = None) -> str:
-        """One tick alone."""
+        """Return the label of a single tick."""
         return self.format_ticks([value])[0]
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
-        """Label of all ticks; those out of sight have none."""
+        """Return the labels of all ticks; invisible ticks have none."""
         low, high = sorted(self.axis.get_view_interval()) if self.axis else (-np.inf, np.inf)
         seen = [k for k, value in enumerate(values) if low <= value <= high]
         moments = [_minute(values[k]) for k in seen]
@@ -140,19 +142,19 @@ class DateLabels(Formatter):
 
 
 def two_line_date(seconds: int) -> str:
-    """Return a moment on two lines."""
+    """Format a time on two lines."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return _text(moment, "{day} {month} {year}\n{hour}")
 
 
 def _minute(value: float) -> datetime:
-    """Return a tick as a moment; its place on the axis is off by some microseconds."""
+    """Return the time of a tick, rounded because tick positions are off by microseconds."""
     seconds = round(num2date(value, UTC).timestamp() / 60.0) * 60
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def _patterns(moments: Sequence[datetime]) -> tuple[str, str]:
-    """Return the format of the tick labels, and of the label printed once below them."""
+    """Return the formats of the tick labels and of the label below them."""
     if any(moment.hour or moment.minute for moment in moments):
         return "{hour}", "{day} {month} {year}"
     if any(moment.day > 1 for moment in moments):
@@ -172,7 +174,7 @@ def _text(moment: datetime, pattern: str) -> str:
 
 
 def time_axis(axes: Axes) -> None:
-    """Label an axis with few, short dates, UTC; it ends with the data, and so do its labels."""
+    """Label an axis with a few short UTC dates; axis and labels end with the data."""
     for panel in axes.get_shared_x_axes().get_siblings(axes):
         panel.margins(x=0.0)
     axes.xaxis.set_major_locator(AutoDateLocator(tz=UTC, minticks=3, maxticks=7))
@@ -180,7 +182,7 @@ def time_axis(axes: Axes) -> None:
 
 
 def growth_axis(axes: Axes) -> None:
-    """Return since the start; steep ones are logarithmic, or all slower curves would be flat."""
+    """Plot the return since the start; steep curves use a logarithmic axis."""
     top = float(axes.dataLim.y1)
     if STEEP < top < np.inf:
         axes.set_yscale("symlog", linthresh=1.0)
@@ -200,7 +202,7 @@ def percent_axis(axes: Axes, axis: str = "y") -> None:
 
 
 def format_percent_label(value: float) -> str:
-    """ "2.5 %" of a fraction; "10,000 %" where four digits are too few, powers from a billion."""
+    """Format a fraction as "2.5 %" or "10,000 %", with powers of ten from a billion on."""
     shown = 100.0 * value + 0.0
     return f"{shown:,.0f} %" if 1e3 <= abs(shown) < 1e9 else f"{shown:.4g} %"
 
@@ -220,7 +222,7 @@ def format_count(value: float, _: object) -> str:
 
 
 def legend(axes: Axes, columns: int = 4) -> None:
-    """Write the names of the lines above the panel."""
+    """Add a legend above the panel."""
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(-0.01, 0.98),

@@ -48,7 +48,7 @@ from slipstream.training.runs.run import Run
 from slipstream.training.settings.sizing import EvaluationPlan, final_evaluator, run_warnings
 
 _NOT_NEW = "This window is not known to begin after the {}: not all new."
-# Split of the data -> name on the page; a game has one split, episodes that chose no policy.
+# Split -> display name; the only split of a game has episodes that selected no policy.
 _LABELS = {"train_window": "train", "window": "chosen window"}
 _GAME_LABELS = {"test": "fresh episodes", "train": "evaluation"}
 _RANDOM_EPISODES = 100
@@ -68,11 +68,11 @@ def evaluate_run(
     Args:
         path: the run directory.
         draws: matched random traders.
-        count: this is one more look at the test split, which the run directory counts.
+        count: count this access to the test split in the run directory.
         window: bars to score instead of the run's own splits.
 
     Raises:
-        CheckpointError: no run, or no policy in it.
+        CheckpointError: there is no run, or it has no policy.
         ConfigError: other prices were requested and the environment has none.
     """
     run = path if isinstance(path, Run) else Run.open(path)
@@ -85,7 +85,7 @@ def evaluate_run(
         reads = run.count_test_read() if count else max(run.test_reads, 1)
     market = environment.spec.market is not None
     unseen = _all_new(run, environment) if "window" in splits else "test" in splits
-    seats = NUMBERS if opponent_names(environment) else ()  # with meaningless means
+    seats = NUMBERS if opponent_names(environment) else ()  # metrics with meaningless means
     found = RunEvaluation(
         title=f"{run.path.name}: {run.config.short_name}",
         tracks=evaluate_best(run, environment, record=market).by_split(),
@@ -98,7 +98,7 @@ def evaluate_run(
         curves=learning_curves(run, market),
         episodes=episode_curves(run, environment.spec, seats),
         resources=resource_columns(run.metrics()),
-        trials=len(members),  # the shown one is the best of them
+        trials=len(members),  # the displayed member is the best one
         earlier_uses=get_holdout_register(environment).record_access(f"run {run.path}"),
         holdout_reads=reads,
         notes=_notes(run, environment),
@@ -115,13 +115,13 @@ def evaluate_run(
 def evaluate_deployed(
     policy: Path | DeployedPolicy, *, draws: int = RANDOM_DRAWS, **window: Unpack[EvaluationWindow]
 ) -> RunEvaluation:
-    """Evaluate a policy by itself, which a study deployed or a run handed on.
+    """Evaluate a single policy that was deployed by a study or exported by a run.
 
-    On other prices, or on a game's fresh episodes.
+    It is evaluated on other prices, or on fresh episodes of a game.
 
     Args:
-        policy: it, or its folder.
-        draws, window: as for `evaluate_run`; a market needs a choice of bars.
+        policy: the policy or its folder.
+        draws, window: see `evaluate_run`; a market requires a selection of bars.
     """
     deployed = policy if isinstance(policy, DeployedPolicy) else DeployedPolicy.open(policy)
     environment = deployed.environment(**window)
@@ -158,11 +158,11 @@ def add_baselines(
     """Replay the baselines and stress tests of a run and add the environment's metadata.
 
     Args:
-        environment: of the training, with its data.
-        run: its tracks by split of the data; the headline's is "test" if it exists, else the last.
-        backend: of the kernels.
+        environment: training environment with its data.
+        run: tracks by split; the headline uses "test" if it exists, else the last split.
+        backend: backend of the kernels.
         draws: matched random traders.
-        plan: episodes of a random policy in a game.
+        plan: evaluation plan of a random policy in a game.
     """
     holdout = "test" if "test" in run.tracks else list(run.tracks)[-1]
     run = replace(
@@ -177,7 +177,7 @@ def add_baselines(
     if backtest is not None:
         backtests = {name: backtest.for_split(name, backend) for name in run.tracks}
         return _with_prices(backtests, run, holdout, draws)
-    # One that declares nothing about its passes is shown like a game.
+    # An environment without a backtest is displayed like a game.
     games, longest = _RANDOM_EPISODES, MAX_EVAL_STEPS
     if plan is not None:
         games, longest = min(games, plan.test_episodes), plan.max_steps
@@ -222,7 +222,7 @@ def random_policy(
     games: int = _RANDOM_EPISODES,
     longest: int = MAX_EVAL_STEPS,
 ) -> Floats:
-    """Return [games] of episodes under uniformly random actions, among those that are allowed."""
+    """Return returns [games] of episodes with uniformly random allowed actions."""
     random = np.random.Generator(np.random.PCG64(_RANDOM_SEED))
 
     def act(seen: PolicyInput) -> NDArray[Any]:
@@ -261,7 +261,10 @@ def evaluate_game(
             (tracks,) = evaluator.run(policy, stochastic=True)
         sampled = score_values(tracks, environment.spec)
     validated = run.evaluations().get("steps", [])
-    trained = (*validated, *run.metrics().get("steps", []))  # it may have ended between two
+    trained = (
+        *validated,
+        *run.metrics().get("steps", []),
+    )  # training may have ended between two validations
     return GameEvaluation(
         chosen=tuple(chosen),
         steps=int(max((step for step in trained if isinstance(step, float)), default=0)),
@@ -292,7 +295,7 @@ def is_window_after(
     """Return True if the chosen window begins after all of the named windows."""
     windows = (facts.get("environment") or {}).get("windows_utc_seconds") or {}
     used = [int(windows[name][1]) for name in names if name in windows]
-    until = facts.get("trained_until")  # of a deployment
+    until = facts.get("trained_until")  # policy of a deployment
     used += [] if until is None else [int(until)]
     backtest = environment.part(Backtest)
     if not used or backtest is None:

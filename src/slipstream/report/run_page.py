@@ -1,6 +1,6 @@
 """The page of a run, and the reports that `slipstream evaluate` and the end of training write.
 
-Its figures are of what the chosen policy does on episodes that chose nothing.
+Its figures describe the selected policy on episodes that were not used for the selection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.runs.policies import DeployedPolicy
 from slipstream.training.runs.run import EPISODES, Run
 
-COLLAPSED = 0.2  # of the chosen policy's lead over a random one is lost by the last policy
+COLLAPSED = (
+    0.2  # lost share of the selected policy's lead over a random one, from which the page warns
+)
 
 
 def run_page(run: RunEvaluation) -> Page:
@@ -74,7 +76,7 @@ def _kind(run: RunEvaluation) -> str:
 def _figures(
     run: RunEvaluation, agents: list[MeanWithError], random: MeanWithError | None, count: int
 ) -> list[KeyFigure]:
-    """Return the row of the first screen."""
+    """Return the key figures of the first screen."""
     game, agent = run.game, agents[run.member]
     found = [_figure("Mean return", agent, f"{count} fresh episodes")]
     if len(agents) > 1:
@@ -99,7 +101,7 @@ def _figure(label: str, measured: MeanWithError, note: str = "") -> KeyFigure:
 
 
 def _members_table(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]) -> Table:
-    """A row for each member, for the shown one with drawn actions, and for a random policy."""
+    """Return rows of the members, the displayed one with sampled actions, and a random policy."""
     game, rows, alone = run.game, [], len(tracks) == 1
     names = _settings(run)
     for index, own in enumerate(tracks):
@@ -129,7 +131,7 @@ def _members_table(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]
 
 
 def _settings_table(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]) -> list[Table]:
-    """A row for each setting, averaged over its seeds; nothing where all members have the same."""
+    """Return a row per setting, averaged over seeds; empty if members do not differ in settings."""
     names, game = _settings(run), run.game
     if not names or game is None:
         return []
@@ -166,7 +168,7 @@ def _settings_table(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]
 
 
 def _settings(run: RunEvaluation) -> tuple[str, ...]:
-    """Settings in which the members differ."""
+    """Return the settings in which members differ."""
     return tuple(run.game.chosen[0].settings) if run.game is not None else ()
 
 
@@ -177,9 +179,9 @@ def _choice(chosen: PolicyChoice | None) -> list[str]:
 
 
 def _returns(returns: Floats) -> list[str]:
-    """Cells of returns: mean with its error, lowest, median, highest."""
+    """Return the cells of returns: mean with its error, lowest, median, highest."""
     mean = MeanWithError.from_values(returns)
-    digits = max(mean.digits - 1, 0)  # a single episode's figures, less sure than their mean
+    digits = max(mean.digits - 1, 0)  # returns of single episodes, less certain than their mean
     rest = (returns.min(), np.median(returns), returns.max())
     return [str(mean), *(format_number(float(value), digits) for value in rest)]
 
@@ -191,13 +193,13 @@ def verdict(
     count: int,
     kind: str = "seeds",
 ) -> str:
-    """Return the verdict: how the shown one of the members does, and how many of them learned.
+    """Return the verdict: result of the displayed member, and the number of members that learned.
 
     Args:
-        agents: of all members; shown: which of them is.
-        random: of a random policy.
-        count: episodes of each.
-        kind: what the members are.
+        agents: returns of all members; shown: index of the displayed one.
+        random: returns of a random policy.
+        count: episodes of each member.
+        kind: noun for the members.
     """
     agent = agents[shown]
     lead = f"Mean return {agent} on {count} fresh episodes"
@@ -235,7 +237,7 @@ def _collapse_warnings(
     agents: Sequence[MeanWithError],
     random: MeanWithError | None,
 ) -> list[str]:
-    """Return a warning for members whose last policy is far worse than the one that is shown."""
+    """Return a warning for members whose last policy is far worse than the displayed one."""
     lasts = [_last_policy(one) for one in game.chosen]
     fallen = [
         index
@@ -262,7 +264,7 @@ def _collapse_warnings(
 def _policy_choice_sentences(
     game: GameEvaluation, shown: PolicyChoice, agent: MeanWithError, episodes: int
 ) -> list[str]:
-    """Describe the choice of the shown policy, and why its figures are unbiased."""
+    """Describe the selection of the displayed policy, and why its figures are unbiased."""
     tried = f"the best of {game.validations} validations" if game.validations > 1 else "validated"
     score = format_number(shown.score, max(agent.digits, 1))
     lines = [
@@ -311,7 +313,7 @@ def _member_range_sentences(run: RunEvaluation, agents: Sequence[MeanWithError])
 
 
 def _truncation_warnings(game: GameEvaluation, lengths: Sequence[int]) -> list[str]:
-    """Warn of episodes that only the evaluation's step limit ended."""
+    """Warn of episodes that were truncated by the evaluation's step limit."""
     cut = 0 if game.longest is None else sum(length >= game.longest for length in lengths)
     if not cut:
         return []
@@ -322,9 +324,9 @@ def _truncation_warnings(game: GameEvaluation, lengths: Sequence[int]) -> list[s
 
 
 def build_page(run: RunEvaluation) -> Page:
-    """Return the page of a run: a plugin's for its environments, else the plain one.
+    """Return the page of a run: a plugin's page for its environments, else the plain page.
 
-    Its `lines` suit a terminal too.
+    Its `lines` can also be printed on a terminal.
     """
     for page in iter_offers("pages"):
         found = page(run.environment, run)
@@ -346,13 +348,13 @@ def report_run(
     log: Callable[[str], None] | None = None,
     **window: Unpack[EvaluationWindow],
 ) -> Path:
-    """Evaluate a run directory's best policies and writes the report and `episodes.csv`.
+    """Evaluate a run directory's best policies and write the report and `episodes.csv`.
 
     Args:
         path: the run directory, or the run.
-        out: where the report goes; by default the run directory, or its `window` folder when bars
+        out: target folder; default: the run directory, or its `window` folder if bars
             were chosen.
-        count: this is one more look at the test split, which the run directory counts.
+        count: count this access to the test split in the run directory.
         log: called with progress, then with the lines above the sections.
         window: bars to score instead of the run's own splits.
 
@@ -375,13 +377,13 @@ def report_deployed(
     log: Callable[[str], None] | None = None,
     **window: Unpack[EvaluationWindow],
 ) -> Path:
-    """Score a policy that a study deployed and writes the report and `episodes.csv`.
+    """Evaluate a policy deployed by a study and write the report and `episodes.csv`.
 
     Args:
         deployed: the policy.
-        out: where the report goes; by default a folder beside the policy's.
+        out: target folder; default: a folder beside the policy's.
         log: called with the lines above the sections.
-        window: bars to score; a market needs a choice.
+        window: bars to score; required in a market.
 
     Returns:
         Path of `report.html`.

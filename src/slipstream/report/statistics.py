@@ -1,6 +1,6 @@
 """Figures of an equity curve: Sharpe, drawdowns, monthly returns, alpha and beta.
 
-Returns are simple, the risk-free rate is 0, deviations use ddof 1. A figure that does not exist (a
+Returns are simple, the risk-free rate is 0, deviations use ddof 1. An undefined figure (a
 deviation of zero, too few days) is None and is printed as "n/a".
 """
 
@@ -20,12 +20,12 @@ from slipstream.studies.statistics.returns import correlation as correlation
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-LARGE_LOSS = 3.0  # times the mean absolute daily return
+LARGE_LOSS = 3.0  # factor of the mean absolute daily return
 
 
 @dataclass(frozen=True)
 class Drawdown:
-    """One fall from a peak: its depth (negative fraction) and its days as datetime64[D]."""
+    """Drawdown: depth (negative fraction) and its days as datetime64[D]."""
 
     depth: float
     peak: np.datetime64
@@ -34,12 +34,12 @@ class Drawdown:
 
 
 def simple_returns(equity: Floats) -> Floats:
-    """Return [n] of an equity curve [n + 1]."""
+    """Compute returns [n] of an equity curve [n + 1]."""
     return equity[1:] / equity[:-1] - 1.0
 
 
 def daily_equity(equity: Floats, day: Ints) -> Floats:
-    """Equity [days + 1]: the start, then the last mark of every trading day.
+    """Return equity [days + 1]: the start, then the last mark of each trading day.
 
     Args:
         equity: marks [n + 1], the first before the first bar.
@@ -49,23 +49,23 @@ def daily_equity(equity: Floats, day: Ints) -> Floats:
 
 
 def sharpe(returns: Floats, periods: float) -> float | None:
-    """Mean over deviation times the root of periods a year; None where the deviation is zero."""
+    """Compute mean / standard deviation x sqrt(periods per year); None if the deviation is zero."""
     moves = len(returns) > 1 and float(np.std(returns, ddof=1)) > study_returns.MIN_STD
     return study_returns.sharpe(returns, periods) if moves else None
 
 
 class Interval(tuple[float, float]):
-    """Both ends of a confidence interval.
+    """Ends of a confidence interval.
 
     Attributes:
-        methods: name of the method that gave the lower and the upper end.
+        methods: names of the methods of the lower and the upper end.
     """
 
     methods: tuple[str, str]
 
     @property
     def method(self) -> str:
-        """Both methods in words: "stationary bootstrap below, Mertens' error above"."""
+        """Text of both methods: "stationary bootstrap below, Mertens' error above"."""
         low, high = self.methods
         return low if low == high else f"{low} below, {high} above"
 
@@ -73,16 +73,16 @@ class Interval(tuple[float, float]):
 def has_no_large_loss(returns: Floats) -> bool:
     """Return True if daily returns contain no large loss, so its cost cannot be estimated.
 
-    A loss is large from three times the mean absolute return.
+    A loss is large if it is at least three times the mean absolute return.
     """
     size = float(np.mean(np.abs(returns))) if len(returns) else 0.0
     return size > 0.0 and -float(np.min(returns)) < LARGE_LOSS * size
 
 
 def sharpe_interval(returns: Floats, periods: float, draws: int = NUM_RESAMPLES) -> Interval | None:
-    """95 % interval of the annualised Sharpe ratio of daily returns: a bound from either side.
+    """Return the 95 % interval of the annualised Sharpe ratio of daily returns.
 
-    None with fewer than 60 days or where the returns have no deviation.
+    None with fewer than 60 days, or if the returns are constant.
     """
     if len(returns) < MIN_BOUND_DAYS or not float(np.std(returns)) > 1e-15:
         return None
@@ -94,7 +94,7 @@ def sharpe_interval(returns: Floats, periods: float, draws: int = NUM_RESAMPLES)
 
 
 def sortino(returns: Floats, periods: float) -> float | None:
-    """Sharpe ratio with the downside deviation over all returns (gains count as 0)."""
+    """Compute the Sortino ratio: downside deviation over all returns (gains count as 0)."""
     if len(returns) < 2:
         return None
     downside = math.sqrt(float(np.mean(np.minimum(returns, 0.0) ** 2)))
@@ -104,12 +104,12 @@ def sortino(returns: Floats, periods: float) -> float | None:
 
 
 def volatility(returns: Floats, periods: float) -> float | None:
-    """Annualised standard deviation; None with fewer than two returns."""
+    """Compute the annualised standard deviation; None with fewer than two returns."""
     return float(np.std(returns, ddof=1)) * math.sqrt(periods) if len(returns) > 1 else None
 
 
 def annual_growth(returns: Floats, periods: float) -> float | None:
-    """Compound annual growth rate."""
+    """Compute the compound annual growth rate."""
     if not len(returns):
         return None
     growth = float(np.sum(np.log1p(np.maximum(returns, -1.0 + 1e-12))))
@@ -117,17 +117,17 @@ def annual_growth(returns: Floats, periods: float) -> float | None:
 
 
 def drawdowns(equity: Floats) -> Floats:
-    """Fraction below the running maximum, 0 or negative, [n]."""
+    """Compute the fraction below the running maximum [n], 0 or negative."""
     return equity / np.maximum.accumulate(equity) - 1.0
 
 
 def max_drawdown(equity: Floats) -> float:
-    """Deepest fall from a peak as a negative fraction."""
+    """Compute the maximum drawdown as a negative fraction."""
     return float(drawdowns(equity).min()) if len(equity) else 0.0
 
 
 def calmar(returns: Floats, periods: float, deepest: float | None = None) -> float | None:
-    """Annual growth over the deepest drawdown (by default that of these returns)."""
+    """Compute the Calmar ratio: annual growth / maximum drawdown (default: of these returns)."""
     growth = annual_growth(returns, periods)
     if deepest is None:
         deepest = max_drawdown(np.concatenate([[1.0], np.cumprod(1.0 + returns)]))
@@ -135,12 +135,12 @@ def calmar(returns: Floats, periods: float, deepest: float | None = None) -> flo
 
 
 def worst_drawdowns(equity: Floats, time: Ints, count: int = 5) -> list[Drawdown]:
-    """Return the deepest separate falls, deepest first.
+    """Return the deepest separate drawdowns, deepest first.
 
     Args:
         equity: marks [n].
         time: UTC seconds of each mark [n].
-        count: how many to return at most.
+        count: maximum number of drawdowns.
     """
     below = drawdowns(equity) < 0.0
     edges = np.flatnonzero(np.diff(np.concatenate([[False], below, [False]]).astype(np.int8)))
@@ -155,7 +155,7 @@ def worst_drawdowns(equity: Floats, time: Ints, count: int = 5) -> list[Drawdown
 
 
 def monthly_returns(equity: Floats, time: Ints) -> dict[tuple[int, int], float]:
-    """Return of each calendar month (UTC) by (year, month).
+    """Compute the return of each calendar month (UTC), by (year, month).
 
     Args:
         equity: marks [n + 1], the first before the first bar.
@@ -171,7 +171,7 @@ def monthly_returns(equity: Floats, time: Ints) -> dict[tuple[int, int], float]:
 
 
 def rolling_sharpe(returns: Floats, periods: float, window: int) -> Floats:
-    """Sharpe of the last `window` returns at each return; NaN before there are that many, [n]."""
+    """Compute the rolling Sharpe ratio [n] of the last `window` returns; NaN at the beginning."""
     out = np.full(len(returns), np.nan)
     if window < 2 or len(returns) < window:
         return out
@@ -183,7 +183,7 @@ def rolling_sharpe(returns: Floats, periods: float, window: int) -> Floats:
 
 
 def alpha_beta(returns: Floats, market: Floats, periods: float) -> tuple[float, float] | None:
-    """Least-squares line through daily returns: annualised intercept (simple) and slope."""
+    """Fit a least-squares line to daily returns; return annualised intercept (simple) and slope."""
     if len(returns) < 3 or not float(np.var(market)) > 1e-30:
         return None
     beta = float(np.cov(returns, market, ddof=1)[0, 1] / np.var(market, ddof=1))

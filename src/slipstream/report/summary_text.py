@@ -23,7 +23,7 @@ DRAWDOWN = (
     "Drawdown: maximum drawdown of daily closes. The metric `max_drawdown`, which constraints "
     "limit, uses the closes of bars."
 )
-BETTER_THAN_RANDOM = 95.0  # percentile among matched random traders that counts as better
+BETTER_THAN_RANDOM = 95.0  # minimum percentile among matched random traders to count as better
 
 
 def compare_returns(mine: float, other: float) -> str:
@@ -49,7 +49,7 @@ def short_sample_warning(days: int, per_year: float) -> list[str]:
 
 
 def rare_loss_warning(returns: Floats) -> list[str]:
-    """A sentence on daily returns without a large loss: such losses may be rare, not absent."""
+    """Warn of daily returns without a large loss: such losses may be rare, not absent."""
     if not has_no_large_loss(returns):
         return []
     size = float(np.mean(np.abs(returns)))
@@ -73,8 +73,8 @@ def headline(
     """Return the hold-out's Sharpe ratio and what this amount of data can confirm.
 
     Args:
-        split: its name.
-        sharpe, interval: annual.
+        split: name of the split.
+        sharpe, interval: annual Sharpe ratio and its interval.
         days: trading days of the split.
         per_year: trading days of a year.
         trials: number of trials, including the chosen one.
@@ -166,7 +166,7 @@ def baseline_sentences(
     proven: Collection[str] = (),
     unseen: bool = True,
 ) -> list[str]:
-    """One sentence per baseline.
+    """Return one sentence per baseline.
 
     Args:
         agent: the agent's total return, a fraction.
@@ -231,7 +231,7 @@ def sharpe_figures(
 
 
 def interval_note(named: Mapping[str, Interval | None]) -> str:
-    """A sentence that names the methods that gave the intervals of a table; empty without any.
+    """Return a sentence with the methods of a table's intervals; empty without intervals.
 
     Args:
         named: intervals by the name of their row or column.

@@ -384,7 +384,7 @@ class Trainer:
 
         Args:
             workers: workers of all members.
-            asked: arguments of `Shard.evaluate`.
+            arguments: arguments of `Shard.evaluate`.
         """
         began = time.perf_counter()
         parts = workers.call("evaluate", *arguments)

@@ -1,4 +1,4 @@
-"""Pictures of a study: what was tried, what mattered, what was confirmed."""
+"""Pictures of a study: trials, importance of settings, and the confirmation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _STATES = (
 
 
 def history(trials: Sequence[Trial]) -> Figure:
-    """Score of each trial in the order of asking, and the best one so far."""
+    """Plot the score of each trial in the order of its suggestion, and the best one so far."""
     figure, (axes,) = new_figure("Trials", 3.4)
     for state, colour, marker in _STATES:
         mine = [t for t in trials if t.score is not None and t.final_state == state]
@@ -64,7 +64,7 @@ def history(trials: Sequence[Trial]) -> Figure:
 
 
 def importance(shares: Mapping[str, float]) -> Figure:
-    """Share of the differences between trials by setting."""
+    """Plot the importance of each setting."""
     names = list(shares)[::-1]
     figure, (axes,) = new_figure("What made trials differ", 0.9 + 0.28 * len(names))
     axes.barh(range(len(names)), [shares[name] for name in names], color=BLUE, height=0.65)
@@ -76,7 +76,7 @@ def importance(shares: Mapping[str, float]) -> Figure:
 
 
 def slices(trials: Sequence[Trial], axes_of: Sequence[SearchAxis]) -> Figure:
-    """Score against one setting at a time; later trials are darker."""
+    """Plot scores against one setting at a time; later trials are darker."""
     rows = -(-len(axes_of) // 3)
     figure, panels = new_grid("Score by setting", 0.6 + 1.9 * rows, rows, 3)
     scores = np.array([trial.score for trial in trials], np.float64)
@@ -124,7 +124,7 @@ def _clip(text: str) -> str:
 
 
 def parallel(trials: Sequence[Trial], axes_of: Sequence[SearchAxis]) -> Figure:
-    """One line a trial through all settings, best on top and brightest."""
+    """Plot each trial as a line through all settings (parallel coordinates), best on top."""
     figure, (panel,) = new_figure("Settings of all finished trials", 3.9)
     ranked = sorted(trials, key=lambda trial: trial.score or 0.0)
     scores = np.array([trial.score for trial in ranked], np.float64)
@@ -152,7 +152,7 @@ def parallel(trials: Sequence[Trial], axes_of: Sequence[SearchAxis]) -> Figure:
 
 
 def _unit(trials: Sequence[Trial], axis: SearchAxis) -> Floats:
-    """Values of an axis between 0 and 1."""
+    """Return the values of an axis scaled to 0..1."""
     if axis.choices:
         most = max(len(axis.choices) - 1, 1)
         return np.array([axis.choices.index(t.suggestion.params[axis.name]) / most for t in trials])
@@ -170,7 +170,7 @@ def _ends(trials: Sequence[Trial], axis: SearchAxis) -> tuple[str, str]:
 
 
 def folds(trials: Sequence[Trial], market: bool) -> Figure:
-    """Fold scores of the best trials: whether they are good everywhere or in one place."""
+    """Plot the fold scores of the best trials as a heat map."""
     table = np.array(
         [[fold["score"] for fold in trial.last_decision.folds] for trial in trials], np.float64
     ).T
@@ -194,12 +194,12 @@ def folds(trials: Sequence[Trial], market: bool) -> Figure:
 def confirmation(
     candidates: Sequence[Mapping[str, Any]], what: str, rivals: Mapping[str, float]
 ) -> Figure:
-    """Lower bound, value and single seeds of each candidate.
+    """Plot lower bound, value and single seeds of each candidate.
 
     Args:
-        candidates: as in `result.json`, those that were trained to their ends.
-        what: the axis' name.
-        rivals: what must be beaten: names and their lower bounds.
+        candidates: entries of `result.json` that were trained to the end.
+        what: label of the axis.
+        rivals: benchmarks to outperform: names and lower bounds.
     """
     figure, (axes,) = new_figure("Confirmation on fresh seeds", 1.2 + 0.3 * len(candidates))
     names = ("single seeds", "all seeds", "lower bound")
@@ -223,13 +223,13 @@ def confirmation(
 
 
 def equity(title: str, lines: ReturnCurves, each: str, first: str = "") -> Figure:
-    """Return since the start: thin lines for each path or seed, their mean, equal weight, cash.
+    """Plot the return since the start: each path or seed (thin), their mean, equal weight, cash.
 
     Args:
-        title: of the picture.
+        title: title of the picture.
         lines: daily returns.
-        each: what a thin line is.
-        first: name of the first line where it is the one that counts, instead of the mean.
+        each: label of the thin lines.
+        first: label of the first line if it is emphasized instead of the mean.
     """
     figure, (axes,) = new_figure(title, 3.6)
     when = dates(np.append(lines.time[:1] - DAY, lines.time))

@@ -1,4 +1,4 @@
-"""study.html: the confirmed winner's hold-out first, then what qualifies it.
+"""study.html: the confirmed winner's hold-out first, then its qualifications.
 
 See docs/explanation/statistics.md, section 15.
 """
@@ -30,23 +30,23 @@ from slipstream.report.summary_text import sharpe_figures
 from slipstream.studies.outcome.outcome_text import describe_chance
 from slipstream.studies.record.folder import StudyFolder
 
-_MOST_COLUMNS = 40  # trials in the heat map
+_MOST_COLUMNS = 40  # maximum number of trials in the heat map
 _MOST_SLICES = 9
 _MOST_AXES = 10
-_MOST_SHARES = 15  # settings in the picture of their importance
-_MOST_SETTINGS = 8  # columns of the table of trials: it fits a page of 1,000 pixels
+_MOST_SHARES = 15  # maximum number of settings in the importance plot
+_MOST_SETTINGS = 8  # columns of the table of trials, which fits 1,000 pixels
 _FIRST = ("holdout", "confirmation", "trials")
 
 
 def write_study_page(folder: StudyFolder, log: Callable[[str], None] | None = None) -> Path:
-    """Write `study.html` and `figures/*.png` into a study's folder; returns the page's path.
+    """Write `study.html` and `figures/*.png` into a study's folder; return the page's path.
 
     Args:
-        folder: the study's.
+        folder: folder of the study.
         log: called with the headline and the warnings.
 
     Raises:
-        CheckpointError: the study has not ended.
+        CheckpointError: the study is not complete.
     """
     return write_page(study_page(read_view(folder)), folder.path, "study.html", log)
 
@@ -54,7 +54,7 @@ def write_study_page(folder: StudyFolder, log: Callable[[str], None] | None = No
 def study_page(view: StudyView) -> Page:
     """Build the page.
 
-    Its first picture is the hold-out's equity; where it was not opened, the confirmation, or else
+    Its first picture is the equity on the hold-out, else the confirmation, else
     the trials.
     """
     headline, *sentences = study_summary.summary_sentences(view)
@@ -91,7 +91,7 @@ def study_page(view: StudyView) -> Page:
 
 
 def _figures(view: StudyView) -> list[KeyFigure]:
-    """Key figures of the deployed policy on the hold-out; of the search, where there is none."""
+    """Return key figures of the deployed policy on the hold-out, else those of the search."""
     entry, trials = view.result["holdout"], view.result["trials"]
     ends = f"{trials['complete']} to the end, {trials['pruned']} cut"
     tried = KeyFigure("Trials", format_number(trials["started"], 0), ends)
@@ -233,7 +233,7 @@ def _search(view: StudyView) -> Section:
 
 
 def _sort_by_importance(view: StudyView) -> list[SearchAxis]:
-    """Return the axes, most important first."""
+    """Return the axes sorted by importance, most important first."""
     order = {name: place for place, name in enumerate(view.importance)}
     return sorted(view.axes, key=lambda axis: order.get(axis.name, len(order)))
 
@@ -269,8 +269,8 @@ def _development(view: StudyView) -> list[Section]:
             drawn = study_figures.equity(title, lines, each)
             pictures.append(make_picture(key, f"{title}, beside {view.rival_name}", drawn))
     sentence = (
-        "Every bar here was tested by policies that had not trained on it, but the trial was "
-        "chosen among all trials by these very bars: the curves are too good."
+        "Every bar here was tested by policies that had not trained on it. The trial was chosen "
+        "among all trials by the same bars, so the curves are too optimistic."
     )
     rows = [[f"group {k}", dates] for k, dates in enumerate(view.fold_dates)]
     groups = [Table("Tested groups", (), rows)]

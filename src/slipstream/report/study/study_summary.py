@@ -27,7 +27,7 @@ from slipstream.studies.statistics.overfitting import (
 )
 
 HOLDOUT = "hold-out"
-_FAR = 2.0  # times the deviation that luck makes, from which on trials are called unlike
+_FAR = 2.0  # factor of luck's deviation above which trials are considered different
 OPTIMISTIC = (
     "Scores of trials are optimistic by construction: trials were chosen by the test blocks that "
     "scored them. Only the hold-out was untouched by that choice."
@@ -45,7 +45,7 @@ def warnings(view: StudyView) -> list[str]:
         lines += outcome_text.describe_chance(result)
     else:
         if winner is not None:
-            lines.append(f"Trial {winner['trial']} was deployed by force all the same.")
+            lines.append(f"Trial {winner['trial']} was deployed by force nevertheless.")
         lines += outcome_text.explain_no_winner(result)
     if result["holdout"] is not None:
         lines += outcome_text.describe_holdout(result)[1:]
@@ -97,7 +97,7 @@ def _market_direction(result: Mapping[str, Any]) -> list[str]:
 
 
 def _short_verdict(view: StudyView, lines: ReturnCurves) -> str:
-    """Return the hold-out in half a sentence."""
+    """Return the hold-out's result in one short sentence."""
     if compound_return(lines.curves[0]) <= 0.0:
         return "It loses money on the hold-out."
     if missing_evidence(view):
@@ -106,7 +106,7 @@ def _short_verdict(view: StudyView, lines: ReturnCurves) -> str:
 
 
 def _holdout_sentences(view: StudyView, lines: ReturnCurves, entry: Mapping[str, Any]) -> list[str]:
-    """Figures and comparisons of the deployable policy: the first seed, fixed in advance."""
+    """Return figures and comparisons of the deployable policy, which is the first seed."""
     mine, other, periods = lines.curves[0], lines.benchmark, lines.periods
     interval = sharpe_interval(mine, periods)
     made = compound_return(mine)
@@ -118,7 +118,7 @@ def _holdout_sentences(view: StudyView, lines: ReturnCurves, entry: Mapping[str,
         rivals = {BUY_AND_HOLD: compound_return(lines.market), **rivals}
         differences[BUY_AND_HOLD] = sharpe_interval(mine - lines.market, periods)
     unseen = entry["opening"] <= 1
-    proof = interval if unseen else None  # bars that were looked at before prove nothing
+    proof = interval if unseen else None  # bars seen before prove nothing
     missing = missing_evidence(view)
     found = [
         summary_text.headline(HOLDOUT, sharpe(mine, periods), interval, len(mine), periods),
@@ -186,7 +186,7 @@ def _pruning(view: StudyView) -> str:
 
 
 def rung_state_plural(words: str) -> str:
-    """Return the same of rungs that stand alike."""
+    """Return the state of a rung as the state of several rungs."""
     return re.sub(r"^(is|was)\b", lambda verb: {"is": "are", "was": "were"}[verb[0]], words)
 
 
@@ -235,7 +235,7 @@ def _cut_search(result: Mapping[str, Any]) -> str:
     entry = result["trials"]
     if entry["cut"] is None or entry["cut"] >= entry["limit"]:
         return ""
-    return f"The search was cut after {entry['cut']} of {entry['limit']} trials."
+    return f"The search was ended early after {entry['cut']} of {entry['limit']} trials."
 
 
 def expected_by_chance(view: StudyView) -> list[str]:
@@ -247,10 +247,10 @@ def expected_by_chance(view: StudyView) -> list[str]:
 
 
 def expected_best_sentences(view: StudyView) -> list[str]:
-    """Describe the expected best of as many skill-less trials on the folds: one bar on the page.
+    """Describe the expected best of the same number of skill-less trials on the folds.
 
-    It is the bar of the deflated Sharpe ratio; if that is not computed, the same with the smallest
-    deviation that trials can have.
+    It is the threshold of the deflated Sharpe ratio. If that is not computed, the smallest possible
+    deviation of trials is used.
     """
     behind = (view.result.get("warm_start") or {}).get("num_started", 0)
     trials = view.result["trials"]["started"] + behind
@@ -272,9 +272,9 @@ def expected_best_sentences(view: StudyView) -> list[str]:
     ]
     if entry.get("measured_deviation", math.inf) < entry.get("deviation", 0.0):
         lines.append(
-            "The finished trials are more alike than independent ones would be (survivors of "
-            "pruning are too alike), so the deviation of Sharpe ratios is taken to be at least one "
-            "over the root of the number of days."
+            "The finished trials are more similar than independent ones would be (survivors of "
+            "pruning are similar), so the deviation of Sharpe ratios is assumed to be at least "
+            "1 / sqrt(days)."
         )
     elif "expected" in entry:
         lines += _dispersion_sentences(entry, trials, periods)
@@ -282,19 +282,18 @@ def expected_best_sentences(view: StudyView) -> list[str]:
 
 
 def _dispersion_sentences(entry: Mapping[str, Any], trials: int, periods: float) -> list[str]:
-    """Why the bar is high where trials differ by much more than luck; nothing where they do not."""
+    """Explain a high threshold if trials differ by much more than luck; empty otherwise."""
     luck = 1.0 / math.sqrt(entry["days"])
     if entry["measured_deviation"] < _FAR * luck:
         return []
     root = math.sqrt(periods)
     least = luck * expected_maximum(trials)
     return [
-        f"That bar is high because the finished trials differ by more than luck: their annual "
-        f"ratios have a deviation of {format_number(entry['measured_deviation'] * root)}, and luck "
-        f"alone makes {format_number(luck * root)} of {entry['days']} days. Some trials lose "
-        f"steadily to costs, or have skill. Of {trials} trials that differ by luck alone the best "
-        "would show "
-        f"{format_number(least * root)}."
+        "That threshold is high because the finished trials differ by more than luck: their annual "
+        f"ratios have a deviation of {format_number(entry['measured_deviation'] * root)}, while "
+        f"luck alone gives {format_number(luck * root)} in {entry['days']} days. Some trials lose "
+        f"steadily to costs, or have skill. The best of {trials} trials that differ by luck alone "
+        f"would show {format_number(least * root)}."
     ]
 
 
@@ -334,7 +333,7 @@ def missing_evidence(view: StudyView) -> list[str]:
     found += _significance_problems(holdout.curves[0], holdout.periods)
     if view.random_traders is None:
         why = f": {view.random_missing}" if view.random_missing else ""
-        found.append(f"it is not known what random traders with its positions would have made{why}")
+        found.append(f"the results of random traders with its positions are unknown{why}")
     elif view.random_traders.percentile < summary_text.BETTER_THAN_RANDOM:
         found.append(
             f"{format_number(view.random_traders.percentile, 0)} % of matched random traders did "
@@ -344,7 +343,7 @@ def missing_evidence(view: StudyView) -> list[str]:
 
 
 def outperformed_rivals(view: StudyView) -> Collection[str]:
-    """Rivals that the deployable policy has been shown to be better than."""
+    """Return the benchmarks that the deployable policy has been shown to outperform."""
     if missing_evidence(view):
         return ()
     lines = view.holdout

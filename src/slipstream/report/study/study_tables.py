@@ -32,7 +32,7 @@ _MOST_FAILED = 10
 
 
 def holdout(lines: ReturnCurves, seeds: Sequence[Mapping[str, Any]]) -> Table:
-    """One row for each seed, and what it is compared with."""
+    """Return a row for each seed and each benchmark."""
     rows, periods = list[list[str]](), lines.periods
     named: dict[str, statistics.Interval | None] = {}
     known = [seed for seed in seeds if not seed["failed"]]
@@ -81,7 +81,7 @@ def _figures(returns: statistics.Floats, periods: float) -> list[str]:
 
 
 def candidates(view: StudyView) -> Table:
-    """Return the confirmation: who was trained again, and the lower bounds that decided."""
+    """Return the confirmation: retrained trials and their lower bounds."""
     entry = view.result["confirmation"]
     winner, emphasis = entry.get("winner"), None
     timed = any("timing_lcb" in one for one in entry["candidates"])
@@ -104,7 +104,7 @@ def candidates(view: StudyView) -> Table:
             ]
         )
     judged = any("lcb" in one for one in entry["candidates"])
-    rival = "0.00" if judged else NOTHING  # no bound of anything on too few days
+    rival = "0.00" if judged else NOTHING  # too few days give no bounds
     if view.has_benchmark:
         rows.append(["equal weight", "", "0.00", "", rival, *[""] * (2 + timed)])
         rows.append(
@@ -128,14 +128,14 @@ def candidates(view: StudyView) -> Table:
         less = " minus equal weight's" if view.has_benchmark else ""
         note += f" Daily returns{less}, averaged over the backtest paths."
     if view.has_benchmark:
-        note += " Whoever wins beats equal weight, and has a Sharpe ratio of its own above 0."
+        note += " A winner outperforms equal weight and has a Sharpe ratio above 0."
     if timed:
         note += (
             " Timing: returns minus mean net exposure times the market's return; the winner's "
             "bound is above 0 there too."
         )
     if view.has_prices:
-        note += f" {_ABSENT} A lower bound needs {MIN_BOUND_DAYS} days."
+        note += f" {_ABSENT} A lower bound requires {MIN_BOUND_DAYS} days."
     return Table("Confirmation", columns, rows, emphasis=emphasis, note=note)
 
 
@@ -145,7 +145,7 @@ def _ratio(value: float | None, market: bool = True) -> str:
 
 
 def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
-    """Each fold of a trial with its benchmark, if there is one."""
+    """Return the folds of a trial with their benchmark, if there is one."""
     caption = f"Trial {trial.number} by fold, search seed"
     if not market:
         rows = [
@@ -179,7 +179,7 @@ def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
 
 
 def evidence(view: StudyView) -> Table:
-    """PBO and deflated Sharpe, or why they are not computed."""
+    """Return PBO and deflated Sharpe ratio, or why they are not computed."""
     entry = view.result["evidence"] or {}
     pbo, deflated = entry.get("pbo") or {}, entry.get("deflated_sharpe") or {}
     rows = []
@@ -244,7 +244,7 @@ def evidence(view: StudyView) -> Table:
 
 
 def _deviations(entry: Mapping[str, Any], root: float) -> str:
-    """Return the deviation that is used; and the one measured, where that is less."""
+    """Return the deviation used, and the measured one if it is smaller."""
     used, measured = entry["deviation"], entry.get("measured_deviation", entry["deviation"])
     if measured >= used:
         return format_number(used * root, 2)
@@ -322,7 +322,7 @@ def failed(every: Sequence[Trial]) -> list[Table]:
 
 
 def time(result: Mapping[str, Any]) -> Table:
-    """Minutes, steps and the share of work by phase."""
+    """Return minutes, steps and the share of work by phase."""
     rows = []
     kinds = ("env", "policy", "update", "evaluate", "overhead")
     for phase, words in (("search", "search"), ("confirm", "confirmation"), ("final", "final")):
@@ -352,7 +352,7 @@ _NOTE = (
 
 
 def requirements(view: StudyView) -> list[Section]:
-    """Return the section of a market's study without a confirmed winner; nothing for others."""
+    """Return the section of a market study without a confirmed winner; empty otherwise."""
     result = view.result
     if not view.has_prices or (result["winner"] is not None and not result["winner"]["forced"]):
         return []

@@ -1,4 +1,4 @@
-"""StudyView: everything that study.html shows, read from a study's folder or replayed.
+"""StudyView: data of study.html, read from a study's folder or replayed.
 
 When the page is written, two things are replayed on the hold-out (docs/explanation/statistics.md,
 section 15): equal weight that is rebalanced (a study follows what is bought once), and matched
@@ -35,7 +35,7 @@ from slipstream.training.population.environment_source import EnvironmentSource
 from slipstream.training.population.member import DailyReturns
 from slipstream.training.settings.config import resolve
 
-_Passes = Mapping[tuple[int, int, int], DailyReturns]  # by trial, repeat and fold
+_Passes = Mapping[tuple[int, int, int], DailyReturns]  # by (trial, repeat, fold)
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class SearchAxis:
 
     Attributes:
         name: dotted path.
-        log: suggested on a logarithmic scale.
-        choices: as they are suggested; empty for numbers.
+        log: True for a logarithmic scale.
+        choices: categorical values; empty for numbers.
     """
 
     name: str
@@ -60,7 +60,7 @@ class SearchAxis:
 
 @dataclass(frozen=True)
 class ReturnCurves:
-    """Daily returns of one configuration beside equal weight's on the same days, if there is one.
+    """Daily returns of one configuration and its benchmarks on the same days.
 
     Attributes:
         time: UTC seconds of each day's end [n].
@@ -87,9 +87,9 @@ class StudyView:
     """Contents of the page.
 
     Attributes:
-        name: the study's.
+        name: name of the study.
         result: `result.json`; see `slipstream.studies.outcome.result`.
-        trials: all of them, by number.
+        trials: all trials, by number.
         axes: the searched settings.
         importance: share of each setting, the largest first; empty with too few trials.
         shown: trial whose curves are drawn: the winner, else the best candidate, else the best.
@@ -100,9 +100,9 @@ class StudyView:
             for the reason `random_missing`.
         fold_dates: first and last day of each tested group.
         provenance: label and text.
-        notes: what was done to the data.
-        accepted: findings of the data check that the config let in.
-        machine: what looks at the machine found, by column of `machine.csv`.
+        notes: notices about the data.
+        accepted: data issues accepted by the config.
+        machine: resource usage by column of `machine.csv`.
     """
 
     name: str
@@ -134,24 +134,24 @@ class StudyView:
 
     @property
     def rival_name(self) -> str:
-        """ "equal weight", or what there is instead."""
+        """Name of the benchmark: "equal weight", or its replacement."""
         return "equal weight" if self.has_benchmark else "cash"
 
     @property
     def ranked_trials(self) -> list[Trial]:
-        """Trials that finished all folds at full budget and traded, the best first."""
+        """Trials that finished all folds at full budget and traded, best first."""
         return best_trials(list(self.trials))
 
     def trial(self, number: int) -> Trial:
-        """One trial."""
+        """Return the trial of a number."""
         return next(trial for trial in self.trials if trial.number == number)
 
 
 def read_view(folder: StudyFolder) -> StudyView:
-    """Everything about a study that has ended.
+    """Read the data of a complete study.
 
     Raises:
-        CheckpointError: it has not ended, or its files cannot be read.
+        CheckpointError: the study is not complete, or a file cannot be read.
     """
     result, known = folder.result, folder.provenance
     if result is None:
@@ -192,7 +192,7 @@ def read_view(folder: StudyFolder) -> StudyView:
 
 
 def _machine(folder: StudyFolder) -> dict[str, Floats]:
-    """Return the columns of machine.csv; none of a damaged one: only a picture depends on them."""
+    """Return the columns of machine.csv; empty if it is damaged, as only a picture uses them."""
     try:
         return resource_columns(read_table(folder.machine))
     except CheckpointError:
@@ -231,7 +231,7 @@ def _with_lines(
 
 
 def _with_replays(view: StudyView, folder: StudyFolder, deployed: DailyReturns) -> StudyView:
-    """Return the view with what is replayed on the hold-out beside the deployed policy."""
+    """Return the view with the benchmarks replayed on the hold-out."""
     assert view.holdout is not None and view.shown is not None
     environment, why = study_environment(folder, view.trial(view.shown).suggestion.overrides)
     if environment is None or environment.spec.market is None:
@@ -272,7 +272,7 @@ def _provenance(folder: StudyFolder) -> dict[str, str]:
 
 
 def _steps(folder: StudyFolder) -> str:
-    """Return the requested steps, and the trained ones if whole rollouts are more."""
+    """Return the requested steps, and the trained steps if whole rollouts exceed them."""
     config = folder.base
     requested, trained = config.training.total_timesteps, num_steps(config)
     agent = config.agent
@@ -283,7 +283,7 @@ def _steps(folder: StudyFolder) -> str:
     return f"{trained:,} (whole iterations; {requested:,} requested)"
 
 
-_SAME = 1e-6  # of a day's return: weights are float32
+_SAME = 1e-6  # tolerance of a daily return: weights are float32
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ class RandomTraderRank:
     """Rank of the deployable policy among traders that differ from it only in timing.
 
     Attributes:
-        percentile: share of them that did worse, in percent; ties count half.
+        percentile: percentage of traders that did worse; ties count half.
         draws: number of random traders.
     """
 
@@ -302,14 +302,14 @@ class RandomTraderRank:
 def study_environment(
     folder: StudyFolder, overrides: Mapping[str, Any]
 ) -> tuple[Environment | None, str]:
-    """Return the environment of a trial with the very prices that the study read.
+    """Return the environment of a trial with the prices of the study.
 
     Args:
-        folder: of the study.
-        overrides: of the trial.
+        folder: folder of the study.
+        overrides: overrides of the trial.
 
     Returns:
-        It; or None and why there is none.
+        The environment; or None and the reason.
     """
     study, facts = folder.study, folder.provenance.get("environment") or {}
     try:
@@ -325,15 +325,15 @@ def study_environment(
 def rebalanced_returns(
     environment: Environment, days: Ints, backend: str = "compiled"
 ) -> tuple[Floats | None, str]:
-    """Daily returns of equal weight, rebalanced on every bar, under the costs of a trial.
+    """Compute daily returns of equal weight, rebalanced on every bar, with a trial's costs.
 
     Args:
-        environment: of the trial, with the study's own prices.
+        environment: environment of the trial, with the prices of the study.
         days: int64 [n], the expected days.
         backend: of the sub-environments.
 
     Returns:
-        [n], or None and why there are none; no reason where the environment has no such line.
+        Returns [n], or None and the reason; the reason is empty if there is no such benchmark.
     """
     backtest = environment.part(Backtest)
     backtests = None if backtest is None else backtest.for_split(HOLDOUT, backend)
@@ -358,14 +358,14 @@ def rank_among_random_traders(
     """Rank the deployable policy among matched random traders.
 
     Args:
-        folder: of the study; its `policy` is the deployable one.
-        environment: of the deployed trial, with the study's own prices.
-        days, returns: of that policy on the hold-out, as the study recorded them [n].
-        draws: how many.
+        folder: folder of the study, with the deployable `policy`.
+        environment: environment of the deployed trial, with the prices of the study.
+        days, returns: [n], recorded returns of that policy on the hold-out.
+        draws: number of random traders.
         backend: of the sub-environments.
 
     Returns:
-        The percentile; or None and why there is none.
+        The rank; or None and the reason.
     """
     backtest = environment.part(Backtest)
     if backtest is None:
@@ -386,7 +386,7 @@ def rank_among_random_traders(
 
 
 def daily_returns(backtests: SplitBacktest, tracks: Sequence[EpisodeResult]) -> tuple[Ints, Floats]:
-    """Days [n] and what the tracks of all passes earned on each [n], as studies count them."""
+    """Return days [n] and joint daily returns [n] of all backtests, computed as in a study."""
     accounts, kernel = [], backtests.kernel
     assert kernel.timeline is not None
     for record, track in zip(backtests.params, tracks, strict=True):

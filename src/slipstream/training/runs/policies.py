@@ -251,7 +251,7 @@ class DeployedPolicy:
         known = "" if end is None else f"; bars from {new} (UTC) on are unseen"
         by = "study, on a hold-out that is opened once (see study.html)"
         if self.metadata.get("study") is None:
-            by = "run, on a test split that loses value with every access (see its card)"
+            by = "run, on a test split that loses value with every access (see the model card)"
         raise ConfigError(
             f"{self.path} was scored by its {by}{known}. Give other prices with `--data FOLDER`, "
             f"or newer bars of the same prices with `--from {new}`."

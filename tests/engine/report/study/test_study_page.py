@@ -436,7 +436,7 @@ def test_deployed_by_force_still_recommends_nothing(tmp_path):
     folder = study_world.run_study(tmp_path / "forced", trials=20, skill=0.0, force_deploy=True)
     view = read_view(folder)
     assert study_wording.summary_sentences(view)[0] == NO_WINNER
-    assert study_wording.warnings(view)[0].endswith("was deployed by force all the same.")
+    assert study_wording.warnings(view)[0].endswith("was deployed by force nevertheless.")
     assert sum(NO_WINNER in text for text in study_page(view).lines) == 1
     assert "deployed by force, not confirmed" in best_config(folder).splitlines()[0]
     assert view.result["holdout"] is not None
