@@ -1,8 +1,8 @@
 """Server of the dashboard: pages, their updates, and the four requests that write.
 
-It has no persistent state: any number of servers may run, and killing one loses nothing. Texts of runs and
-studies are sent as JSON and set as text in the browser. Reports, which are HTML, are shown in a
-sandbox without an origin and without scripts.
+It has no persistent state: any number of servers may run, and killing one loses nothing. Texts of
+runs and studies are sent as JSON and set as text in the browser. Reports, which are HTML, are shown
+in a sandbox without an origin and without scripts.
 
 Files are read once a second while a page is watched. Watchers wake together, at whole seconds of
 one clock; those with the same cursor share one update. A slow read delays the next one, so that a

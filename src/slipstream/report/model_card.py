@@ -88,28 +88,32 @@ def write_model_card(source: Run | DeployedPolicy, out: Path | None, licence: st
     return out / README
 
 
-def render_card(one: CardSubject, licence: str) -> str:
+def render_card(subject: CardSubject, licence: str) -> str:
     """Render the model card as Markdown.
 
     Args:
-        subject: subject of the card.
+        subject: policy that the model card describes.
         licence: licence of the data.
     """
-    facts, page = policy_metadata(one.folder), one.page
+    facts, page = policy_metadata(subject.folder), subject.page
     data = {name: text for name, text in facts.items() if name.endswith(" bars")}
     if "training data" in facts:
         data["sha256"] = facts["training data"]
     own = {k: v for k, v in facts.items() if k not in _ELSEWHERE and k not in data}
     figures = {f.label: f"{f.value} ({f.note})" if f.note else f.value for f in page.figures}
     lines = [
-        *(f"# {one.config.short_name}", f"**{_text(page.headline)}**"),
+        *(f"# {subject.config.short_name}", f"**{_text(page.headline)}**"),
         "A policy is data, not code: `slipstream.load_policy(FOLDER)` runs nothing of this folder, "
         "and `slipstream evaluate FOLDER` measures it again.",
         *("## What it is", _table(own)),
         *("## Data", _table({**data, "licence of the data": licence})),
-        *("## Scores", _table({**figures, **one.scores}), _list([*page.sentences, *one.notes])),
-        *("## What was not shown", _list([*page.warnings, *one.limits])),
-        *("## Where it comes from", _table({**one.provenance, **_command(one.provenance)})),
+        *(
+            "## Scores",
+            _table({**figures, **subject.scores}),
+            _list([*page.sentences, *subject.notes]),
+        ),
+        *("## What was not shown", _list([*page.warnings, *subject.limits])),
+        *("## Where it comes from", _table({**subject.provenance, **_command(subject.provenance)})),
     ]
     return "\n\n".join(filter(None, lines)) + "\n"
 

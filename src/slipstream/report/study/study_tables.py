@@ -128,7 +128,7 @@ def candidates(view: StudyView) -> Table:
         less = " minus equal weight's" if view.has_benchmark else ""
         note += f" Daily returns{less}, averaged over the backtest paths."
     if view.has_benchmark:
-        note += " A winner outperforms equal weight and has a Sharpe ratio above 0."
+        note += " A winner must beat equal weight and have a Sharpe ratio above 0."
     if timed:
         note += (
             " Timing: returns minus mean net exposure times the market's return; the winner's "

@@ -336,11 +336,11 @@ def rebalanced_returns(
         Returns [n], or None and the reason; the reason is empty if there is no such benchmark.
     """
     backtest = environment.part(Backtest)
-    backtests = None if backtest is None else backtest.for_split(HOLDOUT, backend)
-    tracks = None if backtests is None else backtests.rebalanced_tracks()
-    if backtests is None or tracks is None:
+    split = None if backtest is None else backtest.for_split(HOLDOUT, backend)
+    tracks = None if split is None else split.rebalanced_tracks()
+    if split is None or tracks is None:
         return None, ""
-    found, returns = daily_returns(backtests, tracks)
+    found, returns = daily_returns(split, tracks)
     if not np.array_equal(found, days):
         return None, "the bars are cut into other days than the study's"
     return returns, ""
@@ -370,8 +370,8 @@ def rank_among_random_traders(
     backtest = environment.part(Backtest)
     if backtest is None:
         return None, "this environment does not declare tradable prices of its passes"
-    backtests = backtest.for_split(HOLDOUT, backend)
-    if not backtests.is_comparable:
+    split = backtest.for_split(HOLDOUT, backend)
+    if not split.is_comparable:
         return None, "this environment's decisions cannot be moved to other bars"
     try:
         tensors, manifest = checkpoint.load(folder.policy)
@@ -379,21 +379,21 @@ def rank_among_random_traders(
         return None, "the deployed policy is no longer in the study's folder"
     policy = unpack(tensors, manifest.get("policy"))
     tracks = Evaluator(environment, HOLDOUT, backend=backend).run(policy, record=True)[0]
-    found, again = daily_returns(backtests, tracks)
+    found, again = daily_returns(split, tracks)
     if not (np.array_equal(found, days) and np.allclose(again, returns, atol=_SAME)):
         return None, "the deployed policy does not repeat what the study saw of it"
-    return RandomTraderRank(backtests.random_percentile(tracks, draws), draws), ""
+    return RandomTraderRank(split.random_percentile(tracks, draws), draws), ""
 
 
-def daily_returns(backtests: SplitBacktest, tracks: Sequence[EpisodeResult]) -> tuple[Ints, Floats]:
+def daily_returns(split: SplitBacktest, tracks: Sequence[EpisodeResult]) -> tuple[Ints, Floats]:
     """Return days [n] and joint daily returns [n] of all backtests, computed as in a study."""
-    accounts, kernel = [], backtests.kernel
+    accounts, kernel = [], split.kernel
     assert kernel.timeline is not None
-    for record, track in zip(backtests.params, tracks, strict=True):
-        market = kernel.spec(record, backtests.data).market
+    for record, track in zip(split.params, tracks, strict=True):
+        market = kernel.spec(record, split.data).market
         assert market is not None
         equity = {"equity": track.trace["equity"].ravel()}
-        time = kernel.timeline(record, backtests.data)
+        time = kernel.timeline(record, split.data)
         accounts.append(backtest_growth(time, equity, market, {}, track.length))
     joined = join_backtests(accounts, [0] * len(accounts), {})
     return joined.days, joined.returns

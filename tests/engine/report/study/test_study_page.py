@@ -169,7 +169,7 @@ def test_ratios_without_a_deviation_are_not_zero(view):
         replace(view, result={**view.result, "confirmation": confirmation})
     )
     assert shown.rows[0][2:5] == ["n/a", "1.50 to 1.50", "n/a"]
-    assert {row[4] for row in shown.rows} == {"n/a"} and "needs 60 days" in shown.note
+    assert {row[4] for row in shown.rows} == {"n/a"} and "requires 60 days" in shown.note
     assert {len(row) for row in shown.rows} == {len(shown.columns)}
 
 
@@ -269,7 +269,7 @@ def test_loud_words_need_all_conditions(view):
     assert "94 % of matched random traders did worse, and 95 % must" in said(proven(view, 94.4))
 
     unknown = replace(sure, random_traders=None, random_missing="the prices have changed")
-    assert not loud(unknown) and "would have made: the prices have changed" in said(unknown)
+    assert not loud(unknown) and "are unknown: the prices have changed" in said(unknown)
 
     holdout = {**view.result["holdout"], "opening": 2}
     assert not loud(with_result(sure, holdout=holdout))
@@ -331,7 +331,7 @@ def test_survivors_that_are_too_alike_are_said(view):
     told = {**view.result["evidence"]["deflated_sharpe"]}
     told |= {"measured_deviation": told["deviation"] / 2}
     alike = with_result(view, evidence={**view.result["evidence"], "deflated_sharpe": told})
-    assert "survivors of pruning are too alike" in said(alike)
+    assert "survivors of pruning are similar" in said(alike)
     rows = dict(row[:2] for row in study_tables.evidence(alike).rows)
     assert "survivors are too alike" in rows["Deviation of annual ratios over finished trials"]
     told["measured_deviation"] = told["deviation"]
@@ -347,7 +347,7 @@ def test_trials_that_differ_by_more_than_luck_explain_a_high_bar(view):
     told["expected"] = 5 * luck * expected_maximum(45)
     unlike = with_result(view, evidence={**view.result["evidence"], "deflated_sharpe": told})
     best = luck * expected_maximum(45) * 365**0.5
-    assert f"that differ by luck alone the best would show {best:.1f}." in said(unlike)
+    assert f"that differ by luck alone would show {best:.1f}." in said(unlike)
     told["measured_deviation"] = told["deviation"] = 1.5 * luck
     near = with_result(view, evidence={**view.result["evidence"], "deflated_sharpe": told})
     assert "by luck alone" not in said(near)
