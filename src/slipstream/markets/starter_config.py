@@ -162,15 +162,15 @@ def _files_head(description: FolderDescription) -> list[str]:
 
 def _data_head(proposal: DataProposal) -> list[str]:
     """List proven settings, guesses and open questions."""
-    head = [f"Written because the files prove it: {reason}" for reason in proposal.reasons]
+    head = [f"Set because the files prove it: {reason}" for reason in proposal.reasons]
     if "spread_pips" in proposal.section:
         head.append(
-            "No spread column everywhere: spread_pips below is a guess, write your broker's."
+            "Files without a spread column: spread_pips is a guess; set your broker's spread."
         )
     if proposal.open:
         head.append("STILL OPEN; `slipstream train` refuses the config until this is resolved:")
         head += [f"  {sentence}" for sentence in proposal.open]
-    head.append("Look at the data first: slipstream data check FOLDER.")
+    head.append("Check the prices before training: slipstream data check FOLDER")
     return head
 
 
@@ -260,8 +260,8 @@ def _without_pips(section: dict[str, Any], env: dict[str, Any]) -> list[str]:
         return []
     env["commission_per_million"] = _FEE_PER_MILLION
     return [
-        "No spread column everywhere, and pips mean nothing here: commission_per_million "
-        f"{_FEE_PER_MILLION:g} ({_FEE_PER_MILLION / 1e4:g} % a side) is a guess, write your "
+        "Files without a spread column, in a market without pips: commission_per_million "
+        f"{_FEE_PER_MILLION:g} ({_FEE_PER_MILLION / 1e4:g} % a side) is a guess; set your "
         "exchange's fee."
     ]
 

@@ -41,7 +41,7 @@ class DataConfig(Config):
     Attributes:
         folder: folder with one file per symbol, a single file, or ``package:NAME/sub/folder`` for
             data in an installed Python package.
-        symbols: symbols to load; None loads all files of the folder.
+        symbols: symbols to load; null loads all files of the folder.
         files: file name by symbol, for files that are not called ``{SYMBOL}.parquet|csv|feather``.
             Several symbols may share one file. A pattern matches the parts of one symbol, such as
             ``BTCUSDT-1h-20*.csv``.

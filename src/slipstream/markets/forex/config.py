@@ -42,19 +42,19 @@ class Config(config.Config):
         exposure: notional of a discrete position, multiples of equity.
         max_exposure: notional at continuous action 1, multiples of equity.
         rebalance_threshold: smallest change of a continuous exposure that is traded.
-        unit_step: order sizes are rounded toward zero to this many units of the base currency.
-        initial_equity: account currency.
+        unit_step: order sizes are rounded toward zero to multiples of this, in base currency.
+        initial_equity: in account currency.
         account_currency: currency of equity, costs and rewards.
         leverage: maximum notional per equity; stop-out at half the margin.
         fill: open or close of the next bar, or the close of the observed bar (for compatibility).
         slippage_pips: adverse slippage, on every fill except take-profits.
         commission_per_million: account currency per million of notional and leg.
-        stop_loss, take_profit: distance from the entry's mid price, in `stop_unit`; None disables.
+        stop_loss, take_profit: distance from the entry's mid price, in `stop_unit`; null disables.
         stop_unit: pips, multiples of ATR(14), or fraction of the price.
         intrabar_fill: level that fills if a bar reaches the levels on both sides.
-        stop_cooldown: bars after such an exit without entry on the same side.
+        stop_cooldown: bars after a stop or target exit without entry on the same side.
         cooldown: bars after any fill during which positions can only be reduced.
-        max_daily_drawdown: fraction of the equity at the last roll; None disables.
+        max_daily_drawdown: fraction of the equity at the last roll; null disables.
         on_breach: a daily drawdown blocks trading until the next roll, or ends the episode.
         flatten_at: clock time ("16:45", New York; UTC in 24/7 markets) from which positions are
             flat until the day's roll.
@@ -62,11 +62,11 @@ class Config(config.Config):
         swap_long, swap_short: % per annum of notional credited (negative: charged) per night.
         reward: log return, profit / initial equity, or differential Sharpe ratio.
         return_variance: variance of simple returns per bar, the initial second moment and scale of
-            the differential Sharpe ratio; one number, or one per symbol. None: the variance of the
-            training window. Evaluations on other bars use that of the policy's training.
-        turnover_penalty: reward per traded notional / equity.
-        holding_penalty: reward per bar at exposure 1.
-        drawdown_penalty: reward per bar at a drawdown of 100 %.
+            the differential Sharpe ratio; one number, or one per symbol. null uses the variance of
+            the training bars, also in evaluations on other bars.
+        turnover_penalty: deducted from the reward per traded notional / equity.
+        holding_penalty: deducted from the reward per bar at exposure 1.
+        drawdown_penalty: deducted from the reward per bar at a drawdown of 100 %.
         max_steps: bars of a training episode.
         symbol_assignment: environments are assigned symbols in turn, or draw one per episode.
     """

@@ -124,7 +124,7 @@ class Config(config.Config):
         max_position: maximum target weight of one asset (unit orders: maximum weight after a
             purchase).
         trailing_stop: fall from the highest close since the purchase, as a fraction, after which an
-            asset is sold at the next fill; None disables.
+            asset is sold at the next fill; null disables.
         quantity_step: target-weight orders are rounded toward zero to this many coins; one number
             or one per symbol.
         min_quantity: minimum order in coins; one number or one per symbol. None: no minimum for
