@@ -208,7 +208,7 @@ def test_a_deployments_page_shows_its_gates_and_stops_it(serving, deployed, tmp_
     text = page.inner_text("main")
     assert "pbo failed (0.31, at most 0.2) and was forced: try <img" in text and "FORCED" in text
     assert "299 of 299 decisions bit-identical" in text and "7 fills, costs 12.5" in text
-    assert "in force: first seed, of the study night-2" in text and "the first one" in text
+    assert "current: first seed, of the study night-2" in text and "the first one" in text
     page.get_by_role("button", name="Stop this deployment").focus()
     page.keyboard.press("Enter")
     assert not (live / KILL).exists()
