@@ -355,8 +355,8 @@ def _mid_from_sides(
     side = dialect.side
     if plain:  # whose quotes the prices without a side are
         close = frame[next(theirs for theirs, field in names.items() if field == "close")]
-        for name, own in sides.items():
-            quote = own.get("close", own.get(""))
+        for name, quote_columns in sides.items():
+            quote = quote_columns.get("close", quote_columns.get(""))
             if quote and (np.mean(to_float(close) == to_float(frame[quote])) > 0.99):
                 side = "bid" if name == "bid" else "ask"
     elif width is None:

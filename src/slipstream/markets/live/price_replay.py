@@ -173,20 +173,20 @@ class PriceReplay:
         env, out, settings = self._env, self._out, self._policy.config.evaluation
         every, first_steps = np.arange(env.num_envs), self._steps.copy()
         seed = None if settings.deterministic else settings.seed
-        made, traces = list[NDArray[Any]](), list[Trace]()
+        step_actions, traces = list[NDArray[Any]](), list[Trace]()
         while (running := env.episode_state["held"] == 0).any():
             inputs = PolicyInput(out.obs, out.mask, every, self._steps)
             actions = predict(self._policy.policy, inputs, seed).copy()
             for e, env_actions in enumerate(known_actions):
-                if len(made) < len(env_actions):
-                    actions[e] = env_actions[len(made)]
+                if len(step_actions) < len(env_actions):
+                    actions[e] = env_actions[len(step_actions)]
             before = env.state.copy(), env.episode_state.copy()
             env.step(actions, out)
             has_ended = running & (env.episode_state["held"] != 0)
             for previous, records in zip(self._previous_state, before, strict=True):
                 previous[has_ended] = records[has_ended]
             self._steps += running
-            made.append(actions)
+            step_actions.append(actions)
             traces.append(env.read(env.spec.trace))
         env.drain_final_obs()
         env.drain_episodes()
@@ -199,7 +199,7 @@ class PriceReplay:
 
         return [
             (
-                env_rows(e, made, self._action),
+                env_rows(e, step_actions, self._action),
                 {
                     name: env_rows(e, [step_trace[name] for step_trace in traces], blank)
                     for name, blank in env.read(env.spec.trace).items()

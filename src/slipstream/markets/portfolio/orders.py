@@ -411,8 +411,8 @@ def _plan_orders(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) -> N
     rate = 1.0 + fee + p.slippage * cost_multiple
     for i in range(n):
         if by_value:
-            worth = first[i] * norm_action
-            full = capital / worth if worth > 0.0 else 0.0
+            scaled_price = first[i] * norm_action
+            full = capital / scaled_price if scaled_price > 0.0 else 0.0
         else:
             full = norm_action * first[n + i]
         units = s.units[i]
@@ -487,9 +487,13 @@ def _buy_ordered(s: Any, p: Any, d: Any, row: int) -> None:
     for i in range(n):
         cost = s.target[i]
         # Dividing first lets the CPU compute it before the cash of the previous buy is known.
-        most = left * (buy_share / cost if cost > 0.0 else 0.0)
-        wanted = max(s.order[i], 0.0)
-        quantity = min(most, wanted) if most >= min_factor * d.lot_sizes[i, MIN_QUANTITY] else 0.0
+        affordable = left * (buy_share / cost if cost > 0.0 else 0.0)
+        ordered = max(s.order[i], 0.0)
+        quantity = (
+            min(affordable, ordered)
+            if affordable >= min_factor * d.lot_sizes[i, MIN_QUANTITY]
+            else 0.0
+        )
         spent = quantity * cost
         cash -= spent
         left -= spent
