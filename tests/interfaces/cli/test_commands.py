@@ -310,7 +310,7 @@ def test_init_leaves_a_zone_empty_that_nothing_proves(slipstream, prices):
     short.write_parquet(prices / "EURUSD.parquet")
     outcome = slipstream("init", "forex", "prices")
     assert (
-        "STILL OPEN, and `slipstream train` refuses the config until this is resolved"
+        "STILL OPEN; `slipstream train` refuses the config until this is resolved"
         in outcome.out
     )
     Path("my.yaml").write_text(outcome.out)

@@ -214,7 +214,7 @@ def test_a_deployments_page_shows_its_gates_and_stops_it(serving, deployed, tmp_
     assert not (live / KILL).exists()
     page.get_by_role("button", name="Press again").wait_for()
     page.keyboard.press("Enter")
-    page.wait_for_selector("text=The file KILL is there")
+    page.wait_for_selector("text=The kill switch is set")
     assert read_kill_switch(live) == "stop" and fits(page)
 
 

@@ -236,7 +236,7 @@ def resolve_feature(
     names = [*patterns, *columns, *sets]
     guess = closest_match(name, names) or closest_match(name.lower(), names)
     if guess:
-        raise ConfigError(f"Feature {name!r} is unknown. Did you mean `{guess}`?")
+        raise ConfigError(f"Feature {name!r} is unknown; did you mean `{guess}`?")
     listed = ", ".join(feature.pattern for feature in FEATURES)
     column_list = f"; columns of the data: {', '.join(columns)}" if columns else ""
     groups = f"; sets of features: {', '.join(sets)}" if sets else ""

@@ -128,7 +128,7 @@ def test_a_remedy_keeps_what_stands_in_the_config(tmp_path, frame):
         "price_scale": {"USDJPY": 1e-3},
         "allow_issues": ["bogus"],
     }
-    with pytest.raises(ConfigError, match="no issue that can be accepted"):
+    with pytest.raises(ConfigError, match="not an issue that can be allowed"):
         load(section)
     with pytest.raises(DataError) as refusal:
         load({**section, "allow_issues": ["scale_jump"]})
@@ -211,7 +211,7 @@ def test_acceptance_is_by_name(folder, frame):
         load({"folder": path, "allow_issues": ["nan"]})
     with pytest.raises(ConfigError, match="did you mean `units`"):
         load({"folder": path, "allow_issues": ["unit"]})
-    with pytest.raises(ConfigError, match="no issue that can be accepted"):
+    with pytest.raises(ConfigError, match="not an issue that can be allowed"):
         load({"folder": path, "allow_issues": [{}]})
     with pytest.raises(ConfigError, match=r"symbols"):
         load({"folder": path, "symbols": [[[]]]})

@@ -342,7 +342,7 @@ def test_files_without_enough_bars_are_refused(folder, frame):
         ({"timeframe": "fortnight"}, "timeframe"),
         ({"separator": "::"}, "one character"),
         ({"symbols": []}, "at least one symbol"),
-        ({"symbols": ["A", "A"]}, "named once"),
+        ({"symbols": ["A", "A"]}, "listed only once"),
         ({"spread_pips": -1.0}, "spread_pips"),
         ({"time_zome": "UTC"}, "did you mean `time_zone`"),
     ],
