@@ -309,10 +309,7 @@ def test_init_leaves_a_zone_empty_that_nothing_proves(slipstream, prices):
     short = pl.read_parquet(prices / "EURUSD.parquet")[:300]
     short.write_parquet(prices / "EURUSD.parquet")
     outcome = slipstream("init", "forex", "prices")
-    assert (
-        "STILL OPEN; `slipstream train` refuses the config until this is resolved"
-        in outcome.out
-    )
+    assert "STILL OPEN; `slipstream train` refuses the config until this is resolved" in outcome.out
     Path("my.yaml").write_text(outcome.out)
     assert resolve(Path("my.yaml")).env_settings["data"]["time_zone"] is None
     refusal = slipstream("train", "my.yaml")
