@@ -116,8 +116,8 @@ class Sparklines:
                 parts = [path, path.with_name(f"{LEDGER}-wal")]
             else:
                 parts = [resolve_inside(folder, METRICS)]
-            stats = [one.stat() for one in parts if one.exists()]
-            now = [(one.st_ino, one.st_size, one.st_mtime_ns) for one in stats]
+            stats = [row.stat() for row in parts if row.exists()]
+            now = [(row.st_ino, row.st_size, row.st_mtime_ns) for row in stats]
             before = self._known.pop(line.folder, None)
             if before is None or before[0] != now:
                 before = now, _study_scores(folder) if line.kind == "study" else _run_scores(folder)
@@ -131,12 +131,12 @@ class Sparklines:
 
 def _run_scores(folder: Path) -> list[float]:
     """Return the mean score of members over the metrics table."""
-    found = read_table_tail(folder, METRICS, Cursor(), _SPARKLINE_POINTS, 8 * _SPARKLINE_POINTS)
-    if not {"steps", "score"} <= set(found.columns):
+    table = read_table_tail(folder, METRICS, Cursor(), _SPARKLINE_POINTS, 8 * _SPARKLINE_POINTS)
+    if not {"steps", "score"} <= set(table.columns):
         return []
-    steps, score = found.columns.index("steps"), found.columns.index("score")
+    steps, score = table.columns.index("steps"), table.columns.index("score")
     by_step: dict[float, list[float]] = {}
-    for row in found.rows:
+    for row in table.rows:
         at, value = row[steps], row[score]
         if isinstance(at, float) and isinstance(value, float):
             by_step.setdefault(at, []).append(value)
@@ -163,10 +163,10 @@ def open_ledger(folder: Path) -> Iterator[tuple[Ledger, tuple[int, int, int]]]:
 
 def _study_scores(folder: Path) -> list[float]:
     with open_ledger(folder) as (ledger, _):
-        decisions = sorted(rank_eligible(ledger.decisions()), key=lambda one: one.at)
+        decisions = sorted(rank_eligible(ledger.decisions()), key=lambda decision: decision.at)
     best: list[float] = []
-    for one in decisions:
-        best.append(max([one.score or 0.0, *best[-1:]]))
+    for decision in decisions:
+        best.append(max([decision.score or 0.0, *best[-1:]]))
     return best[:: -(-len(best) // _SPARKLINE_POINTS) or 1]
 
 
@@ -177,27 +177,29 @@ def build_rows(folders: VisibleFolders, sparks: Sparklines) -> tuple[list[dict[s
         The rows, and the number of older ones without a row.
     """
     lines = folders.list_rows()
-    going = [one for one in lines if one.state not in ENDED_STATES]
-    over = sorted((one for one in lines if one.state in ENDED_STATES), key=lambda one: one.since)[
+    running = [row for row in lines if row.state not in ENDED_STATES]
+    ended = sorted((row for row in lines if row.state in ENDED_STATES), key=lambda row: row.since)[
         ::-1
     ]
-    shown = [one for k, one in enumerate(over) if k < _MAX_ENDED or folders.is_named(one.folder)]
-    found = []
-    for place, line in enumerate([*going, *shown]):
+    displayed = [
+        row for k, row in enumerate(ended) if k < _MAX_ENDED or folders.is_named(row.folder)
+    ]
+    rows = []
+    for index, line in enumerate([*running, *displayed]):
         status = get_status(Path(line.folder))
         share = status.completed / status.total if status is not None and status.total > 0 else None
-        found.append(
+        rows.append(
             {
                 **asdict(line),
                 "id": folder_id(line.folder),
                 "share": None if share is None else min(1.0, max(0.0, share)),
                 "phase": status.phase if status is not None else "",
                 "best": status.best.get("score") if status is not None else None,
-                "spark": sparks.get_points(line) if place < _MAX_SPARKLINES else [],
+                "spark": sparks.get_points(line) if index < _MAX_SPARKLINES else [],
                 "ended": line.state in ENDED_STATES,
             }
         )
-    return found, len(over) - len(shown)
+    return rows, len(ended) - len(displayed)
 
 
 class MachineHistory:
@@ -235,7 +237,7 @@ class MachineHistory:
 
     def since(self, at: float) -> Mapping[str, Any]:
         """Return samples after a time, and the machine's cores and memory."""
-        rows = [one for one in self._rows if one["at"] > at]
+        rows = [sample for sample in self._rows if sample["at"] > at]
         return {"cores": self.cores, "memory": self.memory, "rows": rows}
 
 
@@ -247,15 +249,15 @@ def _idle_seconds() -> tuple[float, float]:
 
 def describe_machine(cards: Gpus) -> str:
     """Describe the machine in a line for terminals; CPU usage is since the last line."""
-    total, each = total_memory(), cards.query()
-    told = [
+    total, gpus = total_memory(), cards.query()
+    parts = [
         f"CPU {psutil.cpu_percent():.0f} % of {psutil.cpu_count()} cores",
         f"memory {(total - free_memory()) / 2**30:.1f} of {total / 2**30:.1f} GiB",
     ]
-    for one in each:
-        facts = [one["name"]]
-        facts += [f"{one['percent']:.0f} %"] if one["percent"] is not None else []
-        facts += [f"{one['vram'] / 2**30:.1f} GiB"] if one["vram"] is not None else []
-        facts += [f"{one['watts']:.0f} W"] if one["watts"] is not None else []
-        told.append(" ".join(facts))
-    return "  ".join(told if each else [*told, "no GPU"])
+    for gpu in gpus:
+        texts = [gpu["name"]]
+        texts += [f"{gpu['percent']:.0f} %"] if gpu["percent"] is not None else []
+        texts += [f"{gpu['vram'] / 2**30:.1f} GiB"] if gpu["vram"] is not None else []
+        texts += [f"{gpu['watts']:.0f} W"] if gpu["watts"] is not None else []
+        parts.append(" ".join(texts))
+    return "  ".join(parts if gpus else [*parts, "no GPU"])

@@ -96,28 +96,28 @@ def config_rows(values: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
         below = values.get(section)
         name = str(below.get("name")) if isinstance(below, Mapping) else ""
         if name in known:
-            own = get_kind(name).model if section == "env" else load_config(name)[1]
-            models[section] = own
-    found: list[tuple[str, str, bool]] = []
+            model = get_kind(name).model if section == "env" else load_config(name)[1]
+            models[section] = model
+    rows: list[tuple[str, str, bool]] = []
     for section, below in values.items():
-        _add_rows(found, str(section), below, models.get(str(section)))
-    return found[:_MAX_ITEMS]
+        _add_rows(rows, str(section), below, models.get(str(section)))
+    return rows[:_MAX_ITEMS]
 
 
 def _add_rows(
-    found: list[tuple[str, str, bool]], where: str, values: Any, model: type[BaseModel] | None
+    rows: list[tuple[str, str, bool]], where: str, values: Any, model: type[BaseModel] | None
 ) -> None:
     if not isinstance(values, Mapping):
-        found.append((where, _format_value(values), False))
+        rows.append((where, _format_value(values), False))
         return
     for key, value in values.items():
         field = model.model_fields.get(str(key)) if model is not None else None
         nested = find_model(field.annotation) if field is not None else None
         if isinstance(value, Mapping) and value and nested is not None:
-            _add_rows(found, f"{where}.{key}", value, nested)
+            _add_rows(rows, f"{where}.{key}", value, nested)
             continue
         default = field.get_default(call_default_factory=True) if field is not None else ...
-        found.append(
+        rows.append(
             (f"{where}.{key}", _format_value(value), _format_value(value) == _format_value(default))
         )
 
@@ -249,8 +249,8 @@ def _row(trial: Trial) -> dict[str, Any]:
         "params": {
             str(k)[:80]: _bound_value(v) for k, v in list(trial.suggestion.params.items())[:64]
         },
-        "folds": [one.get("score") for one in trial.last_decision.folds][:64],
-        "rungs": [(one.time, one.score) for one in trial.decisions][:16],
+        "folds": [fold.get("score") for fold in trial.last_decision.folds][:64],
+        "rungs": [(decision.time, decision.score) for decision in trial.decisions][:16],
         "reason": trial.reason[:_MAX_TEXT],
     }
 

@@ -84,9 +84,9 @@ def list_jobs(
             lines.append(
                 _make_row(job.folder, job.kind, job.added, state, status, str(job.id), reason)
             )
-    made = folder_registry.list_entries()
-    by_hand = [(one.kind, one.path, one.began) for one in made if one.is_present]
-    absent = len(made) - len(by_hand)
+    entries = folder_registry.list_entries()
+    by_hand = [(entry.kind, entry.path, entry.began) for entry in entries if entry.is_present]
+    absent = len(entries) - len(by_hand)
     for folder in extra_folders:
         with suppress(OSError, StopIteration):  # it has just vanished
             kind = next(kind for kind, name in MARKER_FILES.items() if path_exists(folder / name))

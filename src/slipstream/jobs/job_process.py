@@ -53,8 +53,8 @@ Notify = Callable[[str], None]
 
 def job_environment() -> dict[str, Any]:
     """Return interpreter, directory and variables for a job, like those of this process."""
-    kept = {k: v for k, v in os.environ.items() if k in _VARIABLES or k.startswith(_PREFIXES)}
-    return {**current_environment(), "variables": kept}
+    variables = {k: v for k, v in os.environ.items() if k in _VARIABLES or k.startswith(_PREFIXES)}
+    return {**current_environment(), "variables": variables}
 
 
 def current_environment() -> dict[str, Any]:
@@ -105,8 +105,8 @@ def get_progress(folder: Path, kind: str) -> int:
         return 0 if status is None else status.completed
     if kind == "study":
         return count_outcomes(folder / LEDGER)
-    found = checkpoint.checkpoints(folder / CHECKPOINTS)
-    return int(found[-1].name.partition("-")[2]) if found else 0
+    folders = checkpoint.checkpoints(folder / CHECKPOINTS)
+    return int(folders[-1].name.partition("-")[2]) if folders else 0
 
 
 def start_process(
@@ -161,8 +161,8 @@ def bind_to_cores(job: QueuedJob, cores: Sequence[int]) -> bool:
     if process is None:
         return False
     with suppress(psutil.Error):
-        for one in [process, *process.children(recursive=True)]:
-            for thread in os.listdir(f"/proc/{one.pid}/task"):
+        for member in [process, *process.children(recursive=True)]:
+            for thread in os.listdir(f"/proc/{member.pid}/task"):
                 with suppress(OSError):  # it ended meanwhile
                     os.sched_setaffinity(int(thread), cores)
         return True

@@ -91,10 +91,10 @@ def list_optional() -> list[tuple[str, str]]:
     rows = []
     for name, purpose in _OPTIONAL.items():
         try:
-            found = importlib.metadata.version(name)
+            version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found = "not installed"
-        rows.append((name, f"{found}: {purpose}"))
+            version = "not installed"
+        rows.append((name, f"{version}: {purpose}"))
     cards = ", ".join(str(card["name"]) for card in Gpus().describe())
     return [*rows, ("GPU", cards or "no GPU")]
 

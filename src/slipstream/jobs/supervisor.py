@@ -82,8 +82,8 @@ class Supervisor:
         Args:
             until_idle: return when no job runs or waits.
         """
-        with Interruption() as asked:
-            while not asked.requested:
+        with Interruption() as interruption:
+            while not interruption.requested:
                 began = time.process_time()
                 if not self.tick() and until_idle:
                     return
@@ -121,21 +121,23 @@ class Supervisor:
 
     def _blocking_reason(self, job: QueuedJob, working: Sequence[QueuedJob]) -> str:
         """Return why a job has to wait; empty if it can start."""
-        given = sum(min_cores(one) for one in working)
+        taken_cores = sum(min_cores(other) for other in working)
         num_cores = min(min_cores(job), len(self._cores))
-        if given + num_cores > len(self._cores):
+        if taken_cores + num_cores > len(self._cores):
             names = _format_names(working)
             return f"waits for {num_cores} of {len(self._cores)} cores, taken by {names}"
-        held = [(one.memory, _reported_memory(one)) for one in working]
-        taken = sum(map(max, held))
-        coming = sum(max(0, forecast - now) for forecast, now in held)  # forecast, not yet used
+        memory_use = [(other.memory, _reported_memory(other)) for other in working]
+        taken = sum(map(max, memory_use))
+        coming = sum(
+            max(0, forecast - now) for forecast, now in memory_use
+        )  # forecast, not yet used
         most = _MEMORY_SHARE * total_memory()
-        room = min(most - taken, _FREE_SHARE * free_memory() - coming)
+        available = min(most - taken, _FREE_SHARE * free_memory() - coming)
         # The forecast is an upper bound. A job above the machine's limit starts on an idle machine.
         needed = job.memory if working else min(job.memory, _FREE_SHARE * most)
-        if needed > room:
+        if needed > available:
             whose = _format_names(working) or "other programs"
-            there = f"beside {whose} there are {max(0.0, room) / 2**30:.1f}"
+            there = f"beside {whose} there are {max(0.0, available) / 2**30:.1f}"
             return f"waits for {needed / 2**30:.1f} GiB of memory: {there}"
         return ""
 
@@ -215,15 +217,15 @@ def share_cores(jobs: Sequence[QueuedJob], cores: Sequence[int]) -> dict[int, tu
     Jobs with requested cores get them; the others share the rest, the first ones more if it does
     not divide.
     """
-    left, found = list(cores), dict[int, tuple[int, ...]]()
-    for place, job in enumerate(jobs):
-        later = jobs[place + 1 :]
-        spare = len(left) - sum(min_cores(one) for one in later)
-        equal = sum(one.cores is None for one in [job, *later])
+    left, shares = list(cores), dict[int, tuple[int, ...]]()
+    for index, job in enumerate(jobs):
+        later = jobs[index + 1 :]
+        spare = len(left) - sum(min_cores(other) for other in later)
+        equal = sum(other.cores is None for other in [job, *later])
         many = job.cores or -(-(spare + equal - 1) // equal)
-        found[job.id] = tuple(left[: max(1, min(many, spare))] or cores)  # with fewer than before
-        left = left[len(found[job.id]) :]
-    return found
+        shares[job.id] = tuple(left[: max(1, min(many, spare))] or cores)  # with fewer than before
+        left = left[len(shares[job.id]) :]
+    return shares
 
 
 def min_cores(job: QueuedJob) -> int:

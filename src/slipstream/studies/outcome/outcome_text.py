@@ -117,12 +117,12 @@ def format_p_values(values: Mapping[str, Any], draws: int) -> str:
         p_values: p-values by kind of returns.
         draws: number of resamples; smaller p-values are reported as below one of them.
     """
-    found = []
+    texts = []
     for name, words in RETURN_KINDS.items():
         if name in values:
             p = f"= {values[name]:.2g}" if values[name] > 0.0 else f"< {1.0 / draws:.2g}"
-            found.append(f"p {p} {words}")
-    return " and ".join(found)
+            texts.append(f"p {p} {words}")
+    return " and ".join(texts)
 
 
 def describe_market_exposure(result: Mapping[str, Any]) -> str:

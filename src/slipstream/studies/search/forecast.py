@@ -89,10 +89,10 @@ def check_disk(folder: Path, needs: ResourceEstimate | None = None, suggestion: 
 
 def free_disk(folder: Path) -> int:
     """Return the free bytes of the disk of a folder, which may not exist yet."""
-    place = folder
-    while not place.exists():
-        place = place.parent
-    return shutil.disk_usage(place).free
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    return shutil.disk_usage(existing).free
 
 
 def check_memory(
@@ -115,17 +115,20 @@ def check_memory(
         ResourceError: with the size, its largest term and the settings to lower.
     """
     free = free_memory() if memory is None else memory
-    terms = max(_member_memory_terms(plan, spec, observed_bytes), key=lambda one: sum(one.values()))
+    terms = max(
+        _member_memory_terms(plan, spec, observed_bytes),
+        key=lambda member_terms: sum(member_terms.values()),
+    )
     alone, main = sum(terms.values()), max(terms, key=lambda name: terms[name])
     if alone > free:
         sizes = (*(AGENT + name for name in plan.base.agent.SIZES), NUM_ENVS)
-        found = plan.suggest_sizes(
+        suggestions = plan.suggest_sizes(
             sizes, lambda less: _member_bytes(less, spec, observed_bytes) <= free
         )
         raise ResourceError(
             f"One member of the study needs {alone / 2**30:,.1f} GiB with its environments, "
             f"{terms[main] / 2**30:,.1f} GiB of it for {main}, and {free / 2**30:.1f} GiB of "
-            f"memory are free. {format_suggestions(found)} {suggestion}".rstrip()
+            f"memory are free. {format_suggestions(suggestions)} {suggestion}".rstrip()
         )
 
 
@@ -138,12 +141,12 @@ def _member_memory_terms(
     plan: StudyPlan, spec: EnvSpec, observed_bytes: int | None
 ) -> list[dict[str, int]]:
     """Return the bytes of a member of each sampled config while it is trained, by purpose."""
-    found = []
+    terms = []
     for config in plan.sampled_configs:
-        own = agent_terms(config.agent, spec, 1, config.num_envs)
-        own["replay"] = replay_memory(config, spec, observed_bytes)
-        found.append({f"its {what}": size for what, size in own.items()})
-    return found
+        member_terms = agent_terms(config.agent, spec, 1, config.num_envs)
+        member_terms["replay"] = replay_memory(config, spec, observed_bytes)
+        terms.append({f"its {what}": size for what, size in member_terms.items()})
+    return terms
 
 
 def describe_replay(draws: Sequence[RunConfig], kept: int) -> str:
@@ -274,20 +277,24 @@ def measure_speed(
     bare = [replace(member, test=None) for member in members]
     first = _run_segment(pool, bare, _TIMED_ITERATIONS, tick)
     state = max(pool.state_bytes(member.name) for member in members)
-    own = plan.stages(plan.base).milestones[0]  # iterations of the study's first stretches
-    more = min(own, int(_MEASURED_SECONDS / max(first.training, 1e-9)))  # 0: one was long enough
-    found = _run_segment(pool, members, _TIMED_ITERATIONS + more, tick)
+    first_milestone = plan.stages(plan.base).milestones[
+        0
+    ]  # iterations of the study's first stretches
+    more = min(
+        first_milestone, int(_MEASURED_SECONDS / max(first.training, 1e-9))
+    )  # 0: one was long enough
+    measured = _run_segment(pool, members, _TIMED_ITERATIONS + more, tick)
     for member in members:
         pool.drop(member.name)
-    trained = found if more else first
+    trained = measured if more else first
     steps = count * plan.base.iteration_steps * max(1, more) / max(trained.training, 1e-9)
     work = sum(trained.spent[kind] for kind in _TRAINING_PHASES)
     shares = (
         {kind: trained.spent[kind] / work for kind in _TRAINING_PHASES} if work else {"env": 1.0}
     )
-    backtests = next((one.backtests for one in found.outcomes), None)
+    backtests = next((outcome.backtests for outcome in measured.outcomes), None)
     return MeasuredSpeed(
-        steps, (found.wall - found.training) / count, backtests, count, shares, state
+        steps, (measured.wall - measured.training) / count, backtests, count, shares, state
     )
 
 
@@ -320,11 +327,11 @@ def _run_segment(
 ) -> _SegmentTiming:
     began = time.perf_counter()
     pool.submit(members, [milestone] * len(members))
-    found: list[Outcome] = []
-    while len(found) < len(members):
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(members):
         tick()
-        found += pool.collect(_POLL_SECONDS)
-    return _SegmentTiming(time.perf_counter() - began, found)
+        outcomes += pool.collect(_POLL_SECONDS)
+    return _SegmentTiming(time.perf_counter() - began, outcomes)
 
 
 def num_confirmation_members(
@@ -353,7 +360,7 @@ def confirmation_load(plan: StudyPlan, trials: int, workers: int, top: int | Non
         workers: number of processes that train.
     """
     return sum(
-        effective_members(each, workers) for each in num_confirmation_members(plan, trials, top)
+        effective_members(count, workers) for count in num_confirmation_members(plan, trials, top)
     )
 
 
@@ -404,21 +411,25 @@ def forecast(
     def needed(less: StudyPlan) -> ResourceEstimate:
         return estimate_resources(less, spec, observed_bytes, workers, speed)
 
-    found = needed(plan)
-    fitting = _describe_fit(plan, found, needed, hours)
+    estimate = needed(plan)
+    fitting = _describe_fit(plan, estimate, needed, hours)
     check_memory(plan, spec, observed_bytes, fitting)
     room = free_disk(folder) - _DISK_RESERVE
-    if found.disk > room:
-        less = plan.suggest_sizes(_DISK_SETTINGS, lambda one: needed(one).disk <= room)
+    if estimate.disk > room:
+        less = plan.suggest_sizes(_DISK_SETTINGS, lambda less_plan: needed(less_plan).disk <= room)
         lean = plan.with_configs(draws, study.model_copy(update={"keep_weights": False}))
-        ways = [format_suggestions(less)] if less else []
+        suggestions = [format_suggestions(less)] if less else []
         if study.keep_weights and needed(lean).disk <= room:
-            ways.append(
+            suggestions.append(
                 "`--set study.keep_weights=false` is enough too: it keeps no weights of the "
                 "search's trials, which nothing reads later."
             )
-        check_disk(folder, found, " ".join((*(ways or [format_suggestions(less)]), fitting)))
-    kept = max(replay_memory(config, spec, observed_bytes, num_steps(config)) for config in draws)
+        check_disk(
+            folder, estimate, " ".join((*(suggestions or [format_suggestions(less)]), fitting))
+        )
+    replay_bytes = max(
+        replay_memory(config, spec, observed_bytes, num_steps(config)) for config in draws
+    )
     pruning = "; pruning will shorten the search" if study.pruning.enabled else ""
     budgets = sorted({num_steps(config) for config in draws})
     steps = f"{budgets[0]:,} steps"
@@ -426,36 +437,38 @@ def forecast(
         steps = f"{budgets[0]:,} to {budgets[-1]:,} steps, {plan.mean_steps:,.0f} on average"
     size = f"{study.n_trials:,} trials x {plan.num_folds} folds x {steps}"
     measured = f"{speed.steps_per_second:,.0f} steps/s measured"
-    own = plan.base.agent.weight_bytes(spec)
-    if any(config.agent.weight_bytes(spec) != own for config in draws):
+    base_bytes = plan.base.agent.weight_bytes(spec)
+    if any(config.agent.weight_bytes(spec) != base_bytes for config in draws):
         measured += " with the config's own networks, scaled by size"
     sentences = [
-        f"Forecast: search {format_minutes(found.search_minutes)} ({size}; {measured}), "
-        f"confirmation to hold-out {format_minutes(found.confirm_minutes)}{pruning}.",
+        f"Forecast: search {format_minutes(estimate.search_minutes)} ({size}; {measured}), "
+        f"confirmation to hold-out {format_minutes(estimate.confirm_minutes)}{pruning}.",
         *([fitting] if fitting else []),
-        f"Memory at most {_format_size(found.memory)} beside data and libraries, disk about "
-        f"{_format_size(found.disk)}.",
-        *([describe_replay(draws, kept)] if kept else []),
+        f"Memory at most {_format_size(estimate.memory)} beside data and libraries, disk about "
+        f"{_format_size(estimate.disk)}.",
+        *([describe_replay(draws, replay_bytes)] if replay_bytes else []),
         *_describe_updates(plan, provenance),
         *_describe_detectable(plan, speed, provenance),
     ]
-    told = found.search_minutes, found.confirm_minutes, found.memory, found.disk
-    return Forecast(*told, tuple(sentences), _warnings(plan), fitting)
+    totals = estimate.search_minutes, estimate.confirm_minutes, estimate.memory, estimate.disk
+    return Forecast(*totals, tuple(sentences), _warnings(plan), fitting)
 
 
 def _describe_fit(
     plan: StudyPlan,
-    found: ResourceEstimate,
+    estimate: ResourceEstimate,
     needed: Callable[[StudyPlan], ResourceEstimate],
     hours: float,
 ) -> str:
     """Describe settings that would end within the hours; empty if these settings do."""
-    if found.total_minutes <= 60 * hours:
+    if estimate.total_minutes <= 60 * hours:
         return ""
-    less = plan.suggest_sizes(_TIME_SETTINGS, lambda one: needed(one).total_minutes <= 60 * hours)
+    less = plan.suggest_sizes(
+        _TIME_SETTINGS, lambda less_plan: needed(less_plan).total_minutes <= 60 * hours
+    )
     named = [_TIME_SETTINGS[path].format(most) for path, most in less.items()]
     fits = ", or ".join(named) if named else "none of trials, steps and width is enough alone"
-    time_limit, total = format_minutes(60 * hours), format_minutes(found.total_minutes)
+    time_limit, total = format_minutes(60 * hours), format_minutes(estimate.total_minutes)
     return f"For {time_limit}: {fits}; these settings need {total}."
 
 
@@ -482,11 +495,11 @@ def forecast_other_space(
 
 def _update_range(plan: StudyPlan) -> tuple[int, int]:
     """Return the smallest and the largest number of optimizer updates of a member."""
-    each = [
+    updates = [
         num_iterations(config) * config.agent.updates(config.num_envs)
         for config in plan.sampled_configs
     ]
-    return min(each), max(each)
+    return min(updates), max(updates)
 
 
 def _describe_updates(plan: StudyPlan, provenance: Mapping[str, Any]) -> list[str]:
@@ -516,26 +529,26 @@ def _describe_detectable(
     plan: StudyPlan, speed: MeasuredSpeed, provenance: Mapping[str, Any]
 ) -> list[str]:
     """Describe the effect that the test data can confirm, and the break-even holding time."""
-    market, folds, found = plan.market, provenance.get("folds"), list[str]()
+    market, folds, sentences = plan.market, provenance.get("folds"), list[str]()
     if market is None:
-        return found
+        return sentences
     if folds:
         confirmation = plan.study.confirmation
         candidates = min(confirmation.top, plan.study.n_trials)
-        told = detectable_sharpe(
+        detectable = detectable_sharpe(
             tested_years(folds), candidates, market.days_per_year, confirmation.level
         )
-        found.append(describe_detectable(told))
+        sentences.append(describe_detectable(detectable))
     trip, bar = mean_round_trip_cost(provenance), mean_bar_move(market, speed, provenance)
     if trip and bar:
         bars = max(1.0, (trip / bar) ** 2)
         held = bars * market.bar_seconds / 3600
-        found.append(
+        sentences.append(
             f"A round trip costs {trip:.1f} basis points and a bar moves {bar:.1f}: a position "
             f"breaks even against its cost once held about {plural(round(bars), 'bar')} "
             f"({held:,.1f} h)."
         )
-    return found
+    return sentences
 
 
 def mean_bar_move(
@@ -554,8 +567,8 @@ def mean_bar_move(
 
 def mean_round_trip_cost(provenance: Mapping[str, Any]) -> float | None:
     """Return the mean cost of a round trip in basis points over symbols; None without prices."""
-    found = provenance.get("round_trip") or {}
-    return float(np.mean([one["basis_points"] for one in found.values()])) if found else None
+    costs = provenance.get("round_trip") or {}
+    return float(np.mean([cost["basis_points"] for cost in costs.values()])) if costs else None
 
 
 def _sample_reuse(config: RunConfig) -> float:

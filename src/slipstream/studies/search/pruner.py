@@ -55,8 +55,8 @@ def rank_correlation(first: Floats, second: Floats) -> float | None:
 
 def _mid_ranks(values: Floats) -> Floats:
     """Return each value's rank from 1; equal values share the mean of their ranks."""
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])
+    _, inverse, count = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[inverse])
 
 
 def is_rung_armed(
@@ -139,24 +139,32 @@ class Pruner:
             return replace(decision, reason=reason)
         backtests = [outcome.backtests for outcome in outcomes if outcome.backtests is not None]
         assert len(backtests) == len(outcomes)
-        results = [fold_score(one, self._market, self._study.objective) for one in backtests]
-        score = trial_score([one.score for one in results], self._study.fold_dispersion_penalty)
+        results = [
+            fold_score(backtest, self._market, self._study.objective) for backtest in backtests
+        ]
+        score = trial_score(
+            [result.score for result in results], self._study.fold_dispersion_penalty
+        )
         if not math.isfinite(score):
             return replace(decision, reason="a test return is not a number")
-        figures = [constraint_values(one, self._study.constraints) for one in backtests]
-        odd = [name for one in figures for name in one if not math.isfinite(one[name][0])]
+        figures = [constraint_values(backtest, self._study.constraints) for backtest in backtests]
+        odd = [name for fold in figures for name in fold if not math.isfinite(fold[name][0])]
         if odd:
             return replace(decision, reason=f"the metric {odd[0]} is not a number")
         kind, rho, reason = "complete" if last else "continued", None, ""
         if not last:
-            stop, rho, reason = self.should_prune(event, score, [one.score for one in results])
+            stop, rho, reason = self.should_prune(
+                event, score, [result.score for result in results]
+            )
             kind = "pruned" if stop else "continued"
-        folds = [one.to_dict() for one in results]
+        folds = [result.to_dict() for result in results]
         if self._study.constraints:
-            folds = [{**fold, CONSTRAINED: one} for fold, one in zip(folds, figures, strict=True)]
-        found = replace(decision, kind=kind, score=score, folds=folds, rho=rho, reason=reason)
+            folds = [
+                {**fold, CONSTRAINED: values} for fold, values in zip(folds, figures, strict=True)
+            ]
+        final = replace(decision, kind=kind, score=score, folds=folds, rho=rho, reason=reason)
         return (
-            replace(found, reason=describe_violations(found.constraint_values)) if last else found
+            replace(final, reason=describe_violations(final.constraint_values)) if last else final
         )
 
     def should_prune(
@@ -189,8 +197,8 @@ class Pruner:
         if incumbent is not None:
             rivals = np.array([fold["score"] for fold in incumbent.folds], np.float64)
         scores = np.array([decision.score for decision in earlier.values()], np.float64)
-        found = prune_reason(score, scores, np.array(folds, np.float64), rivals)
-        return bool(found), rho, found
+        reason = prune_reason(score, scores, np.array(folds, np.float64), rivals)
+        return bool(reason), rho, reason
 
 
 class RungLog:
@@ -219,10 +227,10 @@ class RungLog:
         if decision.rho is not None:
             known = f"{decision.rho:.2f}, {'at least' if armed else 'below'} {least:g}"
         rollouts = (stages.milestones[number], stages.milestones[-1])
-        place = describe_rung(stages.shares[number], rollouts)
+        rung_text = describe_rung(stages.shares[number], rollouts)
         does = "stops trials from here on" if armed else "is disarmed and stops no trial"
         self._notify(
-            f"Trial {decision.trial}: the rung at {place} of the budget {does} (its rank "
+            f"Trial {decision.trial}: the rung at {rung_text} of the budget {does} (its rank "
             f"correlation with final scores is {known})."
         )
 

@@ -70,17 +70,18 @@ class TrialSampler:
         self._study = optuna.create_study(
             sampler=self._optuna_sampler(0), direction="maximize", pruner=optuna.pruners.NopPruner()
         )
-        told = warm_start.trials if warm_start is not None else ()
-        for one in told:
+        prior_trials = warm_start.trials if warm_start is not None else ()
+        for prior in prior_trials:
             self._study.add_trial(
                 optuna.create_trial(
-                    params=dict(one["params"]),
+                    params=dict(prior["params"]),
                     distributions=space.distributions,
-                    value=one["score"],
-                    system_attrs={"constraints": one["violations"]} if config.constraints else {},
+                    value=prior["score"],
+                    system_attrs={"constraints": prior["violations"]} if config.constraints else {},
                 )
             )
-        self._num_prior_trials = len(told)  # the study's own trial 0, as Optuna numbers it here
+        # Optuna's number of the study's trial 0.
+        self._num_prior_trials = len(prior_trials)
 
     def ask(self, trial: int) -> dict[str, Any]:
         """Return a suggestion for every searched name, given the trials reported so far."""
@@ -88,9 +89,9 @@ class TrialSampler:
         if trial < len(self._start_params):
             self._study.enqueue_trial(self._start_params[trial])
         with _single_torch_thread() if self._config.sampler == "gp" else nullcontext():
-            asked = self._space.ask(self._study)
-        assert asked.number == self._num_prior_trials + trial, (asked.number, trial)
-        return dict(asked.params)
+            suggested = self._space.ask(self._study)
+        assert suggested.number == self._num_prior_trials + trial, (suggested.number, trial)
+        return dict(suggested.params)
 
     def restore(self, trial: int, params: Mapping[str, Any]) -> None:
         """Restore an earlier suggestion. Stateful samplers (CMA-ES, QMC) repeat the suggestion.
@@ -222,8 +223,8 @@ def check_sampler(config: StudyConfig, space: SearchSpace) -> None:
         ResourceError: a library that the sampler requires is not installed.
     """
     named = f"`study.sampler: {config.sampler}`"
-    for key, asked in (("constraints", config.constraints), ("from_study", config.from_study)):
-        if asked and config.sampler not in _MODEL_BASED:
+    for key, setting in (("constraints", config.constraints), ("from_study", config.from_study)):
+        if setting and config.sampler not in _MODEL_BASED:
             raise ConfigError(
                 f"{named} cannot learn from `study.{key}`: take {' or '.join(_MODEL_BASED)}, or "
                 f"leave `{key}` out."
@@ -240,5 +241,8 @@ def check_sampler(config: StudyConfig, space: SearchSpace) -> None:
 
 def _num_numeric_params(space: SearchSpace) -> int:
     """Count the searched numbers; choices and single values are not counted."""
-    found = space.distributions.values()
-    return sum(not isinstance(one, CategoricalDistribution) and not one.single() for one in found)
+    distributions = space.distributions.values()
+    return sum(
+        not isinstance(distribution, CategoricalDistribution) and not distribution.single()
+        for distribution in distributions
+    )

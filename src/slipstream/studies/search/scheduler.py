@@ -120,7 +120,7 @@ class Scheduler:
             certain: returns whether a trial with known outcomes continues after a stage regardless
                 of other trials.
         """
-        found = []
+        stages_to_run = []
         for event in sorted(self._events, key=lambda e: e.trial):
             if event.stage == ASK:
                 continue
@@ -128,8 +128,8 @@ class Scheduler:
             while stage + 1 < stages and ready(event.trial, stage) and certain(event.trial, stage):
                 stage += 1
             if not ready(event.trial, stage):
-                found.append((event.trial, stage))
-        return found
+                stages_to_run.append((event.trial, stage))
+        return stages_to_run
 
     def _push(self, trial: int, stage: int) -> None:
         start, steps = self._starts[trial]

@@ -226,8 +226,8 @@ class Search:
 
     def final_backtests(self, trial: int) -> list[DailyReturns]:
         """Return the backtests of a complete trial, by fold."""
-        found = self._outcomes(trial, len(self._stages[trial].milestones) - 1)
-        return [outcome.backtests for outcome in found if outcome.backtests is not None]
+        outcomes = self._outcomes(trial, len(self._stages[trial].milestones) - 1)
+        return [outcome.backtests for outcome in outcomes if outcome.backtests is not None]
 
     def remaining_steps(self, include_future: bool = True) -> float:
         """Return the environment steps left in the search, given the survival seen so far.
@@ -264,7 +264,7 @@ class Search:
         counts = count_states(self.decisions.values())
         low, high = (self._interval(best.trial, meter.elapsed) if best else None) or (None, None)
         score = {"score": best.score, "trial": best.trial, "low": low, "high": high} if best else {}
-        slots = [slot for one in self.scheduler.running for slot in self._plan.trial_slots(one)]
+        slots = [slot for trial in self.scheduler.running for slot in self._plan.trial_slots(trial)]
         return Status(
             "study",
             phase="search",
@@ -299,9 +299,9 @@ class Search:
 
     def _outcomes(self, trial: int, stage: int) -> list[Outcome]:
         milestone = self._stages[trial].milestones[stage]
-        found = [self._ledger.outcome(s.name, milestone) for s in self._plan.trial_slots(trial)]
-        assert all(outcome is not None for outcome in found)
-        return [outcome for outcome in found if outcome is not None]
+        outcomes = [self._ledger.outcome(s.name, milestone) for s in self._plan.trial_slots(trial)]
+        assert all(outcome is not None for outcome in outcomes)
+        return [outcome for outcome in outcomes if outcome is not None]
 
     def _submit(self) -> None:
         members, until = [], []
@@ -320,27 +320,27 @@ class Search:
     def _record_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         if outcomes:
             self._ledger.add_outcomes(outcomes)
-            self._failed |= {(one.name, one.milestone): one.failed for one in outcomes}
+            self._failed |= {(item.name, item.milestone): item.failed for item in outcomes}
             for outcome in outcomes:
                 self.on_outcome(outcome)
 
     def _finish_trial(self, decision: TrialDecision) -> None:
-        number, told = decision.trial, self._frozen_trials[decision.trial]
-        facts: dict[str, Any] = {"folds": [fold.get("score") for fold in decision.folds]}
+        number, frozen = decision.trial, self._frozen_trials[decision.trial]
+        attributes: dict[str, Any] = {"folds": [fold.get("score") for fold in decision.folds]}
         self._ended_now += (number, decision.stage) not in self._past_decisions
         self.decisions[number] = decision
-        excess = [figure - most for figure, most in decision.constraint_values.values()]
-        self._sampler.tell(number, decision.score, excess)
+        violations = [figure - most for figure, most in decision.constraint_values.values()]
+        self._sampler.tell(number, decision.score, violations)
         if decision.kind in ("failed", "pruned", "timed_out"):
-            facts[decision.kind] = decision.reason
+            attributes[decision.kind] = decision.reason
         elif decision.is_inactive:
-            facts["inactive"] = "almost no trades in a fold: it cannot win"
+            attributes["inactive"] = "almost no trades in a fold: it cannot win"
         elif not decision.is_eligible:
-            facts["violates"] = f"{decision.reason}: it cannot win"
-        told.user_attrs |= facts
+            attributes["violates"] = f"{decision.reason}: it cannot win"
+        frozen.user_attrs |= attributes
         scored = decision.kind not in ("failed", "timed_out")
-        told.state = TrialState.COMPLETE if scored else TrialState.FAIL
-        told.value, told.datetime_complete = decision.score, datetime.now()
+        frozen.state = TrialState.COMPLETE if scored else TrialState.FAIL
+        frozen.value, frozen.datetime_complete = decision.score, datetime.now()
         self._changed.add(number)
         self._ended.append(decision)
 
@@ -354,8 +354,8 @@ class Search:
                 self._mirror.update(trial, self._frozen_trials[trial])
         self._changed.clear()
         for decision in self._ended:
-            kept = decision.kind == "complete" and self._plan.study.keep_weights
-            leave = self._pool.finish if kept else self._pool.drop
+            keeps_policy = decision.kind == "complete" and self._plan.study.keep_weights
+            leave = self._pool.finish if keeps_policy else self._pool.drop
             for slot in self._plan.trial_slots(decision.trial):
                 leave(slot.name)
         self._ended.clear()

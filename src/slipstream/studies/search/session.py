@@ -136,12 +136,16 @@ class ProgressReader:
             self._looked = time.monotonic()
             known = {**self._said, **read_progress(self._path, _MAX_PROGRESS_BYTES)}
             self._said = {s.name: known[s.name] for s in slots if s.name in known}
-        found = []
+        rows = []
         for slot in slots:
-            one = self._said.get(slot.name)
-            numbers = {"step": one.step, "score": one.score, "time": one.at} if one else {}
-            found.append({"trial": slot.trial, "fold": slot.fold, **numbers})
-        return found
+            progress = self._said.get(slot.name)
+            numbers = (
+                {"step": progress.step, "score": progress.score, "time": progress.at}
+                if progress
+                else {}
+            )
+            rows.append({"trial": slot.trial, "fold": slot.fold, **numbers})
+        return rows
 
 
 @dataclass
@@ -252,8 +256,8 @@ class Session:
                 for outcome in outcomes:
                     count(outcome)
         self.record_time(phase)
-        found = {slot: self.ledger.outcome(slot.name, end) for slot, end in ends.items()}
-        return {slot: outcome for slot, outcome in found.items() if outcome is not None}
+        final = {slot: self.ledger.outcome(slot.name, end) for slot, end in ends.items()}
+        return {slot: outcome for slot, outcome in final.items() if outcome is not None}
 
     def outcome_counter(self, phase: str) -> Callable[[Outcome], None]:
         """Return a callback that counts new outcomes of a phase, without steps of earlier sessions.

@@ -110,37 +110,37 @@ def fold_score(
             Sharpe ratio of the daily differences; `log_growth` is the policy's minus equal
             weight's. Without equal weight, cash replaces it: 0 on all days.
     """
-    mine, other = backtests.returns, backtests.benchmark
-    if not (len(mine) and np.isfinite(mine).all() and np.isfinite(other).all()):
-        return FoldResult(math.nan, days=len(mine))
+    own_returns, other = backtests.returns, backtests.benchmark
+    if not (len(own_returns) and np.isfinite(own_returns).all() and np.isfinite(other).all()):
+        return FoldResult(math.nan, days=len(own_returns))
     if market is None:
-        return FoldResult(float(np.mean(mine)), days=len(mine))
+        return FoldResult(float(np.mean(own_returns)), days=len(own_returns))
     periods = market.days_per_year
     moved = other if market.benchmark else backtests.market
-    exposures = [one.get("net_exposure") for one in backtests.metrics]
+    exposures = [metrics.get("net_exposure") for metrics in backtests.metrics]
     if market.benchmark:  # it holds no shorts
-        exposures = [one["mean_exposure"] for one in backtests.metrics]
-    known = [one for one in exposures if one is not None]
-    found = FoldResult(
+        exposures = [metrics["mean_exposure"] for metrics in backtests.metrics]
+    known = [exposure for exposure in exposures if exposure is not None]
+    result = FoldResult(
         score=0.0,
-        sharpe=sharpe(mine, periods),
+        sharpe=sharpe(own_returns, periods),
         benchmark_sharpe=sharpe(other, periods) if market.benchmark else None,
-        growth=compound_return(mine),
+        growth=compound_return(own_returns),
         benchmark_growth=compound_return(other) if market.benchmark else None,
-        exposure=float(np.mean([one["mean_exposure"] for one in backtests.metrics])),
-        fills=float(sum(one["fills"] for one in backtests.metrics)),
-        days=len(mine),
+        exposure=float(np.mean([metrics["mean_exposure"] for metrics in backtests.metrics])),
+        fills=float(sum(metrics["fills"] for metrics in backtests.metrics)),
+        days=len(own_returns),
         net_exposure=float(np.mean(known)) if known else None,
         market_growth=None if backtests.market is None else compound_return(backtests.market),
-        market_correlation=None if moved is None else correlation(mine, moved),
+        market_correlation=None if moved is None else correlation(own_returns, moved),
     )
-    if found.exposure < MIN_EXPOSURE or found.fills < MIN_FILLS:
-        return found._replace(inactive=True)  # against cash: 0 - 0
+    if result.exposure < MIN_EXPOSURE or result.fills < MIN_FILLS:
+        return result._replace(inactive=True)  # against cash: 0 - 0
     if objective == "information_ratio":
-        return found._replace(score=sharpe(mine - other, periods))
+        return result._replace(score=sharpe(own_returns - other, periods))
     if objective == "log_growth":
-        return found._replace(score=log_growth(mine, periods) - log_growth(other, periods))
-    return found._replace(score=found.sharpe - (found.benchmark_sharpe or 0.0))
+        return result._replace(score=log_growth(own_returns, periods) - log_growth(other, periods))
+    return result._replace(score=result.sharpe - (result.benchmark_sharpe or 0.0))
 
 
 def check_constraints(constraints: Iterable[str], available: Sequence[str], reporter: str) -> None:
@@ -177,11 +177,11 @@ def constraint_values(
 
 
 def largest_values(
-    found: Iterable[Mapping[str, Sequence[float]]],
+    values: Iterable[Mapping[str, Sequence[float]]],
 ) -> dict[str, tuple[float, float]]:
     """Return the largest value of each constrained metric over several folds, and its limit."""
     largest: dict[str, tuple[float, float]] = {}
-    for figures in found:
+    for figures in values:
         for name, (figure, most) in figures.items():
             largest[name] = max(largest.get(name, (-math.inf, most)), (figure, most))
     return largest
